@@ -1,0 +1,210 @@
+/* data.c: the tensors of a kernel: made, filled, read, written, and held against the reference. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+#include "cpu/strips.h"
+#include "io/safetensors.h"
+
+static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes + 64) / 64 * 64); }
+
+static size_t bytes_of(const epi_tensor_shape *s) { return (size_t)s->count * epi_dtype_size(s->type); }
+
+epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kernel *kernel, epi_error *err) {
+    *d = (cli_data){.count = epi_program_tensor_count(program)};
+    for (int t = 0; t < d->count; t++) {
+        epi_program_tensor(program, t, &d->infos[t]);
+        epi_kernel_tensor(kernel, t, &d->shapes[t]);
+        d->input_count += !d->infos[t].is_output;
+        d->tensors[t].data = allocate(bytes_of(&d->shapes[t]));
+        if (!d->tensors[t].data) {
+            epi_status status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for '%s' (%zu bytes)", d->infos[t].name,
+                                         bytes_of(&d->shapes[t]));
+            cli_data_free(d);
+            return status;
+        }
+        memset(d->tensors[t].data, 0xff, bytes_of(&d->shapes[t])); /* NaN in every type: unwritten shows */
+    }
+    return EPI_OK;
+}
+
+void cli_data_free(cli_data *d) {
+    for (int t = 0; t < d->count; t++)
+        free(d->tensors[t].data);
+    *d = (cli_data){0};
+}
+
+/* ---- random inputs ---- */
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state) { return ((double)(next_random(state) >> 11) + 0.5) * 0x1p-53; }
+
+static double normal(uint64_t *state) {
+    return sqrt(-2 * log(uniform(state))) * cos(6.283185307179586 * uniform(state));
+}
+
+/* Values of a sane size: matrices such that a product of two has unit variance, vectors around one,
+ * scalars small and positive, indices within the largest axis the tensor itself lacks. */
+void cli_data_random(cli_data *d, uint64_t seed) {
+    const epi_strips *s = epi_strips_choose();
+    int64_t range = 1;
+    for (int t = 0; t < d->input_count; t++)
+        for (int i = 0; i < d->shapes[t].rank; i++)
+            range = d->shapes[t].sizes[i] > range ? d->shapes[t].sizes[i] : range;
+    for (int t = 0; t < d->input_count; t++) {
+        const epi_tensor_shape *shape = &d->shapes[t];
+        uint64_t state = seed * 1000003u + (uint64_t)t * 7919u + 17u;
+        int64_t inner = shape->rank ? shape->sizes[shape->rank - 1] : 1;
+        double scale = inner ? pow((double)inner, -0.25) : 1;
+        for (int64_t i = 0; i < shape->count; i++) {
+            float x = (float)(shape->type == EPI_I32 ? floor(uniform(&state) * (double)range)
+                              : shape->rank == 0     ? uniform(&state) * 1e-3
+                              : shape->rank == 1     ? 0.5 + uniform(&state)
+                                                     : scale * normal(&state));
+            s->store((char *)d->tensors[t].data + (size_t)i * epi_dtype_size(shape->type), shape->type, 1, &x, 1);
+        }
+    }
+}
+
+/* ---- files ---- */
+
+static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, const char *path, epi_error *err) {
+    const epi_safetensor *st;
+    epi_status status = epi_safetensors_get(file, d->infos[t].name, &st, err);
+    if (status != EPI_OK)
+        return status;
+    const epi_tensor_shape *want = &d->shapes[t];
+    bool same = st->rank == want->rank;
+    for (int i = 0; same && i < st->rank; i++)
+        same = st->shape[i] == want->sizes[i];
+    if (!same)
+        return epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is not the one that --dims gives it", path, st->name);
+    if (st->type != want->type)
+        return epi_fail(err, EPI_ERR_FILE, "%s: '%s' is %s, the kernel wants %s; give --type or --types %s=%s", path, st->name,
+                        epi_dtype_name(st->type), epi_dtype_name(want->type), st->name, epi_dtype_name(st->type));
+    memcpy(d->tensors[t].data, st->data, st->bytes);
+    return EPI_OK;
+}
+
+/* Inputs the file has are taken from it; the others keep what they have. */
+epi_status cli_data_read(cli_data *d, const char *path, epi_error *err) {
+    epi_safetensors *file;
+    epi_status status = epi_safetensors_open(path, &file, err);
+    if (status != EPI_OK)
+        return status;
+    int found = 0;
+    for (int t = 0; t < d->input_count && status == EPI_OK; t++)
+        if (epi_safetensors_find(file, d->infos[t].name)) {
+            status = read_tensor(d, t, file, path, err);
+            found++;
+        }
+    if (status == EPI_OK && !found && d->input_count)
+        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs", path);
+    epi_safetensors_close(file);
+    return status;
+}
+
+epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err) {
+    epi_safetensor out[CLI_MAX_TENSORS];
+    int count = 0;
+    for (int t = d->input_count; t < d->count; t++)
+        out[count++] = (epi_safetensor){.name = d->infos[t].name, .type = d->shapes[t].type, .rank = d->shapes[t].rank,
+                                        .shape = d->shapes[t].sizes, .data = d->tensors[t].data};
+    return epi_safetensors_write(path, out, (size_t)count, NULL, 0, err);
+}
+
+/* ---- running ---- */
+
+epi_status cli_runner_make(cli_runner *r, const epi_program *program, const epi_options *o, epi_error *err) {
+    *r = (cli_runner){0};
+    epi_status status = epi_kernel_compile(program, o, &r->kernel, err);
+    if (status != EPI_OK)
+        return status;
+    r->work = allocate(epi_kernel_workspace(r->kernel));
+    if (r->work)
+        return EPI_OK;
+    status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for a workspace of %zu bytes", epi_kernel_workspace(r->kernel));
+    cli_runner_free(r);
+    return status;
+}
+
+void cli_runner_free(cli_runner *r) {
+    epi_kernel_free(r->kernel);
+    free(r->work);
+    *r = (cli_runner){0};
+}
+
+/* ---- errors ---- */
+
+/* The outputs of another path over the same inputs, in f64. */
+static epi_status run_oracle(const epi_program *program, const cli_options *o, const cli_data *d, epi_path path, cli_data *out,
+                             epi_error *err) {
+    epi_type_binding types[CLI_MAX_BINDINGS + CLI_MAX_TENSORS];
+    int count = 0;
+    for (; count < o->type_count; count++)
+        types[count] = o->types[count];
+    for (int t = d->input_count; t < d->count; t++)
+        types[count++] = (epi_type_binding){d->infos[t].name, EPI_F64};
+    epi_options options = cli_compile_options(o);
+    options.types = types;
+    options.type_count = count;
+    options.path = path;
+    cli_runner r;
+    *out = (cli_data){0};
+    epi_status status = cli_runner_make(&r, program, &options, err);
+    if (status != EPI_OK)
+        return status;
+    status = cli_data_make(out, program, r.kernel, err);
+    for (int t = 0; t < d->input_count && status == EPI_OK; t++)
+        memcpy(out->tensors[t].data, d->tensors[t].data, bytes_of(&d->shapes[t]));
+    if (status == EPI_OK)
+        status = epi_kernel_run(r.kernel, out->tensors, out->count, r.work, err);
+    cli_runner_free(&r);
+    return status;
+}
+
+/* One unit in the last place of the storage type, relative. */
+static double unit_of(epi_dtype type) { return type == EPI_BF16 ? 0x1p-8 : type == EPI_F16 ? 0x1p-11 : 0x1p-24; }
+
+static double distance(double a, double b) {
+    if (a == b || (isnan(a) && isnan(b)))
+        return 0;
+    return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
+}
+
+epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, cli_error_row *rows, epi_error *err) {
+    cli_data ref, naive = {0};
+    const epi_strips *s = epi_strips_choose();
+    epi_status status = run_oracle(program, o, d, EPI_PATH_REFERENCE, &ref, err);
+    if (status == EPI_OK)
+        status = run_oracle(program, o, d, EPI_PATH_NAIVE, &naive, err);
+    for (int t = d->input_count; t < d->count && status == EPI_OK; t++) {
+        cli_error_row *row = &rows[t - d->input_count];
+        epi_dtype type = d->shapes[t].type;
+        *row = (cli_error_row){0};
+        for (int64_t i = 0; i < d->shapes[t].count; i++) {
+            double want = ((double *)ref.tensors[t].data)[i];
+            double plain = ((double *)naive.tensors[t].data)[i];
+            float got, stored = (float)plain;
+            unsigned char bytes[8];
+            s->store(bytes, type, 1, &stored, 1); /* the naive path stores its result as well */
+            s->load(&stored, bytes, type, 1, 1);
+            s->load(&got, (char *)d->tensors[t].data + (size_t)i * epi_dtype_size(type), type, 1, 1);
+            row->fused = fmax(row->fused, distance((double)got, want));
+            row->naive = fmax(row->naive, distance((double)stored, want));
+            row->scale = fmax(row->scale, isfinite(want) ? fabs(want) : 0);
+        }
+        row->ok = row->fused <= 2 * row->naive + unit_of(type) * row->scale;
+    }
+    cli_data_free(&ref);
+    cli_data_free(&naive);
+    return status;
+}

@@ -1,0 +1,85 @@
+/* main.c: which command, and what each is for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+static int run_help(const cli_options *o) { return cmd_help(o->name_count ? o->names[0] : NULL); }
+
+static const struct command {
+    const char *name, *line, *help;
+    int (*run)(const cli_options *);
+} commands[] = {
+    {"check", "parse and check texts",
+     "epilog check FILE... [--json]\n\n"
+     "Parses each file and checks every program in it. Says what is wrong, where, and what to do\n"
+     "instead. Exit status 1 if anything is.\n",
+     cmd_check},
+    {"list", "list the programs that come with Epilog",
+     "epilog list [FOLDER] [--json]\n\n"
+     "Lists the programs of the .epi files in FOLDER, or those that come with Epilog.\n",
+     cmd_list},
+    {"show", "say how a program will be carried out",
+     "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N] [--json]\n\n"
+     "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
+     "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n",
+     cmd_show},
+    {"run", "run a program and hold it against f64",
+     "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--out F]\n"
+     "           [--path fused|unfused|naive|reference] [--micro NAME] [--threads N] [--device cpu] [--json]\n\n"
+     "Runs once, on random inputs from --seed or on those found in the safetensors file --in, and\n"
+     "prints for every output its largest error against an f64 reference beside the error of the\n"
+     "plain unfused path in the same storage type. Exit status 1 where the error is more than twice\n"
+     "that one. --out writes the outputs as safetensors.\n"
+     "--type is the storage type of tensors whose type the text leaves open: f32, bf16, f16.\n",
+     cmd_run},
+    {"bench", "measure programs, fused beside unfused",
+     "epilog bench [FILE:NAME...] [--dims M=...,N=...] [--size N,...] [--type T] [--repeat N] [--threads N]\n"
+     "             [--out FILE.json] [--json]\n\n"
+     "Times each program fused and unfused, interleaved, and checks its outputs against f64 in the same\n"
+     "run. Without names: the plain product and the ten kernels at --size (default 1024). Where OpenBLAS\n"
+     "is installed, its sgemm of the same shape is timed in between: 'of raw' is fused over that.\n"
+     "--out also writes the result file that the project's tables are made from.\n",
+     cmd_bench},
+    {"devices", "list devices", "epilog devices [--json]\n\nLists what programs can run on.\n", cmd_devices},
+    {"help", "this text, or 'epilog help COMMAND'", "epilog help [COMMAND]\n", run_help},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+int cmd_help(const char *topic) {
+    for (int i = 0; i < COMMANDS && topic; i++)
+        if (!strcmp(topic, commands[i].name)) {
+            fputs(commands[i].help, stdout);
+            return EXIT_OK;
+        }
+    if (topic)
+        return cli_complain(EXIT_USAGE, "there is no command '%s'", topic);
+    printf("epilog %s: fused Transformer kernels from a small tensor language\n\nusage: epilog COMMAND [NAMES] [--options]\n\n",
+           epi_version());
+    for (int i = 0; i < COMMANDS; i++)
+        printf("  %-8s %s\n", commands[i].name, commands[i].line);
+    printf("\nFILE:NAME is a program in a file; a bare name is looked up among the programs that come with\n"
+           "Epilog. Exit status: 0 ok, 1 failed, 2 wrong usage.\n");
+    return EXIT_OK;
+}
+
+int main(int argc, char **argv) {
+    cli_options o;
+    if (argc > 1 && !strcmp(argv[1], "--version")) {
+        printf("epilog %s\n", epi_version());
+        return EXIT_OK;
+    }
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+        return cmd_help(NULL) == EXIT_OK && argc > 1 ? EXIT_OK : EXIT_USAGE;
+    int status = cli_parse(argc, argv, &o);
+    if (status != EXIT_OK)
+        return status;
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(o.command, commands[i].name)) {
+            if (o.help)
+                return cmd_help(o.command);
+            return commands[i].run(&o);
+        }
+    return cli_complain(EXIT_USAGE, "there is no command '%s'; see 'epilog help'", o.command);
+}

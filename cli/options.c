@@ -1,0 +1,142 @@
+/* options.c: the command line. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static bool parse_int(const char *text, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    *out = v;
+    return end != text && !*end && errno == 0;
+}
+
+/* "A=1,B=2": calls set(o, name, value) for each. The text is argv's own and is cut up in place. */
+static int each_binding(cli_options *o, const char *option, char *text, int (*set)(cli_options *, char *, char *)) {
+    for (char *item = text, *next; item; item = next) {
+        next = strchr(item, ',');
+        if (next)
+            *next++ = 0;
+        char *value = strchr(item, '=');
+        if (!value || value == item)
+            return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option, item);
+        *value++ = 0;
+        int status = set(o, item, value);
+        if (status != EXIT_OK)
+            return status;
+    }
+    return EXIT_OK;
+}
+
+static int set_dim(cli_options *o, char *name, char *value) {
+    int64_t size;
+    if (!parse_int(value, &size))
+        return cli_complain(EXIT_USAGE, "the size of axis %s is no 64-bit integer: '%s'", name, value);
+    if (o->dim_count == CLI_MAX_BINDINGS)
+        return cli_complain(EXIT_USAGE, "too many dims");
+    o->dims[o->dim_count++] = (epi_dim_binding){name, size};
+    return EXIT_OK;
+}
+
+static int set_type(cli_options *o, char *name, char *value) {
+    epi_dtype type = epi_dtype_find(value);
+    if (type == EPI_DTYPE_COUNT)
+        return cli_complain(EXIT_USAGE, "'%s' is no type; the types are f32, bf16, f16, i32, f64", value);
+    if (o->type_count == CLI_MAX_BINDINGS)
+        return cli_complain(EXIT_USAGE, "too many types");
+    o->types[o->type_count++] = (epi_type_binding){name, type};
+    return EXIT_OK;
+}
+
+static int set_sizes(cli_options *o, char *text) {
+    for (char *item = text, *next; item; item = next) {
+        next = strchr(item, ',');
+        if (next)
+            *next++ = 0;
+        if (o->size_count == 8 || !parse_int(item, &o->sizes[o->size_count]) || o->sizes[o->size_count] < 128 ||
+            o->sizes[o->size_count] % 128)
+            return cli_complain(EXIT_USAGE, "--size wants up to eight multiples of 128, separated by commas; got '%s'", item);
+        o->size_count++;
+    }
+    return EXIT_OK;
+}
+
+static int set_option(cli_options *o, const char *name, char *value) {
+    static const char *const paths[] = {"fused", "unfused", "naive", "reference"};
+    int64_t n;
+    if (!strcmp(name, "--dims"))
+        return each_binding(o, name, value, set_dim);
+    if (!strcmp(name, "--types"))
+        return each_binding(o, name, value, set_type);
+    if (!strcmp(name, "--size"))
+        return set_sizes(o, value);
+    if (!strcmp(name, "--in"))
+        return o->in = value, EXIT_OK;
+    if (!strcmp(name, "--out"))
+        return o->out = value, EXIT_OK;
+    if (!strcmp(name, "--micro"))
+        return o->micro = value, EXIT_OK;
+    if (!strcmp(name, "--type")) {
+        o->type = epi_dtype_find(value);
+        if (o->type == EPI_DTYPE_COUNT || o->type == EPI_I32)
+            return cli_complain(EXIT_USAGE, "--type wants f32, bf16, f16 or f64; got '%s'", value);
+        return EXIT_OK;
+    }
+    if (!strcmp(name, "--path")) {
+        for (int i = 0; i < 4; i++)
+            if (!strcmp(value, paths[i]))
+                return o->path = (epi_path)i, EXIT_OK;
+        return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'", value);
+    }
+    if (!strcmp(name, "--device"))
+        return strcmp(value, "cpu") ? cli_complain(EXIT_USAGE, "there is no device '%s'; see 'epilog devices'", value) : EXIT_OK;
+    if (!strcmp(name, "--seed") || !strcmp(name, "--threads") || !strcmp(name, "--repeat")) {
+        if (!parse_int(value, &n) || n < 0 || (name[2] != 's' && n > 1000000))
+            return cli_complain(EXIT_USAGE, "%s wants a number; got '%s'", name, value);
+        if (name[2] == 's')
+            o->seed = (uint64_t)n;
+        else
+            *(name[2] == 't' ? &o->threads : &o->repeat) = (int)n;
+        return EXIT_OK;
+    }
+    return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", name, o->command);
+}
+
+int cli_parse(int argc, char **argv, cli_options *o) {
+    *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
+    for (int i = 2; i < argc; i++) {
+        char *arg = argv[i];
+        if (!strcmp(arg, "--json")) {
+            o->json = true;
+        } else if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+            o->help = true;
+        } else if (!strncmp(arg, "--", 2)) {
+            char *value = strchr(arg, '=');
+            if (value) {
+                *value++ = 0;
+            } else if (i + 1 < argc) {
+                value = argv[++i];
+            } else {
+                return cli_complain(EXIT_USAGE, "%s wants a value", arg);
+            }
+            int status = set_option(o, arg, value);
+            if (status != EXIT_OK)
+                return status;
+        } else if (arg[0] == '-' && arg[1]) {
+            return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
+        } else if (o->name_count == CLI_MAX_NAMES) {
+            return cli_complain(EXIT_USAGE, "too many names");
+        } else {
+            o->names[o->name_count++] = arg;
+        }
+    }
+    return EXIT_OK;
+}
+
+epi_options cli_compile_options(const cli_options *o) {
+    return (epi_options){.dims = o->dims, .dim_count = o->dim_count, .type = o->type, .types = o->types, .type_count = o->type_count,
+                         .threads = o->threads, .path = o->path, .micro = o->micro};
+}

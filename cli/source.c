@@ -1,0 +1,135 @@
+/* source.c: finds and reads texts, and picks programs out of them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+static bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+epi_status cli_program_folder(char *out, size_t size, epi_error *err) {
+    const char *set = getenv("EPILOG_PROGRAMS");
+    if (set && *set) {
+        snprintf(out, size, "%s", set);
+        return is_folder(out) ? EPI_OK : epi_fail(err, EPI_ERR_FILE, "EPILOG_PROGRAMS is '%s', which is no folder", set);
+    }
+    /* beside the command: build/epilog has ../programs, PREFIX/bin/epilog has ../share/epilog/programs */
+    static const char *const beside[] = {"../programs", "../share/epilog/programs"};
+    char exe[700];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n > 0) {
+        exe[n] = 0;
+        *strrchr(exe, '/') = 0;
+        for (int i = 0; i < 2; i++) {
+            snprintf(out, size, "%s/%s", exe, beside[i]);
+            if (is_folder(out))
+                return EPI_OK;
+        }
+    }
+    return epi_fail(err, EPI_ERR_FILE, "the folder of Epilog's programs was not found; set EPILOG_PROGRAMS");
+}
+
+/* The whole file as a text, or NULL with *err filled. */
+static char *read_text(const char *path, size_t *length, epi_error *err) {
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        epi_fail(err, EPI_ERR_FILE, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *text = NULL;
+    size_t capacity = 0;
+    *length = 0;
+    while (!ferror(f)) {
+        if (*length + 4096 > capacity) {
+            capacity = 2 * capacity + 8192;
+            char *bigger = realloc(text, capacity);
+            if (!bigger)
+                break;
+            text = bigger;
+        }
+        size_t got = fread(text + *length, 1, capacity - *length - 1, f);
+        *length += got;
+        if (!got && feof(f)) {
+            fclose(f);
+            text[*length] = 0;
+            return text;
+        }
+    }
+    epi_fail(err, EPI_ERR_FILE, "%s: %s", path, ferror(f) ? strerror(errno) : "out of memory");
+    fclose(f);
+    free(text);
+    return NULL;
+}
+
+/* Finds FILE as it stands, or among the programs that come with Epilog. */
+static epi_status locate(const char *file, char *out, size_t size, epi_error *err) {
+    snprintf(out, size, "%s", file);
+    if (is_file(out))
+        return EPI_OK;
+    char folder[800];
+    if (!strchr(file, '/') && cli_program_folder(folder, sizeof folder, NULL) == EPI_OK) {
+        snprintf(out, size, "%s/%s", folder, file);
+        if (is_file(out))
+            return EPI_OK;
+        snprintf(out, size, "%s/%s.epi", folder, file);
+        if (is_file(out))
+            return EPI_OK;
+    }
+    if (is_folder(file))
+        return epi_fail(err, EPI_ERR_FILE, "%s: is a folder", file);
+    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog", file);
+}
+
+epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
+    *s = (cli_source){0};
+    char file[1000];
+    const char *colon = is_file(name) ? NULL : strrchr(name, ':');
+    snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
+    epi_status status = locate(file, s->path, sizeof s->path, err);
+    size_t length = 0;
+    if (status == EPI_OK && !(s->text = read_text(s->path, &length, err)))
+        status = EPI_ERR_FILE;
+    if (status == EPI_OK)
+        status = epi_context_open(&s->ctx, err);
+    if (status == EPI_OK)
+        status = epi_module_parse(s->ctx, s->text, length, s->path, &s->module, err);
+    if (status == EPI_OK && colon && !(s->program = epi_module_find(s->module, colon + 1)))
+        status = epi_fail(err, EPI_ERR_FILE, "%s has no program '%s'", s->path, colon + 1);
+    if (status != EPI_OK)
+        cli_source_close(s);
+    return status;
+}
+
+epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
+    epi_status status = cli_source_open(s, name, err);
+    if (status != EPI_OK || s->program)
+        return status;
+    if (epi_module_count(s->module) == 1)
+        s->program = epi_module_program(s->module, 0);
+    else if (!strchr(name, '/') && !strchr(name, '.')) /* a program named like its file */
+        s->program = epi_module_find(s->module, name);
+    if (s->program)
+        return EPI_OK;
+    status = epi_fail(err, EPI_ERR_FILE, "%s has %d programs; say which: %s:NAME", s->path, epi_module_count(s->module), name);
+    cli_source_close(s);
+    return status;
+}
+
+void cli_source_close(cli_source *s) {
+    epi_module_free(s->module);
+    epi_context_close(s->ctx);
+    free(s->text);
+    *s = (cli_source){0};
+}

@@ -1,0 +1,227 @@
+/* epilog.h: the whole public interface of Epilog.
+ *
+ * A Transformer computation is written once as a text in plain mathematical form. Epilog checks
+ * it, compiles it for concrete sizes and types, and runs it as fused kernels.
+ *
+ *     epi_context *ctx;   epi_context_open(&ctx, &err);
+ *     epi_module *mod;    epi_module_parse(ctx, text, len, "file.epi", &mod, &err);
+ *     epi_kernel *k;      epi_kernel_compile(epi_module_find(mod, "matmul"), &options, &k, &err);
+ *     void *work = aligned_alloc(64, epi_kernel_workspace(k));
+ *     epi_kernel_run(k, tensors, count, work, &err);
+ *
+ * Rules that hold everywhere:
+ *   - Every fallible call answers with a status, and fills the epi_error it was given (NULL is
+ *     allowed). The library never prints, exits or aborts on input, and has no global state.
+ *   - Compiling may fail, allocate and take time. Running allocates nothing; whatever could be
+ *     found wrong beforehand was found by compiling.
+ *   - Contexts are independent. Modules and kernels are immutable once made: any number of
+ *     threads may run the same or different kernels of one context at once, each with its own
+ *     workspace. Close the context after everything made from it.
+ *   - Sizes are 64-bit. Strides count elements, not bytes.
+ */
+#ifndef EPILOG_H
+#define EPILOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EPI_VERSION_MAJOR 0
+#define EPI_VERSION_MINOR 1
+#define EPI_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define EPI_API __attribute__((visibility("default")))
+#else
+#define EPI_API
+#endif
+
+enum { EPI_MAX_AXES = 8 }; /* axes of one tensor */
+
+typedef enum epi_status {
+    EPI_OK = 0,
+    EPI_ERR_ARGUMENT,    /* a call was made wrongly: a null pointer, a wrong count */
+    EPI_ERR_MEMORY,      /* an allocation failed, or a size overflows 64 bits */
+    EPI_ERR_SYNTAX,      /* the text does not parse */
+    EPI_ERR_CHECK,       /* the text parses but does not check: names, axes, reductions */
+    EPI_ERR_DIMS,        /* sizes given at compile time do not fit the program */
+    EPI_ERR_UNSUPPORTED, /* valid, but not on this device or by this path */
+    EPI_ERR_FILE,        /* a file is missing, malformed or not writable */
+} epi_status;
+
+/* What went wrong and where. line and column count from 1, and are 0 where there is no place.
+ * `message` says what is wrong and what to do instead; `source` is the offending line. */
+typedef struct epi_error {
+    epi_status status;
+    int line, column;
+    char file[256];
+    char message[768];
+    char source[256];
+} epi_error;
+
+/* How an element is stored. Arithmetic is f32 whatever the storage (f64 in the reference). */
+typedef enum epi_dtype {
+    EPI_F32 = 0,
+    EPI_BF16,
+    EPI_F16,
+    EPI_I32, /* indices; exact up to 2^24 in arithmetic */
+    EPI_F64, /* for the reference's results */
+    EPI_DTYPE_COUNT
+} epi_dtype;
+
+EPI_API const char *epi_version(void);
+EPI_API const char *epi_status_name(epi_status status);
+EPI_API const char *epi_dtype_name(epi_dtype type);
+EPI_API size_t epi_dtype_size(epi_dtype type);
+/* The type called `name` ("bf16"), or EPI_DTYPE_COUNT. */
+EPI_API epi_dtype epi_dtype_find(const char *name);
+/* Writes "file:line:column: message", the line and a caret into buf, as the command prints it. */
+EPI_API size_t epi_error_format(const epi_error *err, char *buf, size_t size);
+
+/* ---- context ------------------------------------------------------------------------------ */
+
+typedef struct epi_context epi_context;
+
+EPI_API epi_status epi_context_open(epi_context **out, epi_error *err);
+EPI_API void epi_context_close(epi_context *ctx);
+
+/* The devices a context sees. Device 0 is always the CPU. */
+typedef struct epi_device_info {
+    const char *name;     /* "cpu" */
+    const char *model;    /* "Intel(R) Xeon(R) ..." */
+    const char *features; /* instruction sets in use, or compute capability */
+    int threads;          /* threads a kernel uses unless told otherwise */
+} epi_device_info;
+
+EPI_API int epi_device_count(const epi_context *ctx);
+EPI_API epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out);
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+typedef struct epi_module epi_module;   /* the programs of one text */
+typedef struct epi_program epi_program; /* one of them; owned by its module */
+
+/* Parses a text and checks names, axes and types. `file` names it in messages. */
+EPI_API epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length,
+                                    const char *file, epi_module **out, epi_error *err);
+EPI_API void epi_module_free(epi_module *module);
+EPI_API int epi_module_count(const epi_module *module);
+EPI_API const epi_program *epi_module_program(const epi_module *module, int index);
+EPI_API const epi_program *epi_module_find(const epi_module *module, const char *name);
+
+/* Holds a program against what a fused kernel may see: fails where a value of the product's tile
+ * depends on a reduction that is complete only outside it. Such a program still runs unfused. */
+EPI_API epi_status epi_program_check(const epi_program *program, epi_error *err);
+
+EPI_API const char *epi_program_name(const epi_program *program);
+/* The comment that stands directly before the program, without its marks; "" where none does. */
+EPI_API const char *epi_program_comment(const epi_program *program);
+/* The program in canonical form. Returns the length; writes at most size bytes, always ended. */
+EPI_API size_t epi_program_print(const epi_program *program, char *buf, size_t size);
+
+/* The named sizes of a program, in order of first appearance. */
+EPI_API int epi_program_dim_count(const epi_program *program);
+EPI_API const char *epi_program_dim(const epi_program *program, int index);
+
+/* Its tensors: the inputs in order, then the outputs in order. */
+typedef struct epi_tensor_info {
+    const char *name;
+    int is_output;
+    int has_type;   /* the text fixes the type */
+    epi_dtype type; /* if so, which */
+    int rank;
+    struct {
+        const char *dim; /* the axis has size(dim) * 2^shift elements */
+        int shift;
+    } axes[EPI_MAX_AXES];
+} epi_tensor_info;
+
+EPI_API int epi_program_tensor_count(const epi_program *program);
+EPI_API epi_status epi_program_tensor(const epi_program *program, int index, epi_tensor_info *out);
+
+/* ---- kernels ------------------------------------------------------------------------------- */
+
+/* How a program is carried out. */
+typedef enum epi_path {
+    EPI_PATH_FUSED = 0, /* a mainloop with the rest as its epilogue; what users want */
+    EPI_PATH_UNFUSED,   /* the product, then one pass over memory per operation */
+    EPI_PATH_NAIVE,     /* plain loops, every value rounded to `type`: a yardstick for errors */
+    EPI_PATH_REFERENCE, /* plain loops in f64: the oracle */
+} epi_path;
+
+typedef struct epi_dim_binding {
+    const char *name;
+    int64_t size;
+} epi_dim_binding;
+
+typedef struct epi_type_binding {
+    const char *tensor;
+    epi_dtype type;
+} epi_type_binding;
+
+/* Zero-initialise, then set what differs. */
+typedef struct epi_options {
+    const epi_dim_binding *dims; /* every dim of the program, once */
+    int dim_count;
+    epi_dtype type;                /* storage of tensors whose type the text leaves open; */
+    const epi_type_binding *types; /* scalars stay f32. Exceptions to it, by tensor name */
+    int type_count;
+    int device;    /* index into the context's devices */
+    int threads;   /* 0: as many as the device reports */
+    epi_path path;
+    const char *micro; /* force a CPU micro-kernel by name ("plain", "avx2"); NULL: the best */
+} epi_options;
+
+typedef struct epi_kernel epi_kernel;
+
+EPI_API epi_status epi_kernel_compile(const epi_program *program, const epi_options *options,
+                                      epi_kernel **out, epi_error *err);
+EPI_API void epi_kernel_free(epi_kernel *kernel);
+
+/* Bytes of scratch memory, 64-byte aligned, that a run needs. Never zero. */
+EPI_API size_t epi_kernel_workspace(const epi_kernel *kernel);
+
+/* One tensor of a call. A scalar is a tensor of one element. */
+typedef struct epi_tensor {
+    void *data;
+    const int64_t *strides; /* one per axis, in elements; NULL: contiguous in the written order */
+} epi_tensor;
+
+/* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
+ * inputs or each other. */
+EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
+                                  void *workspace, epi_error *err);
+
+/* A tensor of a compiled kernel: its type, sizes and number of elements. */
+typedef struct epi_tensor_shape {
+    epi_dtype type;
+    int rank;
+    int64_t sizes[EPI_MAX_AXES];
+    int64_t count;
+} epi_tensor_shape;
+
+EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);
+
+typedef struct epi_kernel_info {
+    const char *mainloop; /* "gemm", "passes", "naive", "reference" */
+    const char *micro;    /* the CPU micro-kernel, or "" */
+    int threads;
+    int64_t m, n, k;         /* of the product, where the mainloop is gemm */
+    int64_t tile_m, tile_n;  /* what is on chip at once */
+    double flops;            /* multiply-adds of products count two, other operations one */
+    double bytes_fused;      /* moved through memory: each tensor once, and the partials */
+    double bytes_unfused;    /* the same with every operation a pass of its own */
+} epi_kernel_info;
+
+EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out);
+/* How the kernel goes about it, in words, a line each: what runs before the product, on the
+ * tile, which reductions leave as partials, what finishes them. Returns the length. */
+EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

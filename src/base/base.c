@@ -1,0 +1,161 @@
+/* base.c: errors, the arena and the growing text. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...) {
+    if (!err)
+        return status;
+    epi_error_clear(err);
+    err->status = status;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(err->message, sizeof err->message, fmt, args);
+    va_end(args);
+    return status;
+}
+
+void epi_error_clear(epi_error *err) {
+    if (err)
+        *err = (epi_error){0};
+}
+
+size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
+    epi_text t = {0};
+    if (err->file[0])
+        epi_text_add(&t, "%s:", err->file);
+    if (err->line)
+        epi_text_add(&t, "%d:%d:", err->line, err->column);
+    epi_text_add(&t, "%s%s", t.length ? " " : "", err->message);
+    if (err->source[0]) {
+        epi_text_add(&t, "\n  %s\n  ", err->source);
+        for (int i = 1; i < err->column; i++)
+            epi_text_add(&t, "%c", err->source[i - 1] == '\t' ? '\t' : ' ');
+        epi_text_add(&t, "^");
+    }
+    return epi_text_give(&t, buf, size);
+}
+
+const char *epi_status_name(epi_status status) {
+    static const char *const names[] = {"ok", "argument", "memory", "syntax", "check", "dims", "unsupported", "file"};
+    return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";
+}
+
+#define TEXT_OF(x) #x
+#define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
+
+const char *epi_version(void) { return VERSION_TEXT(EPI_VERSION_MAJOR, EPI_VERSION_MINOR, EPI_VERSION_PATCH); }
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[EPI_DTYPE_COUNT] = {
+    [EPI_F32] = {"f32", 4}, [EPI_BF16] = {"bf16", 2}, [EPI_F16] = {"f16", 2},
+    [EPI_I32] = {"i32", 4}, [EPI_F64] = {"f64", 8},
+};
+
+const char *epi_dtype_name(epi_dtype type) { return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].name : "unknown"; }
+
+size_t epi_dtype_size(epi_dtype type) { return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].size : 0; }
+
+epi_dtype epi_dtype_find(const char *name) {
+    int i = 0;
+    while (i < EPI_DTYPE_COUNT && strcmp(dtypes[i].name, name) != 0)
+        i++;
+    return (epi_dtype)i;
+}
+
+/* ---- arena ---- */
+
+enum { ARENA_BLOCK = 16384, ARENA_ALIGN = 16 };
+
+struct epi_arena_block {
+    struct epi_arena_block *next;
+    size_t used, capacity;
+    _Alignas(ARENA_ALIGN) unsigned char data[];
+};
+
+void *epi_arena_alloc(epi_arena *arena, size_t size) {
+    if (arena->failed || size > PTRDIFF_MAX / 2)
+        return arena->failed = true, NULL;
+    size = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    struct epi_arena_block *b = arena->head;
+    if (!b || b->capacity - b->used < size) {
+        size_t capacity = size > ARENA_BLOCK ? size : ARENA_BLOCK;
+        b = malloc(sizeof *b + capacity);
+        if (!b)
+            return arena->failed = true, NULL;
+        *b = (struct epi_arena_block){.next = arena->head, .capacity = capacity};
+        arena->head = b;
+    }
+    void *p = b->data + b->used;
+    b->used += size;
+    return memset(p, 0, size);
+}
+
+char *epi_arena_text(epi_arena *arena, const char *text, size_t length) {
+    char *copy = epi_arena_alloc(arena, length + 1);
+    return copy ? memcpy(copy, text, length) : NULL;
+}
+
+void epi_arena_free(epi_arena *arena) {
+    for (struct epi_arena_block *b = arena->head, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    *arena = (epi_arena){0};
+}
+
+/* ---- text ---- */
+
+void epi_text_add(epi_text *text, const char *fmt, ...) {
+    if (text->failed)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    int need = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    size_t end = text->length + (need > 0 ? (size_t)need : 0) + 1;
+    if (need < 0) {
+        text->failed = true;
+        return;
+    }
+    if (end > text->capacity) {
+        size_t capacity = end > 2 * text->capacity ? end : 2 * text->capacity;
+        char *data = realloc(text->data, capacity);
+        if (!data) {
+            text->failed = true;
+            return;
+        }
+        text->data = data;
+        text->capacity = capacity;
+    }
+    va_start(args, fmt);
+    vsnprintf(text->data + text->length, (size_t)need + 1, fmt, args);
+    va_end(args);
+    text->length += (size_t)need;
+}
+
+void epi_text_free(epi_text *text) {
+    free(text->data);
+    *text = (epi_text){0};
+}
+
+size_t epi_text_give(epi_text *text, char *buf, size_t size) {
+    size_t length = text->length;
+    if (size) {
+        size_t copy = length < size - 1 ? length : size - 1;
+        if (copy)
+            memcpy(buf, text->data, copy);
+        buf[copy] = 0;
+    }
+    epi_text_free(text);
+    return length;
+}
+
+void epi_assert_fail(const char *what, const char *file, int line) {
+    fprintf(stderr, "epilog: internal error: %s:%d: %s\n", file, line, what);
+    abort();
+}

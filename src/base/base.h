@@ -1,0 +1,66 @@
+/* base.h: what every file may use: errors, the arena, checked sizes, assertions. */
+#ifndef EPI_BASE_H
+#define EPI_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "epilog.h"
+
+/* A place in a text. */
+typedef struct epi_place {
+    int line, column;
+} epi_place;
+
+/* Fills *err (which may be NULL) and returns status. Keeps no place. */
+epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void epi_error_clear(epi_error *err);
+
+/* An arena: many small allocations, freed together. Sticky: after one failure every later
+ * allocation answers NULL and `failed` stays set, so a builder checks once at its end. */
+typedef struct epi_arena {
+    struct epi_arena_block *head;
+    bool failed;
+} epi_arena;
+
+void *epi_arena_alloc(epi_arena *arena, size_t size); /* zeroed, 16-byte aligned */
+char *epi_arena_text(epi_arena *arena, const char *text, size_t length);
+void epi_arena_free(epi_arena *arena);
+
+/* A growing text, with the same stickiness as the arena. */
+typedef struct epi_text {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+} epi_text;
+
+void epi_text_add(epi_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void epi_text_free(epi_text *text);
+/* Copies into a caller's buffer as snprintf would; frees the text; returns the full length. */
+size_t epi_text_give(epi_text *text, char *buf, size_t size);
+
+/* a*b and a+b of non-negative sizes; false on overflow. */
+static inline bool epi_mul_size(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool epi_add_size(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+static inline int64_t epi_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static inline int64_t epi_round_up(int64_t a, int64_t b) { return epi_ceil_div(a, b) * b; }
+static inline int64_t epi_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t epi_max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Our own mistakes, never a user's: EPI_ASSERT in debug builds, EPI_CHECK always. */
+void epi_assert_fail(const char *what, const char *file, int line) __attribute__((noreturn));
+#define EPI_CHECK(x) ((x) ? (void)0 : epi_assert_fail(#x, __FILE__, __LINE__))
+#ifdef NDEBUG
+#define EPI_ASSERT(x) ((void)0)
+#else
+#define EPI_ASSERT(x) EPI_CHECK(x)
+#endif
+
+#endif

@@ -1,0 +1,50 @@
+/* cpu.h: the CPU backend: a spec is compiled into a list of steps, and a run carries them out. */
+#ifndef EPI_CPU_CPU_H
+#define EPI_CPU_CPU_H
+
+#include "cpu/access.h"
+#include "cpu/micro.h"
+#include "cpu/strips.h"
+
+typedef struct epi_gemm epi_gemm; /* a product with its epilogue: gemm.h */
+
+typedef struct epi_cpu_step {
+    int node;       /* what a pass computes; or the tensor a copy fills: */
+    int tensor;     /* >= 0: copy the node into this output */
+    epi_gemm *gemm; /* not NULL: a product, with everything its tile computes */
+} epi_cpu_step;
+
+typedef struct epi_cpu_kernel {
+    epi_arena *arena;
+    epi_spec spec;
+    epi_plan plan;
+    bool *live;
+    const epi_strips *strips;
+
+    epi_cpu_step *steps;
+    int step_count;
+    /* Where each node's value lies once computed: a tensor of the program, a buffer at an offset of the workspace, or nowhere. */
+    struct epi_cpu_home {
+        int tensor;     /* >= 0 */
+        int64_t offset; /* else, if >= 0 */
+        epi_dtype type;
+    } *homes;
+    int64_t workspace; /* bytes in all */
+    int64_t scratch;   /* where the steps' own scratch starts */
+} epi_cpu_kernel;
+
+epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);
+void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace);
+void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
+void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
+
+/* reference.c */
+int64_t epi_reference_workspace(const epi_spec *spec, const bool *live);
+void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace);
+
+/* passes.c: computes one node from its operands, all of them in memory. `refs` is by node. */
+void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
+void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *from, const epi_axes *axes);
+int64_t epi_pass_scratch(int threads);
+
+#endif

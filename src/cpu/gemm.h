@@ -1,0 +1,27 @@
+/* gemm.h: the gemm mainloop: both operands packed, then tiles of the product, each with its epilogue. */
+#ifndef EPI_CPU_GEMM_H
+#define EPI_CPU_GEMM_H
+
+#include "cpu/epilogue.h"
+#include "cpu/micro.h"
+
+typedef struct epi_gemm {
+    const epi_micro *micro;
+    epi_plan plan;
+    epi_epilogue epilogue;
+    int operand[2]; /* the nodes with the rows and with the columns */
+    int64_t m, n, k, packed_k;
+    int64_t row_block, col_block; /* tiles of A and of B that are packed at a time */
+    int threads;
+    /* offsets in the scratch, in bytes */
+    int64_t packed[2], depth[2], shared, partials, per_thread, thread_bytes, scratch;
+} epi_gemm;
+
+/* `types` are the storage types of the two operands (rows' side first). */
+epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, const epi_strips *strips,
+                          const epi_dtype *types, const epi_tile_root *roots, int root_count, epi_gemm *out, epi_error *err);
+
+/* Runs; `homes` is by node, `tensors` by tensor, `scratch` has out->scratch bytes. */
+void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch);
+
+#endif

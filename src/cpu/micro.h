@@ -1,0 +1,70 @@
+/* micro.h: the innermost block of the product, behind one pointer type.
+ *
+ * A micro-kernel adds (or stores) an mr x nr block of C, computed from one packed panel of each
+ * operand. Everything about an instruction set is one epi_micro, at the end of its file.
+ *
+ * Packed panels. A panel of side A holds mr rows, one of side B holds nr rows ("row" meaning an
+ * index of M or of N). With interleave q (ka or kb) the element (row i, depth k) of a panel of
+ * r rows lies at  (k / q) * r * q + i * q + k % q.  Depth is padded with zeros to a multiple of
+ * `depth`, missing rows are zeros.
+ */
+#ifndef EPI_CPU_MICRO_H
+#define EPI_CPU_MICRO_H
+
+#include "base/base.h"
+
+enum { EPI_SIDE_A, EPI_SIDE_B };
+enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
+
+/* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
+ * one line per `every` steps of depth on the way, moves `line` on by `step` bytes each time, and
+ * leaves the cursor where the next run may go on. The lines go to the second-level cache. */
+typedef struct epi_soon {
+    const char *line; /* need not be valid memory: a request cannot fault */
+    int64_t step;
+    int64_t every; /* at least 1 */
+    int64_t left;  /* depth until the next request; start with `every` */
+} epi_soon;
+
+typedef struct epi_micro {
+    const char *name;     /* "avx512" */
+    epi_dtype type;       /* what packed panels hold: EPI_F32 or EPI_BF16 */
+    int mr, nr;           /* rows of a panel of A and of B */
+    int ka, kb;           /* interleave of a panel of A and of B */
+    int depth;            /* packed depth is a multiple of this (and so of ka and kb) */
+    int kc;               /* depth of one sweep, a multiple of `depth`. The order of additions, and
+                             so the result's bits, follow from kc alone. */
+    bool (*usable)(void); /* does this CPU, and the system, have it? */
+    void (*enter)(void);  /* once per thread before run, may be NULL (tile configuration) */
+    void (*leave)(void);  /* once per thread after, may be NULL */
+    /* c[i*ldc + j] (+)= sum over k of a(i,k)*b(j,k); k is a multiple of `depth`; b is 64-byte
+       aligned, a and c need not be. The bits of a result depend on its row, its column and k. */
+    void (*run)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add, epi_soon *soon);
+    /* f16 to f32 for packing, the fastest way this CPU has; NULL in bf16 kernels */
+    void (*widen_f16)(float *dst, const uint16_t *src, int64_t n);
+} epi_micro;
+
+/* The best usable kernel for operands stored as `a` and `b`, or the one called `name` if not NULL
+ * (NULL if there is none of that name that is usable here and can take these types). bf16 kernels
+ * serve only bf16 x bf16; f32 kernels serve every mix of f32, bf16 and f16. */
+const epi_micro *epi_micro_choose(epi_dtype a, epi_dtype b, const char *name);
+/* The table, for tests: entry i, or NULL past the end (usable or not). */
+const epi_micro *epi_micro_at(int i);
+
+/* A block of one operand as the packer sees it: element (row i, depth k) is
+ * data[row[i] + k * kstride], or data[row[i] + koff[k]] where koff is given. */
+typedef struct epi_pack_source {
+    const void *data;
+    epi_dtype type;     /* EPI_F32, EPI_BF16, EPI_F16 */
+    const int64_t *row; /* element offsets of the rows */
+    int64_t rows;
+    int64_t kstride;
+    const int64_t *koff; /* NULL: use kstride */
+    int64_t k;           /* valid depth */
+} epi_pack_source;
+
+/* Packs all rows, as ceil(rows / r) consecutive panels, each of r * round_up(k, depth) elements.
+ * Fast where kstride is 1 and where consecutive row offsets differ by 1; right everywhere. */
+void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void *dst);
+
+#endif

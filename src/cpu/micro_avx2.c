@@ -1,0 +1,52 @@
+/* micro_avx2.c: f32 with AVX2 and FMA: 6 rows of A against two vectors of B, 12 sums in registers. */
+#include "cpu/micro_parts.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+enum { MR = 6, NR = 16, VECTOR = 8 };
+enum { AHEAD = 32 }; /* A comes from the second-level cache: fetched this many steps early */
+
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+    const float *a = pa, *b = pb;
+    epi_soon next = *soon;
+    __m256 sum[MR][2];
+    EPI_UNROLL for (int i = 0; i < MR; i++) {
+        sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+        __builtin_prefetch(c + i * ldc, 1);
+    }
+    for (; k > 0; k--, a += MR, b += NR) {
+        const __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + VECTOR);
+        __builtin_prefetch(a + MR * AHEAD);
+        epi_soon_ask(&next, 1);
+        EPI_UNROLL for (int i = 0; i < MR; i++) {
+            const __m256 x = _mm256_broadcast_ss(a + i);
+            sum[i][0] = _mm256_fmadd_ps(x, b0, sum[i][0]);
+            sum[i][1] = _mm256_fmadd_ps(x, b1, sum[i][1]);
+        }
+    }
+    EPI_UNROLL for (int i = 0; i < MR; i++, c += ldc) {
+        if (add) {
+            sum[i][0] = _mm256_add_ps(sum[i][0], _mm256_loadu_ps(c));
+            sum[i][1] = _mm256_add_ps(sum[i][1], _mm256_loadu_ps(c + VECTOR));
+        }
+        _mm256_storeu_ps(c, sum[i][0]);
+        _mm256_storeu_ps(c + VECTOR, sum[i][1]);
+    }
+    *soon = next;
+}
+
+const epi_micro epi_micro_avx2 = {
+    .name = "avx2",
+    .type = EPI_F32,
+    .mr = MR,
+    .nr = NR,
+    .ka = 1,
+    .kb = 1,
+    .depth = 1,
+    .kc = 256,
+    .usable = epi_has_avx2,
+    .run = run,
+    .widen_f16 = epi_widen_f16c,
+};
+#endif

@@ -1,0 +1,60 @@
+/* micro_bf16mm.c: bf16 with BFMMLA, which multiplies two rows of A by two rows of B over a depth of
+ * four: 6 x 4 vectors of sums, each a 2 x 2 block. */
+#include "cpu/micro_parts.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+enum { MR = 12, NR = 8, DEPTH = 4, PAIRS_A = MR / 2, PAIRS_B = NR / 2, VECTOR = 8 };
+enum { AHEAD = 8 }; /* A comes from the second-level cache: fetched this many steps early */
+
+/* Four sums of one row, from two neighbouring blocks; `row` is 0 or 1. */
+static inline float32x4_t join(float32x4_t left, float32x4_t right, bool row) {
+    return row ? vcombine_f32(vget_high_f32(left), vget_high_f32(right))
+               : vcombine_f32(vget_low_f32(left), vget_low_f32(right));
+}
+
+static inline void put(float *c, float32x4_t sum, bool add) {
+    vst1q_f32(c, add ? vaddq_f32(sum, vld1q_f32(c)) : sum);
+}
+
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+    const bfloat16_t *a = pa, *b = pb;
+    epi_soon next = *soon;
+    float32x4_t sum[PAIRS_A][PAIRS_B];
+    EPI_UNROLL for (int i = 0; i < PAIRS_A; i++) {
+        EPI_UNROLL for (int j = 0; j < PAIRS_B; j++) sum[i][j] = vdupq_n_f32(0);
+    }
+    for (; k > 0; k -= DEPTH, a += MR * DEPTH, b += NR * DEPTH) {
+        const bfloat16x8_t b0 = vld1q_bf16(b), b1 = vld1q_bf16(b + VECTOR);
+        const bfloat16x8_t b2 = vld1q_bf16(b + 2 * VECTOR), b3 = vld1q_bf16(b + 3 * VECTOR);
+        __builtin_prefetch(a + MR * DEPTH * AHEAD);
+        epi_soon_ask(&next, DEPTH);
+        EPI_UNROLL for (int i = 0; i < PAIRS_A; i++) {
+            const bfloat16x8_t x = vld1q_bf16(a + i * VECTOR);
+            sum[i][0] = vbfmmlaq_f32(sum[i][0], x, b0);
+            sum[i][1] = vbfmmlaq_f32(sum[i][1], x, b1);
+            sum[i][2] = vbfmmlaq_f32(sum[i][2], x, b2);
+            sum[i][3] = vbfmmlaq_f32(sum[i][3], x, b3);
+        }
+    }
+    EPI_UNROLL for (int i = 0; i < MR; i++, c += ldc) {
+        put(c, join(sum[i / 2][0], sum[i / 2][1], i % 2), add);
+        put(c + NR / 2, join(sum[i / 2][2], sum[i / 2][3], i % 2), add);
+    }
+    *soon = next;
+}
+
+const epi_micro epi_micro_bf16mm = {
+    .name = "bf16mm",
+    .type = EPI_BF16,
+    .mr = MR,
+    .nr = NR,
+    .ka = DEPTH,
+    .kb = DEPTH,
+    .depth = DEPTH,
+    .kc = 768,
+    .usable = epi_has_bf16mm,
+    .run = run,
+};
+#endif

@@ -1,0 +1,45 @@
+/* micro_parts.h: what the files of the micro-kernels share with micro.c and with each other.
+ *
+ * The file of an instruction set is compiled with flags that let the compiler use it anywhere
+ * therein, so it holds nothing that runs before the instruction set is known to be there: the
+ * detection is in micro.c, and a kernel's facts are data.
+ */
+#ifndef EPI_CPU_MICRO_PARTS_H
+#define EPI_CPU_MICRO_PARTS_H
+
+#include "cpu/micro.h"
+
+/* Unrolls a loop of constant length fully, so that arrays of sums become registers. */
+#if defined(__clang__)
+#define EPI_UNROLL _Pragma("unroll")
+#else
+#define EPI_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+/* Asks for the lines that fall due in a step of `depth`. */
+static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
+    for (soon->left -= depth; soon->left <= 0; soon->left += soon->every) {
+        __builtin_prefetch(soon->line, 0, 2);
+        soon->line += soon->step;
+    }
+}
+
+extern const epi_micro epi_micro_plain;
+bool epi_has_plain(void);
+
+#if defined(__x86_64__)
+extern const epi_micro epi_micro_avx2, epi_micro_avx512, epi_micro_avx512bf16, epi_micro_amx;
+bool epi_has_avx2(void); /* with FMA and F16C */
+bool epi_has_avx512(void);
+bool epi_has_avx512bf16(void);
+bool epi_has_amx(void);
+void epi_widen_f16c(float *dst, const uint16_t *src, int64_t n);
+#endif
+
+#if defined(__aarch64__)
+extern const epi_micro epi_micro_neon, epi_micro_bf16mm;
+bool epi_has_neon(void);
+bool epi_has_bf16mm(void);
+#endif
+
+#endif

@@ -1,0 +1,53 @@
+/* micro_plain.c: f32 in portable vectors of four: the twin of every other kernel, always there.
+ * 12 sums, two vectors of B and one element of A fill the 16 registers of the smallest machines. */
+#include "cpu/micro_parts.h"
+#include "cpu/pack_block.h"
+
+#include <string.h>
+
+enum { MR = 6, NR = 8, VECTOR = 4 };
+
+typedef float v4f32 __attribute__((vector_size(16)));
+
+static inline v4f32 load(const float *p) {
+    v4f32 x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+    const float *a = pa, *b = pb;
+    v4f32 sum[MR][2];
+    EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = (v4f32){0};
+    epi_soon next = *soon;
+    for (; k > 0; k--, a += MR, b += NR) {
+        const v4f32 b0 = load(b), b1 = load(b + VECTOR);
+        epi_soon_ask(&next, 1);
+        EPI_UNROLL for (int i = 0; i < MR; i++) {
+            sum[i][0] += a[i] * b0;
+            sum[i][1] += a[i] * b1;
+        }
+    }
+    EPI_UNROLL for (int i = 0; i < MR; i++, c += ldc) {
+        if (add) {
+            sum[i][0] += load(c);
+            sum[i][1] += load(c + VECTOR);
+        }
+        memcpy(c, &sum[i], sizeof sum[i]);
+    }
+    *soon = next;
+}
+
+const epi_micro epi_micro_plain = {
+    .name = "plain",
+    .type = EPI_F32,
+    .mr = MR,
+    .nr = NR,
+    .ka = 1,
+    .kb = 1,
+    .depth = 1,
+    .kc = 256,
+    .usable = epi_has_plain,
+    .run = run,
+    .widen_f16 = epi_widen_f16,
+};

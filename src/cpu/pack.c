@@ -1,0 +1,148 @@
+/* pack.c: copying an operand into the panels that a micro-kernel reads.
+ *
+ * A panel is its rows, cut into units of q elements and transposed: unit 0 of every row, then unit
+ * 1 of every row, and so on. The work goes in chunks of depth, in one of three ways:
+ *   - across: the panel's rows are neighbours in memory, so a step of depth is one run;
+ *   - straight: a row's depth is one run of the panel's type, and units move from where they lie;
+ *   - staged: all else (conversions, strides, ragged ends) is gathered into a small block of zeros
+ *     first, and its units move from there.
+ */
+#include <string.h>
+
+#include "cpu/micro.h"
+#include "cpu/pack_block.h"
+
+enum {
+    CHUNK = 64, /* depth of one step; a multiple of every interleave */
+    MAX_ROWS = EPI_MICRO_MAX_NR > EPI_MICRO_MAX_MR ? EPI_MICRO_MAX_NR : EPI_MICRO_MAX_MR,
+    MAX_SIZE = sizeof(float),
+};
+
+typedef void widen_fn(float *dst, const uint16_t *src, int64_t n);
+
+/* What stays the same while one operand is packed. */
+typedef struct job {
+    const epi_pack_source *src;
+    int r, q;            /* rows of a panel, interleave */
+    int64_t source_size; /* bytes of an element there, */
+    int64_t size;        /* and in the panel */
+    widen_fn *widen;     /* from one to the other; NULL: they are the same */
+} job;
+
+/* One chunk of one panel. */
+typedef struct chunk {
+    int64_t row, rows; /* of the source; rows may be short of a panel's */
+    int64_t k;         /* where its depth starts */
+    int64_t depth;     /* how much of it the panel has, */
+    int64_t valid;     /* and how much of that the source has */
+    char *dst;
+} chunk;
+
+static int64_t depth_offset(const epi_pack_source *src, int64_t k) {
+    return src->koff ? src->koff[k] : k * src->kstride;
+}
+
+static const void *element(const job *j, int64_t row, int64_t k) {
+    const int64_t at = j->src->row[row] + depth_offset(j->src, k);
+    return (const char *)j->src->data + at * j->source_size;
+}
+
+static bool rows_touch(const epi_pack_source *src, int64_t first, int64_t count) {
+    for (int64_t i = 1; i < count; i++)
+        if (src->row[first + i] != src->row[first] + i)
+            return false;
+    return true;
+}
+
+static bool depth_touches(const epi_pack_source *src, int64_t first, int64_t count) {
+    if (!src->koff)
+        return src->kstride == 1;
+    for (int64_t k = 1; k < count; k++)
+        if (src->koff[first + k] != src->koff[first] + k)
+            return false;
+    return true;
+}
+
+static void copy_run(const job *j, void *dst, const void *src, int64_t n) {
+    if (j->widen)
+        j->widen(dst, src, n);
+    else
+        memcpy(dst, src, (size_t)(n * j->size));
+}
+
+static void pack_across(const job *j, const chunk *c) {
+    if (j->q == 1) {
+        for (int64_t k = 0; k < c->depth; k++)
+            copy_run(j, c->dst + k * j->r * j->size, element(j, c->row, c->k + k), j->r);
+        return;
+    }
+    for (int64_t k = 0; k < c->depth; k += j->q) {
+        const uint16_t *column[CHUNK];
+        for (int64_t i = 0; i < j->q; i++)
+            column[i] = element(j, c->row, c->k + k + i);
+        epi_block_zip((uint16_t *)(void *)(c->dst + k * j->r * j->size), column, j->r, j->q);
+    }
+}
+
+static void gather(const job *j, const chunk *c, int64_t row, bool touches, char *dst) {
+    if (touches) {
+        copy_run(j, dst, element(j, row, c->k), c->valid);
+        return;
+    }
+    for (int64_t k = 0; k < c->valid; k++)
+        copy_run(j, dst + k * j->size, element(j, row, c->k + k), 1);
+}
+
+static void pack_rows(const job *j, const chunk *c) {
+    _Alignas(64) char stage[MAX_ROWS][CHUNK * MAX_SIZE];
+    const void *row[MAX_ROWS];
+    const bool touches = depth_touches(j->src, c->k, c->valid);
+    const bool straight = touches && !j->widen && c->valid == c->depth;
+    for (int64_t i = 0; i < j->r; i++) {
+        row[i] = stage[i];
+        if (i < c->rows && straight) {
+            row[i] = element(j, c->row + i, c->k);
+            continue;
+        }
+        memset(stage[i], 0, (size_t)(c->depth * j->size));
+        if (i < c->rows)
+            gather(j, c, c->row + i, touches, stage[i]);
+    }
+    epi_block_transpose(c->dst, row, j->r, (int)(c->depth / j->q), (size_t)(j->q * j->size));
+}
+
+/* The panel that starts at `row`, from depth k to `end`. */
+static void pack_panel(const job *j, int64_t row, int64_t k, int64_t end, char *panel) {
+    const int64_t rows = epi_min64(j->r, j->src->rows - row);
+    const bool across = rows == j->r && rows_touch(j->src, row, rows);
+    for (; k < end; k += CHUNK) {
+        const int64_t depth = epi_min64(CHUNK, end - k);
+        const int64_t valid = epi_max64(0, epi_min64(depth, j->src->k - k));
+        const chunk c = {row, rows, k, depth, valid, panel + k * j->r * j->size};
+        if (across && valid == depth)
+            pack_across(j, &c);
+        else
+            pack_rows(j, &c);
+    }
+}
+
+void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void *dst) {
+    const bool a = side == EPI_SIDE_A;
+    const bool same = src->type == micro->type;
+    const job j = {
+        .src = src,
+        .r = a ? micro->mr : micro->nr,
+        .q = a ? micro->ka : micro->kb,
+        .source_size = src->type == EPI_F32 ? 4 : 2,
+        .size = micro->type == EPI_F32 ? 4 : 2,
+        .widen = same ? NULL : src->type == EPI_BF16 ? epi_widen_bf16 : micro->widen_f16,
+    };
+    EPI_ASSERT(same || micro->type == EPI_F32);
+    const int64_t depth = epi_round_up(src->k, micro->depth);
+    /* Rows that touch share cache lines and pages across panels, so all panels take one chunk of
+       them before any takes the next. */
+    const int64_t step = rows_touch(src, 0, src->rows) ? CHUNK : epi_max64(depth, 1);
+    for (int64_t k = 0; k < depth; k += step)
+        for (int64_t row = 0; row < src->rows; row += j.r)
+            pack_panel(&j, row, k, epi_min64(k + step, depth), (char *)dst + row * depth * j.size);
+}

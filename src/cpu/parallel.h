@@ -1,0 +1,15 @@
+/* parallel.h: one loop over threads, the only place that knows how threads are made. */
+#ifndef EPI_CPU_PARALLEL_H
+#define EPI_CPU_PARALLEL_H
+
+#include "base/base.h"
+
+/* Calls body(ctx, item, thread) once for every item in [0, count), on up to `threads` threads
+ * numbered from 0, in no particular order. */
+typedef void epi_parallel_body(void *ctx, int64_t item, int thread);
+void epi_parallel_for(int threads, int64_t count, epi_parallel_body *body, void *ctx);
+
+/* The number of threads a kernel gets by default. */
+int epi_parallel_default(void);
+
+#endif

@@ -1,0 +1,253 @@
+/* passes.c: one operation over whole tensors in memory: the unfused path, and what comes before and
+ * after a fused product.
+ *
+ * A pass walks the result in chunks of its fastest axis. Chunks do not depend on the number of
+ * threads, so neither do the bits. */
+#include <math.h>
+
+#include "cpu/cpu.h"
+#include "cpu/parallel.h"
+
+enum { CHUNK = 1024, OPERANDS = 3 };
+
+/* The result's axes, merged where every tensor involved runs on; index 0 is the result. */
+typedef struct space {
+    int count;
+    int64_t size[EPI_MAX_AXES], step[EPI_MAX_AXES][OPERANDS + 1];
+    int64_t chunk, outer, chunks; /* elements of a chunk, rows of the fastest axis, chunks of such a row */
+} space;
+
+typedef struct pass {
+    const epi_cpu_kernel *k;
+    const epi_node *n;
+    epi_ref to, from[OPERANDS];
+    int64_t to_base, from_base[OPERANDS];
+    int operands;
+    space s;
+    epi_walk over; /* reductions: the operand along the axes removed */
+    int64_t over_count;
+    float *scratch;
+} pass;
+
+int64_t epi_pass_scratch(int threads) { return (int64_t)threads * (OPERANDS + 2) * CHUNK * (int64_t)sizeof(float); }
+
+static void make_space(pass *p, const epi_axes *axes, int64_t chunk) {
+    space *s = &p->s;
+    const int64_t *sizes = p->k->spec.sizes;
+    for (int i = 0; i < axes->count; i++) {
+        int64_t size = epi_axis_size(axes->at[i], sizes), step[OPERANDS + 1] = {epi_ref_step(&p->to, axes->at[i])};
+        if (size == 1)
+            continue;
+        for (int a = 0; a < p->operands; a++)
+            step[a + 1] = epi_ref_step(&p->from[a], axes->at[i]);
+        bool merges = s->count > 0;
+        for (int a = 0; a <= p->operands && merges; a++)
+            merges = s->step[s->count - 1][a] == size * step[a];
+        int at = merges ? s->count - 1 : s->count++;
+        s->size[at] = merges ? s->size[at] * size : size;
+        for (int a = 0; a <= p->operands; a++)
+            s->step[at][a] = step[a];
+    }
+    if (!s->count) {
+        s->count = 1;
+        s->size[0] = 1;
+    }
+    s->outer = 1;
+    for (int i = 0; i + 1 < s->count; i++)
+        s->outer *= s->size[i];
+    s->chunk = chunk;
+    s->chunks = epi_ceil_div(s->size[s->count - 1], chunk);
+}
+
+/* Where chunk `item` starts, in each tensor, and how long it is. */
+static int chunk_at(const pass *p, int64_t item, int64_t *base) {
+    const space *s = &p->s;
+    int64_t row = item / s->chunks, start = item % s->chunks * s->chunk, last = s->count - 1;
+    base[0] = p->to_base;
+    for (int a = 0; a < p->operands; a++)
+        base[a + 1] = p->from_base[a];
+    for (int a = 0; a <= p->operands; a++)
+        base[a] += start * s->step[last][a];
+    for (int64_t i = last - 1; i >= 0; i--) {
+        int64_t at = row % s->size[i];
+        row /= s->size[i];
+        for (int a = 0; a <= p->operands; a++)
+            base[a] += at * s->step[i][a];
+    }
+    return (int)epi_min64(s->chunk, s->size[last] - start);
+}
+
+static const void *element(const epi_ref *ref, int64_t offset) {
+    return ref->data + offset * (int64_t)epi_dtype_size(ref->type);
+}
+
+/* An operand's chunk as a view: in place, as one broadcast element, or converted into tmp. */
+static epi_view fetch(const pass *p, const epi_ref *ref, int64_t base, int64_t step, int n, float *tmp) {
+    const epi_strips *s = p->k->strips;
+    if (step == 0) {
+        s->load(tmp, element(ref, base), ref->type, 1, 1);
+        return (epi_view){tmp, 0, 0};
+    }
+    if (step == 1 && ref->type == EPI_F32)
+        return (epi_view){element(ref, base), 0, 1};
+    s->load(tmp, element(ref, base), ref->type, step, n);
+    return (epi_view){tmp, 0, 1};
+}
+
+static void put(const pass *p, int64_t base, const float *src, int n) {
+    int64_t step = p->s.step[p->s.count - 1][0];
+    p->k->strips->store((void *)(uintptr_t)element(&p->to, base), p->to.type, n == 1 ? 1 : step, src, n);
+}
+
+static float *scratch_of(const pass *p, int thread) { return p->scratch + (int64_t)thread * (OPERANDS + 2) * CHUNK; }
+
+/* ---- bodies ---- */
+
+static void map_chunk(void *ctx, int64_t item, int thread) {
+    const pass *p = ctx;
+    float *tmp = scratch_of(p, thread);
+    int64_t base[OPERANDS + 1];
+    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    epi_view v[OPERANDS] = {{0}};
+    for (int a = 0; a < p->operands; a++)
+        v[a] = fetch(p, &p->from[a], base[a + 1], p->s.step[last][a + 1], n, tmp + (a + 1) * CHUNK);
+    bool in_place = p->to.type == EPI_F32 && p->s.step[last][0] == 1;
+    float *dst = in_place ? (float *)(uintptr_t)element(&p->to, base[0]) : tmp;
+    p->k->strips->map[p->n->op](dst, 0, v[0], v[1], v[2], 1, n);
+    if (!in_place)
+        put(p, base[0], dst, n);
+}
+
+static void copy_chunk(void *ctx, int64_t item, int thread) {
+    const pass *p = ctx;
+    (void)thread;
+    float tmp[CHUNK];
+    int64_t base[OPERANDS + 1];
+    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    epi_view v = fetch(p, &p->from[0], base[1], p->s.step[last][1], n, tmp);
+    for (int j = 1; j < n && !v.col; j++)
+        tmp[j] = tmp[0];
+    put(p, base[0], v.p, n);
+}
+
+/* A reduction whose fastest axis is removed: each result folds runs of the operand. */
+static void reduce_inner(void *ctx, int64_t item, int thread) {
+    const pass *p = ctx;
+    const epi_strips *s = p->k->strips;
+    float *tmp = scratch_of(p, thread), *acc = tmp + CHUNK, *acc2 = acc + CHUNK, *in = acc2 + CHUNK;
+    int64_t base[OPERANDS + 1];
+    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1, step = p->over.count ? p->over.step[p->over.count - 1] : 0;
+    for (int j = 0; j < n; j++) {
+        acc[j] = epi_reduce_identity(p->n->op);
+        acc2[j] = 0;
+        int64_t from = base[1] + j * p->s.step[last][1];
+        for (int64_t i = 0; i < p->over_count;) {
+            int m = (int)epi_min64(CHUNK, run - i % run);
+            epi_view v = fetch(p, &p->from[0], from + epi_walk_offset(&p->over, i), step ? step : 1, m, in);
+            float x, x2 = 0;
+            s->reduce_rows(p->n->op, &x, &x2, v, 1, m);
+            s->combine(p->n->op, acc + j, acc2 + j, &x, &x2, 1);
+            i += m;
+        }
+    }
+    s->finish(p->n->op, acc, acc2, n, (double)p->over_count);
+    put(p, base[0], acc, n);
+}
+
+/* A reduction whose fastest axis stays: rows of the operand are folded into a row of results. */
+static void reduce_outer(void *ctx, int64_t item, int thread) {
+    const pass *p = ctx;
+    const epi_strips *s = p->k->strips;
+    float *tmp = scratch_of(p, thread), *acc = tmp + CHUNK, *acc2 = acc + CHUNK, *in = acc2 + CHUNK;
+    int64_t base[OPERANDS + 1];
+    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    for (int j = 0; j < n; j++) {
+        acc[j] = epi_reduce_identity(p->n->op);
+        acc2[j] = 0;
+    }
+    for (int64_t i = 0; i < p->over_count; i++) {
+        epi_view v = fetch(p, &p->from[0], base[1] + epi_walk_offset(&p->over, i), p->s.step[last][1], n, in);
+        s->reduce_cols(p->n->op, acc, acc2, v, 1, n);
+    }
+    s->finish(p->n->op, acc, acc2, n, (double)p->over_count);
+    put(p, base[0], acc, n);
+}
+
+static void index_chunk(void *ctx, int64_t item, int thread) {
+    const pass *p = ctx;
+    (void)thread;
+    float tmp[CHUNK];
+    int64_t base[OPERANDS + 1];
+    int n = chunk_at(p, item, base);
+    for (int j = 0; j < n; j++)
+        tmp[j] = (float)(item % p->s.chunks * p->s.chunk + j);
+    put(p, base[0], tmp, n);
+}
+
+/* ---- passes ---- */
+
+static void run_chunks(pass *p, const epi_axes *axes, epi_parallel_body *body) {
+    /* a chunk of results that each fold a whole row is short, so that there is work for every thread */
+    make_space(p, axes, body == reduce_inner ? 16 : CHUNK);
+    epi_parallel_for(p->k->spec.threads, p->s.outer * p->s.chunks, body, p);
+}
+
+void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *from, const epi_axes *axes) {
+    pass p = {.k = k, .to = *to, .from = {*from}, .operands = 1};
+    run_chunks(&p, axes, copy_chunk);
+}
+
+/* The whole of a parted axis seen as one of its parts: half as long, twice the step or further on. */
+static int64_t see_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
+    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
+    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
+    int at = epi_axes_find(&whole->axes, fine);
+    int64_t step = whole->strides[at];
+    whole->axes.at[at] = coarse;
+    whole->strides[at] = pairs ? 2 * step : step;
+    return part * (pairs ? step : epi_axis_size(coarse, sizes) * step);
+}
+
+static void run_part(pass p) {
+    const int64_t *sizes = p.k->spec.sizes;
+    if (p.n->op != EPI_OP_JOIN && p.n->op != EPI_OP_CONCAT) {
+        p.from_base[0] = see_part(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
+        run_chunks(&p, &p.n->axes, copy_chunk);
+        return;
+    }
+    for (int part = 0; part < 2; part++) {
+        pass q = p;
+        q.operands = 1;
+        q.from[0] = p.from[part];
+        q.to_base = see_part(&q.to, p.n, part, sizes);
+        run_chunks(&q, &q.to.axes, copy_chunk);
+    }
+}
+
+void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    pass p = {.k = k, .n = n, .to = refs[node], .operands = epi_ops[n->op].arity, .scratch = (float *)(void *)scratch};
+    for (int a = 0; a < p.operands; a++)
+        p.from[a] = refs[n->arg[a]];
+    switch (epi_ops[n->op].cls) {
+    case EPI_CLASS_MAP: run_chunks(&p, &n->axes, map_chunk); break;
+    case EPI_CLASS_PART: run_part(p); break;
+    case EPI_CLASS_REDUCE: {
+        p.over = epi_walk_axes(&p.from[0], &n->over, k->spec.sizes);
+        p.over_count = epi_axes_size(&n->over, k->spec.sizes);
+        bool inner = p.over.count && p.over.step[p.over.count - 1] == 1;
+        run_chunks(&p, &n->axes, inner ? reduce_inner : reduce_outer);
+        break;
+    }
+    case EPI_CLASS_LEAF:
+        if (n->op == EPI_OP_INDEX) {
+            run_chunks(&p, &n->axes, index_chunk);
+        } else {
+            float x = (float)(n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], k->spec.sizes));
+            k->strips->store(p.to.data, p.to.type, 1, &x, 1);
+        }
+        break;
+    case EPI_CLASS_PRODUCT: EPI_CHECK(!"a product is no pass"); break;
+    }
+}

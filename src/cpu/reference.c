@@ -1,0 +1,253 @@
+/* reference.c: evaluates any program as plainly as possible, node by node: the oracle.
+ *
+ * In f64 with nothing rounded it is the reference. With every value computed in f32 and rounded to
+ * a storage type it is the naive unfused computation, the yardstick of the error rule. */
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "cpu/parallel.h"
+
+typedef struct eval {
+    const epi_cpu_kernel *k;
+    const epi_ref *tensors;
+    double **value; /* by node, contiguous in the node's own axis order */
+    bool naive;
+} eval;
+
+static double load_one(const epi_strips *s, const epi_ref *ref, int64_t offset) {
+    const unsigned char *p = ref->data + offset * (int64_t)epi_dtype_size(ref->type);
+    if (ref->type == EPI_F64) {
+        double x;
+        memcpy(&x, p, sizeof x);
+        return x;
+    }
+    float x;
+    s->load(&x, p, ref->type, 1, 1);
+    return (double)x;
+}
+
+static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, double x) {
+    unsigned char *p = ref->data + offset * (int64_t)epi_dtype_size(ref->type);
+    float f = (float)x;
+    if (ref->type == EPI_F64)
+        memcpy(p, &x, sizeof x);
+    else
+        s->store(p, ref->type, 1, &f, 1);
+}
+
+/* What storing a value in type and reading it back gives. */
+static double rounded(const eval *e, double x) {
+    if (!e->naive)
+        return x;
+    unsigned char bytes[8];
+    epi_ref one = {.data = bytes, .type = e->k->spec.type};
+    store_one(e->k->strips, &one, 0, x);
+    return load_one(e->k->strips, &one, 0);
+}
+
+/* A node's value as a tensor, to walk it. */
+static epi_ref as_ref(const eval *e, int node) {
+    epi_ref r = {.axes = e->k->spec.graph->nodes[node].axes, .type = EPI_F64};
+    r.data = (unsigned char *)e->value[node];
+    epi_ref_contiguous(&r, e->k->spec.sizes);
+    return r;
+}
+
+static int64_t count_of(const eval *e, const epi_axes *axes) { return epi_axes_size(axes, e->k->spec.sizes); }
+
+/* ---- one function per class of operation ---- */
+
+static void eval_input(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const epi_ref *ref = &e->tensors[n->tensor];
+    epi_walk w = epi_walk_axes(ref, &n->axes, e->k->spec.sizes);
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++)
+        e->value[node][i] = load_one(e->k->strips, ref, epi_walk_offset(&w, i));
+}
+
+static void eval_index(const eval *e, int node) {
+    for (int64_t i = 0, count = count_of(e, &e->k->spec.graph->nodes[node].axes); i < count; i++)
+        e->value[node][i] = (double)i;
+}
+
+static void eval_map(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    epi_walk w[3];
+    const double *v[3] = {NULL, NULL, NULL};
+    int arity = epi_ops[n->op].arity;
+    for (int a = 0; a < arity; a++) {
+        epi_ref r = as_ref(e, n->arg[a]);
+        w[a] = epi_walk_axes(&r, &n->axes, e->k->spec.sizes);
+        v[a] = e->value[n->arg[a]];
+    }
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        double x[3] = {0, 0, 0};
+        for (int a = 0; a < arity; a++)
+            x[a] = v[a][epi_walk_offset(&w[a], i)];
+        e->value[node][i] = rounded(e, epi_op_reference(n->op, x[0], x[1], x[2]));
+    }
+}
+
+static void eval_reduce(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    epi_ref r = as_ref(e, n->arg[0]);
+    epi_walk kept = epi_walk_axes(&r, &n->axes, e->k->spec.sizes);
+    epi_walk over = epi_walk_axes(&r, &n->over, e->k->spec.sizes);
+    int64_t length = count_of(e, &n->over);
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        const double *from = e->value[n->arg[0]] + epi_walk_offset(&kept, i);
+        double x = epi_op_identity(n->op);
+        for (int64_t j = 0; j < length; j++) {
+            x = epi_op_combine(n->op, x, from[epi_walk_offset(&over, j)]);
+            if (e->naive)
+                x = (double)(float)x;
+        }
+        e->value[node][i] = rounded(e, n->op == EPI_OP_MEAN ? x / (double)length : x);
+    }
+}
+
+/* Parts and joins copy between the whole axis and its two parts. */
+static void eval_part(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    bool joins = n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
+    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
+    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
+    int64_t half = epi_axis_size(coarse, e->k->spec.sizes);
+    for (int part = 0; part < 2; part++) {
+        if (!joins && (n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH) != part)
+            continue;
+        int whole_node = joins ? node : n->arg[0], part_node = joins ? n->arg[part] : node;
+        epi_ref whole = as_ref(e, whole_node), one = as_ref(e, part_node);
+        epi_axes axes = whole.axes; /* walk the whole's axes, the split one at half its length */
+        int at = epi_axes_find(&axes, fine);
+        int64_t step = whole.strides[at], base = part * (pairs ? step : half * step);
+        axes.at[at] = coarse;
+        whole.axes.at[at] = coarse;
+        whole.strides[at] = pairs ? 2 * step : step;
+        epi_walk ww = epi_walk_axes(&whole, &axes, e->k->spec.sizes), wp = epi_walk_axes(&one, &axes, e->k->spec.sizes);
+        for (int64_t i = 0, count = count_of(e, &axes); i < count; i++) {
+            double *w = &e->value[whole_node][base + epi_walk_offset(&ww, i)];
+            double *p = &e->value[part_node][epi_walk_offset(&wp, i)];
+            if (joins)
+                *w = *p;
+            else
+                *p = *w;
+        }
+    }
+}
+
+/* ---- the product: row times column, added up in order ---- */
+
+enum { STRIPE = 64 }; /* columns at a time, so that what a stripe needs stays in cache */
+
+typedef struct product {
+    const eval *e;
+    int node;
+    epi_walk a_row, a_depth, b_row, b_depth, c_row, c_col;
+    const double *a, *b;
+    double *c;
+    int64_t m, n, k;
+} product;
+
+static void product_row(void *ctx, int64_t i, int thread) {
+    (void)thread;
+    product *p = ctx;
+    const double *a = p->a + epi_walk_offset(&p->a_row, i);
+    for (int64_t j0 = 0; j0 < p->n; j0 += STRIPE) {
+        int64_t w = epi_min64(STRIPE, p->n - j0);
+        double sum[STRIPE] = {0};
+        float sum32[STRIPE] = {0};
+        int64_t column[STRIPE];
+        for (int64_t j = 0; j < w; j++)
+            column[j] = epi_walk_offset(&p->b_row, j0 + j);
+        for (int64_t k = 0; k < p->k; k++) {
+            double x = a[epi_walk_offset(&p->a_depth, k)];
+            const double *b = p->b + epi_walk_offset(&p->b_depth, k);
+            if (p->e->naive)
+                for (int64_t j = 0; j < w; j++)
+                    sum32[j] += (float)x * (float)b[column[j]];
+            else
+                for (int64_t j = 0; j < w; j++)
+                    sum[j] += x * b[column[j]];
+        }
+        for (int64_t j = 0; j < w; j++)
+            p->c[epi_walk_offset(&p->c_row, i) + epi_walk_offset(&p->c_col, j0 + j)] =
+                rounded(p->e, p->e->naive ? (double)sum32[j] : sum[j]);
+    }
+}
+
+static epi_axes axes_without(const epi_axes *axes, const epi_axes *gone) {
+    epi_axes out = {0};
+    for (int i = 0; i < axes->count; i++)
+        if (epi_axes_find(gone, axes->at[i]) < 0)
+            out.at[out.count++] = axes->at[i];
+    return out;
+}
+
+static void eval_product(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node);
+    epi_axes rows = axes_without(&a.axes, &n->over), cols = axes_without(&b.axes, &n->over);
+    product p = {.e = e, .node = node};
+    p.a = e->value[n->arg[0]];
+    p.b = e->value[n->arg[1]];
+    p.c = e->value[node];
+    p.a_row = epi_walk_axes(&a, &rows, sizes);
+    p.b_row = epi_walk_axes(&b, &cols, sizes);
+    p.c_row = epi_walk_axes(&c, &rows, sizes);
+    p.c_col = epi_walk_axes(&c, &cols, sizes);
+    p.a_depth = epi_walk_axes(&a, &n->over, sizes);
+    p.b_depth = epi_walk_axes(&b, &n->over, sizes);
+    p.m = epi_axes_size(&rows, sizes);
+    p.n = epi_axes_size(&cols, sizes);
+    p.k = epi_axes_size(&n->over, sizes);
+    epi_parallel_for(e->k->spec.threads, p.m, product_row, &p);
+}
+
+/* ---- the whole program ---- */
+
+/* Bytes for the pointers and for every live node's values; -1 on overflow. */
+int64_t epi_reference_workspace(const epi_spec *spec, const bool *live) {
+    int64_t bytes = epi_round_up((int64_t)sizeof(double *) * spec->graph->node_count, 64);
+    for (int i = 0; i < spec->graph->node_count; i++) {
+        int64_t count = live[i] ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
+        if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) || !epi_add_size(bytes, count, &bytes))
+            return -1;
+    }
+    return bytes;
+}
+
+void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace) {
+    const epi_graph *g = k->spec.graph;
+    eval e = {.k = k, .tensors = tensors, .value = (double **)(void *)workspace, .naive = k->spec.path == EPI_PATH_NAIVE};
+    unsigned char *next = workspace + epi_round_up((int64_t)sizeof(double *) * g->node_count, 64);
+    for (int i = 0; i < g->node_count; i++) {
+        if (!k->live[i])
+            continue;
+        const epi_node *n = &g->nodes[i];
+        e.value[i] = (double *)(void *)next;
+        next += count_of(&e, &n->axes) * (int64_t)sizeof(double);
+        switch (epi_ops[n->op].cls) {
+        case EPI_CLASS_MAP: eval_map(&e, i); break;
+        case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
+        case EPI_CLASS_PART: eval_part(&e, i); break;
+        case EPI_CLASS_PRODUCT: eval_product(&e, i); break;
+        case EPI_CLASS_LEAF:
+            if (n->op == EPI_OP_INPUT)
+                eval_input(&e, i);
+            else if (n->op == EPI_OP_INDEX)
+                eval_index(&e, i);
+            else
+                *e.value[i] = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], k->spec.sizes);
+            break;
+        }
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        epi_ref r = as_ref(&e, g->tensors[t].node);
+        epi_walk from = epi_walk_axes(&r, &tensors[t].axes, k->spec.sizes);
+        epi_walk to = epi_walk_axes(&tensors[t], &tensors[t].axes, k->spec.sizes);
+        for (int64_t i = 0, count = count_of(&e, &tensors[t].axes); i < count; i++)
+            store_one(k->strips, &tensors[t], epi_walk_offset(&to, i), e.value[g->tensors[t].node][epi_walk_offset(&from, i)]);
+    }
+}

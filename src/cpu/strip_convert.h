@@ -1,0 +1,188 @@
+/* strip_convert.h: elements between their storage and f32, one at a time or in hardware blocks.
+ *
+ * Only strips.c includes this. Each storage type is a getter and a putter of one element, written
+ * branch-free so that the unit-stride loop over it vectorises; f16 goes through the CPU's own
+ * conversion where there is one, which gives the same bits.
+ */
+#ifndef EPI_CPU_STRIP_CONVERT_H
+#define EPI_CPU_STRIP_CONVERT_H
+
+#include "cpu/strip_loop.h"
+#include "cpu/strip_math.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+static inline float bf16_float(uint16_t h) {
+    return bits_float((uint32_t)h << 16);
+}
+
+static inline uint16_t float_bf16(float x) {
+    uint32_t u = float_bits(x);
+    uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u);
+    return (uint16_t)((x != x ? u | 0x400000u : rounded) >> 16);
+}
+
+static inline float f16_float(uint16_t h) {
+    uint32_t e = (h & 0x7fffu) << 13, sign = (h & 0x8000u) << 16;
+    uint32_t normal = e + (112u << 23);
+    uint32_t small = float_bits(bits_float(e + (113u << 23)) - 0x1p-14f);
+    uint32_t special = e | 0x7f800000u | (e > 0x0f800000u ? 0x400000u : 0u);
+    uint32_t u = e < 0x00800000u ? small : normal;
+    return bits_float((e < 0x0f800000u ? u : special) | sign);
+}
+
+/* Adding 0.5 to a number too small for a normal f16 leaves its rounded multiple of 2^-24 in the low
+ * bits. A normal one that rounds past the largest becomes infinity by the carry. */
+static inline uint16_t float_f16(float x) {
+    uint32_t u = float_bits(x), a = u & 0x7fffffffu;
+    uint32_t normal = (a - (112u << 23) + 0xfffu + (a >> 13 & 1u)) >> 13;
+    uint32_t small = float_bits(bits_float(a) + 0.5f) - 0x3f000000u;
+    uint32_t special = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x3ffu) : 0x7c00u;
+    uint32_t h = a < (113u << 23) ? small : normal;
+    return (uint16_t)((a < (143u << 23) ? h : special) | (u >> 16 & 0x8000u));
+}
+
+static inline int32_t float_i32(float x) {
+    float y = vround(x);
+    y = y < -0x1p31f ? -0x1p31f : y;
+    y = y > 0x1.fffffep30f ? 0x1.fffffep30f : y;
+    int32_t i = (int32_t)(x != x ? 0.0f : y);
+    return x >= 0x1p31f ? INT32_MAX : i;
+}
+
+static inline float get_f32(const void *p, ptrdiff_t i) {
+    return ((const float *)p)[i];
+}
+static inline float get_bf16(const void *p, ptrdiff_t i) {
+    return bf16_float(((const uint16_t *)p)[i]);
+}
+static inline float get_f16(const void *p, ptrdiff_t i) {
+    return f16_float(((const uint16_t *)p)[i]);
+}
+static inline float get_i32(const void *p, ptrdiff_t i) {
+    return (float)((const int32_t *)p)[i];
+}
+static inline float get_f64(const void *p, ptrdiff_t i) {
+    return (float)((const double *)p)[i];
+}
+
+static inline void put_f32(void *p, ptrdiff_t i, float x) {
+    ((float *)p)[i] = x;
+}
+static inline void put_bf16(void *p, ptrdiff_t i, float x) {
+    ((uint16_t *)p)[i] = float_bf16(x);
+}
+static inline void put_f16(void *p, ptrdiff_t i, float x) {
+    ((uint16_t *)p)[i] = float_f16(x);
+}
+static inline void put_i32(void *p, ptrdiff_t i, float x) {
+    ((int32_t *)p)[i] = float_i32(x);
+}
+static inline void put_f64(void *p, ptrdiff_t i, float x) {
+    ((double *)p)[i] = x;
+}
+
+/* As many f16 as the CPU converts at once. */
+#if defined(__AVX512F__)
+enum { F16_BLOCK = 16 };
+static inline void f16_block_load(float *dst, const uint16_t *src) {
+    _mm512_storeu_ps(dst, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)src)));
+}
+static inline void f16_block_store(uint16_t *dst, const float *src) {
+    _mm256_storeu_si256((__m256i *)dst, _mm512_cvtps_ph(_mm512_loadu_ps(src), _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(__F16C__)
+enum { F16_BLOCK = 8 };
+static inline void f16_block_load(float *dst, const uint16_t *src) {
+    _mm256_storeu_ps(dst, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)src)));
+}
+static inline void f16_block_store(uint16_t *dst, const float *src) {
+    _mm_storeu_si128((__m128i *)dst, _mm256_cvtps_ph(_mm256_loadu_ps(src), _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(__aarch64__)
+enum { F16_BLOCK = 4 };
+static inline void f16_block_load(float *dst, const uint16_t *src) {
+    vst1q_f32(dst, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(src))));
+}
+static inline void f16_block_store(uint16_t *dst, const float *src) {
+    vst1_u16(dst, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src))));
+}
+#else
+enum { F16_BLOCK = 1 };
+static inline void f16_block_load(float *dst, const uint16_t *src) {
+    *dst = f16_float(*src);
+}
+static inline void f16_block_store(uint16_t *dst, const float *src) {
+    *dst = float_f16(*src);
+}
+#endif
+
+static ALWAYS_INLINE void load_each(float (*get)(const void *, ptrdiff_t), float *dst, const void *src,
+                                    ptrdiff_t stride, int64_t n) {
+    if (stride == 1) {
+        VECTOR_LOOP
+        for (int64_t j = 0; j < n; j++)
+            dst[j] = get(src, j);
+    } else {
+        for (int64_t j = 0; j < n; j++)
+            dst[j] = get(src, j * stride);
+    }
+}
+
+static ALWAYS_INLINE void store_each(void (*put)(void *, ptrdiff_t, float), void *dst, ptrdiff_t stride,
+                                     const float *src, int64_t n) {
+    if (stride == 1) {
+        VECTOR_LOOP
+        for (int64_t j = 0; j < n; j++)
+            put(dst, j, src[j]);
+    } else {
+        for (int64_t j = 0; j < n; j++)
+            put(dst, j * stride, src[j]);
+    }
+}
+
+static void load_f16(float *dst, const uint16_t *src, ptrdiff_t stride, int64_t n) {
+    int64_t j = 0;
+    if (stride == 1) {
+        for (; j + F16_BLOCK <= n; j += F16_BLOCK)
+            f16_block_load(dst + j, src + j);
+    }
+    load_each(get_f16, dst + j, src + j * stride, stride, n - j);
+}
+
+static void store_f16(uint16_t *dst, ptrdiff_t stride, const float *src, int64_t n) {
+    int64_t j = 0;
+    if (stride == 1) {
+        for (; j + F16_BLOCK <= n; j += F16_BLOCK)
+            f16_block_store(dst + j, src + j);
+    }
+    store_each(put_f16, dst + j * stride, stride, src + j, n - j);
+}
+
+static void load(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, int64_t n) {
+    switch (type) {
+    case EPI_F32: load_each(get_f32, dst, src, stride, n); break;
+    case EPI_BF16: load_each(get_bf16, dst, src, stride, n); break;
+    case EPI_F16: load_f16(dst, src, stride, n); break;
+    case EPI_I32: load_each(get_i32, dst, src, stride, n); break;
+    case EPI_F64: load_each(get_f64, dst, src, stride, n); break;
+    case EPI_DTYPE_COUNT: break;
+    }
+}
+
+static void store(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n) {
+    switch (type) {
+    case EPI_F32: store_each(put_f32, dst, stride, src, n); break;
+    case EPI_BF16: store_each(put_bf16, dst, stride, src, n); break;
+    case EPI_F16: store_f16(dst, stride, src, n); break;
+    case EPI_I32: store_each(put_i32, dst, stride, src, n); break;
+    case EPI_F64: store_each(put_f64, dst, stride, src, n); break;
+    case EPI_DTYPE_COUNT: break;
+    }
+}
+
+#endif

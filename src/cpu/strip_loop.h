@@ -1,0 +1,41 @@
+/* strip_loop.h: what the strips' loops share: how to ask for vector code, and rows of a view. */
+#ifndef EPI_CPU_STRIP_LOOP_H
+#define EPI_CPU_STRIP_LOOP_H
+
+#include "cpu/strips.h"
+
+/* Loops that take the operation as a function are written once and inlined into each use, so that
+ * the operation is known there and the loop vectorises. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* No iteration reads what another writes: destination and operand are disjoint or the very same. The
+ * compiler cannot know it, and its run-time test would send the latter to a scalar loop. */
+#if defined(__clang__)
+#define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define VECTOR_LOOP _Pragma("GCC ivdep")
+#endif
+
+/* Rows are handled in pieces of CHUNK elements where something has to be buffered. */
+enum { CHUNK = 256 };
+
+static inline int chunk_length(int n, int j) {
+    return n - j < CHUNK ? n - j : CHUNK;
+}
+
+static inline void fill(float *dst, float x, int n) {
+    for (int j = 0; j < n; j++)
+        dst[j] = x;
+}
+
+/* Row i as a pointer to vectors: the row itself, or its one element copied over buf. Chunk j of it
+ * lies at p + j * col. */
+static inline const float *row_spread(epi_view a, int i, float *buf, int n) {
+    const float *p = a.p + i * a.row;
+    if (a.col)
+        return p;
+    fill(buf, *p, chunk_length(n, 0));
+    return buf;
+}
+
+#endif

@@ -1,0 +1,404 @@
+/* strip_math.h: elementary functions of one float that compilers turn into vector code.
+ *
+ * Every function is straight-line: no branch, no table, no call, every special case a select. So a
+ * loop over one of them vectorises at any width, and a vector lane and a scalar tail give the same
+ * bits, provided the compiler neither reassociates nor contracts (-ffp-contract=off). Products that
+ * want a fused add say so with fmadd; where there is none in hardware it rounds twice, and the
+ * constants are short enough that argument reduction stays exact.
+ *
+ * NaN goes through everything: comparisons are written so that a NaN falls on the side that keeps
+ * it. Bounds, in units of the last place, are measured by tests/test_strips.c. Coefficients are
+ * minimax for the stated interval, rounded one after the other.
+ */
+#ifndef EPI_CPU_STRIP_MATH_H
+#define EPI_CPU_STRIP_MATH_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* A call would stop the loop around it from becoming vector code. */
+#define MATH_INLINE inline __attribute__((always_inline))
+
+static MATH_INLINE uint32_t float_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static MATH_INLINE float bits_float(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+static MATH_INLINE uint64_t double_bits(double x) {
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+static MATH_INLINE float fmadd(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+static MATH_INLINE double fmadd64(double a, double b, double c) {
+    return __builtin_fma(a, b, c);
+}
+#else
+static MATH_INLINE float fmadd(float a, float b, float c) {
+    return a * b + c;
+}
+static MATH_INLINE double fmadd64(double a, double b, double c) {
+    return a * b + c;
+}
+#endif
+
+/* Adding ROUND leaves the nearest integer in the low bits of the sum; taking it away again leaves
+ * that integer as a number. Good for |x| < 2^22 (2^51). */
+static const float ROUND = 0x1.8p23f;
+static const double ROUND64 = 0x1.8p52;
+
+static MATH_INLINE int32_t rounded_int(float sum) {
+    return (int32_t)(float_bits(sum) - 0x4b400000u);
+}
+
+static MATH_INLINE float copy_sign(float magnitude, float sign) {
+    return bits_float((float_bits(magnitude) & 0x7fffffffu) | (float_bits(sign) & 0x80000000u));
+}
+
+static MATH_INLINE float bounded_abs(float x, float bound) {
+    float t = fabsf(x);
+    return t > bound ? bound : t;
+}
+
+static MATH_INLINE float bounded(float x, float bound) {
+    return copy_sign(bounded_abs(x, bound), x);
+}
+
+/* x above zero, and -0 below: a difference from it has the sign of x even where it is zero. */
+static MATH_INLINE float positive_part(float x) {
+    uint32_t u = float_bits(x), negative = (uint32_t)((int32_t)u >> 31);
+    return bits_float(u & (~negative | 0x80000000u));
+}
+
+/* ---- exponentials -------------------------------------------------------------------------- */
+
+static const float LOG2E = 0x1.715476p+0f;
+static const float LN2_HI = 0x1.62e4p-1f; /* 16 bits: its product with an exponent is exact */
+static const float LN2_LO = 0x1.7f7d1cp-20f;
+
+/* (1 + m) * 2^k, not yet rounded to a float: k may lie far outside a float's exponents. */
+typedef struct scaled {
+    float m;
+    int32_t k;
+} scaled;
+
+static MATH_INLINE float power_of_two(int32_t k) {
+    return bits_float((uint32_t)(k + 127) << 23);
+}
+
+/* Two factors of half the exponent each reach infinity and the denormals, and only the last
+ * product rounds. */
+static MATH_INLINE float half_scale(int32_t k) {
+    return power_of_two(k >> 1);
+}
+static MATH_INLINE float rest_scale(int32_t k) {
+    return power_of_two(k - (k >> 1));
+}
+static MATH_INLINE float times_scaled(float x, scaled s) {
+    return fmadd(x, s.m, x) * half_scale(s.k) * rest_scale(s.k);
+}
+
+/* e^r - 1 for |r| <= ln(2)/2; error 2^-28 of e^r. */
+static MATH_INLINE float expm1_reduced(float r) {
+    float p = 0x1.6b692ap-10f;
+    p = fmadd(p, r, 0x1.122f22p-7f);
+    p = fmadd(p, r, 0x1.55568cp-5f);
+    p = fmadd(p, r, 0x1.5554a4p-3f);
+    p = fmadd(p, r, 0.5f);
+    return fmadd(r * r, p, r);
+}
+
+/* e^x for |x| <= 120: k stays in reach, and the results beyond are 0 even times a thousand. */
+static MATH_INLINE scaled exp_scaled(float x) {
+    float sum = fmadd(x, LOG2E, ROUND), k = sum - ROUND;
+    float r = fmadd(k, -LN2_LO, fmadd(k, -LN2_HI, x));
+    return (scaled){expm1_reduced(r), rounded_int(sum)};
+}
+
+/* 2^r - 1 for |r| <= 1/2; error 2^-28 of 2^r. */
+static MATH_INLINE float exp2m1_reduced(float r) {
+    float p = 0x1.4178c2p-13f;
+    p = fmadd(p, r, 0x1.5f095ap-10f);
+    p = fmadd(p, r, 0x1.3b2dd4p-7f);
+    p = fmadd(p, r, 0x1.c6af7ap-5f);
+    p = fmadd(p, r, 0x1.ebfbdcp-3f);
+    p = fmadd(p, r, 0x1.62e430p-1f);
+    return p * r;
+}
+
+/* 2^y for |y| <= 200, and for an exponent that a float cannot hold closely enough. */
+static MATH_INLINE scaled exp2_scaled64(double y) {
+    double k = (y + ROUND64) - ROUND64;
+    return (scaled){exp2m1_reduced((float)(y - k)), rounded_int((float)k + ROUND)};
+}
+
+static MATH_INLINE float vexp(float x) {
+    return times_scaled(1.0f, exp_scaled(bounded(x, 120.0f)));
+}
+
+static MATH_INLINE float vexp2(float x) {
+    x = bounded(x, 160.0f);
+    float sum = x + ROUND;
+    return times_scaled(1.0f, (scaled){exp2m1_reduced(x - (sum - ROUND)), rounded_int(sum)});
+}
+
+/* ---- logarithms ---------------------------------------------------------------------------- */
+
+/* x = (1 + f) * 2^k with f in [-1/3, 1/3), for positive finite x. */
+typedef struct split {
+    float f, k;
+} split;
+
+static MATH_INLINE split log_split(float x) {
+    int tiny = x < FLT_MIN;
+    uint32_t i = float_bits(tiny ? x * 0x1p23f : x) - 0x3f2aaaabu; /* relative to 2/3 */
+    float k = (float)((int32_t)i >> 23);
+    return (split){bits_float((i & 0x7fffffu) + 0x3f2aaaabu) - 1.0f, tiny ? k - 23.0f : k};
+}
+
+/* log(1 + f) - f; error 2^-27.7 of the logarithm. */
+static MATH_INLINE float log_rest(float f) {
+    float p = -0x1.07bd66p-3f;
+    p = fmadd(p, f, 0x1.1e7726p-3f);
+    p = fmadd(p, f, -0x1.f33396p-4f);
+    p = fmadd(p, f, 0x1.1ed3a4p-3f);
+    p = fmadd(p, f, -0x1.559c82p-3f);
+    p = fmadd(p, f, 0x1.99d062p-3f);
+    p = fmadd(p, f, -0x1.fffef8p-3f);
+    p = fmadd(p, f, 0x1.555506p-2f);
+    p = fmadd(p, f, -0.5f);
+    return f * f * p;
+}
+
+static MATH_INLINE float log_joined(float f, float k) {
+    return fmadd(k, LN2_HI, f + fmadd(k, LN2_LO, log_rest(f)));
+}
+
+/* What log and log2 give outside the positive finite numbers, and y within. */
+static MATH_INLINE float log_edges(float x, float y) {
+    y = x < INFINITY ? y : x;
+    y = x < 0.0f ? NAN : y;
+    return x == 0.0f ? -INFINITY : y;
+}
+
+static MATH_INLINE float vlog(float x) {
+    split s = log_split(x);
+    return log_edges(x, log_joined(s.f, s.k));
+}
+
+static MATH_INLINE float vlog2(float x) {
+    const float LOG2E_LO = 0x1.4ae0c0p-26f;
+    split s = log_split(x);
+    float low = fmadd(log_rest(s.f), LOG2E, s.f * LOG2E_LO);
+    return log_edges(x, fmadd(s.f, LOG2E, low) + s.k);
+}
+
+static MATH_INLINE float vsoftplus(float x) {
+    float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
+    int large = e > 0x1.555556p-2f; /* then 1 + e = 2 * (1 + f) */
+    float y = log_joined(large ? (e - 1.0f) * 0.5f : e, large ? 1.0f : 0.0f);
+    return (x > 0.0f ? x : 0.0f) + y;
+}
+
+/* ---- roots and rounding -------------------------------------------------------------------- */
+
+static MATH_INLINE float vsqrt(float x) {
+    return __builtin_sqrtf(x);
+}
+
+/* The nearest integer, even where two are as near. */
+static MATH_INLINE float vround(float x) {
+    float t = fabsf(x);
+    return t < 0x1p23f ? copy_sign((t + 0x1p23f) - 0x1p23f, x) : x;
+}
+
+static MATH_INLINE float vfloor(float x) {
+    float y = vround(x);
+    return y > x ? y - 1.0f : y;
+}
+
+/* ---- hyperbolic, logistic ------------------------------------------------------------------ */
+
+/* n / (1 + e) for e from 0 to 1, corrected for the rounding of 1 + e: that is as much as a unit of the
+ * last place of the result where e is small, which is where the correction is good. */
+static MATH_INLINE float over_one_plus(float n, float e) {
+    float d = 1.0f + e, excess = (d - 1.0f) - e, y = n / d;
+    return fmadd(y, excess, y);
+}
+
+/* With e = e^(-2|x|) the result is (1 - e) / (1 + e), or, better where that is above a half,
+ * 1 - 2e / (1 + e). */
+static MATH_INLINE float vtanh(float x) {
+    float v = -2.0f * bounded_abs(x, 10.0f);
+    float sum = fmadd(v, LOG2E, ROUND), k = sum - ROUND;
+    float r = fmadd(k, -LN2_LO, fmadd(k, -LN2_HI, v));
+    float s = power_of_two(rounded_int(sum)), m = expm1_reduced(r);
+    float e = fmadd(s, m, s), minus = fmadd(s, m, s - 1.0f);
+    int large = v < -1.1f;
+    float y = over_one_plus(large ? 2.0f * e : minus, e);
+    return copy_sign(large ? 1.0f - y : y, x);
+}
+
+static MATH_INLINE float vsigmoid(float x) {
+    float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
+    return over_one_plus(x < 0.0f ? e : 1.0f, e);
+}
+
+/* x / (1 + e^-v) given e^-|v|, where v has the sign of x, and t = |x| up to where the result is zero.
+ * It is max(x, 0) - t * e^-|v| / (1 + e^-|v|). The product is scaled as a whole: it is representable
+ * even where e^-|v| is not. At -inf the formula is inf/inf. */
+static MATH_INLINE float gated(float x, float t, scaled e) {
+    float y = positive_part(x) - over_one_plus(times_scaled(t, e), times_scaled(1.0f, e));
+    return x < -FLT_MAX ? NAN : y;
+}
+
+static MATH_INLINE float vsilu(float x) {
+    float t = bounded_abs(x, 120.0f);
+    return gated(x, t, exp_scaled(-t));
+}
+
+/* 0.5 * (1 + tanh(u)) = 1 / (1 + e^-2u). The exponent is in double: its error counts in full. */
+static MATH_INLINE float vgelu_tanh(float x) {
+    float t = bounded_abs(x, 11.5f);
+    double d = t, y = d * fmadd64(-0x1.a5a7cf7572a98p-4, d * d, -0x1.26aec21bce759p+1);
+    return gated(x, t, exp2_scaled64(y));
+}
+
+/* ---- error function ------------------------------------------------------------------------ */
+
+/* An odd polynomial up to 0.92 (error 2^-30), beyond it 1 - e^-u with a polynomial u (2^-30). */
+static MATH_INLINE float verf(float x) {
+    float s = x * x, p = 0x1.4fa938p-14f;
+    p = fmadd(p, s, -0x1.a61812p-11f);
+    p = fmadd(p, s, 0x1.544b08p-8f);
+    p = fmadd(p, s, -0x1.b80124p-6f);
+    p = fmadd(p, s, 0x1.ce2d64p-4f);
+    p = fmadd(p, s, -0x1.812740p-2f);
+    p = fmadd(p, s, 0x1.06eba8p-3f);
+
+    float t = bounded_abs(x, 3.95f);
+    float u = 0x1.41676ep-17f;
+    u = fmadd(u, t, -0x1.415264p-12f);
+    u = fmadd(u, t, 0x1.d4ccf4p-9f);
+    u = fmadd(u, t, -0x1.8310bep-6f);
+    u = fmadd(u, t, 0x1.b28042p-4f);
+    u = fmadd(u, t, 0x1.453edep-1f);
+    u = fmadd(u, t, 0x1.076ce8p-3f);
+    scaled e = exp_scaled(-fmadd(u, t, t));
+    float large = copy_sign(1.0f - (1.0f + e.m) * power_of_two(e.k), x);
+    return t < 0.92f ? fmadd(p, x, x) : large;
+}
+
+/* x times the normal distribution q(x), which is max(x, 0) - t * q(-t) with t = |x|. Then
+ * q(-t) = g(t) * e^(-t^2/2), where g is a polynomial over 1/(t + 1.5) with error 2^-26.6. To keep the
+ * tail right t^2 is taken as the exact square of t's upper half plus the rest. */
+static MATH_INLINE float vgelu(float x) {
+    float t = bounded_abs(x, 15.0f);
+    float d = t + 1.5f, w = 1.0f / d, v = fmadd(-3.0f, w, 1.0f);
+    float g = 0x1.3d1f14p-13f;
+    g = fmadd(g, v, 0x1.e690f6p-12f);
+    g = fmadd(g, v, 0x1.05b17ep-12f);
+    g = fmadd(g, v, -0x1.1076b8p-10f);
+    g = fmadd(g, v, -0x1.63072cp-9f);
+    g = fmadd(g, v, -0x1.3f320ap-9f);
+    g = fmadd(g, v, 0x1.0549ccp-8f);
+    g = fmadd(g, v, 0x1.21056ep-6f);
+    g = fmadd(g, v, 0x1.2538c4p-6f);
+    g = fmadd(g, v, -0x1.d700a4p-5f);
+    g = fmadd(g, v, -0x1.8f9054p-3f);
+    g = fmadd(g, v, 0x1.3c1440p-1f) * w;
+
+    float high = bits_float(float_bits(t) & 0xfffff000u);
+    float sum = fmadd(t * t, -0.5f * LOG2E, ROUND), k = sum - ROUND;
+    float r = fmadd(k, -LN2_LO, fmadd(k, -LN2_HI, -0.5f * high * high));
+    r = fmadd(-0.5f * (t - high), t + high, r);
+    float m = expm1_reduced(r);
+    float lost = fmadd(w, (d - 1.5f) - t, fmadd(-w, d, 1.0f)); /* by the rounding of d and of w */
+    scaled e = {m + fmadd(m, lost, lost), rounded_int(sum)};
+    float y = positive_part(x) - times_scaled(t * g, e);
+    return x < -FLT_MAX ? NAN : y;
+}
+
+/* ---- circular functions -------------------------------------------------------------------- */
+
+/* x = r + q * pi/2 with |r| <= pi/4. In double: q * PIO2_HI is exact up to |x| = 2^23 and a bit, so
+ * r is right to its last place even beside a multiple of pi/2; past that the absolute error grows
+ * as |x| * 2^-53, and from 2^51 on only the bound on r holds. */
+typedef struct quadrant {
+    float r;
+    uint32_t q;
+} quadrant;
+
+static MATH_INLINE quadrant reduce_angle(float x) {
+    const double PIO2_HI = 0x1.921fb54p+0, PIO2_LO = 0x1.10b4611a62633p-30;
+    double d = x, sum = fmadd64(d, 0x1.45f306dc9c883p-1, ROUND64), k = sum - ROUND64;
+    float r = (float)fmadd64(k, -PIO2_LO, fmadd64(k, -PIO2_HI, d));
+    return (quadrant){bounded(r, 0.7859f), (uint32_t)double_bits(sum)};
+}
+
+/* sin(r + q * pi/2); errors 2^-27.9 and 2^-33. */
+static MATH_INLINE float sin_quadrant(float r, uint32_t q) {
+    float z = r * r;
+    float s = fmadd(fmadd(-0x1.9952fap-13f, z, 0x1.110776p-7f), z, -0x1.555546p-3f);
+    float c = fmadd(fmadd(0x1.99e902p-16f, z, -0x1.6c0c2ap-10f), z, 0x1.55554ap-5f);
+    s = fmadd(s * z, r, r);
+    c = fmadd(c, z * z, fmadd(-0.5f, z, 1.0f));
+    return bits_float(float_bits(q & 1 ? c : s) ^ (q & 2) << 30);
+}
+
+/* Odd by construction, so that -0 stays -0. */
+static MATH_INLINE float vsin(float x) {
+    quadrant a = reduce_angle(fabsf(x));
+    return bits_float(float_bits(sin_quadrant(a.r, a.q)) ^ (float_bits(x) & 0x80000000u));
+}
+
+static MATH_INLINE float vcos(float x) {
+    quadrant a = reduce_angle(x);
+    return sin_quadrant(a.r, a.q + 1);
+}
+
+/* ---- power --------------------------------------------------------------------------------- */
+
+/* 2^(y * log2|x|), the exponent in double (error 2^-35.5 of the logarithm), with C's special cases.
+ * An infinite y becomes a large one, so that powers of one stay one; zero, infinity and NaN as x
+ * come in as the logarithm's exponent. */
+static MATH_INLINE float vpow(float x, float y) {
+    y = bounded(y, FLT_MAX);
+    float ax = fabsf(x);
+    split l = log_split(ax);
+    l.k = ax == 0.0f ? -INFINITY : l.k;
+    l.k = ax < INFINITY ? l.k : ax;
+    double f = l.f, s = f / (2.0 + f), z = s * s;
+    double p = 0x1.64bbf441dcb93p-2;
+    p = fmadd64(p, z, 0x1.a513b316ea910p-2);
+    p = fmadd64(p, z, 0x1.2778a460720c9p-1);
+    p = fmadd64(p, z, 0x1.ec709b5afc055p-1);
+    p = fmadd64(p, z, 0x1.71547652d7b74p+1);
+    double e = y * fmadd64(p, s, l.k);
+    e = e < -180.0 ? -180.0 : e;
+    e = e > 150.0 ? 150.0 : e;
+    float r = times_scaled(1.0f, exp2_scaled64(e));
+
+    float half = 0.5f * y, whole = vfloor(y), invalid = whole == y ? -0.0f : NAN;
+    uint32_t odd = vfloor(half) == half ? 0u : 0x80000000u;
+    odd = whole == y ? odd : 0u;
+    r = bits_float(float_bits(r) | (float_bits(x) & odd));
+    r = ((x < 0.0f) & (x >= -FLT_MAX)) ? r + invalid : r;
+    r = y == 0.0f ? 1.0f : r;
+    return x == 1.0f ? 1.0f : r;
+}
+
+#endif

@@ -1,0 +1,208 @@
+/* strip_reduce.h: reductions of strips along rows, along columns and within groups of columns.
+ *
+ * Only strips.c includes this. A row is folded into LANES running values, element j into value
+ * j % LANES, which a tree then joins; a row shorter than that from left to right. So the order of
+ * additions follows from the row's length alone and is the same for every instruction set. The state of
+ * LOGSUMEXP is (max, sum of exp(x - max)); an infinite max is not subtracted, so that -inf - -inf never
+ * arises.
+ */
+#ifndef EPI_CPU_STRIP_REDUCE_H
+#define EPI_CPU_STRIP_REDUCE_H
+
+#include "cpu/strip_loop.h"
+#include "cpu/strip_math.h"
+
+enum { LANES = 32 };
+
+typedef float fold(float a, float b);
+
+static inline float fold_add(float a, float b) {
+    return a + b;
+}
+static inline float fold_max(float a, float b) {
+    return ((a > b) | (a != a)) ? a : b;
+}
+static inline float fold_min(float a, float b) {
+    return ((a < b) | (a != a)) ? a : b;
+}
+
+/* What can be taken from every element before exp without changing which are infinite. */
+static inline float exp_shift(float max) {
+    return fabsf(max) == INFINITY ? 0.0f : max;
+}
+
+typedef struct state {
+    float first, second;
+} state;
+
+/* ---- along a row --------------------------------------------------------------------------- */
+
+static ALWAYS_INLINE float short_fold(fold *f, float start, const float *x, int n) {
+    for (int j = 0; j < n; j++)
+        start = f(start, x[j]);
+    return start;
+}
+
+static ALWAYS_INLINE void lanes_fold(fold *f, float *lane, const float *x, int n) {
+    int j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] = f(lane[l], x[j + l]);
+    for (int l = 0; j + l < n; l++)
+        lane[l] = f(lane[l], x[j + l]);
+}
+
+static ALWAYS_INLINE float lanes_join(fold *f, float *lane) {
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int l = 0; l < width; l++)
+            lane[l] = f(lane[l], lane[l + width]);
+    return lane[0];
+}
+
+static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int col, int n) {
+    if (n < LANES)
+        return short_fold(f, identity, x, n);
+    float lane[LANES];
+    fill(lane, identity, LANES);
+    for (int j = 0; j < n; j += CHUNK)
+        lanes_fold(f, lane, x + j * col, chunk_length(n, j));
+    return lanes_join(f, lane);
+}
+
+static inline void exps(float *e, const float *x, float shift, int n) {
+    for (int j = 0; j < n; j++)
+        e[j] = vexp(x[j] - shift);
+}
+
+static float row_exp_sum(const float *x, int col, int n, float shift) {
+    float lane[LANES], e[CHUNK];
+    if (n < LANES) {
+        exps(e, x, shift, n);
+        return short_fold(fold_add, 0.0f, e, n);
+    }
+    fill(lane, 0.0f, LANES);
+    for (int j = 0; j < n; j += CHUNK) {
+        int m = chunk_length(n, j);
+        exps(e, x + j * col, shift, m);
+        lanes_fold(fold_add, lane, e, m);
+    }
+    return lanes_join(fold_add, lane);
+}
+
+static state row_state(epi_op op, const float *x, int col, int n) {
+    switch (op) {
+    case EPI_OP_RMAX: return (state){row_fold(fold_max, -INFINITY, x, col, n), 0.0f};
+    case EPI_OP_RMIN: return (state){row_fold(fold_min, INFINITY, x, col, n), 0.0f};
+    case EPI_OP_LOGSUMEXP: {
+        float max = row_fold(fold_max, -INFINITY, x, col, n);
+        return (state){max, row_exp_sum(x, col, n, exp_shift(max))};
+    }
+    default: return (state){row_fold(fold_add, 0.0f, x, col, n), 0.0f};
+    }
+}
+
+static void reduce_rows(epi_op op, float *out, float *out2, epi_view a, int rows, int n) {
+    float buf[CHUNK];
+    for (int i = 0; i < rows; i++) {
+        state s = row_state(op, row_spread(a, i, buf, n), a.col, n);
+        out[i] = s.first;
+        if (op == EPI_OP_LOGSUMEXP)
+            out2[i] = s.second;
+    }
+}
+
+/* ---- along columns, and state with state --------------------------------------------------- */
+
+static ALWAYS_INLINE void fold_into(fold *f, float *acc, const float *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t j = 0; j < n; j++)
+        acc[j] = f(acc[j], x[j]);
+}
+
+/* One exp serves: whichever of max and x is the smaller is the one to scale. Equal ones have the
+ * difference 0 even when infinite; an element of -inf adds nothing even then. */
+static void logsumexp_into(float *max, float *sum, const float *x, int n) {
+    VECTOR_LOOP
+    for (int j = 0; j < n; j++) {
+        float m = max[j], s = sum[j], v = x[j];
+        float e = vexp(m == v ? 0.0f : -fabsf(m - v));
+        e = v == -INFINITY ? 0.0f : e;
+        sum[j] = v > m ? fmadd(s, e, 1.0f) : s + e;
+        max[j] = fold_max(m, v);
+    }
+}
+
+static void row_into(epi_op op, float *acc, float *acc2, const float *x, int n) {
+    switch (op) {
+    case EPI_OP_RMAX: fold_into(fold_max, acc, x, n); break;
+    case EPI_OP_RMIN: fold_into(fold_min, acc, x, n); break;
+    case EPI_OP_LOGSUMEXP: logsumexp_into(acc, acc2, x, n); break;
+    default: fold_into(fold_add, acc, x, n); break;
+    }
+}
+
+static void reduce_cols(epi_op op, float *acc, float *acc2, epi_view a, int rows, int n) {
+    float buf[CHUNK];
+    for (int i = 0; i < rows; i++) {
+        const float *x = row_spread(a, i, buf, n);
+        for (int j = 0; j < n; j += CHUNK)
+            row_into(op, acc + j, acc2 ? acc2 + j : NULL, x + j * a.col, chunk_length(n, j));
+    }
+}
+
+static void logsumexp_combine(float *max, float *sum, const float *max2, const float *sum2, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t j = 0; j < n; j++) {
+        float m = fold_max(max[j], max2[j]), shift = exp_shift(m);
+        sum[j] = fmadd(sum[j], vexp(max[j] - shift), sum2[j] * vexp(max2[j] - shift));
+        max[j] = m;
+    }
+}
+
+static void combine(epi_op op, float *acc, float *acc2, const float *x, const float *x2, int64_t n) {
+    switch (op) {
+    case EPI_OP_RMAX: fold_into(fold_max, acc, x, n); break;
+    case EPI_OP_RMIN: fold_into(fold_min, acc, x, n); break;
+    case EPI_OP_LOGSUMEXP: logsumexp_combine(acc, acc2, x, x2, n); break;
+    default: fold_into(fold_add, acc, x, n); break;
+    }
+}
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+static inline float mean_value(float sum, double count) {
+    return (float)((double)sum / count);
+}
+static inline float logsumexp_value(float max, float sum) {
+    return max + vlog(sum);
+}
+
+static void finish(epi_op op, float *acc, const float *acc2, int64_t n, double count) {
+    if (op == EPI_OP_MEAN) {
+        for (int64_t j = 0; j < n; j++)
+            acc[j] = mean_value(acc[j], count);
+    } else if (op == EPI_OP_LOGSUMEXP) {
+        VECTOR_LOOP
+        for (int64_t j = 0; j < n; j++)
+            acc[j] = logsumexp_value(acc[j], acc2[j]);
+    }
+}
+
+static float state_value(epi_op op, state s, double count) {
+    if (op == EPI_OP_MEAN)
+        return mean_value(s.first, count);
+    return op == EPI_OP_LOGSUMEXP ? logsumexp_value(s.first, s.second) : s.first;
+}
+
+static void reduce_groups(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g) {
+    float buf[CHUNK];
+    for (int i = 0; i < rows; i++) {
+        const float *x = row_spread(a, i, buf, g);
+        for (int j = 0; j < n; j += g) {
+            state s = row_state(op, x + j * a.col, a.col, g);
+            fill(dst + i * ld + j, state_value(op, s, g), g);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* strips.h: short vector loops, one per operation; the epilogue of a tile is a list of them.
+ *
+ * A strip covers `rows` rows of `n` consecutive elements that are in cache. Every function exists
+ * once per instruction set (strips.c is compiled several times); epi_strips_choose answers with
+ * the table for this CPU. No function calls libm, branches on data or allocates. The result for
+ * an element depends on its operands alone, not on its position, on n or on rows.
+ */
+#ifndef EPI_CPU_STRIPS_H
+#define EPI_CPU_STRIPS_H
+
+#include "base/base.h"
+#include "ir/ops.h"
+
+/* An operand: element (i, j) is p[i*row + j*col], with col 0 or 1. */
+typedef struct epi_view {
+    const float *p;
+    ptrdiff_t row;
+    int col;
+} epi_view;
+
+/* dst[i*ld + j] = op(a, b, c) for i < rows, j < n. Operands an operation lacks are ignored. dst may
+ * be the very same storage as an operand, never a shifted one. */
+typedef void epi_strip_map(float *dst, ptrdiff_t ld, epi_view a, epi_view b, epi_view c, int rows,
+                           int n);
+
+typedef struct epi_strips {
+    const char *name; /* "avx512" */
+    epi_strip_map *map[EPI_OP_COUNT]; /* NULL where the operation is not a map */
+
+    /* Reductions. Running state is one float per result, two for LOGSUMEXP: (max, sum of exp(x-max)),
+       the second in out2. MEAN sums. All of n elements are valid. */
+    /* fold each row of a into out[i] (overwriting): a fixed order of additions for given n */
+    void (*reduce_rows)(epi_op op, float *out, float *out2, epi_view a, int rows, int n);
+    /* fold rows into per-column state acc[j] (accumulating, in row order; the caller initialises) */
+    void (*reduce_cols)(epi_op op, float *acc, float *acc2, epi_view a, int rows, int n);
+    /* combine two states elementwise: acc[j] = combine(acc[j], x[j]) */
+    void (*combine)(epi_op op, float *acc, float *acc2, const float *x, const float *x2, int64_t n);
+    /* state to value: mean divides by count, logsumexp gives max + log(sum); others unchanged */
+    void (*finish)(epi_op op, float *acc, const float *acc2, int64_t n, double count);
+    /* every element of each group of g columns becomes the finished reduction of its group; n is a multiple of g */
+    void (*reduce_groups)(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g);
+
+    /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
+    void (*interleave)(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n);
+    void (*deinterleave)(float *dst, ptrdiff_t ld, epi_view a, int odd, int rows, int n);
+
+    /* n elements between storage and f32, at an element stride on the storage side (fast at 1).
+       To storage rounds to nearest even (bf16, f16: overflow gives infinity, NaN stays NaN);
+       i32 saturates after rounding to nearest even, NaN gives 0. */
+    void (*load)(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, int64_t n);
+    void (*store)(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n);
+} epi_strips;
+
+const epi_strips *epi_strips_choose(void);
+/* The table, for tests: entry i, or NULL past the end; only those usable on this CPU. */
+const epi_strips *epi_strips_at(int i);
+
+/* The identity of a reduction's first state word (the second is 0). */
+float epi_reduce_identity(epi_op op);
+
+#endif

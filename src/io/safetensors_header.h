@@ -1,0 +1,39 @@
+/* safetensors_header.h: the header of a safetensors file as lists, between bytes and an open file. */
+#ifndef EPI_IO_SAFETENSORS_HEADER_H
+#define EPI_IO_SAFETENSORS_HEADER_H
+
+#include "io/safetensors.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors files are little-endian, and so must the host be: bytes are used as they lie"
+#endif
+
+enum { EPI_SAFETENSORS_MAX_HEADER = 100000000 }; /* as the official implementation has it */
+
+typedef struct epi_safetensors_node {
+    epi_safetensor tensor;
+    struct epi_safetensors_node *next;
+} epi_safetensors_node;
+
+typedef struct epi_safetensors_pair_node {
+    epi_safetensors_pair pair;
+    struct epi_safetensors_pair_node *next;
+} epi_safetensors_pair_node;
+
+/* What the header says, the last item first. Each tensor is right by itself: its bytes are those
+ * of its shape and type. Whether names repeat and where the bytes lie is not looked at; `data` is
+ * not set. */
+typedef struct epi_safetensors_header {
+    epi_safetensors_node *tensors;
+    epi_safetensors_pair_node *pairs;
+    size_t count, pair_count;
+} epi_safetensors_header;
+
+/* Reads the JSON of a header. Everything in *out lives in the arena. */
+epi_status epi_safetensors_header_read(const char *text, size_t size, const char *file, epi_arena *arena,
+                                       epi_safetensors_header *out, epi_error *err);
+
+/* What the format calls an Epilog type: "BF16"; NULL for what is none. */
+const char *epi_safetensors_type_name(epi_dtype type);
+
+#endif

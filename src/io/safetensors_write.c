@@ -1,0 +1,217 @@
+/* safetensors_write.c: writing a safetensors file so that it appears whole or not at all. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/json.h"
+#include "io/safetensors_header.h"
+
+/* One write: what goes in, and where it stands. */
+typedef struct writer {
+    const char *path;
+    const epi_safetensor *tensors;
+    size_t count;
+    const epi_safetensors_pair *pairs;
+    size_t pair_count;
+    epi_error *err;
+} writer;
+
+/* ---- the header ---------------------------------------------------------------------------- */
+
+static bool is_utf8(const char *s) {
+    for (size_t left = strlen(s), n; left > 0; s += n, left -= n)
+        if ((n = epi_utf8_length(s, left)) == 0)
+            return false;
+    return true;
+}
+
+static int compare_texts(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Names must be UTF-8 and unique. Sorts them. */
+static epi_status check_names(const writer *w, const char **names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!is_utf8(names[i]))
+            return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the name \"%.100s\" is not UTF-8", w->path,
+                            names[i]);
+    qsort(names, count, sizeof *names, compare_texts);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the name \"%.100s\" is given twice", w->path,
+                            names[i]);
+    return EPI_OK;
+}
+
+static epi_status check_all_names(const writer *w) {
+    const char **names = calloc(w->count + w->pair_count + 1, sizeof *names);
+    if (!names)
+        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: no memory to write it", w->path);
+    for (size_t i = 0; i < w->count; i++)
+        names[i] = w->tensors[i].name;
+    names[w->count] = "__metadata__"; /* which no tensor can be called */
+    epi_status status = check_names(w, names, w->count + 1);
+    for (size_t i = 0; i < w->pair_count; i++)
+        names[i] = w->pairs[i].key;
+    if (status == EPI_OK)
+        status = check_names(w, names, w->pair_count);
+    free(names);
+    for (size_t i = 0; i < w->pair_count && status == EPI_OK; i++)
+        if (!is_utf8(w->pairs[i].value))
+            status = epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the metadata of \"%.100s\" is not UTF-8",
+                              w->path, w->pairs[i].key);
+    return status;
+}
+
+/* The bytes of a tensor by its shape and type. */
+static epi_status tensor_bytes(const writer *w, const epi_safetensor *t, int64_t *bytes) {
+    if (!epi_safetensors_type_name(t->type))
+        return epi_fail(w->err, EPI_ERR_ARGUMENT,
+                        "%.300s: tensor \"%.100s\" is of a type that is not written", w->path, t->name);
+    *bytes = (int64_t)epi_dtype_size(t->type);
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] < 0 || !epi_mul_size(*bytes, t->shape[i], bytes))
+            return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: tensor \"%.100s\" has an impossible shape",
+                            w->path, t->name);
+    if (*bytes > 0 && !t->data)
+        return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: tensor \"%.100s\" has no data", w->path, t->name);
+    return EPI_OK;
+}
+
+static epi_status put_tensor(const writer *w, epi_json_writer *json, const epi_safetensor *t, int64_t *end) {
+    int64_t bytes, begin = *end;
+    epi_status status = tensor_bytes(w, t, &bytes);
+    if (status == EPI_OK && !epi_add_size(begin, bytes, end))
+        status = epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the file would be too large", w->path);
+    if (status != EPI_OK)
+        return status;
+    epi_json_put_key(json, t->name);
+    epi_json_put_open(json, '{');
+    epi_json_put_key(json, "dtype");
+    epi_json_put_text(json, epi_safetensors_type_name(t->type));
+    epi_json_put_key(json, "shape");
+    epi_json_put_open(json, '[');
+    for (int i = 0; i < t->rank; i++)
+        epi_json_put_integer(json, t->shape[i]);
+    epi_json_put_close(json, ']');
+    epi_json_put_key(json, "data_offsets");
+    epi_json_put_open(json, '[');
+    epi_json_put_integer(json, begin);
+    epi_json_put_integer(json, *end);
+    epi_json_put_close(json, ']');
+    epi_json_put_close(json, '}');
+    return EPI_OK;
+}
+
+static epi_status put_header(const writer *w, epi_text *header) {
+    epi_status status = check_all_names(w);
+    epi_json_writer json = {.text = header};
+    int64_t end = 0;
+    epi_json_put_open(&json, '{');
+    if (status == EPI_OK && w->pair_count > 0) {
+        epi_json_put_key(&json, "__metadata__");
+        epi_json_put_open(&json, '{');
+        for (size_t i = 0; i < w->pair_count; i++) {
+            epi_json_put_key(&json, w->pairs[i].key);
+            epi_json_put_text(&json, w->pairs[i].value);
+        }
+        epi_json_put_close(&json, '}');
+    }
+    for (size_t i = 0; i < w->count && status == EPI_OK; i++)
+        status = put_tensor(w, &json, &w->tensors[i], &end);
+    epi_json_put_close(&json, '}');
+    if (status != EPI_OK)
+        return status;
+    /* Spaces up to a multiple of 8, so that the data part is aligned. */
+    epi_text_add(header, "%*s", (int)(-header->length % 8), "");
+    if (header->failed)
+        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: no memory for its header", w->path);
+    if (header->length > EPI_SAFETENSORS_MAX_HEADER)
+        return epi_fail(w->err, EPI_ERR_ARGUMENT,
+                        "%.300s: the header would have %zu bytes, over the limit of %d", w->path,
+                        header->length, EPI_SAFETENSORS_MAX_HEADER);
+    return EPI_OK;
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+static bool write_all(int fd, const void *data, size_t size) {
+    const char *at = data;
+    while (size > 0) {
+        ssize_t n = write(fd, at, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static bool write_file(const writer *w, int fd, const epi_text *header) {
+    uint64_t length = header->length;
+    bool ok = write_all(fd, &length, sizeof length) && write_all(fd, header->data, header->length);
+    for (size_t i = 0; ok && i < w->count; i++) {
+        int64_t bytes = 0;
+        tensor_bytes(w, &w->tensors[i], &bytes);
+        ok = write_all(fd, w->tensors[i].data, (size_t)bytes);
+    }
+    return ok && fsync(fd) == 0;
+}
+
+/* Creates a file of a name not in use, in the directory of the target: a rename must not cross
+ * file systems. Not mkstemp, whose files only their owner may read. */
+static int create_beside(const char *path, char *temp, size_t size) {
+    const char *slash = strrchr(path, '/');
+    int directory = slash ? (int)(slash - path) + 1 : 0;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(temp, size, "%.*s.epilog-%ld-%d.tmp", directory, path, (long)getpid(), i);
+        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+/* Writes beside the target, then renames. */
+static epi_status publish(const writer *w, const epi_text *header) {
+    struct stat info;
+    if (stat(w->path, &info) == 0 && !S_ISREG(info.st_mode))
+        return epi_fail(w->err, EPI_ERR_FILE, "%.300s: cannot write: it is %s", w->path,
+                        S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
+    size_t size = strlen(w->path) + 64;
+    char *temp = malloc(size);
+    if (!temp)
+        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: no memory to write it", w->path);
+    int fd = create_beside(w->path, temp, size);
+    int reason = 0; /* errno of the first failure */
+    if (fd < 0 || !write_file(w, fd, header))
+        reason = errno;
+    if (fd >= 0 && close(fd) != 0 && !reason)
+        reason = errno;
+    if (!reason && rename(temp, w->path) != 0)
+        reason = errno;
+    if (reason && fd >= 0)
+        unlink(temp);
+    free(temp);
+    return reason ? epi_fail(w->err, EPI_ERR_FILE, "%.300s: cannot write: %s", w->path, strerror(reason))
+                  : EPI_OK;
+}
+
+epi_status epi_safetensors_write(const char *path, const epi_safetensor *tensors, size_t count,
+                                 const epi_safetensors_pair *metadata, size_t pair_count, epi_error *err) {
+    writer w = {path, tensors, count, metadata, pair_count, err};
+    epi_text header = {0};
+    epi_status status = put_header(&w, &header);
+    if (status == EPI_OK)
+        status = publish(&w, &header);
+    epi_text_free(&header);
+    return status;
+}

@@ -1,0 +1,391 @@
+/* graph.c: building a program's values, with axis inference and its messages. */
+#include "ir/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- axes ---- */
+
+bool epi_axis_equal(epi_axis a, epi_axis b) { return a.dim == b.dim && a.shift == b.shift; }
+
+int epi_axes_find(const epi_axes *axes, epi_axis axis) {
+    for (int i = 0; i < axes->count; i++)
+        if (epi_axis_equal(axes->at[i], axis))
+            return i;
+    return -1;
+}
+
+int epi_axes_find_dim(const epi_axes *axes, int dim) {
+    for (int i = 0; i < axes->count; i++)
+        if (axes->at[i].dim == dim)
+            return i;
+    return -1;
+}
+
+void epi_axes_remove(epi_axes *axes, int position) {
+    for (int i = position; i + 1 < axes->count; i++)
+        axes->at[i] = axes->at[i + 1];
+    axes->count--;
+}
+
+static bool axes_include(const epi_axes *a, const epi_axes *b) {
+    for (int i = 0; i < b->count; i++)
+        if (epi_axes_find(a, b->at[i]) < 0)
+            return false;
+    return true;
+}
+
+bool epi_axes_same_set(const epi_axes *a, const epi_axes *b) {
+    return a->count == b->count && axes_include(a, b);
+}
+
+int64_t epi_axis_size(epi_axis axis, const int64_t *sizes) {
+    int64_t size = sizes[axis.dim];
+    if (axis.shift >= 0)
+        return epi_mul_size(size, (int64_t)1 << axis.shift, &size) ? size : -1;
+    int64_t factor = (int64_t)1 << -axis.shift;
+    return size % factor == 0 ? size / factor : -1;
+}
+
+int64_t epi_axes_size(const epi_axes *axes, const int64_t *sizes) {
+    int64_t total = 1;
+    bool zero = false;
+    for (int i = 0; i < axes->count; i++) {
+        int64_t size = epi_axis_size(axes->at[i], sizes);
+        if (size < 0)
+            return -1;
+        zero |= size == 0;
+        if (size && !epi_mul_size(total, size, &total))
+            return -1;
+    }
+    return zero ? 0 : total;
+}
+
+/* ---- labels ---- */
+
+epi_label epi_axis_label(const epi_graph *g, epi_axis axis) {
+    epi_label l;
+    const char *dim = g->dims[axis.dim];
+    if (axis.shift > 0)
+        snprintf(l.text, sizeof l.text, "%ld*%.60s", 1L << axis.shift, dim);
+    else if (axis.shift < 0)
+        snprintf(l.text, sizeof l.text, "%.60s/%ld", dim, 1L << -axis.shift);
+    else
+        snprintf(l.text, sizeof l.text, "%.60s", dim);
+    return l;
+}
+
+epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes) {
+    epi_label l = {"["};
+    for (int i = 0; i < axes->count; i++) {
+        size_t n = strlen(l.text);
+        snprintf(l.text + n, sizeof l.text - n, "%s%.24s", i ? "," : "", epi_axis_label(g, axes->at[i]).text);
+    }
+    size_t n = strlen(l.text);
+    snprintf(l.text + n, sizeof l.text - n, "]");
+    return l;
+}
+
+epi_label epi_node_label(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    epi_label l, axes = epi_axes_label(g, &n->axes);
+    snprintf(l.text, sizeof l.text, "%.60s%.130s", n->name ? n->name : "a value ", n->axes.count || !n->name ? axes.text : "");
+    return l;
+}
+
+/* ---- errors ---- */
+
+void epi_graph_fail(epi_graph *g, const char *fmt, ...) {
+    if (g->error.status != EPI_OK)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(g->error.message, sizeof g->error.message, fmt, args);
+    va_end(args);
+    g->error.status = EPI_ERR_CHECK;
+    g->error.line = g->place.line;
+    g->error.column = g->place.column;
+}
+
+static bool failed(epi_graph *g) {
+    if (g->arena->failed && g->error.status == EPI_OK) {
+        epi_graph_fail(g, "out of memory");
+        g->error.status = EPI_ERR_MEMORY;
+    }
+    return g->error.status != EPI_OK;
+}
+
+/* ---- nodes ---- */
+
+static bool same_node(const epi_node *a, const epi_node *b) {
+    return a->op == b->op && memcmp(a->arg, b->arg, sizeof a->arg) == 0 && a->tensor == b->tensor &&
+           memcmp(&a->value, &b->value, sizeof a->value) == 0 && a->over.count == b->over.count &&
+           memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at) == 0;
+}
+
+static int add_node(epi_graph *g, epi_node node) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    for (int i = 0; i < g->node_count; i++)
+        if (same_node(&g->nodes[i], &node))
+            return i;
+    if (g->node_count == EPI_MAX_NODES) {
+        epi_graph_fail(g, "the program has more than %d operations after inlining", EPI_MAX_NODES);
+        return EPI_NO_NODE;
+    }
+    if (g->node_count == g->node_capacity) {
+        int capacity = g->node_capacity ? 2 * g->node_capacity : 32;
+        epi_node *nodes = epi_arena_alloc(g->arena, (size_t)capacity * sizeof *nodes);
+        if (!nodes)
+            return failed(g), EPI_NO_NODE;
+        if (g->node_count)
+            memcpy(nodes, g->nodes, (size_t)g->node_count * sizeof *nodes);
+        g->nodes = nodes;
+        g->node_capacity = capacity;
+    }
+    node.place = g->place;
+    g->nodes[g->node_count] = node;
+    return g->node_count++;
+}
+
+static epi_node new_node(epi_op op, int a, int b, int c) { return (epi_node){.op = op, .arg = {a, b, c}}; }
+
+int epi_graph_const(epi_graph *g, double value) {
+    epi_node n = new_node(EPI_OP_CONST, EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE);
+    n.value = value;
+    return add_node(g, n);
+}
+
+int epi_graph_input(epi_graph *g, int tensor) {
+    epi_node n = new_node(EPI_OP_INPUT, EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE);
+    n.tensor = tensor;
+    n.axes = g->tensors[tensor].axes;
+    n.name = g->tensors[tensor].name;
+    return add_node(g, n);
+}
+
+int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis) {
+    epi_node n = new_node(op, EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE);
+    n.over = (epi_axes){1, {axis}};
+    if (op == EPI_OP_INDEX)
+        n.axes = n.over;
+    return add_node(g, n);
+}
+
+/* The same dim at two scales never lines up. Answers false after an error. */
+static bool scales_agree(epi_graph *g, int a, int b) {
+    const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
+    for (int i = 0; i < x->count; i++) {
+        int j = epi_axes_find_dim(y, x->at[i].dim);
+        if (j < 0 || epi_axis_equal(x->at[i], y->at[j]))
+            continue;
+        epi_graph_fail(g,
+                       "axes do not line up: %s has %s and %s has %s; take pairs or halves of the longer "
+                       "one, or join the shorter ones first",
+                       epi_node_label(g, a).text, epi_axis_label(g, x->at[i]).text, epi_node_label(g, b).text,
+                       epi_axis_label(g, y->at[j]).text);
+        return false;
+    }
+    return true;
+}
+
+/* Appends to *into the axes of b that it lacks. */
+static bool unite(epi_graph *g, epi_axes *into, const epi_axes *b) {
+    for (int i = 0; i < b->count; i++) {
+        if (epi_axes_find(into, b->at[i]) >= 0)
+            continue;
+        if (into->count == EPI_MAX_AXES) {
+            epi_graph_fail(g, "the result would have more than %d axes", EPI_MAX_AXES);
+            return false;
+        }
+        into->at[into->count++] = b->at[i];
+    }
+    return true;
+}
+
+/* Elementwise result: the order of an operand that has all the axes, else in order of appearance. */
+static bool broadcast(epi_graph *g, epi_axes *out, int a, int b) {
+    if (!scales_agree(g, a, b))
+        return false;
+    const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
+    if (axes_include(y, x) && !axes_include(x, y)) {
+        *out = *y;
+        return true;
+    }
+    *out = *x;
+    return unite(g, out, y);
+}
+
+int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(op, a, b, c);
+    if (b == EPI_NO_NODE)
+        n.axes = g->nodes[a].axes;
+    else if (!broadcast(g, &n.axes, a, b))
+        return EPI_NO_NODE;
+    if (c != EPI_NO_NODE) {
+        epi_axes ab = n.axes;
+        if (!scales_agree(g, a, c) || !scales_agree(g, b, c))
+            return EPI_NO_NODE;
+        const epi_axes *z = &g->nodes[c].axes;
+        n.axes = axes_include(z, &ab) ? *z : ab;
+        if (!unite(g, &n.axes, z))
+            return EPI_NO_NODE;
+    }
+    return add_node(g, n);
+}
+
+int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
+    n.axes = g->nodes[a].axes;
+    n.over = *over;
+    for (int i = 0; i < over->count; i++) {
+        int at = epi_axes_find(&n.axes, over->at[i]);
+        if (at < 0) {
+            epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
+                           epi_axis_label(g, over->at[i]).text, epi_node_label(g, a).text);
+            return EPI_NO_NODE;
+        }
+        epi_axes_remove(&n.axes, at);
+    }
+    return add_node(g, n);
+}
+
+int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
+    n.axes = g->nodes[a].axes;
+    n.over = (epi_axes){1, {axis}};
+    int at = epi_axes_find(&n.axes, axis);
+    if (at < 0) {
+        epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text, epi_axis_label(g, axis).text,
+                       epi_node_label(g, a).text);
+        return EPI_NO_NODE;
+    }
+    if (axis.shift <= -EPI_MAX_SHIFT) {
+        epi_graph_fail(g, "%s is halved too often", g->dims[axis.dim]);
+        return EPI_NO_NODE;
+    }
+    n.axes.at[at].shift--;
+    return add_node(g, n);
+}
+
+int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(op, a, b, EPI_NO_NODE);
+    n.over = (epi_axes){1, {axis}};
+    if (!broadcast(g, &n.axes, a, b))
+        return EPI_NO_NODE;
+    epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
+    int at = epi_axes_find(&n.axes, half);
+    if (at < 0 || epi_axes_find(&g->nodes[a].axes, half) < 0 || epi_axes_find(&g->nodes[b].axes, half) < 0) {
+        epi_graph_fail(g, "%s to %s: both operands need the axis %s; they are %s and %s", epi_ops[op].text,
+                       epi_axis_label(g, axis).text, epi_axis_label(g, half).text, epi_node_label(g, a).text,
+                       epi_node_label(g, b).text);
+        return EPI_NO_NODE;
+    }
+    n.axes.at[at] = axis;
+    return add_node(g, n);
+}
+
+int epi_graph_product(epi_graph *g, int a, int b) {
+    if (failed(g) || !scales_agree(g, a, b))
+        return EPI_NO_NODE;
+    epi_node n = new_node(EPI_OP_MATMUL, a, b, EPI_NO_NODE);
+    const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
+    for (int i = 0; i < x->count; i++)
+        if (epi_axes_find(y, x->at[i]) >= 0)
+            n.over.at[n.over.count++] = x->at[i];
+        else
+            n.axes.at[n.axes.count++] = x->at[i];
+    if (!n.over.count) {
+        epi_graph_fail(g, "%s @ %s share no axis to contract; for an outer product write *", epi_node_label(g, a).text,
+                       epi_node_label(g, b).text);
+        return EPI_NO_NODE;
+    }
+    for (int i = 0; i < y->count; i++) {
+        if (epi_axes_find(&n.over, y->at[i]) >= 0)
+            continue;
+        if (n.axes.count == EPI_MAX_AXES) {
+            epi_graph_fail(g, "the product would have more than %d axes", EPI_MAX_AXES);
+            return EPI_NO_NODE;
+        }
+        n.axes.at[n.axes.count++] = y->at[i];
+    }
+    return add_node(g, n);
+}
+
+/* ---- whole-program checks ---- */
+
+void epi_graph_live(const epi_graph *g, bool *live) {
+    memset(live, 0, (size_t)g->node_count * sizeof *live);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        live[g->tensors[t].node] = true;
+    for (int i = g->node_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3 && live[i]; a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE)
+                live[g->nodes[i].arg[a]] = true;
+}
+
+/* The product that `node` reaches without passing another product and that contracted `dim`
+ * together with at least `least - 1` other axes, or EPI_NO_NODE. */
+static int contracted_by(const epi_graph *g, int node, int dim, int least) {
+    bool seen[EPI_MAX_NODES] = {false};
+    seen[node] = true;
+    for (int i = node; i >= 0; i--) {
+        const epi_node *n = &g->nodes[i];
+        if (!seen[i])
+            continue;
+        if (n->op == EPI_OP_MATMUL) {
+            if (n->over.count >= least && epi_axes_find_dim(&n->over, dim) >= 0)
+                return i;
+            continue;
+        }
+        for (int a = 0; a < 3; a++)
+            if (n->arg[a] != EPI_NO_NODE)
+                seen[n->arg[a]] = true;
+    }
+    return EPI_NO_NODE;
+}
+
+static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
+    const epi_node *p = &g->nodes[product];
+    g->place = p->place;
+    epi_graph_fail(g, "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it another name in one of them",
+                   epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text, epi_node_label(g, p->arg[1]).text,
+                   epi_axis_label(g, axis).text);
+}
+
+void epi_graph_check_output(epi_graph *g, int tensor) {
+    if (failed(g))
+        return;
+    const epi_tensor_decl *t = &g->tensors[tensor];
+    const epi_axes *have = &g->nodes[t->node].axes;
+    for (int i = 0; i < t->axes.count; i++) {
+        epi_axis want = t->axes.at[i];
+        bool missing = epi_axes_find(have, want) < 0;
+        /* Missing: contracted away. Present again beside another contracted axis: broadcast back in. */
+        int product = contracted_by(g, t->node, want.dim, missing ? 1 : 2);
+        if (product != EPI_NO_NODE) {
+            fail_contracted(g, product, want);
+            return;
+        }
+        if (missing) {
+            epi_graph_fail(g, "%s is declared %s but its value is %s: the axis %s is missing", t->name,
+                           epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text, epi_axis_label(g, want).text);
+            return;
+        }
+    }
+    for (int i = 0; i < have->count; i++)
+        if (epi_axes_find(&t->axes, have->at[i]) < 0) {
+            epi_graph_fail(g, "%s is declared %s but its value is %s: declare the axis %s, or reduce over it",
+                           t->name, epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
+                           epi_axis_label(g, have->at[i]).text);
+            return;
+        }
+}

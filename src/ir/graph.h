@@ -1,0 +1,93 @@
+/* graph.h: a program as values and the operations between them, with axes inferred.
+ *
+ * Nodes are in an order in which operands come first; equal nodes are one node. The builder
+ * functions check axes as they go. Errors are sticky: the first one is kept with its place, later
+ * calls answer EPI_NO_NODE and do nothing, and the caller looks once at the end.
+ */
+#ifndef EPI_IR_GRAPH_H
+#define EPI_IR_GRAPH_H
+
+#include "ir/ops.h"
+
+enum { EPI_NO_NODE = -1, EPI_MAX_NODES = 4096, EPI_MAX_DIMS = 64, EPI_MAX_SHIFT = 16, EPI_MAX_TENSORS = 64 /* inputs, and as many outputs */ };
+
+/* An axis has size(dim) * 2^shift elements. Two axes line up when both parts are equal. */
+typedef struct epi_axis {
+    int16_t dim, shift;
+} epi_axis;
+
+typedef struct epi_axes {
+    int count;
+    epi_axis at[EPI_MAX_AXES];
+} epi_axes;
+
+typedef struct epi_node {
+    epi_op op;
+    int arg[3];
+    epi_axes axes;
+    epi_axes over;    /* reductions: the axes removed; parts, index and size: the one axis named */
+    double value;     /* CONST */
+    int tensor;       /* INPUT: which tensor */
+    epi_place place;
+    const char *name; /* what the text calls it, or NULL */
+} epi_node;
+
+typedef struct epi_tensor_decl {
+    const char *name;
+    bool is_output, has_type;
+    epi_dtype type;
+    epi_axes axes;
+    int node; /* the value: an INPUT, or what the output is assigned */
+    epi_place place;
+} epi_tensor_decl;
+
+typedef struct epi_graph {
+    epi_arena *arena;
+    int dim_count, node_count, node_capacity, tensor_count, input_count;
+    const char *dims[EPI_MAX_DIMS];
+    epi_node *nodes;
+    epi_tensor_decl *tensors; /* inputs, then outputs */
+
+    epi_place place; /* given to new nodes and to errors */
+    epi_error error; /* the first one; place and message only */
+} epi_graph;
+
+bool epi_axis_equal(epi_axis a, epi_axis b);
+int epi_axes_find(const epi_axes *axes, epi_axis axis); /* position or -1 */
+int epi_axes_find_dim(const epi_axes *axes, int dim);
+void epi_axes_remove(epi_axes *axes, int position);
+bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
+
+/* Builders. They answer the node, or EPI_NO_NODE after an error. */
+int epi_graph_const(epi_graph *g, double value);
+int epi_graph_input(epi_graph *g, int tensor);
+int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
+int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
+int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis);   /* EVEN ODD LOW HIGH */
+int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
+int epi_graph_product(epi_graph *g, int a, int b);
+int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis); /* INDEX SIZE */
+
+/* Holds an assigned value against the axes its output declares. */
+void epi_graph_check_output(epi_graph *g, int tensor);
+
+/* Records an error at g->place, unless there is one already. */
+void epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Marks in live[] (node_count of them) the nodes some output depends on. */
+void epi_graph_live(const epi_graph *g, bool *live);
+
+/* "[T,F/2]" and "r[T]", for messages; the buffer is the caller's. */
+typedef struct epi_label {
+    char text[200];
+} epi_label;
+epi_label epi_axis_label(const epi_graph *g, epi_axis axis);
+epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes);
+epi_label epi_node_label(const epi_graph *g, int node);
+
+/* The number of elements along an axis or of a shape, for dims of these sizes; -1 on overflow or where a
+ * dim cannot be halved so often. */
+int64_t epi_axis_size(epi_axis axis, const int64_t *sizes);
+int64_t epi_axes_size(const epi_axes *axes, const int64_t *sizes);
+
+#endif

@@ -1,0 +1,87 @@
+/* ops.c: the columns of ops.def as tables and functions. */
+#include "ir/ops.h"
+
+#include <math.h>
+
+const epi_op_row epi_ops[EPI_OP_COUNT] = {
+#define EPI_MAP1(id, text, ref, strip, cuda, da) {#id, text, EPI_CLASS_MAP, 1, cuda, {da, 0, 0}},
+#define EPI_MAP2(id, text, ref, strip, cuda, da, db) \
+    {#id, text, EPI_CLASS_MAP, 2, cuda, {da, db, 0}},
+#define EPI_MAP3(id, text, ref, strip, cuda, da, db, dc) \
+    {#id, text, EPI_CLASS_MAP, 3, cuda, {da, db, dc}},
+#define EPI_REDUCE(id, text, identity, combine, cuda, da) \
+    {#id, text, EPI_CLASS_REDUCE, 1, cuda, {da, 0, 0}},
+#define EPI_PART(id, text, da) \
+    {#id, text, EPI_CLASS_PART, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, 0, 0}},
+#define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
+#define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
+#include "ir/ops.def"
+#undef EPI_MAP1
+#undef EPI_MAP2
+#undef EPI_MAP3
+#undef EPI_REDUCE
+#undef EPI_PART
+#undef EPI_PRODUCT
+#undef EPI_LEAF
+};
+
+#define EPI_MAP1(...)
+#define EPI_MAP2(...)
+#define EPI_MAP3(...)
+#define EPI_REDUCE(...)
+#define EPI_PART(...)
+#define EPI_PRODUCT(...)
+#define EPI_LEAF(...)
+
+double epi_op_reference(epi_op op, double a, double b, double c) {
+    switch (op) {
+#undef EPI_MAP1
+#undef EPI_MAP2
+#undef EPI_MAP3
+#define EPI_MAP1(id, text, ref, ...) \
+    case EPI_OP_##id: return ref;
+#define EPI_MAP2(id, text, ref, ...) \
+    case EPI_OP_##id: return ref;
+#define EPI_MAP3(id, text, ref, ...) \
+    case EPI_OP_##id: return ref;
+#include "ir/ops.def"
+#undef EPI_MAP1
+#undef EPI_MAP2
+#undef EPI_MAP3
+#define EPI_MAP1(...)
+#define EPI_MAP2(...)
+#define EPI_MAP3(...)
+    default: EPI_CHECK(!"a map"); return 0;
+    }
+}
+
+static double logaddexp(double a, double b) {
+    double m = a > b || a != a ? a : b;
+    if (m == -INFINITY || m == INFINITY || m != m)
+        return m;
+    return m + log(exp(a - m) + exp(b - m));
+}
+
+double epi_op_identity(epi_op op) {
+    switch (op) {
+#undef EPI_REDUCE
+#define EPI_REDUCE(id, text, identity, combine, cuda, da) \
+    case EPI_OP_##id: return identity;
+#include "ir/ops.def"
+    default: EPI_CHECK(!"a reduction"); return 0;
+    }
+}
+
+double epi_op_combine(epi_op op, double a, double b) {
+    switch (op) {
+#undef EPI_REDUCE
+#define EPI_REDUCE(id, text, identity, combine, cuda, da) \
+    case EPI_OP_##id: return combine;
+#include "ir/ops.def"
+#undef EPI_REDUCE
+#undef EPI_PART
+#undef EPI_PRODUCT
+#undef EPI_LEAF
+    default: EPI_CHECK(!"a reduction"); return 0;
+    }
+}

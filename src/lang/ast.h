@@ -1,0 +1,77 @@
+/* ast.h: a text as it was written; what the parser makes, the printer prints, and lowering reads. */
+#ifndef EPI_LANG_AST_H
+#define EPI_LANG_AST_H
+
+#include "ir/graph.h"
+
+typedef enum epi_ast_kind { EPI_AST_NUMBER, EPI_AST_NAME, EPI_AST_UNARY, EPI_AST_BINARY, EPI_AST_CALL } epi_ast_kind;
+
+typedef struct epi_ast {
+    epi_ast_kind kind;
+    epi_place place;
+    epi_op op;        /* UNARY, BINARY */
+    double number;    /* NUMBER */
+    const char *name; /* NAME, CALL */
+    struct epi_ast **args;
+    int arg_count;
+} epi_ast;
+
+/* An axis as written: a name and a power-of-two factor. */
+typedef struct epi_ast_axis {
+    const char *name;
+    int shift;
+    epi_place place;
+} epi_ast_axis;
+
+typedef struct epi_ast_tensor {
+    const char *name;
+    epi_place place;
+    bool has_type;
+    epi_dtype type;
+    int axis_count;
+    epi_ast_axis axes[EPI_MAX_AXES];
+} epi_ast_tensor;
+
+typedef struct epi_ast_assign {
+    const char **names;
+    epi_place *places;
+    int name_count;
+    epi_ast *value;
+} epi_ast_assign;
+
+typedef struct epi_ast_program {
+    const char *name;
+    const char *comment; /* the lines before it, without the marks; "" if none */
+    epi_place place;
+    epi_ast_tensor *inputs, *outputs;
+    int input_count, output_count;
+    epi_ast_assign *body;
+    int body_count;
+    struct epi_ast_program *next;
+} epi_ast_program;
+
+typedef struct epi_ast_text {
+    const char *file, *source;
+    size_t length;
+    epi_ast_program *programs;
+    int program_count;
+} epi_ast_text;
+
+/* Parses `source` (kept by pointer) into the arena. */
+epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, const char *file, epi_ast_text *out,
+                         epi_error *err);
+
+/* Prints a program so that parsing the print and printing again gives the same text. */
+void epi_ast_print(const epi_ast_program *program, epi_text *out);
+
+/* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */
+epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
+                         epi_error *err);
+
+/* Reads an expression as an axis: NAME, 2*NAME or NAME/2. False where it is none. */
+bool epi_ast_as_axis(const epi_ast *expr, epi_ast_axis *out);
+
+/* Completes *err with the file and the line of text at its place. */
+void epi_ast_locate(const epi_ast_text *text, epi_error *err);
+
+#endif

@@ -1,0 +1,399 @@
+/* plan.c: finds the product, says what its tile may see, and sorts every value into a stage. */
+#include "pass/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct planner {
+    epi_arena *arena;
+    const epi_graph *g;
+    epi_plan *plan;
+    const bool *live;
+    epi_error *error;
+    epi_status status;
+} planner;
+
+static bool has_dim(const epi_axes *axes, int dim) { return epi_axes_find_dim(axes, dim) >= 0; }
+
+bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group) {
+    const epi_axes *axes = &g->nodes[node].axes;
+    for (int i = 0; i < axes->count; i++)
+        if (has_dim(group, axes->at[i].dim))
+            return true;
+    return false;
+}
+
+static bool refuse(planner *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(planner *p, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(p->plan->reason, sizeof p->plan->reason, fmt, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- the shape of the tile ---- */
+
+static bool axis_before(const epi_axes *order, epi_axis a, epi_axis b) {
+    int i = epi_axes_find_dim(order, a.dim), j = epi_axes_find_dim(order, b.dim);
+    return i >= 0 && j >= 0 && i < j;
+}
+
+/* Sorts a group in the order in which `order` stores its axes, so that tile rows are memory rows. */
+static void sort_group(epi_axes *group, const epi_axes *order) {
+    for (int i = 1; i < group->count; i++)
+        for (int j = i; j > 0 && axis_before(order, group->at[j], group->at[j - 1]); j--) {
+            epi_axis t = group->at[j];
+            group->at[j] = group->at[j - 1];
+            group->at[j - 1] = t;
+        }
+}
+
+/* The output that a tile is shaped after: the first that has the product's axes. */
+static const epi_axes *main_output(const epi_graph *g, const epi_axes *product) {
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int common = 0;
+        for (int i = 0; i < product->count; i++)
+            common += has_dim(&g->tensors[t].axes, product->at[i].dim);
+        if (common == product->count)
+            return &g->tensors[t].axes;
+    }
+    return product;
+}
+
+static void shape_tile(planner *p, int row_arg) {
+    const epi_node *n = &p->g->nodes[p->plan->product];
+    epi_plan *plan = p->plan;
+    plan->row_arg = row_arg;
+    plan->rows.count = plan->cols.count = 0;
+    plan->depth = n->over;
+    for (int i = 0; i < n->axes.count; i++) {
+        bool from_rows = has_dim(&p->g->nodes[n->arg[row_arg]].axes, n->axes.at[i].dim);
+        epi_axes *group = from_rows ? &plan->rows : &plan->cols;
+        group->at[group->count++] = n->axes.at[i];
+    }
+    const epi_axes *order = main_output(p->g, &n->axes);
+    sort_group(&plan->rows, order);
+    sort_group(&plan->cols, order);
+    sort_group(&plan->depth, &p->g->nodes[n->arg[!row_arg]].axes);
+}
+
+/* ---- what the tile can hold ---- */
+
+/* Can a tile hold a value of these axes? Rows and columns as the product has them; the axis that is
+ * taken apart also at its other scale. */
+static bool fits_tile(const epi_plan *plan, const epi_axes *axes) {
+    for (int i = 0; i < axes->count; i++) {
+        epi_axis a = axes->at[i];
+        if (plan->part != EPI_OP_COUNT && a.dim == plan->fine.dim) {
+            if (a.shift != plan->fine.shift && a.shift != plan->fine.shift - 1)
+                return false;
+        } else if (epi_axes_find(&plan->rows, a) < 0 && epi_axes_find(&plan->cols, a) < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Notes the axis that a part or join works on; one per kernel. */
+static bool note_part(planner *p, const epi_node *n) {
+    epi_plan *plan = p->plan;
+    epi_op part = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT ? EPI_OP_LOW : EPI_OP_EVEN;
+    epi_axis fine = n->over.at[0];
+    if (plan->part == part && epi_axis_equal(plan->fine, fine))
+        return true;
+    if (plan->part != EPI_OP_COUNT)
+        return refuse(p, "a tile takes one axis apart in one way; this program does so twice");
+    int at = epi_axes_find_dim(&plan->cols, fine.dim);
+    if (at < 0)
+        return refuse(p, "%s is not a column of the product's tile, so it cannot be taken apart there", p->g->dims[fine.dim]);
+    if (plan->cols.at[at].shift != fine.shift && plan->cols.at[at].shift != fine.shift - 1)
+        return refuse(p, "%s is taken apart more than once", p->g->dims[fine.dim]);
+    plan->part = part;
+    plan->fine = fine;
+    return true;
+}
+
+/* Is `over` the innermost few of the columns? Moves them there if no other reduction minds. */
+static bool make_local(planner *p, const epi_axes *over) {
+    epi_axes *cols = &p->plan->cols;
+    if (p->plan->local_axes && p->plan->local_axes != over->count)
+        return refuse(p, "two reductions inside the tile remove different axes");
+    epi_axes last = {0}, first = {0};
+    for (int i = 0; i < cols->count; i++) {
+        epi_axes *side = has_dim(over, cols->at[i].dim) ? &last : &first;
+        side->at[side->count++] = cols->at[i];
+    }
+    if (p->plan->local_axes)
+        for (int i = 0; i < cols->count; i++)
+            if (!epi_axis_equal(cols->at[i], i < first.count ? first.at[i] : last.at[i - first.count]))
+                return refuse(p, "two reductions inside the tile remove different axes");
+    cols->count = 0;
+    for (int i = 0; i < first.count; i++)
+        cols->at[cols->count++] = first.at[i];
+    for (int i = 0; i < last.count; i++)
+        cols->at[cols->count++] = last.at[i];
+    p->plan->local_axes = over->count;
+    return true;
+}
+
+static int count_in(const epi_axes *axes, const epi_axes *group) {
+    int n = 0;
+    for (int i = 0; i < axes->count; i++)
+        n += has_dim(group, axes->at[i].dim);
+    return n;
+}
+
+/* A reduction of a tile value: over all rows, all columns, or inner columns. */
+static bool sort_reduction(planner *p, const epi_node *n, epi_stage *stage) {
+    const epi_plan *plan = p->plan;
+    const epi_axes *from = &p->g->nodes[n->arg[0]].axes;
+    int over_rows = count_in(&n->over, &plan->rows), over_cols = count_in(&n->over, &plan->cols);
+    if (over_rows && over_cols)
+        return refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions", epi_ops[n->op].text, n->place.line);
+    if (over_rows ? over_rows != plan->rows.count : count_in(from, &plan->cols) != plan->cols.count)
+        return refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one", epi_ops[n->op].text,
+                      n->place.line);
+    if (over_cols && over_cols < plan->cols.count) {
+        stage->leave = EPI_LEAVE_LOCAL;
+        return make_local(p, &n->over);
+    }
+    if (over_rows && count_in(from, &plan->cols) != plan->cols.count)
+        return refuse(p, "%s at line %d reduces a value that lacks some columns", epi_ops[n->op].text, n->place.line);
+    stage->leave = over_rows ? EPI_LEAVE_COLS : EPI_LEAVE_ROWS;
+    return true;
+}
+
+/* ---- stages ---- */
+
+/* The operand of an `after` value that comes from a finished reduction. */
+static int late_operand(const planner *p, int node) {
+    for (int a = 0; a < 3; a++) {
+        int arg = p->g->nodes[node].arg[a];
+        if (arg != EPI_NO_NODE && (p->plan->stage[arg].after || p->plan->stage[arg].leave > EPI_LEAVE_LOCAL))
+            return arg;
+    }
+    EPI_CHECK(!"an operand that left the tile");
+    return EPI_NO_NODE;
+}
+
+/* A value that comes from a finished reduction has left the tile; one that also has rows and columns
+ * would have to be in it. This is the one thing a gemm kernel cannot do. */
+static bool check_complete(planner *p, int node) {
+    const epi_graph *g = p->g;
+    const epi_node *n = &g->nodes[node];
+    bool both = epi_plan_has(g, node, &p->plan->rows) && epi_plan_has(g, node, &p->plan->cols);
+    for (int a = 0; a < 3; a++)
+        both |= n->arg[a] != EPI_NO_NODE && p->plan->stage[n->arg[a]].tile && p->plan->stage[n->arg[a]].leave <= EPI_LEAVE_LOCAL;
+    if (!both)
+        return true;
+    int late = late_operand(p, node), root = late; /* the reduction that is behind it */
+    while (p->plan->stage[root].leave <= EPI_LEAVE_LOCAL)
+        root = late_operand(p, root);
+    bool rows = p->plan->stage[root].leave == EPI_LEAVE_ROWS;
+    p->status = epi_fail(p->error, EPI_ERR_CHECK,
+                         "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time. "
+                         "Make it an output and use it after the next product, or run this program unfused",
+                         epi_node_label(g, late).text, rows ? "row" : "column",
+                         epi_axes_label(g, &g->nodes[root].over).text);
+    if (p->error) {
+        p->error->line = n->place.line;
+        p->error->column = n->place.column;
+    }
+    return false;
+}
+
+/* Sorts the values that depend on the product. */
+static bool sort_dependents(planner *p) {
+    const epi_graph *g = p->g;
+    epi_plan *plan = p->plan;
+    for (int i = plan->product; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        epi_stage *s = &plan->stage[i];
+        if (!p->live[i])
+            continue;
+        if (i == plan->product) {
+            s->tile = true;
+            continue;
+        }
+        for (int a = 0; a < 3; a++) {
+            if (n->arg[a] == EPI_NO_NODE)
+                continue;
+            const epi_stage *from = &plan->stage[n->arg[a]];
+            s->after |= from->after || from->leave > EPI_LEAVE_LOCAL;
+            s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
+        }
+        if (s->after) {
+            s->tile = false;
+            if (!check_complete(p, i))
+                return false;
+        } else if (s->tile) {
+            if (epi_ops[n->op].cls == EPI_CLASS_PART && !note_part(p, n))
+                return false;
+            if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && !sort_reduction(p, n, s))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Can this value, which does not depend on the product, be computed on the tile? Notes parts. */
+static bool tile_can_compute(planner *p, int node) {
+    const epi_node *n = &p->g->nodes[node];
+    epi_op_class cls = epi_ops[n->op].cls;
+    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
+        return false;
+    if (cls == EPI_CLASS_PART && !note_part(p, n))
+        return false;
+    if (cls == EPI_CLASS_LEAF)
+        return true;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE && !fits_tile(p->plan, &p->g->nodes[n->arg[a]].axes))
+            return false;
+    return fits_tile(p->plan, &n->axes);
+}
+
+/* Marks a value and what it needs as computed by passes before the product. */
+static void mark_before(planner *p, int node) {
+    const epi_node *n = &p->g->nodes[node];
+    epi_stage *s = &p->plan->stage[node];
+    if (s->before || n->op == EPI_OP_INPUT)
+        return;
+    s->before = true;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            mark_before(p, n->arg[a]);
+}
+
+static void mark_tile(planner *p, int node) {
+    epi_stage *s = &p->plan->stage[node];
+    const epi_node *n = &p->g->nodes[node];
+    if (s->tile || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+        return;
+    if (!tile_can_compute(p, node)) {
+        mark_before(p, node);
+        return;
+    }
+    s->tile = true;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            mark_tile(p, n->arg[a]);
+}
+
+/* Places the values that do not depend on the product, from those that need them. */
+static bool sort_others(planner *p) {
+    const epi_graph *g = p->g;
+    epi_plan *plan = p->plan;
+    bool *depends = epi_arena_alloc(p->arena, (size_t)g->node_count * sizeof *depends);
+    if (!depends)
+        return refuse(p, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        depends[i] = plan->stage[i].tile || plan->stage[i].after;
+    for (int i = 0; i < g->node_count; i++) {
+        if (!depends[i])
+            continue;
+        for (int a = 0; a < 3; a++) {
+            int arg = g->nodes[i].arg[a];
+            if (arg == EPI_NO_NODE || depends[arg])
+                continue;
+            if (i == plan->product || plan->stage[i].after)
+                mark_before(p, arg);
+            else
+                mark_tile(p, arg);
+        }
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        if (depends[node])
+            continue;
+        const epi_axes *axes = &g->nodes[node].axes;
+        bool whole = count_in(axes, &plan->rows) == plan->rows.count && count_in(axes, &plan->cols) == plan->cols.count;
+        if (whole && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
+            mark_tile(p, node);
+        else
+            mark_before(p, node);
+    }
+    for (int i = 0; i < g->node_count; i++) { /* whatever the tile touches must have its shape */
+        const epi_stage *s = &plan->stage[i];
+        if (!s->tile || s->leave > EPI_LEAVE_LOCAL)
+            continue;
+        if (!fits_tile(plan, &g->nodes[i].axes))
+            return refuse(p, "%s does not have the shape of the product's tile", epi_node_label(g, i).text);
+        for (int a = 0; a < 3 && i != plan->product; a++) {
+            int arg = g->nodes[i].arg[a];
+            if (arg != EPI_NO_NODE && !fits_tile(plan, &g->nodes[arg].axes))
+                return refuse(p, "%s does not have the shape of the product's tile", epi_node_label(g, arg).text);
+        }
+    }
+    return true;
+}
+
+/* The part is the fastest digit of a column's number, so a group of columns can be whole only with it. */
+static bool check_local(planner *p) {
+    const epi_plan *plan = p->plan;
+    if (!plan->local_axes || plan->part == EPI_OP_COUNT)
+        return true;
+    int at = epi_axes_find_dim(&plan->cols, plan->fine.dim);
+    return at >= plan->cols.count - plan->local_axes ||
+           refuse(p, "a reduction inside the tile and the parts of %s do not go together", p->g->dims[plan->fine.dim]);
+}
+
+void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
+    planner p = {.g = g, .plan = out};
+    out->fused = true;
+    out->product = node;
+    out->part = EPI_OP_COUNT;
+    shape_tile(&p, 0);
+    out->stage[node].tile = true;
+}
+
+static bool try_side(planner *p, int row_arg) {
+    p->plan->part = EPI_OP_COUNT;
+    p->plan->local_axes = 0;
+    memset(p->plan->stage, 0, (size_t)p->g->node_count * sizeof *p->plan->stage);
+    shape_tile(p, row_arg);
+    return sort_dependents(p) && sort_others(p) && check_local(p);
+}
+
+epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
+    *out = (epi_plan){.product = EPI_NO_NODE, .part = EPI_OP_COUNT};
+    bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    out->stage = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->stage);
+    if (!live || !out->stage)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    planner p = {.arena = arena, .g = g, .plan = out, .live = live, .error = err};
+    epi_graph_live(g, live);
+    int products = 0;
+    for (int i = 0; i < g->node_count; i++)
+        if (live[i] && g->nodes[i].op == EPI_OP_MATMUL) {
+            out->product = i;
+            products++;
+        }
+    if (products != 1) {
+        if (products)
+            refuse(&p, "it has %d products; one kernel has one", products);
+        else
+            refuse(&p, "it has no product");
+        return EPI_OK;
+    }
+    /* The columns are the side that the main output stores innermost; the other way round if the tile
+       cannot hold that. */
+    const epi_node *n = &g->nodes[out->product];
+    const epi_axes *order = main_output(g, &n->axes);
+    int row_arg = 0;
+    for (int i = 0; i < order->count; i++)
+        if (has_dim(&n->axes, order->at[i].dim))
+            row_arg = has_dim(&g->nodes[n->arg[0]].axes, order->at[i].dim) ? 1 : 0;
+    out->fused = try_side(&p, row_arg);
+    if (!out->fused && p.status == EPI_OK) {
+        char reason[sizeof out->reason];
+        memcpy(reason, out->reason, sizeof reason);
+        out->fused = try_side(&p, !row_arg);
+        if (!out->fused) {
+            memcpy(out->reason, reason, sizeof reason);
+            epi_error_clear(err);
+        }
+        return EPI_OK;
+    }
+    return p.status;
+}

@@ -1,0 +1,55 @@
+/* plan.h: how a program is cut into stages around its product.
+ *
+ * A fused program has one product. The product's axes fall into rows (M), columns (N) and depth
+ * (K); a tile holds a block of rows and columns. Every other value is computed in a stage:
+ *
+ *     before   passes over memory ahead of the product (its operands, reductions of inputs)
+ *     tile     on the tile while it is on chip
+ *     after    passes over the short vectors that finished reductions are
+ *
+ * A reduction of a tile value over all columns or all rows *leaves* the tile as partials; one over
+ * inner columns that a tile holds whole stays *local*.
+ */
+#ifndef EPI_PASS_PLAN_H
+#define EPI_PASS_PLAN_H
+
+#include "ir/graph.h"
+
+typedef enum epi_leave {
+    EPI_LEAVE_NONE = 0,
+    EPI_LEAVE_LOCAL,  /* a group of neighbouring columns */
+    EPI_LEAVE_ROWS,   /* over all columns: one result per row */
+    EPI_LEAVE_COLS,   /* over all rows: one result per column */
+} epi_leave;
+
+typedef struct epi_stage {
+    bool before, tile, after; /* a cheap value may be computed in more than one */
+    epi_leave leave;
+} epi_stage;
+
+typedef struct epi_plan {
+    bool fused;
+    char reason[240]; /* why it is not fused, in words */
+    int product;
+    int row_arg; /* which operand of the product has the rows: 0 or 1 */
+    epi_axes rows, cols, depth;
+    /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
+       scale, part is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
+    epi_op part;
+    epi_axis fine;
+    int local_axes; /* the last so many of `cols` are what local reductions remove (0: none) */
+    epi_stage *stage; /* by node */
+} epi_plan;
+
+/* Cuts the program. Fails (EPI_ERR_CHECK, with place and message in *err) only where a tile value
+ * depends on a reduction that is not complete in its tile; a program that is merely not fusable
+ * comes back with fused == false and a reason. */
+epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err);
+
+/* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */
+void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
+
+/* Does the value have some axis of the group (at any scale)? */
+bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);
+
+#endif

@@ -1,0 +1,199 @@
+/* kernel.c: binds sizes and types to a program, has a backend compile it, and runs it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "run/run.h"
+
+struct epi_kernel {
+    epi_arena arena;
+    const epi_program *program;
+    epi_cpu_kernel *cpu;
+};
+
+/* ---- binding ---- */
+
+static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
+    for (int i = 0; i < o->dim_count; i++) {
+        int dim = 0;
+        const char *name = o->dims[i].name;
+        if (!name)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "dim %d has no name", i);
+        while (dim < g->dim_count && strcmp(g->dims[dim], name) != 0)
+            dim++;
+        if (dim == g->dim_count)
+            return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'", name);
+        if (o->dims[i].size < 0)
+            return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' is negative", name);
+        if (sizes[dim] >= 0 && sizes[dim] != o->dims[i].size)
+            return epi_fail(err, EPI_ERR_DIMS, "axis '%s' is bound to %ld and to %ld", name, (long)sizes[dim],
+                            (long)o->dims[i].size);
+        sizes[dim] = o->dims[i].size;
+    }
+    for (int dim = 0; dim < g->dim_count; dim++)
+        if (sizes[dim] < 0)
+            return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given", g->dims[dim]);
+    return EPI_OK;
+}
+
+/* Points the error at the operation whose axis does not come out. */
+static epi_status fail_node(const epi_program *p, int node, epi_status status, epi_error *err) {
+    if (err) {
+        err->line = p->graph.nodes[node].place.line;
+        err->column = p->graph.nodes[node].place.column;
+        epi_ast_locate(&p->module->text, err);
+    }
+    return status;
+}
+
+/* Every axis must have a whole number of elements, and every value a countable one. */
+static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_error *err) {
+    const epi_graph *g = &p->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_axes *lists[2] = {&g->nodes[i].axes, &g->nodes[i].over};
+        for (int l = 0; l < 2; l++)
+            for (int j = 0; j < lists[l]->count; j++) {
+                epi_axis a = lists[l]->at[j];
+                if (epi_axis_size(a, sizes) >= 0)
+                    continue;
+                if (a.shift < 0)
+                    return fail_node(p, i,
+                                     epi_fail(err, EPI_ERR_DIMS, "%s needs an even number of elements: %s is %ld",
+                                              epi_axis_label(g, a).text, g->dims[a.dim], (long)sizes[a.dim]), err);
+                return fail_node(p, i, epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_axis_label(g, a).text), err);
+            }
+        if (epi_axes_size(&g->nodes[i].axes, sizes) < 0)
+            return fail_node(p, i, epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_node_label(g, i).text), err);
+    }
+    return EPI_OK;
+}
+
+static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype *types, epi_error *err) {
+    if ((unsigned)o->type >= EPI_DTYPE_COUNT || o->type == EPI_I32)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the storage type must be f32, bf16, f16 or f64");
+    for (int t = 0; t < g->tensor_count; t++) {
+        const epi_tensor_decl *d = &g->tensors[t];
+        types[t] = d->has_type ? d->type : d->axes.count ? o->type : EPI_F32;
+    }
+    for (int i = 0; i < o->type_count; i++) {
+        int t = 0;
+        while (t < g->tensor_count && (!o->types[i].tensor || strcmp(g->tensors[t].name, o->types[i].tensor) != 0))
+            t++;
+        if (t == g->tensor_count)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the program has no tensor '%s'", o->types[i].tensor ? o->types[i].tensor : "");
+        if ((unsigned)o->types[i].type >= EPI_DTYPE_COUNT)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the type of '%s' is unknown", o->types[i].tensor);
+        types[t] = o->types[i].type;
+    }
+    return EPI_OK;
+}
+
+/* ---- compile ---- */
+
+enum { MAX_THREADS = 256 };
+
+static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options *o, epi_error *err) {
+    const epi_graph *g = &p->graph;
+    epi_spec spec = {.graph = g, .path = o->path};
+    spec.types = epi_arena_alloc(&k->arena, (size_t)(g->tensor_count + 1) * sizeof *spec.types);
+    if (!spec.types)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < EPI_MAX_DIMS; i++)
+        spec.sizes[i] = -1;
+    epi_status status = bind_dims(g, o, spec.sizes, err);
+    if (status == EPI_OK)
+        status = check_axes(p, spec.sizes, err);
+    if (status == EPI_OK)
+        status = bind_types(g, o, spec.types, err);
+    if (status != EPI_OK)
+        return status;
+    if (o->device != 0)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no device %d", o->device);
+    if (o->threads < 0 || o->threads > MAX_THREADS)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the number of threads must be between 1 and %d", MAX_THREADS);
+    if ((unsigned)o->path > EPI_PATH_REFERENCE)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
+    spec.type = o->type == EPI_F64 ? EPI_F32 : o->type;
+    spec.threads = o->threads ? o->threads : p->module->context->cpu_threads;
+    if (o->micro)
+        spec.micro = epi_arena_text(&k->arena, o->micro, strlen(o->micro));
+    status = epi_cpu_compile(&k->arena, &spec, &k->cpu, err);
+    if (status == EPI_ERR_CHECK && err)
+        epi_ast_locate(&p->module->text, err);
+    return status;
+}
+
+epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out, epi_error *err) {
+    epi_error_clear(err);
+    if (!program || !options || !out)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_compile: program, options and out may not be NULL");
+    if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types))
+        return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
+    epi_kernel *k = calloc(1, sizeof *k);
+    if (!k)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    k->program = program;
+    epi_status status = compile(k, program, options, err);
+    if (status != EPI_OK) {
+        epi_kernel_free(k);
+        return status;
+    }
+    *out = k;
+    return EPI_OK;
+}
+
+void epi_kernel_free(epi_kernel *kernel) {
+    if (!kernel)
+        return;
+    epi_arena_free(&kernel->arena);
+    free(kernel);
+}
+
+size_t epi_kernel_workspace(const epi_kernel *kernel) { return kernel ? (size_t)epi_round_up(kernel->cpu->workspace, 64) : 0; }
+
+/* ---- run ---- */
+
+epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace, epi_error *err) {
+    epi_error_clear(err);
+    if (!kernel || !tensors || !workspace)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_run: kernel, tensors and workspace may not be NULL");
+    const epi_graph *g = &kernel->program->graph;
+    if (count != g->tensor_count)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d tensors, %d were given", kernel->program->ast->name, g->tensor_count, count);
+    if ((uintptr_t)workspace % 64 != 0)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
+    for (int t = 0; t < count; t++) {
+        int64_t elements = epi_axes_size(&g->tensors[t].axes, kernel->cpu->spec.sizes);
+        if (!tensors[t].data && elements > 0)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
+        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->cpu->spec.types[t]) != 0)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements", g->tensors[t].name);
+    }
+    epi_cpu_run(kernel->cpu, tensors, workspace);
+    return EPI_OK;
+}
+
+/* ---- looking ---- */
+
+epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out) {
+    if (!kernel || !out || index < 0 || index >= kernel->program->graph.tensor_count)
+        return EPI_ERR_ARGUMENT;
+    const epi_axes *axes = &kernel->program->graph.tensors[index].axes;
+    *out = (epi_tensor_shape){.type = kernel->cpu->spec.types[index], .rank = axes->count,
+                              .count = epi_axes_size(axes, kernel->cpu->spec.sizes)};
+    for (int i = 0; i < axes->count; i++)
+        out->sizes[i] = epi_axis_size(axes->at[i], kernel->cpu->spec.sizes);
+    return EPI_OK;
+}
+
+void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
+    if (kernel && out)
+        epi_cpu_info(kernel->cpu, out);
+}
+
+size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
+    epi_text t = {0};
+    if (kernel)
+        epi_cpu_describe(kernel->cpu, &t);
+    return epi_text_give(&t, buf, size);
+}

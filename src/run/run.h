@@ -1,0 +1,27 @@
+/* run.h: what stands behind the public handles. */
+#ifndef EPI_RUN_RUN_H
+#define EPI_RUN_RUN_H
+
+#include "ir/spec.h"
+#include "lang/ast.h"
+
+struct epi_context {
+    char cpu_model[128], cpu_features[128];
+    int cpu_threads;
+};
+
+struct epi_program {
+    const epi_module *module;
+    const epi_ast_program *ast;
+    epi_graph graph;
+};
+
+struct epi_module {
+    const epi_context *context;
+    epi_arena arena;
+    epi_ast_text text;
+    epi_program *programs;
+    int count;
+};
+
+#endif

@@ -1,0 +1,277 @@
+/* harness.h: what the tests share: counting, random numbers, guarded buffers, the error rule.
+ * Header-only on purpose: a test is one C file and the library. */
+#ifndef EPI_TESTS_HARNESS_H
+#define EPI_TESTS_HARNESS_H
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "epilog.h"
+
+static int passed, failed_count;
+
+static inline bool check(bool ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline bool check(bool ok, const char *fmt, ...) {
+    if (ok) {
+        passed++;
+        return true;
+    }
+    failed_count++;
+    va_list args;
+    printf("FAILED ");
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf("\n");
+    return false;
+}
+
+static inline int finish(void) {
+    printf("%d passed, %d failed\n", passed, failed_count);
+    return failed_count || !passed;
+}
+
+/* ---- random numbers ---- */
+
+static inline uint64_t random_bits(uint64_t *s) {
+    uint64_t z = *s += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static inline double random_unit(uint64_t *s) { return (double)(random_bits(s) >> 11) * 0x1p-53; }
+static inline int random_below(uint64_t *s, int n) { return (int)(random_bits(s) % (uint64_t)n); }
+
+/* ---- storage types, written out here a second time so that the library's own cannot hide a mistake ---- */
+
+static inline double type_unit(epi_dtype t) { return t == EPI_BF16 ? 0x1p-8 : t == EPI_F16 ? 0x1p-11 : 0x1p-24; }
+
+static inline void put_element(void *base, epi_dtype type, int64_t at, double value) {
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    switch (type) {
+    case EPI_F64: ((double *)base)[at] = value; break;
+    case EPI_I32: ((int32_t *)base)[at] = (int32_t)lrint(value); break;
+    case EPI_F32: ((float *)base)[at] = f; break;
+    case EPI_BF16: ((uint16_t *)base)[at] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); break;
+    default: { /* f16, by exact scaling: inputs of tests are small and normal or zero */
+        int e;
+        double m = frexp(fabs(value), &e), scaled = e < -13 ? nearbyint(ldexp(fabs(value), 24)) : nearbyint(ldexp(m, 11));
+        uint16_t h = e < -13 ? (uint16_t)scaled : (uint16_t)((uint16_t)((e + 13) << 10) + (uint16_t)scaled);
+        ((uint16_t *)base)[at] = (uint16_t)((value < 0 ? 0x8000 : 0) | (value == 0 ? 0 : h));
+    }
+    }
+}
+
+static inline double get_element(const void *base, epi_dtype type, int64_t at) {
+    uint32_t bits;
+    float f;
+    switch (type) {
+    case EPI_F64: return ((const double *)base)[at];
+    case EPI_I32: return ((const int32_t *)base)[at];
+    case EPI_F32: return (double)((const float *)base)[at];
+    case EPI_BF16:
+        bits = (uint32_t)((const uint16_t *)base)[at] << 16;
+        memcpy(&f, &bits, 4);
+        return (double)f;
+    default: {
+        uint16_t h = ((const uint16_t *)base)[at];
+        int e = (h >> 10) & 31, m = h & 1023;
+        double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+        return h >> 15 ? -v : v;
+    }
+    }
+}
+
+/* ---- a program and its tensors ---- */
+
+enum { MAX_TENSORS = 32, GUARD = 64, POISON = 0xff, SENTINEL = 0xa5 };
+
+/* How a test lays a tensor out. */
+typedef enum layout { LAYOUT_PLAIN, LAYOUT_PADDED, LAYOUT_REVERSED, LAYOUT_COUNT } layout;
+
+typedef struct tensor {
+    epi_tensor_shape shape;
+    int64_t strides[EPI_MAX_AXES];
+    int64_t span; /* elements from the first to behind the last */
+    unsigned char *memory, *data;
+    bool output;
+} tensor;
+
+typedef struct problem {
+    int count, inputs;
+    tensor t[MAX_TENSORS];
+    epi_tensor args[MAX_TENSORS];
+} problem;
+
+static inline void tensor_lay_out(tensor *t, layout how) {
+    int64_t step = how == LAYOUT_PADDED ? 2 : 1;
+    t->span = 1;
+    for (int i = 0; i < t->shape.rank; i++) {
+        int a = how == LAYOUT_REVERSED ? i : t->shape.rank - 1 - i;
+        t->strides[a] = step;
+        step = step * (t->shape.sizes[a] > 0 ? t->shape.sizes[a] : 1) + (how == LAYOUT_PADDED ? 3 : 0);
+        t->span += t->strides[a] * (t->shape.sizes[a] > 0 ? t->shape.sizes[a] - 1 : 0);
+    }
+    if (t->shape.count == 0)
+        t->span = 0;
+}
+
+/* The storage position of element i in the written order. */
+static inline int64_t tensor_at(const tensor *t, int64_t i) {
+    int64_t at = 0;
+    for (int a = t->shape.rank - 1; a >= 0; a--) {
+        at += i % t->shape.sizes[a] * t->strides[a];
+        i /= t->shape.sizes[a];
+    }
+    return at;
+}
+
+static inline bool problem_make(problem *p, const epi_program *program, const epi_kernel *kernel, layout how) {
+    memset(p, 0, sizeof *p);
+    p->count = epi_program_tensor_count(program);
+    for (int i = 0; i < p->count; i++) {
+        tensor *t = &p->t[i];
+        epi_tensor_info info;
+        if (epi_kernel_tensor(kernel, i, &t->shape) != EPI_OK || epi_program_tensor(program, i, &info) != EPI_OK)
+            return false;
+        t->output = info.is_output;
+        p->inputs += !info.is_output;
+        tensor_lay_out(t, how);
+        size_t bytes = (size_t)t->span * epi_dtype_size(t->shape.type);
+        t->memory = aligned_alloc(64, (bytes + 2 * GUARD + 63) / 64 * 64);
+        if (!t->memory)
+            return false;
+        memset(t->memory, SENTINEL, GUARD);
+        memset(t->memory + GUARD, POISON, bytes);
+        memset(t->memory + GUARD + bytes, SENTINEL, GUARD);
+        t->data = t->memory + GUARD;
+        p->args[i] = (epi_tensor){t->data, how == LAYOUT_PLAIN ? NULL : t->strides};
+    }
+    return true;
+}
+
+static inline void problem_free(problem *p) {
+    for (int i = 0; i < p->count; i++)
+        free(p->t[i].memory);
+    memset(p, 0, sizeof *p);
+}
+
+/* Nothing outside the tensor was touched: the guards, and the gaps between strided elements. */
+static inline bool tensor_intact(const tensor *t) {
+    size_t size = epi_dtype_size(t->shape.type), bytes = (size_t)t->span * size;
+    for (int i = 0; i < GUARD; i++)
+        if (t->memory[i] != SENTINEL || t->data[bytes + (size_t)i] != SENTINEL)
+            return false;
+    bool *used = calloc((size_t)t->span + 1, 1), ok = used != NULL;
+    for (int64_t i = 0; i < t->shape.count && ok; i++)
+        used[tensor_at(t, i)] = true;
+    for (int64_t i = 0; i < t->span && ok; i++)
+        for (size_t b = 0; b < size && !used[i]; b++)
+            ok &= t->data[(size_t)i * size + b] == POISON;
+    free(used);
+    return ok;
+}
+
+/* Random inputs that depend only on the seed, the tensor and the element, not on the layout. */
+static inline void problem_fill(problem *p, uint64_t seed) {
+    int64_t largest = 1;
+    for (int i = 0; i < p->inputs; i++)
+        for (int a = 0; a < p->t[i].shape.rank; a++)
+            largest = p->t[i].shape.sizes[a] > largest ? p->t[i].shape.sizes[a] : largest;
+    for (int i = 0; i < p->inputs; i++) {
+        tensor *t = &p->t[i];
+        uint64_t s = seed * 1000003 + (uint64_t)i;
+        int64_t inner = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1;
+        double scale = t->shape.rank > 1 ? pow((double)(inner ? inner : 1), -0.25) * 1.7 : 1;
+        for (int64_t e = 0; e < t->shape.count; e++) {
+            double x = t->shape.type == EPI_I32  ? (double)random_below(&s, (int)largest)
+                       : t->shape.rank == 0      ? 1e-3 * random_unit(&s)
+                       : t->shape.rank == 1      ? 0.5 + random_unit(&s)
+                                                 : scale * (2 * random_unit(&s) - 1);
+            put_element(t->data, t->shape.type, tensor_at(t, e), x);
+        }
+    }
+}
+
+/* Compiles and runs with a workspace that is guarded and poisoned as well. */
+static inline bool problem_run(const epi_kernel *kernel, problem *p) {
+    size_t bytes = epi_kernel_workspace(kernel);
+    unsigned char *memory = aligned_alloc(64, bytes + 2 * GUARD);
+    if (!memory)
+        return false;
+    memset(memory, SENTINEL, bytes + 2 * GUARD);
+    memset(memory + GUARD, POISON, bytes < 1 << 24 ? bytes : 1 << 24);
+    epi_error err;
+    bool ok = epi_kernel_run(kernel, p->args, p->count, memory + GUARD, &err) == EPI_OK;
+    for (int i = 0; i < GUARD; i++)
+        ok &= memory[i] == SENTINEL && memory[GUARD + bytes + (size_t)i] == SENTINEL;
+    free(memory);
+    return ok;
+}
+
+/* ---- the error rule ---- */
+
+static inline double apart(double a, double b) {
+    if (a == b || (isnan(a) && isnan(b)))
+        return 0;
+    return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
+}
+
+/* max|out-ref| <= 2 max|naive-ref| + `units` of the storage type at max|ref|. The naive result is
+ * rounded to the output's type first: it is stored as well. `between` is how the path under test
+ * stores what lies between: f32 where it is fused. */
+static inline bool within_rule(const tensor *out, const tensor *ref, const tensor *naive, epi_dtype between, double units,
+                               double *error, double *bound) {
+    double e = 0, n = 0, scale = 0;
+    for (int64_t i = 0; i < out->shape.count; i++) {
+        double want = get_element(ref->data, EPI_F64, tensor_at(ref, i)), plain = get_element(naive->data, EPI_F64, tensor_at(naive, i));
+        double got = get_element(out->data, out->shape.type, tensor_at(out, i));
+        unsigned char one[8];
+        if (isfinite(plain) && fabs(plain) < 60000) {
+            put_element(one, out->shape.type, 0, plain);
+            plain = get_element(one, out->shape.type, 0);
+        }
+        e = fmax(e, apart(got, want));
+        n = fmax(n, apart(plain, want));
+        scale = fmax(scale, isfinite(want) ? fabs(want) : 0);
+    }
+    *error = e;
+    *bound = 2 * n + units * fmax(type_unit(out->shape.type), type_unit(between)) * scale;
+    return e <= *bound;
+}
+
+/* ---- texts ---- */
+
+static inline char *read_whole(const char *path, size_t *length) {
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    char *text = malloc(1 << 20);
+    *length = text ? fread(text, 1, (1 << 20) - 1, f) : 0;
+    fclose(f);
+    if (text)
+        text[*length] = 0;
+    return text;
+}
+
+/* "M=3,N=4" into bindings that point into `store`. */
+static inline int parse_dims(const char *text, epi_dim_binding *out, char (*store)[16]) {
+    int n = 0;
+    for (const char *c = text; *c; n++) {
+        size_t length = strcspn(c, "=");
+        snprintf(store[n], sizeof store[n], "%.*s", (int)length, c);
+        char *end;
+        out[n] = (epi_dim_binding){store[n], strtoll(c + length + 1, &end, 10)};
+        c = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+#endif
