@@ -5,6 +5,9 @@
 #   make test       everything the project can check here
 #   make install    PREFIX=/usr/local by default
 
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+
 VERSION := 0.1.0
 SOVERSION := 0
 PREFIX ?= /usr/local
@@ -16,7 +19,7 @@ WARN := -Wall -Wextra -Wconversion
 OPENMP := $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c - -o /dev/null 2>/dev/null && echo -fopenmp)
 COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 # What every compilation gets; SAN adds a sanitizer to all of it.
-BASE := -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -Iinclude -Isrc -fPIC -fvisibility=hidden $(SAN)
+BASE := -std=c17 $(OPT) $(WARN) -Iinclude -Isrc -fPIC -fvisibility=hidden $(SAN)
 CFLAGS_ALL = $(BASE) $(OPENMP) $(CFLAGS)
 LIBS := -lm -lpthread -ldl
 
@@ -24,7 +27,7 @@ ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
 # ---- sources ----
 
-LIB_SRC := $(filter-out src/cpu/strips.c,$(wildcard src/*/*.c))
+LIB_SRC := $(filter-out src/cpu/strips.c,$(wildcard src/*/*.c)) # strips.c is built once per instruction set
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 CLI_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 
@@ -52,7 +55,7 @@ OBJ := $(LIB_OBJ) $(STRIP_OBJ)
 
 # ---- building ----
 
-.PHONY: all run bench test install clean
+.PHONY: all run bench readme test install clean
 all: $(BUILD)/epilog $(BUILD)/libepilog.so $(BUILD)/libepilog.a
 
 $(BUILD)/obj/%.o: %.c Makefile
@@ -61,7 +64,7 @@ $(BUILD)/obj/%.o: %.c Makefile
 
 $(BUILD)/obj/cli/%.o: cli/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -Icli -DEPI_COMMIT='"$(COMMIT)"' -MMD -MP -c $< -o $@
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Icli -DEPI_COMMIT='"$(COMMIT)"' -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/src/cpu/strips_%.o: src/cpu/strips.c Makefile
 	@mkdir -p $(@D)
@@ -83,8 +86,103 @@ $(BUILD)/libepilog.so: $(OBJ)
 $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
+# ---- running ----
+
 run: $(BUILD)/epilog
 	$(BUILD)/epilog bench
+
+# The result files behind the tables of the README; MACHINE names them.
+MACHINE ?= $(shell uname -m)-$(shell nproc)core
+bench: $(BUILD)/epilog
+	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --out bench/results/$(MACHINE)-f32.json
+	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --type bf16 --out bench/results/$(MACHINE)-bf16.json
+
+# The README's tables, from the result files it names.
+readme: $(BUILD)/table
+	$(BUILD)/table README.md
+
+$(BUILD)/table: bench/table.c $(BUILD)/libepilog.a
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
+
+# ---- tests ----
+
+TESTS := micro strips strips_fold json safetensors lang properties random cases docs
+TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
+
+$(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+
+$(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+
+# One suite, run in the plain build and again under the sanitizers.
+.PHONY: suite sanitize threads fuzz
+suite: all $(TEST_BIN) $(EXAMPLES)
+	@set -e; for t in $(TESTS); do \
+	    case $$t in cases) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; *) args=;; esac; \
+	    printf '%-12s ' $$t; $(BUILD)/test/$$t $$args >$(BUILD)/test/$$t.log 2>&1 || { tail -40 $(BUILD)/test/$$t.log; exit 1; }; \
+	    tail -n 1 $(BUILD)/test/$$t.log; done
+	@set -e; for e in $(EXAMPLES); do printf '%-12s ' example; $$e >$$e.log || { cat $$e.log; exit 1; }; echo $$(basename $$e) runs; done
+	@printf '%-12s ' command; bash tests/test_cli.sh $(BUILD)/epilog
+
+ROUNDS ?= 400
+test: suite
+	@printf '%-12s ' includes; sh tests/test_includes.sh
+	@printf '%-12s ' install; bash tests/test_install.sh
+	@printf '%-12s ' readme; $(MAKE) -s $(BUILD)/table && $(BUILD)/table --check README.md
+	@$(MAKE) --no-print-directory sanitize threads fuzz
+	@echo; cat $(BUILD)/test/*.log | awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $$1; f += $$3 } END { print p " passed, " f " failed" }'
+
+sanitize:
+	@echo 'under AddressSanitizer and UndefinedBehaviorSanitizer:'
+	@$(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
+
+# OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
+threads:
+	@echo 'under ThreadSanitizer:'
+	@$(MAKE) --no-print-directory -s BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g' SAN=-fsanitize=thread $(BUILD)/tsan/test/properties
+	@printf '%-12s ' properties; $(BUILD)/tsan/test/properties
+
+# libFuzzer where clang has it, else the driver of our own; a bounded time either way.
+FUZZ_SECONDS ?= 15
+FUZZER := $(shell echo 'int LLVMFuzzerTestOneInput(const char *d, long n){return d && n < 0;}' | clang -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
+fuzz:
+	@for t in lang safetensors; do \
+	    rm -rf $(BUILD)/fuzz/$$t; mkdir -p $(BUILD)/fuzz/$$t; \
+	    $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
+	        $(BUILD)/asan/fuzz_$$t || exit 1; \
+	    printf '%-12s ' fuzz; $(BUILD)/asan/fuzz_$$t --seconds $(FUZZ_SECONDS) tests/corpus/$$t || exit 1; done
+ifeq ($(FUZZER),yes)
+	@for t in lang safetensors; do \
+	    $(MAKE) --no-print-directory -s CC=clang BUILD=$(BUILD)/fuzzer OPENMP= OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' \
+	        $(BUILD)/fuzzer/libfuzzer_$$t || exit 1; \
+	    printf '%-12s ' libFuzzer; $(BUILD)/fuzzer/libfuzzer_$$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
+	        -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$$t tests/corpus/$$t 2>$(BUILD)/fuzz/$$t.log || { tail -40 $(BUILD)/fuzz/$$t.log; exit 1; }; \
+	    echo $$t: $$(awk '/number_of_executed_units/ { print $$2 }' $(BUILD)/fuzz/$$t.log) runs; done
+endif
+
+$(BUILD)/fuzz_%: tests/fuzz_%.c tests/fuzz_main.c $(BUILD)/libepilog.a
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
+
+$(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# ---- installing ----
+
+DEST = $(DESTDIR)$(PREFIX)
+install: all
+	mkdir -p $(DEST)/bin $(DEST)/include $(DEST)/lib/pkgconfig $(DEST)/lib/cmake/epilog $(DEST)/share/epilog/programs
+	cp $(BUILD)/epilog $(DEST)/bin/
+	cp include/epilog.h $(DEST)/include/
+	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) $(DEST)/lib/
+	ln -sf libepilog.so.$(VERSION) $(DEST)/lib/libepilog.so.$(SOVERSION)
+	ln -sf libepilog.so.$(SOVERSION) $(DEST)/lib/libepilog.so
+	cp programs/*.epi $(DEST)/share/epilog/programs/
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@OPENMP@|$(OPENMP)|' epilog.pc.in >$(DEST)/lib/pkgconfig/epilog.pc
+	sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' epilog-config.cmake.in >$(DEST)/lib/cmake/epilog/epilog-config.cmake
 
 clean:
 	rm -rf $(BUILD)

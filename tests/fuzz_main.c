@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 /* Called by the sanitizers, where one is linked, before they end the program. */
 void __sanitizer_set_death_callback(void (*call)(void)) __attribute__((weak));
 
-enum { MAX_INPUT = 1 << 16 };
+enum { LONGEST = 1 << 16 };
 
 typedef struct input {
     uint8_t *bytes;
@@ -46,8 +46,8 @@ static void load_file(const char *path) {
         perror(path);
         exit(2);
     }
-    input in = {must(malloc(MAX_INPUT)), 0};
-    in.size = fread(in.bytes, 1, MAX_INPUT, f);
+    input in = {must(malloc(LONGEST)), 0};
+    in.size = fread(in.bytes, 1, LONGEST, f);
     fclose(f);
     corpus = must(realloc(corpus, (corpus_size + 1) * sizeof *corpus));
     corpus[corpus_size++] = in;
@@ -117,8 +117,8 @@ static size_t below(size_t n) {
 
 /* Makes room for n bytes at `at`; returns how many fit. */
 static size_t open_gap(input *in, size_t at, size_t n) {
-    if (n > MAX_INPUT - in->size)
-        n = MAX_INPUT - in->size;
+    if (n > LONGEST - in->size)
+        n = LONGEST - in->size;
     memmove(in->bytes + at + n, in->bytes + at, in->size - at);
     in->size += n;
     return n;
@@ -152,7 +152,7 @@ static void put_magic(input *in, size_t at) {
 static void put_chunk(input *in, const input *from, size_t at) {
     if (from->size == 0)
         return;
-    static uint8_t chunk[MAX_INPUT];
+    static uint8_t chunk[LONGEST];
     size_t start = below(from->size), n = 1 + below(from->size - start);
     memcpy(chunk, from->bytes + start, n);
     if (below(2))
@@ -214,7 +214,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < corpus_size; i++)
         run(corpus[i].bytes, corpus[i].size);
     state = seed * 0x9E3779B97F4A7C15ull + 1; /* never 0 for the seeds people use */
-    input in = {must(malloc(MAX_INPUT)), 0};
+    input in = {must(malloc(LONGEST)), 0};
     for (double end = now() + seconds; now() < end;) {
         const input *from = &corpus[below(corpus_size)];
         in.size = from->size;

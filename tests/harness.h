@@ -63,7 +63,7 @@ static inline void put_element(void *base, epi_dtype type, int64_t at, double va
     default: { /* f16, by exact scaling: inputs of tests are small and normal or zero */
         int e;
         double m = frexp(fabs(value), &e), scaled = e < -13 ? nearbyint(ldexp(fabs(value), 24)) : nearbyint(ldexp(m, 11));
-        uint16_t h = e < -13 ? (uint16_t)scaled : (uint16_t)((uint16_t)((e + 13) << 10) + (uint16_t)scaled);
+        uint16_t h = (uint16_t)(e < -13 ? (int)scaled : ((e + 13) << 10) + (int)scaled);
         ((uint16_t *)base)[at] = (uint16_t)((value < 0 ? 0x8000 : 0) | (value == 0 ? 0 : h));
     }
     }

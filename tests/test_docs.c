@@ -1,4 +1,4 @@
-/* test_docs.c: the examples of docs/language.md do what it says. Only the public interface is used.
+/* test_docs.c: the examples of docs/language.md do what it says.
  *
  * What stands behind the three backquotes says what a block is; NAME=SIZE,... after that sets sizes
  * that are not 6, and a last word `gemm` or `passes` is the mainloop that the last program must get.
@@ -8,15 +8,9 @@
  *     epi-error  fails; the `text` block after it is the formatted error, byte for byte
  *     epi-value  programs without inputs; the `text` block after it is what they compute
  */
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "harness.h"
 
-#include "epilog.h"
-
-enum { SIZE = 6, MAX_BLOCKS = 1024, MAX_TENSORS = 128, MAX_DIMS = 64, TEXT = 65536 };
+enum { SIZE = 6, MAX_BLOCKS = 1024, MAX_DIMS = 64, TEXT = 65536 };
 
 typedef struct block {
     char info[80];
@@ -26,7 +20,6 @@ typedef struct block {
 } block;
 
 static epi_context *context;
-static int passed, failed;
 
 static bool is(const block *b, const char *kind) {
     size_t n = strcspn(b->info, " ");
@@ -62,122 +55,39 @@ static int64_t size_of(const block *b, const char *dim) {
     return SIZE;
 }
 
-/* ---- elements ---- */
-
-static double from_half(uint16_t h) {
-    int e = h >> 10 & 31, m = h & 1023;
-    double x = e == 31 ? (m ? (double)NAN : (double)INFINITY) : e ? ldexp(m + 1024, e - 25) : ldexp(m, -24);
-    return h & 0x8000 ? -x : x;
-}
-
-/* Of numbers that it holds exactly. */
-static uint16_t to_half(double x) {
-    int e;
-    double m = frexp(fabs(x), &e);
-    return (uint16_t)(x == 0 ? 0 : (e + 14) << 10 | (int)(m * 2048 - 1024) | (x < 0 ? 0x8000 : 0));
-}
-
-static double get(const void *data, epi_dtype type, int64_t i) {
-    uint32_t bits;
-    float x;
-    switch (type) {
-    case EPI_F32: return (double)((const float *)data)[i];
-    case EPI_F64: return ((const double *)data)[i];
-    case EPI_I32: return ((const int32_t *)data)[i];
-    case EPI_F16: return from_half(((const uint16_t *)data)[i]);
-    default: bits = (uint32_t)((const uint16_t *)data)[i] << 16; return memcpy(&x, &bits, sizeof x), (double)x;
-    }
-}
-
-static void put(void *data, epi_dtype type, int64_t i, double value) {
-    float x = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    switch (type) {
-    case EPI_F32: ((float *)data)[i] = x; break;
-    case EPI_F64: ((double *)data)[i] = value; break;
-    case EPI_I32: ((int32_t *)data)[i] = (int32_t)value; break;
-    case EPI_F16: ((uint16_t *)data)[i] = to_half(value); break;
-    default: ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
-    }
-}
-
-/* One unit in the last place of the storage type, relative. */
-static double unit_of(epi_dtype type) { return type == EPI_BF16 ? 0x1p-8 : type == EPI_F16 ? 0x1p-11 : 0x1p-24; }
-
 /* ---- running ---- */
-
-typedef struct run {
-    int count, inputs;
-    epi_tensor tensors[MAX_TENSORS];
-    epi_tensor_shape shapes[MAX_TENSORS];
-} run;
-
-static void run_free(run *r) {
-    for (int t = 0; t < r->count; t++)
-        free(r->tensors[t].data);
-    *r = (run){0};
-}
 
 /* Numbers that every type holds exactly and whose products f32 adds exactly: a comparison of them comes
  * out the same on every path. Vectors and scalars are positive; indices lie within an axis. */
-static void fill(run *r) {
-    for (int t = 0; t < r->inputs; t++) {
-        const epi_tensor_shape *s = &r->shapes[t];
-        uint32_t state = 12345u + (uint32_t)t;
+static void fill(problem *p) {
+    for (int t = 0; t < p->inputs; t++) {
+        const epi_tensor_shape *s = &p->t[t].shape;
+        uint64_t state = 12345u + (uint64_t)t;
         for (int64_t i = 0; i < s->count; i++) {
-            state = state * 1664525u + 1013904223u;
-            int x = (int)(state >> 26); /* 0 to 63 */
-            put(r->tensors[t].data, s->type, i, s->type == EPI_I32 ? x % SIZE : s->rank > 1 ? (x - 32) / 32.0 : (x + 16) / 64.0);
+            int x = random_below(&state, 64);
+            double real = s->rank > 1 ? (x - 32) / 32.0 : (x + 16) / 64.0;
+            put_element(p->t[t].data, s->type, i, s->type == EPI_I32 ? x % SIZE : real);
         }
     }
 }
 
-static epi_status compile(const epi_program *p, const block *b, epi_dtype type, epi_path path, epi_kernel **out,
-                          epi_error *err) {
+/* `wide`: outputs are f64, whatever the text says. */
+static epi_status compile(const epi_program *p, const block *b, epi_dtype type, epi_path path, bool wide,
+                          epi_kernel **out, epi_error *err) {
     epi_dim_binding dims[MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
-    epi_options o = {.dims = dims, .dim_count = epi_program_dim_count(p), .types = types, .type = type, .path = path};
-    for (int i = 0; i < o.dim_count; i++)
-        dims[i] = (epi_dim_binding){epi_program_dim(p, i), size_of(b, epi_program_dim(p, i))};
-    for (int t = 0; t < epi_program_tensor_count(p) && path == EPI_PATH_REFERENCE; t++) {
+    epi_options o = {.dims = dims, .types = types, .type = type, .path = path};
+    for (; o.dim_count < epi_program_dim_count(p); o.dim_count++) {
+        const char *dim = epi_program_dim(p, o.dim_count);
+        dims[o.dim_count] = (epi_dim_binding){dim, size_of(b, dim)};
+    }
+    for (int t = 0; t < epi_program_tensor_count(p) && wide; t++) {
         epi_tensor_info info;
         epi_program_tensor(p, t, &info);
         if (info.is_output)
             types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
     }
     return epi_kernel_compile(p, &o, out, err);
-}
-
-static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes + 64) / 64 * 64); }
-
-static bool execute(const epi_program *p, const block *b, epi_dtype type, epi_path path, run *r, epi_error *err) {
-    epi_kernel *k = NULL;
-    *r = (run){0};
-    if (compile(p, b, type, path, &k, err) != EPI_OK)
-        return false;
-    bool ok = true;
-    for (r->count = 0; r->count < epi_program_tensor_count(p); r->count++) {
-        epi_tensor_info info;
-        epi_program_tensor(p, r->count, &info);
-        epi_tensor_shape *s = &r->shapes[r->count];
-        epi_kernel_tensor(k, r->count, s);
-        size_t bytes = (size_t)s->count * epi_dtype_size(s->type);
-        r->inputs += !info.is_output;
-        r->tensors[r->count].data = allocate(bytes);
-        if (r->tensors[r->count].data)
-            memset(r->tensors[r->count].data, 0xff, bytes); /* an element that nobody writes is no number */
-        else
-            ok = false;
-    }
-    void *work = allocate(epi_kernel_workspace(k));
-    if (ok && work) {
-        fill(r);
-        ok = epi_kernel_run(k, r->tensors, r->count, work, err) == EPI_OK;
-    }
-    free(work);
-    epi_kernel_free(k);
-    return ok && work;
 }
 
 /* ---- what a block claims ---- */
@@ -194,33 +104,35 @@ static bool wrong_error(const block *b, const epi_error *err) {
     return wrong(b, "fails", text);
 }
 
-static double distance(double a, double b) {
-    if (a == b || (isnan(a) && isnan(b)))
-        return 0;
-    return isfinite(a) && isfinite(b) ? fabs(a - b) : (double)INFINITY;
+/* Runs a program; the caller frees the problem in any case. */
+static bool execute(const block *b, const epi_program *p, epi_dtype type, epi_path path, bool wide,
+                    problem *out) {
+    epi_kernel *k;
+    epi_error err;
+    *out = (problem){0};
+    if (compile(p, b, type, path, wide, &k, &err) != EPI_OK)
+        return wrong_error(b, &err);
+    bool ok = problem_make(out, p, k, LAYOUT_PLAIN);
+    if (ok) {
+        fill(out);
+        ok = problem_run(k, out);
+    }
+    epi_kernel_free(k);
+    return ok || wrong(b, "does not run", epi_program_name(p));
 }
 
-/* max|out - ref| <= 2*max|naive - ref| + unit*max|ref|, for every output. */
-static bool within_rule(const block *b, const epi_program *p, epi_dtype type) {
-    run r[3] = {0};
-    epi_error err = {0};
-    static const epi_path paths[3] = {EPI_PATH_FUSED, EPI_PATH_NAIVE, EPI_PATH_REFERENCE};
-    bool ok = true;
-    for (int i = 0; i < 3 && ok; i++)
-        ok = execute(p, b, type, paths[i], &r[i], &err) || wrong_error(b, &err);
-    for (int t = r[0].inputs; t < r[0].count && ok; t++) {
-        double error = 0, naive = 0, scale = 0;
-        epi_dtype stored = r[0].shapes[t].type;
-        for (int64_t i = 0; i < r[0].shapes[t].count; i++) {
-            double ref = get(r[2].tensors[t].data, EPI_F64, i);
-            error = fmax(error, distance(get(r[0].tensors[t].data, stored, i), ref));
-            naive = fmax(naive, distance(get(r[1].tensors[t].data, stored, i), ref));
-            scale = fmax(scale, isfinite(ref) ? fabs(ref) : 0);
-        }
-        ok = error <= 2 * naive + unit_of(stored) * scale || wrong(b, "is too far from the reference", epi_program_name(p));
-    }
-    for (int i = 0; i < 3; i++)
-        run_free(&r[i]);
+static bool is_close(const block *b, const epi_program *p, epi_dtype type) {
+    problem out = {0}, ref = {0}, naive = {0};
+    double error, bound;
+    bool ok = execute(b, p, type, EPI_PATH_FUSED, false, &out) &&
+              execute(b, p, type, EPI_PATH_REFERENCE, true, &ref) &&
+              execute(b, p, type, EPI_PATH_NAIVE, true, &naive);
+    for (int t = out.inputs; t < out.count && ok; t++)
+        ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], EPI_F32, 1, &error, &bound) ||
+             wrong(b, "is too far from the reference", epi_program_name(p));
+    problem_free(&out);
+    problem_free(&ref);
+    problem_free(&naive);
     return ok;
 }
 
@@ -250,7 +162,7 @@ static bool has_mainloop(const block *b, const epi_program *p) {
     epi_error err;
     if (!word || strchr(word, '='))
         return true;
-    if (compile(p, b, EPI_F32, EPI_PATH_FUSED, &k, &err) != EPI_OK)
+    if (compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, &err) != EPI_OK)
         return wrong_error(b, &err);
     epi_kernel_info info;
     epi_kernel_get_info(k, &info);
@@ -265,8 +177,8 @@ static bool check_example(const block *b, const epi_module *m) {
     epi_error err;
     for (int i = 0; i < count && ok; i++) {
         const epi_program *p = epi_module_program(m, i);
-        ok = (epi_program_check(p, &err) == EPI_OK || wrong_error(b, &err)) && within_rule(b, p, EPI_F32) &&
-             within_rule(b, p, EPI_BF16);
+        ok = (epi_program_check(p, &err) == EPI_OK || wrong_error(b, &err)) && is_close(b, p, EPI_F32) &&
+             is_close(b, p, EPI_BF16);
     }
     return ok && has_mainloop(b, epi_module_program(m, count - 1)) && prints_back(b, m);
 }
@@ -280,9 +192,10 @@ static bool has_line(const char *text, const char *line, size_t n) {
 }
 
 static bool check_plan(const block *b, const block *example, const epi_module *m) {
+    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
     epi_kernel *k;
     epi_error err;
-    if (compile(epi_module_program(m, epi_module_count(m) - 1), example, EPI_F32, EPI_PATH_FUSED, &k, &err) != EPI_OK)
+    if (compile(p, example, EPI_F32, EPI_PATH_FUSED, false, &k, &err) != EPI_OK)
         return wrong_error(b, &err);
     char how[4096];
     epi_kernel_describe(k, how, sizeof how);
@@ -303,7 +216,7 @@ static bool fails(const block *b, epi_error *err) {
         const epi_program *p = epi_module_program(m, i);
         epi_kernel *k = NULL;
         yes = epi_program_check(p, err) != EPI_OK ||
-              (strchr(b->info, '=') && compile(p, b, EPI_F32, EPI_PATH_FUSED, &k, err) != EPI_OK);
+              (strchr(b->info, '=') && compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, err) != EPI_OK);
         epi_kernel_free(k);
     }
     epi_module_free(m);
@@ -327,20 +240,20 @@ static bool check_error(const block *b, const block *expected) {
 
 /* Prints the outputs of a program on one path, a line each. */
 static bool print_values(const block *b, const epi_program *p, epi_path path, char *out) {
-    run r;
-    epi_error err = {0};
-    bool ok = execute(p, b, EPI_F32, path, &r, &err) || wrong_error(b, &err);
+    problem r;
+    bool ok = execute(b, p, EPI_F32, path, false, &r);
     size_t n = 0;
     for (int t = 0; t < r.count && ok; t++) {
         epi_tensor_info info;
         epi_program_tensor(p, t, &info);
         n += (size_t)snprintf(out + n, TEXT - n, "%s%s =", n ? "\n" : "", info.name);
-        for (int64_t i = 0; i < r.shapes[t].count && n < TEXT - 256; i++) {
-            double x = get(r.tensors[t].data, r.shapes[t].type, i);
-            n += (size_t)(isnan(x) ? snprintf(out + n, TEXT - n, " nan") : snprintf(out + n, TEXT - n, " %g", x));
+        for (int64_t i = 0; i < r.t[t].shape.count && n < TEXT - 256; i++) {
+            double x = get_element(r.t[t].data, r.t[t].shape.type, i);
+            const char *form = isnan(x) ? " nan" : x == rint(x) ? " %.0f" : " %g";
+            n += (size_t)snprintf(out + n, TEXT - n, form, x);
         }
     }
-    run_free(&r);
+    problem_free(&r);
     return ok;
 }
 
@@ -348,7 +261,7 @@ static bool check_values(const block *b, const block *expected, const epi_module
     static char got[TEXT];
     const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
     return print_values(b, p, EPI_PATH_FUSED, got) && same_text(expected, got) &&
-           print_values(b, p, EPI_PATH_REFERENCE, got) && same_text(expected, got);
+           print_values(b, p, EPI_PATH_NAIVE, got) && same_text(expected, got);
 }
 
 /* ---- every operation has an example ---- */
@@ -406,19 +319,9 @@ static bool check_block(const block *b, const block *next) {
     return ok;
 }
 
-/* The whole file as a text, or NULL. */
-static char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    char *text = f ? calloc(1, 1 << 20) : NULL;
-    if (text)
-        (void)!fread(text, 1, (1 << 20) - 1, f);
-    if (f)
-        fclose(f);
-    return text;
-}
-
 int main(int argc, char **argv) {
-    char *text = argc == 2 ? read_file(argv[1]) : NULL;
+    size_t length;
+    char *text = argc == 2 ? read_whole(argv[1], &length) : NULL;
     if (!text || epi_context_open(&context, NULL) != EPI_OK) {
         printf("usage: test_docs docs/language.md\n");
         return 1;
@@ -427,14 +330,13 @@ int main(int argc, char **argv) {
     int count = find_blocks(text, blocks);
     for (int i = 0; i < count; i++)
         if (!strncmp(blocks[i].info, "epi", 3))
-            *(check_block(&blocks[i], &blocks[i + 1]) ? &passed : &failed) += 1;
+            *(check_block(&blocks[i], &blocks[i + 1]) ? &passed : &failed_count) += 1;
     for (int i = 0; i < OPS; i++)
         if (ops[i][0] && !seen[i]) {
             printf("language.md: the operation '%s' has no example\n", ops[i]);
-            failed++;
+            failed_count++;
         }
     epi_context_close(context);
     free(text);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return finish();
 }

@@ -196,8 +196,7 @@ int main(int argc, char **argv) {
         maker m;
         make_program(&m, (uint64_t)i);
         epi_module *module;
-        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK, "seed %d: %d:%d %s\n%s", i, err.line,
-                   err.column, err.message, m.text))
+        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK, "seed %d: %s\n%s", i, err.message, m.text))
             continue;
         const epi_program *program = epi_module_program(module, 0);
         epi_dim_binding dims[] = {{"B", 1 + random_below(&m.s, 3)}, {"S", 1 + random_below(&m.s, 90)}, {"K", random_below(&m.s, 40)},

@@ -78,10 +78,12 @@ static void check_special_reductions(const epi_strips *s) {
                     wrong("%s of %a and %a: %a along columns", epi_ops[op].id, x[(at + 1) % 70], x[at],
                           first[0]);
             }
-    float max, sum, none[3] = {-INFINITY, -INFINITY, -INFINITY};
-    s->reduce_rows(EPI_OP_LOGSUMEXP, &max, &sum, (epi_view){none, 3, 1}, 1, 3);
-    if (max != -INFINITY || sum != 0)
-        wrong("the state of nothing but -inf is (%g, %g)", max, sum);
+    float none[3] = {-INFINITY, -INFINITY, -INFINITY}, max[2] = {0, -INFINITY}, sum[2] = {1, 0};
+    s->reduce_rows(EPI_OP_LOGSUMEXP, max, sum, (epi_view){none, 3, 1}, 1, 3);
+    s->reduce_cols(EPI_OP_LOGSUMEXP, max + 1, sum + 1, (epi_view){none, 1, 1}, 3, 1);
+    for (int way = 0; way < 2; way++)
+        if (max[way] != -INFINITY || sum[way] != 0)
+            wrong("the state of nothing but -inf is (%g, %g)", max[way], sum[way]);
     report(s, "reductions of infinities and NaN", "");
 }
 

@@ -1,6 +1,8 @@
 /* base.c: errors, the arena and the growing text. */
 #include "base/base.h"
 
+#include <locale.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +155,45 @@ size_t epi_text_give(epi_text *text, char *buf, size_t size) {
     }
     epi_text_free(text);
     return length;
+}
+
+/* ---- numbers ---- */
+
+/* strtod and printf speak the locale of the program we are part of. */
+static const char *locale_point(void) { return localeconv()->decimal_point; }
+
+double epi_number_read(const char *text, size_t length) {
+    char buf[128];
+    size_t n = 0;
+    const char *point = locale_point();
+    for (size_t i = 0; i < length && n + strlen(point) + 1 < sizeof buf; i++)
+        if (text[i] == '.')
+            for (const char *p = point; *p; p++)
+                buf[n++] = *p;
+        else
+            buf[n++] = text[i];
+    buf[n] = 0;
+    return strtod(buf, NULL);
+}
+
+epi_number_text epi_number_write(double value) {
+    epi_number_text out;
+    if (value == floor(value) && fabs(value) < 1e15) {
+        snprintf(out.text, sizeof out.text, "%.0f", value);
+        return out;
+    }
+    const char *point = locale_point();
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out.text, sizeof out.text, "%.*g", digits, value);
+        if (strtod(out.text, NULL) == value)
+            break;
+    }
+    char *at = strstr(out.text, point);
+    if (at && *point) {
+        *at = '.';
+        memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
+    }
+    return out;
 }
 
 void epi_assert_fail(const char *what, const char *file, int line) {

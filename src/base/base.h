@@ -42,6 +42,14 @@ void epi_text_free(epi_text *text);
 /* Copies into a caller's buffer as snprintf would; frees the text; returns the full length. */
 size_t epi_text_give(epi_text *text, char *buf, size_t size);
 
+/* Numbers in texts, the same in every locale: '.' is the decimal point. The first reads a number that
+ * was found to be one; the second writes the shortest text that reads back as the same value. */
+double epi_number_read(const char *text, size_t length);
+typedef struct epi_number_text {
+    char text[40];
+} epi_number_text;
+epi_number_text epi_number_write(double value);
+
 /* a*b and a+b of non-negative sizes; false on overflow. */
 static inline bool epi_mul_size(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_mul_overflow(a, b, out);

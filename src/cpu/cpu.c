@@ -46,8 +46,9 @@ static epi_status add_gemm(epi_cpu_kernel *k, const epi_plan *plan, const epi_ti
     epi_dtype types[2] = {k->homes[n->arg[plan->row_arg]].type, k->homes[n->arg[!plan->row_arg]].type};
     for (int side = 0; side < 2; side++)
         if (types[side] == EPI_I32 || types[side] == EPI_F64)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "an operand of a product is stored as %s; products take f32, bf16 and f16",
-                            epi_dtype_name(types[side]));
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s is an operand of a product and stored as %s; products take f32, bf16 and f16: write (%s + 0) to convert it first",
+                            epi_node_label(k->spec.graph, n->arg[side ? !plan->row_arg : plan->row_arg]).text, epi_dtype_name(types[side]),
+                            k->spec.graph->nodes[n->arg[side ? !plan->row_arg : plan->row_arg]].name);
     epi_status status = epi_gemm_build(k->arena, &k->spec, plan, k->strips, types, roots, count, g, err);
     add_step(k, plan->product)->gemm = g;
     return status;

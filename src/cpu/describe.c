@@ -96,8 +96,9 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
     const epi_gemm *gemm = main_gemm(k);
     epi_text_add(out, "rows %s = %ld, columns %s = %ld, depth %s = %ld\n", epi_axes_label(g, &k->plan.rows).text, (long)gemm->m,
                  epi_axes_label(g, &k->plan.cols).text, (long)gemm->n, epi_axes_label(g, &k->plan.depth).text, (long)gemm->k);
-    epi_text_add(out, "tile %d x %d, %ld tiles, micro-kernel %s (%d x %d)\n", EPI_TILE_M, gemm->epilogue.tile_n,
-                 (long)(gemm->epilogue.row_tiles * gemm->epilogue.col_tiles), gemm->micro->name, gemm->micro->mr, gemm->micro->nr);
+    long tiles = (long)(gemm->epilogue.row_tiles * gemm->epilogue.col_tiles);
+    epi_text_add(out, "tile %d x %d, %ld tile%s, micro-kernel %s (%d x %d)\n", EPI_TILE_M, gemm->epilogue.tile_n, tiles,
+                 tiles == 1 ? "" : "s", gemm->micro->name, gemm->micro->mr, gemm->micro->nr);
     if (k->plan.part != EPI_OP_COUNT)
         epi_text_add(out, "%s of %s meet in the tile\n", epi_ops[k->plan.part].text, epi_axis_label(g, k->plan.fine).text);
     list_stage(k, out, "before the product: ", 0);

@@ -1,8 +1,9 @@
 /* gemm.c: the loops around the micro-kernel.
  *
- * Both operands are packed into panels of full depth. A tile of the product belongs to one thread:
- * it is accumulated in a private buffer that stays in the second-level cache, sweep by sweep along
- * the depth, and then handed to the epilogue. The order of additions follows from the micro-kernel
+ * Both operands are packed tile by tile, and within a tile sweep by sweep: a sweep is `kc` of the
+ * depth, and the panels of one sweep lie together. A tile of the product belongs to one thread:
+ * it is accumulated in a private buffer that stays in the second-level cache, sweep by sweep, while
+ * the panels of the next sweep are fetched, and then handed to the epilogue. The order of additions follows from the micro-kernel
  * alone, so tiles, threads and neighbouring rows never change a result's bits. */
 #include "cpu/gemm.h"
 
@@ -22,17 +23,37 @@ typedef struct gemm_run {
     int64_t *koff[2];  /* element offsets along K where it is no single run, else NULL */
     unsigned char *scratch;
     int64_t row0, col0; /* first tile of the packed blocks */
-    int64_t col_tiles;  /* tiles of the packed block of B */
+    int64_t row_tiles, col_tiles; /* tiles of the packed blocks */
 } gemm_run;
 
-static int64_t panels(int64_t rows, int panel) { return epi_ceil_div(rows, panel); }
+static int64_t tile_size(const epi_gemm *g, int side) { return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile_n; }
 
-static int tile_size(const epi_gemm *g, int side) { return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile_n; }
+static int64_t panel_size(const epi_gemm *g, int side) { return side == EPI_SIDE_A ? g->micro->mr : g->micro->nr; }
 
 /* Bytes of one packed tile of an operand. */
 static int64_t packed_tile(const epi_gemm *g, int side) {
-    int panel = side == EPI_SIDE_A ? g->micro->mr : g->micro->nr;
-    return panels(tile_size(g, side), panel) * panel * g->packed_k * (int64_t)epi_dtype_size(g->micro->type);
+    return epi_round_up(tile_size(g, side), panel_size(g, side)) * g->packed_k * (int64_t)epi_dtype_size(g->micro->type);
+}
+
+static int64_t sweeps(const epi_gemm *g) { return epi_ceil_div(g->packed_k, g->micro->kc); }
+
+/* The rows of a tile, with those that fill its last panel. */
+static int64_t padded_rows(const epi_gemm *g, int side, int64_t tile) {
+    int64_t size = tile_size(g, side), left = (side == EPI_SIDE_A ? g->m : g->n) - tile * size;
+    return epi_round_up(epi_min64(size, left), panel_size(g, side));
+}
+
+/* One sweep of one packed tile. */
+typedef struct block {
+    unsigned char *data;
+    int64_t depth, bytes;
+} block;
+
+static block block_at(const gemm_run *r, int side, int64_t tile, int64_t sweep) {
+    const epi_gemm *g = r->g;
+    int64_t rows = padded_rows(g, side, tile), size = (int64_t)epi_dtype_size(g->micro->type), kc = g->micro->kc;
+    int64_t slot = tile - (side == EPI_SIDE_A ? r->row0 : r->col0), depth = epi_min64(kc, g->packed_k - sweep * kc);
+    return (block){r->scratch + g->packed[side] + slot * packed_tile(g, side) + sweep * kc * rows * size, depth, rows * depth * size};
 }
 
 /* Reserves bytes of scratch; the first overflow sticks as -1. */
@@ -80,61 +101,94 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-static void pack_tile(gemm_run *r, int side, int64_t tile, int64_t slot) {
+/* Item: a tile and a sweep of it. */
+static void pack_block(gemm_run *r, int side, int64_t item) {
     const epi_gemm *g = r->g;
-    int size = tile_size(g, side);
-    int64_t first = tile * size, row[EPI_TILE_N];
-    int64_t count = epi_min64(size, (side == EPI_SIDE_A ? g->m : g->n) - first);
-    for (int64_t i = 0; i < count; i++)
+    int64_t sweep = item % sweeps(g), tile = (side == EPI_SIDE_A ? r->row0 : r->col0) + item / sweeps(g);
+    int64_t first = tile * tile_size(g, side), k0 = sweep * g->micro->kc, row[EPI_TILE_N];
+    int64_t rows = epi_min64(tile_size(g, side), (side == EPI_SIDE_A ? g->m : g->n) - first);
+    const epi_walk *depth = &r->depth[side];
+    int64_t step = depth->count ? depth->step[depth->count - 1] : 1;
+    for (int64_t i = 0; i < rows; i++) {
         row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i) : epi_columns_offset(&r->cols, first + i);
-    epi_pack_source src = {.data = r->ref[side].data, .type = r->ref[side].type, .row = row, .rows = count, .k = g->k,
-                           .kstride = r->depth[side].count ? r->depth[side].step[r->depth[side].count - 1] : 1,
-                           .koff = r->koff[side]};
-    epi_pack(g->micro, side, &src, r->scratch + g->packed[side] + slot * packed_tile(g, side));
+        row[i] += r->koff[side] ? 0 : k0 * step;
+    }
+    epi_pack_source src = {.data = r->ref[side].data, .type = r->ref[side].type, .row = row, .rows = rows, .kstride = step,
+                           .koff = r->koff[side] ? r->koff[side] + k0 : NULL, .k = epi_min64(g->micro->kc, g->k - k0)};
+    epi_pack(g->micro, side, &src, block_at(r, side, tile, sweep).data);
 }
 
 static void pack_a(void *ctx, int64_t item, int thread) {
     (void)thread;
-    gemm_run *r = ctx;
-    pack_tile(r, EPI_SIDE_A, r->row0 + item, item);
+    pack_block(ctx, EPI_SIDE_A, item);
 }
 
 static void pack_b(void *ctx, int64_t item, int thread) {
     (void)thread;
-    gemm_run *r = ctx;
-    pack_tile(r, EPI_SIDE_B, r->col0 + item, item);
+    pack_block(ctx, EPI_SIDE_B, item);
 }
 
 /* ---- tiles ---- */
 
-/* Accumulates one tile: for each sweep along the depth, every panel of B against every panel of A. */
-static void multiply(const epi_gemm *g, const unsigned char *a, const unsigned char *b, float *acc, int rows, int cols) {
+/* What to fetch while a sweep is computed: two blocks, a line at a time, spread evenly. */
+typedef struct fetch {
+    block next[2];
+    int64_t every; /* depth between two lines */
+} fetch;
+
+static fetch plan_fetch(block a, block b, int64_t calls, int64_t depth) {
+    int64_t lines = (a.bytes + b.bytes) / 64, per_call = lines / epi_max64(1, calls) + 1;
+    return (fetch){{a, b}, epi_max64(1, depth / per_call)};
+}
+
+/* The lines for one call of the micro-kernel, taken off what is left to fetch. */
+static epi_soon take_lines(fetch *f, int64_t depth) {
+    for (int i = 0; i < 2; i++)
+        if (f->next[i].bytes > 0) {
+            epi_soon soon = {(const char *)f->next[i].data, 64, f->every, f->every};
+            int64_t taken = depth / f->every * 64;
+            f->next[i].data += taken;
+            f->next[i].bytes -= taken;
+            return soon;
+        }
+    return (epi_soon){NULL, 0, depth + 1, depth + 1};
+}
+
+/* Accumulates one tile: for each sweep, every panel of B against every panel of A. `then` is a tile
+ * this thread may get next. */
+static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc) {
+    const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
-    int64_t size = (int64_t)epi_dtype_size(u->type);
-    int64_t a_panel = u->mr * g->packed_k * size, b_panel = u->nr * g->packed_k * size;
+    int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]), cols = padded_rows(g, 1, tile[1]);
     if (g->packed_k == 0)
         memset(acc, 0, sizeof(float) * EPI_TILE_M * EPI_TILE_N);
-    for (int64_t k0 = 0; k0 < g->packed_k; k0 += u->kc) {
-        int64_t depth = epi_min64(u->kc, g->packed_k - k0);
-        for (int64_t j = 0; j < panels(cols, u->nr); j++)
-            for (int64_t i = 0; i < panels(rows, u->mr); i++)
-                u->run(depth, a + i * a_panel + k0 * u->mr * size, b + j * b_panel + k0 * u->nr * size,
-                       acc + i * u->mr * EPI_TILE_N + j * u->nr, EPI_TILE_N, k0 > 0);
+    for (int64_t s = 0; s < sweeps(g); s++) {
+        block a = block_at(r, EPI_SIDE_A, tile[0], s), b = block_at(r, EPI_SIDE_B, tile[1], s);
+        bool last = s + 1 == sweeps(g);
+        fetch f = plan_fetch(block_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1),
+                             block_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1), rows / u->mr * (cols / u->nr), a.depth);
+        for (int64_t j = 0; j < cols; j += u->nr)
+            for (int64_t i = 0; i < rows; i += u->mr) {
+                epi_soon soon = take_lines(&f, a.depth);
+                u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size, acc + i * EPI_TILE_N + j, EPI_TILE_N,
+                       s > 0, &soon);
+            }
     }
 }
 
 static void run_tile(void *ctx, int64_t item, int thread) {
     gemm_run *r = ctx;
     const epi_gemm *g = r->g;
-    int64_t ti = item / r->col_tiles, tj = item % r->col_tiles;
-    int64_t m0 = (r->row0 + ti) * EPI_TILE_M, n0 = (r->col0 + tj) * g->epilogue.tile_n;
+    int64_t after = epi_min64(item + g->threads, r->row_tiles * r->col_tiles - 1);
+    int64_t tile[2] = {r->row0 + item / r->col_tiles, r->col0 + item % r->col_tiles};
+    int64_t then[2] = {r->row0 + after / r->col_tiles, r->col0 + after % r->col_tiles};
+    int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile_n;
     int rows = (int)epi_min64(EPI_TILE_M, g->m - m0), cols = (int)epi_min64(g->epilogue.tile_n, g->n - n0);
     unsigned char *mine = r->scratch + g->per_thread + thread * g->thread_bytes;
     float *acc = (float *)(void *)mine;
     if (g->micro->enter)
         g->micro->enter();
-    multiply(g, r->scratch + g->packed[0] + ti * packed_tile(g, EPI_SIDE_A),
-             r->scratch + g->packed[1] + tj * packed_tile(g, EPI_SIDE_B), acc, rows, cols);
+    multiply(r, tile, then, acc);
     if (g->micro->leave)
         g->micro->leave();
     epi_epilogue_tile(&r->tiles, acc, m0, rows, n0, cols, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
@@ -158,11 +212,11 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared, (float *)(void *)(scratch + g->partials));
     for (r.col0 = 0; r.col0 < e->col_tiles; r.col0 += g->col_block) {
         r.col_tiles = epi_min64(g->col_block, e->col_tiles - r.col0);
-        epi_parallel_for(g->threads, r.col_tiles, pack_b, &r);
+        epi_parallel_for(g->threads, r.col_tiles * sweeps(g), pack_b, &r);
         for (r.row0 = 0; r.row0 < e->row_tiles; r.row0 += g->row_block) {
-            int64_t row_tiles = epi_min64(g->row_block, e->row_tiles - r.row0);
-            epi_parallel_for(g->threads, row_tiles, pack_a, &r);
-            epi_parallel_for(g->threads, row_tiles * r.col_tiles, run_tile, &r);
+            r.row_tiles = epi_min64(g->row_block, e->row_tiles - r.row0);
+            epi_parallel_for(g->threads, r.row_tiles * sweeps(g), pack_a, &r);
+            epi_parallel_for(g->threads, r.row_tiles * r.col_tiles, run_tile, &r);
         }
     }
     epi_epilogue_end(&r.tiles, homes, g->threads);

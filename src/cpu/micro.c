@@ -1,6 +1,6 @@
 /* micro.c: which micro-kernels there are, and which of them this machine can run. */
-#if defined(__linux__)
-#define _GNU_SOURCE
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* syscall */
 #endif
 #include "cpu/micro_parts.h"
 

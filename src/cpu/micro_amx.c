@@ -20,8 +20,8 @@ typedef struct tile_config {
 /* Constant, so that no compiler can think its bytes unread: the intrinsic names only the first few. */
 static const tile_config config = {
     .palette = 1,
-    .row_bytes = {ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW},
-    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+    .row_bytes = {ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES},
+    .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
 };
 
 static void enter(void) { _tile_loadconfig(&config); }

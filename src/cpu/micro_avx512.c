@@ -11,11 +11,8 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     __m512 sum[MR][2];
-    EPI_UNROLL for (int i = 0; i < MR; i++) {
-        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-        __builtin_prefetch(c + i * ldc, 1);
-        __builtin_prefetch(c + i * ldc + VECTOR, 1);
-    }
+    epi_fetch_block(c, ldc, MR, NR);
+    EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
     for (; k > 0; k--, a += MR, b += NR) {
         const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + VECTOR);
         __builtin_prefetch(a + MR * AHEAD);

@@ -21,10 +21,8 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     float32x4_t sum[MR][2];
-    EPI_UNROLL for (int i = 0; i < MR; i++) {
-        sum[i][0] = sum[i][1] = vdupq_n_f32(0);
-        __builtin_prefetch(c + i * ldc, 1);
-    }
+    epi_fetch_block(c, ldc, MR, NR);
+    EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vdupq_n_f32(0);
     for (; k > 0; k--, a += MR, b += NR) {
         const float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + VECTOR);
         const float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + VECTOR), a2 = vld1q_f32(a + 2 * VECTOR);

@@ -24,6 +24,14 @@ static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
     }
 }
 
+/* Fetches the block of C for writing. Not unrolled: the compiler would keep the rows' addresses, in
+ * vector registers that the sums need, until they are stored. */
+static inline void epi_fetch_block(const float *c, int64_t ldc, int rows, int cols) {
+    for (int i = 0; i < rows; i++, c += ldc)
+        for (int j = 0; j < cols; j += 64 / (int)sizeof *c)
+            __builtin_prefetch(c + j, 1);
+}
+
 extern const epi_micro epi_micro_plain;
 bool epi_has_plain(void);
 

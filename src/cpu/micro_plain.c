@@ -15,6 +15,8 @@ static inline v4f32 load(const float *p) {
     return x;
 }
 
+static inline void store(float *p, v4f32 x) { memcpy(p, &x, sizeof x); }
+
 static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
     const float *a = pa, *b = pb;
     v4f32 sum[MR][2];
@@ -33,7 +35,8 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
             sum[i][0] += load(c);
             sum[i][1] += load(c + VECTOR);
         }
-        memcpy(c, &sum[i], sizeof sum[i]);
+        store(c, sum[i][0]);
+        store(c + VECTOR, sum[i][1]);
     }
     *soon = next;
 }

@@ -71,26 +71,35 @@ static void copy_run(const job *j, void *dst, const void *src, int64_t n) {
 }
 
 static void pack_across(const job *j, const chunk *c) {
-    if (j->q == 1) {
-        for (int64_t k = 0; k < c->depth; k++)
-            copy_run(j, c->dst + k * j->r * j->size, element(j, c->row, c->k + k), j->r);
-        return;
-    }
+    const uint16_t *column[CHUNK];
     for (int64_t k = 0; k < c->depth; k += j->q) {
-        const uint16_t *column[CHUNK];
-        for (int64_t i = 0; i < j->q; i++)
-            column[i] = element(j, c->row, c->k + k + i);
-        epi_block_zip((uint16_t *)(void *)(c->dst + k * j->r * j->size), column, j->r, j->q);
+        void *dst = c->dst + k * j->r * j->size;
+        if (j->q > 1) {
+            for (int64_t i = 0; i < j->q; i++)
+                column[i] = element(j, c->row, c->k + k + i);
+            epi_block_zip(dst, column, j->r, j->q);
+        } else if (j->widen) {
+            j->widen(dst, element(j, c->row, c->k + k), j->r);
+        } else {
+            epi_copy_f32(dst, element(j, c->row, c->k + k), j->r);
+        }
     }
 }
 
-static void gather(const job *j, const chunk *c, int64_t row, bool touches, char *dst) {
+/* The valid depth of one row, to dst. */
+static void gather(const job *j, const chunk *c, int64_t row, bool touches, void *dst) {
     if (touches) {
         copy_run(j, dst, element(j, row, c->k), c->valid);
         return;
     }
+    uint32_t words[CHUNK];
+    uint16_t *halves = (uint16_t *)(void *)words;
     for (int64_t k = 0; k < c->valid; k++)
-        copy_run(j, dst + k * j->size, element(j, row, c->k + k), 1);
+        if (j->source_size == sizeof *words)
+            memcpy(words + k, element(j, row, c->k + k), sizeof *words);
+        else
+            memcpy(halves + k, element(j, row, c->k + k), sizeof *halves);
+    copy_run(j, dst, words, c->valid);
 }
 
 static void pack_rows(const job *j, const chunk *c) {

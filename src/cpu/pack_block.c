@@ -7,10 +7,14 @@
 
 #include <string.h>
 
+#include "cpu/micro_parts.h"
+
 typedef uint32_t v4u32 __attribute__((vector_size(16)));
+typedef float v4f32 __attribute__((vector_size(16)));
+typedef uint16_t v4u16 __attribute__((vector_size(8)));
 typedef uint16_t v8u16 __attribute__((vector_size(16)));
 
-enum { UNITS = 4, ROWS = 8 }; /* of a block of 32-bit units; of a vector of 16-bit elements */
+enum { WORDS = 4, ROWS = 8 }; /* 32-bit units, and 16-bit elements, of a vector */
 
 static inline v4u32 load4(const void *row, size_t at) {
     v4u32 x;
@@ -46,12 +50,12 @@ static inline void transpose_moves(char *dst, const void *const row[], size_t ro
  * a matrix whose width is a power of two all fall into one set of the cache, are done with a strip
  * before they push each other out. */
 static void transpose_words(char *dst, const void *const row[], size_t rows, size_t units) {
-    const size_t word = sizeof(uint32_t), whole = units - units % UNITS;
-    for (size_t strip = 0; strip < whole; strip += 2 * UNITS) {
-        const size_t end = strip + UNITS < whole ? strip + 2 * UNITS : whole;
-        for (size_t i = 0; i < rows; i += UNITS) {
-            const size_t first = i + UNITS <= rows ? i : rows - UNITS;
-            for (size_t u = strip; u < end; u += UNITS)
+    const size_t word = sizeof(uint32_t), whole = units - units % WORDS;
+    for (size_t strip = 0; strip < whole; strip += 2 * WORDS) {
+        const size_t end = strip + WORDS < whole ? strip + 2 * WORDS : whole;
+        for (size_t i = 0; i < rows; i += WORDS) {
+            const size_t first = i + WORDS <= rows ? i : rows - WORDS;
+            for (size_t u = strip; u < end; u += WORDS)
                 transpose4x4(dst + (u * rows + first) * word, rows * word, row + first, u * word);
         }
     }
@@ -67,64 +71,76 @@ void epi_block_transpose(void *dst, const void *const row[], int rows, int units
     }
 }
 
-/* Transposes `columns` columns (2, 4 or 8) of 8 elements by shuffling the first half of the
- * vectors into the second, once per doubling. */
-static inline void zip_block(uint16_t *dst, size_t stride, const uint16_t *const column[], size_t columns,
-                             size_t at) {
+/* Transposes 2, 4 or 8 columns of 8 elements: shuffles the first half of the vectors into the
+ * second, once per doubling. Inlined, so that the number of columns is a constant. */
+static inline __attribute__((always_inline)) void zip_block(uint16_t *dst, size_t stride,
+                                                            const uint16_t *const column[], size_t at,
+                                                            const size_t columns) {
     v8u16 x[ROWS], y[ROWS];
-    for (size_t k = 0; k < columns; k++)
-        memcpy(&x[k], column[k] + at, sizeof x[k]);
-    for (size_t step = columns; step > 1; step /= 2) {
-        for (size_t k = 0; k < columns / 2; k++) {
-            v8u16 a = x[k], b = x[k + columns / 2];
+    EPI_UNROLL for (size_t k = 0; k < columns; k++) memcpy(&x[k], column[k] + at, sizeof x[k]);
+    EPI_UNROLL for (size_t step = 1; step < columns; step *= 2) {
+        EPI_UNROLL for (size_t k = 0; k < columns / 2; k++) {
+            const v8u16 a = x[k], b = x[k + columns / 2];
             y[2 * k] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
             y[2 * k + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
         }
-        memcpy(x, y, sizeof x);
+        EPI_UNROLL for (size_t k = 0; k < columns; k++) x[k] = y[k];
     }
-    for (size_t k = 0; k < columns; k++)
-        memcpy(dst + k * stride, &x[k], sizeof x[k]);
+    EPI_UNROLL for (size_t k = 0; k < columns; k++) memcpy(dst + k * stride, &x[k], sizeof x[k]);
 }
 
 void epi_block_zip(uint16_t *dst, const uint16_t *const column[], int rows, int columns) {
     const size_t r = (size_t)rows, q = (size_t)columns;
     for (size_t i = 0; i < r; i += ROWS) {
-        size_t at = i + ROWS <= r ? i : r - ROWS;
+        const size_t at = i + ROWS <= r ? i : r - ROWS;
         uint16_t *out = dst + at * q;
         switch (q) {
-        case 2: zip_block(out, ROWS, column, 2, at); break;
-        case 4: zip_block(out, ROWS, column, 4, at); break;
+        case 2: zip_block(out, ROWS, column, at, 2); break;
+        case 4: zip_block(out, ROWS, column, at, 4); break;
         default:
             for (size_t k = 0; k < q; k += ROWS)
-                zip_block(out + k, q, column + k, ROWS, at);
+                zip_block(out + k, q, column + k, at, ROWS);
         }
     }
 }
 
-static inline float float_of_bits(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+void epi_copy_f32(float *dst, const float *src, int64_t n) {
+    for (int64_t i = 0; i < n; i += WORDS) {
+        const int64_t at = i + WORDS <= n ? i : n - WORDS;
+        memcpy(dst + at, src + at, WORDS * sizeof *dst);
+    }
 }
 
-void epi_widen_bf16(float *dst, const uint16_t *src, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = float_of_bits((uint32_t)src[i] << 16);
-}
+static inline v4u32 widen_bf16(v4u32 x) { return x << 16; }
 
 /* The exponent moves from bias 15 to bias 127; infinities and NaN move on to the top exponent.
  * Subnormals gain a hidden one, which the subtraction takes away again: no f32 subnormal arises on
  * the way, as those are slow or flushed on some machines. */
-void epi_widen_f16(float *dst, const uint16_t *src, int64_t n) {
+static inline v4u32 widen_f16(v4u32 x) {
     const uint32_t top = 0x0f800000, rebias = (127 - 15) << 23, hidden = 1 << 23;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t sign = (uint32_t)(src[i] & 0x8000) << 16, bits = (uint32_t)(src[i] & 0x7fff) << 13;
-        uint32_t exponent = bits & top;
-        uint32_t extra = exponent == top ? rebias : exponent == 0 ? hidden : 0;
-        float drop = exponent == 0 ? float_of_bits(rebias + hidden) : 0.0f;
-        float magnitude = float_of_bits(bits + rebias + extra) - drop;
-        uint32_t word;
-        memcpy(&word, &magnitude, sizeof word);
-        dst[i] = float_of_bits(word | sign);
+    const v4u32 bits = (x & 0x7fff) << 13, exponent = bits & top;
+    const v4u32 special = (v4u32)(exponent == top), tiny = (v4u32)(exponent == 0);
+    const v4u32 moved = bits + rebias + (special & rebias) + (tiny & hidden);
+    const v4f32 value = (v4f32)moved - (v4f32)(tiny & (rebias + hidden));
+    return (v4u32)value | (x & 0x8000) << 16;
+}
+
+/* Four elements at a time, the last ones by way of a full vector. */
+static inline void widen(float *dst, const uint16_t *src, int64_t n, v4u32 (*each)(v4u32)) {
+    for (int64_t i = 0; i < n; i += WORDS) {
+        const size_t count = n - i < WORDS ? (size_t)(n - i) : WORDS;
+        v4u16 x = {0};
+        if (count == WORDS)
+            memcpy(&x, src + i, sizeof x);
+        else
+            memcpy(&x, src + i, count * sizeof *src);
+        const v4u32 y = each(__builtin_convertvector(x, v4u32));
+        if (count == WORDS)
+            memcpy(dst + i, &y, sizeof y);
+        else
+            memcpy(dst + i, &y, count * sizeof *dst);
     }
 }
+
+void epi_widen_bf16(float *dst, const uint16_t *src, int64_t n) { widen(dst, src, n, widen_bf16); }
+void epi_widen_f16(float *dst, const uint16_t *src, int64_t n) { widen(dst, src, n, widen_f16); }

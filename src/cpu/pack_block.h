@@ -6,14 +6,15 @@
 #include <stdint.h>
 
 /* Row i of `rows` is `units` units of `unit` bytes at row[i]; unit u of row i goes to place
- * u * rows + i of dst. unit is 4, 8 or 64; rows is at least 4 and even. */
+ * u * rows + i of dst. unit is 4, 8 or 64; rows is at least 4. */
 void epi_block_transpose(void *dst, const void *const row[], int rows, int units, size_t unit);
 
 /* Column k of `columns` is `rows` elements at column[k]; element i of column k goes to place
- * i * columns + k of dst. columns is 2, 4 or a multiple of 8; rows is at least 8 and a multiple of 4. */
+ * i * columns + k of dst. columns is 2, 4 or a multiple of 8; rows is at least 8. */
 void epi_block_zip(uint16_t *dst, const uint16_t *const column[], int rows, int columns);
 
-/* n elements to f32; exact, NaN stays NaN. */
+/* n elements to f32, n being at least 4 in copy; widening is exact, and NaN stays NaN. */
+void epi_copy_f32(float *dst, const float *src, int64_t n);
 void epi_widen_bf16(float *dst, const uint16_t *src, int64_t n);
 void epi_widen_f16(float *dst, const uint16_t *src, int64_t n);
 

@@ -8,7 +8,6 @@
 #define EPI_CPU_STRIP_CONVERT_H
 
 #include "cpu/strip_loop.h"
-#include "cpu/strip_math.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>

@@ -2,15 +2,14 @@
 #ifndef EPI_CPU_STRIP_LOOP_H
 #define EPI_CPU_STRIP_LOOP_H
 
+#include "cpu/strip_math.h"
 #include "cpu/strips.h"
 
-/* Loops that take the operation as a function are written once and inlined into each use, so that
- * the operation is known there and the loop vectorises. */
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
-/* No iteration reads what another writes: destination and operand are disjoint or the very same. The
- * compiler cannot know it, and its run-time test would send the latter to a scalar loop. */
+/* Before a loop in which no iteration reads what another writes: destination and operand are disjoint
+ * or the very same. The compiler cannot know it, and its run-time test would send the latter to a scalar
+ * loop. Clang takes it as an order, and warns where a sanitizer keeps it from obeying. */
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define VECTOR_LOOP _Pragma("GCC ivdep")

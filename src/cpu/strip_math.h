@@ -18,39 +18,39 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A call would stop the loop around it from becoming vector code. */
-#define MATH_INLINE inline __attribute__((always_inline))
+/* A call would keep the loop around it from becoming vector code. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
-static MATH_INLINE uint32_t float_bits(float x) {
+static ALWAYS_INLINE uint32_t float_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static MATH_INLINE float bits_float(uint32_t u) {
+static ALWAYS_INLINE float bits_float(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
 }
 
-static MATH_INLINE uint64_t double_bits(double x) {
+static ALWAYS_INLINE uint64_t double_bits(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-static MATH_INLINE float fmadd(float a, float b, float c) {
+static ALWAYS_INLINE float fmadd(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
-static MATH_INLINE double fmadd64(double a, double b, double c) {
+static ALWAYS_INLINE double fmadd64(double a, double b, double c) {
     return __builtin_fma(a, b, c);
 }
 #else
-static MATH_INLINE float fmadd(float a, float b, float c) {
+static ALWAYS_INLINE float fmadd(float a, float b, float c) {
     return a * b + c;
 }
-static MATH_INLINE double fmadd64(double a, double b, double c) {
+static ALWAYS_INLINE double fmadd64(double a, double b, double c) {
     return a * b + c;
 }
 #endif
@@ -60,25 +60,25 @@ static MATH_INLINE double fmadd64(double a, double b, double c) {
 static const float ROUND = 0x1.8p23f;
 static const double ROUND64 = 0x1.8p52;
 
-static MATH_INLINE int32_t rounded_int(float sum) {
+static ALWAYS_INLINE int32_t rounded_int(float sum) {
     return (int32_t)(float_bits(sum) - 0x4b400000u);
 }
 
-static MATH_INLINE float copy_sign(float magnitude, float sign) {
+static ALWAYS_INLINE float copy_sign(float magnitude, float sign) {
     return bits_float((float_bits(magnitude) & 0x7fffffffu) | (float_bits(sign) & 0x80000000u));
 }
 
-static MATH_INLINE float bounded_abs(float x, float bound) {
+static ALWAYS_INLINE float bounded_abs(float x, float bound) {
     float t = fabsf(x);
     return t > bound ? bound : t;
 }
 
-static MATH_INLINE float bounded(float x, float bound) {
+static ALWAYS_INLINE float bounded(float x, float bound) {
     return copy_sign(bounded_abs(x, bound), x);
 }
 
 /* x above zero, and -0 below: a difference from it has the sign of x even where it is zero. */
-static MATH_INLINE float positive_part(float x) {
+static ALWAYS_INLINE float positive_part(float x) {
     uint32_t u = float_bits(x), negative = (uint32_t)((int32_t)u >> 31);
     return bits_float(u & (~negative | 0x80000000u));
 }
@@ -95,24 +95,19 @@ typedef struct scaled {
     int32_t k;
 } scaled;
 
-static MATH_INLINE float power_of_two(int32_t k) {
+static ALWAYS_INLINE float power_of_two(int32_t k) {
     return bits_float((uint32_t)(k + 127) << 23);
 }
 
 /* Two factors of half the exponent each reach infinity and the denormals, and only the last
  * product rounds. */
-static MATH_INLINE float half_scale(int32_t k) {
-    return power_of_two(k >> 1);
-}
-static MATH_INLINE float rest_scale(int32_t k) {
-    return power_of_two(k - (k >> 1));
-}
-static MATH_INLINE float times_scaled(float x, scaled s) {
-    return fmadd(x, s.m, x) * half_scale(s.k) * rest_scale(s.k);
+static ALWAYS_INLINE float times_scaled(float x, scaled s) {
+    int32_t half = s.k >> 1;
+    return fmadd(x, s.m, x) * power_of_two(half) * power_of_two(s.k - half);
 }
 
 /* e^r - 1 for |r| <= ln(2)/2; error 2^-28 of e^r. */
-static MATH_INLINE float expm1_reduced(float r) {
+static ALWAYS_INLINE float expm1_reduced(float r) {
     float p = 0x1.6b692ap-10f;
     p = fmadd(p, r, 0x1.122f22p-7f);
     p = fmadd(p, r, 0x1.55568cp-5f);
@@ -122,14 +117,14 @@ static MATH_INLINE float expm1_reduced(float r) {
 }
 
 /* e^x for |x| <= 120: k stays in reach, and the results beyond are 0 even times a thousand. */
-static MATH_INLINE scaled exp_scaled(float x) {
+static ALWAYS_INLINE scaled exp_scaled(float x) {
     float sum = fmadd(x, LOG2E, ROUND), k = sum - ROUND;
     float r = fmadd(k, -LN2_LO, fmadd(k, -LN2_HI, x));
     return (scaled){expm1_reduced(r), rounded_int(sum)};
 }
 
 /* 2^r - 1 for |r| <= 1/2; error 2^-28 of 2^r. */
-static MATH_INLINE float exp2m1_reduced(float r) {
+static ALWAYS_INLINE float exp2m1_reduced(float r) {
     float p = 0x1.4178c2p-13f;
     p = fmadd(p, r, 0x1.5f095ap-10f);
     p = fmadd(p, r, 0x1.3b2dd4p-7f);
@@ -140,16 +135,16 @@ static MATH_INLINE float exp2m1_reduced(float r) {
 }
 
 /* 2^y for |y| <= 200, and for an exponent that a float cannot hold closely enough. */
-static MATH_INLINE scaled exp2_scaled64(double y) {
+static ALWAYS_INLINE scaled exp2_scaled64(double y) {
     double k = (y + ROUND64) - ROUND64;
     return (scaled){exp2m1_reduced((float)(y - k)), rounded_int((float)k + ROUND)};
 }
 
-static MATH_INLINE float vexp(float x) {
+static ALWAYS_INLINE float vexp(float x) {
     return times_scaled(1.0f, exp_scaled(bounded(x, 120.0f)));
 }
 
-static MATH_INLINE float vexp2(float x) {
+static ALWAYS_INLINE float vexp2(float x) {
     x = bounded(x, 160.0f);
     float sum = x + ROUND;
     return times_scaled(1.0f, (scaled){exp2m1_reduced(x - (sum - ROUND)), rounded_int(sum)});
@@ -162,7 +157,7 @@ typedef struct split {
     float f, k;
 } split;
 
-static MATH_INLINE split log_split(float x) {
+static ALWAYS_INLINE split log_split(float x) {
     int tiny = x < FLT_MIN;
     uint32_t i = float_bits(tiny ? x * 0x1p23f : x) - 0x3f2aaaabu; /* relative to 2/3 */
     float k = (float)((int32_t)i >> 23);
@@ -170,7 +165,7 @@ static MATH_INLINE split log_split(float x) {
 }
 
 /* log(1 + f) - f; error 2^-27.7 of the logarithm. */
-static MATH_INLINE float log_rest(float f) {
+static ALWAYS_INLINE float log_rest(float f) {
     float p = -0x1.07bd66p-3f;
     p = fmadd(p, f, 0x1.1e7726p-3f);
     p = fmadd(p, f, -0x1.f33396p-4f);
@@ -183,30 +178,30 @@ static MATH_INLINE float log_rest(float f) {
     return f * f * p;
 }
 
-static MATH_INLINE float log_joined(float f, float k) {
+static ALWAYS_INLINE float log_joined(float f, float k) {
     return fmadd(k, LN2_HI, f + fmadd(k, LN2_LO, log_rest(f)));
 }
 
 /* What log and log2 give outside the positive finite numbers, and y within. */
-static MATH_INLINE float log_edges(float x, float y) {
+static ALWAYS_INLINE float log_edges(float x, float y) {
     y = x < INFINITY ? y : x;
     y = x < 0.0f ? NAN : y;
     return x == 0.0f ? -INFINITY : y;
 }
 
-static MATH_INLINE float vlog(float x) {
+static ALWAYS_INLINE float vlog(float x) {
     split s = log_split(x);
     return log_edges(x, log_joined(s.f, s.k));
 }
 
-static MATH_INLINE float vlog2(float x) {
+static ALWAYS_INLINE float vlog2(float x) {
     const float LOG2E_LO = 0x1.4ae0c0p-26f;
     split s = log_split(x);
     float low = fmadd(log_rest(s.f), LOG2E, s.f * LOG2E_LO);
     return log_edges(x, fmadd(s.f, LOG2E, low) + s.k);
 }
 
-static MATH_INLINE float vsoftplus(float x) {
+static ALWAYS_INLINE float vsoftplus(float x) {
     float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
     int large = e > 0x1.555556p-2f; /* then 1 + e = 2 * (1 + f) */
     float y = log_joined(large ? (e - 1.0f) * 0.5f : e, large ? 1.0f : 0.0f);
@@ -215,17 +210,17 @@ static MATH_INLINE float vsoftplus(float x) {
 
 /* ---- roots and rounding -------------------------------------------------------------------- */
 
-static MATH_INLINE float vsqrt(float x) {
+static ALWAYS_INLINE float vsqrt(float x) {
     return __builtin_sqrtf(x);
 }
 
 /* The nearest integer, even where two are as near. */
-static MATH_INLINE float vround(float x) {
+static ALWAYS_INLINE float vround(float x) {
     float t = fabsf(x);
     return t < 0x1p23f ? copy_sign((t + 0x1p23f) - 0x1p23f, x) : x;
 }
 
-static MATH_INLINE float vfloor(float x) {
+static ALWAYS_INLINE float vfloor(float x) {
     float y = vround(x);
     return y > x ? y - 1.0f : y;
 }
@@ -234,25 +229,23 @@ static MATH_INLINE float vfloor(float x) {
 
 /* n / (1 + e) for e from 0 to 1, corrected for the rounding of 1 + e: that is as much as a unit of the
  * last place of the result where e is small, which is where the correction is good. */
-static MATH_INLINE float over_one_plus(float n, float e) {
+static ALWAYS_INLINE float over_one_plus(float n, float e) {
     float d = 1.0f + e, excess = (d - 1.0f) - e, y = n / d;
     return fmadd(y, excess, y);
 }
 
 /* With e = e^(-2|x|) the result is (1 - e) / (1 + e), or, better where that is above a half,
  * 1 - 2e / (1 + e). */
-static MATH_INLINE float vtanh(float x) {
+static ALWAYS_INLINE float vtanh(float x) {
     float v = -2.0f * bounded_abs(x, 10.0f);
-    float sum = fmadd(v, LOG2E, ROUND), k = sum - ROUND;
-    float r = fmadd(k, -LN2_LO, fmadd(k, -LN2_HI, v));
-    float s = power_of_two(rounded_int(sum)), m = expm1_reduced(r);
-    float e = fmadd(s, m, s), minus = fmadd(s, m, s - 1.0f);
+    scaled p = exp_scaled(v);
+    float s = power_of_two(p.k), e = fmadd(s, p.m, s), minus = fmadd(s, p.m, s - 1.0f);
     int large = v < -1.1f;
     float y = over_one_plus(large ? 2.0f * e : minus, e);
     return copy_sign(large ? 1.0f - y : y, x);
 }
 
-static MATH_INLINE float vsigmoid(float x) {
+static ALWAYS_INLINE float vsigmoid(float x) {
     float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
     return over_one_plus(x < 0.0f ? e : 1.0f, e);
 }
@@ -260,18 +253,18 @@ static MATH_INLINE float vsigmoid(float x) {
 /* x / (1 + e^-v) given e^-|v|, where v has the sign of x, and t = |x| up to where the result is zero.
  * It is max(x, 0) - t * e^-|v| / (1 + e^-|v|). The product is scaled as a whole: it is representable
  * even where e^-|v| is not. At -inf the formula is inf/inf. */
-static MATH_INLINE float gated(float x, float t, scaled e) {
+static ALWAYS_INLINE float gated(float x, float t, scaled e) {
     float y = positive_part(x) - over_one_plus(times_scaled(t, e), times_scaled(1.0f, e));
     return x < -FLT_MAX ? NAN : y;
 }
 
-static MATH_INLINE float vsilu(float x) {
+static ALWAYS_INLINE float vsilu(float x) {
     float t = bounded_abs(x, 120.0f);
     return gated(x, t, exp_scaled(-t));
 }
 
 /* 0.5 * (1 + tanh(u)) = 1 / (1 + e^-2u). The exponent is in double: its error counts in full. */
-static MATH_INLINE float vgelu_tanh(float x) {
+static ALWAYS_INLINE float vgelu_tanh(float x) {
     float t = bounded_abs(x, 11.5f);
     double d = t, y = d * fmadd64(-0x1.a5a7cf7572a98p-4, d * d, -0x1.26aec21bce759p+1);
     return gated(x, t, exp2_scaled64(y));
@@ -280,7 +273,7 @@ static MATH_INLINE float vgelu_tanh(float x) {
 /* ---- error function ------------------------------------------------------------------------ */
 
 /* An odd polynomial up to 0.92 (error 2^-30), beyond it 1 - e^-u with a polynomial u (2^-30). */
-static MATH_INLINE float verf(float x) {
+static ALWAYS_INLINE float verf(float x) {
     float s = x * x, p = 0x1.4fa938p-14f;
     p = fmadd(p, s, -0x1.a61812p-11f);
     p = fmadd(p, s, 0x1.544b08p-8f);
@@ -305,7 +298,7 @@ static MATH_INLINE float verf(float x) {
 /* x times the normal distribution q(x), which is max(x, 0) - t * q(-t) with t = |x|. Then
  * q(-t) = g(t) * e^(-t^2/2), where g is a polynomial over 1/(t + 1.5) with error 2^-26.6. To keep the
  * tail right t^2 is taken as the exact square of t's upper half plus the rest. */
-static MATH_INLINE float vgelu(float x) {
+static ALWAYS_INLINE float vgelu(float x) {
     float t = bounded_abs(x, 15.0f);
     float d = t + 1.5f, w = 1.0f / d, v = fmadd(-3.0f, w, 1.0f);
     float g = 0x1.3d1f14p-13f;
@@ -342,7 +335,7 @@ typedef struct quadrant {
     uint32_t q;
 } quadrant;
 
-static MATH_INLINE quadrant reduce_angle(float x) {
+static ALWAYS_INLINE quadrant reduce_angle(float x) {
     const double PIO2_HI = 0x1.921fb54p+0, PIO2_LO = 0x1.10b4611a62633p-30;
     double d = x, sum = fmadd64(d, 0x1.45f306dc9c883p-1, ROUND64), k = sum - ROUND64;
     float r = (float)fmadd64(k, -PIO2_LO, fmadd64(k, -PIO2_HI, d));
@@ -350,7 +343,7 @@ static MATH_INLINE quadrant reduce_angle(float x) {
 }
 
 /* sin(r + q * pi/2); errors 2^-27.9 and 2^-33. */
-static MATH_INLINE float sin_quadrant(float r, uint32_t q) {
+static ALWAYS_INLINE float sin_quadrant(float r, uint32_t q) {
     float z = r * r;
     float s = fmadd(fmadd(-0x1.9952fap-13f, z, 0x1.110776p-7f), z, -0x1.555546p-3f);
     float c = fmadd(fmadd(0x1.99e902p-16f, z, -0x1.6c0c2ap-10f), z, 0x1.55554ap-5f);
@@ -360,12 +353,12 @@ static MATH_INLINE float sin_quadrant(float r, uint32_t q) {
 }
 
 /* Odd by construction, so that -0 stays -0. */
-static MATH_INLINE float vsin(float x) {
+static ALWAYS_INLINE float vsin(float x) {
     quadrant a = reduce_angle(fabsf(x));
     return bits_float(float_bits(sin_quadrant(a.r, a.q)) ^ (float_bits(x) & 0x80000000u));
 }
 
-static MATH_INLINE float vcos(float x) {
+static ALWAYS_INLINE float vcos(float x) {
     quadrant a = reduce_angle(x);
     return sin_quadrant(a.r, a.q + 1);
 }
@@ -375,7 +368,7 @@ static MATH_INLINE float vcos(float x) {
 /* 2^(y * log2|x|), the exponent in double (error 2^-35.5 of the logarithm), with C's special cases.
  * An infinite y becomes a large one, so that powers of one stay one; zero, infinity and NaN as x
  * come in as the logarithm's exponent. */
-static MATH_INLINE float vpow(float x, float y) {
+static ALWAYS_INLINE float vpow(float x, float y) {
     y = bounded(y, FLT_MAX);
     float ax = fabsf(x);
     split l = log_split(ax);

@@ -10,7 +10,6 @@
 #define EPI_CPU_STRIP_REDUCE_H
 
 #include "cpu/strip_loop.h"
-#include "cpu/strip_math.h"
 
 enum { LANES = 32 };
 

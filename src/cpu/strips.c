@@ -8,8 +8,11 @@
 
 #include "cpu/strip_convert.h"
 #include "cpu/strip_loop.h"
-#include "cpu/strip_math.h"
 #include "cpu/strip_reduce.h"
+
+#ifndef EPI_STRIPS_ISA
+#error "EPI_STRIPS_ISA must name the instruction set this is compiled for"
+#endif
 
 /* ---- maps ---------------------------------------------------------------------------------- */
 

@@ -371,13 +371,7 @@ void epi_json_put_integer(epi_json_writer *w, int64_t value) {
 
 void epi_json_put_number(epi_json_writer *w, double value) {
     before_value(w);
-    char buf[32] = "null";
-    for (int digits = 6; isfinite(value) && digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, value);
-        if (strtod(buf, NULL) == value)
-            break;
-    }
-    epi_text_add(w->text, "%s", buf);
+    epi_text_add(w->text, "%s", isfinite(value) ? epi_number_write(value).text : "null");
 }
 
 void epi_json_put_bool(epi_json_writer *w, bool value) {

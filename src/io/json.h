@@ -64,8 +64,7 @@ void epi_json_put_key(epi_json_writer *w, const char *key);
 /* Bytes that are not UTF-8 become U+FFFD; NULL becomes null. */
 void epi_json_put_text(epi_json_writer *w, const char *value);
 void epi_json_put_integer(epi_json_writer *w, int64_t value);
-/* The fewest digits that read back as the same value; null for what JSON has no number for.
- * Expects the C locale, as every program has that never asks for another. */
+/* The fewest digits that read back as the same value; null for what JSON has no number for. */
 void epi_json_put_number(epi_json_writer *w, double value);
 void epi_json_put_bool(epi_json_writer *w, bool value);
 

@@ -229,7 +229,7 @@ int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
         if (!scales_agree(g, a, c) || !scales_agree(g, b, c))
             return EPI_NO_NODE;
         const epi_axes *z = &g->nodes[c].axes;
-        n.axes = axes_include(z, &ab) ? *z : ab;
+        n.axes = axes_include(z, &ab) && !axes_include(&ab, z) ? *z : ab;
         if (!unite(g, &n.axes, z))
             return EPI_NO_NODE;
     }
@@ -244,6 +244,10 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
     n.over = *over;
     for (int i = 0; i < over->count; i++) {
         int at = epi_axes_find(&n.axes, over->at[i]);
+        if (at < 0 && epi_axes_find(&g->nodes[a].axes, over->at[i]) >= 0) {
+            epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text, epi_axis_label(g, over->at[i]).text);
+            return EPI_NO_NODE;
+        }
         if (at < 0) {
             epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
                            epi_axis_label(g, over->at[i]).text, epi_node_label(g, a).text);
@@ -356,7 +360,7 @@ static int contracted_by(const epi_graph *g, int node, int dim, int least) {
 static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
     const epi_node *p = &g->nodes[product];
     g->place = p->place;
-    epi_graph_fail(g, "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it another name in one of them",
+    epi_graph_fail(g, "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it another name in one of them, or write the sum out: sum(a*b, …)",
                    epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text, epi_node_label(g, p->arg[1]).text,
                    epi_axis_label(g, axis).text);
 }

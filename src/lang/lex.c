@@ -1,8 +1,9 @@
 /* lex.c: cuts a text into tokens; never fails, a bad character is a token of its own. */
 #include "lang/lex.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+enum { MAX_DIGITS = 64 };
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -20,18 +21,21 @@ static void advance(epi_lexer *lx) {
 /* Skips blanks and comments. Remembers the comment lines that touch the next token: a blank line
  * between forgets them. */
 static void skip(epi_lexer *lx, epi_token *token) {
+    bool fresh = lx->place.column == 1; /* a comment behind something on its line belongs to that */
     int newlines = 0;
     while (lx->at < lx->end) {
         char c = *lx->at;
         if (c == '#') {
-            if (!token->comment || newlines > 1)
+            if (fresh && (!token->comment || newlines > 1))
                 token->comment = lx->at;
             while (lx->at < lx->end && *lx->at != '\n')
                 advance(lx);
-            token->comment_length = (size_t)(lx->at - token->comment);
+            if (token->comment)
+                token->comment_length = (size_t)(lx->at - token->comment);
             newlines = 0;
         } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
             newlines += c == '\n';
+            fresh |= c == '\n';
             advance(lx);
         } else {
             break;
@@ -84,13 +88,13 @@ epi_token epi_lex(epi_lexer *lx) {
         while (t.text + t.length < lx->end && (is_letter(t.text[t.length]) || is_digit(t.text[t.length])))
             t.length++;
     } else if ((t.length = number_length(lx->at, lx->end))) {
-        char digits[64];
-        t.kind = EPI_TOKEN_BAD;
-        if (t.length < sizeof digits) {
-            memcpy(digits, t.text, t.length);
-            digits[t.length] = 0;
-            t.kind = EPI_TOKEN_NUMBER;
-            t.number = strtod(digits, NULL);
+        t.kind = t.length < MAX_DIGITS ? EPI_TOKEN_NUMBER : EPI_TOKEN_BAD;
+        if (t.kind == EPI_TOKEN_NUMBER)
+            t.number = epi_number_read(t.text, t.length);
+        /* 2x and 0x10 are neither numbers nor names */
+        while (t.text + t.length < lx->end && is_letter(t.text[t.length])) {
+            t.kind = EPI_TOKEN_BAD;
+            t.length++;
         }
     } else if ((t.length = symbol_length(lx->at, lx->end))) {
         t.kind = EPI_TOKEN_SYMBOL;

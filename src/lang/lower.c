@@ -6,7 +6,7 @@
 
 #include "lang/ast.h"
 
-enum { MAX_CALLS = 32, MAX_STEPS = 100000, MAX_VALUES = EPI_MAX_TENSORS };
+enum { MAX_CALLS = 32, MAX_STEPS = 100000, MAX_DEPTH = 1000, MAX_VALUES = EPI_MAX_TENSORS };
 
 typedef struct binding {
     const char *name;
@@ -29,7 +29,7 @@ typedef struct frame {
 typedef struct lowering {
     const epi_ast_text *text;
     epi_graph *g;
-    int steps;
+    int steps, depth; /* expressions lowered so far, and how many are in the middle of it */
 } lowering;
 
 /* What an expression yields: several nodes for pairs, halves and programs of many outputs. */
@@ -127,17 +127,7 @@ static epi_axes resolve_axes(lowering *lo, const frame *f, const epi_ast_tensor 
     return axes;
 }
 
-static values lower_expr(lowering *lo, frame *f, const epi_ast *e);
-
-static int lower_one(lowering *lo, frame *f, const epi_ast *e) {
-    values v = lower_expr(lo, f, e);
-    if (ok(lo) && v.count != 1) {
-        lo->g->place = e->place;
-        epi_graph_fail(lo->g, "this gives %d values where one is wanted; assign them to names first: a, b = …", v.count);
-    }
-    return ok(lo) ? v.node[0] : EPI_NO_NODE;
-}
-
+static int lower_one(lowering *lo, frame *f, const epi_ast *e);
 static void lower_body(lowering *lo, frame *f);
 
 /* ---- calls of programs ---- */
@@ -170,41 +160,41 @@ static void bind_axes(lowering *lo, frame *callee, const epi_ast_tensor *t, cons
     }
 }
 
-static values lower_program_call(lowering *lo, frame *f, const epi_ast *e, const epi_ast_program *p) {
+static void lower_program_call(lowering *lo, frame *f, const epi_ast *e, const epi_ast_program *p, values *out) {
     epi_graph *g = lo->g;
     g->place = e->place;
-    values out = {.count = p->output_count};
+    out->count = p->output_count;
     for (const frame *c = f; c; c = c->caller)
         if (c->program == p) {
             epi_graph_fail(g, "'%s' calls itself%s; programs are inlined and cannot recurse", p->name,
                            c == f ? "" : " through others");
-            return out;
+            return;
         }
     if (e->arg_count != p->input_count)
-        epi_graph_fail(g, "%s takes %d arguments, %d were given", p->name, p->input_count, e->arg_count);
+        epi_graph_fail(g, "%s takes %d argument%s, %d %s given", p->name, p->input_count, p->input_count == 1 ? "" : "s", e->arg_count,
+                       e->arg_count == 1 ? "was" : "were");
     if (f->depth == MAX_CALLS)
         epi_graph_fail(g, "calls are nested more than %d deep", MAX_CALLS);
     if (!ok(lo))
-        return out;
+        return;
     frame callee = {.program = p, .caller = f, .depth = f->depth + 1};
     collect_dims(lo, &callee);
     for (int i = 0; i < e->arg_count && ok(lo); i++) {
         int node = lower_one(lo, f, e->args[i]);
         if (!ok(lo))
-            return out;
+            return;
         g->place = e->args[i]->place;
         bind_axes(lo, &callee, &p->inputs[i], &g->nodes[node].axes, p->name);
         bind_value(lo, &callee, p->inputs[i].name, node, e->args[i]->place);
     }
     lower_body(lo, &callee);
     for (int i = 0; i < p->output_count && ok(lo); i++) {
-        out.node[i] = find_value(&callee, p->outputs[i].name);
-        if (out.node[i] == EPI_NO_NODE) {
+        out->node[i] = find_value(&callee, p->outputs[i].name);
+        if (out->node[i] == EPI_NO_NODE) {
             g->place = p->outputs[i].place;
             epi_graph_fail(g, "the output '%s' of %s is never assigned", p->outputs[i].name, p->name);
         }
     }
-    return out;
 }
 
 /* ---- operations ---- */
@@ -248,25 +238,23 @@ static int lower_reduction(lowering *lo, frame *f, const epi_ast *e, epi_op op) 
     return ok(lo) ? epi_graph_reduce(lo->g, op, a, &over) : EPI_NO_NODE;
 }
 
-static values lower_part(lowering *lo, frame *f, const epi_ast *e, epi_op op) {
-    values out = {.count = 1};
+static void lower_part(lowering *lo, frame *f, const epi_ast *e, epi_op op, values *out) {
     bool joins = op == EPI_OP_JOIN || op == EPI_OP_CONCAT;
     if (!arity(lo, e, joins ? 3 : 2, joins ? 3 : 2))
-        return out;
+        return;
     int a = lower_one(lo, f, e->args[0]);
     int b = joins ? lower_one(lo, f, e->args[1]) : EPI_NO_NODE;
     epi_axis axis = axis_argument(lo, f, e, joins ? 2 : 1);
     lo->g->place = e->place;
     if (!ok(lo))
-        return out;
+        return;
     if (joins) {
-        out.node[0] = epi_graph_join(lo->g, op, a, b, axis);
+        out->node[0] = epi_graph_join(lo->g, op, a, b, axis);
     } else {
-        out.count = 2;
-        out.node[0] = epi_graph_part(lo->g, op, a, axis);
-        out.node[1] = epi_graph_part(lo->g, op + 1, a, axis); /* EVEN, ODD and LOW, HIGH are neighbours */
+        out->count = 2;
+        out->node[0] = epi_graph_part(lo->g, op, a, axis);
+        out->node[1] = epi_graph_part(lo->g, op + 1, a, axis); /* EVEN, ODD and LOW, HIGH are neighbours */
     }
-    return out;
 }
 
 static int lower_map(lowering *lo, frame *f, const epi_ast *e, epi_op op) {
@@ -277,11 +265,14 @@ static int lower_map(lowering *lo, frame *f, const epi_ast *e, epi_op op) {
     return ok(lo) ? epi_graph_map(lo->g, op, node[0], node[1], node[2]) : EPI_NO_NODE;
 }
 
-static values lower_call(lowering *lo, frame *f, const epi_ast *e) {
-    values out = {.count = 1};
+/* What a call yields: of a program, of an operation, of a reduction. */
+static void lower_call(lowering *lo, frame *f, const epi_ast *e, values *out) {
+    out->count = 1;
     for (const epi_ast_program *p = lo->text->programs; p; p = p->next)
-        if (!strcmp(p->name, e->name))
-            return lower_program_call(lo, f, e, p);
+        if (!strcmp(p->name, e->name)) {
+            lower_program_call(lo, f, e, p, out);
+            return;
+        }
     bool axis_second = e->arg_count >= 2 && names_an_axis(f, e->args[1]);
     for (int op = 0; op < EPI_OP_COUNT; op++) {
         const epi_op_row *row = &epi_ops[op];
@@ -289,68 +280,85 @@ static values lower_call(lowering *lo, frame *f, const epi_ast *e) {
             continue;
         if (row->cls == EPI_CLASS_MAP && !(axis_second && (op == EPI_OP_MAX || op == EPI_OP_MIN))) {
             if (arity(lo, e, row->arity, row->arity))
-                out.node[0] = lower_map(lo, f, e, (epi_op)op);
+                out->node[0] = lower_map(lo, f, e, (epi_op)op);
         } else if (row->cls == EPI_CLASS_REDUCE) {
             if (arity(lo, e, 2, 1 + EPI_MAX_AXES))
-                out.node[0] = lower_reduction(lo, f, e, (epi_op)op);
+                out->node[0] = lower_reduction(lo, f, e, (epi_op)op);
         } else if (row->cls == EPI_CLASS_PART) {
-            return lower_part(lo, f, e, (epi_op)op);
+            lower_part(lo, f, e, (epi_op)op, out);
         } else if (row->cls == EPI_CLASS_LEAF) {
             if (arity(lo, e, 1, 1)) {
                 epi_axis axis = axis_argument(lo, f, e, 0);
                 lo->g->place = e->place;
-                out.node[0] = ok(lo) ? epi_graph_leaf(lo->g, (epi_op)op, axis) : EPI_NO_NODE;
+                out->node[0] = ok(lo) ? epi_graph_leaf(lo->g, (epi_op)op, axis) : EPI_NO_NODE;
             }
         } else {
             continue;
         }
-        return out;
+        return;
     }
     lo->g->place = e->place;
     epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
-    return out;
 }
 
-static values lower_expr(lowering *lo, frame *f, const epi_ast *e) {
-    values out = {.count = 1};
-    epi_graph *g = lo->g;
-    if (!ok(lo))
-        return out;
-    g->place = e->place;
-    if (++lo->steps > MAX_STEPS) {
-        epi_graph_fail(g, "the program is too large once its calls are inlined");
-        return out;
-    }
+/* Counts one more expression in hand; false where there are too many, in all or inside each other. */
+static bool enter(lowering *lo, const epi_ast *e) {
+    lo->g->place = e->place;
+    if (++lo->steps > MAX_STEPS)
+        epi_graph_fail(lo->g, "the program is too large once its calls are inlined");
+    if (lo->depth == MAX_DEPTH)
+        epi_graph_fail(lo->g, "this expression is nested more than %d deep; give parts of it names", MAX_DEPTH);
+    return ok(lo);
+}
+
+static int lower_single_call(lowering *lo, frame *f, const epi_ast *e) {
+    values v;
+    lower_call(lo, f, e, &v);
+    lo->g->place = e->place;
+    if (ok(lo) && v.count != 1)
+        epi_graph_fail(lo->g, "this gives %d values where one is wanted; assign them to names first: a, b = …", v.count);
+    return ok(lo) ? v.node[0] : EPI_NO_NODE;
+}
+
+static int lower_name(lowering *lo, const frame *f, const epi_ast *e) {
+    int node = find_value(f, e->name);
+    if (node == EPI_NO_NODE && find_dim(f, e->name) >= 0)
+        epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name, e->name);
+    else if (node == EPI_NO_NODE)
+        epi_graph_fail(lo->g, "unknown name '%s'", e->name);
+    return node;
+}
+
+static int lower_product(lowering *lo, frame *f, const epi_ast *e) {
+    int a = lower_one(lo, f, e->args[0]), b = lower_one(lo, f, e->args[1]);
+    lo->g->place = e->place;
+    return ok(lo) ? epi_graph_product(lo->g, a, b) : EPI_NO_NODE;
+}
+
+static int lower_one(lowering *lo, frame *f, const epi_ast *e) {
+    int node = EPI_NO_NODE;
+    if (!ok(lo) || !enter(lo, e))
+        return node;
+    lo->depth++;
     switch (e->kind) {
-    case EPI_AST_NUMBER: out.node[0] = epi_graph_const(g, e->number); break;
-    case EPI_AST_NAME:
-        out.node[0] = find_value(f, e->name);
-        if (out.node[0] != EPI_NO_NODE)
-            break;
-        if (find_dim(f, e->name) >= 0)
-            epi_graph_fail(g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name, e->name);
-        else
-            epi_graph_fail(g, "unknown name '%s'", e->name);
-        break;
-    case EPI_AST_UNARY: out.node[0] = lower_map(lo, f, e, e->op); break;
-    case EPI_AST_BINARY:
-        if (e->op == EPI_OP_MATMUL) {
-            int a = lower_one(lo, f, e->args[0]), b = lower_one(lo, f, e->args[1]);
-            g->place = e->place;
-            out.node[0] = ok(lo) ? epi_graph_product(g, a, b) : EPI_NO_NODE;
-        } else {
-            out.node[0] = lower_map(lo, f, e, e->op);
-        }
-        break;
-    case EPI_AST_CALL: out = lower_call(lo, f, e); break;
+    case EPI_AST_NUMBER: node = epi_graph_const(lo->g, e->number); break;
+    case EPI_AST_NAME: node = lower_name(lo, f, e); break;
+    case EPI_AST_UNARY: node = lower_map(lo, f, e, e->op); break;
+    case EPI_AST_BINARY: node = e->op == EPI_OP_MATMUL ? lower_product(lo, f, e) : lower_map(lo, f, e, e->op); break;
+    case EPI_AST_CALL: node = lower_single_call(lo, f, e); break;
     }
-    return out;
+    lo->depth--;
+    return node;
 }
 
 static void lower_body(lowering *lo, frame *f) {
     for (int i = 0; i < f->program->body_count && ok(lo); i++) {
         const epi_ast_assign *s = &f->program->body[i];
-        values v = lower_expr(lo, f, s->value);
+        values v = {.count = 1};
+        if (s->value->kind == EPI_AST_CALL && enter(lo, s->value))
+            lower_call(lo, f, s->value, &v);
+        else
+            v.node[0] = lower_one(lo, f, s->value);
         lo->g->place = s->places[0];
         if (ok(lo) && v.count != s->name_count)
             epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right", s->name_count,

@@ -36,8 +36,10 @@ static void next(parser *p) {
     p->token = epi_lex(&p->lexer);
     if (p->token.kind == EPI_TOKEN_BAD) {
         unsigned char c = (unsigned char)p->token.text[0];
-        if (p->token.length > 1)
+        if (p->token.length >= 64)
             fail_at(p, p->token.place, "this number is too long");
+        else if (p->token.length > 1)
+            fail_at(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x", (int)p->token.length, p->token.text);
         else if (c > 32 && c < 127)
             fail_at(p, p->token.place, "the character '%c' has no meaning here", c);
         else
@@ -131,6 +133,8 @@ static epi_ast_axis parse_axis(parser *p) {
         fail_at(p, e->place, "expected an axis: a name, or a name with a power of two as in 2*F or F/2");
         axis.name = "";
     }
+    if (p->error.status == EPI_OK && reserved(axis.name))
+        fail_at(p, axis.place, "'%s' is a word of the language and cannot be used as an axis", axis.name);
     return axis;
 }
 
@@ -229,8 +233,11 @@ static epi_ast *parse_level(parser *p, epi_ast *(*lower)(parser *), const char *
         epi_ast *right = lower(p);
         e = right ? make_op(p, ops[i], place, e, right) : NULL;
         i = 0;
-        if (!chain)
-            break;
+        if (chain)
+            continue;
+        for (; words[i]; i++)
+            if (at(p, words[i]))
+                fail_at(p, p->token.place, "comparisons do not chain; join two with 'and'");
     }
     return e;
 }
@@ -390,7 +397,7 @@ static epi_ast_program *parse_program(parser *p) {
         fail_at(p, g->place, "the program %s has no outputs", g->name);
     expect(p, "{", "before the program's body");
     int capacity = 0;
-    while (!at(p, "}") && p->error.status == EPI_OK && !p->arena->failed) {
+    while (!at(p, "}") && p->token.kind != EPI_TOKEN_END && !p->arena->failed) {
         if (g->body_count == capacity) {
             capacity = capacity ? 2 * capacity : 8;
             epi_ast_assign *body = epi_arena_alloc(p->arena, (size_t)capacity * sizeof *body);
@@ -437,7 +444,7 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
                 fail_at(&p, g->place, "the program '%s' is defined twice; the first is at line %d", g->name, q->place.line);
         *tail = g;
         tail = &g->next;
-        if (++out->program_count == MAX_PROGRAMS)
+        if (++out->program_count > MAX_PROGRAMS)
             fail_at(&p, p.token.place, "a text has at most %d programs", MAX_PROGRAMS);
     }
     if (arena->failed)

@@ -1,7 +1,5 @@
 /* print.c: a program in canonical form, with as few parentheses as keep its meaning. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lang/ast.h"
@@ -26,19 +24,8 @@ static int level_of(const epi_ast *e) {
     }
 }
 
-/* The shortest decimal that reads back as the same double. */
 static void print_number(double x, epi_text *out) {
-    char buf[40];
-    if (isinf(x)) {
-        epi_text_add(out, "inf");
-        return;
-    }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, x);
-        if (strtod(buf, NULL) == x)
-            break;
-    }
-    epi_text_add(out, "%s", buf);
+    epi_text_add(out, "%s", isinf(x) ? "inf" : epi_number_write(x).text);
 }
 
 static void print_expr(const epi_ast *e, int least, epi_text *out) {

@@ -149,6 +149,8 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_stage *stage) {
     const epi_plan *plan = p->plan;
     const epi_axes *from = &p->g->nodes[n->arg[0]].axes;
     int over_rows = count_in(&n->over, &plan->rows), over_cols = count_in(&n->over, &plan->cols);
+    if (over_rows + over_cols < n->over.count)
+        return refuse(p, "%s at line %d reduces an axis that the product does not have", epi_ops[n->op].text, n->place.line);
     if (over_rows && over_cols)
         return refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions", epi_ops[n->op].text, n->place.line);
     if (over_rows ? over_rows != plan->rows.count : count_in(from, &plan->cols) != plan->cols.count)

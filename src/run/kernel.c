@@ -58,8 +58,8 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
                     continue;
                 if (a.shift < 0)
                     return fail_node(p, i,
-                                     epi_fail(err, EPI_ERR_DIMS, "%s needs an even number of elements: %s is %ld",
-                                              epi_axis_label(g, a).text, g->dims[a.dim], (long)sizes[a.dim]), err);
+                                     epi_fail(err, EPI_ERR_DIMS, "%s needs %s to be divisible by %ld: it is %ld",
+                                              epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift, (long)sizes[a.dim]), err);
                 return fail_node(p, i, epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_axis_label(g, a).text), err);
             }
         if (epi_axes_size(&g->nodes[i].axes, sizes) < 0)

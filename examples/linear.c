@@ -1,0 +1,58 @@
+/* linear.c: the smallest use of the library: one text, one kernel, one run.
+ *
+ *     cc linear.c $(pkg-config --cflags --libs epilog) -o linear && ./linear
+ */
+#include <epilog.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char text[] = "linear(x[T,D], w[F,D], b[F]) -> y[T,F] {\n"
+                           "    y = gelu(x @ w + b)\n"
+                           "}\n";
+
+static int fail(const epi_error *err) {
+    char message[2048];
+    epi_error_format(err, message, sizeof message);
+    fprintf(stderr, "%s\n", message);
+    return 1;
+}
+
+int main(void) {
+    enum { T = 4, D = 8, F = 3 };
+    epi_error err;
+    epi_context *ctx;
+    epi_module *module;
+    epi_kernel *kernel;
+    if (epi_context_open(&ctx, &err) != EPI_OK)
+        return fail(&err);
+    if (epi_module_parse(ctx, text, strlen(text), "linear.c", &module, &err) != EPI_OK)
+        return fail(&err);
+
+    /* Compile for these sizes; every tensor is f32 unless told otherwise. */
+    epi_dim_binding dims[] = {{"T", T}, {"D", D}, {"F", F}};
+    epi_options options = {.dims = dims, .dim_count = 3};
+    if (epi_kernel_compile(epi_module_find(module, "linear"), &options, &kernel, &err) != EPI_OK)
+        return fail(&err);
+
+    /* The caller owns all memory: the tensors, in the order inputs then outputs, and the workspace. */
+    float x[T][D], w[F][D], b[F] = {0.5f, 0, -0.5f}, y[T][F];
+    for (int t = 0; t < T; t++)
+        for (int d = 0; d < D; d++)
+            x[t][d] = (float)(t + d) / 8;
+    for (int f = 0; f < F; f++)
+        for (int d = 0; d < D; d++)
+            w[f][d] = (float)((f + 2 * d) % 5 - 2) / 4;
+    epi_tensor tensors[] = {{x, NULL}, {w, NULL}, {b, NULL}, {y, NULL}};
+    void *workspace = aligned_alloc(64, epi_kernel_workspace(kernel));
+    if (!workspace || epi_kernel_run(kernel, tensors, 4, workspace, &err) != EPI_OK)
+        return fail(&err);
+
+    for (int t = 0; t < T; t++)
+        printf("%8.4f %8.4f %8.4f\n", (double)y[t][0], (double)y[t][1], (double)y[t][2]);
+    free(workspace);
+    epi_kernel_free(kernel);
+    epi_module_free(module);
+    epi_context_close(ctx);
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* fuzz_lang.c: any bytes as a text: parsed, printed, parsed again, compiled for small sizes, and run.
+ * A crash, a leak, or a print that does not parse back to itself is a failure. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "epilog.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The canonical form of a program; the caller frees it. */
+static char *printed(const epi_program *program) {
+    size_t n = epi_program_print(program, NULL, 0);
+    char *text = malloc(n + 1);
+    if (text)
+        epi_program_print(program, text, n + 1);
+    return text;
+}
+
+/* Prints every program into one text, in order, so that calls still find what they call. */
+static char *print_all(const epi_module *m) {
+    size_t length = 0;
+    char *all = calloc(1, 1);
+    for (int i = 0; i < epi_module_count(m) && all; i++) {
+        char *one = printed(epi_module_program(m, i)), *more = one ? realloc(all, length + strlen(one) + 2) : NULL;
+        if (!more) {
+            free(one);
+            break;
+        }
+        all = more;
+        length += (size_t)sprintf(all + length, "%s\n", one);
+        free(one);
+    }
+    return all;
+}
+
+/* Runs on zeros where everything is small; what matters here is memory, not values. */
+static void run_small(const epi_program *program, epi_path path) {
+    enum { MOST = 1 << 20 };
+    epi_dim_binding dims[64];
+    int count = epi_program_dim_count(program);
+    for (int i = 0; i < count; i++)
+        dims[i] = (epi_dim_binding){epi_program_dim(program, i), 2 + 2 * (i % 2)};
+    epi_options o = {.dims = dims, .dim_count = count, .path = path, .threads = 1};
+    epi_kernel *k;
+    if (epi_kernel_compile(program, &o, &k, NULL) != EPI_OK)
+        return;
+    epi_tensor tensors[128];
+    int n = epi_program_tensor_count(program);
+    int ok = epi_kernel_workspace(k) < 64u * MOST;
+    for (int i = 0; i < n; i++) {
+        epi_tensor_shape shape;
+        epi_kernel_tensor(k, i, &shape);
+        tensors[i] = (epi_tensor){shape.count < MOST ? calloc((size_t)shape.count + 1, 8) : NULL, NULL};
+        ok = ok && tensors[i].data;
+    }
+    void *work = ok ? aligned_alloc(64, epi_kernel_workspace(k)) : NULL;
+    if (work)
+        epi_kernel_run(k, tensors, n, work, NULL);
+    free(work);
+    for (int i = 0; i < n; i++)
+        free(tensors[i].data);
+    epi_kernel_free(k);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    epi_context *ctx;
+    epi_module *m, *again;
+    epi_error err;
+    char shown[2048];
+    if (epi_context_open(&ctx, NULL) != EPI_OK)
+        return 0;
+    if (epi_module_parse(ctx, (const char *)data, size, "fuzz", &m, &err) != EPI_OK) {
+        epi_error_format(&err, shown, sizeof shown);
+        epi_context_close(ctx);
+        return 0;
+    }
+    char *once = print_all(m);
+    if (once && epi_module_parse(ctx, once, strlen(once), "printed", &again, &err) == EPI_OK) {
+        char *twice = print_all(again);
+        if (twice && strcmp(once, twice) != 0)
+            abort();
+        free(twice);
+        epi_module_free(again);
+    } else if (once && err.status != EPI_ERR_MEMORY) {
+        abort(); /* what we print, we must read */
+    }
+    for (int i = 0; i < epi_module_count(m) && i < 4; i++)
+        for (int path = 0; path <= EPI_PATH_REFERENCE; path++)
+            run_small(epi_module_program(m, i), (epi_path)path);
+    free(once);
+    epi_module_free(m);
+    epi_context_close(ctx);
+    return 0;
+}

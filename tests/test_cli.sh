@@ -1,0 +1,120 @@
+#!/bin/bash
+# test_cli.sh COMMAND: the command as people use it, good input and bad. Bad input gets a clear message,
+# status 1 (failed) or 2 (wrong usage), and leaves nothing behind.
+epilog=$(realpath "$1")
+here=$(cd "$(dirname "$0")/.." && pwd)
+export EPILOG_PROGRAMS=$here/programs
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+passed=0 failed=0
+
+# expect STATUS PATTERN ARGUMENTS...: the command's status, and what it prints (on either stream).
+expect() {
+    local want=$1 pattern=$2 out status
+    shift 2
+    out=$("$epilog" "$@" 2>&1)
+    status=$?
+    if [ $status -eq "$want" ] && grep -q -e "$pattern" <<<"$out"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAILED epilog %s\n  status %d, expected %d and "%s"; it printed:\n%s\n' "$*" $status "$want" "$pattern" "$out"
+    fi
+}
+that() { # that TEXT COMMAND...: a plain condition
+    local what=$1
+    shift
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED $what"; fi
+}
+
+# help and listing
+expect 0 'usage: epilog' help
+expect 2 'usage: epilog'
+expect 0 'usage: epilog' --help
+expect 0 '^epilog [0-9]' --version
+expect 0 'safetensors' help run
+expect 0 'safetensors' run --help
+expect 2 "no command 'frob'" frob
+expect 2 "no command 'frob'" help frob
+expect 0 'residual_rms.epi:residual_rms' list
+expect 0 '"name":' list --json
+expect 0 'cpu: ' devices
+expect 0 '"threads":' devices --json
+
+# check
+expect 0 'all well' check "$here"/programs/*.epi
+expect 2 'check wants' check
+echo 'f(x[T]) -> y[T] { y = x + }' >syntax.epi
+echo 'f(x[T,D], y[T,D/2]) -> z[T,D] { z = x + y }' >axis.epi
+expect 1 'syntax.epi:1:27: expected a value' check syntax.epi
+expect 1 'axis.epi:1:39: axes do not line up' check axis.epi
+expect 1 '"line":1,"column":27' check syntax.epi --json
+expect 1 'no such file' check missing.epi
+expect 1 'is a folder' check "$here/programs"
+printf '\377\376\0\0' >binary.epi
+expect 1 'byte 0xff' check binary.epi
+
+# show
+expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
+expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
+expect 0 'its axes are T K D' show residual_rms
+expect 0 'unfused, an operation at a time: it has no product' show layernorm_linear:layernorm_stats --dims T=4,D=4
+expect 1 'has 4 programs; say which' show matmul.epi
+expect 1 "has no program 'nosuch'" show matmul:nosuch
+expect 2 'show wants one' show
+
+# run
+expect 0 'plain path' run matmul --dims M=33,N=35,K=37
+expect 0 'bf16' run matmul --dims M=33,N=35,K=37 --type bf16
+expect 0 '"ok":true' run norm_swiglu --dims T=9,D=8,F=6 --type f16 --json
+expect 0 'plain path' run matmul --dims=M=1,N=1,K=1 --micro=plain --threads=1
+expect 0 'plain path' run "$here/programs/matmul.epi:matmul_nn" --dims M=5 --dims N=6,K=7 --path unfused
+expect 1 "axis 'K' was not given" run matmul --dims M=3,N=4
+expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
+expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
+expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
+expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
+expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
+expect 1 '2^48\|memory' run matmul --dims M=281474976710656,N=1,K=1
+expect 1 'needs F to be divisible by 2' run swiglu --dims T=3,D=4,F=5
+expect 2 'NAME=VALUE' run matmul --dims M
+expect 2 'wants f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
+expect 2 "no device 'tpu'" run matmul --dims M=1,N=1,K=1 --device tpu
+expect 2 "unknown option '--frob'" run matmul --frob 1
+expect 2 'wants a value' run matmul --dims
+expect 2 'options are long' run matmul -x
+expect 1 "no micro-kernel 'nosuch'" run matmul --dims M=1,N=1,K=1 --micro nosuch
+expect 1 'no such file' run nosuch --dims M=1
+
+# tensors in and out
+expect 0 'plain path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
+that 'an output file is written' test -s out.safetensors
+expect 1 'none of the program' run matmul --dims M=4,N=5,K=6 --in out.safetensors
+expect 0 'plain path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
+expect 1 "shape of 'c'" run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
+expect 1 "give --type or --types" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
+cp out.safetensors kept.safetensors
+head -c 30 out.safetensors >cut.safetensors
+expect 1 'cut.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in cut.safetensors
+printf '\0\0\0\0\0\0\0\020{}' >huge.safetensors # a header of 2^60 bytes
+expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in huge.safetensors
+: >empty.safetensors
+expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
+expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
+expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
+expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
+that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
+that 'nothing else was left behind' test "$(ls | wc -l)" -eq 9
+
+# bench
+expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3
+expect 0 '"rows":\[{"kernel":"matmul"' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3 --json
+expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 2 --out b.json
+that 'bench writes its result file' grep -q '"fused_ms"' b.json
+expect 2 'wants --dims' bench matmul:matmul
+expect 2 'multiples of 128' bench --size 100
+expect 1 'cannot be written' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out nowhere/b.json
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

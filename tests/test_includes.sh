@@ -1,0 +1,44 @@
+#!/bin/sh
+# test_includes.sh: the arrows of the architecture, held by looking at every #include.
+#   base sees nothing; ir sees base; lang, pass and io see ir and base; cpu also sees pass;
+#   run sees everything; nothing in src sees cli or tests.
+cd "$(dirname "$0")/.." || exit 1
+allowed() {
+    case $1 in
+    base) echo "base" ;;
+    ir) echo "ir base" ;;
+    lang) echo "lang ir base" ;;
+    pass) echo "pass ir base" ;;
+    io) echo "io base" ;;
+    cpu) echo "cpu pass ir base" ;;
+    run) echo "run lang pass cpu ir base" ;;
+    esac
+}
+passed=0 failed=0
+for folder in src/*/; do
+    name=$(basename "$folder")
+    may=$(allowed "$name")
+    if [ -z "$may" ]; then
+        echo "FAILED src/$name has no place in the architecture"
+        failed=$((failed + 1))
+        continue
+    fi
+    for file in "$folder"*; do
+        for seen in $(sed -n 's/^[[:space:]]*#include "\([^"]*\)".*/\1/p' "$file"); do
+            case $seen in
+            epilog.h) continue ;;
+            */*) to=${seen%%/*} ;;
+            *) to=$name ;;
+            esac
+            case " $may " in
+            *" $to "*) passed=$((passed + 1)) ;;
+            *)
+                echo "FAILED $file includes $seen: $name may see $may"
+                failed=$((failed + 1))
+                ;;
+            esac
+        done
+    done
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -1,0 +1,310 @@
+/* test_micro.c: every micro-kernel this machine can run, and the packing for it, against plain f64.
+ *
+ * Sources are stored in buffers of exactly their size, so that a sanitizer sees a read too many;
+ * panels and results are surrounded by sentinels. */
+#include "cpu/micro.h"
+#include "harness.h"
+
+enum { MAX_ROWS = EPI_MICRO_MAX_NR + 1, MAX_K = 1100, EDGE = 256 };
+
+/* Where a test puts element (row, k) of an operand. */
+typedef enum place { DEPTH_RUNS, ROWS_RUN, STRIDED, SCATTERED, PIECES, PLACE_COUNT } place;
+static const char *const place_names[] = {"depth contiguous", "rows contiguous", "strided", "scattered depth",
+                                          "depth in pieces"};
+
+typedef struct operand {
+    epi_pack_source src;
+    int64_t row[MAX_ROWS], koff[MAX_K];
+    void *data;
+    unsigned char *memory, *panels; /* the guarded block, and the panels in it */
+    int side, r, q;
+    int64_t depth;
+    size_t bytes;
+} operand;
+
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void operand_place(operand *o, place where, int64_t rows, int64_t k, epi_dtype type) {
+    int64_t row_step = 1, k_step = 1, span = 0;
+    switch (where) {
+    case DEPTH_RUNS: row_step = k + 3; break;
+    case ROWS_RUN: k_step = rows; break;
+    case STRIDED: row_step = 2, k_step = 2 * rows + 1; break;
+    default: row_step = 2 * k; break;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        o->row[i] = (where == SCATTERED ? rows - 1 - i : i) * row_step;
+    for (int64_t i = 0; i < k; i++) {
+        o->koff[i] = where == SCATTERED ? (k - 1 - i) * 2 : where == PIECES ? i + i / 48 : i * k_step;
+        span = max64(span, o->koff[i] + 1);
+    }
+    span += (rows - 1) * row_step;
+    o->data = malloc((size_t)max64(1, k ? span : 0) * epi_dtype_size(type));
+    const bool listed = where == SCATTERED || where == PIECES;
+    o->src = (epi_pack_source){o->data, type, o->row, rows, k_step, listed ? o->koff : NULL, k};
+}
+
+static double operand_get(const operand *o, int64_t row, int64_t k) {
+    return get_element(o->data, o->src.type, o->row[row] + o->koff[k]);
+}
+
+static void operand_fill(operand *o, uint64_t seed) {
+    for (int64_t i = 0; i < o->src.rows; i++)
+        for (int64_t k = 0; k < o->src.k; k++)
+            put_element(o->data, o->src.type, o->row[i] + o->koff[k], 2 * random_unit(&seed) - 1);
+}
+
+static void operand_pack(operand *o, const epi_micro *u, int side) {
+    o->side = side;
+    o->r = side == EPI_SIDE_A ? u->mr : u->nr;
+    o->q = side == EPI_SIDE_A ? u->ka : u->kb;
+    o->depth = epi_round_up(o->src.k, u->depth);
+    o->bytes = (size_t)(epi_round_up(o->src.rows, o->r) * o->depth) * epi_dtype_size(u->type);
+    o->memory = aligned_alloc(64, (o->bytes + 2 * EDGE + 63) / 64 * 64);
+    o->panels = o->memory + EDGE;
+    memset(o->memory, SENTINEL, o->bytes + 2 * EDGE);
+    epi_pack(u, side, &o->src, o->panels);
+}
+
+static void operand_free(operand *o) {
+    free(o->data);
+    free(o->memory);
+}
+
+/* Element (row i, depth k) as the contract places it; i and k may lie in the padding. */
+static double packed_at(const operand *o, const epi_micro *u, int64_t i, int64_t k) {
+    const int64_t r = o->r, q = o->q, panel = i / r * r * o->depth;
+    return get_element(o->panels, u->type, panel + k / q * r * q + i % r * q + k % q);
+}
+
+static bool packed_right(const operand *o, const epi_micro *u) {
+    for (int64_t i = 0; i < epi_round_up(o->src.rows, o->r); i++)
+        for (int64_t k = 0; k < o->depth; k++) {
+            const double x = packed_at(o, u, i, k);
+            const double want = i < o->src.rows && k < o->src.k ? operand_get(o, i, k) : 0;
+            if (x != want && !(isnan(x) && isnan(want)))
+                return false;
+        }
+    for (int i = 0; i < EDGE; i++)
+        if (o->memory[i] != SENTINEL || o->panels[o->bytes + (size_t)i] != SENTINEL)
+            return false;
+    return true;
+}
+
+/* ---- one line per group of checks ---- */
+
+static void group(const epi_micro *u, const char *what, const char *detail) {
+    static int passed_before, failed_before;
+    const int good = passed - passed_before, bad = failed_count - failed_before;
+    printf("%-6s %-10s %s %s: %d checks\n", bad ? "FAILED" : "ok", u->name, what, detail, good + bad);
+    passed_before = passed;
+    failed_before = failed_count;
+}
+
+static epi_soon nothing(void) { return (epi_soon){NULL, 0, INT64_MAX, INT64_MAX}; }
+
+/* ---- products ---- */
+
+/* The driver's loops: sweeps of kc, within one every panel against every panel. Panels are of full
+ * depth here, so a sweep starts k0 * r elements into a panel. */
+static void multiply(const epi_micro *u, const operand *a, const operand *b, float *c, int64_t ldc, bool add) {
+    const int64_t size = (int64_t)epi_dtype_size(u->type);
+    epi_soon soon = nothing();
+    int64_t k0 = 0;
+    do {
+        const int64_t depth = epi_min64(u->kc, a->depth - k0);
+        for (int64_t j = 0; j < b->src.rows; j += u->nr)
+            for (int64_t i = 0; i < a->src.rows; i += u->mr)
+                u->run(depth, a->panels + (i * a->depth + k0 * u->mr) * size,
+                       b->panels + (j * b->depth + k0 * u->nr) * size, c + i * ldc + j, ldc, add || k0 > 0, &soon);
+        k0 += depth;
+    } while (k0 < a->depth);
+}
+
+/* bf16 instructions may round each sum to odd or towards zero, FMA rounds to nearest; one more
+ * rounding per sweep and one for the sum with what was there. */
+static bool product_right(const epi_micro *u, const operand *a, const operand *b, const float *c, int64_t ldc,
+                          double start) {
+    const double unit = u->type == EPI_F32 ? 0x1p-24 : 0x1p-23;
+    for (int64_t i = 0; i < a->src.rows; i++)
+        for (int64_t j = 0; j < b->src.rows; j++) {
+            double sum = start, size = fabs(start);
+            for (int64_t k = 0; k < a->src.k; k++) {
+                const double x = operand_get(a, i, k) * operand_get(b, j, k);
+                sum += x;
+                size += fabs(x);
+            }
+            if (!(fabs(c[i * ldc + j] - sum) <= (double)(a->src.k + 4) * unit * size))
+                return false;
+        }
+    return true;
+}
+
+/* C holds `start` and is added to where add is set, else stored. */
+static void check_product(const epi_micro *u, const operand *a, const operand *b, bool add) {
+    const int64_t rows = epi_round_up(a->src.rows, u->mr), cols = epi_round_up(b->src.rows, u->nr), ldc = cols + 5;
+    const size_t count = (size_t)(rows * ldc);
+    const float start = 0.75f, untouched = 12345.0f;
+    float *memory = malloc((count + 2 * EDGE) * sizeof(float)), *c = memory + EDGE;
+    for (size_t i = 0; i < count + 2 * EDGE; i++)
+        memory[i] = untouched;
+    for (int64_t i = 0; i < rows && add; i++)
+        for (int64_t j = 0; j < cols; j++)
+            c[i * ldc + j] = start;
+    multiply(u, a, b, c, ldc, add);
+    check(product_right(u, a, b, c, ldc, add ? start : 0), "%s: %d x %d x %d, add %d: a wrong product", u->name,
+          (int)a->src.rows, (int)b->src.rows, (int)a->src.k, add);
+    bool intact = true;
+    for (size_t i = 0; i < EDGE; i++)
+        intact &= memory[i] == untouched && c[count + i] == untouched;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = cols; j < ldc; j++)
+            intact &= c[i * ldc + j] == untouched;
+    check(intact, "%s: wrote outside its block", u->name);
+    free(memory);
+}
+
+static void test_products(const epi_micro *u) {
+    const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
+    const int64_t ks[] = {0, 1, 2, 3, 31, 33, 257, u->kc + 5};
+    static operand a, b;
+    for (int where = 0; where < PLACE_COUNT; where++) {
+        for (size_t t = 0; t < 3; t++)
+            for (size_t n = 0; n < sizeof ks / sizeof ks[0]; n++)
+                for (int extra = 0; extra < 4; extra++) {
+                    const int64_t more[] = {1, u->mr - 1, u->mr, u->mr + 1}, rows_a = more[extra];
+                    const int64_t rows_b = extra ? u->nr + extra - 2 : 1;
+                    const epi_dtype ta = u->type == EPI_F32 ? types[t] : EPI_BF16;
+                    const epi_dtype tb = u->type == EPI_F32 ? types[(t + n) % 3] : EPI_BF16;
+                    operand_place(&a, (place)where, rows_a, ks[n], ta);
+                    operand_place(&b, (place)((where + (int)n) % PLACE_COUNT), rows_b, ks[n], tb);
+                    operand_fill(&a, 1 + n);
+                    operand_fill(&b, 99 + n);
+                    operand_pack(&a, u, EPI_SIDE_A);
+                    operand_pack(&b, u, EPI_SIDE_B);
+                    check(packed_right(&a, u), "%s: A %d x %d %s, %s", u->name, (int)rows_a, (int)ks[n],
+                          epi_dtype_name(ta), place_names[where]);
+                    check(packed_right(&b, u), "%s: B %d x %d %s", u->name, (int)rows_b, (int)ks[n], epi_dtype_name(tb));
+                    check_product(u, &a, &b, false);
+                    check_product(u, &a, &b, true);
+                    operand_free(&a);
+                    operand_free(&b);
+                }
+        group(u, "packs and multiplies,", place_names[where]);
+    }
+}
+
+/* ---- bits ---- */
+
+/* One row of A and one of B, at every place of their panels among other rows: the same bits. */
+static void test_positions(const epi_micro *u) {
+    const int64_t k = 101;
+    static operand a, b;
+    float c[EPI_MICRO_MAX_MR * EPI_MICRO_MAX_NR], first = 0;
+    for (int64_t place = 0; place < u->mr * u->nr; place++) {
+        const int64_t i = place / u->nr, j = place % u->nr;
+        operand_place(&a, DEPTH_RUNS, u->mr, k, u->type);
+        operand_place(&b, DEPTH_RUNS, u->nr, k, u->type);
+        operand_fill(&a, 1000 + (uint64_t)place);
+        operand_fill(&b, 5000 + (uint64_t)place);
+        uint64_t seed = 7;
+        for (int64_t d = 0; d < k; d++) {
+            put_element(a.data, u->type, a.row[i] + d, 2 * random_unit(&seed) - 1);
+            put_element(b.data, u->type, b.row[j] + d, 2 * random_unit(&seed) - 1);
+        }
+        operand_pack(&a, u, EPI_SIDE_A);
+        operand_pack(&b, u, EPI_SIDE_B);
+        for (int again = 0; again < 2; again++)
+            multiply(u, &a, &b, c, u->nr, again);
+        if (place == 0)
+            first = c[0];
+        check(memcmp(&first, &c[place], sizeof first) == 0, "%s: other bits at row %d, column %d", u->name, (int)i, (int)j);
+        operand_free(&a);
+        operand_free(&b);
+    }
+    group(u, "gives the same bits", "at every place");
+}
+
+/* Every f16 and bf16 there is, NaN and infinities among them. */
+static void test_conversions(const epi_micro *u) {
+    enum { SIDE_ROWS = 64, SIDE_K = 1024, BLOCK = 32 };
+    static operand o;
+    for (int t = 0; t < 2; t++)
+        for (int64_t at = 0; at < SIDE_ROWS; at += BLOCK) {
+            operand_place(&o, t ? ROWS_RUN : DEPTH_RUNS, BLOCK, SIDE_K, t ? EPI_BF16 : EPI_F16);
+            for (int64_t i = 0; i < BLOCK; i++)
+                for (int64_t k = 0; k < SIDE_K; k++)
+                    ((uint16_t *)o.data)[o.row[i] + o.koff[k]] = (uint16_t)((at + i) * SIDE_K + k);
+            operand_pack(&o, u, EPI_SIDE_B);
+            check(packed_right(&o, u), "%s: a 16-bit value changed", u->name);
+            operand_free(&o);
+        }
+    for (int64_t n = 0; n < 20; n++) { /* runs too short for a vector */
+        uint16_t src[20];
+        float dst[21];
+        for (int64_t i = 0; i < n; i++)
+            src[i] = (uint16_t)(0x0001 << i | 0x0203);
+        dst[n] = 7;
+        u->widen_f16(dst, src, n);
+        bool right = dst[n] == 7;
+        for (int64_t i = 0; i < n; i++)
+            right &= apart(dst[i], get_element(src, EPI_F16, i)) == 0;
+        check(right, "%s: %d f16 elements", u->name, (int)n);
+    }
+    group(u, "widens", "every 16-bit value");
+}
+
+/* The cursor moves one step per `every` of depth, across runs. */
+static void test_requests(const epi_micro *u) {
+    _Alignas(64) static float zeros[EPI_MICRO_MAX_NR * 128];
+    float c[EPI_MICRO_MAX_MR * EPI_MICRO_MAX_NR];
+    const char *start = (const char *)zeros;
+    for (int64_t every = 1; every < 200; every += 13) {
+        epi_soon soon = {start, 1, every, every};
+        for (int i = 0; i < 5; i++)
+            u->run(96, zeros, zeros, c, u->nr, false, &soon);
+        check(soon.line - start == 5 * 96 / every, "%s: %d requests, one per %d of 480", u->name,
+              (int)(soon.line - start), (int)every);
+    }
+    group(u, "asks ahead", "on time");
+}
+
+static void test_choice(void) {
+    const epi_micro *plain = epi_micro_choose(EPI_F32, EPI_F16, "plain");
+    const epi_micro *best = epi_micro_choose(EPI_BF16, EPI_BF16, NULL);
+    check(plain && strcmp(plain->name, "plain") == 0, "plain is not found by name");
+    check(best && best->usable(), "no kernel for bf16");
+    check(!epi_micro_choose(EPI_F32, EPI_F32, "nonesuch"), "a kernel of a name that does not exist");
+    check(!epi_micro_choose(EPI_I32, EPI_F32, NULL), "a kernel for integers");
+    for (int i = 0; epi_micro_at(i); i++) {
+        const epi_micro *u = epi_micro_at(i);
+        const epi_micro *mixed = epi_micro_choose(EPI_BF16, EPI_F32, u->name);
+        check(mixed == (u->usable() && u->type == EPI_F32 ? u : NULL), "%s: chosen wrongly for bf16 x f32", u->name);
+        check(192 % u->mr == 0 && 256 % u->nr == 0, "%s: blocks do not fill a tile", u->name);
+        check(u->mr <= EPI_MICRO_MAX_MR && u->nr <= EPI_MICRO_MAX_NR, "%s: larger than the largest", u->name);
+        check(u->kc % u->depth == 0 && u->depth % u->ka == 0 && u->depth % u->kb == 0, "%s: depths do not divide", u->name);
+    }
+    check(!epi_micro_at(-1), "an entry before the first");
+    group(plain, "and all others are chosen", "by type and name");
+}
+
+int main(void) {
+    test_choice();
+    for (int i = 0; epi_micro_at(i); i++) {
+        const epi_micro *u = epi_micro_at(i);
+        if (!u->usable()) {
+            printf("absent %s\n", u->name);
+            continue;
+        }
+        if (u->enter)
+            u->enter();
+        test_products(u);
+        test_positions(u);
+        if (u->type == EPI_F32)
+            test_conversions(u);
+        test_requests(u);
+        if (u->leave)
+            u->leave();
+    }
+    return finish();
+}

@@ -1,0 +1,413 @@
+/* test_properties.c: what must hold whatever the numbers are: linearity, rows that do not see each
+ * other, bits that do not depend on threads or on the batch, derivatives, and what the delayed
+ * LayerNorm loses where it says it does. */
+#include <pthread.h>
+
+#include "harness.h"
+#include "ir/ops.h"
+
+static epi_context *ctx;
+
+static epi_kernel *compile_text(const char *text, const char *dims_text, epi_options o, epi_module **m, const epi_program **program) {
+    epi_dim_binding dims[16];
+    char names[16][16];
+    epi_error err;
+    epi_kernel *k = NULL;
+    o.dims = dims;
+    o.dim_count = parse_dims(dims_text, dims, names);
+    *m = NULL;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", m, &err) == EPI_OK, "%s: %s", text, err.message))
+        return NULL;
+    *program = epi_module_program(*m, epi_module_count(*m) - 1);
+    check(epi_kernel_compile(*program, &o, &k, &err) == EPI_OK, "%s: %s", text, err.message);
+    return k;
+}
+
+/* The outputs of a text for inputs that `fill` makes. */
+static bool run_text(const char *text, const char *dims, epi_options o, void (*fill)(problem *, void *), void *ctx_fill, problem *p) {
+    epi_module *m;
+    const epi_program *program;
+    epi_kernel *k = compile_text(text, dims, o, &m, &program);
+    bool ok = k && problem_make(p, program, k, LAYOUT_PLAIN);
+    if (ok) {
+        fill(p, ctx_fill);
+        ok = check(problem_run(k, p), "%s runs", text);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
+    return ok;
+}
+
+/* ---- linearity ---- */
+
+/* Small integers: every product and sum is exact, so equality is exact. */
+static void fill_integers(problem *p, void *which) {
+    int part = *(int *)which;
+    for (int i = 0; i < p->inputs; i++) {
+        uint64_t s = 100 + (uint64_t)i, s2 = 200;
+        for (int64_t e = 0; e < p->t[i].shape.count; e++) {
+            int a = random_below(&s, 15) - 7, b = random_below(&s2, 15) - 7;
+            put_element(p->t[i].data, p->t[i].shape.type, e, i ? a : part == 0 ? a : part == 1 ? b : a + 2 * b);
+        }
+    }
+}
+
+static void test_linearity(void) {
+    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
+    for (int t = 0; t < 3; t++) {
+        problem p[3] = {{0}, {0}, {0}};
+        epi_type_binding f32 = {"y", EPI_F32};
+        epi_options o = {.type = types[t], .types = &f32, .type_count = 1};
+        bool ok = true;
+        for (int part = 0; part < 3; part++)
+            ok &= run_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=70,K=130,N=90", o, fill_integers, &part, &p[part]);
+        for (int64_t i = 0; ok && i < p[0].t[2].shape.count; i++)
+            ok = get_element(p[2].t[2].data, EPI_F32, i) ==
+                 get_element(p[0].t[2].data, EPI_F32, i) + 2 * get_element(p[1].t[2].data, EPI_F32, i);
+        check(ok, "(a + 2b) @ w == a @ w + 2 (b @ w), %s", epi_dtype_name(types[t]));
+        for (int part = 0; part < 3; part++)
+            problem_free(&p[part]);
+    }
+}
+
+/* ---- rows ---- */
+
+static const char chain[] = "f(x[T,K], w[F,K], g[F], res[T,F], r[T]) -> (h[T,F], o[T,F/2], s[T], l[T]) {\n"
+                            "  h = (x @ w)*r + res\n"
+                            "  a, b = pairs(h*g, F)\n"
+                            "  o = silu(a)*b\n"
+                            "  s = mean(h*h, F)\n"
+                            "  l = logsumexp(h, F) - sum(where(index(F) == 3, h, 0), F)\n"
+                            "}\n";
+
+typedef struct row_order {
+    const int *from; /* row i is row from[i] of the full problem */
+    int full_rows;
+} row_order;
+
+/* Inputs with rows get theirs from the full problem by number, the others are the same. */
+static void fill_rows(problem *p, void *arg) {
+    const row_order *order = arg;
+    static const bool has_rows[] = {true, false, false, true, true};
+    for (int i = 0; i < p->inputs; i++) {
+        tensor *t = &p->t[i];
+        int64_t rows = has_rows[i] ? t->shape.sizes[0] : 1, width = rows ? t->shape.count / rows : 0;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < width; c++) {
+                uint64_t s = (uint64_t)i * 7919 + (uint64_t)(has_rows[i] ? order->from[r] : 0) * 104729 + (uint64_t)c;
+                put_element(t->data, t->shape.type, r * width + c, 2 * random_unit(&s) - 1);
+            }
+    }
+}
+
+static bool same_row(const problem *a, int ra, const problem *b, int rb) {
+    bool same = true;
+    for (int i = a->inputs; i < a->count; i++) {
+        size_t width = (size_t)(a->t[i].shape.count / a->t[i].shape.sizes[0]) * epi_dtype_size(a->t[i].shape.type);
+        same &= !memcmp(a->t[i].data + (size_t)ra * width, b->t[i].data + (size_t)rb * width, width);
+    }
+    return same;
+}
+
+static void test_rows(void) {
+    enum { ROWS = 211 };
+    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
+    int plain[ROWS], mixed[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        plain[i] = i;
+        mixed[i] = (i * 97 + 13) % ROWS;
+    }
+    for (int t = 0; t < 3; t++) {
+        problem full = {0}, permuted = {0}, one = {0}, threads[2] = {{0}, {0}};
+        epi_options o = {.type = types[t], .threads = 2};
+        row_order order = {plain, ROWS};
+        bool ok = run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &full);
+        order.from = mixed;
+        ok &= run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &permuted);
+        for (int i = 0; ok && i < ROWS; i++)
+            ok = same_row(&permuted, i, &full, mixed[i]);
+        check(ok, "permuting rows permutes the results, bit for bit, %s", epi_dtype_name(types[t]));
+        for (int i = 0; i < ROWS; i += 70) {
+            order.from = &plain[i];
+            ok = run_text(chain, "T=1,K=77,F=522", o, fill_rows, &order, &one) && same_row(&one, 0, &full, i);
+            check(ok, "a batch of one is its row of a larger batch, bit for bit, %s", epi_dtype_name(types[t]));
+            problem_free(&one);
+        }
+        order.from = plain;
+        for (int n = 0; n < 2; n++) {
+            o.threads = n + 1;
+            ok = run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &threads[n]);
+        }
+        for (int i = 0; ok && i < ROWS; i++)
+            ok = same_row(&threads[0], i, &threads[1], i);
+        check(ok, "the same bits with one thread and with two, %s", epi_dtype_name(types[t]));
+        problem_free(&full);
+        problem_free(&permuted);
+        problem_free(&threads[0]);
+        problem_free(&threads[1]);
+    }
+}
+
+/* ---- two threads, two kernels, one context ---- */
+
+typedef struct job {
+    const epi_kernel *kernel;
+    const epi_program *program;
+    problem p;
+    bool ok;
+} job;
+
+static void *work(void *arg) {
+    job *j = arg;
+    for (int i = 0; i < 20; i++)
+        j->ok &= problem_run(j->kernel, &j->p);
+    return NULL;
+}
+
+static void test_concurrent(void) {
+    epi_module *m[2];
+    job jobs[4];
+    epi_kernel *k[2];
+    static const char *const texts[] = {chain, "f(x[T,K], w[N,K], b[N]) -> (y[T,N], c[N]) { y = gelu(x @ w + b)  c = sum(y, T) }"};
+    static const char *const dims[] = {"T=200,K=33,F=300", "T=250,K=31,N=270"};
+    const epi_program *program[2];
+    for (int i = 0; i < 2; i++)
+        k[i] = compile_text(texts[i], dims[i], (epi_options){.threads = 2}, &m[i], &program[i]);
+    pthread_t id[4];
+    problem alone[2];
+    for (int i = 0; i < 2; i++) {
+        check(problem_make(&alone[i], program[i], k[i], LAYOUT_PLAIN), "memory");
+        problem_fill(&alone[i], 9);
+        problem_run(k[i], &alone[i]);
+    }
+    for (int i = 0; i < 4; i++) { /* each kernel also runs twice at once */
+        jobs[i] = (job){.kernel = k[i % 2], .program = program[i % 2], .ok = true};
+        check(problem_make(&jobs[i].p, program[i % 2], k[i % 2], LAYOUT_PLAIN), "memory");
+        problem_fill(&jobs[i].p, 9);
+        pthread_create(&id[i], NULL, work, &jobs[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(id[i], NULL);
+        bool same = jobs[i].ok;
+        for (int t = 0; t < alone[i % 2].count; t++)
+            same &= !memcmp(jobs[i].p.t[t].data, alone[i % 2].t[t].data, (size_t)alone[i % 2].t[t].span * epi_dtype_size(alone[i % 2].t[t].shape.type));
+        check(same, "kernels that run at once give what they give alone");
+        problem_free(&jobs[i].p);
+    }
+    for (int i = 0; i < 2; i++) {
+        problem_free(&alone[i]);
+        epi_kernel_free(k[i]);
+        epi_module_free(m[i]);
+    }
+}
+
+/* ---- derivatives ---- */
+
+typedef struct point {
+    double at[4]; /* a, b, c, d */
+    int inputs;
+} point;
+
+static void fill_point(problem *p, void *arg) {
+    for (int i = 0; i < p->inputs; i++)
+        put_element(p->t[i].data, EPI_F64, 0, ((point *)arg)->at[i]);
+}
+
+/* The value of a scalar program in f64 at a point. */
+static double evaluate(const char *text, point at) {
+    problem p = {0};
+    epi_type_binding types[] = {{"a", EPI_F64}, {"b", EPI_F64}, {"c", EPI_F64}, {"d", EPI_F64}, {"y", EPI_F64}};
+    epi_options o = {.path = EPI_PATH_REFERENCE, .types = types, .type_count = 5};
+    double y = run_text(text, "", o, fill_point, &at, &p) ? get_element(p.t[p.count - 1].data, EPI_F64, 0) : NAN;
+    problem_free(&p);
+    return y;
+}
+
+/* Every derivative in ops.def that is a map's, against central differences. */
+static void test_derivatives(void) {
+    static const char names[] = "abc";
+    static const double points[][3] = {{0.7, 1.3, -0.4}, {1.9, 0.6, 0.8}, {0.31, -1.7, 2.2}};
+    for (int op = 0; op < EPI_OP_COUNT; op++) {
+        const epi_op_row *row = &epi_ops[op];
+        if (row->cls != EPI_CLASS_MAP)
+            continue;
+        char f[256], call[128];
+        bool word = row->text[0] >= 'a' && row->text[0] <= 'z' && strcmp(row->text, "and") && strcmp(row->text, "or") && strcmp(row->text, "not");
+        if (word)
+            snprintf(call, sizeof call, "%s(a%s%s)", row->text, row->arity > 1 ? ", b" : "", row->arity > 2 ? ", c" : "");
+        else if (row->arity == 1)
+            snprintf(call, sizeof call, "%s a", row->text);
+        else
+            snprintf(call, sizeof call, "a %s b", row->text);
+        snprintf(f, sizeof f, "f(a, b, c, d) -> y { y = %s }", call);
+        for (int i = 0; i < row->arity; i++)
+            for (int n = 0; n < 3; n++) {
+                char g[1024];
+                point at = {{points[n][0], points[n][1], points[n][2], 1.5}, 4}, low = at, high = at;
+                double h = 1e-6;
+                low.at[i] -= h;
+                high.at[i] += h;
+                double numeric = 1.5 * (evaluate(f, high) - evaluate(f, low)) / (2 * h);
+                /* the text may speak of y, the result: it is bound by a call */
+                snprintf(g, sizeof g, "rule(a, b, c, d, y) -> g { g = %s }\nf(a, b, c, d) -> y { v = %s  y = rule(a, b, c, d, v) }",
+                         row->derivative[i], call);
+                double exact = evaluate(g, at);
+                check(fabs(exact - numeric) <= 1e-6 * (1 + fabs(numeric)), "d %s / d %c at %g, %g: %g, numerically %g", row->id, names[i],
+                      at.at[0], at.at[1], exact, numeric);
+            }
+    }
+}
+
+/* ---- the delayed LayerNorm ---- */
+
+typedef struct offset {
+    double mean;
+} offset;
+
+enum { LN_T = 13, LN_D = 257, LN_F = 31 };
+
+/* x is `mean` plus unit noise; statistics and folded weights are made here in f64. */
+static void fill_layernorm(problem *p, void *arg) {
+    double mean = ((offset *)arg)->mean;
+    uint64_t s = 77;
+    static double x[LN_T][LN_D], gw[LN_F][LN_D];
+    for (int i = 0; i < LN_T; i++)
+        for (int j = 0; j < LN_D; j++)
+            x[i][j] = (double)(float)(mean + 2 * random_unit(&s) - 1);
+    for (int i = 0; i < LN_F; i++)
+        for (int j = 0; j < LN_D; j++)
+            gw[i][j] = (double)(float)((2 * random_unit(&s) - 1) * (0.5 + random_unit(&s)) / 16);
+    for (int i = 0; i < LN_T; i++) {
+        double mu = 0, var = 0;
+        for (int j = 0; j < LN_D; j++)
+            mu += x[i][j] / LN_D;
+        for (int j = 0; j < LN_D; j++)
+            var += (x[i][j] - mu) * (x[i][j] - mu) / LN_D;
+        for (int j = 0; j < LN_D; j++)
+            put_element(p->t[0].data, EPI_F32, i * LN_D + j, x[i][j]);
+        put_element(p->t[2].data, EPI_F32, i, mu);
+        put_element(p->t[3].data, EPI_F32, i, 1 / sqrt(var + 1e-5));
+    }
+    for (int i = 0; i < LN_F; i++) {
+        double wg = 0;
+        for (int j = 0; j < LN_D; j++) {
+            wg += gw[i][j];
+            put_element(p->t[1].data, EPI_F32, i * LN_D + j, gw[i][j]);
+        }
+        put_element(p->t[4].data, EPI_F32, i, wg);
+        put_element(p->t[5].data, EPI_F32, i, 0.25 * (double)i);
+    }
+}
+
+/* The comment in programs/layernorm_linear.epi says that log2(|mu| * rstd) bits are lost: the error
+ * must stay within that, and at mean 1000 it must show, or the comment is wrong. */
+static void test_cancellation(void) {
+    static const char text[] = "f(x[T,D], gw[F,D], mu[T], rstd[T], wg[F], c[F]) -> y[T,F] { y = rstd*(x @ gw) - rstd*mu*wg + c }";
+    static const double means[] = {0, 1, 30, 1000, 30000};
+    double small = 0;
+    for (int n = 0; n < 5; n++) {
+        offset at = {means[n]};
+        problem out = {0}, ref = {0};
+        epi_type_binding y = {"y", EPI_F64};
+        bool ok = run_text(text, "T=13,D=257,F=31", (epi_options){0}, fill_layernorm, &at, &out) &&
+                  run_text(text, "T=13,D=257,F=31", (epi_options){.path = EPI_PATH_REFERENCE, .types = &y, .type_count = 1}, fill_layernorm, &at, &ref);
+        double error = 0, wg = 0;
+        for (int64_t i = 0; ok && i < ref.t[6].shape.count; i++)
+            error = fmax(error, apart(get_element(out.t[6].data, EPI_F32, i), get_element(ref.t[6].data, EPI_F64, i)));
+        for (int i = 0; ok && i < LN_F; i++) /* what the product adds up, in absolute values */
+            for (int j = 0; j < LN_D; j++)
+                wg = fmax(wg, fabs(get_element(out.t[1].data, EPI_F32, i * LN_D + j)) * LN_D);
+        double rstd = 1.75, bound = 0x1p-24 * (means[n] + 1) * rstd * wg * 4;
+        check(ok && error <= bound, "delayed LayerNorm at mean %g: error %g, allowed %g", means[n], error, bound);
+        if (n == 0)
+            small = error;
+        if (n == 3)
+            check(error > 30 * small, "at mean 1000 the cancellation shows: %g beside %g", error, small);
+        problem_free(&out);
+        problem_free(&ref);
+    }
+}
+
+/* ---- special numbers ---- */
+
+static void fill_special(problem *p, void *arg) {
+    (void)arg;
+    problem_fill(p, 4);
+    for (int i = 0; i < 3; i++) /* one row each of +inf, -inf and NaN in the residual */
+        put_element(p->t[2].data, EPI_F32, (2 + i) * 300 + 7, i == 0 ? INFINITY : i == 1 ? -INFINITY : NAN);
+    for (int j = 0; j < 300; j++)
+        put_element(p->t[2].data, EPI_F32, 6 * 300 + j, -INFINITY);
+}
+
+static void test_special(void) {
+    problem p = {0};
+    bool ok = run_text("f(x[T,K], w[N,K], r[T,N]) -> (l[T], m[T], s[T], c[N]) { h = x @ w + r  l = logsumexp(h, N)  m = max(h, N)  s = sum(h, N)  c = max(h, T) }",
+                       "T=9,K=5,N=300", (epi_options){0}, fill_special, NULL, &p);
+    const float *l = (const float *)(void *)p.t[3].data, *m = (const float *)(void *)p.t[4].data, *s = (const float *)(void *)p.t[5].data,
+                *c = (const float *)(void *)p.t[6].data;
+    check(ok && l[2] == INFINITY && m[2] == INFINITY && s[2] == INFINITY, "+inf goes through");
+    check(ok && isfinite(l[3]) && isfinite(m[3]) && s[3] == -INFINITY, "one -inf is nothing to log-sum-exp and max");
+    check(ok && isnan(l[4]) && isnan(m[4]) && isnan(s[4]) && isnan(c[7]), "NaN goes through");
+    check(ok && l[6] == -INFINITY && m[6] == -INFINITY, "a row of -inf has the log-sum-exp -inf");
+    check(ok && isfinite(l[0]) && isfinite(c[0]), "other rows and columns see nothing of it");
+    problem_free(&p);
+}
+
+/* ---- the API's own errors ---- */
+
+static void test_api(void) {
+    epi_error err;
+    epi_module *m;
+    const epi_program *program;
+    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5", (epi_options){0}, &m, &program);
+    float data[64] = {0};
+    epi_tensor t[3] = {{data, NULL}, {data, NULL}, {data + 32, NULL}};
+    unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
+    check(epi_kernel_workspace(k) > 0, "a workspace is never empty");
+    check(epi_kernel_run(k, t, 2, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "f has 3 tensors, 2 were given"), "%s", err.message);
+    check(epi_kernel_run(k, t, 3, work + 8, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "64-byte aligned"), "%s", err.message);
+    check(epi_kernel_run(k, t, 3, NULL, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
+    t[1].data = NULL;
+    check(epi_kernel_run(k, t, 3, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'w' is NULL"), "%s", err.message);
+    t[1].data = (char *)data + 1;
+    check(epi_kernel_run(k, t, 3, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "aligned"), "%s", err.message);
+    check(epi_kernel_run(k, t, 3, work, NULL) == EPI_ERR_ARGUMENT, "without an error struct");
+    check(epi_kernel_compile(NULL, NULL, &k, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
+    check(epi_module_parse(ctx, NULL, 0, "", &m, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
+    epi_kernel *none;
+    epi_dim_binding dims[] = {{"T", 3}, {"K", 4}, {"N", 5}};
+    epi_type_binding bad_name = {"q", EPI_F32}, integer = {"x", EPI_I32};
+    epi_options o = {.dims = dims, .dim_count = 3, .types = &bad_name, .type_count = 1};
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "no tensor 'q'"), "%s", err.message);
+    o.types = &integer;
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "products take"), "%s", err.message);
+    o.type_count = 0;
+    o.micro = "nosuch";
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "'nosuch'"), "%s", err.message);
+    o.micro = NULL;
+    o.device = 7;
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "no device 7"), "%s", err.message);
+    o.device = 0;
+    o.threads = -1;
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
+    check(!strcmp(epi_status_name(EPI_ERR_DIMS), "dims") && epi_dtype_find("bf16") == EPI_BF16 && epi_dtype_find("x") == EPI_DTYPE_COUNT, "names");
+    epi_kernel_free(NULL);
+    epi_module_free(NULL);
+    free(work);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
+int main(void) {
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    test_linearity();
+    test_rows();
+    test_concurrent();
+    test_derivatives();
+    test_cancellation();
+    test_special();
+    test_api();
+    epi_context_close(ctx);
+    return finish();
+}
