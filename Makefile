@@ -32,7 +32,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 CLI_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 
 # Files of one instruction set get its flags; on other machines they compile to nothing.
-STRIP_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast
+STRIP_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
 ifeq ($(ARCH),x86_64)
 $(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma
 $(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f

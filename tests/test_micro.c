@@ -22,7 +22,9 @@ typedef struct operand {
     size_t bytes;
 } operand;
 
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 static void operand_place(operand *o, place where, int64_t rows, int64_t k, epi_dtype type) {
     int64_t row_step = 1, k_step = 1, span = 0;
@@ -101,13 +103,16 @@ static void group(const epi_micro *u, const char *what, const char *detail) {
     failed_before = failed_count;
 }
 
-static epi_soon nothing(void) { return (epi_soon){NULL, 0, INT64_MAX, INT64_MAX}; }
+static epi_soon nothing(void) {
+    return (epi_soon){.every = INT64_MAX, .left = INT64_MAX};
+}
 
 /* ---- products ---- */
 
 /* The driver's loops: sweeps of kc, within one every panel against every panel. Panels are of full
  * depth here, so a sweep starts k0 * r elements into a panel. */
-static void multiply(const epi_micro *u, const operand *a, const operand *b, float *c, int64_t ldc, bool add) {
+static void multiply(const epi_micro *u, const operand *a, const operand *b, float *c, int64_t ldc,
+                     bool add) {
     const int64_t size = (int64_t)epi_dtype_size(u->type);
     epi_soon soon = nothing();
     int64_t k0 = 0;
@@ -116,7 +121,8 @@ static void multiply(const epi_micro *u, const operand *a, const operand *b, flo
         for (int64_t j = 0; j < b->src.rows; j += u->nr)
             for (int64_t i = 0; i < a->src.rows; i += u->mr)
                 u->run(depth, a->panels + (i * a->depth + k0 * u->mr) * size,
-                       b->panels + (j * b->depth + k0 * u->nr) * size, c + i * ldc + j, ldc, add || k0 > 0, &soon);
+                       b->panels + (j * b->depth + k0 * u->nr) * size, c + i * ldc + j, ldc, add || k0 > 0,
+                       &soon);
         k0 += depth;
     } while (k0 < a->depth);
 }
@@ -142,7 +148,8 @@ static bool product_right(const epi_micro *u, const operand *a, const operand *b
 
 /* C holds `start` and is added to where add is set, else stored. */
 static void check_product(const epi_micro *u, const operand *a, const operand *b, bool add) {
-    const int64_t rows = epi_round_up(a->src.rows, u->mr), cols = epi_round_up(b->src.rows, u->nr), ldc = cols + 5;
+    const int64_t rows = epi_round_up(a->src.rows, u->mr), cols = epi_round_up(b->src.rows, u->nr),
+                  ldc = cols + 5;
     const size_t count = (size_t)(rows * ldc);
     const float start = 0.75f, untouched = 12345.0f;
     float *memory = malloc((count + 2 * EDGE) * sizeof(float)), *c = memory + EDGE;
@@ -152,8 +159,8 @@ static void check_product(const epi_micro *u, const operand *a, const operand *b
         for (int64_t j = 0; j < cols; j++)
             c[i * ldc + j] = start;
     multiply(u, a, b, c, ldc, add);
-    check(product_right(u, a, b, c, ldc, add ? start : 0), "%s: %d x %d x %d, add %d: a wrong product", u->name,
-          (int)a->src.rows, (int)b->src.rows, (int)a->src.k, add);
+    check(product_right(u, a, b, c, ldc, add ? start : 0), "%s: %d x %d x %d, add %d: a wrong product",
+          u->name, (int)a->src.rows, (int)b->src.rows, (int)a->src.k, add);
     bool intact = true;
     for (size_t i = 0; i < EDGE; i++)
         intact &= memory[i] == untouched && c[count + i] == untouched;
@@ -184,7 +191,8 @@ static void test_products(const epi_micro *u) {
                     operand_pack(&b, u, EPI_SIDE_B);
                     check(packed_right(&a, u), "%s: A %d x %d %s, %s", u->name, (int)rows_a, (int)ks[n],
                           epi_dtype_name(ta), place_names[where]);
-                    check(packed_right(&b, u), "%s: B %d x %d %s", u->name, (int)rows_b, (int)ks[n], epi_dtype_name(tb));
+                    check(packed_right(&b, u), "%s: B %d x %d %s", u->name, (int)rows_b, (int)ks[n],
+                          epi_dtype_name(tb));
                     check_product(u, &a, &b, false);
                     check_product(u, &a, &b, true);
                     operand_free(&a);
@@ -218,7 +226,8 @@ static void test_positions(const epi_micro *u) {
             multiply(u, &a, &b, c, u->nr, again);
         if (place == 0)
             first = c[0];
-        check(memcmp(&first, &c[place], sizeof first) == 0, "%s: other bits at row %d, column %d", u->name, (int)i, (int)j);
+        check(memcmp(&first, &c[place], sizeof first) == 0, "%s: other bits at row %d, column %d", u->name,
+              (int)i, (int)j);
         operand_free(&a);
         operand_free(&b);
     }
@@ -254,17 +263,23 @@ static void test_conversions(const epi_micro *u) {
     group(u, "widens", "every 16-bit value");
 }
 
-/* The cursor moves one step per `every` of depth, across runs. */
+/* The cursor moves one step per `every` of depth, across runs, and from row to row. */
 static void test_requests(const epi_micro *u) {
     _Alignas(64) static float zeros[EPI_MICRO_MAX_NR * 128];
     float c[EPI_MICRO_MAX_MR * EPI_MICRO_MAX_NR];
     const char *start = (const char *)zeros;
     for (int64_t every = 1; every < 200; every += 13) {
-        epi_soon soon = {start, 1, every, every};
-        for (int i = 0; i < 5; i++)
-            u->run(96, zeros, zeros, c, u->nr, false, &soon);
-        check(soon.line - start == 5 * 96 / every, "%s: %d requests, one per %d of 480", u->name,
-              (int)(soon.line - start), (int)every);
+        epi_soon run = {.line = start, .step = 1, .every = every, .left = every};
+        epi_soon rows = {
+            .line = start, .step = 1, .every = every, .left = every, .row_left = 3, .row = 3, .skip = 100};
+        for (int i = 0; i < 5; i++) {
+            u->run(96, zeros, zeros, c, u->nr, false, &run);
+            u->run(96, zeros, zeros, c, u->nr, false, &rows);
+        }
+        const int64_t lines = 5 * 96 / every;
+        check(run.line - start == lines, "%s: wants %d lines, not %d", u->name, (int)lines,
+              (int)(run.line - start));
+        check(rows.line - start == lines + lines / 3 * 100, "%s: %d lines in rows of 3", u->name, (int)lines);
     }
     group(u, "asks ahead", "on time");
 }
@@ -279,10 +294,12 @@ static void test_choice(void) {
     for (int i = 0; epi_micro_at(i); i++) {
         const epi_micro *u = epi_micro_at(i);
         const epi_micro *mixed = epi_micro_choose(EPI_BF16, EPI_F32, u->name);
-        check(mixed == (u->usable() && u->type == EPI_F32 ? u : NULL), "%s: chosen wrongly for bf16 x f32", u->name);
+        check(mixed == (u->usable() && u->type == EPI_F32 ? u : NULL), "%s: chosen wrongly for bf16 x f32",
+              u->name);
         check(192 % u->mr == 0 && 256 % u->nr == 0, "%s: blocks do not fill a tile", u->name);
         check(u->mr <= EPI_MICRO_MAX_MR && u->nr <= EPI_MICRO_MAX_NR, "%s: larger than the largest", u->name);
-        check(u->kc % u->depth == 0 && u->depth % u->ka == 0 && u->depth % u->kb == 0, "%s: depths do not divide", u->name);
+        check(u->kc % u->depth == 0 && u->depth % u->ka == 0 && u->depth % u->kb == 0,
+              "%s: depths do not divide", u->name);
     }
     check(!epi_micro_at(-1), "an entry before the first");
     group(plain, "and all others are chosen", "by type and name");

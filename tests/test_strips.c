@@ -28,13 +28,6 @@ static struct bound bound_of(epi_op op) {
     return (struct bound){op, 0.5001, INFINITY};
 }
 
-/* 0.5 * a * (1 + tanh(u)) has no correct digit left in f64 below -6; the same as a logistic has. */
-static double reference(epi_op op, double a, double b, double c) {
-    if (op == EPI_OP_GELU_TANH && a > -FLT_MAX)
-        return a / (1 + exp(-2 * 0.79788456080286535588 * (a + 0.044715 * a * a * a)));
-    return epi_op_reference(op, a, b, c);
-}
-
 /* The error of y in ulp; 0 if both are the same NaN, infinity or zero, infinite if only one is. */
 static double ulp_error(float y, double exact) {
     if (y != y || exact != exact)
@@ -55,7 +48,7 @@ static void measure(const epi_strips *s, epi_op op, int n, double *worst) {
     struct bound bound = bound_of(op);
     epi_view v[3] = {{xs[0], 0, 1}, {xs[1], 0, 1}, {xs[2], 0, 1}};
     float *y = fresh();
-    s->map[op](y, ROOM, v[0], v[1], v[2], 1, n);
+    s->map[op](y, ROOM, v, 1, n);
     intact(1, ROOM, n);
     for (int j = 0; j < n; j++) {
         float a = xs[0][j], b = xs[1][j], c = xs[2][j];
@@ -64,7 +57,7 @@ static void measure(const epi_strips *s, epi_op op, int n, double *worst) {
                 wrong("%s(%a) is %a", epi_ops[op].id, a, y[j]);
             continue;
         }
-        double error = ulp_error(y[j], reference(op, a, b, c));
+        double error = ulp_error(y[j], epi_op_reference(op, a, b, c));
         if (error > bound.ulp)
             wrong("%s(%a, %a, %a) is %a, %.3g ulp away", epi_ops[op].id, a, b, c, y[j], error);
         *worst = fmax(*worst, error);
@@ -118,7 +111,7 @@ static void check_mixes(const epi_strips *s) {
                 for (int k = 0; k < 3; k++)
                     v[k] = (epi_view){operands[k] + shift, LD, !(mix >> k & 1)};
                 float *y = fresh();
-                s->map[op](y, LD, v[0], v[1], v[2], ROWS, n);
+                s->map[op](y, LD, v, ROWS, n);
                 intact(ROWS, LD, n);
                 for (int i = 0; i < ROWS; i++)
                     for (int j = 0; j < n; j++) {
@@ -126,7 +119,7 @@ static void check_mixes(const epi_strips *s) {
                         for (int k = 0; k < 3; k++)
                             e[k] = (epi_view){v[k].p + i * v[k].row + j * v[k].col, 0, 1};
                         float alone;
-                        s->map[op](&alone, 1, e[0], e[1], e[2], 1, 1);
+                        s->map[op](&alone, 1, e, 1, 1);
                         if (!same(alone, y[i * LD + j]))
                             wrong("%s mix %d n %d at (%d, %d): %a, alone %a", epi_ops[op].id, mix, n, i, j,
                                   y[i * LD + j], alone);
@@ -141,12 +134,12 @@ static void check_in_place(const epi_strips *s) {
     for (int op = 0; op < EPI_OP_COUNT; op++)
         for (int k = 0; s->map[op] && k < epi_ops[op].arity; k++) {
             epi_view v[3] = {{operands[0], LD, 1}, {operands[1], LD, 1}, {operands[2], LD, 1}};
-            s->map[op](apart, LD, v[0], v[1], v[2], ROWS, COLS);
+            s->map[op](apart, LD, v, ROWS, COLS);
             float *y = fresh();
             for (int i = 0; i < ROWS; i++)
                 memcpy(y + i * LD, operands[k] + i * LD, COLS * sizeof *y);
             v[k].p = y;
-            s->map[op](y, LD, v[0], v[1], v[2], ROWS, COLS);
+            s->map[op](y, LD, v, ROWS, COLS);
             intact(ROWS, LD, COLS);
             for (int i = 0; i < ROWS * COLS; i++)
                 if (!same(y[i / COLS * LD + i % COLS], apart[i / COLS * LD + i % COLS]))
@@ -163,8 +156,8 @@ static void check_agreement(const epi_strips *s, const epi_strips *other) {
             continue;
         epi_view v[3] = {{operands[0], LD, 1}, {operands[1], LD, 1}, {operands[2], LD, 1}};
         float *y = fresh();
-        s->map[op](y, LD, v[0], v[1], v[2], ROWS, COLS);
-        other->map[op](theirs, LD, v[0], v[1], v[2], ROWS, COLS);
+        s->map[op](y, LD, v, ROWS, COLS);
+        other->map[op](theirs, LD, v, ROWS, COLS);
         for (int i = 0; i < ROWS * COLS; i++)
             if (!same(y[i / COLS * LD + i % COLS], theirs[i / COLS * LD + i % COLS]))
                 wrong("%s differs from %s", epi_ops[op].id, other->name);

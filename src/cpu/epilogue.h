@@ -26,6 +26,7 @@ typedef enum epi_tile_kind {
     EPI_TILE_INDEX,       /* positions along an axis */
     EPI_TILE_CONST,
     EPI_TILE_MAP,
+    EPI_TILE_MULADD,      /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */
     EPI_TILE_PART,        /* every other element of a */
     EPI_TILE_JOIN,        /* a and b alternating */
     EPI_TILE_GROUP,       /* a reduction inside the tile, repeated over its columns */
@@ -41,6 +42,7 @@ typedef struct epi_tile_step {
     int tensor;     /* STORE: the program's tensor, or -1 for the node's home */
     int dst, arg[3]; /* values */
     bool odd;       /* PART */
+    float sign, other; /* MULADD */
     bool full;      /* works on elements, in blocks of rows */
     int64_t state, state2; /* REDUCE: where the partials lie, in floats from the partials' start */
 } epi_tile_step;
@@ -93,8 +95,17 @@ typedef struct epi_tile_run {
 
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors, void *shared,
                         float *partials);
-/* One tile: rows [m0, m0+rows), columns [n0, n0+cols), in acc with rows EPI_TILE_N apart. */
-void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int rows, int64_t n0, int cols, void *private_memory);
+/* A stretch of memory: rows of neighbouring bytes. */
+typedef struct epi_region {
+    const unsigned char *data;
+    int64_t row_bytes, stride, rows;
+} epi_region;
+
+/* What the tile at (m0, n0) will read and write, for whoever can fetch it early; at most `most`. */
+int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_region *out, int most);
+
+/* The tile that starts at row m0 and column n0, in acc with rows EPI_TILE_N apart. */
+void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0, void *private_memory);
 /* Folds the partials, in a fixed order, into the homes of the leaving reductions. */
 void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads);
 

@@ -5,6 +5,7 @@
 
 typedef struct builder {
     epi_arena *arena;
+    int *uses; /* by node: values and outputs that need it */
     const epi_graph *g;
     epi_epilogue *e;
     int value_capacity, step_capacity;
@@ -107,6 +108,30 @@ static void make_group(builder *b, int v, const epi_node *n, int node) {
     s->arg[1] = to == EPI_SCALE_COARSE ? -1 : a;
 }
 
+/* A sum or difference with a product that nothing else needs becomes one step. False: it is none. */
+static bool make_muladd(builder *b, int node, epi_scale scale, bool rows) {
+    const epi_node *n = &b->g->nodes[node];
+    if ((n->op != EPI_OP_ADD && n->op != EPI_OP_SUB) || !rows || scale == EPI_SCALE_NONE)
+        return false;
+    for (int a = 0; a < 2; a++) {
+        const epi_node *m = &b->g->nodes[n->arg[a]];
+        if (m->op != EPI_OP_MUL || b->uses[n->arg[a]] != 1 || !b->e->plan->stage[n->arg[a]].tile ||
+            find_value(b, n->arg[a], scale) >= 0)
+            continue;
+        int x = need(b, m->arg[0], scale), y = need(b, m->arg[1], scale), z = need(b, n->arg[!a], scale);
+        int v = add_value(b, node, scale, rows);
+        epi_tile_step *s = add_step(b, EPI_TILE_MULADD, node);
+        s->dst = v;
+        s->arg[0] = x;
+        s->arg[1] = y;
+        s->arg[2] = z;
+        s->sign = n->op == EPI_OP_SUB && a == 1 ? -1 : 1;
+        s->other = n->op == EPI_OP_SUB && a == 0 ? -1 : 1;
+        return true;
+    }
+    return false;
+}
+
 /* The value of a node at a scale, with the steps that make it. */
 static int need(builder *b, int node, epi_scale wanted) {
     const epi_plan *p = b->e->plan;
@@ -130,6 +155,8 @@ static int need(builder *b, int node, epi_scale wanted) {
         make_leaf(b, v, node);
         return v;
     }
+    if (make_muladd(b, node, scale, rows))
+        return find_value(b, node, scale);
     int arg[3] = {-1, -1, -1};
     epi_scale inner = cls == EPI_CLASS_MAP ? meeting_scale(b, n, scale) : EPI_SCALE_FINE;
     if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
@@ -246,6 +273,21 @@ static epi_status measure(epi_epilogue *e, epi_error *err) {
     return EPI_OK;
 }
 
+static int *count_uses(epi_arena *arena, const epi_graph *g) {
+    int *uses = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *uses);
+    bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    if (!uses || !live)
+        return NULL;
+    epi_graph_live(g, live);
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (live[i] && g->nodes[i].arg[a] != EPI_NO_NODE)
+                uses[g->nodes[i].arg[a]]++;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        uses[g->tensors[t].node]++;
+    return uses;
+}
+
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, const epi_strips *strips,
                               const epi_tile_root *roots, int root_count, epi_epilogue *out, epi_error *err) {
     *out = (epi_epilogue){.plan = plan, .spec = spec, .strips = strips};
@@ -253,6 +295,9 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     epi_status status = measure(out, err);
     if (status != EPI_OK)
         return status;
+    b.uses = count_uses(arena, spec->graph);
+    if (!b.uses)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     add_value(&b, plan->product, out->acc_scale, true);
     for (int i = 0; i < root_count; i++)
         if (plan->stage[roots[i].node].leave > EPI_LEAVE_LOCAL)

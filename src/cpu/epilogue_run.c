@@ -15,9 +15,12 @@ typedef struct tile {
     const epi_tile_run *r;
     place *at; /* by value */
     float *tmp;
-    int64_t m0, n0;
-    int rows, cols;
-    int row, block; /* the block of rows in hand */
+    int64_t m0;
+    int rows;
+    int64_t first[EPI_SCALE_COUNT]; /* columns of the tile, by scale: the first, */
+    int columns[EPI_SCALE_COUNT];   /* and how many */
+    int64_t number;                 /* the tile's place along the columns */
+    int row, block, block_rows;     /* the block of rows in hand */
 } tile;
 
 static int64_t align64(int64_t bytes) { return epi_round_up(bytes, 64); }
@@ -59,18 +62,22 @@ void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *h
 
 /* ---- one tile ---- */
 
-static int64_t first_column(const tile *t, epi_scale scale) {
-    return t->n0 * t->r->e->width[scale] / t->r->e->tile_n;
-}
-
-static int columns(const tile *t, epi_scale scale) {
-    return scale == EPI_SCALE_NONE ? 1 : (int)((int64_t)t->cols * t->r->e->width[scale] / t->r->e->tile_n);
+static tile tile_at(const epi_tile_run *r, int64_t m0, int64_t n0) {
+    const epi_epilogue *e = r->e;
+    tile t = {.r = r, .m0 = m0, .number = n0 / e->tile_n, .rows = (int)epi_min64(EPI_TILE_M, e->m - m0)};
+    int64_t columns = epi_min64(e->tile_n, e->n - n0);
+    t.columns[EPI_SCALE_NONE] = 1;
+    for (int s = EPI_SCALE_COARSE; s <= EPI_SCALE_FINE; s++) {
+        t.first[s] = n0 * e->width[s] / e->tile_n;
+        t.columns[s] = (int)(columns * e->width[s] / e->tile_n);
+    }
+    return t;
 }
 
 static bool is_full(const epi_tile_value *v) { return v->rows && v->scale != EPI_SCALE_NONE; }
 
 /* A value as an operand: of a step on elements, or of one on a whole short vector. */
-static epi_view view_of(const tile *t, int value, bool full) {
+static inline epi_view view_of(const tile *t, int value, bool full) {
     const epi_tile_value *v = &t->r->e->values[value];
     const place *at = &t->at[value];
     if (is_full(v))
@@ -84,7 +91,7 @@ static int64_t row_offset(const epi_tile_access *a, int64_t row) { return epi_wa
 
 static void *direct_address(const tile *t, const epi_tile_access *a, epi_scale scale) {
     return a->ref.data +
-           (row_offset(a, t->m0) + epi_columns_offset(&a->cols, first_column(t, scale))) * (int64_t)sizeof(float);
+           (row_offset(a, t->m0) + epi_columns_offset(&a->cols, t->first[scale])) * (int64_t)sizeof(float);
 }
 
 static ptrdiff_t direct_ld(const epi_tile_access *a) { return a->rows.count ? (ptrdiff_t)a->rows.step[0] : 0; }
@@ -121,15 +128,15 @@ static void load_step(const tile *t, const epi_tile_step *s, const epi_tile_acce
     const epi_epilogue *e = t->r->e;
     const epi_tile_value *v = &e->values[s->dst];
     float *dst = t->at[s->dst].p;
-    int64_t c0 = first_column(t, v->scale);
-    int n = columns(t, v->scale);
+    int64_t c0 = t->first[v->scale];
+    int n = t->columns[v->scale];
     if (!s->full) {
         if (v->rows)
             epi_walk_load(e->strips, dst, &a->ref, 0, &a->rows, t->m0, t->rows);
         else
             epi_columns_load(e->strips, dst, &a->ref, 0, &a->cols, c0, n, t->tmp);
     } else if (!a->direct) {
-        int rows = (int)epi_min64(e->block, t->rows - t->row);
+        int rows = t->block_rows;
         for (int i = 0; i < rows; i++)
             epi_columns_load(e->strips, dst + i * t->at[s->dst].ld, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0, n, t->tmp);
     }
@@ -137,9 +144,9 @@ static void load_step(const tile *t, const epi_tile_step *s, const epi_tile_acce
 
 static void index_step(const tile *t, const epi_tile_step *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->r->e->values[s->dst];
-    int rows = s->full ? (int)epi_min64(t->r->e->block, t->rows - t->row) : v->rows ? t->rows : 1;
-    int n = columns(t, v->scale);
-    int64_t c0 = first_column(t, v->scale), r0 = t->m0 + (s->full ? t->row : 0);
+    int rows = s->full ? t->block_rows : v->rows ? t->rows : 1;
+    int n = t->columns[v->scale];
+    int64_t c0 = t->first[v->scale], r0 = t->m0 + (s->full ? t->row : 0);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < n; j++) {
             int64_t at = (v->rows ? row_offset(a, r0 + i) : 0) +
@@ -152,8 +159,8 @@ static void store_step(const tile *t, const epi_tile_step *s, const epi_tile_acc
     const epi_epilogue *e = t->r->e;
     const epi_tile_value *v = &e->values[s->arg[0]];
     epi_view src = view_of(t, s->arg[0], true);
-    int64_t c0 = first_column(t, v->scale);
-    int rows = (int)epi_min64(e->block, t->rows - t->row), n = columns(t, v->scale);
+    int64_t c0 = t->first[v->scale];
+    int rows = t->block_rows, n = t->columns[v->scale];
     if (a->direct && src.p == (float *)direct_address(t, a, v->scale) + t->row * direct_ld(a))
         return; /* made in place */
     for (int i = 0; i < rows; i++)
@@ -165,15 +172,15 @@ static float *partials_of(const tile *t, const epi_tile_step *s, int64_t state) 
     const epi_epilogue *e = t->r->e;
     float *p = t->r->partials + state;
     if (s->kind == EPI_TILE_REDUCE_ROWS)
-        return p + t->n0 / e->tile_n * e->m + t->m0;
+        return p + t->number * e->m + t->m0;
     epi_scale scale = e->values[s->arg[0]].scale;
-    return p + t->m0 / EPI_TILE_M * (e->n * e->width[scale] / e->tile_n) + first_column(t, scale);
+    return p + t->m0 / EPI_TILE_M * (e->n * e->width[scale] / e->tile_n) + t->first[scale];
 }
 
 static void reduce_step(const tile *t, const epi_tile_step *s) {
     const epi_epilogue *e = t->r->e;
     epi_view v = view_of(t, s->arg[0], true);
-    int rows = (int)epi_min64(e->block, t->rows - t->row), n = columns(t, e->values[s->arg[0]].scale);
+    int rows = t->block_rows, n = t->columns[e->values[s->arg[0]].scale];
     float *p = partials_of(t, s, s->state), *p2 = partials_of(t, s, s->state2);
     if (s->kind == EPI_TILE_REDUCE_ROWS)
         e->strips->reduce_rows(s->op, p + t->row, p2 + t->row, v, rows, n);
@@ -201,14 +208,10 @@ static void run_step(const tile *t, int i) {
         return;
     }
     const epi_tile_value *v = &e->values[s->dst];
-    epi_view arg[3] = {{0}};
-    for (int a = 0; a < 3; a++)
-        if (s->arg[a] >= 0)
-            arg[a] = view_of(t, s->arg[a], s->full);
     float *dst = t->at[s->dst].p + t->block * t->at[s->dst].walk;
     ptrdiff_t ld = t->at[s->dst].ld;
-    int rows = s->full ? (int)epi_min64(e->block, t->rows - t->row) : 1;
-    int n = v->scale != EPI_SCALE_NONE ? columns(t, v->scale) : v->rows ? t->rows : 1;
+    int rows = s->full ? t->block_rows : 1;
+    int n = v->scale != EPI_SCALE_NONE ? t->columns[v->scale] : v->rows ? t->rows : 1;
     switch (s->kind) {
     case EPI_TILE_CONST:
         dst[0] = (float)(s->op == EPI_OP_CONST ? e->spec->graph->nodes[s->node].value
@@ -217,10 +220,20 @@ static void run_step(const tile *t, int i) {
             for (int j = 0; j < n; j++)
                 dst[k * ld + j] = dst[0];
         break;
-    case EPI_TILE_MAP: e->strips->map[s->op](dst, ld, arg[0], arg[1], arg[2], rows, n); break;
-    case EPI_TILE_PART: e->strips->deinterleave(dst, ld, arg[0], s->odd, rows, n); break;
-    case EPI_TILE_JOIN: e->strips->interleave(dst, ld, arg[0], arg[1], rows, n / 2); break;
-    case EPI_TILE_GROUP: e->strips->reduce_groups(s->op, dst, ld, arg[0], rows, n, e->group[v->scale]); break;
+    case EPI_TILE_MAP:
+    case EPI_TILE_MULADD: {
+        epi_view arg[3];
+        for (int a = 0; a < 3 && s->arg[a] >= 0; a++)
+            arg[a] = view_of(t, s->arg[a], s->full);
+        if (s->kind == EPI_TILE_MAP)
+            e->strips->map[s->op](dst, ld, arg, rows, n);
+        else
+            e->strips->muladd(dst, ld, arg, s->sign, s->other, rows, n);
+        break;
+    }
+    case EPI_TILE_PART: e->strips->deinterleave(dst, ld, view_of(t, s->arg[0], s->full), s->odd, rows, n); break;
+    case EPI_TILE_JOIN: e->strips->interleave(dst, ld, view_of(t, s->arg[0], s->full), view_of(t, s->arg[1], s->full), rows, n / 2); break;
+    case EPI_TILE_GROUP: e->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n, e->group[v->scale]); break;
     default: EPI_CHECK(!"a step of a tile");
     }
 }
@@ -232,7 +245,7 @@ static void clear_column_partials(const tile *t) {
         if (s->kind != EPI_TILE_REDUCE_COLS)
             continue;
         float *p = partials_of(t, s, s->state), *p2 = partials_of(t, s, s->state2);
-        for (int j = 0, n = columns(t, e->values[s->arg[0]].scale); j < n; j++) {
+        for (int j = 0, n = t->columns[e->values[s->arg[0]].scale]; j < n; j++) {
             p[j] = epi_reduce_identity(s->op);
             if (s->op == EPI_OP_LOGSUMEXP)
                 p2[j] = 0;
@@ -240,9 +253,10 @@ static void clear_column_partials(const tile *t) {
     }
 }
 
-void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int rows, int64_t n0, int cols, void *private_memory) {
+void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0, void *private_memory) {
     const epi_epilogue *e = r->e;
-    tile t = {.r = r, .at = private_memory, .m0 = m0, .n0 = n0, .rows = rows, .cols = cols};
+    tile t = tile_at(r, m0, n0);
+    t.at = private_memory;
     unsigned char *floats = (unsigned char *)private_memory + align64(e->value_count * (int64_t)sizeof(place));
     float *slots = (float *)(void *)floats, *shorts = slots + e->slot_count * full_slot(e);
     t.tmp = shorts + e->short_count * short_slot(e);
@@ -251,10 +265,32 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int rows, 
     for (int i = 0; i < e->step_count; i++)
         if (!e->steps[i].full)
             run_step(&t, i);
-    for (t.row = 0; t.row < rows; t.row += e->block, t.block++)
+    for (t.row = 0; t.row < t.rows; t.row += e->block, t.block++) {
+        t.block_rows = (int)epi_min64(e->block, t.rows - t.row);
         for (int i = 0; i < e->step_count; i++)
             if (e->steps[i].full)
                 run_step(&t, i);
+    }
+}
+
+int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_region *out, int most) {
+    const epi_epilogue *e = r->e;
+    tile t = tile_at(r, m0, n0);
+    int count = 0;
+    for (int i = 0; i < e->step_count && count < most; i++) {
+        const epi_tile_step *s = &e->steps[i];
+        const epi_tile_access *a = &r->access[i];
+        if (!s->full || (s->kind != EPI_TILE_LOAD && s->kind != EPI_TILE_STORE))
+            continue;
+        epi_scale scale = e->values[s->kind == EPI_TILE_LOAD ? s->dst : s->arg[0]].scale;
+        const epi_walk *cols = &a->cols.walk;
+        if (a->rows.count > 1 || a->cols.two || cols->count != 1 || cols->step[0] != 1)
+            continue;
+        int64_t size = (int64_t)epi_dtype_size(a->ref.type);
+        out[count++] = (epi_region){a->ref.data + (row_offset(a, m0) + t.first[scale]) * size, t.columns[scale] * size,
+                                    direct_ld(a) * size, t.rows};
+    }
+    return count;
 }
 
 /* ---- folding ---- */

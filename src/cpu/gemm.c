@@ -130,32 +130,51 @@ static void pack_b(void *ctx, int64_t item, int thread) {
 
 /* ---- tiles ---- */
 
-/* What to fetch while a sweep is computed: two blocks, a line at a time, spread evenly. */
+enum { LINE = 64, REGIONS = 8 };
+
+/* What to fetch while a sweep is computed, a line at a time, spread evenly over its calls. */
 typedef struct fetch {
-    block next[2];
-    int64_t every; /* depth between two lines */
+    epi_soon soon[REGIONS];
+    int64_t lines[REGIONS]; /* still to be asked for */
+    int count, at;
+    int64_t total, every;
 } fetch;
 
-static fetch plan_fetch(block a, block b, int64_t calls, int64_t depth) {
-    int64_t lines = (a.bytes + b.bytes) / 64, per_call = lines / epi_max64(1, calls) + 1;
-    return (fetch){{a, b}, epi_max64(1, depth / per_call)};
+static void add_region(fetch *f, const epi_region *r) {
+    int64_t per_row = epi_ceil_div(r->row_bytes, LINE);
+    if (f->count == REGIONS || per_row * r->rows == 0)
+        return;
+    f->soon[f->count] = (epi_soon){.line = (const char *)r->data, .step = LINE, .row_left = per_row, .row = per_row,
+                                   .skip = r->stride - per_row * LINE};
+    f->lines[f->count++] = per_row * r->rows;
+    f->total += per_row * r->rows;
 }
 
-/* The lines for one call of the micro-kernel, taken off what is left to fetch. */
-static epi_soon take_lines(fetch *f, int64_t depth) {
-    for (int i = 0; i < 2; i++)
-        if (f->next[i].bytes > 0) {
-            epi_soon soon = {(const char *)f->next[i].data, 64, f->every, f->every};
-            int64_t taken = depth / f->every * 64;
-            f->next[i].data += taken;
-            f->next[i].bytes -= taken;
-            return soon;
-        }
-    return (epi_soon){NULL, 0, depth + 1, depth + 1};
+static void add_block(fetch *f, block b) { add_region(f, &(epi_region){b.data, b.bytes, b.bytes, 1}); }
+
+/* How often to ask, so that all is asked for by the end of `calls` calls of this depth. */
+static void set_pace(fetch *f, int64_t calls, int64_t depth) {
+    int64_t per_call = f->total / epi_max64(1, calls) + 1;
+    f->every = epi_max64(1, depth / per_call);
+    for (int i = 0; i < f->count; i++)
+        f->soon[i].every = f->soon[i].left = f->every;
 }
 
-/* Accumulates one tile: for each sweep, every panel of B against every panel of A. `then` is a tile
- * this thread may get next. */
+/* What the next call asks for. */
+static epi_soon *next_lines(fetch *f, int64_t depth, epi_soon *nothing) {
+    if (f->at == f->count) {
+        *nothing = (epi_soon){.every = depth + 1, .left = depth + 1};
+        return nothing;
+    }
+    epi_soon *soon = &f->soon[f->at];
+    f->lines[f->at] -= depth / f->every;
+    f->at += f->lines[f->at] <= 0;
+    return soon;
+}
+
+/* Accumulates one tile: for each sweep, every panel of B against every panel of A, while the next
+ * sweep's panels are fetched; in the last one, what the epilogue will touch, and the first panels
+ * of `then`, a tile this thread may get next. */
 static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
@@ -165,14 +184,21 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     for (int64_t s = 0; s < sweeps(g); s++) {
         block a = block_at(r, EPI_SIDE_A, tile[0], s), b = block_at(r, EPI_SIDE_B, tile[1], s);
         bool last = s + 1 == sweeps(g);
-        fetch f = plan_fetch(block_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1),
-                             block_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1), rows / u->mr * (cols / u->nr), a.depth);
+        fetch f = {0};
+        epi_soon nothing;
+        if (last) {
+            epi_region regions[REGIONS];
+            int count = epi_epilogue_regions(&r->tiles, tile[0] * EPI_TILE_M, tile[1] * g->epilogue.tile_n, regions, REGIONS - 2);
+            for (int i = 0; i < count; i++)
+                add_region(&f, &regions[i]);
+        }
+        add_block(&f, block_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1));
+        add_block(&f, block_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1));
+        set_pace(&f, rows / u->mr * (cols / u->nr), a.depth);
         for (int64_t j = 0; j < cols; j += u->nr)
-            for (int64_t i = 0; i < rows; i += u->mr) {
-                epi_soon soon = take_lines(&f, a.depth);
+            for (int64_t i = 0; i < rows; i += u->mr)
                 u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size, acc + i * EPI_TILE_N + j, EPI_TILE_N,
-                       s > 0, &soon);
-            }
+                       s > 0, next_lines(&f, a.depth, &nothing));
     }
 }
 
@@ -183,7 +209,6 @@ static void run_tile(void *ctx, int64_t item, int thread) {
     int64_t tile[2] = {r->row0 + item / r->col_tiles, r->col0 + item % r->col_tiles};
     int64_t then[2] = {r->row0 + after / r->col_tiles, r->col0 + after % r->col_tiles};
     int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile_n;
-    int rows = (int)epi_min64(EPI_TILE_M, g->m - m0), cols = (int)epi_min64(g->epilogue.tile_n, g->n - n0);
     unsigned char *mine = r->scratch + g->per_thread + thread * g->thread_bytes;
     float *acc = (float *)(void *)mine;
     if (g->micro->enter)
@@ -191,7 +216,7 @@ static void run_tile(void *ctx, int64_t item, int thread) {
     multiply(r, tile, then, acc);
     if (g->micro->leave)
         g->micro->leave();
-    epi_epilogue_tile(&r->tiles, acc, m0, rows, n0, cols, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
+    epi_epilogue_tile(&r->tiles, acc, m0, n0, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
 }
 
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {

@@ -33,6 +33,11 @@ bool epi_has_avx512bf16(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16");
 }
 
+/* Intel's processors take four times as long for a vector of pairs as for one of f32, AMD's as long. */
+bool epi_worth_avx512bf16(void) {
+    return !__builtin_cpu_is("intel");
+}
+
 /* The tile registers are large, and Linux gives them only to a process that asks. Asking again is
  * harmless. */
 static bool request_tiles(void) {
@@ -74,7 +79,7 @@ bool epi_has_bf16mm(void) {
 /* The best first. */
 static const epi_micro *const table[] = {
 #if defined(__x86_64__)
-    &epi_micro_amx, &epi_micro_avx512bf16, &epi_micro_avx512, &epi_micro_avx2,
+    &epi_micro_amx,    &epi_micro_avx512bf16, &epi_micro_avx512, &epi_micro_avx2,
 #endif
 #if defined(__aarch64__)
     &epi_micro_bf16mm, &epi_micro_neon,
@@ -97,7 +102,7 @@ static bool takes(const epi_micro *micro, epi_dtype type) {
 const epi_micro *epi_micro_choose(epi_dtype a, epi_dtype b, const char *name) {
     for (int i = 0; i < COUNT; i++) {
         const epi_micro *micro = table[i];
-        const bool wanted = !name || strcmp(micro->name, name) == 0;
+        const bool wanted = name ? strcmp(micro->name, name) == 0 : !micro->worth || micro->worth();
         if (wanted && takes(micro, a) && takes(micro, b) && micro->usable())
             return micro;
     }

@@ -17,13 +17,16 @@ enum { EPI_SIDE_A, EPI_SIDE_B };
 enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
 
 /* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
- * one line per `every` steps of depth on the way, moves `line` on by `step` bytes each time, and
- * leaves the cursor where the next run may go on. The lines go to the second-level cache. */
+ * one line per `every` steps of depth on the way, and leaves the cursor where the next run may go
+ * on. The lines go to the second-level cache. */
 typedef struct epi_soon {
     const char *line; /* need not be valid memory: a request cannot fault */
-    int64_t step;
-    int64_t every; /* at least 1 */
-    int64_t left;  /* depth until the next request; start with `every` */
+    int64_t step;     /* bytes from a line to the next */
+    int64_t every;    /* at least 1 */
+    int64_t left;     /* depth until the next request; start with `every` */
+    /* A matrix is rows of lines: after `row` lines `skip` more bytes are added. All 0 otherwise. */
+    int64_t row_left; /* lines until that happens; start with `row` */
+    int64_t row, skip;
 } epi_soon;
 
 typedef struct epi_micro {
@@ -35,6 +38,7 @@ typedef struct epi_micro {
     int kc;               /* depth of one sweep, a multiple of `depth`. The order of additions, and
                              so the result's bits, follow from kc alone. */
     bool (*usable)(void); /* does this CPU, and the system, have it? */
+    bool (*worth)(void);  /* and is it faster here than those after it? NULL: yes */
     void (*enter)(void);  /* once per thread before run, may be NULL (tile configuration) */
     void (*leave)(void);  /* once per thread after, may be NULL */
     /* c[i*ldc + j] (+)= sum over k of a(i,k)*b(j,k); k is a multiple of `depth`; b is 64-byte
@@ -44,7 +48,7 @@ typedef struct epi_micro {
     void (*widen_f16)(float *dst, const uint16_t *src, int64_t n);
 } epi_micro;
 
-/* The best usable kernel for operands stored as `a` and `b`, or the one called `name` if not NULL
+/* The fastest kernel here for operands stored as `a` and `b`, or the one called `name` if not NULL
  * (NULL if there is none of that name that is usable here and can take these types). bf16 kernels
  * serve only bf16 x bf16; f32 kernels serve every mix of f32, bf16 and f16. */
 const epi_micro *epi_micro_choose(epi_dtype a, epi_dtype b, const char *name);

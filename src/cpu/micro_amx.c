@@ -24,7 +24,9 @@ static const tile_config config = {
     .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
 };
 
-static void enter(void) { _tile_loadconfig(&config); }
+static void enter(void) {
+    _tile_loadconfig(&config);
+}
 
 static void leave(void) {
     _tile_release();

@@ -45,6 +45,7 @@ const epi_micro epi_micro_avx512bf16 = {
     .depth = PAIR,
     .kc = 768,
     .usable = epi_has_avx512bf16,
+    .worth = epi_worth_avx512bf16,
     .run = run,
 };
 #endif

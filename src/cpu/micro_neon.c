@@ -8,13 +8,13 @@ enum { MR = 12, NR = 8, VECTOR = 4 };
 enum { AHEAD = 32 }; /* A comes from the second-level cache: fetched this many steps early */
 
 /* Row i of the block takes a lane, which must be written as a constant. */
-#define ROW(i, x, lane)                                                                                      \
-    sum[i][0] = vfmaq_laneq_f32(sum[i][0], b0, x, lane);                                                     \
+#define ROW(i, x, lane) \
+    sum[i][0] = vfmaq_laneq_f32(sum[i][0], b0, x, lane); \
     sum[i][1] = vfmaq_laneq_f32(sum[i][1], b1, x, lane)
-#define FOUR_ROWS(i, x)                                                                                      \
-    ROW(i, x, 0);                                                                                            \
-    ROW(i + 1, x, 1);                                                                                        \
-    ROW(i + 2, x, 2);                                                                                        \
+#define FOUR_ROWS(i, x) \
+    ROW(i, x, 0); \
+    ROW(i + 1, x, 1); \
+    ROW(i + 2, x, 2); \
     ROW(i + 3, x, 3)
 
 static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {

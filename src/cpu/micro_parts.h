@@ -21,6 +21,10 @@ static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
     for (soon->left -= depth; soon->left <= 0; soon->left += soon->every) {
         __builtin_prefetch(soon->line, 0, 2);
         soon->line += soon->step;
+        if (--soon->row_left == 0) {
+            soon->row_left = soon->row;
+            soon->line += soon->skip;
+        }
     }
 }
 
@@ -40,6 +44,7 @@ extern const epi_micro epi_micro_avx2, epi_micro_avx512, epi_micro_avx512bf16, e
 bool epi_has_avx2(void); /* with FMA and F16C */
 bool epi_has_avx512(void);
 bool epi_has_avx512bf16(void);
+bool epi_worth_avx512bf16(void);
 bool epi_has_amx(void);
 void epi_widen_f16c(float *dst, const uint16_t *src, int64_t n);
 #endif

@@ -15,7 +15,9 @@ static inline v4f32 load(const float *p) {
     return x;
 }
 
-static inline void store(float *p, v4f32 x) { memcpy(p, &x, sizeof x); }
+static inline void store(float *p, v4f32 x) {
+    memcpy(p, &x, sizeof x);
+}
 
 static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
     const float *a = pa, *b = pb;

@@ -35,7 +35,7 @@ typedef struct chunk {
     int64_t k;         /* where its depth starts */
     int64_t depth;     /* how much of it the panel has, */
     int64_t valid;     /* and how much of that the source has */
-    char *dst;
+    void *dst;
 } chunk;
 
 static int64_t depth_offset(const epi_pack_source *src, int64_t k) {
@@ -71,19 +71,17 @@ static void copy_run(const job *j, void *dst, const void *src, int64_t n) {
 }
 
 static void pack_across(const job *j, const chunk *c) {
-    const uint16_t *column[CHUNK];
-    for (int64_t k = 0; k < c->depth; k += j->q) {
-        void *dst = c->dst + k * j->r * j->size;
-        if (j->q > 1) {
-            for (int64_t i = 0; i < j->q; i++)
-                column[i] = element(j, c->row, c->k + k + i);
-            epi_block_zip(dst, column, j->r, j->q);
-        } else if (j->widen) {
-            j->widen(dst, element(j, c->row, c->k + k), j->r);
-        } else {
-            epi_copy_f32(dst, element(j, c->row, c->k + k), j->r);
-        }
-    }
+    const void *column[CHUNK];
+    for (int64_t k = 0; k < c->depth; k++)
+        column[k] = element(j, c->row, c->k + k);
+    if (j->q > 1)
+        for (int64_t k = 0; k < c->depth; k += j->q)
+            epi_block_zip((char *)c->dst + k * j->r * j->size, column + k, j->r, j->q);
+    else if (j->widen)
+        for (int64_t k = 0; k < c->depth; k++)
+            j->widen((float *)c->dst + k * j->r, column[k], j->r);
+    else
+        epi_block_copy(c->dst, column, j->r, (int)c->depth);
 }
 
 /* The valid depth of one row, to dst. */
@@ -113,8 +111,9 @@ static void pack_rows(const job *j, const chunk *c) {
             row[i] = element(j, c->row + i, c->k);
             continue;
         }
-        memset(stage[i], 0, (size_t)(c->depth * j->size));
-        if (i < c->rows)
+        const int64_t valid = i < c->rows ? c->valid : 0;
+        memset(stage[i] + valid * j->size, 0, (size_t)((c->depth - valid) * j->size));
+        if (valid > 0)
             gather(j, c, c->row + i, touches, stage[i]);
     }
     epi_block_transpose(c->dst, row, j->r, (int)(c->depth / j->q), (size_t)(j->q * j->size));
@@ -144,7 +143,9 @@ void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void
         .q = a ? micro->ka : micro->kb,
         .source_size = src->type == EPI_F32 ? 4 : 2,
         .size = micro->type == EPI_F32 ? 4 : 2,
-        .widen = same ? NULL : src->type == EPI_BF16 ? epi_widen_bf16 : micro->widen_f16,
+        .widen = same                    ? NULL
+                 : src->type == EPI_BF16 ? epi_widen_bf16
+                                         : micro->widen_f16,
     };
     EPI_ASSERT(same || micro->type == EPI_F32);
     const int64_t depth = epi_round_up(src->k, micro->depth);

@@ -22,7 +22,9 @@ static inline v4u32 load4(const void *row, size_t at) {
     return x;
 }
 
-static inline void store4(char *dst, v4u32 x) { memcpy(dst, &x, sizeof x); }
+static inline void store4(char *dst, v4u32 x) {
+    memcpy(dst, &x, sizeof x);
+}
 
 /* Four units of four rows; the results are `stride` bytes apart. */
 static inline void transpose4x4(char *dst, size_t stride, const void *const row[], size_t at) {
@@ -39,8 +41,8 @@ static inline void transpose4x4(char *dst, size_t stride, const void *const row[
 }
 
 /* Units that a single move carries. Inlined for each size, which makes it a constant. */
-static inline void transpose_moves(char *dst, const void *const row[], size_t rows, size_t from,
-                                   size_t units, size_t unit) {
+static inline void transpose_moves(char *dst, const void *const row[], size_t rows, size_t from, size_t units,
+                                   size_t unit) {
     for (size_t i = 0; i < rows; i++)
         for (size_t u = from; u < units; u++)
             memcpy(dst + (u * rows + i) * unit, (const char *)row[i] + u * unit, unit);
@@ -73,11 +75,12 @@ void epi_block_transpose(void *dst, const void *const row[], int rows, int units
 
 /* Transposes 2, 4 or 8 columns of 8 elements: shuffles the first half of the vectors into the
  * second, once per doubling. Inlined, so that the number of columns is a constant. */
-static inline __attribute__((always_inline)) void zip_block(uint16_t *dst, size_t stride,
-                                                            const uint16_t *const column[], size_t at,
-                                                            const size_t columns) {
+static inline __attribute__((always_inline)) void
+zip_block(uint16_t *dst, size_t stride, const void *const column[], size_t at, const size_t columns) {
     v8u16 x[ROWS], y[ROWS];
-    EPI_UNROLL for (size_t k = 0; k < columns; k++) memcpy(&x[k], column[k] + at, sizeof x[k]);
+    EPI_UNROLL for (size_t k = 0; k < columns; k++) {
+        memcpy(&x[k], (const uint16_t *)column[k] + at, sizeof x[k]);
+    }
     EPI_UNROLL for (size_t step = 1; step < columns; step *= 2) {
         EPI_UNROLL for (size_t k = 0; k < columns / 2; k++) {
             const v8u16 a = x[k], b = x[k + columns / 2];
@@ -89,11 +92,11 @@ static inline __attribute__((always_inline)) void zip_block(uint16_t *dst, size_
     EPI_UNROLL for (size_t k = 0; k < columns; k++) memcpy(dst + k * stride, &x[k], sizeof x[k]);
 }
 
-void epi_block_zip(uint16_t *dst, const uint16_t *const column[], int rows, int columns) {
+void epi_block_zip(void *dst, const void *const column[], int rows, int columns) {
     const size_t r = (size_t)rows, q = (size_t)columns;
     for (size_t i = 0; i < r; i += ROWS) {
         const size_t at = i + ROWS <= r ? i : r - ROWS;
-        uint16_t *out = dst + at * q;
+        uint16_t *out = (uint16_t *)dst + at * q;
         switch (q) {
         case 2: zip_block(out, ROWS, column, at, 2); break;
         case 4: zip_block(out, ROWS, column, at, 4); break;
@@ -104,14 +107,20 @@ void epi_block_zip(uint16_t *dst, const uint16_t *const column[], int rows, int 
     }
 }
 
-void epi_copy_f32(float *dst, const float *src, int64_t n) {
-    for (int64_t i = 0; i < n; i += WORDS) {
-        const int64_t at = i + WORDS <= n ? i : n - WORDS;
-        memcpy(dst + at, src + at, WORDS * sizeof *dst);
+void epi_block_copy(void *dst, const void *const column[], int rows, int columns) {
+    const size_t vector = sizeof(v4u32), bytes = (size_t)rows * sizeof(float), whole = bytes - bytes % vector;
+    for (char *out = dst, *end = out + (size_t)columns * bytes; out < end; out += bytes, column++) {
+        const char *in = *column;
+        for (size_t i = 0; i < whole; i += vector)
+            memcpy(out + i, in + i, vector);
+        for (size_t i = whole; i < bytes; i += sizeof(float))
+            memcpy(out + i, in + i, sizeof(float));
     }
 }
 
-static inline v4u32 widen_bf16(v4u32 x) { return x << 16; }
+static inline v4u32 widen_bf16(v4u32 x) {
+    return x << 16;
+}
 
 /* The exponent moves from bias 15 to bias 127; infinities and NaN move on to the top exponent.
  * Subnormals gain a hidden one, which the subtraction takes away again: no f32 subnormal arises on
@@ -125,22 +134,27 @@ static inline v4u32 widen_f16(v4u32 x) {
     return (v4u32)value | (x & 0x8000) << 16;
 }
 
-/* Four elements at a time, the last ones by way of a full vector. */
+/* Four elements at a time; fewer than that by way of a full vector. */
 static inline void widen(float *dst, const uint16_t *src, int64_t n, v4u32 (*each)(v4u32)) {
-    for (int64_t i = 0; i < n; i += WORDS) {
-        const size_t count = n - i < WORDS ? (size_t)(n - i) : WORDS;
-        v4u16 x = {0};
-        if (count == WORDS)
-            memcpy(&x, src + i, sizeof x);
-        else
-            memcpy(&x, src + i, count * sizeof *src);
-        const v4u32 y = each(__builtin_convertvector(x, v4u32));
-        if (count == WORDS)
-            memcpy(dst + i, &y, sizeof y);
-        else
-            memcpy(dst + i, &y, count * sizeof *dst);
+    v4u16 x = {0};
+    v4u32 y;
+    for (int64_t i = 0; i < n && n >= WORDS; i += WORDS) {
+        const int64_t at = i + WORDS <= n ? i : n - WORDS;
+        memcpy(&x, src + at, sizeof x);
+        y = each(__builtin_convertvector(x, v4u32));
+        memcpy(dst + at, &y, sizeof y);
+    }
+    if (n < WORDS) {
+        memcpy(&x, src, (size_t)n * sizeof *src);
+        y = each(__builtin_convertvector(x, v4u32));
+        memcpy(dst, &y, (size_t)n * sizeof *dst);
     }
 }
 
-void epi_widen_bf16(float *dst, const uint16_t *src, int64_t n) { widen(dst, src, n, widen_bf16); }
-void epi_widen_f16(float *dst, const uint16_t *src, int64_t n) { widen(dst, src, n, widen_f16); }
+void epi_widen_bf16(float *dst, const uint16_t *src, int64_t n) {
+    widen(dst, src, n, widen_bf16);
+}
+
+void epi_widen_f16(float *dst, const uint16_t *src, int64_t n) {
+    widen(dst, src, n, widen_f16);
+}

@@ -11,10 +11,12 @@ void epi_block_transpose(void *dst, const void *const row[], int rows, int units
 
 /* Column k of `columns` is `rows` elements at column[k]; element i of column k goes to place
  * i * columns + k of dst. columns is 2, 4 or a multiple of 8; rows is at least 8. */
-void epi_block_zip(uint16_t *dst, const uint16_t *const column[], int rows, int columns);
+void epi_block_zip(void *dst, const void *const column[], int rows, int columns);
 
-/* n elements to f32, n being at least 4 in copy; widening is exact, and NaN stays NaN. */
-void epi_copy_f32(float *dst, const float *src, int64_t n);
+/* Column k goes to place k * rows of dst, unchanged. */
+void epi_block_copy(void *dst, const void *const column[], int rows, int columns);
+
+/* n elements to f32, exactly; NaN stays NaN. */
 void epi_widen_bf16(float *dst, const uint16_t *src, int64_t n);
 void epi_widen_f16(float *dst, const uint16_t *src, int64_t n);
 

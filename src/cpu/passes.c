@@ -113,7 +113,7 @@ static void map_chunk(void *ctx, int64_t item, int thread) {
         v[a] = fetch(p, &p->from[a], base[a + 1], p->s.step[last][a + 1], n, tmp + (a + 1) * CHUNK);
     bool in_place = p->to.type == EPI_F32 && p->s.step[last][0] == 1;
     float *dst = in_place ? (float *)(uintptr_t)element(&p->to, base[0]) : tmp;
-    p->k->strips->map[p->n->op](dst, 0, v[0], v[1], v[2], 1, n);
+    p->k->strips->map[p->n->op](dst, 0, v, 1, n);
     if (!in_place)
         put(p, base[0], dst, n);
 }

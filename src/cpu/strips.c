@@ -92,28 +92,43 @@ static ALWAYS_INLINE void map3(float (*f)(float, float, float), float *dst, ptrd
     }
 }
 
+/* Multiplying by a sign is exact, so one loop serves the three forms a*b + c, a*b - c and c - a*b. */
+static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, float other, int rows, int n) {
+    float bufs[3][CHUNK];
+    for (int i = 0; i < rows; i++) {
+        const float *x = row_spread(v[0], i, bufs[0], n), *y = row_spread(v[1], i, bufs[1], n),
+                    *z = row_spread(v[2], i, bufs[2], n);
+        for (int j = 0; j < n; j += CHUNK) {
+            const float *xj = x + j * v[0].col, *yj = y + j * v[1].col, *zj = z + j * v[2].col;
+            float *w = dst + i * ld + j;
+            int m = chunk_length(n, j);
+            VECTOR_LOOP
+            for (int k = 0; k < m; k++)
+                w[k] = fmadd(sign * xj[k], yj[k], other * zj[k]);
+        }
+    }
+}
+
 #define EPI_MAP1(id, text, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a) { \
         return strip; \
     } \
-    static void map_##id(float *dst, ptrdiff_t ld, epi_view a, epi_view b, epi_view c, int rows, int n) { \
-        (void)b, (void)c; \
-        map1(f_##id, dst, ld, a, rows, n); \
+    static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
+        map1(f_##id, dst, ld, v[0], rows, n); \
     }
 #define EPI_MAP2(id, text, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a, float b) { \
         return strip; \
     } \
-    static void map_##id(float *dst, ptrdiff_t ld, epi_view a, epi_view b, epi_view c, int rows, int n) { \
-        (void)c; \
-        (EPI_OP_##id == EPI_OP_POW ? map2_spread : map2)(f_##id, dst, ld, a, b, rows, n); \
+    static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
+        (EPI_OP_##id == EPI_OP_POW ? map2_spread : map2)(f_##id, dst, ld, v[0], v[1], rows, n); \
     }
 #define EPI_MAP3(id, text, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a, float b, float c) { \
         return strip; \
     } \
-    static void map_##id(float *dst, ptrdiff_t ld, epi_view a, epi_view b, epi_view c, int rows, int n) { \
-        map3(f_##id, dst, ld, a, b, c, rows, n); \
+    static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
+        map3(f_##id, dst, ld, v[0], v[1], v[2], rows, n); \
     }
 #define EPI_REDUCE(...)
 #define EPI_PART(...)
@@ -175,6 +190,7 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
 #define EPI_MAP3(id, ...) [EPI_OP_##id] = map_##id,
 #include "ir/ops.def"
         },
+    .muladd = muladd,
     .reduce_rows = reduce_rows,
     .reduce_cols = reduce_cols,
     .combine = combine,

@@ -18,14 +18,17 @@ typedef struct epi_view {
     int col;
 } epi_view;
 
-/* dst[i*ld + j] = op(a, b, c) for i < rows, j < n. Operands an operation lacks are ignored. dst may
- * be the very same storage as an operand, never a shifted one. */
-typedef void epi_strip_map(float *dst, ptrdiff_t ld, epi_view a, epi_view b, epi_view c, int rows,
-                           int n);
+/* dst[i*ld + j] = op(v[0], v[1], v[2]) for i < rows, j < n; as many operands are read as the operation
+ * has. dst may be the very same storage as an operand, never a shifted one. Views go by pointer: a
+ * struct of three words copied onto the stack would wait for all stores before it. */
+typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n);
 
 typedef struct epi_strips {
     const char *name; /* "avx512" */
     epi_strip_map *map[EPI_OP_COUNT]; /* NULL where the operation is not a map */
+
+    /* A product and a sum in one: dst = sign*(v[0]*v[1]) + other*v[2], both signs 1 or -1. */
+    void (*muladd)(float *dst, ptrdiff_t ld, const epi_view *v, float sign, float other, int rows, int n);
 
     /* Reductions. Running state is one float per result, two for LOGSUMEXP: (max, sum of exp(x-max)),
        the second in out2. MEAN sums. All of n elements are valid. */
