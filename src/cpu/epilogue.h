@@ -8,7 +8,7 @@
 
 #include "cpu/access.h"
 
-enum { EPI_TILE_M = 192, EPI_TILE_N = 256, EPI_STRIP = 2048 /* elements of a block of rows */ };
+enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
 
 /* A value the tile computes or loads, at one column scale. */
 typedef struct epi_tile_value {

@@ -265,7 +265,7 @@ static epi_status measure(epi_epilogue *e, epi_error *err) {
     e->group[EPI_SCALE_NONE] = 1;
     e->group[EPI_SCALE_COARSE] = (int)(coarse_acc ? group : group / 2);
     e->group[EPI_SCALE_FINE] = (int)(coarse_acc ? 2 * group : group);
-    e->block = EPI_STRIP / e->width[EPI_SCALE_FINE];
+    e->block = EPI_TILE_BLOCK;
     e->m = epi_axes_size(&p->rows, sizes);
     e->n = epi_axes_size(&p->cols, sizes);
     e->row_tiles = epi_ceil_div(e->m, EPI_TILE_M);

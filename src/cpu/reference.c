@@ -138,41 +138,50 @@ static void eval_part(const eval *e, int node) {
 
 /* ---- the product: row times column, added up in order ---- */
 
-enum { STRIPE = 64 }; /* columns at a time, so that what a stripe needs stays in cache */
+enum { STRIPE = 32, DEPTH = 128 }; /* columns and depth of a block that stays in cache */
 
 typedef struct product {
     const eval *e;
-    int node;
     epi_walk a_row, a_depth, b_row, b_depth, c_row, c_col;
     const double *a, *b;
     double *c;
     int64_t m, n, k;
 } product;
 
-static void product_row(void *ctx, int64_t i, int thread) {
+/* One stripe of columns: a block of b at a time is laid out by depth, and every row goes over it.
+ * Sums wait in c between blocks; each is added up in order of depth, in f64 or in f32. */
+static void product_stripe(void *ctx, int64_t stripe, int thread) {
     (void)thread;
-    product *p = ctx;
-    const double *a = p->a + epi_walk_offset(&p->a_row, i);
-    for (int64_t j0 = 0; j0 < p->n; j0 += STRIPE) {
-        int64_t w = epi_min64(STRIPE, p->n - j0);
-        double sum[STRIPE] = {0};
-        float sum32[STRIPE] = {0};
-        int64_t column[STRIPE];
-        for (int64_t j = 0; j < w; j++)
-            column[j] = epi_walk_offset(&p->b_row, j0 + j);
-        for (int64_t k = 0; k < p->k; k++) {
-            double x = a[epi_walk_offset(&p->a_depth, k)];
-            const double *b = p->b + epi_walk_offset(&p->b_depth, k);
-            if (p->e->naive)
-                for (int64_t j = 0; j < w; j++)
-                    sum32[j] += (float)x * (float)b[column[j]];
-            else
-                for (int64_t j = 0; j < w; j++)
-                    sum[j] += x * b[column[j]];
+    const product *p = ctx;
+    int64_t j0 = stripe * STRIPE, w = epi_min64(STRIPE, p->n - j0);
+    int64_t depth_offset[DEPTH], column[STRIPE];
+    double block[DEPTH][STRIPE] = {{0}};
+    for (int64_t j = 0; j < w; j++)
+        column[j] = epi_walk_offset(&p->c_col, j0 + j);
+    for (int64_t k0 = 0; k0 == 0 || k0 < p->k; k0 += DEPTH) {
+        int64_t depth = epi_min64(DEPTH, p->k - k0);
+        for (int64_t k = 0; k < depth; k++) {
+            depth_offset[k] = epi_walk_offset(&p->a_depth, k0 + k);
+            for (int64_t j = 0; j < w; j++)
+                block[k][j] = p->b[epi_walk_offset(&p->b_row, j0 + j) + epi_walk_offset(&p->b_depth, k0 + k)];
         }
-        for (int64_t j = 0; j < w; j++)
-            p->c[epi_walk_offset(&p->c_row, i) + epi_walk_offset(&p->c_col, j0 + j)] =
-                rounded(p->e, p->e->naive ? (double)sum32[j] : sum[j]);
+        for (int64_t i = 0; i < p->m; i++) {
+            const double *a = p->a + epi_walk_offset(&p->a_row, i);
+            double *c = p->c + epi_walk_offset(&p->c_row, i), sum[STRIPE] = {0};
+            for (int64_t j = 0; j < w && k0; j++)
+                sum[j] = c[column[j]];
+            for (int64_t k = 0; k < depth; k++) {
+                double x = a[depth_offset[k]];
+                if (p->e->naive)
+                    for (int j = 0; j < STRIPE; j++)
+                        sum[j] = (double)((float)sum[j] + (float)(x * block[k][j]));
+                else
+                    for (int j = 0; j < STRIPE; j++)
+                        sum[j] += x * block[k][j];
+            }
+            for (int64_t j = 0; j < w; j++)
+                c[column[j]] = k0 + DEPTH < p->k ? sum[j] : rounded(p->e, sum[j]);
+        }
     }
 }
 
@@ -189,7 +198,7 @@ static void eval_product(const eval *e, int node) {
     const int64_t *sizes = e->k->spec.sizes;
     epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node);
     epi_axes rows = axes_without(&a.axes, &n->over), cols = axes_without(&b.axes, &n->over);
-    product p = {.e = e, .node = node};
+    product p = {.e = e};
     p.a = e->value[n->arg[0]];
     p.b = e->value[n->arg[1]];
     p.c = e->value[node];
@@ -202,7 +211,7 @@ static void eval_product(const eval *e, int node) {
     p.m = epi_axes_size(&rows, sizes);
     p.n = epi_axes_size(&cols, sizes);
     p.k = epi_axes_size(&n->over, sizes);
-    epi_parallel_for(e->k->spec.threads, p.m, product_row, &p);
+    epi_parallel_for(e->k->spec.threads, epi_ceil_div(p.n, STRIPE), product_stripe, &p);
 }
 
 /* ---- the whole program ---- */
