@@ -92,7 +92,7 @@ run: $(BUILD)/epilog
 	$(BUILD)/epilog bench
 
 # The result files behind the tables of the README; MACHINE names them.
-MACHINE ?= $(shell uname -m)-$(shell nproc)core
+MACHINE ?= $(shell uname -m)
 bench: $(BUILD)/epilog
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --out bench/results/$(MACHINE)-f32.json
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --type bf16 --out bench/results/$(MACHINE)-bf16.json
