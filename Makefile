@@ -138,7 +138,7 @@ test: suite
 
 sanitize:
 	@echo 'under AddressSanitizer and UndefinedBehaviorSanitizer:'
-	@$(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
+	@ASAN_OPTIONS=allocator_may_return_null=1 $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
 
 # OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
 threads:

@@ -67,7 +67,7 @@ static void round_trip(void) {
         {.name = "empty", .type = EPI_BF16, .rank = 3, .shape = empty},
         {.name = strange, .type = EPI_F16, .rank = 1, .shape = odd, .data = data},
     };
-    char names[EPI_DTYPE_COUNT][8];
+    char names[EPI_DTYPE_COUNT][16];
     for (int t = 0; t < EPI_DTYPE_COUNT; t++) {
         snprintf(names[t], sizeof names[t], "t%d", t);
         out[3 + t] = (epi_safetensor){
