@@ -362,8 +362,8 @@ static const char *clean_comment(parser *p, const epi_token *t) {
             c++;
         c += c < end;
         c += c < end && *c == ' ';
-        while (c < end && *c != '\n')
-            *o++ = *c++;
+        for (; c < end && *c != '\n'; c++)
+            *o++ = *c ? *c : ' '; /* a NUL would end the text early */
         while (o > out && (o[-1] == ' ' || o[-1] == '\t' || o[-1] == '\r'))
             o--;
         *o++ = '\n';
