@@ -65,6 +65,7 @@ static inline int64_t epi_max64(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Our own mistakes, never a user's: EPI_ASSERT in debug builds, EPI_CHECK always. */
 void epi_assert_fail(const char *what, const char *file, int line) __attribute__((noreturn));
 #define EPI_CHECK(x) ((x) ? (void)0 : epi_assert_fail(#x, __FILE__, __LINE__))
+#define EPI_NEVER(what) epi_assert_fail(what, __FILE__, __LINE__)
 #ifdef NDEBUG
 #define EPI_ASSERT(x) ((void)0)
 #else

@@ -234,7 +234,7 @@ static void run_step(const tile *t, int i) {
     case EPI_TILE_PART: e->strips->deinterleave(dst, ld, view_of(t, s->arg[0], s->full), s->odd, rows, n); break;
     case EPI_TILE_JOIN: e->strips->interleave(dst, ld, view_of(t, s->arg[0], s->full), view_of(t, s->arg[1], s->full), rows, n / 2); break;
     case EPI_TILE_GROUP: e->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n, e->group[v->scale]); break;
-    default: EPI_CHECK(!"a step of a tile");
+    default: EPI_NEVER("no step of a tile");
     }
 }
 

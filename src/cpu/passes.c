@@ -248,6 +248,6 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
             k->strips->store(p.to.data, p.to.type, 1, &x, 1);
         }
         break;
-    case EPI_CLASS_PRODUCT: EPI_CHECK(!"a product is no pass"); break;
+    case EPI_CLASS_PRODUCT: EPI_NEVER("a product is no pass"); break;
     }
 }

@@ -175,8 +175,7 @@ static int late_operand(const planner *p, int node) {
         if (arg != EPI_NO_NODE && (p->plan->stage[arg].after || p->plan->stage[arg].leave > EPI_LEAVE_LOCAL))
             return arg;
     }
-    EPI_CHECK(!"an operand that left the tile");
-    return EPI_NO_NODE;
+    EPI_NEVER("no operand has left the tile");
 }
 
 /* A value that comes from a finished reduction has left the tile; one that also has rows and columns
