@@ -62,6 +62,11 @@ $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(ISA) -MMD -MP -c $< -o $@
 
+# the commit goes into result files, so this file follows it
+$(BUILD)/obj/cli/bench.o: $(BUILD)/commit-$(COMMIT)
+$(BUILD)/commit-$(COMMIT):
+	@mkdir -p $(@D); rm -f $(BUILD)/commit-*; touch $@
+
 $(BUILD)/obj/cli/%.o: cli/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Icli -DEPI_COMMIT='"$(COMMIT)"' -MMD -MP -c $< -o $@
@@ -131,9 +136,11 @@ suite: all $(TEST_BIN) $(EXAMPLES)
 ROUNDS ?= 400
 test: suite
 	@printf '%-12s ' includes; sh tests/test_includes.sh
-	@printf '%-12s ' install; bash tests/test_install.sh
+	@printf '%-12s ' install; bash tests/test_install.sh $(BUILD)
 	@printf '%-12s ' readme; $(MAKE) -s $(BUILD)/table && $(BUILD)/table --check README.md
-	@$(MAKE) --no-print-directory sanitize threads fuzz
+	@$(MAKE) --no-print-directory sanitize
+	@$(MAKE) --no-print-directory threads
+	@$(MAKE) --no-print-directory fuzz
 	@echo; cat $(BUILD)/test/*.log | awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $$1; f += $$3 } END { print p " passed, " f " failed" }'
 
 sanitize:

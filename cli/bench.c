@@ -113,7 +113,7 @@ static epi_status bench_program(const epi_program *program, const cli_options *o
         cli_error_row errors[CLI_MAX_TENSORS];
         status = epi_kernel_run(fused.kernel, d.tensors, d.count, fused.work, err);
         if (status == EPI_OK)
-            status = cli_errors(program, o, &d, errors, err);
+            status = cli_errors(program, o, &d, out->k, errors, err);
         out->ok = status == EPI_OK;
         for (int t = d.input_count; t < d.count && status == EPI_OK; t++) {
             const cli_error_row *e = &errors[t - d.input_count];
@@ -202,8 +202,8 @@ static void put_machine(epi_json_writer *w, const cli_options *o, const blas *b)
 
 static int write_file(const char *path, const epi_text *text) {
     char temporary[1100];
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    FILE *f = fopen(temporary, "w");
+    bool fits = (size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) < sizeof temporary;
+    FILE *f = fits ? fopen(temporary, "w") : NULL;
     if (!f)
         return cli_complain(EXIT_FAILED, "%s: cannot be written", path);
     bool ok = fwrite(text->data, 1, text->length, f) == text->length && fputc('\n', f) != EOF;
@@ -288,7 +288,7 @@ int cmd_bench(const cli_options *given) {
         }
     epi_json_put_close(&w, ']');
     epi_json_put_close(&w, '}');
-    if (o.out && (one = write_file(o.out, &out)) != EXIT_OK)
+    if (o.out && status == EXIT_OK && (one = write_file(o.out, &out)) != EXIT_OK) /* a failed run replaces nothing */
         status = one;
     if (o.json && cli_print_json(&out) != EXIT_OK)
         status = EXIT_FAILED;

@@ -58,12 +58,12 @@ int cmd_check(const cli_options *o) {
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-static void list_file(const char *path, const char *file, bool json, epi_json_writer *w) {
+static int list_file(const char *path, const char *file, bool json, epi_json_writer *w) {
     cli_source s;
     epi_error err;
     if (cli_source_open(&s, path, &err) != EPI_OK) {
         cli_error(&err);
-        return;
+        return EXIT_FAILED;
     }
     for (int i = 0; i < epi_module_count(s.module); i++) {
         const epi_program *p = epi_module_program(s.module, i);
@@ -80,6 +80,7 @@ static void list_file(const char *path, const char *file, bool json, epi_json_wr
             printf("%-42s %.*s\n", name, (int)strcspn(comment, "\n"), comment);
     }
     cli_source_close(&s);
+    return EXIT_OK;
 }
 
 int cmd_list(const cli_options *o) {
@@ -95,7 +96,7 @@ int cmd_list(const cli_options *o) {
     if (!dir)
         return cli_complain(EXIT_FAILED, "%s: cannot be listed", folder);
     char *files[1024];
-    int count = 0;
+    int count = 0, status = EXIT_OK;
     for (struct dirent *e; (e = readdir(dir)) && count < 1024;) {
         size_t n = strlen(e->d_name);
         if (n > 4 && !strcmp(e->d_name + n - 4, ".epi") && (files[count] = strdup(e->d_name)))
@@ -109,17 +110,31 @@ int cmd_list(const cli_options *o) {
     for (int i = 0; i < count; i++) {
         char path[1100];
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        list_file(path, o->name_count ? path : files[i], o->json, &w);
+        if (list_file(path, o->name_count ? path : files[i], o->json, &w) != EXIT_OK)
+            status = EXIT_FAILED;
         free(files[i]);
     }
     epi_json_put_close(&w, ']');
-    if (o->json)
-        return cli_print_json(&out);
+    if (o->json && cli_print_json(&out) != EXIT_OK)
+        return EXIT_FAILED;
     epi_text_free(&out);
-    return EXIT_OK;
+    return status;
 }
 
 /* ---- show ---- */
+
+/* Calls print(what, buf, size) into a buffer that is large enough; the caller frees it. */
+static char *printed(size_t (*print)(const void *, char *, size_t), const void *what) {
+    size_t n = print(what, NULL, 0);
+    char *text = malloc(n + 1);
+    if (text)
+        print(what, text, n + 1);
+    return text;
+}
+
+static size_t print_program(const void *program, char *buf, size_t size) { return epi_program_print(program, buf, size); }
+
+static size_t print_kernel(const void *kernel, char *buf, size_t size) { return epi_kernel_describe(kernel, buf, size); }
 
 static void put_info(epi_json_writer *w, const epi_kernel_info *info) {
     epi_json_put_key(w, "mainloop");
@@ -141,12 +156,12 @@ static void put_info(epi_json_writer *w, const epi_kernel_info *info) {
 }
 
 static int show_program(const epi_program *program, const cli_options *o, epi_json_writer *w) {
-    char text[16384], how[4096];
-    epi_program_print(program, text, sizeof text);
+    char *text = printed(print_program, program);
     epi_json_put_key(w, "text");
     epi_json_put_text(w, text);
     if (!o->json)
-        printf("%s", text);
+        printf("%s", text ? text : "");
+    free(text);
     if (!o->dim_count && epi_program_dim_count(program)) {
         if (!o->json)
             printf("\ngive --dims for the kernel: its axes are");
@@ -163,14 +178,16 @@ static int show_program(const epi_program *program, const cli_options *o, epi_js
         return cli_fail(&err);
     epi_kernel_info info;
     epi_kernel_get_info(kernel, &info);
-    epi_kernel_describe(kernel, how, sizeof how);
+    char *how = printed(print_kernel, kernel);
+    double intensity = info.bytes_fused > 0 ? info.flops / info.bytes_fused : 0;
     put_info(w, &info);
     epi_json_put_key(w, "description");
     epi_json_put_text(w, how);
     if (!o->json)
         printf("\nmainloop %s, %d thread%s\n%s%.4g GFLOP; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n",
-               info.mainloop, info.threads, info.threads == 1 ? "" : "s", how, info.flops / 1e9, info.bytes_fused / 1e6,
-               info.bytes_unfused / 1e6, info.flops / info.bytes_fused);
+               info.mainloop, info.threads, info.threads == 1 ? "" : "s", how ? how : "", info.flops / 1e9, info.bytes_fused / 1e6,
+               info.bytes_unfused / 1e6, intensity);
+    free(how);
     epi_kernel_free(kernel);
     return EXIT_OK;
 }
@@ -253,8 +270,10 @@ static epi_status run_program(const epi_program *program, const cli_options *o, 
     status = epi_kernel_run(r->kernel, d->tensors, d->count, r->work, err);
     *seconds = cli_seconds() - start;
     cli_progress("computing the f64 reference of %s", epi_program_name(program));
+    epi_kernel_info info;
+    epi_kernel_get_info(r->kernel, &info);
     if (status == EPI_OK)
-        status = cli_errors(program, o, d, rows, err);
+        status = cli_errors(program, o, d, info.k, rows, err);
     cli_progress_end();
     if (status == EPI_OK && o->out)
         status = cli_data_write(d, o->out, err);

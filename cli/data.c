@@ -180,7 +180,8 @@ static double distance(double a, double b) {
     return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
 }
 
-epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, cli_error_row *rows, epi_error *err) {
+epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth, cli_error_row *rows,
+                      epi_error *err) {
     cli_data ref, naive = {0};
     const epi_strips *s = epi_strips_choose();
     epi_status status = run_oracle(program, o, d, EPI_PATH_REFERENCE, &ref, err);
@@ -202,7 +203,8 @@ epi_status cli_errors(const epi_program *program, const cli_options *o, const cl
             row->naive = fmax(row->naive, distance((double)stored, want));
             row->scale = fmax(row->scale, isfinite(want) ? fabs(want) : 0);
         }
-        row->ok = row->fused <= 2 * row->naive + unit_of(type) * row->scale;
+        /* one unit of storage, and what a sum of that length in f32 loses: few results can be lucky */
+        row->ok = row->fused <= 2 * row->naive + (unit_of(type) + 0x1p-24 * sqrt((double)depth)) * row->scale;
     }
     cli_data_free(&ref);
     cli_data_free(&naive);

@@ -79,7 +79,10 @@ int main(int argc, char **argv) {
         if (!strcmp(o.command, commands[i].name)) {
             if (o.help)
                 return cmd_help(o.command);
-            return commands[i].run(&o);
+            status = commands[i].run(&o);
+            if (fflush(stdout) != 0 || ferror(stdout))
+                return cli_complain(EXIT_FAILED, "the output could not be written");
+            return status;
         }
     return cli_complain(EXIT_USAGE, "there is no command '%s'; see 'epilog help'", o.command);
 }

@@ -76,6 +76,11 @@ expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
 expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
+cat >unused.epi <<'E'
+unused(x[A,B], y[T]) -> z[T] { z = y*2 }
+E
+expect 1 '2^48 elements' run unused.epi --dims A=2147483648,B=2147483648,T=3
+expect 0 'plain path' run "$here/programs/norm_rope.epi:qk_norm" --dims B=1,S=2,E=3,H=2,D=300 --micro plain
 expect 1 '2^48\|memory' run matmul --dims M=281474976710656,N=1,K=1
 expect 1 'needs F to be divisible by 2' run swiglu --dims T=3,D=4,F=5
 expect 2 'NAME=VALUE' run matmul --dims M
@@ -105,7 +110,12 @@ expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in n
 expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
-that 'nothing else was left behind' test "$(ls | wc -l)" -eq 9
+that 'nothing else was left behind' test "$(ls | wc -l)" -eq 10
+
+if [ -e /dev/full ]; then
+    "$epilog" list >/dev/full 2>/dev/null
+    that 'a full disk is noticed' test $? -eq 1
+fi
 
 # bench
 expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3
@@ -114,6 +124,10 @@ expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 2 --out
 that 'bench writes its result file' grep -q '"fused_ms"' b.json
 expect 2 'wants --dims' bench matmul:matmul
 expect 2 'multiples of 128' bench --size 100
+expect 1 'no such file' bench nosuch --dims A=1 --out b.json
+that 'a failed bench replaces nothing' grep -q '"fused_ms"' b.json
+mkdir broken && cp syntax.epi broken/
+expect 1 'expected a value' list broken
 expect 1 'cannot be written' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out nowhere/b.json
 
 echo "$passed passed, $failed failed"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_install.sh: installs into a temporary folder and uses what is there, as a stranger would: the header,
+# test_install.sh [BUILD]: installs into a temporary folder and uses what is there, as a stranger would: the header,
 # both libraries, pkg-config and CMake where they are, and the command with its programs.
 cd "$(dirname "$0")/.." || exit 1
 tmp=$(mktemp -d) || exit 1
@@ -12,7 +12,7 @@ that() {
     if "$@" >"$tmp/log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED $what"; tail -20 "$tmp/log"; fi
 }
 p=$tmp/prefix
-that 'make install' make -s install PREFIX="$p"
+that 'make install' make -s install BUILD="${1:-build}" PREFIX="$p"
 only_epi() { ! nm -D --defined-only "$p/lib/libepilog.so" | awk '{ print $3 }' | grep -v '^epi_'; }
 that 'the shared library exports epi_* alone' only_epi
 that 'it has a versioned SONAME' sh -c "readelf -d $p/lib/libepilog.so | grep -q 'SONAME.*libepilog.so.[0-9]'"

@@ -328,6 +328,66 @@ static void test_cancellation(void) {
     }
 }
 
+/* ---- stages ---- */
+
+static void fill_seven(problem *p, void *arg) {
+    (void)arg;
+    problem_fill(p, 7);
+    for (int i = p->inputs; i < p->count; i++) /* a poison that no result happens to be, not even NaN */
+        memset(p->t[i].data, 0x5b, (size_t)p->t[i].span * epi_dtype_size(p->t[i].shape.type));
+}
+
+/* Programs whose values are needed in more than one stage, or in none, on both paths. */
+static void test_stages(void) {
+    static const struct {
+        const char *text, *dims;
+    } cases[] = {
+        {"f(x[T,K], w[N,K], b[N]) -> (y[T,N], c[N]) { c = b*2  y = x @ w + c }", "T=10,K=20,N=300"},
+        {"f(x[T,K], w[N,K], b[T]) -> (y[T,N], c[T]) { c = b*2  y = (x @ w)*c }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[N,K], b) -> (y[T,N], c) { c = b*2  y = x @ w + c }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[N,K]) -> (y[T,N], z[T,N], t[N,T]) { y = x @ w  z = y  t = y }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[N,K]) -> (y[T,N], z[T,K], i[T]) { y = x @ w  z = x  i = index(T) }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[N,K], g[K]) -> (y[T,N], m[T]) { n = x*g  m = mean(n, K)  y = n @ w + m }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[H,D,K]) -> s[T,H] { s = sum(x @ w, D) }", "T=3,H=4,D=0,K=5"},
+        {"f(x[T,K], w[H,D,K]) -> s[T,H] { s = max(x @ w, D) }", "T=3,H=4,D=300,K=5"},
+        {"f(x[T,K], w[N,K]) -> (l, m[T]) { m = logsumexp(x @ w, N)  l = mean(m, T) }", "T=10,K=20,N=30"},
+        {"f(a[D], b[D]) -> (s, t) { s = a @ b  t = s*2 }", "D=66"},
+        {"f(x[T,K], w[N,K]) -> (h: f64[T,K], y[T,N]) { h = x*2  y = h @ w }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[N,K]) -> (h: i32[T,N], y[T,N]) { h = 10*(x @ w)  y = h*0.1 }", "T=10,K=20,N=30"},
+        {"f(x[T,K], v[K,J], w[N,J]) -> y[T,N] { y = silu(x @ v) @ w }", "T=10,K=20,J=7,N=30"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int path = 0; path < 2; path++) {
+            problem out = {0}, ref = {0};
+            bool ok = run_text(cases[i].text, cases[i].dims, (epi_options){.path = (epi_path)path}, fill_seven, NULL, &out) &&
+                      run_text(cases[i].text, cases[i].dims, (epi_options){.path = EPI_PATH_REFERENCE}, fill_seven, NULL, &ref);
+            for (int t = out.inputs; t < out.count && ok; t++)
+                for (int64_t e = 0; e < out.t[t].shape.count && ok; e++) {
+                    double a = get_element(out.t[t].data, out.t[t].shape.type, e), b = get_element(ref.t[t].data, ref.t[t].shape.type, e);
+                    ok = apart(a, b) <= (out.t[t].shape.type == EPI_I32 ? 1 : 1e-5 * (1 + fabs(b))); /* sums of up to 66 terms around 1 */
+                }
+            check(ok, "%s, path %d", cases[i].text, path);
+            problem_free(&out);
+            problem_free(&ref);
+        }
+}
+
+static void fill_large(problem *p, void *arg) {
+    (void)arg;
+    for (int e = 0; e < 4; e++)
+        put_element(p->t[0].data, EPI_I32, e, 16777217.0 + 2 * e);
+}
+
+/* A copy is a copy, beyond what f32 can hold. */
+static void test_exact_copy(void) {
+    for (int path = 0; path <= EPI_PATH_REFERENCE; path++) {
+        problem p = {0};
+        bool ok = run_text("f(x: i32[T]) -> y: i32[T] { y = x }", "T=4", (epi_options){.path = (epi_path)path}, fill_large, NULL, &p);
+        check(ok && path != EPI_PATH_NAIVE ? !memcmp(p.t[0].data, p.t[1].data, 16) : ok, "an i32 copy keeps its bits, path %d", path);
+        problem_free(&p);
+    }
+}
+
 /* ---- special numbers ---- */
 
 static void fill_special(problem *p, void *arg) {
@@ -406,6 +466,8 @@ int main(void) {
     test_concurrent();
     test_derivatives();
     test_cancellation();
+    test_stages();
+    test_exact_copy();
     test_special();
     test_api();
     epi_context_close(ctx);

@@ -75,7 +75,7 @@ static epi_status compile_fused(epi_cpu_kernel *k, epi_error *err) {
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         const epi_stage *s = &k->plan.stage[g->tensors[t].node];
-        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL;
+        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied */
         if (stored[t])
             roots[count++] = (epi_tile_root){g->tensors[t].node, t};
     }
@@ -122,7 +122,8 @@ static epi_status compile_unfused(epi_cpu_kernel *k, epi_error *err) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         last[node] = g->node_count; /* outputs stay to the end */
-        if (!has_home(k, node) && (k->spec.path == EPI_PATH_UNFUSED || k->spec.types[t] == between))
+        bool rounds = k->spec.path == EPI_PATH_UNFUSED && k->spec.types[t] <= EPI_F16; /* as a chain of passes would */
+        if (!has_home(k, node) && (rounds || k->spec.types[t] == between))
             give_tensor(k, node, t);
     }
     int spare_count = 0;
@@ -163,7 +164,7 @@ static epi_status check_sizes(const epi_cpu_kernel *k, epi_error *err) {
     for (int i = 0; i < g->node_count; i++) {
         int64_t count = epi_axes_size(&g->nodes[i].axes, k->spec.sizes);
         int64_t depth = epi_axes_size(&g->nodes[i].over, k->spec.sizes);
-        if (k->live[i] && (count < 0 || count > most || depth < 0 || depth > most))
+        if ((k->live[i] || g->nodes[i].op == EPI_OP_INPUT) && (count < 0 || count > most || depth < 0 || depth > most))
             return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements", epi_node_label(g, i).text);
     }
     return EPI_OK;
@@ -206,7 +207,7 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
         if (status == EPI_OK && k->plan.fused) {
             epi_error why = {0};
             status = compile_fused(k, &why);
-            if (status == EPI_ERR_UNSUPPORTED && !spec->micro) { /* right, but too large for a tile: unfused */
+            if (status == EPI_ERR_UNSUPPORTED) { /* right, but not for a tile: unfused, which says so if that fails too */
                 k->plan.fused = false;
                 memcpy(k->plan.reason, why.message, sizeof k->plan.reason - 1);
                 status = EPI_OK;

@@ -9,6 +9,7 @@ typedef struct builder {
     const epi_graph *g;
     epi_epilogue *e;
     int value_capacity, step_capacity;
+    epi_tile_step sink; /* what steps are written to after an allocation failed */
 } builder;
 
 /* Grows an array in the arena; the old copy is left there. */
@@ -36,11 +37,10 @@ static int add_value(builder *b, int node, epi_scale scale, bool rows) {
 }
 
 static epi_tile_step *add_step(builder *b, epi_tile_kind kind, int node) {
-    static epi_tile_step sink; /* written to only after an allocation failed, and never read */
     epi_epilogue *e = b->e;
     void *steps = grow(b, e->steps, e->step_count, &b->step_capacity, sizeof *e->steps);
     if (!steps)
-        return &sink;
+        return &b->sink;
     e->steps = steps;
     e->steps[e->step_count] =
         (epi_tile_step){.kind = kind, .op = b->g->nodes[node].op, .node = node, .tensor = -1, .dst = -1, .arg = {-1, -1, -1}};
@@ -199,6 +199,7 @@ static void add_partials(builder *b, int node, const epi_stage *stage) {
 
 static void add_store(builder *b, const epi_tile_root *root) {
     int v = need(b, root->node, EPI_SCALE_FINE);
+    EPI_CHECK(b->arena->failed || (b->e->values[v].rows && b->e->values[v].scale != EPI_SCALE_NONE));
     epi_tile_step *s = add_step(b, EPI_TILE_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
@@ -207,7 +208,7 @@ static void add_store(builder *b, const epi_tile_root *root) {
 /* ---- after the list is complete ---- */
 
 /* Gives values their slots; a full slot is free again after the last step that reads it. */
-static void assign_slots(epi_epilogue *e) {
+static void assign_slots(epi_epilogue *e, bool *busy) {
     for (int i = 0; i < e->step_count; i++) {
         epi_tile_step *s = &e->steps[i];
         int shape = s->dst >= 0 ? s->dst : s->arg[0];
@@ -220,7 +221,6 @@ static void assign_slots(epi_epilogue *e) {
         else if (s->kind == EPI_TILE_STORE && e->values[s->arg[0]].made && e->values[s->arg[0]].store < 0)
             e->values[s->arg[0]].store = i;
     }
-    bool busy[EPI_MAX_NODES] = {false};
     for (int i = 0; i < e->step_count; i++) {
         epi_tile_step *s = &e->steps[i];
         if (s->dst >= 0 && !s->full)
@@ -256,7 +256,8 @@ static epi_status measure(epi_epilogue *e, epi_error *err) {
     if (p->local_axes && group > EPI_TILE_N)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction over %ld neighbouring columns does not fit in a tile of %d",
                         (long)group, EPI_TILE_N);
-    group = epi_max64(1, group);
+    if (p->local_axes && group == 0)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction over no columns has no tile to stay in");
     e->tile_n = (int)(EPI_TILE_N / group * group);
     bool coarse_acc = e->acc_scale == EPI_SCALE_COARSE;
     e->width[EPI_SCALE_NONE] = 1;
@@ -304,8 +305,9 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
             add_partials(&b, roots[i].node, &plan->stage[roots[i].node]);
         else
             add_store(&b, &roots[i]);
+    bool *busy = epi_arena_alloc(arena, (size_t)out->value_count);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    assign_slots(out);
+    assign_slots(out, busy);
     return EPI_OK;
 }

@@ -3,7 +3,7 @@
  *
  * A pass walks the result in chunks of its fastest axis. Chunks do not depend on the number of
  * threads, so neither do the bits. */
-#include <math.h>
+#include <string.h>
 
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
@@ -124,6 +124,16 @@ static void copy_chunk(void *ctx, int64_t item, int thread) {
     float tmp[CHUNK];
     int64_t base[OPERANDS + 1];
     int n = chunk_at(p, item, base), last = p->s.count - 1;
+    if (p->from[0].type == p->to.type) { /* exact, whatever f32 can hold */
+        size_t size = epi_dtype_size(p->to.type);
+        bool runs = p->s.step[last][0] == 1 && p->s.step[last][1] == 1;
+        if (runs)
+            memcpy((void *)(uintptr_t)element(&p->to, base[0]), element(&p->from[0], base[1]), (size_t)n * size);
+        for (int j = 0; j < n && !runs; j++)
+            memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.step[last][0]),
+                   element(&p->from[0], base[1] + j * p->s.step[last][1]), size);
+        return;
+    }
     epi_view v = fetch(p, &p->from[0], base[1], p->s.step[last][1], n, tmp);
     for (int j = 1; j < n && !v.col; j++)
         tmp[j] = tmp[0];

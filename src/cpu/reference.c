@@ -2,6 +2,7 @@
  *
  * In f64 with nothing rounded it is the reference. With every value computed in f32 and rounded to
  * a storage type it is the naive unfused computation, the yardstick of the error rule. */
+#include <math.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -21,6 +22,11 @@ static double load_one(const epi_strips *s, const epi_ref *ref, int64_t offset) 
         memcpy(&x, p, sizeof x);
         return x;
     }
+    if (ref->type == EPI_I32) {
+        int32_t x;
+        memcpy(&x, p, sizeof x);
+        return (double)x;
+    }
     float x;
     s->load(&x, p, ref->type, 1, 1);
     return (double)x;
@@ -28,6 +34,11 @@ static double load_one(const epi_strips *s, const epi_ref *ref, int64_t offset) 
 
 static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, double x) {
     unsigned char *p = ref->data + offset * (int64_t)epi_dtype_size(ref->type);
+    if (ref->type == EPI_I32 && fabs(x) < 0x1p31) { /* exact where f32 is not */
+        int32_t i = (int32_t)lrint(x);
+        memcpy(p, &i, sizeof i);
+        return;
+    }
     float f = (float)x;
     if (ref->type == EPI_F64)
         memcpy(p, &x, sizeof x);
