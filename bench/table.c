@@ -36,7 +36,8 @@ static void copy_text(epi_json_reader *r, char *out, size_t size) {
 }
 
 static void table_row(epi_json_reader *r, epi_text *out) {
-    static const char *const keys[] = {"m", "n", "k", "fused_ms", "unfused_ms", "sgemm_ms", "of_raw", "gflops", "error"};
+    static const char *const keys[] = {"m",        "n",      "k",      "fused_ms", "unfused_ms",
+                                       "sgemm_ms", "of_raw", "gflops", "error"};
     enum { KEYS = sizeof keys / sizeof *keys };
     double v[KEYS] = {0};
     char name[64] = "";
@@ -53,7 +54,8 @@ static void table_row(epi_json_reader *r, epi_text *out) {
         else
             epi_json_skip(r);
     }
-    epi_text_add(out, "| %s | %.0f×%.0f×%.0f | %.2f | %.2f | %.2f× | %.0f |", name, v[0], v[1], v[2], v[3], v[4], v[4] / v[3], v[7]);
+    epi_text_add(out, "| %s | %.0f×%.0f×%.0f | %.2f | %.2f | %.2f× | %.0f |", name, v[0], v[1], v[2], v[3],
+                 v[4], v[4] / v[3], v[7]);
     if (v[5] > 0)
         epi_text_add(out, " %.2f | %.3f |", v[5], v[6]);
     else
@@ -95,8 +97,10 @@ static bool table(const char *path, epi_text *out) {
     }
     if (r.why)
         fprintf(stderr, "%s: byte %zu: %s\n", path, r.at, r.why);
-    epi_text_add(out, "%s operands, %.0f threads, %s; %s at commit %s (`%s`)\n\n", type, threads, cpu, date, commit, path);
-    epi_text_add(out, "| kernel | rows×cols×depth | fused ms | unfused ms | speed-up | GFLOP/s | sgemm ms | fused / sgemm | error |\n");
+    epi_text_add(out, "%s operands, %.0f threads, %s; %s at commit %s (`%s`)\n\n", type, threads, cpu, date,
+                 commit, path);
+    epi_text_add(out, "| kernel | rows×cols×depth | fused ms | unfused ms | speed-up | GFLOP/s | sgemm ms | "
+                      "fused / sgemm | error |\n");
     epi_text_add(out, "|---|---|---|---|---|---|---|---|---|\n%s", rows.data ? rows.data : "");
     epi_text_free(&rows);
     free(text);
@@ -116,13 +120,15 @@ int main(int argc, char **argv) {
     epi_text out = {0};
     int tables = 0;
     for (char *at = text; *at;) {
-        char *start = strstr(at, open), *end = start ? strstr(start, close) : NULL, *name_end = start ? strstr(start, " -->") : NULL;
+        char *start = strstr(at, open), *end = start ? strstr(start, close) : NULL,
+             *name_end = start ? strstr(start, " -->") : NULL;
         if (!end || !name_end) {
             epi_text_add(&out, "%s", at);
             break;
         }
         char result[512];
-        snprintf(result, sizeof result, "%.*s", (int)(name_end - start - (long)strlen(open)), start + strlen(open));
+        snprintf(result, sizeof result, "%.*s", (int)(name_end - start - (long)strlen(open)),
+                 start + strlen(open));
         epi_text_add(&out, "%.*s%s%s -->\n", (int)(start - at), at, open, result);
         ok &= table(result, &out);
         epi_text_add(&out, "%s", close);

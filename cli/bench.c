@@ -18,12 +18,10 @@ enum { MAX_REPEAT = 1000, HEAD = 128 };
 static const struct {
     const char *name, *dims; /* every axis listed has the size; "H,D" makes the size as heads of HEAD */
 } standard[] = {
-    {"matmul:matmul", "M N K"},       {"rope:rope", "S E H,D"},
-    {"swiglu:swiglu", "T D F"},       {"cross_entropy", "T D V"},
-    {"residual_rms", "T K D"},        {"norm_linear", "T D F"},
-    {"norm_swiglu", "T D F"},         {"norm_rope:norm_rope", "S E H,D"},
-    {"norm_cross_entropy", "T D V"},  {"rmsnorm_backward", "T F D"},
-    {"swiglu_backward", "T D F"},
+    {"matmul:matmul", "M N K"},    {"rope:rope", "S E H,D"},           {"swiglu:swiglu", "T D F"},
+    {"cross_entropy", "T D V"},    {"residual_rms", "T K D"},          {"norm_linear", "T D F"},
+    {"norm_swiglu", "T D F"},      {"norm_rope:norm_rope", "S E H,D"}, {"norm_cross_entropy", "T D V"},
+    {"rmsnorm_backward", "T F D"}, {"swiglu_backward", "T D F"},
 };
 
 typedef struct row {
@@ -61,7 +59,8 @@ static float *random_floats(int64_t count) {
     return x;
 }
 
-static void measure(row *out, const cli_runner *fused, const cli_runner *unfused, const cli_data *d, const blas *b, int repeat) {
+static void measure(row *out, const cli_runner *fused, const cli_runner *unfused, const cli_data *d,
+                    const blas *b, int repeat) {
     double t[3][MAX_REPEAT];
     float *x = NULL, *y = NULL, *c = NULL;
     if (b->sgemm && out->m * out->n * out->k > 0) {
@@ -72,7 +71,8 @@ static void measure(row *out, const cli_runner *fused, const cli_runner *unfused
     bool raw = x && y && c;
     int n = 0;
     double start = cli_seconds();
-    for (int i = -2; i < MAX_REPEAT && (repeat ? i < repeat : i < 9 || (i < 200 && cli_seconds() - start < 3)); i++) {
+    for (int i = -2;
+         i < MAX_REPEAT && (repeat ? i < repeat : i < 9 || (i < 200 && cli_seconds() - start < 3)); i++) {
         double f = time_kernel(fused, d), u = time_kernel(unfused, d), s = cli_seconds();
         if (raw)
             blas_product(b, out->m, out->n, out->k, x, y, c);
@@ -91,7 +91,8 @@ static void measure(row *out, const cli_runner *fused, const cli_runner *unfused
     free(c);
 }
 
-static epi_status bench_program(const epi_program *program, const cli_options *o, const blas *b, row *out, epi_error *err) {
+static epi_status bench_program(const epi_program *program, const cli_options *o, const blas *b, row *out,
+                                epi_error *err) {
     cli_runner fused = {0}, unfused = {0};
     cli_data d = {0};
     epi_options options = cli_compile_options(o);
@@ -132,7 +133,8 @@ static epi_status bench_program(const epi_program *program, const cli_options *o
 /* ---- output ---- */
 
 static void print_head(bool raw) {
-    printf("%-28s %-18s %10s %10s %9s %9s", "kernel", "rows x cols x depth", "fused ms", "unfused ms", "speed-up", "GFLOP/s");
+    printf("%-28s %-18s %10s %10s %9s %9s", "kernel", "rows x cols x depth", "fused ms", "unfused ms",
+           "speed-up", "GFLOP/s");
     if (raw)
         printf(" %9s %7s", "sgemm ms", "of raw");
     printf(" %10s %10s\n", "error", "plain path");
@@ -141,8 +143,8 @@ static void print_head(bool raw) {
 static void print_row(const row *r, bool raw) {
     char shape[64];
     snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
-    printf("%-28s %-18s %10.3f %10.3f %8.2fx %9.1f", r->name, shape, 1e3 * r->fused, 1e3 * r->unfused, r->unfused / r->fused,
-           r->flops / r->fused / 1e9);
+    printf("%-28s %-18s %10.3f %10.3f %8.2fx %9.1f", r->name, shape, 1e3 * r->fused, 1e3 * r->unfused,
+           r->unfused / r->fused, r->flops / r->fused / 1e9);
     if (raw)
         printf(" %9.3f %7.3f", 1e3 * r->raw, r->raw > 0 ? r->fused / r->raw : 0);
     printf(" %10.2e %10.2e%s\n", r->error, r->naive, r->ok ? "" : "  TOO FAR");
@@ -288,7 +290,8 @@ int cmd_bench(const cli_options *given) {
         }
     epi_json_put_close(&w, ']');
     epi_json_put_close(&w, '}');
-    if (o.out && status == EXIT_OK && (one = write_file(o.out, &out)) != EXIT_OK) /* a failed run replaces nothing */
+    if (o.out && status == EXIT_OK &&
+        (one = write_file(o.out, &out)) != EXIT_OK) /* a failed run replaces nothing */
         status = one;
     if (o.json && cli_print_json(&out) != EXIT_OK)
         status = EXIT_FAILED;

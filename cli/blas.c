@@ -19,7 +19,8 @@ bool blas_open(blas *b, int threads) {
         b->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     void (*set_threads)(int);
     char *(*config)(void);
-    if (!b->library || !find(b, "cblas_sgemm", &b->sgemm) || !find(b, "openblas_set_num_threads", &set_threads)) {
+    if (!b->library || !find(b, "cblas_sgemm", &b->sgemm) ||
+        !find(b, "openblas_set_num_threads", &set_threads)) {
         blas_close(b);
         return false;
     }

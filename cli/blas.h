@@ -8,7 +8,8 @@
 typedef struct blas {
     void *library;
     const char *name; /* its own words about itself, or "" */
-    void (*sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+    void (*sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
+                  int);
 } blas;
 
 bool blas_open(blas *b, int threads);

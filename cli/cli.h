@@ -77,12 +77,12 @@ void cli_data_free(cli_data *d);
 /* How far an output is from the f64 reference, beside the naive path's distance. */
 typedef struct cli_error_row {
     double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
-    bool ok;                    /* fused <= 2*naive + one unit of storage + what f32 loses in the product's sums */
+    bool ok; /* fused <= 2*naive + one unit of storage + what f32 loses in the product's sums */
 } cli_error_row;
 
 /* `depth` is the length of the product's sums. */
-epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth, cli_error_row *rows,
-                      epi_error *err);
+epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth,
+                      cli_error_row *rows, epi_error *err);
 
 epi_options cli_compile_options(const cli_options *o);
 

@@ -56,7 +56,9 @@ int cmd_check(const cli_options *o) {
 
 /* ---- list ---- */
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 static int list_file(const char *path, const char *file, bool json, epi_json_writer *w) {
     cli_source s;
@@ -132,9 +134,13 @@ static char *printed(size_t (*print)(const void *, char *, size_t), const void *
     return text;
 }
 
-static size_t print_program(const void *program, char *buf, size_t size) { return epi_program_print(program, buf, size); }
+static size_t print_program(const void *program, char *buf, size_t size) {
+    return epi_program_print(program, buf, size);
+}
 
-static size_t print_kernel(const void *kernel, char *buf, size_t size) { return epi_kernel_describe(kernel, buf, size); }
+static size_t print_kernel(const void *kernel, char *buf, size_t size) {
+    return epi_kernel_describe(kernel, buf, size);
+}
 
 static void put_info(epi_json_writer *w, const epi_kernel_info *info) {
     epi_json_put_key(w, "mainloop");
@@ -184,9 +190,10 @@ static int show_program(const epi_program *program, const cli_options *o, epi_js
     epi_json_put_key(w, "description");
     epi_json_put_text(w, how);
     if (!o->json)
-        printf("\nmainloop %s, %d thread%s\n%s%.4g GFLOP; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n",
-               info.mainloop, info.threads, info.threads == 1 ? "" : "s", how ? how : "", info.flops / 1e9, info.bytes_fused / 1e6,
-               info.bytes_unfused / 1e6, intensity);
+        printf("\nmainloop %s, %d thread%s\n%s%.4g GFLOP; %.4g MB moved fused, %.4g MB unfused; %.1f flops "
+               "per byte\n",
+               info.mainloop, info.threads, info.threads == 1 ? "" : "s", how ? how : "", info.flops / 1e9,
+               info.bytes_fused / 1e6, info.bytes_unfused / 1e6, intensity);
     free(how);
     epi_kernel_free(kernel);
     return EXIT_OK;
@@ -239,8 +246,8 @@ static int report_errors(const cli_data *d, const cli_error_row *rows, double se
         epi_json_put_bool(&w, r->ok);
         epi_json_put_close(&w, '}');
         if (!o->json)
-            printf("%-12s %-5s %12.4g %12.3e %12.3e%s\n", d->infos[t].name, epi_dtype_name(d->shapes[t].type), r->scale, r->fused,
-                   r->naive, r->ok ? "" : "   TOO FAR");
+            printf("%-12s %-5s %12.4g %12.3e %12.3e%s\n", d->infos[t].name, epi_dtype_name(d->shapes[t].type),
+                   r->scale, r->fused, r->naive, r->ok ? "" : "   TOO FAR");
         if (!r->ok)
             status = EXIT_FAILED;
     }
@@ -254,8 +261,8 @@ static int report_errors(const cli_data *d, const cli_error_row *rows, double se
     return status;
 }
 
-static epi_status run_program(const epi_program *program, const cli_options *o, cli_runner *r, cli_data *d, cli_error_row *rows,
-                              double *seconds, epi_error *err) {
+static epi_status run_program(const epi_program *program, const cli_options *o, cli_runner *r, cli_data *d,
+                              cli_error_row *rows, double *seconds, epi_error *err) {
     epi_options options = cli_compile_options(o);
     epi_status status = cli_runner_make(r, program, &options, err);
     if (status == EPI_OK)

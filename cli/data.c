@@ -8,9 +8,13 @@
 #include "cpu/strips.h"
 #include "io/safetensors.h"
 
-static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes + 64) / 64 * 64); }
+static void *allocate(size_t bytes) {
+    return aligned_alloc(64, (bytes + 64) / 64 * 64);
+}
 
-static size_t bytes_of(const epi_tensor_shape *s) { return (size_t)s->count * epi_dtype_size(s->type); }
+static size_t bytes_of(const epi_tensor_shape *s) {
+    return (size_t)s->count * epi_dtype_size(s->type);
+}
 
 epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kernel *kernel, epi_error *err) {
     *d = (cli_data){.count = epi_program_tensor_count(program)};
@@ -20,8 +24,8 @@ epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kern
         d->input_count += !d->infos[t].is_output;
         d->tensors[t].data = allocate(bytes_of(&d->shapes[t]));
         if (!d->tensors[t].data) {
-            epi_status status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for '%s' (%zu bytes)", d->infos[t].name,
-                                         bytes_of(&d->shapes[t]));
+            epi_status status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for '%s' (%zu bytes)",
+                                         d->infos[t].name, bytes_of(&d->shapes[t]));
             cli_data_free(d);
             return status;
         }
@@ -45,7 +49,9 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-static double uniform(uint64_t *state) { return ((double)(next_random(state) >> 11) + 0.5) * 0x1p-53; }
+static double uniform(uint64_t *state) {
+    return ((double)(next_random(state) >> 11) + 0.5) * 0x1p-53;
+}
 
 static double normal(uint64_t *state) {
     return sqrt(-2 * log(uniform(state))) * cos(6.283185307179586 * uniform(state));
@@ -69,14 +75,16 @@ void cli_data_random(cli_data *d, uint64_t seed) {
                               : shape->rank == 0     ? uniform(&state) * 1e-3
                               : shape->rank == 1     ? 0.5 + uniform(&state)
                                                      : scale * normal(&state));
-            s->store((char *)d->tensors[t].data + (size_t)i * epi_dtype_size(shape->type), shape->type, 1, &x, 1);
+            s->store((char *)d->tensors[t].data + (size_t)i * epi_dtype_size(shape->type), shape->type, 1, &x,
+                     1);
         }
     }
 }
 
 /* ---- files ---- */
 
-static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, const char *path, epi_error *err) {
+static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, const char *path,
+                              epi_error *err) {
     const epi_safetensor *st;
     epi_status status = epi_safetensors_get(file, d->infos[t].name, &st, err);
     if (status != EPI_OK)
@@ -86,10 +94,13 @@ static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, c
     for (int i = 0; same && i < st->rank; i++)
         same = st->shape[i] == want->sizes[i];
     if (!same)
-        return epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is not the one that --dims gives it", path, st->name);
+        return epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is not the one that --dims gives it", path,
+                        st->name);
     if (st->type != want->type)
-        return epi_fail(err, EPI_ERR_FILE, "%s: '%s' is %s, the kernel wants %s; give --type or --types %s=%s", path, st->name,
-                        epi_dtype_name(st->type), epi_dtype_name(want->type), st->name, epi_dtype_name(st->type));
+        return epi_fail(err, EPI_ERR_FILE,
+                        "%s: '%s' is %s, the kernel wants %s; give --type or --types %s=%s", path, st->name,
+                        epi_dtype_name(st->type), epi_dtype_name(want->type), st->name,
+                        epi_dtype_name(st->type));
     memcpy(d->tensors[t].data, st->data, st->bytes);
     return EPI_OK;
 }
@@ -116,8 +127,11 @@ epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err) {
     epi_safetensor out[CLI_MAX_TENSORS];
     int count = 0;
     for (int t = d->input_count; t < d->count; t++)
-        out[count++] = (epi_safetensor){.name = d->infos[t].name, .type = d->shapes[t].type, .rank = d->shapes[t].rank,
-                                        .shape = d->shapes[t].sizes, .data = d->tensors[t].data};
+        out[count++] = (epi_safetensor){.name = d->infos[t].name,
+                                        .type = d->shapes[t].type,
+                                        .rank = d->shapes[t].rank,
+                                        .shape = d->shapes[t].sizes,
+                                        .data = d->tensors[t].data};
     return epi_safetensors_write(path, out, (size_t)count, NULL, 0, err);
 }
 
@@ -131,7 +145,8 @@ epi_status cli_runner_make(cli_runner *r, const epi_program *program, const epi_
     r->work = allocate(epi_kernel_workspace(r->kernel));
     if (r->work)
         return EPI_OK;
-    status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for a workspace of %zu bytes", epi_kernel_workspace(r->kernel));
+    status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for a workspace of %zu bytes",
+                      epi_kernel_workspace(r->kernel));
     cli_runner_free(r);
     return status;
 }
@@ -145,8 +160,8 @@ void cli_runner_free(cli_runner *r) {
 /* ---- errors ---- */
 
 /* The outputs of another path over the same inputs, in f64. */
-static epi_status run_oracle(const epi_program *program, const cli_options *o, const cli_data *d, epi_path path, cli_data *out,
-                             epi_error *err) {
+static epi_status run_oracle(const epi_program *program, const cli_options *o, const cli_data *d,
+                             epi_path path, cli_data *out, epi_error *err) {
     epi_type_binding types[CLI_MAX_BINDINGS + CLI_MAX_TENSORS];
     int count = 0;
     for (; count < o->type_count; count++)
@@ -172,7 +187,9 @@ static epi_status run_oracle(const epi_program *program, const cli_options *o, c
 }
 
 /* One unit in the last place of the storage type, relative. */
-static double unit_of(epi_dtype type) { return type == EPI_BF16 ? 0x1p-8 : type == EPI_F16 ? 0x1p-11 : 0x1p-24; }
+static double unit_of(epi_dtype type) {
+    return type == EPI_BF16 ? 0x1p-8 : type == EPI_F16 ? 0x1p-11 : 0x1p-24;
+}
 
 static double distance(double a, double b) {
     if (a == b || (isnan(a) && isnan(b)))
@@ -180,8 +197,8 @@ static double distance(double a, double b) {
     return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
 }
 
-epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth, cli_error_row *rows,
-                      epi_error *err) {
+epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth,
+                      cli_error_row *rows, epi_error *err) {
     cli_data ref, naive = {0};
     const epi_strips *s = epi_strips_choose();
     epi_status status = run_oracle(program, o, d, EPI_PATH_REFERENCE, &ref, err);

@@ -4,7 +4,9 @@
 
 #include "cli.h"
 
-static int run_help(const cli_options *o) { return cmd_help(o->name_count ? o->names[0] : NULL); }
+static int run_help(const cli_options *o) {
+    return cmd_help(o->name_count ? o->names[0] : NULL);
+}
 
 static const struct command {
     const char *name, *line, *help;
@@ -20,13 +22,15 @@ static const struct command {
      "Lists the programs of the .epi files in FOLDER, or those that come with Epilog.\n",
      cmd_list},
     {"show", "say how a program will be carried out",
-     "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N] [--json]\n\n"
+     "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N] "
+     "[--json]\n\n"
      "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
      "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n",
      cmd_show},
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--out F]\n"
-     "           [--path fused|unfused|naive|reference] [--micro NAME] [--threads N] [--device cpu] [--json]\n\n"
+     "           [--path fused|unfused|naive|reference] [--micro NAME] [--threads N] [--device cpu] "
+     "[--json]\n\n"
      "Runs once, on random inputs from --seed or on those found in the safetensors file --in, and\n"
      "prints for every output its largest error against an f64 reference beside the error of the\n"
      "plain unfused path in the same storage type. Exit status 1 where the error is more than twice\n"
@@ -55,7 +59,8 @@ int cmd_help(const char *topic) {
         }
     if (topic)
         return cli_complain(EXIT_USAGE, "there is no command '%s'", topic);
-    printf("epilog %s: fused Transformer kernels from a small tensor language\n\nusage: epilog COMMAND [NAMES] [--options]\n\n",
+    printf("epilog %s: fused Transformer kernels from a small tensor language\n\nusage: epilog COMMAND "
+           "[NAMES] [--options]\n\n",
            epi_version());
     for (int i = 0; i < COMMANDS; i++)
         printf("  %-8s %s\n", commands[i].name, commands[i].line);

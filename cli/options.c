@@ -15,14 +15,16 @@ static bool parse_int(const char *text, int64_t *out) {
 }
 
 /* "A=1,B=2": calls set(o, name, value) for each. The text is argv's own and is cut up in place. */
-static int each_binding(cli_options *o, const char *option, char *text, int (*set)(cli_options *, char *, char *)) {
+static int each_binding(cli_options *o, const char *option, char *text,
+                        int (*set)(cli_options *, char *, char *)) {
     for (char *item = text, *next; item; item = next) {
         next = strchr(item, ',');
         if (next)
             *next++ = 0;
         char *value = strchr(item, '=');
         if (!value || value == item)
-            return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option, item);
+            return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option,
+                                item);
         *value++ = 0;
         int status = set(o, item, value);
         if (status != EXIT_OK)
@@ -56,9 +58,10 @@ static int set_sizes(cli_options *o, char *text) {
         next = strchr(item, ',');
         if (next)
             *next++ = 0;
-        if (o->size_count == 8 || !parse_int(item, &o->sizes[o->size_count]) || o->sizes[o->size_count] < 128 ||
-            o->sizes[o->size_count] % 128)
-            return cli_complain(EXIT_USAGE, "--size wants up to eight multiples of 128, separated by commas; got '%s'", item);
+        if (o->size_count == 8 || !parse_int(item, &o->sizes[o->size_count]) ||
+            o->sizes[o->size_count] < 128 || o->sizes[o->size_count] % 128)
+            return cli_complain(
+                EXIT_USAGE, "--size wants up to eight multiples of 128, separated by commas; got '%s'", item);
         o->size_count++;
     }
     return EXIT_OK;
@@ -92,7 +95,9 @@ static int set_option(cli_options *o, const char *name, char *value) {
         return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'", value);
     }
     if (!strcmp(name, "--device"))
-        return strcmp(value, "cpu") ? cli_complain(EXIT_USAGE, "there is no device '%s'; see 'epilog devices'", value) : EXIT_OK;
+        return strcmp(value, "cpu")
+                   ? cli_complain(EXIT_USAGE, "there is no device '%s'; see 'epilog devices'", value)
+                   : EXIT_OK;
     if (!strcmp(name, "--seed") || !strcmp(name, "--threads") || !strcmp(name, "--repeat")) {
         if (!parse_int(value, &n) || n < 0 || (name[2] != 's' && n > 1000000))
             return cli_complain(EXIT_USAGE, "%s wants a number; got '%s'", name, value);
@@ -137,6 +142,12 @@ int cli_parse(int argc, char **argv, cli_options *o) {
 }
 
 epi_options cli_compile_options(const cli_options *o) {
-    return (epi_options){.dims = o->dims, .dim_count = o->dim_count, .type = o->type, .types = o->types, .type_count = o->type_count,
-                         .threads = o->threads, .path = o->path, .micro = o->micro};
+    return (epi_options){.dims = o->dims,
+                         .dim_count = o->dim_count,
+                         .type = o->type,
+                         .types = o->types,
+                         .type_count = o->type_count,
+                         .threads = o->threads,
+                         .path = o->path,
+                         .micro = o->micro};
 }

@@ -23,7 +23,9 @@ epi_status cli_program_folder(char *out, size_t size, epi_error *err) {
     const char *set = getenv("EPILOG_PROGRAMS");
     if (set && *set) {
         snprintf(out, size, "%s", set);
-        return is_folder(out) ? EPI_OK : epi_fail(err, EPI_ERR_FILE, "EPILOG_PROGRAMS is '%s', which is no folder", set);
+        return is_folder(out)
+                   ? EPI_OK
+                   : epi_fail(err, EPI_ERR_FILE, "EPILOG_PROGRAMS is '%s', which is no folder", set);
     }
     /* beside the command: build/epilog has ../programs, PREFIX/bin/epilog has ../share/epilog/programs */
     static const char *const beside[] = {"../programs", "../share/epilog/programs"};
@@ -89,7 +91,8 @@ static epi_status locate(const char *file, char *out, size_t size, epi_error *er
     }
     if (is_folder(file))
         return epi_fail(err, EPI_ERR_FILE, "%s: is a folder", file);
-    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog", file);
+    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog",
+                    file);
 }
 
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
@@ -122,7 +125,8 @@ epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
         s->program = epi_module_find(s->module, name);
     if (s->program)
         return EPI_OK;
-    status = epi_fail(err, EPI_ERR_FILE, "%s has %d programs; say which: %s:NAME", s->path, epi_module_count(s->module), name);
+    status = epi_fail(err, EPI_ERR_FILE, "%s has %d programs; say which: %s:NAME", s->path,
+                      epi_module_count(s->module), name);
     cli_source_close(s);
     return status;
 }

@@ -10,15 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char text[] = "attention_out(x[T,K], w[D,K], res[T,D], g[D], eps) -> (h[T,D], n[T,D], r: f32[T]) {\n"
-                           "    h = x @ w + res\n"
-                           "    n = h*g\n"
-                           "    r = rsqrt(mean(h*h, D) + eps)\n"
-                           "}\n"
-                           "gate_up(n[T,D], w[F,D], r: f32[T]) -> o[T,F/2] {\n"
-                           "    gate, up = pairs((n @ w)*r, F)\n"
-                           "    o = silu(gate)*up\n"
-                           "}\n";
+static const char text[] =
+    "attention_out(x[T,K], w[D,K], res[T,D], g[D], eps) -> (h[T,D], n[T,D], r: f32[T]) {\n"
+    "    h = x @ w + res\n"
+    "    n = h*g\n"
+    "    r = rsqrt(mean(h*h, D) + eps)\n"
+    "}\n"
+    "gate_up(n[T,D], w[F,D], r: f32[T]) -> o[T,F/2] {\n"
+    "    gate, up = pairs((n @ w)*r, F)\n"
+    "    o = silu(gate)*up\n"
+    "}\n";
 
 enum { T = 48, K = 64, D = 96, F = 128 };
 
@@ -44,7 +45,8 @@ static void fill(uint16_t *p, int count, double scale, unsigned *seed) {
 }
 
 /* Compiles one program of the module and runs it once. */
-static int run(const epi_module *m, const char *name, const epi_dim_binding *dims, int count, const epi_tensor *tensors, int tensor_count) {
+static int run(const epi_module *m, const char *name, const epi_dim_binding *dims, int count,
+               const epi_tensor *tensors, int tensor_count) {
     epi_error err;
     epi_kernel *k;
     epi_options o = {.dims = dims, .dim_count = count, .type = EPI_BF16};
@@ -74,12 +76,14 @@ int main(void) {
     epi_error err;
     epi_context *ctx;
     epi_module *m;
-    if (epi_context_open(&ctx, &err) != EPI_OK || epi_module_parse(ctx, text, strlen(text), "delayed_norm.c", &m, &err) != EPI_OK) {
+    if (epi_context_open(&ctx, &err) != EPI_OK ||
+        epi_module_parse(ctx, text, strlen(text), "delayed_norm.c", &m, &err) != EPI_OK) {
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
     epi_dim_binding first[] = {{"T", T}, {"K", K}, {"D", D}}, second[] = {{"T", T}, {"D", D}, {"F", F}};
-    epi_tensor a[] = {{x, NULL}, {w1, NULL}, {res, NULL}, {g, NULL}, {&eps, NULL}, {h, NULL}, {n, NULL}, {r, NULL}};
+    epi_tensor a[] = {{x, NULL},    {w1, NULL}, {res, NULL}, {g, NULL},
+                      {&eps, NULL}, {h, NULL},  {n, NULL},   {r, NULL}};
     epi_tensor b[] = {{n, NULL}, {w2, NULL}, {r, NULL}, {o, NULL}};
     int ok = run(m, "attention_out", first, 3, a, 8) && run(m, "gate_up", second, 3, b, 4);
     epi_module_free(m);
@@ -100,7 +104,8 @@ int main(void) {
             double z[2] = {0, 0};
             for (int d = 0; d < D; d++)
                 for (int part = 0; part < 2; part++)
-                    z[part] += row[d] * from_bf16(g[d]) / sqrt(square + 1e-5) * from_bf16(w2[(2 * f + part) * D + d]);
+                    z[part] += row[d] * from_bf16(g[d]) / sqrt(square + 1e-5) *
+                               from_bf16(w2[(2 * f + part) * D + d]);
             double want = z[0] / (1 + exp(-z[0])) * z[1];
             worst = fmax(worst, fabs(from_bf16(o[t * (F / 2) + f]) - want));
             largest = fmax(largest, fabs(want));

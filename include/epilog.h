@@ -105,8 +105,8 @@ typedef struct epi_module epi_module;   /* the programs of one text */
 typedef struct epi_program epi_program; /* one of them; owned by its module */
 
 /* Parses a text and checks names, axes and types. `file` names it in messages. */
-EPI_API epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length,
-                                    const char *file, epi_module **out, epi_error *err);
+EPI_API epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, const char *file,
+                                    epi_module **out, epi_error *err);
 EPI_API void epi_module_free(epi_module *module);
 EPI_API int epi_module_count(const epi_module *module);
 EPI_API const epi_program *epi_module_program(const epi_module *module, int index);
@@ -169,8 +169,8 @@ typedef struct epi_options {
     epi_dtype type;                /* storage of tensors whose type the text leaves open; */
     const epi_type_binding *types; /* scalars stay f32. Exceptions to it, by tensor name */
     int type_count;
-    int device;    /* index into the context's devices */
-    int threads;   /* 0: as many as the device reports */
+    int device;  /* index into the context's devices */
+    int threads; /* 0: as many as the device reports */
     epi_path path;
     const char *micro; /* force a CPU micro-kernel by name ("plain", "avx2"); NULL: the best */
 } epi_options;
@@ -209,11 +209,11 @@ typedef struct epi_kernel_info {
     const char *mainloop; /* "gemm", "passes", "naive", "reference" */
     const char *micro;    /* the CPU micro-kernel, or "" */
     int threads;
-    int64_t m, n, k;         /* of the product, where the mainloop is gemm */
-    int64_t tile_m, tile_n;  /* what is on chip at once */
-    double flops;            /* multiply-adds of products count two, other operations one */
-    double bytes_fused;      /* moved through memory: each tensor once, and the partials */
-    double bytes_unfused;    /* the same with every operation a pass of its own */
+    int64_t m, n, k;        /* of the product, where the mainloop is gemm */
+    int64_t tile_m, tile_n; /* what is on chip at once */
+    double flops;           /* multiply-adds of products count two, other operations one */
+    double bytes_fused;     /* moved through memory: each tensor once, and the partials */
+    double bytes_unfused;   /* the same with every operation a pass of its own */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out);

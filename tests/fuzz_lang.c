@@ -22,7 +22,8 @@ static char *print_all(const epi_module *m) {
     size_t length = 0;
     char *all = calloc(1, 1);
     for (int i = 0; i < epi_module_count(m) && all; i++) {
-        char *one = printed(epi_module_program(m, i)), *more = one ? realloc(all, length + strlen(one) + 2) : NULL;
+        char *one = printed(epi_module_program(m, i)),
+             *more = one ? realloc(all, length + strlen(one) + 2) : NULL;
         if (!more) {
             free(one);
             break;

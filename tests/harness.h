@@ -44,12 +44,18 @@ static inline uint64_t random_bits(uint64_t *s) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-static inline double random_unit(uint64_t *s) { return (double)(random_bits(s) >> 11) * 0x1p-53; }
-static inline int random_below(uint64_t *s, int n) { return (int)(random_bits(s) % (uint64_t)n); }
+static inline double random_unit(uint64_t *s) {
+    return (double)(random_bits(s) >> 11) * 0x1p-53;
+}
+static inline int random_below(uint64_t *s, int n) {
+    return (int)(random_bits(s) % (uint64_t)n);
+}
 
 /* ---- storage types, written out here a second time so that the library's own cannot hide a mistake ---- */
 
-static inline double type_unit(epi_dtype t) { return t == EPI_BF16 ? 0x1p-8 : t == EPI_F16 ? 0x1p-11 : 0x1p-24; }
+static inline double type_unit(epi_dtype t) {
+    return t == EPI_BF16 ? 0x1p-8 : t == EPI_F16 ? 0x1p-11 : 0x1p-24;
+}
 
 static inline void put_element(void *base, epi_dtype type, int64_t at, double value) {
     float f = (float)value;
@@ -62,7 +68,8 @@ static inline void put_element(void *base, epi_dtype type, int64_t at, double va
     case EPI_BF16: ((uint16_t *)base)[at] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); break;
     default: { /* f16, by exact scaling: inputs of tests are small and normal or zero */
         int e;
-        double m = frexp(fabs(value), &e), scaled = e < -13 ? nearbyint(ldexp(fabs(value), 24)) : nearbyint(ldexp(m, 11));
+        double m = frexp(fabs(value), &e),
+               scaled = e < -13 ? nearbyint(ldexp(fabs(value), 24)) : nearbyint(ldexp(m, 11));
         uint16_t h = (uint16_t)(e < -13 ? (int)scaled : ((e + 13) << 10) + (int)scaled);
         ((uint16_t *)base)[at] = (uint16_t)((value < 0 ? 0x8000 : 0) | (value == 0 ? 0 : h));
     }
@@ -133,13 +140,15 @@ static inline int64_t tensor_at(const tensor *t, int64_t i) {
     return at;
 }
 
-static inline bool problem_make(problem *p, const epi_program *program, const epi_kernel *kernel, layout how) {
+static inline bool problem_make(problem *p, const epi_program *program, const epi_kernel *kernel,
+                                layout how) {
     memset(p, 0, sizeof *p);
     p->count = epi_program_tensor_count(program);
     for (int i = 0; i < p->count; i++) {
         tensor *t = &p->t[i];
         epi_tensor_info info;
-        if (epi_kernel_tensor(kernel, i, &t->shape) != EPI_OK || epi_program_tensor(program, i, &info) != EPI_OK)
+        if (epi_kernel_tensor(kernel, i, &t->shape) != EPI_OK ||
+            epi_program_tensor(program, i, &info) != EPI_OK)
             return false;
         t->output = info.is_output;
         p->inputs += !info.is_output;
@@ -191,10 +200,10 @@ static inline void problem_fill(problem *p, uint64_t seed) {
         int64_t inner = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1;
         double scale = t->shape.rank > 1 ? pow((double)(inner ? inner : 1), -0.25) * 1.7 : 1;
         for (int64_t e = 0; e < t->shape.count; e++) {
-            double x = t->shape.type == EPI_I32  ? (double)random_below(&s, (int)largest)
-                       : t->shape.rank == 0      ? 1e-3 * random_unit(&s)
-                       : t->shape.rank == 1      ? 0.5 + random_unit(&s)
-                                                 : scale * (2 * random_unit(&s) - 1);
+            double x = t->shape.type == EPI_I32 ? (double)random_below(&s, (int)largest)
+                       : t->shape.rank == 0     ? 1e-3 * random_unit(&s)
+                       : t->shape.rank == 1     ? 0.5 + random_unit(&s)
+                                                : scale * (2 * random_unit(&s) - 1);
             put_element(t->data, t->shape.type, tensor_at(t, e), x);
         }
     }
@@ -227,11 +236,12 @@ static inline double apart(double a, double b) {
 /* max|out-ref| <= 2 max|naive-ref| + `units` of the storage type at max|ref|. The naive result is
  * rounded to the output's type first: it is stored as well. `between` is how the path under test
  * stores what lies between: f32 where it is fused. */
-static inline bool within_rule(const tensor *out, const tensor *ref, const tensor *naive, epi_dtype between, double units,
-                               double *error, double *bound) {
+static inline bool within_rule(const tensor *out, const tensor *ref, const tensor *naive, epi_dtype between,
+                               double units, double *error, double *bound) {
     double e = 0, n = 0, scale = 0;
     for (int64_t i = 0; i < out->shape.count; i++) {
-        double want = get_element(ref->data, EPI_F64, tensor_at(ref, i)), plain = get_element(naive->data, EPI_F64, tensor_at(naive, i));
+        double want = get_element(ref->data, EPI_F64, tensor_at(ref, i)),
+               plain = get_element(naive->data, EPI_F64, tensor_at(naive, i));
         double got = get_element(out->data, out->shape.type, tensor_at(out, i));
         unsigned char one[8];
         if (isfinite(plain) && fabs(plain) < 60000) {

@@ -81,8 +81,14 @@ static bool load(const struct test_case *c, loaded *out) {
     return check(out->program != NULL, "%s:%s loads", c->file, c->program);
 }
 
-static epi_options options_of(const loaded *l, epi_dtype type, epi_path path, int threads, const char *micro) {
-    return (epi_options){.dims = l->dims, .dim_count = l->dim_count, .type = type, .path = path, .threads = threads, .micro = micro};
+static epi_options options_of(const loaded *l, epi_dtype type, epi_path path, int threads,
+                              const char *micro) {
+    return (epi_options){.dims = l->dims,
+                         .dim_count = l->dim_count,
+                         .type = type,
+                         .path = path,
+                         .threads = threads,
+                         .micro = micro};
 }
 
 /* The outputs of an oracle path, in f64, for the inputs of a seed. */
@@ -113,24 +119,29 @@ static bool oracle(const loaded *l, epi_dtype type, epi_path path, uint64_t seed
 
 /* ---- test ---- */
 
-static void test_variant(const struct test_case *c, const loaded *l, epi_options o, layout how, const problem *ref,
-                         const problem *naive, const char *what) {
+static void test_variant(const struct test_case *c, const loaded *l, epi_options o, layout how,
+                         const problem *ref, const problem *naive, const char *what) {
     epi_kernel *k;
     epi_error err;
     problem p;
     epi_status status = epi_kernel_compile(l->program, &o, &k, &err);
-    if (!check(status == EPI_OK, "%s:%s %s %s compiles: %s", c->file, c->program, c->dims, what, status ? err.message : ""))
+    if (!check(status == EPI_OK, "%s:%s %s %s compiles: %s", c->file, c->program, c->dims, what,
+               status ? err.message : ""))
         return;
     if (check(problem_make(&p, l->program, k, how), "memory")) {
         problem_fill(&p, 7);
-        check(problem_run(k, &p), "%s:%s %s %s runs inside its workspace", c->file, c->program, c->dims, what);
+        check(problem_run(k, &p), "%s:%s %s %s runs inside its workspace", c->file, c->program, c->dims,
+              what);
         for (int i = 0; i < p.count; i++) {
             double error, bound;
-            check(tensor_intact(&p.t[i]), "%s:%s %s %s: tensor %d, nothing outside it touched", c->file, c->program, c->dims, what, i);
+            check(tensor_intact(&p.t[i]), "%s:%s %s %s: tensor %d, nothing outside it touched", c->file,
+                  c->program, c->dims, what, i);
             if (!p.t[i].output)
                 continue;
-            bool ok = within_rule(&p.t[i], &ref->t[i], &naive->t[i], o.path == EPI_PATH_FUSED ? EPI_F32 : o.type, 1, &error, &bound);
-            check(ok, "%s:%s %s %s: tensor %d, error %g, allowed %g", c->file, c->program, c->dims, what, i, error, bound);
+            bool ok = within_rule(&p.t[i], &ref->t[i], &naive->t[i],
+                                  o.path == EPI_PATH_FUSED ? EPI_F32 : o.type, 1, &error, &bound);
+            check(ok, "%s:%s %s %s: tensor %d, error %g, allowed %g", c->file, c->program, c->dims, what, i,
+                  error, bound);
         }
     }
     problem_free(&p);
@@ -139,7 +150,8 @@ static void test_variant(const struct test_case *c, const loaded *l, epi_options
 
 static void test_case(const struct test_case *c) {
     static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
-    static const char *const paths[] = {"fused", "unfused"}, *const layouts[] = {"plain", "padded", "reversed"};
+    static const char *const paths[] = {"fused", "unfused"}, *const layouts[] = {"plain", "padded",
+                                                                                 "reversed"};
     epi_device_info cpu;
     epi_device_get(ctx, 0, &cpu);
     loaded l;
@@ -150,12 +162,15 @@ static void test_case(const struct test_case *c) {
     for (int t = 0; t < 3; t++) {
         problem ref = {0}, naive = {0};
         char what[128];
-        if (check(oracle(&l, types[t], EPI_PATH_REFERENCE, 7, &ref) && oracle(&l, types[t], EPI_PATH_NAIVE, 7, &naive),
+        if (check(oracle(&l, types[t], EPI_PATH_REFERENCE, 7, &ref) &&
+                      oracle(&l, types[t], EPI_PATH_NAIVE, 7, &naive),
                   "%s:%s %s has a reference", c->file, c->program, c->dims)) {
             for (int how = 0; how < LAYOUT_COUNT; how++)
                 for (int path = 0; path < 2; path++) {
-                    snprintf(what, sizeof what, "%s %s %s", epi_dtype_name(types[t]), layouts[how], paths[path]);
-                    test_variant(c, &l, options_of(&l, types[t], (epi_path)path, 2, NULL), (layout)how, &ref, &naive, what);
+                    snprintf(what, sizeof what, "%s %s %s", epi_dtype_name(types[t]), layouts[how],
+                             paths[path]);
+                    test_variant(c, &l, options_of(&l, types[t], (epi_path)path, 2, NULL), (layout)how, &ref,
+                                 &naive, what);
                 }
             char micros[256], *save = NULL; /* every micro-kernel of this machine that takes the type */
             snprintf(micros, sizeof micros, "%s", cpu.features);
@@ -209,8 +224,8 @@ static double best_time(const loaded *l, epi_path path) {
 static void perf_case(const struct test_case *c) {
     loaded l;
     if (load(c, &l))
-        printf("%-22s %-26s fused %9.1f us, unfused %9.1f us\n", c->program, c->dims, 1e6 * best_time(&l, EPI_PATH_FUSED),
-               1e6 * best_time(&l, EPI_PATH_UNFUSED));
+        printf("%-22s %-26s fused %9.1f us, unfused %9.1f us\n", c->program, c->dims,
+               1e6 * best_time(&l, EPI_PATH_FUSED), 1e6 * best_time(&l, EPI_PATH_UNFUSED));
     epi_module_free(l.module);
 }
 

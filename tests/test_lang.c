@@ -13,38 +13,52 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = foo(x) }", 1, 23, "unknown operation or program 'foo'"},
     {"f(x[T]) -> y[T] { y = exp(x, x) }", 1, 23, "exp takes 1 argument, 2 were given"},
     {"f(x[T]) -> y[T] { y = where(x, x) }", 1, 23, "where takes 3 arguments, 2 were given"},
-    {"f(x[T]) -> y { y = sum(x) }", 1, 20, "sum takes a value and the axes to reduce over; 1 argument was given"},
+    {"f(x[T]) -> y { y = sum(x) }", 1, 20,
+     "sum takes a value and the axes to reduce over; 1 argument was given"},
     {"g(a[T]) -> b[T] { b = a } f(x[T]) -> y[T] { y = g(x, x) }", 1, 49, "g takes 1 argument, 2 were given"},
     {"f(x[T,D], y[T,D/2]) -> z[T,D] { z = x + y }", 1, 39,
-     "axes do not line up: x[T,D] has D and y[T,D/2] has D/2; take pairs or halves of the longer one, or join the shorter ones first"},
+     "axes do not line up: x[T,D] has D and y[T,D/2] has D/2; take pairs or halves of the longer one, or "
+     "join the shorter ones first"},
     {"f(x[B,S,K], w[B,K,N]) -> y[B,S,N] { y = x @ w }", 1, 43,
-     "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another name in one of them, or write the sum out: sum(a*b, …)"},
+     "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
+     "name in one of them, or write the sum out: sum(a*b, …)"},
     {"f(x[B,S,K], w[B,K,N], c[B,N]) -> y[B,S,N] { y = x @ w + c }", 1, 51,
-     "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another name in one of them, or write the sum out: sum(a*b, …)"},
-    {"f(x[T], w[N]) -> y[T,N] { y = x @ w }", 1, 33, "x[T] @ w[N] share no axis to contract; for an outer product write *"},
+     "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
+     "name in one of them, or write the sum out: sum(a*b, …)"},
+    {"f(x[T], w[N]) -> y[T,N] { y = x @ w }", 1, 33,
+     "x[T] @ w[N] share no axis to contract; for an outer product write *"},
     {"f(x[T]) -> (y[T], z[T]) { y = x }", 1, 19, "the output 'z' is never assigned"},
-    {"f(x[T]) -> y[T] { y = x y = x }", 1, 25, "'y' already has a value; values are assigned once, choose another name"},
-    {"f(x[T]) -> y[T] { x = 1 y = x }", 1, 19, "'x' already has a value; values are assigned once, choose another name"},
-    {"f(x[T]) -> y[T] { T = 1 y = x }", 1, 19, "'T' is an axis of this program and cannot name a value as well"},
+    {"f(x[T]) -> y[T] { y = x y = x }", 1, 25,
+     "'y' already has a value; values are assigned once, choose another name"},
+    {"f(x[T]) -> y[T] { x = 1 y = x }", 1, 19,
+     "'x' already has a value; values are assigned once, choose another name"},
+    {"f(x[T]) -> y[T] { T = 1 y = x }", 1, 19,
+     "'T' is an axis of this program and cannot name a value as well"},
     {"f(x[T]) -> y[T] { y = f(x) }", 1, 23, "'f' calls itself; programs are inlined and cannot recurse"},
     {"f(x[T]) -> y[T] { y = g(x) } g(x[T]) -> y[T] { y = f(x) }", 1, 52,
      "'f' calls itself through others; programs are inlined and cannot recurse"},
     {"f(x[T]) -> y[T,D] { y = x }", 1, 21, "y is declared [T,D] but its value is [T]: the axis D is missing"},
-    {"f(x[T,D]) -> y[T] { y = x }", 1, 21, "y is declared [T] but its value is [T,D]: declare the axis D, or reduce over it"},
+    {"f(x[T,D]) -> y[T] { y = x }", 1, 21,
+     "y is declared [T] but its value is [T,D]: declare the axis D, or reduce over it"},
     {"f(x[T]) -> y { y = sum(x, Q) }", 1, 27, "unknown axis 'Q'; no input or output of f has it"},
-    {"f(x[T], z[D]) -> y { y = sum(x, D) + sum(z, D) + sum(x, T) }", 1, 26, "sum over D: x[T] has no such axis"},
+    {"f(x[T], z[D]) -> y { y = sum(x, D) + sum(z, D) + sum(x, T) }", 1, 26,
+     "sum over D: x[T] has no such axis"},
     {"f(x[T]) -> y[T] { y = x + T }", 1, 27, "'T' is an axis; as a value write size(T) or index(T)"},
     {"f(x[T]) -> y[T] { y = index(x) }", 1, 29, "'x' is a value; an axis is wanted here"},
     {"f(x[T]) -> y[T] { a, b = x y = a }", 1, 19, "2 names on the left, 1 value on the right"},
     {"f(x[F]) -> y[F/2] { y = pairs(x, F) }", 1, 21, "1 name on the left, 2 values on the right"},
     {"f(x[F]) -> y[F/2] { y = exp(pairs(x, F)) }", 1, 29,
      "this gives 2 values where one is wanted; assign them to names first: a, b = …"},
-    {"f(x[T,D]) -> y[T,D] { y = join(x, x, D) }", 1, 27, "join to D: both operands need the axis D/2; they are x[T,D] and x[T,D]"},
+    {"f(x[T,D]) -> y[T,D] { y = join(x, x, D) }", 1, 27,
+     "join to D: both operands need the axis D/2; they are x[T,D] and x[T,D]"},
     {"f(x[T,T]) -> y[T] { y = sum(x, T) }", 1, 7, "'x' has the axis T twice"},
     {"f(x[T], x[T]) -> y[T] { y = x }", 1, 9, "'x' is declared twice"},
-    {"f(x[T]) -> y[T] { y = x } f(x[T]) -> y[T] { y = x }", 1, 27, "the program 'f' is defined twice; the first is at line 1"},
-    {"f(x[T]) -> exp[T] { exp = x }", 1, 12, "'exp' is a word of the language and cannot be used as an output's name"},
-    {"g(a[T,D]) -> b[T,D] { b = a } f(x[T]) -> y[T] { y = g(x) }", 1, 55, "g: a has 2 axes, the argument has 1 [T]"},
+    {"f(x[T]) -> y[T] { y = x } f(x[T]) -> y[T] { y = x }", 1, 27,
+     "the program 'f' is defined twice; the first is at line 1"},
+    {"f(x[T]) -> exp[T] { exp = x }", 1, 12,
+     "'exp' is a word of the language and cannot be used as an output's name"},
+    {"g(a[T,D]) -> b[T,D] { b = a } f(x[T]) -> y[T] { y = g(x) }", 1, 55,
+     "g: a has 2 axes, the argument has 1 [T]"},
     {"g(a[T], b[D]) -> c[T,D] { c = a*b } f(x[T]) -> y[T] { y = g(x, x) }", 1, 64,
      "g: the axes T and D of g would both stand for T"},
     {"g(a[T], b[T]) -> c[T] { c = a*b } f(x[T], z[D]) -> y[T] { y = g(x, z) }", 1, 68,
@@ -55,9 +69,11 @@ static const struct bad {
     {"f(x[T]) y[T] { y = x }", 1, 9, "expected '->' between inputs and outputs, found 'y'"},
     {"f(x[T]) -> y[T] { y = x", 1, 24, "expected '}' after the program's body, found the end of the text"},
     {"f(x: f33[T]) -> y[T] { y = x }", 1, 6, "'f33' is no type; the types are f32, bf16, f16, i32, f64"},
-    {"f(x[3*T]) -> y[T] { y = x }", 1, 6, "expected an axis: a name, or a name with a power of two as in 2*F or F/2"},
+    {"f(x[3*T]) -> y[T] { y = x }", 1, 6,
+     "expected an axis: a name, or a name with a power of two as in 2*F or F/2"},
     {"f(x[T]) -> y[T] { y = 2x }", 1, 23, "'2x' is neither a number nor a name; a product is written 2*x"},
-    {"f(x[sum]) -> y { y = sum(x, sum) }", 1, 5, "'sum' is a word of the language and cannot be used as an axis"},
+    {"f(x[sum]) -> y { y = sum(x, sum) }", 1, 5,
+     "'sum' is a word of the language and cannot be used as an axis"},
     {"f(x[T]) -> y { y = sum(x, T, T) }", 1, 20, "sum names the axis T twice"},
     {"f(x[T]) -> y[T] { y = x $ x }", 1, 25, "the character '$' has no meaning here"},
     {"f(x[T]) -> y[T] { y = x \x80 }", 1, 25, "the byte 0x80 has no meaning here"},
@@ -74,9 +90,10 @@ static void test_messages(void) {
             epi_module_free(m);
             continue;
         }
-        check(!strcmp(err.message, bad[i].message), "%s\n  says    %s\n  expected %s", bad[i].text, err.message, bad[i].message);
-        check(err.line == bad[i].line && err.column == bad[i].column, "%s\n  at %d:%d, expected %d:%d", bad[i].text, err.line,
-              err.column, bad[i].line, bad[i].column);
+        check(!strcmp(err.message, bad[i].message), "%s\n  says    %s\n  expected %s", bad[i].text,
+              err.message, bad[i].message);
+        check(err.line == bad[i].line && err.column == bad[i].column, "%s\n  at %d:%d, expected %d:%d",
+              bad[i].text, err.line, err.column, bad[i].line, bad[i].column);
         check(!strcmp(err.file, "t.epi"), "the error names the file");
     }
 }
@@ -96,24 +113,31 @@ static void test_incomplete(void) {
     epi_module *m;
     epi_error err;
     char shown[1024];
-    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "t.epi", &m, &err) == EPI_OK, "parses: %s", err.message))
+    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "t.epi", &m, &err) == EPI_OK, "parses: %s",
+               err.message))
         return;
-    check(epi_program_check(epi_module_find(m, "ok"), &err) == EPI_OK, "a leaving reduction is fine: %s", err.message);
-    check(epi_program_check(epi_module_find(m, "f"), &err) == EPI_ERR_CHECK, "a tile value that needs it is not");
+    check(epi_program_check(epi_module_find(m, "ok"), &err) == EPI_OK, "a leaving reduction is fine: %s",
+          err.message);
+    check(epi_program_check(epi_module_find(m, "f"), &err) == EPI_ERR_CHECK,
+          "a tile value that needs it is not");
     epi_error_format(&err, shown, sizeof shown);
-    check(!strcmp(shown, "t.epi:4:10: r[T] is complete only after the whole row: a gemm kernel holds one tile of [D] at a time. "
+    check(!strcmp(shown, "t.epi:4:10: r[T] is complete only after the whole row: a gemm kernel holds one "
+                         "tile of [D] at a time. "
                          "Make it an output and use it after the next product, or run this program unfused\n"
                          "      y = h*r*g\n"
                          "           ^"),
           "the message: %s", shown);
-    check(epi_program_check(epi_module_find(m, "down"), &err) == EPI_ERR_CHECK && strstr(err.message, "m[D] is complete only after the whole column"),
+    check(epi_program_check(epi_module_find(m, "down"), &err) == EPI_ERR_CHECK &&
+              strstr(err.message, "m[D] is complete only after the whole column"),
           "down the rows: %s", err.message);
     epi_dim_binding dims[] = {{"T", 5}, {"K", 3}, {"D", 4}};
     epi_options o = {.dims = dims, .dim_count = 3};
     epi_kernel *k;
-    check(epi_kernel_compile(epi_module_find(m, "f"), &o, &k, &err) == EPI_ERR_CHECK && err.line == 4, "compiling says so too");
+    check(epi_kernel_compile(epi_module_find(m, "f"), &o, &k, &err) == EPI_ERR_CHECK && err.line == 4,
+          "compiling says so too");
     o.path = EPI_PATH_UNFUSED;
-    if (check(epi_kernel_compile(epi_module_find(m, "f"), &o, &k, &err) == EPI_OK, "unfused it compiles: %s", err.message))
+    if (check(epi_kernel_compile(epi_module_find(m, "f"), &o, &k, &err) == EPI_OK, "unfused it compiles: %s",
+              err.message))
         epi_kernel_free(k);
     epi_module_free(m);
 }
@@ -138,7 +162,8 @@ static void test_dims(void) {
     };
     epi_module *m;
     epi_error err;
-    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "t.epi", &m, &err) == EPI_OK, "parses: %s", err.message))
+    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "t.epi", &m, &err) == EPI_OK, "parses: %s",
+               err.message))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_dim_binding dims[16];
@@ -150,8 +175,10 @@ static void test_dims(void) {
             epi_kernel_free(k);
             continue;
         }
-        check(!strcmp(err.message, cases[i].message), "%s says '%s', expected '%s'", cases[i].dims, err.message, cases[i].message);
-        check(err.line == cases[i].line, "%s at line %d, expected %d", cases[i].dims, err.line, cases[i].line);
+        check(!strcmp(err.message, cases[i].message), "%s says '%s', expected '%s'", cases[i].dims,
+              err.message, cases[i].message);
+        check(err.line == cases[i].line, "%s at line %d, expected %d", cases[i].dims, err.line,
+              cases[i].line);
     }
     epi_module_free(m);
 }
@@ -159,13 +186,18 @@ static void test_dims(void) {
 /* print(parse(print(parse(t)))) == print(parse(t)), and what the canonical form looks like. */
 static void test_print(void) {
     static const char *const texts[][2] = {
-        {"f(x[T,K],w[N,K],r:f32[T])->(y[T,N]){y=(x@w)*r}", "f(x[T,K], w[N,K], r: f32[T]) -> y[T,N] {\n    y = (x @ w)*r\n}\n"},
-        {"# a\n#   b\nf(x[2*T]) -> y[2*T] { y = -(x+1)*-x; }", "# a\n#   b\nf(x[2*T]) -> y[2*T] {\n    y = -(x + 1)*-x\n}\n"},
+        {"f(x[T,K],w[N,K],r:f32[T])->(y[T,N]){y=(x@w)*r}",
+         "f(x[T,K], w[N,K], r: f32[T]) -> y[T,N] {\n    y = (x @ w)*r\n}\n"},
+        {"# a\n#   b\nf(x[2*T]) -> y[2*T] { y = -(x+1)*-x; }",
+         "# a\n#   b\nf(x[2*T]) -> y[2*T] {\n    y = -(x + 1)*-x\n}\n"},
         {"f(a[T])->y[T]{y=a-(a-a)-a/(a*a)}", "f(a[T]) -> y[T] {\n    y = a - (a - a) - a/(a*a)\n}\n"},
-        {"f(a[T])->y[T]{y=not(a<1 and a>2 or not a==3)}", "f(a[T]) -> y[T] {\n    y = not (a < 1 and a > 2 or not a == 3)\n}\n"},
+        {"f(a[T])->y[T]{y=not(a<1 and a>2 or not a==3)}",
+         "f(a[T]) -> y[T] {\n    y = not (a < 1 and a > 2 or not a == 3)\n}\n"},
         {"f(a[T])->y[T]{y=(a<1)==(a<2)}", "f(a[T]) -> y[T] {\n    y = (a < 1) == (a < 2)\n}\n"},
-        {"f(a[T])->y[T]{y=a*1e-05+.5+1.50e3+inf}", "f(a[T]) -> y[T] {\n    y = a*1e-05 + 0.5 + 1500 + inf\n}\n"},
-        {"f(a[F])->(y[F/2],z[F/2]){y,z=pairs(a,F)}", "f(a[F]) -> (y[F/2], z[F/2]) {\n    y, z = pairs(a, F)\n}\n"},
+        {"f(a[T])->y[T]{y=a*1e-05+.5+1.50e3+inf}",
+         "f(a[T]) -> y[T] {\n    y = a*1e-05 + 0.5 + 1500 + inf\n}\n"},
+        {"f(a[F])->(y[F/2],z[F/2]){y,z=pairs(a,F)}",
+         "f(a[F]) -> (y[F/2], z[F/2]) {\n    y, z = pairs(a, F)\n}\n"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char once[2048], twice[2048];
@@ -173,7 +205,8 @@ static void test_print(void) {
         for (int round = 0; round < 2; round++) {
             epi_module *m;
             epi_error err;
-            if (!check(epi_module_parse(ctx, source, strlen(source), "t", &m, &err) == EPI_OK, "%s parses: %s", source, err.message))
+            if (!check(epi_module_parse(ctx, source, strlen(source), "t", &m, &err) == EPI_OK,
+                       "%s parses: %s", source, err.message))
                 break;
             epi_program_print(epi_module_program(m, 0), round ? twice : once, sizeof once);
             epi_module_free(m);
@@ -186,14 +219,16 @@ static void test_print(void) {
 
 /* Programs call programs: axes bind by position, scales multiply, and the result is the same. */
 static void test_calls(void) {
-    static const char text[] = "act(z[T,F]) -> o[T,F/2] { gate, up = pairs(z, F)  o = silu(gate)*up }\n"
-                               "scale(x[A,B], r[A]) -> (y[A,B], s[A]) { y = x*r  s = sum(y, B) }\n"
-                               "called(n[S,D], w[2*G,D], r[S]) -> (o[S,G], s[S]) { z, s = scale(n @ w, r)  o = act(z) }\n"
-                               "written(n[S,D], w[2*G,D], r[S]) -> (o[S,G], s[S]) {\n"
-                               "  z = (n @ w)*r  s = sum(z, 2*G)  gate, up = pairs(z, 2*G)  o = silu(gate)*up }\n";
+    static const char text[] =
+        "act(z[T,F]) -> o[T,F/2] { gate, up = pairs(z, F)  o = silu(gate)*up }\n"
+        "scale(x[A,B], r[A]) -> (y[A,B], s[A]) { y = x*r  s = sum(y, B) }\n"
+        "called(n[S,D], w[2*G,D], r[S]) -> (o[S,G], s[S]) { z, s = scale(n @ w, r)  o = act(z) }\n"
+        "written(n[S,D], w[2*G,D], r[S]) -> (o[S,G], s[S]) {\n"
+        "  z = (n @ w)*r  s = sum(z, 2*G)  gate, up = pairs(z, 2*G)  o = silu(gate)*up }\n";
     epi_module *m;
     epi_error err;
-    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "t.epi", &m, &err) == EPI_OK, "parses: %s", err.message))
+    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "t.epi", &m, &err) == EPI_OK, "parses: %s",
+               err.message))
         return;
     problem p[2] = {{0}, {0}};
     static const char *const names[] = {"called", "written"};
@@ -210,7 +245,8 @@ static void test_calls(void) {
         epi_kernel_free(k);
     }
     for (int t = 3; t < 5; t++)
-        check(p[0].count == 5 && !memcmp(p[0].t[t].data, p[1].t[t].data, (size_t)p[0].t[t].span * 4), "a call gives the bits of what it stands for");
+        check(p[0].count == 5 && !memcmp(p[0].t[t].data, p[1].t[t].data, (size_t)p[0].t[t].span * 4),
+              "a call gives the bits of what it stands for");
     problem_free(&p[0]);
     problem_free(&p[1]);
     epi_module_free(m);
@@ -226,31 +262,39 @@ static void test_hostile(void) {
         return;
     int n = snprintf(text, size, "f(x[T]) -> y[T] { y = ");
     memset(text + n, '(', 100000);
-    check(epi_module_parse(ctx, text, (size_t)n + 100000, "t", &m, &err) == EPI_ERR_SYNTAX && strstr(err.message, "nested too deeply"),
+    check(epi_module_parse(ctx, text, (size_t)n + 100000, "t", &m, &err) == EPI_ERR_SYNTAX &&
+              strstr(err.message, "nested too deeply"),
           "parentheses: %s", err.message);
     memset(text + n, '-', 100000);
-    check(epi_module_parse(ctx, text, (size_t)n + 100000, "t", &m, &err) == EPI_ERR_SYNTAX, "minus signs: %s", err.message);
+    check(epi_module_parse(ctx, text, (size_t)n + 100000, "t", &m, &err) == EPI_ERR_SYNTAX, "minus signs: %s",
+          err.message);
     n = snprintf(text, size, "f(x[T]) -> y[T] { y = x");
     for (int i = 0; i < 50000; i++)
         n += snprintf(text + n, size - (size_t)n, "+x");
     n += snprintf(text + n, size - (size_t)n, " }");
-    check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK && strstr(err.message, "give parts of it names"),
+    check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK &&
+              strstr(err.message, "give parts of it names"),
           "a long chain: %s", err.message);
     n = 0; /* each program calls the next one twice: 2^30 steps if nothing stops it */
     for (int i = 0; i < 30; i++)
-        n += snprintf(text + n, size - (size_t)n, "p%d(x[T]) -> y[T] { a = p%d(x) b = p%d(x) y = a + b }\n", i, i + 1, i + 1);
+        n += snprintf(text + n, size - (size_t)n, "p%d(x[T]) -> y[T] { a = p%d(x) b = p%d(x) y = a + b }\n",
+                      i, i + 1, i + 1);
     n += snprintf(text + n, size - (size_t)n, "p30(x[T]) -> y[T] { y = x*1.5 }\n");
-    check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK && strstr(err.message, "too large once its calls are inlined"),
+    check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK &&
+              strstr(err.message, "too large once its calls are inlined"),
           "doubling calls: %s", err.message);
     n = snprintf(text, size, "f(x[T]) -> y[T] {\n v0 = x\n");
     for (int i = 1; i < 6000; i++)
         n += snprintf(text + n, size - (size_t)n, " v%d = v%d + x\n", i, i - 1);
     n += snprintf(text + n, size - (size_t)n, " y = v5999 }\n");
-    check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK && strstr(err.message, "more than 4096 operations"),
+    check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK &&
+              strstr(err.message, "more than 4096 operations"),
           "long programs: %s", err.message);
     memset(text, 'x', size);
-    check(epi_module_parse(ctx, text, size, "t", &m, &err) == EPI_ERR_SYNTAX, "one long name: %s", err.message);
-    check(epi_module_parse(ctx, "", 0, "t", &m, &err) == EPI_OK && epi_module_count(m) == 0, "the empty text");
+    check(epi_module_parse(ctx, text, size, "t", &m, &err) == EPI_ERR_SYNTAX, "one long name: %s",
+          err.message);
+    check(epi_module_parse(ctx, "", 0, "t", &m, &err) == EPI_OK && epi_module_count(m) == 0,
+          "the empty text");
     epi_module_free(m);
     free(text);
 }

@@ -8,7 +8,8 @@
 
 static epi_context *ctx;
 
-static epi_kernel *compile_text(const char *text, const char *dims_text, epi_options o, epi_module **m, const epi_program **program) {
+static epi_kernel *compile_text(const char *text, const char *dims_text, epi_options o, epi_module **m,
+                                const epi_program **program) {
     epi_dim_binding dims[16];
     char names[16][16];
     epi_error err;
@@ -16,7 +17,8 @@ static epi_kernel *compile_text(const char *text, const char *dims_text, epi_opt
     o.dims = dims;
     o.dim_count = parse_dims(dims_text, dims, names);
     *m = NULL;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", m, &err) == EPI_OK, "%s: %s", text, err.message))
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
         return NULL;
     *program = epi_module_program(*m, epi_module_count(*m) - 1);
     check(epi_kernel_compile(*program, &o, &k, &err) == EPI_OK, "%s: %s", text, err.message);
@@ -24,7 +26,8 @@ static epi_kernel *compile_text(const char *text, const char *dims_text, epi_opt
 }
 
 /* The outputs of a text for inputs that `fill` makes. */
-static bool run_text(const char *text, const char *dims, epi_options o, void (*fill)(problem *, void *), void *ctx_fill, problem *p) {
+static bool run_text(const char *text, const char *dims, epi_options o, void (*fill)(problem *, void *),
+                     void *ctx_fill, problem *p) {
     epi_module *m;
     const epi_program *program;
     epi_kernel *k = compile_text(text, dims, o, &m, &program);
@@ -47,7 +50,11 @@ static void fill_integers(problem *p, void *which) {
         uint64_t s = 100 + (uint64_t)i, s2 = 200;
         for (int64_t e = 0; e < p->t[i].shape.count; e++) {
             int a = random_below(&s, 15) - 7, b = random_below(&s2, 15) - 7;
-            put_element(p->t[i].data, p->t[i].shape.type, e, i ? a : part == 0 ? a : part == 1 ? b : a + 2 * b);
+            put_element(p->t[i].data, p->t[i].shape.type, e,
+                        i           ? a
+                        : part == 0 ? a
+                        : part == 1 ? b
+                                    : a + 2 * b);
         }
     }
 }
@@ -60,7 +67,8 @@ static void test_linearity(void) {
         epi_options o = {.type = types[t], .types = &f32, .type_count = 1};
         bool ok = true;
         for (int part = 0; part < 3; part++)
-            ok &= run_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=70,K=130,N=90", o, fill_integers, &part, &p[part]);
+            ok &= run_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=70,K=130,N=90", o, fill_integers,
+                           &part, &p[part]);
         for (int64_t i = 0; ok && i < p[0].t[2].shape.count; i++)
             ok = get_element(p[2].t[2].data, EPI_F32, i) ==
                  get_element(p[0].t[2].data, EPI_F32, i) + 2 * get_element(p[1].t[2].data, EPI_F32, i);
@@ -94,7 +102,8 @@ static void fill_rows(problem *p, void *arg) {
         int64_t rows = has_rows[i] ? t->shape.sizes[0] : 1, width = rows ? t->shape.count / rows : 0;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < width; c++) {
-                uint64_t s = (uint64_t)i * 7919 + (uint64_t)(has_rows[i] ? order->from[r] : 0) * 104729 + (uint64_t)c;
+                uint64_t s =
+                    (uint64_t)i * 7919 + (uint64_t)(has_rows[i] ? order->from[r] : 0) * 104729 + (uint64_t)c;
                 put_element(t->data, t->shape.type, r * width + c, 2 * random_unit(&s) - 1);
             }
     }
@@ -103,7 +112,8 @@ static void fill_rows(problem *p, void *arg) {
 static bool same_row(const problem *a, int ra, const problem *b, int rb) {
     bool same = true;
     for (int i = a->inputs; i < a->count; i++) {
-        size_t width = (size_t)(a->t[i].shape.count / a->t[i].shape.sizes[0]) * epi_dtype_size(a->t[i].shape.type);
+        size_t width =
+            (size_t)(a->t[i].shape.count / a->t[i].shape.sizes[0]) * epi_dtype_size(a->t[i].shape.type);
         same &= !memcmp(a->t[i].data + (size_t)ra * width, b->t[i].data + (size_t)rb * width, width);
     }
     return same;
@@ -130,7 +140,8 @@ static void test_rows(void) {
         for (int i = 0; i < ROWS; i += 70) {
             order.from = &plain[i];
             ok = run_text(chain, "T=1,K=77,F=522", o, fill_rows, &order, &one) && same_row(&one, 0, &full, i);
-            check(ok, "a batch of one is its row of a larger batch, bit for bit, %s", epi_dtype_name(types[t]));
+            check(ok, "a batch of one is its row of a larger batch, bit for bit, %s",
+                  epi_dtype_name(types[t]));
             problem_free(&one);
         }
         order.from = plain;
@@ -168,7 +179,8 @@ static void test_concurrent(void) {
     epi_module *m[2];
     job jobs[4];
     epi_kernel *k[2];
-    static const char *const texts[] = {chain, "f(x[T,K], w[N,K], b[N]) -> (y[T,N], c[N]) { y = gelu(x @ w + b)  c = sum(y, T) }"};
+    static const char *const texts[] = {
+        chain, "f(x[T,K], w[N,K], b[N]) -> (y[T,N], c[N]) { y = gelu(x @ w + b)  c = sum(y, T) }"};
     static const char *const dims[] = {"T=200,K=33,F=300", "T=250,K=31,N=270"};
     const epi_program *program[2];
     for (int i = 0; i < 2; i++)
@@ -190,7 +202,8 @@ static void test_concurrent(void) {
         pthread_join(id[i], NULL);
         bool same = jobs[i].ok;
         for (int t = 0; t < alone[i % 2].count; t++)
-            same &= !memcmp(jobs[i].p.t[t].data, alone[i % 2].t[t].data, (size_t)alone[i % 2].t[t].span * epi_dtype_size(alone[i % 2].t[t].shape.type));
+            same &= !memcmp(jobs[i].p.t[t].data, alone[i % 2].t[t].data,
+                            (size_t)alone[i % 2].t[t].span * epi_dtype_size(alone[i % 2].t[t].shape.type));
         check(same, "kernels that run at once give what they give alone");
         problem_free(&jobs[i].p);
     }
@@ -216,9 +229,11 @@ static void fill_point(problem *p, void *arg) {
 /* The value of a scalar program in f64 at a point. */
 static double evaluate(const char *text, point at) {
     problem p = {0};
-    epi_type_binding types[] = {{"a", EPI_F64}, {"b", EPI_F64}, {"c", EPI_F64}, {"d", EPI_F64}, {"y", EPI_F64}};
+    epi_type_binding types[] = {
+        {"a", EPI_F64}, {"b", EPI_F64}, {"c", EPI_F64}, {"d", EPI_F64}, {"y", EPI_F64}};
     epi_options o = {.path = EPI_PATH_REFERENCE, .types = types, .type_count = 5};
-    double y = run_text(text, "", o, fill_point, &at, &p) ? get_element(p.t[p.count - 1].data, EPI_F64, 0) : NAN;
+    double y =
+        run_text(text, "", o, fill_point, &at, &p) ? get_element(p.t[p.count - 1].data, EPI_F64, 0) : NAN;
     problem_free(&p);
     return y;
 }
@@ -232,9 +247,11 @@ static void test_derivatives(void) {
         if (row->cls != EPI_CLASS_MAP)
             continue;
         char f[256], call[128];
-        bool word = row->text[0] >= 'a' && row->text[0] <= 'z' && strcmp(row->text, "and") && strcmp(row->text, "or") && strcmp(row->text, "not");
+        bool word = row->text[0] >= 'a' && row->text[0] <= 'z' && strcmp(row->text, "and") &&
+                    strcmp(row->text, "or") && strcmp(row->text, "not");
         if (word)
-            snprintf(call, sizeof call, "%s(a%s%s)", row->text, row->arity > 1 ? ", b" : "", row->arity > 2 ? ", c" : "");
+            snprintf(call, sizeof call, "%s(a%s%s)", row->text, row->arity > 1 ? ", b" : "",
+                     row->arity > 2 ? ", c" : "");
         else if (row->arity == 1)
             snprintf(call, sizeof call, "%s a", row->text);
         else
@@ -249,11 +266,14 @@ static void test_derivatives(void) {
                 high.at[i] += h;
                 double numeric = 1.5 * (evaluate(f, high) - evaluate(f, low)) / (2 * h);
                 /* the text may speak of y, the result: it is bound by a call */
-                snprintf(g, sizeof g, "rule(a, b, c, d, y) -> g { g = %s }\nf(a, b, c, d) -> y { v = %s  y = rule(a, b, c, d, v) }",
+                snprintf(g, sizeof g,
+                         "rule(a, b, c, d, y) -> g { g = %s }\nf(a, b, c, d) -> y { v = %s  y = rule(a, b, "
+                         "c, d, v) }",
                          row->derivative[i], call);
                 double exact = evaluate(g, at);
-                check(fabs(exact - numeric) <= 1e-6 * (1 + fabs(numeric)), "d %s / d %c at %g, %g: %g, numerically %g", row->id, names[i],
-                      at.at[0], at.at[1], exact, numeric);
+                check(fabs(exact - numeric) <= 1e-6 * (1 + fabs(numeric)),
+                      "d %s / d %c at %g, %g: %g, numerically %g", row->id, names[i], at.at[0], at.at[1],
+                      exact, numeric);
             }
     }
 }
@@ -302,7 +322,8 @@ static void fill_layernorm(problem *p, void *arg) {
 /* The comment in programs/layernorm_linear.epi says that log2(|mu| * rstd) bits are lost: the error
  * must stay within that, and at mean 1000 it must show, or the comment is wrong. */
 static void test_cancellation(void) {
-    static const char text[] = "f(x[T,D], gw[F,D], mu[T], rstd[T], wg[F], c[F]) -> y[T,F] { y = rstd*(x @ gw) - rstd*mu*wg + c }";
+    static const char text[] =
+        "f(x[T,D], gw[F,D], mu[T], rstd[T], wg[F], c[F]) -> y[T,F] { y = rstd*(x @ gw) - rstd*mu*wg + c }";
     static const double means[] = {0, 1, 30, 1000, 30000};
     double small = 0;
     for (int n = 0; n < 5; n++) {
@@ -310,15 +331,19 @@ static void test_cancellation(void) {
         problem out = {0}, ref = {0};
         epi_type_binding y = {"y", EPI_F64};
         bool ok = run_text(text, "T=13,D=257,F=31", (epi_options){0}, fill_layernorm, &at, &out) &&
-                  run_text(text, "T=13,D=257,F=31", (epi_options){.path = EPI_PATH_REFERENCE, .types = &y, .type_count = 1}, fill_layernorm, &at, &ref);
+                  run_text(text, "T=13,D=257,F=31",
+                           (epi_options){.path = EPI_PATH_REFERENCE, .types = &y, .type_count = 1},
+                           fill_layernorm, &at, &ref);
         double error = 0, wg = 0;
         for (int64_t i = 0; ok && i < ref.t[6].shape.count; i++)
-            error = fmax(error, apart(get_element(out.t[6].data, EPI_F32, i), get_element(ref.t[6].data, EPI_F64, i)));
+            error = fmax(
+                error, apart(get_element(out.t[6].data, EPI_F32, i), get_element(ref.t[6].data, EPI_F64, i)));
         for (int i = 0; ok && i < LN_F; i++) /* what the product adds up, in absolute values */
             for (int j = 0; j < LN_D; j++)
                 wg = fmax(wg, fabs(get_element(out.t[1].data, EPI_F32, i * LN_D + j)) * LN_D);
         double rstd = 1.75, bound = 0x1p-24 * (means[n] + 1) * rstd * wg * 4;
-        check(ok && error <= bound, "delayed LayerNorm at mean %g: error %g, allowed %g", means[n], error, bound);
+        check(ok && error <= bound, "delayed LayerNorm at mean %g: error %g, allowed %g", means[n], error,
+              bound);
         if (n == 0)
             small = error;
         if (n == 3)
@@ -347,7 +372,8 @@ static void test_stages(void) {
         {"f(x[T,K], w[N,K], b) -> (y[T,N], c) { c = b*2  y = x @ w + c }", "T=10,K=20,N=30"},
         {"f(x[T,K], w[N,K]) -> (y[T,N], z[T,N], t[N,T]) { y = x @ w  z = y  t = y }", "T=10,K=20,N=30"},
         {"f(x[T,K], w[N,K]) -> (y[T,N], z[T,K], i[T]) { y = x @ w  z = x  i = index(T) }", "T=10,K=20,N=30"},
-        {"f(x[T,K], w[N,K], g[K]) -> (y[T,N], m[T]) { n = x*g  m = mean(n, K)  y = n @ w + m }", "T=10,K=20,N=30"},
+        {"f(x[T,K], w[N,K], g[K]) -> (y[T,N], m[T]) { n = x*g  m = mean(n, K)  y = n @ w + m }",
+         "T=10,K=20,N=30"},
         {"f(x[T,K], w[H,D,K]) -> s[T,H] { s = sum(x @ w, D) }", "T=3,H=4,D=0,K=5"},
         {"f(x[T,K], w[H,D,K]) -> s[T,H] { s = max(x @ w, D) }", "T=3,H=4,D=300,K=5"},
         {"f(x[T,K], w[N,K]) -> (l, m[T]) { m = logsumexp(x @ w, N)  l = mean(m, T) }", "T=10,K=20,N=30"},
@@ -359,12 +385,17 @@ static void test_stages(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int path = 0; path < 2; path++) {
             problem out = {0}, ref = {0};
-            bool ok = run_text(cases[i].text, cases[i].dims, (epi_options){.path = (epi_path)path}, fill_seven, NULL, &out) &&
-                      run_text(cases[i].text, cases[i].dims, (epi_options){.path = EPI_PATH_REFERENCE}, fill_seven, NULL, &ref);
+            bool ok = run_text(cases[i].text, cases[i].dims, (epi_options){.path = (epi_path)path},
+                               fill_seven, NULL, &out) &&
+                      run_text(cases[i].text, cases[i].dims, (epi_options){.path = EPI_PATH_REFERENCE},
+                               fill_seven, NULL, &ref);
             for (int t = out.inputs; t < out.count && ok; t++)
                 for (int64_t e = 0; e < out.t[t].shape.count && ok; e++) {
-                    double a = get_element(out.t[t].data, out.t[t].shape.type, e), b = get_element(ref.t[t].data, ref.t[t].shape.type, e);
-                    ok = apart(a, b) <= (out.t[t].shape.type == EPI_I32 ? 1 : 1e-5 * (1 + fabs(b))); /* sums of up to 66 terms around 1 */
+                    double a = get_element(out.t[t].data, out.t[t].shape.type, e),
+                           b = get_element(ref.t[t].data, ref.t[t].shape.type, e);
+                    ok = apart(a, b) <= (out.t[t].shape.type == EPI_I32
+                                             ? 1
+                                             : 1e-5 * (1 + fabs(b))); /* sums of up to 66 terms around 1 */
                 }
             check(ok, "%s, path %d", cases[i].text, path);
             problem_free(&out);
@@ -382,8 +413,10 @@ static void fill_large(problem *p, void *arg) {
 static void test_exact_copy(void) {
     for (int path = 0; path <= EPI_PATH_REFERENCE; path++) {
         problem p = {0};
-        bool ok = run_text("f(x: i32[T]) -> y: i32[T] { y = x }", "T=4", (epi_options){.path = (epi_path)path}, fill_large, NULL, &p);
-        check(ok && path != EPI_PATH_NAIVE ? !memcmp(p.t[0].data, p.t[1].data, 16) : ok, "an i32 copy keeps its bits, path %d", path);
+        bool ok = run_text("f(x: i32[T]) -> y: i32[T] { y = x }", "T=4",
+                           (epi_options){.path = (epi_path)path}, fill_large, NULL, &p);
+        check(ok && path != EPI_PATH_NAIVE ? !memcmp(p.t[0].data, p.t[1].data, 16) : ok,
+              "an i32 copy keeps its bits, path %d", path);
         problem_free(&p);
     }
 }
@@ -401,12 +434,14 @@ static void fill_special(problem *p, void *arg) {
 
 static void test_special(void) {
     problem p = {0};
-    bool ok = run_text("f(x[T,K], w[N,K], r[T,N]) -> (l[T], m[T], s[T], c[N]) { h = x @ w + r  l = logsumexp(h, N)  m = max(h, N)  s = sum(h, N)  c = max(h, T) }",
+    bool ok = run_text("f(x[T,K], w[N,K], r[T,N]) -> (l[T], m[T], s[T], c[N]) { h = x @ w + r  l = "
+                       "logsumexp(h, N)  m = max(h, N)  s = sum(h, N)  c = max(h, T) }",
                        "T=9,K=5,N=300", (epi_options){0}, fill_special, NULL, &p);
-    const float *l = (const float *)(void *)p.t[3].data, *m = (const float *)(void *)p.t[4].data, *s = (const float *)(void *)p.t[5].data,
-                *c = (const float *)(void *)p.t[6].data;
+    const float *l = (const float *)(void *)p.t[3].data, *m = (const float *)(void *)p.t[4].data,
+                *s = (const float *)(void *)p.t[5].data, *c = (const float *)(void *)p.t[6].data;
     check(ok && l[2] == INFINITY && m[2] == INFINITY && s[2] == INFINITY, "+inf goes through");
-    check(ok && isfinite(l[3]) && isfinite(m[3]) && s[3] == -INFINITY, "one -inf is nothing to log-sum-exp and max");
+    check(ok && isfinite(l[3]) && isfinite(m[3]) && s[3] == -INFINITY,
+          "one -inf is nothing to log-sum-exp and max");
     check(ok && isnan(l[4]) && isnan(m[4]) && isnan(s[4]) && isnan(c[7]), "NaN goes through");
     check(ok && l[6] == -INFINITY && m[6] == -INFINITY, "a row of -inf has the log-sum-exp -inf");
     check(ok && isfinite(l[0]) && isfinite(c[0]), "other rows and columns see nothing of it");
@@ -419,18 +454,25 @@ static void test_api(void) {
     epi_error err;
     epi_module *m;
     const epi_program *program;
-    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5", (epi_options){0}, &m, &program);
+    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5", (epi_options){0},
+                                 &m, &program);
     float data[64] = {0};
     epi_tensor t[3] = {{data, NULL}, {data, NULL}, {data + 32, NULL}};
     unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
     check(epi_kernel_workspace(k) > 0, "a workspace is never empty");
-    check(epi_kernel_run(k, t, 2, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "f has 3 tensors, 2 were given"), "%s", err.message);
-    check(epi_kernel_run(k, t, 3, work + 8, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "64-byte aligned"), "%s", err.message);
+    check(epi_kernel_run(k, t, 2, work, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "f has 3 tensors, 2 were given"),
+          "%s", err.message);
+    check(epi_kernel_run(k, t, 3, work + 8, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "64-byte aligned"),
+          "%s", err.message);
     check(epi_kernel_run(k, t, 3, NULL, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
     t[1].data = NULL;
-    check(epi_kernel_run(k, t, 3, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'w' is NULL"), "%s", err.message);
+    check(epi_kernel_run(k, t, 3, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'w' is NULL"), "%s",
+          err.message);
     t[1].data = (char *)data + 1;
-    check(epi_kernel_run(k, t, 3, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "aligned"), "%s", err.message);
+    check(epi_kernel_run(k, t, 3, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "aligned"), "%s",
+          err.message);
     check(epi_kernel_run(k, t, 3, work, NULL) == EPI_ERR_ARGUMENT, "without an error struct");
     check(epi_kernel_compile(NULL, NULL, &k, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
     check(epi_module_parse(ctx, NULL, 0, "", &m, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
@@ -438,19 +480,29 @@ static void test_api(void) {
     epi_dim_binding dims[] = {{"T", 3}, {"K", 4}, {"N", 5}};
     epi_type_binding bad_name = {"q", EPI_F32}, integer = {"x", EPI_I32};
     epi_options o = {.dims = dims, .dim_count = 3, .types = &bad_name, .type_count = 1};
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "no tensor 'q'"), "%s", err.message);
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "no tensor 'q'"),
+          "%s", err.message);
     o.types = &integer;
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "products take"), "%s", err.message);
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
+              strstr(err.message, "products take"),
+          "%s", err.message);
     o.type_count = 0;
     o.micro = "nosuch";
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "'nosuch'"), "%s", err.message);
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
+              strstr(err.message, "'nosuch'"),
+          "%s", err.message);
     o.micro = NULL;
     o.device = 7;
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "no device 7"), "%s", err.message);
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
+              strstr(err.message, "no device 7"),
+          "%s", err.message);
     o.device = 0;
     o.threads = -1;
     check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
-    check(!strcmp(epi_status_name(EPI_ERR_DIMS), "dims") && epi_dtype_find("bf16") == EPI_BF16 && epi_dtype_find("x") == EPI_DTYPE_COUNT, "names");
+    check(!strcmp(epi_status_name(EPI_ERR_DIMS), "dims") && epi_dtype_find("bf16") == EPI_BF16 &&
+              epi_dtype_find("x") == EPI_DTYPE_COUNT,
+          "names");
     epi_kernel_free(NULL);
     epi_module_free(NULL);
     free(work);

@@ -53,8 +53,9 @@ static bool exists(const maker *m, bool half) {
 }
 
 static void grow(maker *m) {
-    static const char *const unary[] = {"-", "abs", "exp", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "relu", "gelu",
-                                        "gelu_tanh", "softplus", "floor", "not "};
+    static const char *const unary[] = {"-",    "abs",       "exp",      "tanh",  "erf",
+                                        "sin",  "cos",       "sigmoid",  "silu",  "relu",
+                                        "gelu", "gelu_tanh", "softplus", "floor", "not "};
     static const char *const binary[] = {"+", "-", "*", "<", ">=", "=="};
     bool half = exists(m, true) && random_below(&m->s, 2);
     const value a = *pick(m, half, true), b = *pick(m, half, false), c = *pick(m, half, false);
@@ -77,7 +78,8 @@ static void grow(maker *m) {
         const value whole = *pick(m, false, true);
         m->parted = true;
         m->halves = random_below(&m->s, 2);
-        value *x = add(m, whole.rows, true, true, whole.tile), *y = add(m, whole.rows, true, true, whole.tile);
+        value *x = add(m, whole.rows, true, true, whole.tile),
+              *y = add(m, whole.rows, true, true, whole.tile);
         say(m, "    %s, %s = %s(%s, D)\n", x->name, y->name, m->halves ? "halves" : "pairs", whole.name);
     } else if (what == 10 && exists(m, true)) {
         const value x = *pick(m, true, true), y = *pick(m, true, true);
@@ -123,15 +125,22 @@ static void make_program(maker *m, uint64_t seed) {
             say(m, "    o%d = %s(%s, B, S)\n", stored, reductions[random_below(&m->s, 5)], v->name);
         else
             say(m, "    o%d = %s + 0*p%s\n", stored, v->name, v->half ? "h" : "");
-        snprintf(outputs + n, sizeof outputs - n, "%so%d[%s%s]", stored ? ", " : "", stored, kind == 1 ? "" : "B,S",
-                 kind == 0 ? "" : kind == 1 ? (v->half ? "H,D/2" : "H,D") : v->half ? ",H,D/2" : ",H,D");
+        snprintf(outputs + n, sizeof outputs - n, "%so%d[%s%s]", stored ? ", " : "", stored,
+                 kind == 1 ? "" : "B,S",
+                 kind == 0   ? ""
+                 : kind == 1 ? (v->half ? "H,D/2" : "H,D")
+                 : v->half   ? ",H,D/2"
+                             : ",H,D");
         stored++;
     }
     bool half = strstr(m->text, "*ph\n") != NULL;
     snprintf(body, sizeof body, "%s", m->text);
     m->text[0] = 0;
-    say(m, "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D]) -> (%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n", outputs, stored ? ", " : "",
-        half ? (m->parted && m->halves ? "    ph, ph2 = halves(p0, D)\n" : "    ph, ph2 = pairs(p0, D)\n") : "", body);
+    say(m, "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D]) -> (%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
+        outputs, stored ? ", " : "",
+        half ? (m->parted && m->halves ? "    ph, ph2 = halves(p0, D)\n" : "    ph, ph2 = pairs(p0, D)\n")
+             : "",
+        body);
     if (half) { /* the product under a second name, so that its part can be taken up front */
         char *at = strstr(m->text, "    ph, ph2");
         char rest[8192];
@@ -186,7 +195,8 @@ static bool has_steps(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    int rounds = argc > 1 ? atoi(argv[1]) : 300, first = argc > 2 ? atoi(argv[2]) : 1, fused_count = 0, skipped = 0;
+    int rounds = argc > 1 ? atoi(argv[1]) : 300, first = argc > 2 ? atoi(argv[2]) : 1, fused_count = 0,
+        skipped = 0;
     static const int heads[] = {2, 8, 16, 64, 100};
     epi_context *ctx;
     epi_error err;
@@ -196,25 +206,32 @@ int main(int argc, char **argv) {
         maker m;
         make_program(&m, (uint64_t)i);
         epi_module *module;
-        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK, "seed %d: %s\n%s", i, err.message, m.text))
+        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK,
+                   "seed %d: %s\n%s", i, err.message, m.text))
             continue;
         const epi_program *program = epi_module_program(module, 0);
-        epi_dim_binding dims[] = {{"B", 1 + random_below(&m.s, 3)}, {"S", 1 + random_below(&m.s, 90)}, {"K", random_below(&m.s, 40)},
-                                  {"H", 1 + random_below(&m.s, 6)}, {"D", heads[random_below(&m.s, 5)]}};
+        epi_dim_binding dims[] = {{"B", 1 + random_below(&m.s, 3)},
+                                  {"S", 1 + random_below(&m.s, 90)},
+                                  {"K", random_below(&m.s, 40)},
+                                  {"H", 1 + random_below(&m.s, 6)},
+                                  {"D", heads[random_below(&m.s, 5)]}};
         epi_options o = {.dims = dims, .dim_count = 5, .threads = 1 + random_below(&m.s, 2)};
         problem ref = {0}, naive = {0}, out[2] = {{0}, {0}};
-        if (check(run_path(program, o, EPI_PATH_REFERENCE, true, &ref) && run_path(program, o, EPI_PATH_NAIVE, true, &naive),
+        if (check(run_path(program, o, EPI_PATH_REFERENCE, true, &ref) &&
+                      run_path(program, o, EPI_PATH_NAIVE, true, &naive),
                   "seed %d has a reference\n%s", i, m.text)) {
             bool use = !has_steps(m.text) || is_stable(&ref, &naive);
             skipped += !use;
             for (int path = 0; path < 2 && use; path++) {
-                if (!check(run_path(program, o, (epi_path)path, false, &out[path]), "seed %d runs\n%s", i, m.text))
+                if (!check(run_path(program, o, (epi_path)path, false, &out[path]), "seed %d runs\n%s", i,
+                           m.text))
                     continue;
                 for (int t = out[path].inputs; t < out[path].count; t++) {
                     double error, bound; /* the strips' functions are right to 4 units */
-                    bool ok = within_rule(&out[path].t[t], &ref.t[t], &naive.t[t], EPI_F32, 4, &error, &bound);
-                    check(ok, "seed %d path %d output %d: error %g, allowed %g\n%s", i,
-                          path, t, error, bound, m.text);
+                    bool ok =
+                        within_rule(&out[path].t[t], &ref.t[t], &naive.t[t], EPI_F32, 4, &error, &bound);
+                    check(ok, "seed %d path %d output %d: error %g, allowed %g\n%s", i, path, t, error, bound,
+                          m.text);
                 }
             }
         }

@@ -41,14 +41,17 @@ size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
 }
 
 const char *epi_status_name(epi_status status) {
-    static const char *const names[] = {"ok", "argument", "memory", "syntax", "check", "dims", "unsupported", "file"};
+    static const char *const names[] = {"ok",    "argument", "memory",      "syntax",
+                                        "check", "dims",     "unsupported", "file"};
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }
 
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
-const char *epi_version(void) { return VERSION_TEXT(EPI_VERSION_MAJOR, EPI_VERSION_MINOR, EPI_VERSION_PATCH); }
+const char *epi_version(void) {
+    return VERSION_TEXT(EPI_VERSION_MAJOR, EPI_VERSION_MINOR, EPI_VERSION_PATCH);
+}
 
 static const struct {
     const char *name;
@@ -58,9 +61,13 @@ static const struct {
     [EPI_I32] = {"i32", 4}, [EPI_F64] = {"f64", 8},
 };
 
-const char *epi_dtype_name(epi_dtype type) { return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].name : "unknown"; }
+const char *epi_dtype_name(epi_dtype type) {
+    return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].name : "unknown";
+}
 
-size_t epi_dtype_size(epi_dtype type) { return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].size : 0; }
+size_t epi_dtype_size(epi_dtype type) {
+    return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].size : 0;
+}
 
 epi_dtype epi_dtype_find(const char *name) {
     int i = 0;
@@ -160,7 +167,9 @@ size_t epi_text_give(epi_text *text, char *buf, size_t size) {
 /* ---- numbers ---- */
 
 /* strtod and printf speak the locale of the program we are part of. */
-static const char *locale_point(void) { return localeconv()->decimal_point; }
+static const char *locale_point(void) {
+    return localeconv()->decimal_point;
+}
 
 double epi_number_read(const char *text, size_t length) {
     char buf[128];

@@ -57,10 +57,18 @@ static inline bool epi_mul_size(int64_t a, int64_t b, int64_t *out) {
 static inline bool epi_add_size(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
-static inline int64_t epi_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static inline int64_t epi_round_up(int64_t a, int64_t b) { return epi_ceil_div(a, b) * b; }
-static inline int64_t epi_min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t epi_max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t epi_ceil_div(int64_t a, int64_t b) {
+    return a / b + (a % b != 0);
+}
+static inline int64_t epi_round_up(int64_t a, int64_t b) {
+    return epi_ceil_div(a, b) * b;
+}
+static inline int64_t epi_min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t epi_max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 /* Our own mistakes, never a user's: EPI_ASSERT in debug builds, EPI_CHECK always. */
 void epi_assert_fail(const char *what, const char *file, int line) __attribute__((noreturn));

@@ -47,8 +47,8 @@ static int64_t run_left(const epi_walk *w, int64_t start, int64_t n) {
     return w->count <= 1 ? n : epi_min64(n, w->size[w->count - 1] - start % w->size[w->count - 1]);
 }
 
-void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w, int64_t start,
-                   int64_t n) {
+void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w,
+                   int64_t start, int64_t n) {
     size_t bytes = epi_dtype_size(ref->type);
     int64_t step = w->count ? w->step[w->count - 1] : 0;
     while (n > 0) {
@@ -138,8 +138,8 @@ void epi_columns_load(const epi_strips *s, float *dst, const epi_ref *ref, int64
     s->interleave(dst, 0, (epi_view){tmp, 0, 1}, (epi_view){tmp + half, 0, 1}, 1, half);
 }
 
-void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_columns *c, int64_t start,
-                       const float *src, int64_t n, float *tmp) {
+void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_columns *c,
+                       int64_t start, const float *src, int64_t n, float *tmp) {
     if (!c->two) {
         epi_walk_store(s, ref, base, &c->walk, start, src, n);
         return;

@@ -32,8 +32,8 @@ epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *
 int64_t epi_walk_offset(const epi_walk *w, int64_t index);
 
 /* Elements [start, start + n) of the walk, from memory to f32 and back. `base` in elements. */
-void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w, int64_t start,
-                   int64_t n);
+void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w,
+                   int64_t start, int64_t n);
 void epi_walk_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_walk *w, int64_t start,
                     const float *src, int64_t n);
 
@@ -54,7 +54,7 @@ int64_t epi_columns_offset(const epi_columns *c, int64_t column);
 /* `tmp` has room for n floats. */
 void epi_columns_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_columns *c,
                       int64_t start, int64_t n, float *tmp);
-void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_columns *c, int64_t start,
-                       const float *src, int64_t n, float *tmp);
+void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_columns *c,
+                       int64_t start, const float *src, int64_t n, float *tmp);
 
 #endif

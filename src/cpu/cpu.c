@@ -5,7 +5,9 @@
 
 #include "cpu/gemm.h"
 
-static const epi_node *node_at(const epi_cpu_kernel *k, int i) { return &k->spec.graph->nodes[i]; }
+static const epi_node *node_at(const epi_cpu_kernel *k, int i) {
+    return &k->spec.graph->nodes[i];
+}
 
 static epi_cpu_step *add_step(epi_cpu_kernel *k, int node) {
     epi_cpu_step *s = &k->steps[k->step_count++];
@@ -38,7 +40,8 @@ static void add_copies(epi_cpu_kernel *k, const bool *stored) {
             add_step(k, g->tensors[t].node)->tensor = t;
 }
 
-static epi_status add_gemm(epi_cpu_kernel *k, const epi_plan *plan, const epi_tile_root *roots, int count, epi_error *err) {
+static epi_status add_gemm(epi_cpu_kernel *k, const epi_plan *plan, const epi_tile_root *roots, int count,
+                           epi_error *err) {
     const epi_node *n = node_at(k, plan->product);
     epi_gemm *g = epi_arena_alloc(k->arena, sizeof *g);
     if (!g)
@@ -46,8 +49,11 @@ static epi_status add_gemm(epi_cpu_kernel *k, const epi_plan *plan, const epi_ti
     epi_dtype types[2] = {k->homes[n->arg[plan->row_arg]].type, k->homes[n->arg[!plan->row_arg]].type};
     for (int side = 0; side < 2; side++)
         if (types[side] == EPI_I32 || types[side] == EPI_F64)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s is an operand of a product and stored as %s; products take f32, bf16 and f16: write (%s + 0) to convert it first",
-                            epi_node_label(k->spec.graph, n->arg[side ? !plan->row_arg : plan->row_arg]).text, epi_dtype_name(types[side]),
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "%s is an operand of a product and stored as %s; products take f32, bf16 and "
+                            "f16: write (%s + 0) to convert it first",
+                            epi_node_label(k->spec.graph, n->arg[side ? !plan->row_arg : plan->row_arg]).text,
+                            epi_dtype_name(types[side]),
                             k->spec.graph->nodes[n->arg[side ? !plan->row_arg : plan->row_arg]].name);
     epi_status status = epi_gemm_build(k->arena, &k->spec, plan, k->strips, types, roots, count, g, err);
     add_step(k, plan->product)->gemm = g;
@@ -59,7 +65,8 @@ static epi_status add_gemm(epi_cpu_kernel *k, const epi_plan *plan, const epi_ti
 /* Passes before, one product with everything its tile can do, passes after. */
 static epi_status compile_fused(epi_cpu_kernel *k, epi_error *err) {
     const epi_graph *g = k->spec.graph;
-    epi_tile_root *roots = epi_arena_alloc(k->arena, (size_t)(g->node_count + g->tensor_count) * sizeof *roots);
+    epi_tile_root *roots =
+        epi_arena_alloc(k->arena, (size_t)(g->node_count + g->tensor_count) * sizeof *roots);
     bool *stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count);
     if (!roots || !stored)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -95,7 +102,8 @@ typedef struct spare {
 } spare;
 
 static void give_spare(epi_cpu_kernel *k, int node, epi_dtype type, spare *spares, int *count) {
-    int64_t bytes = epi_round_up(epi_axes_size(&node_at(k, node)->axes, k->spec.sizes) * (int64_t)epi_dtype_size(type), 64);
+    int64_t bytes = epi_round_up(
+        epi_axes_size(&node_at(k, node)->axes, k->spec.sizes) * (int64_t)epi_dtype_size(type), 64);
     for (int i = *count - 1; i >= 0; i--)
         if (spares[i].bytes == bytes) {
             k->homes[node] = (struct epi_cpu_home){-1, spares[i].offset, type};
@@ -122,7 +130,8 @@ static epi_status compile_unfused(epi_cpu_kernel *k, epi_error *err) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         last[node] = g->node_count; /* outputs stay to the end */
-        bool rounds = k->spec.path == EPI_PATH_UNFUSED && k->spec.types[t] <= EPI_F16; /* as a chain of passes would */
+        bool rounds =
+            k->spec.path == EPI_PATH_UNFUSED && k->spec.types[t] <= EPI_F16; /* as a chain of passes would */
         if (!has_home(k, node) && (rounds || k->spec.types[t] == between))
             give_tensor(k, node, t);
     }
@@ -147,8 +156,10 @@ static epi_status compile_unfused(epi_cpu_kernel *k, epi_error *err) {
             int arg = n->arg[a];
             bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
             if (arg != EPI_NO_NODE && !twice && last[arg] == i && k->homes[arg].offset >= 0)
-                spares[spare_count++] = (spare){k->homes[arg].offset,
-                    epi_round_up(epi_axes_size(&node_at(k, arg)->axes, k->spec.sizes) * (int64_t)epi_dtype_size(k->homes[arg].type), 64)};
+                spares[spare_count++] = (spare){
+                    k->homes[arg].offset, epi_round_up(epi_axes_size(&node_at(k, arg)->axes, k->spec.sizes) *
+                                                           (int64_t)epi_dtype_size(k->homes[arg].type),
+                                                       64)};
         }
     }
     add_copies(k, stored);
@@ -164,8 +175,10 @@ static epi_status check_sizes(const epi_cpu_kernel *k, epi_error *err) {
     for (int i = 0; i < g->node_count; i++) {
         int64_t count = epi_axes_size(&g->nodes[i].axes, k->spec.sizes);
         int64_t depth = epi_axes_size(&g->nodes[i].over, k->spec.sizes);
-        if ((k->live[i] || g->nodes[i].op == EPI_OP_INPUT) && (count < 0 || count > most || depth < 0 || depth > most))
-            return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements", epi_node_label(g, i).text);
+        if ((k->live[i] || g->nodes[i].op == EPI_OP_INPUT) &&
+            (count < 0 || count > most || depth < 0 || depth > most))
+            return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
+                            epi_node_label(g, i).text);
     }
     return EPI_OK;
 }
@@ -207,7 +220,8 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
         if (status == EPI_OK && k->plan.fused) {
             epi_error why = {0};
             status = compile_fused(k, &why);
-            if (status == EPI_ERR_UNSUPPORTED) { /* right, but not for a tile: unfused, which says so if that fails too */
+            if (status == EPI_ERR_UNSUPPORTED) { /* right, but not for a tile: unfused, which says so if that
+                                                    fails too */
                 k->plan.fused = false;
                 memcpy(k->plan.reason, why.message, sizeof k->plan.reason - 1);
                 status = EPI_OK;
@@ -260,7 +274,9 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
         if (k->homes[i].tensor >= 0) {
             homes[i] = tensors[k->homes[i].tensor];
         } else {
-            homes[i] = (epi_ref){.data = base + epi_max64(0, k->homes[i].offset), .type = k->homes[i].type, .axes = g->nodes[i].axes};
+            homes[i] = (epi_ref){.data = base + epi_max64(0, k->homes[i].offset),
+                                 .type = k->homes[i].type,
+                                 .axes = g->nodes[i].axes};
             epi_ref_contiguous(&homes[i], k->spec.sizes);
         }
     }

@@ -23,12 +23,13 @@ typedef struct epi_cpu_kernel {
 
     epi_cpu_step *steps;
     int step_count;
-    /* Where each node's value lies once computed: a tensor of the program, a buffer at an offset of the workspace, or nowhere. */
+    /* Where each node's value lies once computed: a tensor of the program, a buffer at an offset of the
+     * workspace, or nowhere. */
     struct epi_cpu_home {
         int tensor;     /* >= 0 */
         int64_t offset; /* else, if >= 0 */
         epi_dtype type;
-    } *homes;
+    } * homes;
     int64_t workspace; /* bytes in all */
     int64_t scratch;   /* where the steps' own scratch starts */
 } epi_cpu_kernel;

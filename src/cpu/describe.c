@@ -2,7 +2,9 @@
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
 
-static double count_of(const epi_cpu_kernel *k, const epi_axes *axes) { return (double)epi_axes_size(axes, k->spec.sizes); }
+static double count_of(const epi_cpu_kernel *k, const epi_axes *axes) {
+    return (double)epi_axes_size(axes, k->spec.sizes);
+}
 
 static double tensor_bytes(const epi_cpu_kernel *k, int t) {
     return count_of(k, &k->spec.graph->tensors[t].axes) * (double)epi_dtype_size(k->spec.types[t]);
@@ -94,13 +96,16 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
         return;
     }
     const epi_gemm *gemm = main_gemm(k);
-    epi_text_add(out, "rows %s = %ld, columns %s = %ld, depth %s = %ld\n", epi_axes_label(g, &k->plan.rows).text, (long)gemm->m,
-                 epi_axes_label(g, &k->plan.cols).text, (long)gemm->n, epi_axes_label(g, &k->plan.depth).text, (long)gemm->k);
+    epi_text_add(out, "rows %s = %ld, columns %s = %ld, depth %s = %ld\n",
+                 epi_axes_label(g, &k->plan.rows).text, (long)gemm->m, epi_axes_label(g, &k->plan.cols).text,
+                 (long)gemm->n, epi_axes_label(g, &k->plan.depth).text, (long)gemm->k);
     long tiles = (long)(gemm->epilogue.row_tiles * gemm->epilogue.col_tiles);
-    epi_text_add(out, "tile %d x %d, %ld tile%s, micro-kernel %s (%d x %d)\n", EPI_TILE_M, gemm->epilogue.tile_n, tiles,
-                 tiles == 1 ? "" : "s", gemm->micro->name, gemm->micro->mr, gemm->micro->nr);
+    epi_text_add(out, "tile %d x %d, %ld tile%s, micro-kernel %s (%d x %d)\n", EPI_TILE_M,
+                 gemm->epilogue.tile_n, tiles, tiles == 1 ? "" : "s", gemm->micro->name, gemm->micro->mr,
+                 gemm->micro->nr);
     if (k->plan.part != EPI_OP_COUNT)
-        epi_text_add(out, "%s of %s meet in the tile\n", epi_ops[k->plan.part].text, epi_axis_label(g, k->plan.fine).text);
+        epi_text_add(out, "%s of %s meet in the tile\n", epi_ops[k->plan.part].text,
+                     epi_axis_label(g, k->plan.fine).text);
     list_stage(k, out, "before the product: ", 0);
     list_stage(k, out, "on the tile: ", 1);
     for (int i = 0; i < g->node_count; i++) {
@@ -109,8 +114,10 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
         if (leave == EPI_LEAVE_LOCAL)
             epi_text_add(out, "%s over %s stays in the tile\n", epi_ops[g->nodes[i].op].text, over.text);
         else if (leave != EPI_LEAVE_NONE)
-            epi_text_add(out, "%s over %s leaves as partials, %ld per result\n", epi_ops[g->nodes[i].op].text, over.text,
-                         (long)(leave == EPI_LEAVE_ROWS ? gemm->epilogue.col_tiles : gemm->epilogue.row_tiles));
+            epi_text_add(
+                out, "%s over %s leaves as partials, %ld per result\n", epi_ops[g->nodes[i].op].text,
+                over.text,
+                (long)(leave == EPI_LEAVE_ROWS ? gemm->epilogue.col_tiles : gemm->epilogue.row_tiles));
     }
     list_stage(k, out, "after the product: ", 2);
 }

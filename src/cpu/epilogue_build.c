@@ -32,7 +32,8 @@ static int add_value(builder *b, int node, epi_scale scale, bool rows) {
     if (!values)
         return 0;
     e->values = values;
-    e->values[e->value_count] = (epi_tile_value){.node = node, .scale = scale, .rows = rows, .slot = -1, .store = -1, .last = -1};
+    e->values[e->value_count] =
+        (epi_tile_value){.node = node, .scale = scale, .rows = rows, .slot = -1, .store = -1, .last = -1};
     return e->value_count++;
 }
 
@@ -42,8 +43,8 @@ static epi_tile_step *add_step(builder *b, epi_tile_kind kind, int node) {
     if (!steps)
         return &b->sink;
     e->steps = steps;
-    e->steps[e->step_count] =
-        (epi_tile_step){.kind = kind, .op = b->g->nodes[node].op, .node = node, .tensor = -1, .dst = -1, .arg = {-1, -1, -1}};
+    e->steps[e->step_count] = (epi_tile_step){
+        .kind = kind, .op = b->g->nodes[node].op, .node = node, .tensor = -1, .dst = -1, .arg = {-1, -1, -1}};
     return &e->steps[e->step_count++];
 }
 
@@ -83,7 +84,7 @@ static epi_scale meeting_scale(const builder *b, const epi_node *n, epi_scale wa
 
 static void make_leaf(builder *b, int v, int node) {
     epi_op op = b->g->nodes[node].op;
-    epi_tile_kind kind = op == EPI_OP_INDEX ? EPI_TILE_INDEX
+    epi_tile_kind kind = op == EPI_OP_INDEX                        ? EPI_TILE_INDEX
                          : op == EPI_OP_CONST || op == EPI_OP_SIZE ? EPI_TILE_CONST
                                                                    : EPI_TILE_LOAD;
     add_step(b, kind, node)->dst = v;
@@ -164,7 +165,7 @@ static int need(builder *b, int node, epi_scale wanted) {
     for (int a = 0; a < epi_ops[n->op].arity; a++)
         arg[a] = need(b, n->arg[a], inner);
     v = add_value(b, node, scale, rows);
-    epi_tile_kind kind = cls == EPI_CLASS_MAP ? EPI_TILE_MAP
+    epi_tile_kind kind = cls == EPI_CLASS_MAP                             ? EPI_TILE_MAP
                          : n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT ? EPI_TILE_JOIN
                                                                           : EPI_TILE_PART;
     epi_tile_step *s = add_step(b, kind, node);
@@ -254,8 +255,9 @@ static epi_status measure(epi_epilogue *e, epi_error *err) {
     for (int i = p->cols.count - p->local_axes; i < p->cols.count; i++)
         group *= epi_axis_size(p->cols.at[i], sizes);
     if (p->local_axes && group > EPI_TILE_N)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction over %ld neighbouring columns does not fit in a tile of %d",
-                        (long)group, EPI_TILE_N);
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "a reduction over %ld neighbouring columns does not fit in a tile of %d", (long)group,
+                        EPI_TILE_N);
     if (p->local_axes && group == 0)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction over no columns has no tile to stay in");
     e->tile_n = (int)(EPI_TILE_N / group * group);
@@ -289,8 +291,9 @@ static int *count_uses(epi_arena *arena, const epi_graph *g) {
     return uses;
 }
 
-epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, const epi_strips *strips,
-                              const epi_tile_root *roots, int root_count, epi_epilogue *out, epi_error *err) {
+epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                              const epi_strips *strips, const epi_tile_root *roots, int root_count,
+                              epi_epilogue *out, epi_error *err) {
     *out = (epi_epilogue){.plan = plan, .spec = spec, .strips = strips};
     builder b = {.arena = arena, .g = spec->graph, .e = out};
     epi_status status = measure(out, err);

@@ -23,14 +23,20 @@ typedef struct tile {
     int row, block, block_rows;     /* the block of rows in hand */
 } tile;
 
-static int64_t align64(int64_t bytes) { return epi_round_up(bytes, 64); }
+static int64_t align64(int64_t bytes) {
+    return epi_round_up(bytes, 64);
+}
 
-static int64_t full_slot(const epi_epilogue *e) { return (int64_t)e->block * e->width[EPI_SCALE_FINE]; }
+static int64_t full_slot(const epi_epilogue *e) {
+    return (int64_t)e->block * e->width[EPI_SCALE_FINE];
+}
 static int64_t short_slot(const epi_epilogue *e) {
     return epi_round_up(epi_max64(EPI_TILE_M, e->width[EPI_SCALE_FINE]), 16);
 }
 
-int64_t epi_epilogue_shared(const epi_epilogue *e) { return align64(e->step_count * (int64_t)sizeof(epi_tile_access)); }
+int64_t epi_epilogue_shared(const epi_epilogue *e) {
+    return align64(e->step_count * (int64_t)sizeof(epi_tile_access));
+}
 
 int64_t epi_epilogue_private(const epi_epilogue *e) {
     int64_t floats = e->slot_count * full_slot(e) + (e->short_count + 1) * short_slot(e);
@@ -39,8 +45,8 @@ int64_t epi_epilogue_private(const epi_epilogue *e) {
 
 /* ---- once per run ---- */
 
-void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors, void *shared,
-                        float *partials) {
+void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,
+                        void *shared, float *partials) {
     *r = (epi_tile_run){.e = e, .access = shared, .partials = partials};
     const int64_t *sizes = e->spec->sizes;
     for (int i = 0; i < e->step_count; i++) {
@@ -74,7 +80,9 @@ static tile tile_at(const epi_tile_run *r, int64_t m0, int64_t n0) {
     return t;
 }
 
-static bool is_full(const epi_tile_value *v) { return v->rows && v->scale != EPI_SCALE_NONE; }
+static bool is_full(const epi_tile_value *v) {
+    return v->rows && v->scale != EPI_SCALE_NONE;
+}
 
 /* A value as an operand: of a step on elements, or of one on a whole short vector. */
 static inline epi_view view_of(const tile *t, int value, bool full) {
@@ -87,14 +95,18 @@ static inline epi_view view_of(const tile *t, int value, bool full) {
     return (epi_view){at->p, 0, v->scale != EPI_SCALE_NONE};
 }
 
-static int64_t row_offset(const epi_tile_access *a, int64_t row) { return epi_walk_offset(&a->rows, row); }
+static int64_t row_offset(const epi_tile_access *a, int64_t row) {
+    return epi_walk_offset(&a->rows, row);
+}
 
 static void *direct_address(const tile *t, const epi_tile_access *a, epi_scale scale) {
     return a->ref.data +
            (row_offset(a, t->m0) + epi_columns_offset(&a->cols, t->first[scale])) * (int64_t)sizeof(float);
 }
 
-static ptrdiff_t direct_ld(const epi_tile_access *a) { return a->rows.count ? (ptrdiff_t)a->rows.step[0] : 0; }
+static ptrdiff_t direct_ld(const epi_tile_access *a) {
+    return a->rows.count ? (ptrdiff_t)a->rows.step[0] : 0;
+}
 
 /* Says where every value of the tile will be: its slot; the tensor itself where strips can work in
  * place; the accumulator. */
@@ -117,9 +129,11 @@ static void settle(tile *t, float *acc, float *slots, float *shorts) {
         if (s->kind == EPI_TILE_STORE) {
             const epi_tile_value *v = &e->values[s->arg[0]];
             if (a->direct && v->store == i)
-                t->at[s->arg[0]] = (place){direct_address(t, a, v->scale), direct_ld(a), e->block * direct_ld(a)};
+                t->at[s->arg[0]] =
+                    (place){direct_address(t, a, v->scale), direct_ld(a), e->block * direct_ld(a)};
         } else if (s->kind == EPI_TILE_LOAD && a->direct) {
-            t->at[s->dst] = (place){direct_address(t, a, e->values[s->dst].scale), direct_ld(a), e->block * direct_ld(a)};
+            t->at[s->dst] =
+                (place){direct_address(t, a, e->values[s->dst].scale), direct_ld(a), e->block * direct_ld(a)};
         }
     }
 }
@@ -138,7 +152,8 @@ static void load_step(const tile *t, const epi_tile_step *s, const epi_tile_acce
     } else if (!a->direct) {
         int rows = t->block_rows;
         for (int i = 0; i < rows; i++)
-            epi_columns_load(e->strips, dst + i * t->at[s->dst].ld, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0, n, t->tmp);
+            epi_columns_load(e->strips, dst + i * t->at[s->dst].ld, &a->ref,
+                             row_offset(a, t->m0 + t->row + i), &a->cols, c0, n, t->tmp);
     }
 }
 
@@ -164,7 +179,8 @@ static void store_step(const tile *t, const epi_tile_step *s, const epi_tile_acc
     if (a->direct && src.p == (float *)direct_address(t, a, v->scale) + t->row * direct_ld(a))
         return; /* made in place */
     for (int i = 0; i < rows; i++)
-        epi_columns_store(e->strips, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0, src.p + i * src.row, n, t->tmp);
+        epi_columns_store(e->strips, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0,
+                          src.p + i * src.row, n, t->tmp);
 }
 
 /* The partials of this tile: rows of the result, or columns. */
@@ -214,8 +230,10 @@ static void run_step(const tile *t, int i) {
     int n = v->scale != EPI_SCALE_NONE ? t->columns[v->scale] : v->rows ? t->rows : 1;
     switch (s->kind) {
     case EPI_TILE_CONST:
-        dst[0] = (float)(s->op == EPI_OP_CONST ? e->spec->graph->nodes[s->node].value
-                                               : (double)epi_axis_size(e->spec->graph->nodes[s->node].over.at[0], e->spec->sizes));
+        dst[0] =
+            (float)(s->op == EPI_OP_CONST
+                        ? e->spec->graph->nodes[s->node].value
+                        : (double)epi_axis_size(e->spec->graph->nodes[s->node].over.at[0], e->spec->sizes));
         for (int k = 0; k < rows && s->full; k++)
             for (int j = 0; j < n; j++)
                 dst[k * ld + j] = dst[0];
@@ -231,9 +249,16 @@ static void run_step(const tile *t, int i) {
             e->strips->muladd(dst, ld, arg, s->sign, s->other, rows, n);
         break;
     }
-    case EPI_TILE_PART: e->strips->deinterleave(dst, ld, view_of(t, s->arg[0], s->full), s->odd, rows, n); break;
-    case EPI_TILE_JOIN: e->strips->interleave(dst, ld, view_of(t, s->arg[0], s->full), view_of(t, s->arg[1], s->full), rows, n / 2); break;
-    case EPI_TILE_GROUP: e->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n, e->group[v->scale]); break;
+    case EPI_TILE_PART:
+        e->strips->deinterleave(dst, ld, view_of(t, s->arg[0], s->full), s->odd, rows, n);
+        break;
+    case EPI_TILE_JOIN:
+        e->strips->interleave(dst, ld, view_of(t, s->arg[0], s->full), view_of(t, s->arg[1], s->full), rows,
+                              n / 2);
+        break;
+    case EPI_TILE_GROUP:
+        e->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n, e->group[v->scale]);
+        break;
     default: EPI_NEVER("no step of a tile");
     }
 }
@@ -257,7 +282,8 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0
     const epi_epilogue *e = r->e;
     tile t = tile_at(r, m0, n0);
     t.at = private_memory;
-    unsigned char *floats = (unsigned char *)private_memory + align64(e->value_count * (int64_t)sizeof(place));
+    unsigned char *floats =
+        (unsigned char *)private_memory + align64(e->value_count * (int64_t)sizeof(place));
     float *slots = (float *)(void *)floats, *shorts = slots + e->slot_count * full_slot(e);
     t.tmp = shorts + e->short_count * short_slot(e);
     settle(&t, acc, slots, shorts);
@@ -287,8 +313,8 @@ int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_regi
         if (a->rows.count > 1 || a->cols.two || cols->count != 1 || cols->step[0] != 1)
             continue;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type);
-        out[count++] = (epi_region){a->ref.data + (row_offset(a, m0) + t.first[scale]) * size, t.columns[scale] * size,
-                                    direct_ld(a) * size, t.rows};
+        out[count++] = (epi_region){a->ref.data + (row_offset(a, m0) + t.first[scale]) * size,
+                                    t.columns[scale] * size, direct_ld(a) * size, t.rows};
     }
     return count;
 }

@@ -3,8 +3,8 @@
  * Both operands are packed tile by tile, and within a tile sweep by sweep: a sweep is `kc` of the
  * depth, and the panels of one sweep lie together. A tile of the product belongs to one thread:
  * it is accumulated in a private buffer that stays in the second-level cache, sweep by sweep, while
- * the panels of the next sweep are fetched, and then handed to the epilogue. The order of additions follows from the micro-kernel
- * alone, so tiles, threads and neighbouring rows never change a result's bits. */
+ * the panels of the next sweep are fetched, and then handed to the epilogue. The order of additions follows
+ * from the micro-kernel alone, so tiles, threads and neighbouring rows never change a result's bits. */
 #include "cpu/gemm.h"
 
 #include <string.h>
@@ -17,25 +17,32 @@ typedef struct gemm_run {
     const epi_gemm *g;
     epi_tile_run tiles;
     epi_ref ref[2];
-    epi_walk rows;     /* of operand 0 along M */
-    epi_columns cols;  /* of operand 1 along N */
+    epi_walk rows;    /* of operand 0 along M */
+    epi_columns cols; /* of operand 1 along N */
     epi_walk depth[2];
-    int64_t *koff[2];  /* element offsets along K where it is no single run, else NULL */
+    int64_t *koff[2]; /* element offsets along K where it is no single run, else NULL */
     unsigned char *scratch;
-    int64_t row0, col0; /* first tile of the packed blocks */
+    int64_t row0, col0;           /* first tile of the packed blocks */
     int64_t row_tiles, col_tiles; /* tiles of the packed blocks */
 } gemm_run;
 
-static int64_t tile_size(const epi_gemm *g, int side) { return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile_n; }
+static int64_t tile_size(const epi_gemm *g, int side) {
+    return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile_n;
+}
 
-static int64_t panel_size(const epi_gemm *g, int side) { return side == EPI_SIDE_A ? g->micro->mr : g->micro->nr; }
+static int64_t panel_size(const epi_gemm *g, int side) {
+    return side == EPI_SIDE_A ? g->micro->mr : g->micro->nr;
+}
 
 /* Bytes of one packed tile of an operand. */
 static int64_t packed_tile(const epi_gemm *g, int side) {
-    return epi_round_up(tile_size(g, side), panel_size(g, side)) * g->packed_k * (int64_t)epi_dtype_size(g->micro->type);
+    return epi_round_up(tile_size(g, side), panel_size(g, side)) * g->packed_k *
+           (int64_t)epi_dtype_size(g->micro->type);
 }
 
-static int64_t sweeps(const epi_gemm *g) { return epi_ceil_div(g->packed_k, g->micro->kc); }
+static int64_t sweeps(const epi_gemm *g) {
+    return epi_ceil_div(g->packed_k, g->micro->kc);
+}
 
 /* The rows of a tile, with those that fill its last panel. */
 static int64_t padded_rows(const epi_gemm *g, int side, int64_t tile) {
@@ -51,22 +58,27 @@ typedef struct block {
 
 static block block_at(const gemm_run *r, int side, int64_t tile, int64_t sweep) {
     const epi_gemm *g = r->g;
-    int64_t rows = padded_rows(g, side, tile), size = (int64_t)epi_dtype_size(g->micro->type), kc = g->micro->kc;
-    int64_t slot = tile - (side == EPI_SIDE_A ? r->row0 : r->col0), depth = epi_min64(kc, g->packed_k - sweep * kc);
-    return (block){r->scratch + g->packed[side] + slot * packed_tile(g, side) + sweep * kc * rows * size, depth, rows * depth * size};
+    int64_t rows = padded_rows(g, side, tile), size = (int64_t)epi_dtype_size(g->micro->type),
+            kc = g->micro->kc;
+    int64_t slot = tile - (side == EPI_SIDE_A ? r->row0 : r->col0),
+            depth = epi_min64(kc, g->packed_k - sweep * kc);
+    return (block){r->scratch + g->packed[side] + slot * packed_tile(g, side) + sweep * kc * rows * size,
+                   depth, rows * depth * size};
 }
 
 /* Reserves bytes of scratch; the first overflow sticks as -1. */
 static int64_t reserve(int64_t *total, int64_t count, int64_t size) {
     int64_t at = *total, bytes;
-    if (at < 0 || !epi_mul_size(count, size, &bytes) || !epi_add_size(at, bytes, total) || !epi_add_size(*total, 63, total))
+    if (at < 0 || !epi_mul_size(count, size, &bytes) || !epi_add_size(at, bytes, total) ||
+        !epi_add_size(*total, 63, total))
         return *total = -1;
     *total -= *total % 64;
     return at;
 }
 
-epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, const epi_strips *strips,
-                          const epi_dtype *types, const epi_tile_root *roots, int root_count, epi_gemm *g, epi_error *err) {
+epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                          const epi_strips *strips, const epi_dtype *types, const epi_tile_root *roots,
+                          int root_count, epi_gemm *g, epi_error *err) {
     *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
     const epi_node *n = &spec->graph->nodes[plan->product];
     g->operand[0] = n->arg[plan->row_arg];
@@ -75,7 +87,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (!g->micro)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s x %s operands",
                         spec->micro ? spec->micro : "", epi_dtype_name(types[0]), epi_dtype_name(types[1]));
-    epi_status status = epi_epilogue_build(arena, spec, &g->plan, strips, roots, root_count, &g->epilogue, err);
+    epi_status status =
+        epi_epilogue_build(arena, spec, &g->plan, strips, roots, root_count, &g->epilogue, err);
     if (status != EPI_OK)
         return status;
     g->m = g->epilogue.m;
@@ -110,11 +123,17 @@ static void pack_block(gemm_run *r, int side, int64_t item) {
     const epi_walk *depth = &r->depth[side];
     int64_t step = depth->count ? depth->step[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
-        row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i) : epi_columns_offset(&r->cols, first + i);
+        row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i)
+                                    : epi_columns_offset(&r->cols, first + i);
         row[i] += r->koff[side] ? 0 : k0 * step;
     }
-    epi_pack_source src = {.data = r->ref[side].data, .type = r->ref[side].type, .row = row, .rows = rows, .kstride = step,
-                           .koff = r->koff[side] ? r->koff[side] + k0 : NULL, .k = epi_min64(g->micro->kc, g->k - k0)};
+    epi_pack_source src = {.data = r->ref[side].data,
+                           .type = r->ref[side].type,
+                           .row = row,
+                           .rows = rows,
+                           .kstride = step,
+                           .koff = r->koff[side] ? r->koff[side] + k0 : NULL,
+                           .k = epi_min64(g->micro->kc, g->k - k0)};
     epi_pack(g->micro, side, &src, block_at(r, side, tile, sweep).data);
 }
 
@@ -144,13 +163,18 @@ static void add_region(fetch *f, const epi_region *r) {
     int64_t per_row = epi_ceil_div(r->row_bytes, LINE);
     if (f->count == REGIONS || per_row * r->rows == 0)
         return;
-    f->soon[f->count] = (epi_soon){.line = (const char *)r->data, .step = LINE, .row_left = per_row, .row = per_row,
+    f->soon[f->count] = (epi_soon){.line = (const char *)r->data,
+                                   .step = LINE,
+                                   .row_left = per_row,
+                                   .row = per_row,
                                    .skip = r->stride - per_row * LINE};
     f->lines[f->count++] = per_row * r->rows;
     f->total += per_row * r->rows;
 }
 
-static void add_block(fetch *f, block b) { add_region(f, &(epi_region){b.data, b.bytes, b.bytes, 1}); }
+static void add_block(fetch *f, block b) {
+    add_region(f, &(epi_region){b.data, b.bytes, b.bytes, 1});
+}
 
 /* How often to ask, so that all is asked for by the end of `calls` calls of this depth. */
 static void set_pace(fetch *f, int64_t calls, int64_t depth) {
@@ -178,7 +202,8 @@ static epi_soon *next_lines(fetch *f, int64_t depth, epi_soon *nothing) {
 static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
-    int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]), cols = padded_rows(g, 1, tile[1]);
+    int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]),
+            cols = padded_rows(g, 1, tile[1]);
     if (g->packed_k == 0)
         memset(acc, 0, sizeof(float) * EPI_TILE_M * EPI_TILE_N);
     for (int64_t s = 0; s < sweeps(g); s++) {
@@ -188,7 +213,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         epi_soon nothing;
         if (last) {
             epi_region regions[REGIONS];
-            int count = epi_epilogue_regions(&r->tiles, tile[0] * EPI_TILE_M, tile[1] * g->epilogue.tile_n, regions, REGIONS - 2);
+            int count = epi_epilogue_regions(&r->tiles, tile[0] * EPI_TILE_M, tile[1] * g->epilogue.tile_n,
+                                             regions, REGIONS - 2);
             for (int i = 0; i < count; i++)
                 add_region(&f, &regions[i]);
         }
@@ -197,8 +223,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         set_pace(&f, rows / u->mr * (cols / u->nr), a.depth);
         for (int64_t j = 0; j < cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr)
-                u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size, acc + i * EPI_TILE_N + j, EPI_TILE_N,
-                       s > 0, next_lines(&f, a.depth, &nothing));
+                u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size,
+                       acc + i * EPI_TILE_N + j, EPI_TILE_N, s > 0, next_lines(&f, a.depth, &nothing));
     }
 }
 
@@ -234,7 +260,8 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     }
     r.rows = epi_walk_axes(&r.ref[0], &g->plan.rows, sizes);
     r.cols = epi_columns_of(&g->plan, &r.ref[1], sizes, e->acc_scale);
-    epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared, (float *)(void *)(scratch + g->partials));
+    epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
+                       (float *)(void *)(scratch + g->partials));
     for (r.col0 = 0; r.col0 < e->col_tiles; r.col0 += g->col_block) {
         r.col_tiles = epi_min64(g->col_block, e->col_tiles - r.col0);
         epi_parallel_for(g->threads, r.col_tiles * sweeps(g), pack_b, &r);

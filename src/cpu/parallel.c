@@ -6,7 +6,9 @@
 #if defined(_OPENMP)
 #include <omp.h>
 
-int epi_parallel_default(void) { return omp_get_max_threads(); }
+int epi_parallel_default(void) {
+    return omp_get_max_threads();
+}
 
 void epi_parallel_for(int threads, int64_t count, epi_parallel_body *body, void *ctx) {
     if (threads <= 1 || count <= 1) {

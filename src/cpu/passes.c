@@ -29,13 +29,16 @@ typedef struct pass {
     float *scratch;
 } pass;
 
-int64_t epi_pass_scratch(int threads) { return (int64_t)threads * (OPERANDS + 2) * CHUNK * (int64_t)sizeof(float); }
+int64_t epi_pass_scratch(int threads) {
+    return (int64_t)threads * (OPERANDS + 2) * CHUNK * (int64_t)sizeof(float);
+}
 
 static void make_space(pass *p, const epi_axes *axes, int64_t chunk) {
     space *s = &p->s;
     const int64_t *sizes = p->k->spec.sizes;
     for (int i = 0; i < axes->count; i++) {
-        int64_t size = epi_axis_size(axes->at[i], sizes), step[OPERANDS + 1] = {epi_ref_step(&p->to, axes->at[i])};
+        int64_t size = epi_axis_size(axes->at[i], sizes),
+                step[OPERANDS + 1] = {epi_ref_step(&p->to, axes->at[i])};
         if (size == 1)
             continue;
         for (int a = 0; a < p->operands; a++)
@@ -99,7 +102,9 @@ static void put(const pass *p, int64_t base, const float *src, int n) {
     p->k->strips->store((void *)(uintptr_t)element(&p->to, base), p->to.type, n == 1 ? 1 : step, src, n);
 }
 
-static float *scratch_of(const pass *p, int thread) { return p->scratch + (int64_t)thread * (OPERANDS + 2) * CHUNK; }
+static float *scratch_of(const pass *p, int thread) {
+    return p->scratch + (int64_t)thread * (OPERANDS + 2) * CHUNK;
+}
 
 /* ---- bodies ---- */
 
@@ -128,7 +133,8 @@ static void copy_chunk(void *ctx, int64_t item, int thread) {
         size_t size = epi_dtype_size(p->to.type);
         bool runs = p->s.step[last][0] == 1 && p->s.step[last][1] == 1;
         if (runs)
-            memcpy((void *)(uintptr_t)element(&p->to, base[0]), element(&p->from[0], base[1]), (size_t)n * size);
+            memcpy((void *)(uintptr_t)element(&p->to, base[0]), element(&p->from[0], base[1]),
+                   (size_t)n * size);
         for (int j = 0; j < n && !runs; j++)
             memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.step[last][0]),
                    element(&p->from[0], base[1] + j * p->s.step[last][1]), size);
@@ -147,7 +153,8 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
     float *tmp = scratch_of(p, thread), *acc = tmp + CHUNK, *acc2 = acc + CHUNK, *in = acc2 + CHUNK;
     int64_t base[OPERANDS + 1];
     int n = chunk_at(p, item, base), last = p->s.count - 1;
-    int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1, step = p->over.count ? p->over.step[p->over.count - 1] : 0;
+    int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1,
+            step = p->over.count ? p->over.step[p->over.count - 1] : 0;
     for (int j = 0; j < n; j++) {
         acc[j] = epi_reduce_identity(p->n->op);
         acc2[j] = 0;
@@ -237,7 +244,11 @@ static void run_part(pass p) {
 
 void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
     const epi_node *n = &k->spec.graph->nodes[node];
-    pass p = {.k = k, .n = n, .to = refs[node], .operands = epi_ops[n->op].arity, .scratch = (float *)(void *)scratch};
+    pass p = {.k = k,
+              .n = n,
+              .to = refs[node],
+              .operands = epi_ops[n->op].arity,
+              .scratch = (float *)(void *)scratch};
     for (int a = 0; a < p.operands; a++)
         p.from[a] = refs[n->arg[a]];
     switch (epi_ops[n->op].cls) {
@@ -254,7 +265,8 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
         if (n->op == EPI_OP_INDEX) {
             run_chunks(&p, &n->axes, index_chunk);
         } else {
-            float x = (float)(n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], k->spec.sizes));
+            float x = (float)(n->op == EPI_OP_CONST ? n->value
+                                                    : (double)epi_axis_size(n->over.at[0], k->spec.sizes));
             k->strips->store(p.to.data, p.to.type, 1, &x, 1);
         }
         break;

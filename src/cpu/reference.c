@@ -64,7 +64,9 @@ static epi_ref as_ref(const eval *e, int node) {
     return r;
 }
 
-static int64_t count_of(const eval *e, const epi_axes *axes) { return epi_axes_size(axes, e->k->spec.sizes); }
+static int64_t count_of(const eval *e, const epi_axes *axes) {
+    return epi_axes_size(axes, e->k->spec.sizes);
+}
 
 /* ---- one function per class of operation ---- */
 
@@ -135,7 +137,8 @@ static void eval_part(const eval *e, int node) {
         axes.at[at] = coarse;
         whole.axes.at[at] = coarse;
         whole.strides[at] = pairs ? 2 * step : step;
-        epi_walk ww = epi_walk_axes(&whole, &axes, e->k->spec.sizes), wp = epi_walk_axes(&one, &axes, e->k->spec.sizes);
+        epi_walk ww = epi_walk_axes(&whole, &axes, e->k->spec.sizes),
+                 wp = epi_walk_axes(&one, &axes, e->k->spec.sizes);
         for (int64_t i = 0, count = count_of(e, &axes); i < count; i++) {
             double *w = &e->value[whole_node][base + epi_walk_offset(&ww, i)];
             double *p = &e->value[part_node][epi_walk_offset(&wp, i)];
@@ -232,7 +235,8 @@ int64_t epi_reference_workspace(const epi_spec *spec, const bool *live) {
     int64_t bytes = epi_round_up((int64_t)sizeof(double *) * spec->graph->node_count, 64);
     for (int i = 0; i < spec->graph->node_count; i++) {
         int64_t count = live[i] ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
-        if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) || !epi_add_size(bytes, count, &bytes))
+        if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) ||
+            !epi_add_size(bytes, count, &bytes))
             return -1;
     }
     return bytes;
@@ -240,7 +244,10 @@ int64_t epi_reference_workspace(const epi_spec *spec, const bool *live) {
 
 void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace) {
     const epi_graph *g = k->spec.graph;
-    eval e = {.k = k, .tensors = tensors, .value = (double **)(void *)workspace, .naive = k->spec.path == EPI_PATH_NAIVE};
+    eval e = {.k = k,
+              .tensors = tensors,
+              .value = (double **)(void *)workspace,
+              .naive = k->spec.path == EPI_PATH_NAIVE};
     unsigned char *next = workspace + epi_round_up((int64_t)sizeof(double *) * g->node_count, 64);
     for (int i = 0; i < g->node_count; i++) {
         if (!k->live[i])
@@ -259,7 +266,8 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
             else if (n->op == EPI_OP_INDEX)
                 eval_index(&e, i);
             else
-                *e.value[i] = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], k->spec.sizes);
+                *e.value[i] =
+                    n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], k->spec.sizes);
             break;
         }
     }
@@ -268,6 +276,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         epi_walk from = epi_walk_axes(&r, &tensors[t].axes, k->spec.sizes);
         epi_walk to = epi_walk_axes(&tensors[t], &tensors[t].axes, k->spec.sizes);
         for (int64_t i = 0, count = count_of(&e, &tensors[t].axes); i < count; i++)
-            store_one(k->strips, &tensors[t], epi_walk_offset(&to, i), e.value[g->tensors[t].node][epi_walk_offset(&from, i)]);
+            store_one(k->strips, &tensors[t], epi_walk_offset(&to, i),
+                      e.value[g->tensors[t].node][epi_walk_offset(&from, i)]);
     }
 }

@@ -24,7 +24,7 @@ typedef struct epi_view {
 typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n);
 
 typedef struct epi_strips {
-    const char *name; /* "avx512" */
+    const char *name;                 /* "avx512" */
     epi_strip_map *map[EPI_OP_COUNT]; /* NULL where the operation is not a map */
 
     /* A product and a sum in one: dst = sign*(v[0]*v[1]) + other*v[2], both signs 1 or -1. */
@@ -40,7 +40,8 @@ typedef struct epi_strips {
     void (*combine)(epi_op op, float *acc, float *acc2, const float *x, const float *x2, int64_t n);
     /* state to value: mean divides by count, logsumexp gives max + log(sum); others unchanged */
     void (*finish)(epi_op op, float *acc, const float *acc2, int64_t n, double count);
-    /* every element of each group of g columns becomes the finished reduction of its group; n is a multiple of g */
+    /* every element of each group of g columns becomes the finished reduction of its group; n is a multiple
+     * of g */
     void (*reduce_groups)(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g);
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */

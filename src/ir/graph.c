@@ -6,7 +6,9 @@
 
 /* ---- axes ---- */
 
-bool epi_axis_equal(epi_axis a, epi_axis b) { return a.dim == b.dim && a.shift == b.shift; }
+bool epi_axis_equal(epi_axis a, epi_axis b) {
+    return a.dim == b.dim && a.shift == b.shift;
+}
 
 int epi_axes_find(const epi_axes *axes, epi_axis axis) {
     for (int i = 0; i < axes->count; i++)
@@ -89,7 +91,8 @@ epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes) {
 epi_label epi_node_label(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     epi_label l, axes = epi_axes_label(g, &n->axes);
-    snprintf(l.text, sizeof l.text, "%.60s%.130s", n->name ? n->name : "a value ", n->axes.count || !n->name ? axes.text : "");
+    snprintf(l.text, sizeof l.text, "%.60s%.130s", n->name ? n->name : "a value ",
+             n->axes.count || !n->name ? axes.text : "");
     return l;
 }
 
@@ -148,7 +151,9 @@ static int add_node(epi_graph *g, epi_node node) {
     return g->node_count++;
 }
 
-static epi_node new_node(epi_op op, int a, int b, int c) { return (epi_node){.op = op, .arg = {a, b, c}}; }
+static epi_node new_node(epi_op op, int a, int b, int c) {
+    return (epi_node){.op = op, .arg = {a, b, c}};
+}
 
 int epi_graph_const(epi_graph *g, double value) {
     epi_node n = new_node(EPI_OP_CONST, EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE);
@@ -245,7 +250,8 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
     for (int i = 0; i < over->count; i++) {
         int at = epi_axes_find(&n.axes, over->at[i]);
         if (at < 0 && epi_axes_find(&g->nodes[a].axes, over->at[i]) >= 0) {
-            epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text, epi_axis_label(g, over->at[i]).text);
+            epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text,
+                           epi_axis_label(g, over->at[i]).text);
             return EPI_NO_NODE;
         }
         if (at < 0) {
@@ -308,8 +314,8 @@ int epi_graph_product(epi_graph *g, int a, int b) {
         else
             n.axes.at[n.axes.count++] = x->at[i];
     if (!n.over.count) {
-        epi_graph_fail(g, "%s @ %s share no axis to contract; for an outer product write *", epi_node_label(g, a).text,
-                       epi_node_label(g, b).text);
+        epi_graph_fail(g, "%s @ %s share no axis to contract; for an outer product write *",
+                       epi_node_label(g, a).text, epi_node_label(g, b).text);
         return EPI_NO_NODE;
     }
     for (int i = 0; i < y->count; i++) {
@@ -360,9 +366,11 @@ static int contracted_by(const epi_graph *g, int node, int dim, int least) {
 static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
     const epi_node *p = &g->nodes[product];
     g->place = p->place;
-    epi_graph_fail(g, "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it another name in one of them, or write the sum out: sum(a*b, …)",
-                   epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text, epi_node_label(g, p->arg[1]).text,
-                   epi_axis_label(g, axis).text);
+    epi_graph_fail(g,
+                   "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it "
+                   "another name in one of them, or write the sum out: sum(a*b, …)",
+                   epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text,
+                   epi_node_label(g, p->arg[1]).text, epi_axis_label(g, axis).text);
 }
 
 void epi_graph_check_output(epi_graph *g, int tensor) {
@@ -381,7 +389,8 @@ void epi_graph_check_output(epi_graph *g, int tensor) {
         }
         if (missing) {
             epi_graph_fail(g, "%s is declared %s but its value is %s: the axis %s is missing", t->name,
-                           epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text, epi_axis_label(g, want).text);
+                           epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
+                           epi_axis_label(g, want).text);
             return;
         }
     }

@@ -9,7 +9,13 @@
 
 #include "ir/ops.h"
 
-enum { EPI_NO_NODE = -1, EPI_MAX_NODES = 4096, EPI_MAX_DIMS = 64, EPI_MAX_SHIFT = 16, EPI_MAX_TENSORS = 64 /* inputs, and as many outputs */ };
+enum {
+    EPI_NO_NODE = -1,
+    EPI_MAX_NODES = 4096,
+    EPI_MAX_DIMS = 64,
+    EPI_MAX_SHIFT = 16,
+    EPI_MAX_TENSORS = 64 /* inputs, and as many outputs */
+};
 
 /* An axis has size(dim) * 2^shift elements. Two axes line up when both parts are equal. */
 typedef struct epi_axis {
@@ -25,9 +31,9 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over;    /* reductions: the axes removed; parts, index and size: the one axis named */
-    double value;     /* CONST */
-    int tensor;       /* INPUT: which tensor */
+    epi_axes over; /* reductions: the axes removed; parts, index and size: the one axis named */
+    double value;  /* CONST */
+    int tensor;    /* INPUT: which tensor */
     epi_place place;
     const char *name; /* what the text calls it, or NULL */
 } epi_node;
@@ -63,7 +69,7 @@ int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
-int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis);   /* EVEN ODD LOW HIGH */
+int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis);        /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis); /* INDEX SIZE */

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+/* clang-format off: it takes the line after a continued macro for a directive */
 const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_MAP1(id, text, ref, strip, cuda, da) {#id, text, EPI_CLASS_MAP, 1, cuda, {da, 0, 0}},
 #define EPI_MAP2(id, text, ref, strip, cuda, da, db) \

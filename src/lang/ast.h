@@ -4,7 +4,13 @@
 
 #include "ir/graph.h"
 
-typedef enum epi_ast_kind { EPI_AST_NUMBER, EPI_AST_NAME, EPI_AST_UNARY, EPI_AST_BINARY, EPI_AST_CALL } epi_ast_kind;
+typedef enum epi_ast_kind {
+    EPI_AST_NUMBER,
+    EPI_AST_NAME,
+    EPI_AST_UNARY,
+    EPI_AST_BINARY,
+    EPI_AST_CALL
+} epi_ast_kind;
 
 typedef struct epi_ast {
     epi_ast_kind kind;
@@ -58,15 +64,15 @@ typedef struct epi_ast_text {
 } epi_ast_text;
 
 /* Parses `source` (kept by pointer) into the arena. */
-epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, const char *file, epi_ast_text *out,
-                         epi_error *err);
+epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, const char *file,
+                         epi_ast_text *out, epi_error *err);
 
 /* Prints a program so that parsing the print and printing again gives the same text. */
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 
 /* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */
-epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
-                         epi_error *err);
+epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program,
+                         epi_graph *out, epi_error *err);
 
 /* Reads an expression as an axis: NAME, 2*NAME or NAME/2. False where it is none. */
 bool epi_ast_as_axis(const epi_ast *expr, epi_ast_axis *out);

@@ -5,8 +5,12 @@
 
 enum { MAX_DIGITS = 64 };
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 static void advance(epi_lexer *lx) {
     if (*lx->at == '\n') {
@@ -109,5 +113,6 @@ epi_token epi_lex(epi_lexer *lx) {
 
 bool epi_token_is(const epi_token *t, const char *word) {
     size_t n = strlen(word);
-    return (t->kind == EPI_TOKEN_SYMBOL || t->kind == EPI_TOKEN_NAME) && t->length == n && memcmp(t->text, word, n) == 0;
+    return (t->kind == EPI_TOKEN_SYMBOL || t->kind == EPI_TOKEN_NAME) && t->length == n &&
+           memcmp(t->text, word, n) == 0;
 }

@@ -38,7 +38,9 @@ typedef struct values {
     int count;
 } values;
 
-static bool ok(const lowering *lo) { return lo->g->error.status == EPI_OK && !lo->g->arena->failed; }
+static bool ok(const lowering *lo) {
+    return lo->g->error.status == EPI_OK && !lo->g->arena->failed;
+}
 
 static int find_dim(const frame *f, const char *name) {
     for (int i = 0; i < f->dim_count; i++)
@@ -59,7 +61,8 @@ static void bind_value(lowering *lo, frame *f, const char *name, int node, epi_p
         return;
     lo->g->place = place;
     if (find_value(f, name) != EPI_NO_NODE) {
-        epi_graph_fail(lo->g, "'%s' already has a value; values are assigned once, choose another name", name);
+        epi_graph_fail(lo->g, "'%s' already has a value; values are assigned once, choose another name",
+                       name);
         return;
     }
     if (find_dim(f, name) >= 0) {
@@ -100,10 +103,11 @@ static epi_axis resolve_axis(lowering *lo, const frame *f, const epi_ast_axis *a
         if (find_value(f, a->name) != EPI_NO_NODE)
             epi_graph_fail(lo->g, "'%s' is a value; an axis is wanted here", a->name);
         else if (dim < 0)
-            epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", a->name, f->program->name);
-        else
-            epi_graph_fail(lo->g, "the size of axis '%s' of %s cannot be told from the arguments of the call", a->name,
+            epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", a->name,
                            f->program->name);
+        else
+            epi_graph_fail(lo->g, "the size of axis '%s' of %s cannot be told from the arguments of the call",
+                           a->name, f->program->name);
         return (epi_axis){0, 0};
     }
     int shift = f->axes[dim].shift + a->shift;
@@ -133,11 +137,12 @@ static void lower_body(lowering *lo, frame *f);
 /* ---- calls of programs ---- */
 
 /* Binds the dims of the callee that occur in `t` to the axes of the argument, by position. */
-static void bind_axes(lowering *lo, frame *callee, const epi_ast_tensor *t, const epi_axes *have, const char *what) {
+static void bind_axes(lowering *lo, frame *callee, const epi_ast_tensor *t, const epi_axes *have,
+                      const char *what) {
     epi_graph *g = lo->g;
     if (t->axis_count != have->count) {
-        epi_graph_fail(g, "%s: %s has %d axes, the argument has %d %s", what, t->name, t->axis_count, have->count,
-                       epi_axes_label(g, have).text);
+        epi_graph_fail(g, "%s: %s has %d axes, the argument has %d %s", what, t->name, t->axis_count,
+                       have->count, epi_axes_label(g, have).text);
         return;
     }
     for (int i = 0; i < have->count; i++) {
@@ -151,8 +156,8 @@ static void bind_axes(lowering *lo, frame *callee, const epi_ast_tensor *t, cons
         }
         for (int j = 0; j < callee->dim_count; j++)
             if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim) {
-                epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s", what, callee->dims[j],
-                               t->axes[i].name, callee->program->name, g->dims[axis.dim]);
+                epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s", what,
+                               callee->dims[j], t->axes[i].name, callee->program->name, g->dims[axis.dim]);
                 return;
             }
         callee->axes[dim] = axis;
@@ -160,7 +165,8 @@ static void bind_axes(lowering *lo, frame *callee, const epi_ast_tensor *t, cons
     }
 }
 
-static void lower_program_call(lowering *lo, frame *f, const epi_ast *e, const epi_ast_program *p, values *out) {
+static void lower_program_call(lowering *lo, frame *f, const epi_ast *e, const epi_ast_program *p,
+                               values *out) {
     epi_graph *g = lo->g;
     g->place = e->place;
     out->count = p->output_count;
@@ -171,8 +177,8 @@ static void lower_program_call(lowering *lo, frame *f, const epi_ast *e, const e
             return;
         }
     if (e->arg_count != p->input_count)
-        epi_graph_fail(g, "%s takes %d argument%s, %d %s given", p->name, p->input_count, p->input_count == 1 ? "" : "s", e->arg_count,
-                       e->arg_count == 1 ? "was" : "were");
+        epi_graph_fail(g, "%s takes %d argument%s, %d %s given", p->name, p->input_count,
+                       p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were");
     if (f->depth == MAX_CALLS)
         epi_graph_fail(g, "calls are nested more than %d deep", MAX_CALLS);
     if (!ok(lo))
@@ -204,11 +210,11 @@ static bool arity(lowering *lo, const epi_ast *e, int least, int most) {
         return true;
     lo->g->place = e->place;
     if (least == most)
-        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s", e->arg_count,
-                       e->arg_count == 1 ? "was" : "were");
+        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
+                       e->arg_count, e->arg_count == 1 ? "was" : "were");
     else
-        epi_graph_fail(lo->g, "%s takes a value and the axes to reduce over; %d argument%s given", e->name, e->arg_count,
-                       e->arg_count == 1 ? " was" : "s were");
+        epi_graph_fail(lo->g, "%s takes a value and the axes to reduce over; %d argument%s given", e->name,
+                       e->arg_count, e->arg_count == 1 ? " was" : "s were");
     return false;
 }
 
@@ -216,8 +222,9 @@ static epi_axis axis_argument(lowering *lo, const frame *f, const epi_ast *call,
     epi_ast_axis a;
     if (!epi_ast_as_axis(call->args[i], &a)) {
         lo->g->place = call->args[i]->place;
-        epi_graph_fail(lo->g, "argument %d of %s is an axis: a name, or a name with a power of two as in 2*F or F/2", i + 1,
-                       call->name);
+        epi_graph_fail(lo->g,
+                       "argument %d of %s is an axis: a name, or a name with a power of two as in 2*F or F/2",
+                       i + 1, call->name);
         return (epi_axis){0, 0};
     }
     return resolve_axis(lo, f, &a);
@@ -307,7 +314,8 @@ static bool enter(lowering *lo, const epi_ast *e) {
     if (++lo->steps > MAX_STEPS)
         epi_graph_fail(lo->g, "the program is too large once its calls are inlined");
     if (lo->depth == MAX_DEPTH)
-        epi_graph_fail(lo->g, "this expression is nested more than %d deep; give parts of it names", MAX_DEPTH);
+        epi_graph_fail(lo->g, "this expression is nested more than %d deep; give parts of it names",
+                       MAX_DEPTH);
     return ok(lo);
 }
 
@@ -316,14 +324,16 @@ static int lower_single_call(lowering *lo, frame *f, const epi_ast *e) {
     lower_call(lo, f, e, &v);
     lo->g->place = e->place;
     if (ok(lo) && v.count != 1)
-        epi_graph_fail(lo->g, "this gives %d values where one is wanted; assign them to names first: a, b = …", v.count);
+        epi_graph_fail(
+            lo->g, "this gives %d values where one is wanted; assign them to names first: a, b = …", v.count);
     return ok(lo) ? v.node[0] : EPI_NO_NODE;
 }
 
 static int lower_name(lowering *lo, const frame *f, const epi_ast *e) {
     int node = find_value(f, e->name);
     if (node == EPI_NO_NODE && find_dim(f, e->name) >= 0)
-        epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name, e->name);
+        epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name,
+                       e->name);
     else if (node == EPI_NO_NODE)
         epi_graph_fail(lo->g, "unknown name '%s'", e->name);
     return node;
@@ -344,7 +354,9 @@ static int lower_one(lowering *lo, frame *f, const epi_ast *e) {
     case EPI_AST_NUMBER: node = epi_graph_const(lo->g, e->number); break;
     case EPI_AST_NAME: node = lower_name(lo, f, e); break;
     case EPI_AST_UNARY: node = lower_map(lo, f, e, e->op); break;
-    case EPI_AST_BINARY: node = e->op == EPI_OP_MATMUL ? lower_product(lo, f, e) : lower_map(lo, f, e, e->op); break;
+    case EPI_AST_BINARY:
+        node = e->op == EPI_OP_MATMUL ? lower_product(lo, f, e) : lower_map(lo, f, e, e->op);
+        break;
     case EPI_AST_CALL: node = lower_single_call(lo, f, e); break;
     }
     lo->depth--;
@@ -379,8 +391,12 @@ static void declare(lowering *lo, frame *f) {
     for (int i = 0; i < g->tensor_count && ok(lo); i++) {
         bool output = i >= p->input_count;
         const epi_ast_tensor *t = output ? &p->outputs[i - p->input_count] : &p->inputs[i];
-        g->tensors[i] = (epi_tensor_decl){.name = t->name, .is_output = output, .has_type = t->has_type, .type = t->type,
-                                          .place = t->place, .node = EPI_NO_NODE};
+        g->tensors[i] = (epi_tensor_decl){.name = t->name,
+                                          .is_output = output,
+                                          .has_type = t->has_type,
+                                          .type = t->type,
+                                          .place = t->place,
+                                          .node = EPI_NO_NODE};
         g->tensors[i].axes = resolve_axes(lo, f, t);
         for (int j = 0; j < i; j++)
             if (!strcmp(g->tensors[j].name, t->name)) {
@@ -411,8 +427,8 @@ static void collect_outputs(lowering *lo, const frame *f) {
     }
 }
 
-epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
-                         epi_error *err) {
+epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program,
+                         epi_graph *out, epi_error *err) {
     *out = (epi_graph){.arena = arena};
     lowering lo = {.text = text, .g = out};
     frame top = {.program = program};

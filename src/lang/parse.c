@@ -39,7 +39,8 @@ static void next(parser *p) {
         if (p->token.length >= 64)
             fail_at(p, p->token.place, "this number is too long");
         else if (p->token.length > 1)
-            fail_at(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x", (int)p->token.length, p->token.text);
+            fail_at(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x",
+                    (int)p->token.length, p->token.text);
         else if (c > 32 && c < 127)
             fail_at(p, p->token.place, "the character '%c' has no meaning here", c);
         else
@@ -56,7 +57,9 @@ static epi_label token_label(const epi_token *t) {
     return l;
 }
 
-static bool at(parser *p, const char *word) { return epi_token_is(&p->token, word); }
+static bool at(parser *p, const char *word) {
+    return epi_token_is(&p->token, word);
+}
 
 static bool accept(parser *p, const char *word) {
     bool yes = at(p, word);
@@ -112,11 +115,13 @@ bool epi_ast_as_axis(const epi_ast *e, epi_ast_axis *out) {
     if (e->kind != EPI_AST_BINARY)
         return false;
     const epi_ast *a = e->args[0], *b = e->args[1];
-    if (e->op == EPI_OP_MUL && a->kind == EPI_AST_NUMBER && b->kind == EPI_AST_NAME && shift_of(a->number, &out->shift)) {
+    if (e->op == EPI_OP_MUL && a->kind == EPI_AST_NUMBER && b->kind == EPI_AST_NAME &&
+        shift_of(a->number, &out->shift)) {
         out->name = b->name;
         return true;
     }
-    if (e->op == EPI_OP_DIV && a->kind == EPI_AST_NAME && b->kind == EPI_AST_NUMBER && shift_of(b->number, &out->shift)) {
+    if (e->op == EPI_OP_DIV && a->kind == EPI_AST_NAME && b->kind == EPI_AST_NUMBER &&
+        shift_of(b->number, &out->shift)) {
         out->name = a->name;
         out->shift = -out->shift;
         return true;
@@ -221,8 +226,8 @@ static epi_ast *parse_unary(parser *p) {
 }
 
 /* One level of left-associative operators: words[i] means ops[i]. */
-static epi_ast *parse_level(parser *p, epi_ast *(*lower)(parser *), const char *const *words, const epi_op *ops,
-                            bool chain) {
+static epi_ast *parse_level(parser *p, epi_ast *(*lower)(parser *), const char *const *words,
+                            const epi_op *ops, bool chain) {
     epi_ast *e = lower(p);
     for (int i = 0; e && words[i];) {
         epi_place place = p->token.place;
@@ -429,8 +434,8 @@ void epi_ast_locate(const epi_ast_text *text, epi_error *err) {
         err->source[0] = 0;
 }
 
-epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, const char *file, epi_ast_text *out,
-                         epi_error *err) {
+epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, const char *file,
+                         epi_ast_text *out, epi_error *err) {
     *out = (epi_ast_text){.file = file, .source = source, .length = length};
     parser p = {.arena = arena, .lexer = {source, source + length, {1, 1}}};
     next(&p);
@@ -441,7 +446,8 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
             break;
         for (epi_ast_program *q = out->programs; q; q = q->next)
             if (!strcmp(q->name, g->name))
-                fail_at(&p, g->place, "the program '%s' is defined twice; the first is at line %d", g->name, q->place.line);
+                fail_at(&p, g->place, "the program '%s' is defined twice; the first is at line %d", g->name,
+                        q->place.line);
         *tail = g;
         tail = &g->next;
         if (++out->program_count > MAX_PROGRAMS)

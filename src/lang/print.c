@@ -43,7 +43,8 @@ static void print_expr(const epi_ast *e, int least, epi_text *out) {
     case EPI_AST_BINARY: {
         const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV ? "" : " ";
         /* left-associative; comparisons do not chain, and a product stands apart from what scales it */
-        bool apart = level == LEVEL_COMPARE || (e->op != EPI_OP_MATMUL && e->args[0]->op == EPI_OP_MATMUL && level == LEVEL_TERM);
+        bool apart = level == LEVEL_COMPARE ||
+                     (e->op != EPI_OP_MATMUL && e->args[0]->op == EPI_OP_MATMUL && level == LEVEL_TERM);
         print_expr(e->args[0], apart ? level + 1 : level, out);
         epi_text_add(out, "%s%s%s", gap, epi_ops[e->op].text, gap);
         print_expr(e->args[1], level + 1, out);

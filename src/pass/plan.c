@@ -13,7 +13,9 @@ typedef struct planner {
     epi_status status;
 } planner;
 
-static bool has_dim(const epi_axes *axes, int dim) { return epi_axes_find_dim(axes, dim) >= 0; }
+static bool has_dim(const epi_axes *axes, int dim) {
+    return epi_axes_find_dim(axes, dim) >= 0;
+}
 
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group) {
     const epi_axes *axes = &g->nodes[node].axes;
@@ -98,7 +100,8 @@ static bool fits_tile(const epi_plan *plan, const epi_axes *axes) {
 /* Notes the axis that a part or join works on; one per kernel. */
 static bool note_part(planner *p, const epi_node *n) {
     epi_plan *plan = p->plan;
-    epi_op part = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT ? EPI_OP_LOW : EPI_OP_EVEN;
+    epi_op part =
+        n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT ? EPI_OP_LOW : EPI_OP_EVEN;
     epi_axis fine = n->over.at[0];
     if (plan->part == part && epi_axis_equal(plan->fine, fine))
         return true;
@@ -106,7 +109,8 @@ static bool note_part(planner *p, const epi_node *n) {
         return refuse(p, "a tile takes one axis apart in one way; this program does so twice");
     int at = epi_axes_find_dim(&plan->cols, fine.dim);
     if (at < 0)
-        return refuse(p, "%s is not a column of the product's tile, so it cannot be taken apart there", p->g->dims[fine.dim]);
+        return refuse(p, "%s is not a column of the product's tile, so it cannot be taken apart there",
+                      p->g->dims[fine.dim]);
     if (plan->cols.at[at].shift != fine.shift && plan->cols.at[at].shift != fine.shift - 1)
         return refuse(p, "%s is taken apart more than once", p->g->dims[fine.dim]);
     plan->part = part;
@@ -150,18 +154,21 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_stage *stage) {
     const epi_axes *from = &p->g->nodes[n->arg[0]].axes;
     int over_rows = count_in(&n->over, &plan->rows), over_cols = count_in(&n->over, &plan->cols);
     if (over_rows + over_cols < n->over.count)
-        return refuse(p, "%s at line %d reduces an axis that the product does not have", epi_ops[n->op].text, n->place.line);
-    if (over_rows && over_cols)
-        return refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions", epi_ops[n->op].text, n->place.line);
-    if (over_rows ? over_rows != plan->rows.count : count_in(from, &plan->cols) != plan->cols.count)
-        return refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one", epi_ops[n->op].text,
+        return refuse(p, "%s at line %d reduces an axis that the product does not have", epi_ops[n->op].text,
                       n->place.line);
+    if (over_rows && over_cols)
+        return refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions",
+                      epi_ops[n->op].text, n->place.line);
+    if (over_rows ? over_rows != plan->rows.count : count_in(from, &plan->cols) != plan->cols.count)
+        return refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
+                      epi_ops[n->op].text, n->place.line);
     if (over_cols && over_cols < plan->cols.count) {
         stage->leave = EPI_LEAVE_LOCAL;
         return make_local(p, &n->over);
     }
     if (over_rows && count_in(from, &plan->cols) != plan->cols.count)
-        return refuse(p, "%s at line %d reduces a value that lacks some columns", epi_ops[n->op].text, n->place.line);
+        return refuse(p, "%s at line %d reduces a value that lacks some columns", epi_ops[n->op].text,
+                      n->place.line);
     stage->leave = over_rows ? EPI_LEAVE_COLS : EPI_LEAVE_ROWS;
     return true;
 }
@@ -185,18 +192,19 @@ static bool check_complete(planner *p, int node) {
     const epi_node *n = &g->nodes[node];
     bool both = epi_plan_has(g, node, &p->plan->rows) && epi_plan_has(g, node, &p->plan->cols);
     for (int a = 0; a < 3; a++)
-        both |= n->arg[a] != EPI_NO_NODE && p->plan->stage[n->arg[a]].tile && p->plan->stage[n->arg[a]].leave <= EPI_LEAVE_LOCAL;
+        both |= n->arg[a] != EPI_NO_NODE && p->plan->stage[n->arg[a]].tile &&
+                p->plan->stage[n->arg[a]].leave <= EPI_LEAVE_LOCAL;
     if (!both)
         return true;
     int late = late_operand(p, node), root = late; /* the reduction that is behind it */
     while (p->plan->stage[root].leave <= EPI_LEAVE_LOCAL)
         root = late_operand(p, root);
     bool rows = p->plan->stage[root].leave == EPI_LEAVE_ROWS;
-    p->status = epi_fail(p->error, EPI_ERR_CHECK,
-                         "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time. "
-                         "Make it an output and use it after the next product, or run this program unfused",
-                         epi_node_label(g, late).text, rows ? "row" : "column",
-                         epi_axes_label(g, &g->nodes[root].over).text);
+    p->status = epi_fail(
+        p->error, EPI_ERR_CHECK,
+        "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time. "
+        "Make it an output and use it after the next product, or run this program unfused",
+        epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
     if (p->error) {
         p->error->line = n->place.line;
         p->error->column = n->place.column;
@@ -308,7 +316,8 @@ static bool sort_others(planner *p) {
         if (depends[node])
             continue;
         const epi_axes *axes = &g->nodes[node].axes;
-        bool whole = count_in(axes, &plan->rows) == plan->rows.count && count_in(axes, &plan->cols) == plan->cols.count;
+        bool whole = count_in(axes, &plan->rows) == plan->rows.count &&
+                     count_in(axes, &plan->cols) == plan->cols.count;
         if (whole && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
             mark_tile(p, node);
         else
@@ -323,7 +332,8 @@ static bool sort_others(planner *p) {
         for (int a = 0; a < 3 && i != plan->product; a++) {
             int arg = g->nodes[i].arg[a];
             if (arg != EPI_NO_NODE && !fits_tile(plan, &g->nodes[arg].axes))
-                return refuse(p, "%s does not have the shape of the product's tile", epi_node_label(g, arg).text);
+                return refuse(p, "%s does not have the shape of the product's tile",
+                              epi_node_label(g, arg).text);
         }
     }
     return true;
@@ -336,7 +346,8 @@ static bool check_local(planner *p) {
         return true;
     int at = epi_axes_find_dim(&plan->cols, plan->fine.dim);
     return at >= plan->cols.count - plan->local_axes ||
-           refuse(p, "a reduction inside the tile and the parts of %s do not go together", p->g->dims[plan->fine.dim]);
+           refuse(p, "a reduction inside the tile and the parts of %s do not go together",
+                  p->g->dims[plan->fine.dim]);
 }
 
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {

@@ -17,9 +17,9 @@
 
 typedef enum epi_leave {
     EPI_LEAVE_NONE = 0,
-    EPI_LEAVE_LOCAL,  /* a group of neighbouring columns */
-    EPI_LEAVE_ROWS,   /* over all columns: one result per row */
-    EPI_LEAVE_COLS,   /* over all rows: one result per column */
+    EPI_LEAVE_LOCAL, /* a group of neighbouring columns */
+    EPI_LEAVE_ROWS,  /* over all columns: one result per row */
+    EPI_LEAVE_COLS,  /* over all rows: one result per column */
 } epi_leave;
 
 typedef struct epi_stage {
@@ -37,7 +37,7 @@ typedef struct epi_plan {
        scale, part is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op part;
     epi_axis fine;
-    int local_axes; /* the last so many of `cols` are what local reductions remove (0: none) */
+    int local_axes;   /* the last so many of `cols` are what local reductions remove (0: none) */
     epi_stage *stage; /* by node */
 } epi_plan;
 

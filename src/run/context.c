@@ -39,16 +39,21 @@ epi_status epi_context_open(epi_context **out, epi_error *err) {
     for (int i = 0; epi_micro_at(i); i++)
         if (epi_micro_at(i)->usable()) {
             size_t n = strlen(c->cpu_features);
-            snprintf(c->cpu_features + n, sizeof c->cpu_features - n, "%s%s", n ? " " : "", epi_micro_at(i)->name);
+            snprintf(c->cpu_features + n, sizeof c->cpu_features - n, "%s%s", n ? " " : "",
+                     epi_micro_at(i)->name);
         }
     c->cpu_threads = epi_parallel_default();
     *out = c;
     return EPI_OK;
 }
 
-void epi_context_close(epi_context *ctx) { free(ctx); }
+void epi_context_close(epi_context *ctx) {
+    free(ctx);
+}
 
-int epi_device_count(const epi_context *ctx) { return ctx ? 1 : 0; }
+int epi_device_count(const epi_context *ctx) {
+    return ctx ? 1 : 0;
+}
 
 epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out) {
     if (!ctx || !out || index != 0)

@@ -58,12 +58,21 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
                     continue;
                 if (a.shift < 0)
                     return fail_node(p, i,
-                                     epi_fail(err, EPI_ERR_DIMS, "%s needs %s to be divisible by %ld: it is %ld",
-                                              epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift, (long)sizes[a.dim]), err);
-                return fail_node(p, i, epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_axis_label(g, a).text), err);
+                                     epi_fail(err, EPI_ERR_DIMS,
+                                              "%s needs %s to be divisible by %ld: it is %ld",
+                                              epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift,
+                                              (long)sizes[a.dim]),
+                                     err);
+                return fail_node(p, i,
+                                 epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits",
+                                          epi_axis_label(g, a).text),
+                                 err);
             }
         if (epi_axes_size(&g->nodes[i].axes, sizes) < 0)
-            return fail_node(p, i, epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_node_label(g, i).text), err);
+            return fail_node(
+                p, i,
+                epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_node_label(g, i).text),
+                err);
     }
     return EPI_OK;
 }
@@ -77,10 +86,12 @@ static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype
     }
     for (int i = 0; i < o->type_count; i++) {
         int t = 0;
-        while (t < g->tensor_count && (!o->types[i].tensor || strcmp(g->tensors[t].name, o->types[i].tensor) != 0))
+        while (t < g->tensor_count &&
+               (!o->types[i].tensor || strcmp(g->tensors[t].name, o->types[i].tensor) != 0))
             t++;
         if (t == g->tensor_count)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "the program has no tensor '%s'", o->types[i].tensor ? o->types[i].tensor : "");
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the program has no tensor '%s'",
+                            o->types[i].tensor ? o->types[i].tensor : "");
         if ((unsigned)o->types[i].type >= EPI_DTYPE_COUNT)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the type of '%s' is unknown", o->types[i].tensor);
         types[t] = o->types[i].type;
@@ -123,10 +134,12 @@ static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options
     return status;
 }
 
-epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out, epi_error *err) {
+epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out,
+                              epi_error *err) {
     epi_error_clear(err);
     if (!program || !options || !out)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_compile: program, options and out may not be NULL");
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_kernel_compile: program, options and out may not be NULL");
     if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
     epi_kernel *k = calloc(1, sizeof *k);
@@ -149,17 +162,22 @@ void epi_kernel_free(epi_kernel *kernel) {
     free(kernel);
 }
 
-size_t epi_kernel_workspace(const epi_kernel *kernel) { return kernel ? (size_t)epi_round_up(kernel->cpu->workspace, 64) : 0; }
+size_t epi_kernel_workspace(const epi_kernel *kernel) {
+    return kernel ? (size_t)epi_round_up(kernel->cpu->workspace, 64) : 0;
+}
 
 /* ---- run ---- */
 
-epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace, epi_error *err) {
+epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                          epi_error *err) {
     epi_error_clear(err);
     if (!kernel || !tensors || !workspace)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_run: kernel, tensors and workspace may not be NULL");
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_kernel_run: kernel, tensors and workspace may not be NULL");
     const epi_graph *g = &kernel->program->graph;
     if (count != g->tensor_count)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d tensors, %d were given", kernel->program->ast->name, g->tensor_count, count);
+        return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d tensors, %d were given", kernel->program->ast->name,
+                        g->tensor_count, count);
     if ((uintptr_t)workspace % 64 != 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
     for (int t = 0; t < count; t++) {
@@ -167,7 +185,8 @@ epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, i
         if (!tensors[t].data && elements > 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
         if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->cpu->spec.types[t]) != 0)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements", g->tensors[t].name);
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
+                            g->tensors[t].name);
     }
     epi_cpu_run(kernel->cpu, tensors, workspace);
     return EPI_OK;
@@ -179,7 +198,8 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
     if (!kernel || !out || index < 0 || index >= kernel->program->graph.tensor_count)
         return EPI_ERR_ARGUMENT;
     const epi_axes *axes = &kernel->program->graph.tensors[index].axes;
-    *out = (epi_tensor_shape){.type = kernel->cpu->spec.types[index], .rank = axes->count,
+    *out = (epi_tensor_shape){.type = kernel->cpu->spec.types[index],
+                              .rank = axes->count,
                               .count = epi_axes_size(axes, kernel->cpu->spec.sizes)};
     for (int i = 0; i < axes->count; i++)
         out->sizes[i] = epi_axis_size(axes->at[i], kernel->cpu->spec.sizes);

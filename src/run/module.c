@@ -5,8 +5,8 @@
 #include "pass/plan.h"
 #include "run/run.h"
 
-epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, const char *file, epi_module **out,
-                            epi_error *err) {
+epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, const char *file,
+                            epi_module **out, epi_error *err) {
     epi_error_clear(err);
     if (!ctx || !text || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_module_parse: ctx, text and out may not be NULL");
@@ -44,7 +44,9 @@ void epi_module_free(epi_module *module) {
     free(module);
 }
 
-int epi_module_count(const epi_module *module) { return module ? module->count : 0; }
+int epi_module_count(const epi_module *module) {
+    return module ? module->count : 0;
+}
 
 const epi_program *epi_module_program(const epi_module *module, int index) {
     return module && index >= 0 && index < module->count ? &module->programs[index] : NULL;
@@ -70,9 +72,13 @@ epi_status epi_program_check(const epi_program *program, epi_error *err) {
     return status;
 }
 
-const char *epi_program_name(const epi_program *program) { return program ? program->ast->name : ""; }
+const char *epi_program_name(const epi_program *program) {
+    return program ? program->ast->name : "";
+}
 
-const char *epi_program_comment(const epi_program *program) { return program ? program->ast->comment : ""; }
+const char *epi_program_comment(const epi_program *program) {
+    return program ? program->ast->comment : "";
+}
 
 size_t epi_program_print(const epi_program *program, char *buf, size_t size) {
     epi_text t = {0};
@@ -81,19 +87,26 @@ size_t epi_program_print(const epi_program *program, char *buf, size_t size) {
     return epi_text_give(&t, buf, size);
 }
 
-int epi_program_dim_count(const epi_program *program) { return program ? program->graph.dim_count : 0; }
+int epi_program_dim_count(const epi_program *program) {
+    return program ? program->graph.dim_count : 0;
+}
 
 const char *epi_program_dim(const epi_program *program, int index) {
     return index >= 0 && index < epi_program_dim_count(program) ? program->graph.dims[index] : NULL;
 }
 
-int epi_program_tensor_count(const epi_program *program) { return program ? program->graph.tensor_count : 0; }
+int epi_program_tensor_count(const epi_program *program) {
+    return program ? program->graph.tensor_count : 0;
+}
 
 epi_status epi_program_tensor(const epi_program *program, int index, epi_tensor_info *out) {
     if (!out || index < 0 || index >= epi_program_tensor_count(program))
         return EPI_ERR_ARGUMENT;
     const epi_tensor_decl *t = &program->graph.tensors[index];
-    *out = (epi_tensor_info){.name = t->name, .is_output = t->is_output, .has_type = t->has_type, .type = t->type,
+    *out = (epi_tensor_info){.name = t->name,
+                             .is_output = t->is_output,
+                             .has_type = t->has_type,
+                             .type = t->type,
                              .rank = t->axes.count};
     for (int i = 0; i < t->axes.count; i++) {
         out->axes[i].dim = program->graph.dims[t->axes.at[i].dim];
