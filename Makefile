@@ -34,10 +34,10 @@ CLI_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 # Files of one instruction set get its flags; on other machines they compile to nothing.
 STRIP_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
 ifeq ($(ARCH),x86_64)
-$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma
-$(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f
-$(BUILD)/obj/src/cpu/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16
-$(BUILD)/obj/src/cpu/micro_amx.o: ISA := -mamx-tile -mamx-bf16
+$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mprfchw
+$(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mprfchw
+$(BUILD)/obj/src/cpu/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16 -mprfchw
+$(BUILD)/obj/src/cpu/micro_amx.o: ISA := -mamx-tile -mamx-bf16 -mprfchw
 $(BUILD)/obj/src/cpu/pack_f16c.o: ISA := -mavx2 -mf16c
 STRIP_TABLES := baseline avx2 avx512
 else
@@ -105,6 +105,7 @@ bench: $(BUILD)/epilog
 # The README's tables, from the result files it names.
 readme: $(BUILD)/table
 	$(BUILD)/table README.md
+	$(BUILD)/table docs/cpu-notes.md
 
 $(BUILD)/table: bench/table.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
@@ -137,7 +138,7 @@ ROUNDS ?= 400
 test: suite
 	@printf '%-12s ' includes; sh tests/test_includes.sh
 	@printf '%-12s ' install; bash tests/test_install.sh $(BUILD)
-	@printf '%-12s ' readme; $(MAKE) -s $(BUILD)/table && $(BUILD)/table --check README.md
+	@printf '%-12s ' readme; $(MAKE) -s $(BUILD)/table && $(BUILD)/table --check README.md && printf '%-12s ' notes && $(BUILD)/table --check docs/cpu-notes.md
 	@$(MAKE) --no-print-directory sanitize
 	@$(MAKE) --no-print-directory threads
 	@$(MAKE) --no-print-directory fuzz

@@ -100,6 +100,7 @@ void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *h
 typedef struct epi_region {
     const unsigned char *data;
     int64_t row_bytes, stride, rows;
+    bool write;
 } epi_region;
 
 /* What the tile at (m0, n0) will read and write, for whoever can fetch it early; at most `most`. */

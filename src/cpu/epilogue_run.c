@@ -314,7 +314,7 @@ int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_regi
             continue;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type);
         out[count++] = (epi_region){a->ref.data + (row_offset(a, m0) + t.first[scale]) * size,
-                                    t.columns[scale] * size, direct_ld(a) * size, t.rows};
+                                    t.columns[scale] * size, direct_ld(a) * size, t.rows, s->kind == EPI_TILE_STORE};
     }
     return count;
 }

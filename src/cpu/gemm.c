@@ -167,13 +167,14 @@ static void add_region(fetch *f, const epi_region *r) {
                                    .step = LINE,
                                    .row_left = per_row,
                                    .row = per_row,
-                                   .skip = r->stride - per_row * LINE};
+                                   .skip = r->stride - per_row * LINE,
+                                   .write = r->write};
     f->lines[f->count++] = per_row * r->rows;
     f->total += per_row * r->rows;
 }
 
 static void add_block(fetch *f, block b) {
-    add_region(f, &(epi_region){b.data, b.bytes, b.bytes, 1});
+    add_region(f, &(epi_region){b.data, b.bytes, b.bytes, 1, false});
 }
 
 /* How often to ask, so that all is asked for by the end of `calls` calls of this depth. */

@@ -27,6 +27,7 @@ typedef struct epi_soon {
     /* A matrix is rows of lines: after `row` lines `skip` more bytes are added. All 0 otherwise. */
     int64_t row_left; /* lines until that happens; start with `row` */
     int64_t row, skip;
+    bool write; /* wanted for writing: fetched for this core alone */
 } epi_soon;
 
 typedef struct epi_micro {

@@ -19,7 +19,10 @@
 /* Asks for the lines that fall due in a step of `depth`. */
 static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
     for (soon->left -= depth; soon->left <= 0; soon->left += soon->every) {
-        __builtin_prefetch(soon->line, 0, 2);
+        if (soon->write)
+            __builtin_prefetch(soon->line, 1, 2);
+        else
+            __builtin_prefetch(soon->line, 0, 2);
         soon->line += soon->step;
         if (--soon->row_left == 0) {
             soon->row_left = soon->row;
