@@ -134,6 +134,11 @@ suite: all $(TEST_BIN) $(EXAMPLES)
 	@set -e; for e in $(EXAMPLES); do printf '%-12s ' example; $$e >$$e.log || { cat $$e.log; exit 1; }; echo $$(basename $$e) runs; done
 	@printf '%-12s ' command; bash tests/test_cli.sh $(BUILD)/epilog
 
+# The same table of cases, timed; and what each case compiles to.
+.PHONY: perf support
+perf support: $(BUILD)/test/cases
+	$(BUILD)/test/cases programs $@
+
 ROUNDS ?= 400
 test: suite
 	@printf '%-12s ' includes; sh tests/test_includes.sh
@@ -156,21 +161,19 @@ threads:
 
 # libFuzzer where clang has it, else the driver of our own; a bounded time either way.
 FUZZ_SECONDS ?= 15
-FUZZER := $(shell echo 'int LLVMFuzzerTestOneInput(const char *d, long n){return d && n < 0;}' | clang -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
+HAS_FUZZER = echo 'int LLVMFuzzerTestOneInput(const char *d, long n){return d && n < 0;}' | clang -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null
 fuzz:
 	@for t in lang safetensors; do \
 	    rm -rf $(BUILD)/fuzz/$$t; mkdir -p $(BUILD)/fuzz/$$t; \
 	    $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
 	        $(BUILD)/asan/fuzz_$$t || exit 1; \
 	    printf '%-12s ' fuzz; $(BUILD)/asan/fuzz_$$t --seconds $(FUZZ_SECONDS) tests/corpus/$$t || exit 1; done
-ifeq ($(FUZZER),yes)
-	@for t in lang safetensors; do \
+	@if $(HAS_FUZZER); then for t in lang safetensors; do \
 	    $(MAKE) --no-print-directory -s CC=clang BUILD=$(BUILD)/fuzzer OPENMP= OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' \
 	        $(BUILD)/fuzzer/libfuzzer_$$t || exit 1; \
 	    printf '%-12s ' libFuzzer; $(BUILD)/fuzzer/libfuzzer_$$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
 	        -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$$t tests/corpus/$$t 2>$(BUILD)/fuzz/$$t.log || { tail -40 $(BUILD)/fuzz/$$t.log; exit 1; }; \
-	    echo $$t: $$(awk '/number_of_executed_units/ { print $$2 }' $(BUILD)/fuzz/$$t.log) runs; done
-endif
+	    echo $$t: $$(awk '/number_of_executed_units/ { print $$2 }' $(BUILD)/fuzz/$$t.log) runs; done; fi
 
 $(BUILD)/fuzz_%: tests/fuzz_%.c tests/fuzz_main.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
