@@ -137,7 +137,7 @@ static void print_head(bool raw) {
            "speed-up", "GFLOP/s");
     if (raw)
         printf(" %9s %7s", "sgemm ms", "of raw");
-    printf(" %10s %10s\n", "error", "plain path");
+    printf(" %10s %10s\n", "rel. error", "naive path");
 }
 
 static void print_row(const row *r, bool raw) {

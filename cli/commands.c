@@ -23,6 +23,8 @@ int cmd_check(const cli_options *o) {
         int programs = epi_module_count(s.module);
         for (int p = 0; p < programs && st == EPI_OK; p++)
             st = epi_program_check(epi_module_program(s.module, p), &err);
+        if (st == EPI_OK && !programs)
+            st = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", o->names[i]);
         cli_source_close(&s);
         epi_json_put_open(&w, '{');
         epi_json_put_key(&w, "file");
@@ -230,7 +232,7 @@ static int report_errors(const cli_data *d, const cli_error_row *rows, double se
     epi_json_put_key(&w, "outputs");
     epi_json_put_open(&w, '[');
     if (!o->json)
-        printf("%-12s %-5s %12s %12s %12s\n", "output", "type", "max|f64|", "error", "plain path");
+        printf("%-12s %-5s %12s %12s %12s\n", "output", "type", "max|f64|", "rel. error", "naive path");
     for (int t = d->input_count; t < d->count; t++) {
         const cli_error_row *r = &rows[t - d->input_count];
         epi_json_put_open(&w, '{');
@@ -247,7 +249,8 @@ static int report_errors(const cli_data *d, const cli_error_row *rows, double se
         epi_json_put_close(&w, '}');
         if (!o->json)
             printf("%-12s %-5s %12.4g %12.3e %12.3e%s\n", d->infos[t].name, epi_dtype_name(d->shapes[t].type),
-                   r->scale, r->fused, r->naive, r->ok ? "" : "   TOO FAR");
+                   r->scale, r->fused / (r->scale > 0 ? r->scale : 1),
+                   r->naive / (r->scale > 0 ? r->scale : 1), r->ok ? "" : "   TOO FAR");
         if (!r->ok)
             status = EXIT_FAILED;
     }

@@ -93,9 +93,19 @@ static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, c
     bool same = st->rank == want->rank;
     for (int i = 0; same && i < st->rank; i++)
         same = st->shape[i] == want->sizes[i];
-    if (!same)
-        return epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is not the one that --dims gives it", path,
-                        st->name);
+    if (!same) {
+        epi_text have = {0}, ask = {0};
+        for (int i = 0; i < st->rank; i++)
+            epi_text_add(&have, "%s%ld", i ? "," : "", (long)st->shape[i]);
+        for (int i = 0; i < want->rank; i++)
+            epi_text_add(&ask, "%s%ld", i ? "," : "", (long)want->sizes[i]);
+        epi_status status =
+            epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is [%s], the program and --dims want [%s]",
+                     path, st->name, have.data ? have.data : "", ask.data ? ask.data : "");
+        epi_text_free(&have);
+        epi_text_free(&ask);
+        return status;
+    }
     if (st->type != want->type)
         return epi_fail(err, EPI_ERR_FILE,
                         "%s: '%s' is %s, the kernel wants %s; give --type or --types %s=%s", path, st->name,
@@ -116,6 +126,8 @@ epi_status cli_data_read(cli_data *d, const char *path, epi_error *err) {
         if (epi_safetensors_find(file, d->infos[t].name)) {
             status = read_tensor(d, t, file, path, err);
             found++;
+        } else {
+            cli_complain(EXIT_OK, "note: %s has no '%s'; it is random", path, d->infos[t].name);
         }
     if (status == EPI_OK && !found && d->input_count)
         status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs", path);

@@ -15,7 +15,8 @@ static const struct command {
     {"check", "parse and check texts",
      "epilog check FILE... [--json]\n\n"
      "Parses each file and checks every program in it. Says what is wrong, where, and what to do\n"
-     "instead. Exit status 1 if anything is.\n",
+     "instead; also where a program is right but cannot be one fused kernel because it uses a reduction\n"
+     "before it is complete. Exit status 1 if anything is.\n",
      cmd_check},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER] [--json]\n\n"
@@ -31,19 +32,25 @@ static const struct command {
      "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--out F]\n"
      "           [--path fused|unfused|naive|reference] [--micro NAME] [--threads N] [--device cpu] "
      "[--json]\n\n"
-     "Runs once, on random inputs from --seed or on those found in the safetensors file --in, and\n"
-     "prints for every output its largest error against an f64 reference beside the error of the\n"
-     "plain unfused path in the same storage type. Exit status 1 where the error is more than twice\n"
-     "that one. --out writes the outputs as safetensors.\n"
-     "--type is the storage type of tensors whose type the text leaves open: f32, bf16, f16.\n",
+     "Runs once, on inputs from the safetensors file --in; what it lacks, or everything without it, is\n"
+     "random by --seed: matrices such that a product of two has unit variance, vectors between 0.5 and 1.5,\n"
+     "scalars below 0.001, indices below the largest size. Prints for every output its largest error "
+     "against\n"
+     "an f64 reference beside that of the naive path (plain loops, every value rounded to the storage "
+     "type),\n"
+     "both relative to the largest value. Exit status 1 where the error is more than twice the naive one.\n"
+     "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
+     "leaves open: f32, bf16, f16.\n",
      cmd_run},
     {"bench", "measure programs, fused beside unfused",
-     "epilog bench [FILE:NAME...] [--dims M=...,N=...] [--size N,...] [--type T] [--repeat N] [--threads N]\n"
-     "             [--out FILE.json] [--json]\n\n"
-     "Times each program fused and unfused, interleaved, and checks its outputs against f64 in the same\n"
-     "run. Without names: the plain product and the ten kernels at --size (default 1024). Where OpenBLAS\n"
-     "is installed, its sgemm of the same shape is timed in between: 'of raw' is fused over that.\n"
-     "--out also writes the result file that the project's tables are made from.\n",
+     "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--out FILE.json] [--json]\n"
+     "epilog bench FILE:NAME... --dims M=...,N=... [the same options but --size]\n\n"
+     "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
+     "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
+     "(default 1024). Where OpenBLAS is installed, its sgemm of the same shape is timed in between: 'of "
+     "raw'\n"
+     "is fused over that. Errors are relative to the largest value. --out also writes the result file that\n"
+     "the project's tables are made from.\n",
      cmd_bench},
     {"devices", "list devices", "epilog devices [--json]\n\nLists what programs can run on.\n", cmd_devices},
     {"help", "this text, or 'epilog help COMMAND'", "epilog help [COMMAND]\n", run_help},
@@ -64,8 +71,9 @@ int cmd_help(const char *topic) {
            epi_version());
     for (int i = 0; i < COMMANDS; i++)
         printf("  %-8s %s\n", commands[i].name, commands[i].line);
-    printf("\nFILE:NAME is a program in a file; a bare name is looked up among the programs that come with\n"
-           "Epilog. Exit status: 0 ok, 1 failed, 2 wrong usage.\n");
+    printf(
+        "\nFILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
+        "Epilog. Exit status: 0 ok, 1 failed, 2 wrong usage.\n");
     return EXIT_OK;
 }
 

@@ -21,6 +21,7 @@ static int each_binding(cli_options *o, const char *option, char *text,
         next = strchr(item, ',');
         if (next)
             *next++ = 0;
+        item += strspn(item, " ");
         char *value = strchr(item, '=');
         if (!value || value == item)
             return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option,
@@ -84,8 +85,8 @@ static int set_option(cli_options *o, const char *name, char *value) {
         return o->micro = value, EXIT_OK;
     if (!strcmp(name, "--type")) {
         o->type = epi_dtype_find(value);
-        if (o->type == EPI_DTYPE_COUNT || o->type == EPI_I32)
-            return cli_complain(EXIT_USAGE, "--type wants f32, bf16, f16 or f64; got '%s'", value);
+        if (o->type > EPI_F16)
+            return cli_complain(EXIT_USAGE, "--type wants f32, bf16 or f16; got '%s'", value);
         return EXIT_OK;
     }
     if (!strcmp(name, "--path")) {

@@ -1,4 +1,5 @@
 /* source.c: finds and reads texts, and picks programs out of them. */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 static bool is_file(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
 }
 
 static bool is_folder(const char *path) {
@@ -115,8 +116,33 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     return status;
 }
 
+/* Looks for a program by its own name in all the files that come with Epilog. */
+static epi_status find_program(cli_source *s, const char *name, epi_error *err) {
+    char folder[800], path[1400];
+    DIR *dir = cli_program_folder(folder, sizeof folder, NULL) == EPI_OK ? opendir(folder) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        size_t n = strlen(e->d_name);
+        if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s:%s", folder, e->d_name, name);
+        if (cli_source_open(s, path, NULL) == EPI_OK) {
+            closedir(dir);
+            return EPI_OK;
+        }
+    }
+    if (dir)
+        closedir(dir);
+    return epi_fail(err, EPI_ERR_FILE,
+                    "%s: no such file, and no program of that name comes with Epilog; see 'epilog list'",
+                    name);
+}
+
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
     epi_status status = cli_source_open(s, name, err);
+    bool bare = !strpbrk(name, "/.:");
+    char beside[1100];
+    if (status == EPI_ERR_FILE && bare && locate(name, beside, sizeof beside, NULL) != EPI_OK)
+        return find_program(s, name, err);
     if (status != EPI_OK || s->program)
         return status;
     if (epi_module_count(s->module) == 1)

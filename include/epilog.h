@@ -12,6 +12,7 @@
  * Rules that hold everywhere:
  *   - Every fallible call answers with a status, and fills the epi_error it was given (NULL is
  *     allowed). The library never prints, exits or aborts on input, and has no global state.
+ *     A call that makes something sets *out to NULL where it fails.
  *   - Compiling may fail, allocate and take time. Running allocates nothing; whatever could be
  *     found wrong beforehand was found by compiling.
  *   - Contexts are independent. Modules and kernels are immutable once made: any number of
@@ -181,13 +182,15 @@ EPI_API epi_status epi_kernel_compile(const epi_program *program, const epi_opti
                                       epi_kernel **out, epi_error *err);
 EPI_API void epi_kernel_free(epi_kernel *kernel);
 
-/* Bytes of scratch memory, 64-byte aligned, that a run needs. Never zero. */
+/* Bytes of scratch memory, 64-byte aligned, that a run needs: a multiple of 64, never zero. */
 EPI_API size_t epi_kernel_workspace(const epi_kernel *kernel);
 
 /* One tensor of a call. A scalar is a tensor of one element. */
 typedef struct epi_tensor {
     void *data;
-    const int64_t *strides; /* one per axis, in elements; NULL: contiguous in the written order */
+    const int64_t *strides; /* one per axis, in elements; NULL: contiguous in the written order. Of an
+                               input they may be zero or negative; of an output no two elements may
+                               be one */
 } epi_tensor;
 
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap

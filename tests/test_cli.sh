@@ -65,11 +65,11 @@ expect 1 "has no program 'nosuch'" show matmul:nosuch
 expect 2 'show wants one' show
 
 # run
-expect 0 'plain path' run matmul --dims M=33,N=35,K=37
+expect 0 'naive path' run matmul --dims M=33,N=35,K=37
 expect 0 'bf16' run matmul --dims M=33,N=35,K=37 --type bf16
 expect 0 '"ok":true' run norm_swiglu --dims T=9,D=8,F=6 --type f16 --json
-expect 0 'plain path' run matmul --dims=M=1,N=1,K=1 --micro=plain --threads=1
-expect 0 'plain path' run "$here/programs/matmul.epi:matmul_nn" --dims M=5 --dims N=6,K=7 --path unfused
+expect 0 'naive path' run matmul --dims=M=1,N=1,K=1 --micro=plain --threads=1
+expect 0 'naive path' run "$here/programs/matmul.epi:matmul_nn" --dims M=5 --dims N=6,K=7 --path unfused
 expect 1 "axis 'K' was not given" run matmul --dims M=3,N=4
 expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
 expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
@@ -80,7 +80,7 @@ cat >unused.epi <<'E'
 unused(x[A,B], y[T]) -> z[T] { z = y*2 }
 E
 expect 1 '2^48 elements' run unused.epi --dims A=2147483648,B=2147483648,T=3
-expect 0 'plain path' run "$here/programs/norm_rope.epi:qk_norm" --dims B=1,S=2,E=3,H=2,D=300 --micro plain
+expect 0 'naive path' run "$here/programs/norm_rope.epi:qk_norm" --dims B=1,S=2,E=3,H=2,D=300 --micro plain
 expect 1 '2^48\|memory' run matmul --dims M=281474976710656,N=1,K=1
 expect 1 'needs F to be divisible by 2' run swiglu --dims T=3,D=4,F=5
 expect 2 'NAME=VALUE' run matmul --dims M
@@ -93,11 +93,11 @@ expect 1 "no micro-kernel 'nosuch'" run matmul --dims M=1,N=1,K=1 --micro nosuch
 expect 1 'no such file' run nosuch --dims M=1
 
 # tensors in and out
-expect 0 'plain path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
+expect 0 'naive path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
 that 'an output file is written' test -s out.safetensors
 expect 1 'none of the program' run matmul --dims M=4,N=5,K=6 --in out.safetensors
-expect 0 'plain path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
-expect 1 "shape of 'c'" run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
+expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
+expect 1 'is \[4,5\], the program and --dims want \[5,4\]' run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
 expect 1 "give --type or --types" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
 cp out.safetensors kept.safetensors
 head -c 30 out.safetensors >cut.safetensors

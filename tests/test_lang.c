@@ -26,7 +26,8 @@ static const struct bad {
      "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
      "name in one of them, or write the sum out: sum(a*b, …)"},
     {"f(x[T], w[N]) -> y[T,N] { y = x @ w }", 1, 33,
-     "x[T] @ w[N] share no axis to contract; for an outer product write *"},
+     "x[T] @ w[N] share no axis to contract: give the axis to sum over one name in both, or write * for an "
+     "outer product"},
     {"f(x[T]) -> (y[T], z[T]) { y = x }", 1, 19, "the output 'z' is never assigned"},
     {"f(x[T]) -> y[T] { y = x y = x }", 1, 25,
      "'y' already has a value; values are assigned once, choose another name"},
@@ -71,6 +72,15 @@ static const struct bad {
     {"f(x: f33[T]) -> y[T] { y = x }", 1, 6, "'f33' is no type; the types are f32, bf16, f16, i32, f64"},
     {"f(x[3*T]) -> y[T] { y = x }", 1, 6,
      "expected an axis: a name, or a name with a power of two as in 2*F or F/2"},
+    {"f(x[T]) -> y[T] { y = silu }", 1, 23, "'silu' is an operation: write silu(…)"},
+    {"f(x[T]) -> y[T] {\n y = z\n z = x }", 2, 6, "'z' is assigned only later, in line 3"},
+    {"f(x[T]) -> x[T] { y = x }", 1, 12, "'x' is an input; an output needs a name of its own"},
+    {"f(x[T]) -> y[T] { y = if(x, x, x) }", 1, 23,
+     "unknown operation or program 'if'; a choice is written where(a, b, c)"},
+    {"f(x[T]) -> a[T], b[T] { a = x b = x }", 1, 16, "several outputs stand in parentheses: -> (a[T], b[T])"},
+    {"f(x[T]) -> y[T]: bf16 { y = x }", 1, 16, "the type stands before the axes: y: bf16[T]"},
+    {"f(x[T]) -> y[T] { y = x^2 }", 1, 24, "a power is written pow(x, 2), a square x*x"},
+    {"// square\nf(x[T]) -> y[T] { y = x*x }", 1, 1, "a comment begins with #"},
     {"f(x[T]) -> y[T] { y = 2x }", 1, 23, "'2x' is neither a number nor a name; a product is written 2*x"},
     {"f(x[sum]) -> y { y = sum(x, sum) }", 1, 5,
      "'sum' is a word of the language and cannot be used as an axis"},
@@ -123,7 +133,8 @@ static void test_incomplete(void) {
     epi_error_format(&err, shown, sizeof shown);
     check(!strcmp(shown, "t.epi:4:10: r[T] is complete only after the whole row: a gemm kernel holds one "
                          "tile of [D] at a time. "
-                         "Make it an output and use it after the next product, or run this program unfused\n"
+                         "Make it an output and use it after the next product, or run this program unfused "
+                         "(--path unfused)\n"
                          "      y = h*r*g\n"
                          "           ^"),
           "the message: %s", shown);

@@ -63,6 +63,9 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         if (k->plan.fused && (k->plan.stage[i].before || k->plan.stage[i].after))
             out->bytes_fused += 2 * value_bytes(k, i);
     }
+    for (int t = g->input_count; t < g->tensor_count; t++) /* plain copies */
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT)
+            out->bytes_unfused += 2 * tensor_bytes(k, t);
     if (!k->plan.fused)
         out->bytes_fused = out->bytes_unfused;
 }

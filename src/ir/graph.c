@@ -314,7 +314,9 @@ int epi_graph_product(epi_graph *g, int a, int b) {
         else
             n.axes.at[n.axes.count++] = x->at[i];
     if (!n.over.count) {
-        epi_graph_fail(g, "%s @ %s share no axis to contract; for an outer product write *",
+        epi_graph_fail(g,
+                       "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
+                       "write * for an outer product",
                        epi_node_label(g, a).text, epi_node_label(g, b).text);
         return EPI_NO_NODE;
     }

@@ -305,7 +305,11 @@ static void lower_call(lowering *lo, frame *f, const epi_ast *e, values *out) {
         return;
     }
     lo->g->place = e->place;
-    epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
+    epi_graph_fail(lo->g,
+                   !strcmp(e->name, "if")
+                       ? "unknown operation or program '%s'; a choice is written where(a, b, c)"
+                       : "unknown operation or program '%s'",
+                   e->name);
 }
 
 /* Counts one more expression in hand; false where there are too many, in all or inside each other. */
@@ -329,11 +333,31 @@ static int lower_single_call(lowering *lo, frame *f, const epi_ast *e) {
     return ok(lo) ? v.node[0] : EPI_NO_NODE;
 }
 
+static bool is_operation(const char *name) {
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        if (!strcmp(epi_ops[op].text, name))
+            return true;
+    return false;
+}
+
+/* The line in which a program assigns a name, or 0. */
+static int assigned_at(const frame *f, const char *name) {
+    for (int i = 0; i < f->program->body_count; i++)
+        for (int j = 0; j < f->program->body[i].name_count; j++)
+            if (!strcmp(f->program->body[i].names[j], name))
+                return f->program->body[i].places[j].line;
+    return 0;
+}
+
 static int lower_name(lowering *lo, const frame *f, const epi_ast *e) {
     int node = find_value(f, e->name);
     if (node == EPI_NO_NODE && find_dim(f, e->name) >= 0)
         epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name,
                        e->name);
+    else if (node == EPI_NO_NODE && is_operation(e->name))
+        epi_graph_fail(lo->g, "'%s' is an operation: write %s(…)", e->name, e->name);
+    else if (node == EPI_NO_NODE && assigned_at(f, e->name))
+        epi_graph_fail(lo->g, "'%s' is assigned only later, in line %d", e->name, assigned_at(f, e->name));
     else if (node == EPI_NO_NODE)
         epi_graph_fail(lo->g, "unknown name '%s'", e->name);
     return node;
@@ -401,7 +425,11 @@ static void declare(lowering *lo, frame *f) {
         for (int j = 0; j < i; j++)
             if (!strcmp(g->tensors[j].name, t->name)) {
                 g->place = t->place;
-                epi_graph_fail(g, "'%s' is declared twice", t->name);
+                epi_graph_fail(g,
+                               output && !g->tensors[j].is_output
+                                   ? "'%s' is an input; an output needs a name of its own"
+                                   : "'%s' is declared twice",
+                               t->name);
             }
         if (!output && ok(lo)) {
             g->place = t->place;

@@ -41,6 +41,8 @@ static void next(parser *p) {
         else if (p->token.length > 1)
             fail_at(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x",
                     (int)p->token.length, p->token.text);
+        else if (c == '^')
+            fail_at(p, p->token.place, "a power is written pow(x, 2), a square x*x");
         else if (c > 32 && c < 127)
             fail_at(p, p->token.place, "the character '%c' has no meaning here", c);
         else
@@ -84,6 +86,8 @@ static bool reserved(const char *name) {
 }
 
 static const char *take_name(parser *p, const char *what, bool fresh) {
+    if (at(p, "/") && p->lexer.at < p->lexer.end && *p->lexer.at == '/')
+        fail_at(p, p->token.place, "a comment begins with #");
     if (p->token.kind != EPI_TOKEN_NAME) {
         fail_at(p, p->token.place, "expected %s, found %s", what, token_label(&p->token).text);
         return "";
@@ -400,6 +404,10 @@ static epi_ast_program *parse_program(parser *p) {
     }
     if (!g->output_count)
         fail_at(p, g->place, "the program %s has no outputs", g->name);
+    if (at(p, ","))
+        fail_at(p, p->token.place, "several outputs stand in parentheses: -> (a[T], b[T])");
+    if (at(p, ":"))
+        fail_at(p, p->token.place, "the type stands before the axes: y: bf16[T]");
     expect(p, "{", "before the program's body");
     int capacity = 0;
     while (!at(p, "}") && p->token.kind != EPI_TOKEN_END && !p->arena->failed) {
@@ -437,7 +445,8 @@ void epi_ast_locate(const epi_ast_text *text, epi_error *err) {
 epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, const char *file,
                          epi_ast_text *out, epi_error *err) {
     *out = (epi_ast_text){.file = file, .source = source, .length = length};
-    parser p = {.arena = arena, .lexer = {source, source + length, {1, 1}}};
+    size_t mark = length >= 3 && !memcmp(source, "\xef\xbb\xbf", 3) ? 3 : 0; /* a byte order mark */
+    parser p = {.arena = arena, .lexer = {source + mark, source + length, {1, 1}}};
     next(&p);
     epi_ast_program **tail = &out->programs;
     while (p.token.kind != EPI_TOKEN_END && p.error.status == EPI_OK && !arena->failed) {

@@ -203,7 +203,7 @@ static bool check_complete(planner *p, int node) {
     p->status = epi_fail(
         p->error, EPI_ERR_CHECK,
         "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time. "
-        "Make it an output and use it after the next product, or run this program unfused",
+        "Make it an output and use it after the next product, or run this program unfused (--path unfused)",
         epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
     if (p->error) {
         p->error->line = n->place.line;

@@ -32,6 +32,7 @@ epi_status epi_context_open(epi_context **out, epi_error *err) {
     epi_error_clear(err);
     if (!out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_context_open: out is NULL");
+    *out = NULL;
     epi_context *c = calloc(1, sizeof *c);
     if (!c)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -142,6 +142,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
                         "epi_kernel_compile: program, options and out may not be NULL");
     if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
+    *out = NULL;
     epi_kernel *k = calloc(1, sizeof *k);
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -10,6 +10,7 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
     epi_error_clear(err);
     if (!ctx || !text || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_module_parse: ctx, text and out may not be NULL");
+    *out = NULL;
     epi_module *m = calloc(1, sizeof *m);
     if (!m)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
