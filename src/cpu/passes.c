@@ -129,13 +129,9 @@ static void copy_chunk(void *ctx, int64_t item, int thread) {
     float tmp[CHUNK];
     int64_t base[OPERANDS + 1];
     int n = chunk_at(p, item, base), last = p->s.count - 1;
-    if (p->from[0].type == p->to.type) { /* exact, whatever f32 can hold */
+    if (p->from[0].type == p->to.type && p->to.type > EPI_F16) { /* i32 and f64 hold more than f32 */
         size_t size = epi_dtype_size(p->to.type);
-        bool runs = p->s.step[last][0] == 1 && p->s.step[last][1] == 1;
-        if (runs)
-            memcpy((void *)(uintptr_t)element(&p->to, base[0]), element(&p->from[0], base[1]),
-                   (size_t)n * size);
-        for (int j = 0; j < n && !runs; j++)
+        for (int j = 0; j < n; j++)
             memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.step[last][0]),
                    element(&p->from[0], base[1] + j * p->s.step[last][1]), size);
         return;
