@@ -17,11 +17,15 @@ static epi_cpu_step *add_step(epi_cpu_kernel *k, int node) {
 
 /* ---- homes: where values live between steps ---- */
 
-/* Reserves a buffer for a value. Sizes were held against overflow before. */
+/* Bytes of a value's buffer. Sizes were held against overflow before. */
+static int64_t buffer_bytes(const epi_cpu_kernel *k, int node, epi_dtype type) {
+    int64_t count = epi_axes_size(&node_at(k, node)->axes, k->spec.sizes);
+    return epi_round_up(count * (int64_t)epi_dtype_size(type), 64);
+}
+
 static void give_buffer(epi_cpu_kernel *k, int node, epi_dtype type) {
-    int64_t bytes = epi_axes_size(&node_at(k, node)->axes, k->spec.sizes) * (int64_t)epi_dtype_size(type);
     k->homes[node] = (struct epi_cpu_home){-1, k->workspace, type};
-    k->workspace += epi_round_up(bytes, 64);
+    k->workspace += buffer_bytes(k, node, type);
 }
 
 static void give_tensor(epi_cpu_kernel *k, int node, int tensor) {
@@ -46,15 +50,16 @@ static epi_status add_gemm(epi_cpu_kernel *k, const epi_plan *plan, const epi_ti
     epi_gemm *g = epi_arena_alloc(k->arena, sizeof *g);
     if (!g)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_dtype types[2] = {k->homes[n->arg[plan->row_arg]].type, k->homes[n->arg[!plan->row_arg]].type};
+    int operand[2] = {n->arg[plan->row_arg], n->arg[!plan->row_arg]};
+    epi_dtype types[2] = {k->homes[operand[0]].type, k->homes[operand[1]].type};
     for (int side = 0; side < 2; side++)
-        if (types[side] == EPI_I32 || types[side] == EPI_F64)
+        if (types[side] == EPI_I32 ||
+            types[side] == EPI_F64) /* only inputs are stored so, and they have names */
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
                             "%s is an operand of a product and stored as %s; products take f32, bf16 and "
                             "f16: write (%s + 0) to convert it first",
-                            epi_node_label(k->spec.graph, n->arg[side ? !plan->row_arg : plan->row_arg]).text,
-                            epi_dtype_name(types[side]),
-                            k->spec.graph->nodes[n->arg[side ? !plan->row_arg : plan->row_arg]].name);
+                            epi_node_label(k->spec.graph, operand[side]).text, epi_dtype_name(types[side]),
+                            node_at(k, operand[side])->name);
     epi_status status = epi_gemm_build(k->arena, &k->spec, plan, k->strips, types, roots, count, g, err);
     add_step(k, plan->product)->gemm = g;
     return status;
@@ -102,8 +107,7 @@ typedef struct spare {
 } spare;
 
 static void give_spare(epi_cpu_kernel *k, int node, epi_dtype type, spare *spares, int *count) {
-    int64_t bytes = epi_round_up(
-        epi_axes_size(&node_at(k, node)->axes, k->spec.sizes) * (int64_t)epi_dtype_size(type), 64);
+    int64_t bytes = buffer_bytes(k, node, type);
     for (int i = *count - 1; i >= 0; i--)
         if (spares[i].bytes == bytes) {
             k->homes[node] = (struct epi_cpu_home){-1, spares[i].offset, type};
@@ -156,10 +160,8 @@ static epi_status compile_unfused(epi_cpu_kernel *k, epi_error *err) {
             int arg = n->arg[a];
             bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
             if (arg != EPI_NO_NODE && !twice && last[arg] == i && k->homes[arg].offset >= 0)
-                spares[spare_count++] = (spare){
-                    k->homes[arg].offset, epi_round_up(epi_axes_size(&node_at(k, arg)->axes, k->spec.sizes) *
-                                                           (int64_t)epi_dtype_size(k->homes[arg].type),
-                                                       64)};
+                spares[spare_count++] =
+                    (spare){k->homes[arg].offset, buffer_bytes(k, arg, k->homes[arg].type)};
         }
     }
     add_copies(k, stored);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { MAX_DIGITS = 64 };
-
 static bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -92,7 +90,7 @@ epi_token epi_lex(epi_lexer *lx) {
         while (t.text + t.length < lx->end && (is_letter(t.text[t.length]) || is_digit(t.text[t.length])))
             t.length++;
     } else if ((t.length = number_length(lx->at, lx->end))) {
-        t.kind = t.length < MAX_DIGITS ? EPI_TOKEN_NUMBER : EPI_TOKEN_BAD;
+        t.kind = t.length < EPI_MAX_DIGITS ? EPI_TOKEN_NUMBER : EPI_TOKEN_BAD;
         if (t.kind == EPI_TOKEN_NUMBER)
             t.number = epi_number_read(t.text, t.length);
         /* 2x and 0x10 are neither numbers nor names */

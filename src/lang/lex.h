@@ -4,6 +4,8 @@
 
 #include "base/base.h"
 
+enum { EPI_MAX_DIGITS = 64 }; /* a number is shorter */
+
 typedef enum epi_token_kind {
     EPI_TOKEN_END,
     EPI_TOKEN_NAME,

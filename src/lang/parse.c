@@ -36,7 +36,7 @@ static void next(parser *p) {
     p->token = epi_lex(&p->lexer);
     if (p->token.kind == EPI_TOKEN_BAD) {
         unsigned char c = (unsigned char)p->token.text[0];
-        if (p->token.length >= 64)
+        if (p->token.length >= EPI_MAX_DIGITS)
             fail_at(p, p->token.place, "this number is too long");
         else if (p->token.length > 1)
             fail_at(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x",
