@@ -5,31 +5,16 @@
 #include "cpu/access.h"
 #include "cpu/micro.h"
 #include "cpu/strips.h"
+#include "pass/steps.h"
 
 typedef struct epi_gemm epi_gemm; /* a product with its epilogue: gemm.h */
-
-typedef struct epi_cpu_step {
-    int node;       /* what a pass computes; or the tensor a copy fills: */
-    int tensor;     /* >= 0: copy the node into this output */
-    epi_gemm *gemm; /* not NULL: a product, with everything its tile computes */
-} epi_cpu_step;
 
 typedef struct epi_cpu_kernel {
     epi_arena *arena;
     epi_spec spec;
-    epi_plan plan;
-    bool *live;
+    epi_steps steps;
+    epi_gemm **gemms; /* by step: its product, or NULL */
     const epi_strips *strips;
-
-    epi_cpu_step *steps;
-    int step_count;
-    /* Where each node's value lies once computed: a tensor of the program, a buffer at an offset of the
-     * workspace, or nowhere. */
-    struct epi_cpu_home {
-        int tensor;     /* >= 0 */
-        int64_t offset; /* else, if >= 0 */
-        epi_dtype type;
-    } * homes;
     int64_t workspace; /* bytes in all */
     int64_t scratch;   /* where the steps' own scratch starts */
 } epi_cpu_kernel;

@@ -7,6 +7,7 @@
 #define EPI_CPU_EPILOGUE_H
 
 #include "cpu/access.h"
+#include "pass/steps.h"
 
 enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
 
@@ -64,15 +65,9 @@ typedef struct epi_epilogue {
     int64_t partials; /* floats */
 } epi_epilogue;
 
-/* What the tile must leave behind. */
-typedef struct epi_tile_root {
-    int node;
-    int tensor; /* store it here, or at its home if -1; leaving reductions have no store */
-} epi_tile_root;
-
 /* Fails with EPI_ERR_UNSUPPORTED where a group is longer than a tile. */
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                              const epi_strips *strips, const epi_tile_root *roots, int root_count,
+                              const epi_strips *strips, const epi_root *roots, int root_count,
                               epi_epilogue *out, epi_error *err);
 
 /* Where one tensor's elements lie, worked out once per run. */

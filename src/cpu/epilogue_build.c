@@ -198,7 +198,7 @@ static void add_partials(builder *b, int node, const epi_stage *stage) {
         e->partials += count;
 }
 
-static void add_store(builder *b, const epi_tile_root *root) {
+static void add_store(builder *b, const epi_root *root) {
     int v = need(b, root->node, EPI_SCALE_FINE);
     EPI_CHECK(b->arena->failed || (b->e->values[v].rows && b->e->values[v].scale != EPI_SCALE_NONE));
     epi_tile_step *s = add_step(b, EPI_TILE_STORE, root->node);
@@ -292,7 +292,7 @@ static int *count_uses(epi_arena *arena, const epi_graph *g) {
 }
 
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                              const epi_strips *strips, const epi_tile_root *roots, int root_count,
+                              const epi_strips *strips, const epi_root *roots, int root_count,
                               epi_epilogue *out, epi_error *err) {
     *out = (epi_epilogue){.plan = plan, .spec = spec, .strips = strips};
     builder b = {.arena = arena, .g = spec->graph, .e = out};

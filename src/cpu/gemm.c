@@ -77,7 +77,7 @@ static int64_t reserve(int64_t *total, int64_t count, int64_t size) {
 }
 
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                          const epi_strips *strips, const epi_dtype *types, const epi_tile_root *roots,
+                          const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
                           int root_count, epi_gemm *g, epi_error *err) {
     *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
     const epi_node *n = &spec->graph->nodes[plan->product];

@@ -19,7 +19,7 @@ typedef struct epi_gemm {
 
 /* `types` are the storage types of the two operands (rows' side first). */
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                          const epi_strips *strips, const epi_dtype *types, const epi_tile_root *roots,
+                          const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
                           int root_count, epi_gemm *out, epi_error *err);
 
 /* Runs; `homes` is by node, `tensors` by tensor, `scratch` has out->scratch bytes. */

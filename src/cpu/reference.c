@@ -250,7 +250,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
               .naive = k->spec.path == EPI_PATH_NAIVE};
     unsigned char *next = workspace + epi_round_up((int64_t)sizeof(double *) * g->node_count, 64);
     for (int i = 0; i < g->node_count; i++) {
-        if (!k->live[i])
+        if (!k->steps.live[i])
             continue;
         const epi_node *n = &g->nodes[i];
         e.value[i] = (double *)(void *)next;

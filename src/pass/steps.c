@@ -1,0 +1,226 @@
+/* steps.c: from a spec to a list of steps and the homes of values. */
+#include "pass/steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const epi_node *node_at(const epi_steps *k, int i) {
+    return &k->spec->graph->nodes[i];
+}
+
+static epi_step *add_step(epi_steps *k, int node) {
+    epi_step *s = &k->at[k->count++];
+    *s = (epi_step){.node = node, .tensor = -1};
+    return s;
+}
+
+/* ---- homes: where values live between steps ---- */
+
+/* Bytes of a value's buffer. Sizes were held against overflow before. */
+static int64_t buffer_bytes(const epi_steps *k, int node, epi_dtype type) {
+    int64_t count = epi_axes_size(&node_at(k, node)->axes, k->spec->sizes);
+    return epi_round_up(count * (int64_t)epi_dtype_size(type), 64);
+}
+
+static void give_buffer(epi_steps *k, int node, epi_dtype type) {
+    k->homes[node] = (epi_home){-1, k->workspace, type};
+    k->workspace += buffer_bytes(k, node, type);
+}
+
+static void give_tensor(epi_steps *k, int node, int tensor) {
+    k->homes[node] = (epi_home){tensor, -1, k->spec->types[tensor]};
+}
+
+static bool has_home(const epi_steps *k, int node) {
+    return k->homes[node].tensor >= 0 || k->homes[node].offset >= 0;
+}
+
+/* Copies into every output whose value was made somewhere else. */
+static void add_copies(epi_steps *k, const bool *stored) {
+    const epi_graph *g = k->spec->graph;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (!stored[t] && k->homes[g->tensors[t].node].tensor != t)
+            add_step(k, g->tensors[t].node)->tensor = t;
+}
+
+static epi_status add_product(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
+    const epi_node *n = node_at(k, plan->product);
+    for (int side = 0; side < 2; side++) {
+        epi_dtype type = k->homes[n->arg[side]].type;
+        if (type == EPI_I32 || type == EPI_F64) /* only inputs are stored so, and they have names */
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "%s is an operand of a product and stored as %s; products take f32, bf16 and "
+                            "f16: write (%s + 0) to convert it first",
+                            epi_node_label(k->spec->graph, n->arg[side]).text, epi_dtype_name(type),
+                            node_at(k, n->arg[side])->name);
+    }
+    epi_step *s = add_step(k, plan->product);
+    s->plan = plan;
+    s->roots = roots;
+    s->root_count = count;
+    return EPI_OK;
+}
+
+/* ---- the two ways ---- */
+
+/* Passes before, one product with everything its tile can do, passes after. */
+static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    epi_root *roots = epi_arena_alloc(arena, (size_t)(g->node_count + g->tensor_count) * sizeof *roots);
+    bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
+    if (!roots || !stored)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    int count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_stage *s = &k->plan.stage[i];
+        if (s->leave > EPI_LEAVE_LOCAL)
+            roots[count++] = (epi_root){i, -1};
+        if (s->before || s->after || s->leave > EPI_LEAVE_LOCAL)
+            give_buffer(k, i, EPI_F32);
+        if (s->before)
+            add_step(k, i);
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        const epi_stage *s = &k->plan.stage[g->tensors[t].node];
+        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied */
+        if (stored[t])
+            roots[count++] = (epi_root){g->tensors[t].node, t};
+    }
+    epi_status status = add_product(k, &k->plan, roots, count, err);
+    if (status != EPI_OK)
+        return status;
+    for (int i = 0; i < g->node_count; i++)
+        if (k->plan.stage[i].after)
+            add_step(k, i);
+    add_copies(k, stored);
+    return EPI_OK;
+}
+
+/* A freed stretch of the workspace, to be used again by a value of the same size. */
+typedef struct spare {
+    int64_t offset, bytes;
+} spare;
+
+static void give_spare(epi_steps *k, int node, epi_dtype type, spare *spares, int *count) {
+    int64_t bytes = buffer_bytes(k, node, type);
+    for (int i = *count - 1; i >= 0; i--)
+        if (spares[i].bytes == bytes) {
+            k->homes[node] = (epi_home){-1, spares[i].offset, type};
+            spares[i] = spares[--*count];
+            return;
+        }
+    give_buffer(k, node, type);
+}
+
+/* Every product by itself, every other operation a pass over memory. */
+static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
+    int *last = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *last);
+    spare *spares = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *spares);
+    epi_stage *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
+    if (!stored || !last || !spares || !stages)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (k->live[i] && g->nodes[i].arg[a] != EPI_NO_NODE)
+                last[g->nodes[i].arg[a]] = i;
+    epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        last[node] = g->node_count; /* outputs stay to the end */
+        bool rounds = k->spec->path == EPI_PATH_UNFUSED &&
+                      k->spec->types[t] <= EPI_F16; /* as a chain of passes would */
+        if (!has_home(k, node) && (rounds || k->spec->types[t] == between))
+            give_tensor(k, node, t);
+    }
+    int spare_count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!k->live[i] || n->op == EPI_OP_INPUT)
+            continue;
+        if (!has_home(k, i)) /* positions and sizes are exact in f32, not in 16 bits */
+            give_spare(k, i, epi_ops[n->op].cls == EPI_CLASS_LEAF ? EPI_F32 : between, spares, &spare_count);
+        if (n->op == EPI_OP_MATMUL) {
+            epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
+            epi_root *root = epi_arena_alloc(arena, sizeof *root);
+            if (!plan || !root)
+                return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+            plan->stage = stages;
+            epi_plan_product(g, i, plan);
+            *root = (epi_root){i, k->homes[i].tensor};
+            epi_status status = add_product(k, plan, root, 1, err);
+            if (status != EPI_OK)
+                return status;
+        } else {
+            add_step(k, i);
+        }
+        for (int a = 0; a < 3; a++) {
+            int arg = n->arg[a];
+            bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
+            if (arg != EPI_NO_NODE && !twice && last[arg] == i && k->homes[arg].offset >= 0)
+                spares[spare_count++] =
+                    (spare){k->homes[arg].offset, buffer_bytes(k, arg, k->homes[arg].type)};
+        }
+    }
+    add_copies(k, stored);
+    return EPI_OK;
+}
+
+/* Everything that will be held in memory must be countable. */
+static epi_status check_sizes(const epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    const int64_t most = (int64_t)1 << 48;
+    for (int i = 0; i < g->node_count; i++) {
+        int64_t count = epi_axes_size(&g->nodes[i].axes, k->spec->sizes);
+        int64_t depth = epi_axes_size(&g->nodes[i].over, k->spec->sizes);
+        if ((k->live[i] || g->nodes[i].op == EPI_OP_INPUT) &&
+            (count < 0 || count > most || depth < 0 || depth > most))
+            return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
+                            epi_node_label(g, i).text);
+    }
+    return EPI_OK;
+}
+
+static void start_over(epi_steps *k) {
+    const epi_graph *g = k->spec->graph;
+    k->count = 0;
+    k->workspace = 64;
+    for (int i = 0; i < g->node_count; i++)
+        k->homes[i] = (epi_home){-1, -1, EPI_F32};
+    for (int t = 0; t < g->input_count; t++)
+        give_tensor(k, g->tensors[t].node, t);
+}
+
+epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *out, epi_error *err) {
+    const epi_graph *g = spec->graph;
+    size_t nodes = (size_t)g->node_count + 1;
+    *out = (epi_steps){.spec = spec};
+    out->live = epi_arena_alloc(arena, nodes);
+    out->homes = epi_arena_alloc(arena, nodes * sizeof *out->homes);
+    out->at = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * 2 * sizeof *out->at);
+    if (!out->live || !out->homes || !out->at)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_graph_live(g, out->live);
+    return check_sizes(out, err);
+}
+
+epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
+    if (steps->spec->path != EPI_PATH_FUSED)
+        return epi_steps_unfuse(arena, steps, "", err);
+    epi_status status = epi_plan_make(arena, steps->spec->graph, &steps->plan, err);
+    if (status != EPI_OK)
+        return status;
+    if (!steps->plan.fused)
+        return epi_steps_unfuse(arena, steps, NULL, err);
+    start_over(steps);
+    return list_fused(arena, steps, err);
+}
+
+epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err) {
+    steps->plan.fused = false;
+    if (reason)
+        snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
+    start_over(steps);
+    return list_unfused(arena, steps, err);
+}

@@ -1,0 +1,50 @@
+/* steps.h: a program as a list of steps, and where each value lives between them.
+ *
+ * The same list serves every backend: passes over memory, products with what their tile computes, and
+ * copies into outputs that are stored twice. */
+#ifndef EPI_PASS_STEPS_H
+#define EPI_PASS_STEPS_H
+
+#include "ir/spec.h"
+#include "pass/plan.h"
+
+/* What a tile must leave behind. */
+typedef struct epi_root {
+    int node;
+    int tensor; /* store it here, or at its home if -1; leaving reductions have no store */
+} epi_root;
+
+typedef struct epi_step {
+    int node;       /* what a pass computes, or the product; or what is copied into the tensor: */
+    int tensor;     /* >= 0: a copy into this output */
+    epi_plan *plan; /* not NULL: a product, with everything its tile computes */
+    epi_root *roots;
+    int root_count;
+} epi_step;
+
+/* Where a node's value lies once computed: a tensor of the program, a buffer at an offset of the
+ * workspace, or nowhere. */
+typedef struct epi_home {
+    int tensor;     /* >= 0 */
+    int64_t offset; /* else, if >= 0 */
+    epi_dtype type;
+} epi_home;
+
+typedef struct epi_steps {
+    const epi_spec *spec;
+    epi_plan plan; /* of the whole program, where it is fused */
+    bool *live;    /* by node */
+    epi_step *at;
+    int count;
+    epi_home *homes;   /* by node */
+    int64_t workspace; /* bytes that the homes take */
+} epi_steps;
+
+/* Which nodes are live, and that everything is countable; no steps yet. */
+epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *out, epi_error *err);
+/* Fused where the program and its path allow it, else unfused. */
+epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);
+/* Over again as unfused, for a backend that finds that its tile cannot hold the program. */
+epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
+
+#endif
