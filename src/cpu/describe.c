@@ -40,7 +40,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->n = gemm->n;
         out->k = gemm->k;
         out->tile_m = EPI_TILE_M;
-        out->tile_n = gemm->epilogue.tile_n;
+        out->tile_n = gemm->epilogue.tile.tile_n;
         out->bytes_fused = 2.0 * (double)gemm->epilogue.partials * sizeof(float);
     }
     for (int t = 0; t < g->tensor_count; t++)
@@ -105,7 +105,7 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
                  epi_axes_label(g, &k->steps.plan.depth).text, (long)gemm->k);
     long tiles = (long)(gemm->epilogue.row_tiles * gemm->epilogue.col_tiles);
     epi_text_add(out, "tile %d x %d, %ld tile%s, micro-kernel %s (%d x %d)\n", EPI_TILE_M,
-                 gemm->epilogue.tile_n, tiles, tiles == 1 ? "" : "s", gemm->micro->name, gemm->micro->mr,
+                 gemm->epilogue.tile.tile_n, tiles, tiles == 1 ? "" : "s", gemm->micro->name, gemm->micro->mr,
                  gemm->micro->nr);
     if (k->steps.plan.part != EPI_OP_COUNT)
         epi_text_add(out, "%s of %s meet in the tile\n", epi_ops[k->steps.plan.part].text,

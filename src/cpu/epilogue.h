@@ -7,60 +7,15 @@
 #define EPI_CPU_EPILOGUE_H
 
 #include "cpu/access.h"
-#include "pass/steps.h"
+#include "pass/tile.h"
 
 enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
 
-/* A value the tile computes or loads, at one column scale. */
-typedef struct epi_tile_value {
-    int node;
-    epi_scale scale; /* NONE: no columns */
-    bool rows;
-    int slot;  /* where it is kept: a full slot for elements, else a short one */
-    bool made; /* computed, not loaded or the product itself */
-    int store; /* the first step that stores it if it is made, else -1: strips may make it there */
-    int last;  /* the last step that reads it */
-} epi_tile_value;
-
-typedef enum epi_tile_kind {
-    EPI_TILE_LOAD,  /* from the node's home */
-    EPI_TILE_INDEX, /* positions along an axis */
-    EPI_TILE_CONST,
-    EPI_TILE_MAP,
-    EPI_TILE_MULADD, /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */
-    EPI_TILE_PART,   /* every other element of a */
-    EPI_TILE_JOIN,   /* a and b alternating */
-    EPI_TILE_GROUP,  /* a reduction inside the tile, repeated over its columns */
-    EPI_TILE_STORE,
-    EPI_TILE_REDUCE_ROWS, /* partials: one per row */
-    EPI_TILE_REDUCE_COLS, /* partials: one per column */
-} epi_tile_kind;
-
-typedef struct epi_tile_step {
-    epi_tile_kind kind;
-    epi_op op;
-    int node;              /* what it computes, loads or stores */
-    int tensor;            /* STORE: the program's tensor, or -1 for the node's home */
-    int dst, arg[3];       /* values */
-    bool odd;              /* PART */
-    float sign, other;     /* MULADD */
-    bool full;             /* works on elements, in blocks of rows */
-    int64_t state, state2; /* REDUCE: where the partials lie, in floats from the partials' start */
-} epi_tile_step;
-
 typedef struct epi_epilogue {
-    const epi_plan *plan;
-    const epi_spec *spec;
+    epi_tile tile;
     const epi_strips *strips;
-    epi_scale acc_scale;
-    int tile_n;   /* columns of the product in a tile */
-    int width[3]; /* columns of a tile, by scale */
-    int block;    /* rows of a block */
-    int group[3]; /* columns of a local reduction's group, by scale */
-    epi_tile_value *values;
-    epi_tile_step *steps;
-    int value_count, step_count, slot_count, short_count;
-    int64_t m, n; /* the product's */
+    int block; /* rows of a block */
+    int slot_count, short_count;
     int64_t row_tiles, col_tiles;
     int64_t partials; /* floats */
 } epi_epilogue;

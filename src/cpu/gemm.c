@@ -27,7 +27,7 @@ typedef struct gemm_run {
 } gemm_run;
 
 static int64_t tile_size(const epi_gemm *g, int side) {
-    return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile_n;
+    return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile.tile_n;
 }
 
 static int64_t panel_size(const epi_gemm *g, int side) {
@@ -91,8 +91,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         epi_epilogue_build(arena, spec, &g->plan, strips, roots, root_count, &g->epilogue, err);
     if (status != EPI_OK)
         return status;
-    g->m = g->epilogue.m;
-    g->n = g->epilogue.n;
+    g->m = g->epilogue.tile.m;
+    g->n = g->epilogue.tile.n;
     g->k = epi_axes_size(&plan->depth, spec->sizes);
     g->packed_k = epi_round_up(g->k, g->micro->depth);
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
@@ -214,8 +214,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         epi_soon nothing;
         if (last) {
             epi_region regions[REGIONS];
-            int count = epi_epilogue_regions(&r->tiles, tile[0] * EPI_TILE_M, tile[1] * g->epilogue.tile_n,
-                                             regions, REGIONS - 2);
+            int count = epi_epilogue_regions(&r->tiles, tile[0] * EPI_TILE_M,
+                                             tile[1] * g->epilogue.tile.tile_n, regions, REGIONS - 2);
             for (int i = 0; i < count; i++)
                 add_region(&f, &regions[i]);
         }
@@ -235,7 +235,7 @@ static void run_tile(void *ctx, int64_t item, int thread) {
     int64_t after = epi_min64(item + g->threads, r->row_tiles * r->col_tiles - 1);
     int64_t tile[2] = {r->row0 + item / r->col_tiles, r->col0 + item % r->col_tiles};
     int64_t then[2] = {r->row0 + after / r->col_tiles, r->col0 + after % r->col_tiles};
-    int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile_n;
+    int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile.tile_n;
     unsigned char *mine = r->scratch + g->per_thread + thread * g->thread_bytes;
     float *acc = (float *)(void *)mine;
     if (g->micro->enter)
@@ -248,7 +248,7 @@ static void run_tile(void *ctx, int64_t item, int thread) {
 
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_epilogue *e = &g->epilogue;
-    const int64_t *sizes = e->spec->sizes;
+    const int64_t *sizes = e->tile.spec->sizes;
     gemm_run r = {.g = g, .scratch = scratch};
     for (int side = 0; side < 2; side++) {
         r.ref[side] = homes[g->operand[side]];
@@ -260,7 +260,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         }
     }
     r.rows = epi_walk_axes(&r.ref[0], &g->plan.rows, sizes);
-    r.cols = epi_columns_of(&g->plan, &r.ref[1], sizes, e->acc_scale);
+    r.cols = epi_columns_of(&g->plan, &r.ref[1], sizes, e->tile.acc_scale);
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     for (r.col0 = 0; r.col0 < e->col_tiles; r.col0 += g->col_block) {

@@ -1,0 +1,262 @@
+/* tile.c: from the plan to the list of steps of a tile. */
+#include "pass/tile.h"
+
+#include <stdlib.h>
+
+typedef struct builder {
+    epi_arena *arena;
+    int *uses; /* by node: values and outputs that need it */
+    const epi_graph *g;
+    epi_tile *e;
+    int value_capacity, step_capacity;
+    epi_tile_step sink; /* what steps are written to after an allocation failed */
+} builder;
+
+/* Grows an array in the arena; the old copy is left there. */
+static void *grow(builder *b, void *old, int count, int *capacity, size_t size) {
+    if (count < *capacity)
+        return old;
+    int wanted = *capacity ? 2 * *capacity : 32;
+    unsigned char *fresh = epi_arena_alloc(b->arena, (size_t)wanted * size);
+    if (!fresh)
+        return NULL;
+    for (size_t i = 0; i < (size_t)count * size; i++)
+        fresh[i] = ((unsigned char *)old)[i];
+    *capacity = wanted;
+    return fresh;
+}
+
+static int add_value(builder *b, int node, epi_scale scale, bool rows) {
+    epi_tile *e = b->e;
+    void *values = grow(b, e->values, e->value_count, &b->value_capacity, sizeof *e->values);
+    if (!values)
+        return 0;
+    e->values = values;
+    e->values[e->value_count] = (epi_tile_value){.node = node, .scale = scale, .rows = rows};
+    return e->value_count++;
+}
+
+static epi_tile_step *add_step(builder *b, epi_tile_kind kind, int node) {
+    epi_tile *e = b->e;
+    void *steps = grow(b, e->steps, e->step_count, &b->step_capacity, sizeof *e->steps);
+    if (!steps)
+        return &b->sink;
+    e->steps = steps;
+    e->steps[e->step_count] = (epi_tile_step){
+        .kind = kind, .op = b->g->nodes[node].op, .node = node, .tensor = -1, .dst = -1, .arg = {-1, -1, -1}};
+    return &e->steps[e->step_count++];
+}
+
+/* The scale at which a node has its columns: given by the parted axis if it has that, else free.
+ * A product without columns still has one, and without rows one row: then every value has them. */
+static epi_scale own_scale(const builder *b, int node) {
+    const epi_plan *p = b->e->plan;
+    const epi_axes *axes = &b->g->nodes[node].axes;
+    if (!epi_plan_has(b->g, node, &p->cols) && p->cols.count)
+        return EPI_SCALE_NONE;
+    if (p->part == EPI_OP_COUNT)
+        return EPI_SCALE_FINE;
+    int at = epi_axes_find_dim(axes, p->fine.dim);
+    if (at < 0)
+        return EPI_SCALE_COUNT;
+    return axes->at[at].shift == p->fine.shift ? EPI_SCALE_FINE : EPI_SCALE_COARSE;
+}
+
+static int find_value(const builder *b, int node, epi_scale scale) {
+    for (int i = 0; i < b->e->value_count; i++)
+        if (b->e->values[i].node == node && b->e->values[i].scale == scale)
+            return i;
+    return -1;
+}
+
+static int need(builder *b, int node, epi_scale wanted);
+
+/* The scale at which an operation's operands meet. */
+static epi_scale meeting_scale(const builder *b, const epi_node *n, epi_scale wanted) {
+    for (int a = 0; a < epi_ops[n->op].arity; a++) {
+        epi_scale s = own_scale(b, n->arg[a]);
+        if (s == EPI_SCALE_COARSE || s == EPI_SCALE_FINE)
+            return s;
+    }
+    return wanted;
+}
+
+static void make_leaf(builder *b, int v, int node) {
+    epi_op op = b->g->nodes[node].op;
+    epi_tile_kind kind = op == EPI_OP_INDEX                        ? EPI_TILE_INDEX
+                         : op == EPI_OP_CONST || op == EPI_OP_SIZE ? EPI_TILE_CONST
+                                                                   : EPI_TILE_LOAD;
+    add_step(b, kind, node)->dst = v;
+}
+
+/* A local reduction works at its operand's scale; other scales take every other, or repeat. */
+static void make_group(builder *b, int v, const epi_node *n, int node) {
+    epi_scale from = own_scale(b, n->arg[0]), to = b->e->values[v].scale;
+    if (from == EPI_SCALE_COUNT)
+        from = EPI_SCALE_FINE;
+    if (from == to) {
+        int a = need(b, n->arg[0], from);
+        epi_tile_step *s = add_step(b, EPI_TILE_GROUP, node);
+        s->dst = v;
+        s->arg[0] = a;
+        return;
+    }
+    int a = need(b, node, from);
+    epi_tile_step *s = add_step(b, to == EPI_SCALE_COARSE ? EPI_TILE_PART : EPI_TILE_JOIN, node);
+    s->dst = v;
+    s->arg[0] = a;
+    s->arg[1] = to == EPI_SCALE_COARSE ? -1 : a;
+}
+
+/* A sum or difference with a product that nothing else needs becomes one step. False: it is none. */
+static bool make_muladd(builder *b, int node, epi_scale scale, bool rows) {
+    const epi_node *n = &b->g->nodes[node];
+    if ((n->op != EPI_OP_ADD && n->op != EPI_OP_SUB) || !rows || scale == EPI_SCALE_NONE)
+        return false;
+    for (int a = 0; a < 2; a++) {
+        const epi_node *m = &b->g->nodes[n->arg[a]];
+        if (m->op != EPI_OP_MUL || b->uses[n->arg[a]] != 1 || !b->e->plan->stage[n->arg[a]].tile ||
+            find_value(b, n->arg[a], scale) >= 0)
+            continue;
+        int x = need(b, m->arg[0], scale), y = need(b, m->arg[1], scale), z = need(b, n->arg[!a], scale);
+        int v = add_value(b, node, scale, rows);
+        epi_tile_step *s = add_step(b, EPI_TILE_MULADD, node);
+        s->dst = v;
+        s->arg[0] = x;
+        s->arg[1] = y;
+        s->arg[2] = z;
+        s->sign = n->op == EPI_OP_SUB && a == 1 ? -1 : 1;
+        s->other = n->op == EPI_OP_SUB && a == 0 ? -1 : 1;
+        return true;
+    }
+    return false;
+}
+
+/* The value of a node at a scale, with the steps that make it. */
+static int need(builder *b, int node, epi_scale wanted) {
+    const epi_plan *p = b->e->plan;
+    const epi_node *n = &b->g->nodes[node];
+    epi_scale scale = own_scale(b, node);
+    if (scale == EPI_SCALE_COUNT)
+        scale = wanted == EPI_SCALE_NONE ? EPI_SCALE_FINE : wanted;
+    int v = find_value(b, node, scale);
+    if (v >= 0 || b->arena->failed)
+        return v >= 0 ? v : 0;
+    bool rows = epi_plan_has(b->g, node, &p->rows) || !p->rows.count;
+    epi_op_class cls = epi_ops[n->op].cls;
+    bool computed = p->stage[node].tile && cls != EPI_CLASS_LEAF;
+    if (cls == EPI_CLASS_REDUCE && computed) {
+        v = add_value(b, node, scale, rows);
+        make_group(b, v, n, node);
+        return v;
+    }
+    if (!computed) {
+        v = add_value(b, node, scale, rows);
+        make_leaf(b, v, node);
+        return v;
+    }
+    if (make_muladd(b, node, scale, rows))
+        return find_value(b, node, scale);
+    int arg[3] = {-1, -1, -1};
+    epi_scale inner = cls == EPI_CLASS_MAP ? meeting_scale(b, n, scale) : EPI_SCALE_FINE;
+    if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
+        inner = EPI_SCALE_COARSE;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        arg[a] = need(b, n->arg[a], inner);
+    v = add_value(b, node, scale, rows);
+    epi_tile_kind kind = cls == EPI_CLASS_MAP                             ? EPI_TILE_MAP
+                         : n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT ? EPI_TILE_JOIN
+                                                                          : EPI_TILE_PART;
+    epi_tile_step *s = add_step(b, kind, node);
+    s->dst = v;
+    s->odd = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
+    for (int a = 0; a < 3; a++)
+        s->arg[a] = arg[a];
+    return v;
+}
+
+/* ---- roots ---- */
+
+static void add_partials(builder *b, int node, const epi_stage *stage) {
+    const epi_node *n = &b->g->nodes[node];
+    epi_scale own = own_scale(b, n->arg[0]);
+    int v = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
+    if (b->arena->failed)
+        return;
+    bool rows = stage->leave == EPI_LEAVE_ROWS;
+    add_step(b, rows ? EPI_TILE_REDUCE_ROWS : EPI_TILE_REDUCE_COLS, node)->arg[0] = v;
+}
+
+static void add_store(builder *b, const epi_root *root) {
+    int v = need(b, root->node, EPI_SCALE_FINE);
+    EPI_CHECK(b->arena->failed || (b->e->values[v].rows && b->e->values[v].scale != EPI_SCALE_NONE));
+    epi_tile_step *s = add_step(b, EPI_TILE_STORE, root->node);
+    s->arg[0] = v;
+    s->tensor = root->tensor;
+}
+
+/* ---- the whole ---- */
+
+/* Sizes of a tile at both scales, and of a local reduction's group. */
+static epi_status measure(epi_tile *e, int most, epi_error *err) {
+    const epi_plan *p = e->plan;
+    const int64_t *sizes = e->spec->sizes;
+    e->acc_scale = EPI_SCALE_FINE;
+    int at = p->part == EPI_OP_COUNT ? -1 : epi_axes_find_dim(&p->cols, p->fine.dim);
+    if (at >= 0 && p->cols.at[at].shift != p->fine.shift)
+        e->acc_scale = EPI_SCALE_COARSE;
+    int64_t group = 1;
+    for (int i = p->cols.count - p->local_axes; i < p->cols.count; i++)
+        group *= epi_axis_size(p->cols.at[i], sizes);
+    if (p->local_axes && group > most)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "a reduction over %ld neighbouring columns does not fit in a tile of %d", (long)group,
+                        most);
+    if (p->local_axes && group == 0)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction over no columns has no tile to stay in");
+    e->tile_n = (int)(most / group * group);
+    bool coarse_acc = e->acc_scale == EPI_SCALE_COARSE;
+    e->width[EPI_SCALE_NONE] = 1;
+    e->width[EPI_SCALE_COARSE] = coarse_acc ? e->tile_n : e->tile_n / 2;
+    e->width[EPI_SCALE_FINE] = coarse_acc ? 2 * e->tile_n : e->tile_n;
+    e->group[EPI_SCALE_NONE] = 1;
+    e->group[EPI_SCALE_COARSE] = (int)(coarse_acc ? group : group / 2);
+    e->group[EPI_SCALE_FINE] = (int)(coarse_acc ? 2 * group : group);
+    e->m = epi_axes_size(&p->rows, sizes);
+    e->n = epi_axes_size(&p->cols, sizes);
+    return EPI_OK;
+}
+
+static int *count_uses(epi_arena *arena, const epi_graph *g) {
+    int *uses = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *uses);
+    bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    if (!uses || !live)
+        return NULL;
+    epi_graph_live(g, live);
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (live[i] && g->nodes[i].arg[a] != EPI_NO_NODE)
+                uses[g->nodes[i].arg[a]]++;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        uses[g->tensors[t].node]++;
+    return uses;
+}
+
+epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
+                          const epi_root *roots, int root_count, epi_tile *out, epi_error *err) {
+    *out = (epi_tile){.plan = plan, .spec = spec};
+    builder b = {.arena = arena, .g = spec->graph, .e = out};
+    epi_status status = measure(out, most, err);
+    if (status != EPI_OK)
+        return status;
+    b.uses = count_uses(arena, spec->graph);
+    if (!b.uses)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    add_value(&b, plan->product, out->acc_scale, true);
+    for (int i = 0; i < root_count; i++)
+        if (plan->stage[roots[i].node].leave > EPI_LEAVE_LOCAL)
+            add_partials(&b, roots[i].node, &plan->stage[roots[i].node]);
+        else
+            add_store(&b, &roots[i]);
+    return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
+}

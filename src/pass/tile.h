@@ -1,0 +1,68 @@
+/* tile.h: what happens to a tile of the product while it is on chip, as a list of steps on values.
+ *
+ * A value has rows or not, and columns at a scale or not: one number, one per row, one per column, one
+ * per element. The list says what is computed; each backend says how. */
+#ifndef EPI_PASS_TILE_H
+#define EPI_PASS_TILE_H
+
+#include "pass/steps.h"
+#include "pass/walk.h"
+
+/* A value the tile computes or loads, at one column scale. */
+typedef struct epi_tile_value {
+    int node;
+    epi_scale scale; /* NONE: no columns */
+    bool rows;
+    /* for the backend: */
+    int slot;  /* where it is kept */
+    bool made; /* computed, not loaded or the product itself */
+    int store; /* the first step that stores it if it is made, else -1 */
+    int last;  /* the last step that reads it */
+} epi_tile_value;
+
+typedef enum epi_tile_kind {
+    EPI_TILE_LOAD,  /* from the node's home */
+    EPI_TILE_INDEX, /* positions along an axis */
+    EPI_TILE_CONST,
+    EPI_TILE_MAP,
+    EPI_TILE_MULADD, /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */
+    EPI_TILE_PART,   /* every other element of a */
+    EPI_TILE_JOIN,   /* a and b alternating */
+    EPI_TILE_GROUP,  /* a reduction inside the tile, repeated over its columns */
+    EPI_TILE_STORE,
+    EPI_TILE_REDUCE_ROWS, /* partials: one per row */
+    EPI_TILE_REDUCE_COLS, /* partials: one per column */
+} epi_tile_kind;
+
+typedef struct epi_tile_step {
+    epi_tile_kind kind;
+    epi_op op;
+    int node;          /* what it computes, loads or stores */
+    int tensor;        /* STORE: the program's tensor, or -1 for the node's home */
+    int dst, arg[3];   /* values */
+    bool odd;          /* PART */
+    float sign, other; /* MULADD */
+    /* for the backend: */
+    bool full;             /* works on elements, not on rows or columns alone */
+    int64_t state, state2; /* REDUCE: where its partials lie */
+} epi_tile_step;
+
+typedef struct epi_tile {
+    const epi_plan *plan;
+    const epi_spec *spec;
+    epi_scale acc_scale;
+    int tile_n;             /* columns of the product in a tile */
+    int width[3];           /* columns of a tile, by scale */
+    int group[3];           /* columns of a local reduction's group, by scale */
+    epi_tile_value *values; /* the first is the product itself */
+    epi_tile_step *steps;
+    int value_count, step_count;
+    int64_t m, n; /* the product's */
+} epi_tile;
+
+/* `most` is the widest tile there may be; groups of local reductions fit into it a whole number of times.
+ * Fails with EPI_ERR_UNSUPPORTED where a group is longer. */
+epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
+                          const epi_root *roots, int root_count, epi_tile *out, epi_error *err);
+
+#endif
