@@ -62,6 +62,9 @@ $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(ISA) -MMD -MP -c $< -o $@
 
+# the device texts are part of the library
+$(BUILD)/obj/src/cuda/embed.o: $(wildcard src/cuda/device/*.cuh)
+
 # the commit goes into result files, so this file follows it
 $(BUILD)/obj/cli/bench.o: $(BUILD)/commit-$(COMMIT)
 $(BUILD)/commit-$(COMMIT):

@@ -89,16 +89,31 @@ typedef struct epi_context epi_context;
 EPI_API epi_status epi_context_open(epi_context **out, epi_error *err);
 EPI_API void epi_context_close(epi_context *ctx);
 
-/* The devices a context sees. Device 0 is always the CPU. */
+/* The devices a context sees. Device 0 is always the CPU; the others are GPUs. */
 typedef struct epi_device_info {
-    const char *name;     /* "cpu" */
-    const char *model;    /* "Intel(R) Xeon(R) ..." */
-    const char *features; /* instruction sets in use, or compute capability */
-    int threads;          /* threads a kernel uses unless told otherwise */
+    const char *name;     /* "cpu", "gpu0" */
+    const char *model;    /* "Intel(R) Xeon(R) ...", "NVIDIA H200" */
+    const char *features; /* instruction sets in use; or multiprocessors, memory, clock, driver, mainloops */
+    int threads;          /* threads a kernel uses unless told otherwise; 0 on a GPU */
+    int is_gpu;
 } epi_device_info;
 
 EPI_API int epi_device_count(const epi_context *ctx);
 EPI_API epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out);
+/* The device called `name` ("cpu", "gpu" for the first GPU, "gpu1"), or -1. */
+EPI_API int epi_device_find(const epi_context *ctx, const char *name);
+/* Why there is no GPU, in words; "" where there is one. */
+EPI_API const char *epi_device_why_no_gpu(const epi_context *ctx);
+
+/* Memory of a device, for callers without a CUDA library of their own. A copy goes in either direction or
+ * stays on the device, and is complete when the call returns. On the CPU they are what malloc and memcpy are.
+ */
+EPI_API epi_status epi_device_alloc(epi_context *ctx, int device, size_t bytes, void **out, epi_error *err);
+EPI_API epi_status epi_device_free(epi_context *ctx, int device, void *memory, epi_error *err);
+EPI_API epi_status epi_device_copy(epi_context *ctx, int device, void *to, const void *from, size_t bytes,
+                                   epi_error *err);
+/* Waits until everything started on the device is done. */
+EPI_API epi_status epi_device_wait(epi_context *ctx, int device, epi_error *err);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
@@ -163,6 +178,13 @@ typedef struct epi_type_binding {
     epi_dtype type;
 } epi_type_binding;
 
+/* Where a GPU kernel rounds. `packed`: once after the product and its row scales the tile is rounded to 16
+ * bits, and the rest goes on from that, as a chain of separate kernels would; it is what lets the epilogue
+ * run under the next tile's product. `exact`: every value stays f32 until it is stored. The CPU is always
+ * exact, and so is a program that stores a tile as f32. Within a contract the bits do not depend on the
+ * configuration. */
+typedef enum epi_rounding { EPI_ROUND_PACKED = 0, EPI_ROUND_EXACT } epi_rounding;
+
 /* Zero-initialise, then set what differs. */
 typedef struct epi_options {
     const epi_dim_binding *dims; /* every dim of the program, once */
@@ -170,10 +192,14 @@ typedef struct epi_options {
     epi_dtype type;                /* storage of tensors whose type the text leaves open; */
     const epi_type_binding *types; /* scalars stay f32. Exceptions to it, by tensor name */
     int type_count;
-    int device;  /* index into the context's devices */
+    int device;  /* index into the context's devices; -90 makes the CUDA text for compute capability 9.0 (-80,
+                    -86, -89,  -120 likewise) without a GPU: such a kernel can be looked at, not run */
     int threads; /* 0: as many as the device reports */
     epi_path path;
     const char *micro; /* force a CPU micro-kernel by name ("plain", "avx2"); NULL: the best */
+    epi_rounding rounding;
+    const char
+        *config; /* force a GPU configuration by name ("sm90_128x256_c2_d"); NULL: the cost model's choice */
 } epi_options;
 
 typedef struct epi_kernel epi_kernel;
@@ -194,9 +220,14 @@ typedef struct epi_tensor {
 } epi_tensor;
 
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
- * inputs or each other. */
+ * inputs or each other. On a GPU the pointers are the device's (16-byte aligned, contiguous), and the call
+ * returns once the work is on the default stream. */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
+/* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
+ * captured in a CUDA graph. A CPU kernel takes no stream: it must be NULL. */
+EPI_API epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count,
+                                    void *workspace, void *stream, epi_error *err);
 
 /* A tensor of a compiled kernel: its type, sizes and number of elements. */
 typedef struct epi_tensor_shape {
@@ -210,7 +241,7 @@ EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_te
 
 typedef struct epi_kernel_info {
     const char *mainloop; /* "gemm", "passes", "naive", "reference" */
-    const char *micro;    /* the CPU micro-kernel, or "" */
+    const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */
     int threads;
     int64_t m, n, k;        /* of the product, where the mainloop is gemm */
     int64_t tile_m, tile_n; /* what is on chip at once */
@@ -223,6 +254,8 @@ EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out)
 /* How the kernel goes about it, in words, a line each: what runs before the product, on the
  * tile, which reductions leave as partials, what finishes them. Returns the length. */
 EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
+/* The CUDA text of a GPU kernel, launch after launch; "" of a CPU kernel. Returns the length. */
+EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size);
 
 #ifdef __cplusplus
 }

@@ -47,4 +47,11 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);
 /* Over again as unfused, for a backend that finds that its tile cannot hold the program. */
 epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
 
+/* describe.c: operations and bytes of the whole, fused and unfused; and how it goes, in words. */
+void epi_steps_count(const epi_steps *steps, double partial_bytes, epi_kernel_info *out);
+bool epi_steps_describe_unfused(const epi_steps *steps, epi_text *out); /* false: it is fused */
+void epi_steps_describe_shape(const epi_steps *steps, epi_text *out);
+void epi_steps_describe_stages(const epi_steps *steps, int64_t row_partials, int64_t col_partials,
+                               epi_text *out);
+
 #endif

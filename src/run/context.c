@@ -44,21 +44,97 @@ epi_status epi_context_open(epi_context **out, epi_error *err) {
                      epi_micro_at(i)->name);
         }
     c->cpu_threads = epi_parallel_default();
+    epi_cuda_open(&c->cuda);
     *out = c;
     return EPI_OK;
 }
 
 void epi_context_close(epi_context *ctx) {
+    if (!ctx)
+        return;
+    epi_cuda_close(&ctx->cuda);
     free(ctx);
 }
 
+/* ---- devices ---- */
+
 int epi_device_count(const epi_context *ctx) {
-    return ctx ? 1 : 0;
+    return ctx ? 1 + ctx->cuda.count : 0;
 }
 
 epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out) {
-    if (!ctx || !out || index != 0)
+    if (!ctx || !out || index < 0 || index >= epi_device_count(ctx))
         return EPI_ERR_ARGUMENT;
-    *out = (epi_device_info){"cpu", ctx->cpu_model, ctx->cpu_features, ctx->cpu_threads};
+    if (index == 0) {
+        *out = (epi_device_info){"cpu", ctx->cpu_model, ctx->cpu_features, ctx->cpu_threads, 0};
+        return EPI_OK;
+    }
+    const epi_cuda_device *d = &ctx->cuda.devices[index - 1];
+    *out = (epi_device_info){d->name, d->model, d->features, 0, 1};
     return EPI_OK;
+}
+
+int epi_device_find(const epi_context *ctx, const char *name) {
+    for (int i = 0; name && i < epi_device_count(ctx); i++) {
+        epi_device_info d;
+        epi_device_get(ctx, i, &d);
+        if (!strcmp(d.name, name) || (i == 1 && !strcmp(name, "gpu")))
+            return i;
+    }
+    return -1;
+}
+
+const char *epi_device_why_no_gpu(const epi_context *ctx) {
+    return ctx ? ctx->cuda.why : "";
+}
+
+/* ---- their memory ---- */
+
+static epi_status use_device(epi_context *ctx, int device, epi_error *err) {
+    epi_error_clear(err);
+    if (!ctx || device < 0 || device >= epi_device_count(ctx))
+        return epi_fail(err, EPI_ERR_ARGUMENT, "there is no device %d", device);
+    return device ? epi_cuda_use(&ctx->cuda, device - 1, err) : EPI_OK;
+}
+
+epi_status epi_device_alloc(epi_context *ctx, int device, size_t bytes, void **out, epi_error *err) {
+    epi_status status = use_device(ctx, device, err);
+    if (status != EPI_OK)
+        return status;
+    if (!out)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_device_alloc: out is NULL");
+    *out = NULL;
+    size_t rounded = bytes > SIZE_MAX - 64 ? bytes : (bytes + 64) / 64 * 64; /* zero bytes are a place, too */
+    if (device)
+        return epi_cuda_alloc(&ctx->cuda, rounded, out, err);
+    *out = aligned_alloc(64, rounded);
+    return *out ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}
+
+epi_status epi_device_free(epi_context *ctx, int device, void *memory, epi_error *err) {
+    epi_status status = use_device(ctx, device, err);
+    if (status != EPI_OK || !memory)
+        return status;
+    if (device)
+        return epi_cuda_free(&ctx->cuda, memory, err);
+    free(memory);
+    return EPI_OK;
+}
+
+epi_status epi_device_copy(epi_context *ctx, int device, void *to, const void *from, size_t bytes,
+                           epi_error *err) {
+    epi_status status = use_device(ctx, device, err);
+    if (status != EPI_OK || !bytes)
+        return status;
+    if (!to || !from)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_device_copy: a pointer is NULL");
+    if (device)
+        return epi_cuda_copy(&ctx->cuda, to, from, bytes, err);
+    memmove(to, from, bytes);
+    return EPI_OK;
+}
+
+epi_status epi_device_wait(epi_context *ctx, int device, epi_error *err) {
+    epi_status status = use_device(ctx, device, err);
+    return status == EPI_OK && device ? epi_cuda_wait(&ctx->cuda, err) : status;
 }

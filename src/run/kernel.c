@@ -3,12 +3,15 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
+#include "cuda/cuda.h"
 #include "run/run.h"
 
 struct epi_kernel {
     epi_arena arena;
     const epi_program *program;
-    epi_cpu_kernel *cpu;
+    const epi_spec *spec; /* the backend's own */
+    epi_cpu_kernel *cpu;  /* one of the two */
+    epi_cuda_kernel *cuda;
 };
 
 /* ---- binding ---- */
@@ -103,6 +106,30 @@ static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype
 
 enum { MAX_THREADS = 256 };
 
+/* For a GPU of this machine, or for a compute capability alone: the texts without a device. */
+static epi_status compile_cuda(epi_kernel *k, epi_context *ctx, const epi_spec *spec, const epi_options *o,
+                               epi_error *err) {
+    epi_cuda_target target = {.capability = -o->device,
+                              .multiprocessors = 132,
+                              .config = o->config,
+                              .exact = o->rounding == EPI_ROUND_EXACT};
+    if (o->device > 0) {
+        const epi_cuda_device *d = &ctx->cuda.devices[o->device - 1];
+        target.cuda = &ctx->cuda;
+        target.device = o->device - 1;
+        target.capability = 10 * d->major + d->minor;
+        target.multiprocessors = d->multiprocessors;
+    }
+    if (target.capability < 80)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
+                        target.capability / 10, target.capability % 10);
+    epi_status status = epi_cuda_compile(&k->arena, spec, &target, &k->cuda, err);
+    if (k->cuda)
+        k->spec = &k->cuda->spec;
+    return status;
+}
+
 static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options *o, epi_error *err) {
     const epi_graph *g = &p->graph;
     epi_spec spec = {.graph = g, .path = o->path};
@@ -118,17 +145,29 @@ static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options
         status = bind_types(g, o, spec.types, err);
     if (status != EPI_OK)
         return status;
-    if (o->device != 0)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no device %d", o->device);
+    epi_context *ctx = p->module->context;
+    if (o->device >= epi_device_count(ctx))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no device %d%s%s", o->device,
+                        ctx->cuda.why[0] ? ": " : "", ctx->cuda.why);
     if (o->threads < 0 || o->threads > MAX_THREADS)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the number of threads must be between 1 and %d", MAX_THREADS);
     if ((unsigned)o->path > EPI_PATH_REFERENCE)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
+    if ((unsigned)o->rounding > EPI_ROUND_EXACT)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "unknown rounding %d", (int)o->rounding);
+    if (o->device && o->path > EPI_PATH_UNFUSED)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the naive and reference paths run on the CPU");
     spec.type = o->type == EPI_F64 ? EPI_F32 : o->type;
     spec.threads = o->threads ? o->threads : p->module->context->cpu_threads;
     if (o->micro)
         spec.micro = epi_arena_text(&k->arena, o->micro, strlen(o->micro));
-    status = epi_cpu_compile(&k->arena, &spec, &k->cpu, err);
+    if (o->device) {
+        status = compile_cuda(k, ctx, &spec, o, err);
+    } else {
+        status = epi_cpu_compile(&k->arena, &spec, &k->cpu, err);
+        if (k->cpu)
+            k->spec = &k->cpu->spec;
+    }
     if (status == EPI_ERR_CHECK && err)
         epi_ast_locate(&p->module->text, err);
     return status;
@@ -159,18 +198,40 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
 void epi_kernel_free(epi_kernel *kernel) {
     if (!kernel)
         return;
+    epi_cuda_kernel_free(kernel->cuda);
     epi_arena_free(&kernel->arena);
     free(kernel);
 }
 
 size_t epi_kernel_workspace(const epi_kernel *kernel) {
-    return kernel ? (size_t)epi_round_up(kernel->cpu->workspace, 64) : 0;
+    if (!kernel)
+        return 0;
+    return (size_t)epi_round_up(epi_max64(64, kernel->cpu ? kernel->cpu->workspace : kernel->cuda->workspace),
+                                64);
 }
 
 /* ---- run ---- */
 
-epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
-                          epi_error *err) {
+/* A tensor of a GPU kernel: where the copy engine can take it. */
+static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_tensor *tensor,
+                                   epi_error *err) {
+    const epi_tensor_decl *d = &kernel->program->graph.tensors[t];
+    int64_t step = 1;
+    if ((uintptr_t)tensor->data % 16 != 0)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not 16-byte aligned", d->name);
+    for (int i = d->axes.count - 1; i >= 0 && tensor->strides; i--) {
+        int64_t size = epi_axis_size(d->axes.at[i], kernel->spec->sizes);
+        if (size > 1 && tensor->strides[i] != step)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "the tensor '%s' is not contiguous: GPU kernels take contiguous tensors",
+                            d->name);
+        step *= epi_max64(1, size);
+    }
+    return EPI_OK;
+}
+
+epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                            void *stream, epi_error *err) {
     epi_error_clear(err);
     if (!kernel || !tensors || !workspace)
         return epi_fail(err, EPI_ERR_ARGUMENT,
@@ -182,15 +243,29 @@ epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, i
     if ((uintptr_t)workspace % 64 != 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
     for (int t = 0; t < count; t++) {
-        int64_t elements = epi_axes_size(&g->tensors[t].axes, kernel->cpu->spec.sizes);
+        int64_t elements = epi_axes_size(&g->tensors[t].axes, kernel->spec->sizes);
         if (!tensors[t].data && elements > 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
-        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->cpu->spec.types[t]) != 0)
+        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec->types[t]) != 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
                             g->tensors[t].name);
+        epi_status status = kernel->cuda ? check_gpu_tensor(kernel, t, &tensors[t], err) : EPI_OK;
+        if (status != EPI_OK)
+            return status;
     }
+    if (kernel->cuda && !kernel->cuda->cuda)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    if (kernel->cuda)
+        return epi_cuda_run(kernel->cuda, tensors, workspace, stream, err);
+    if (stream)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
     epi_cpu_run(kernel->cpu, tensors, workspace);
     return EPI_OK;
+}
+
+epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                          epi_error *err) {
+    return epi_kernel_start(kernel, tensors, count, workspace, NULL, err);
 }
 
 /* ---- looking ---- */
@@ -199,22 +274,29 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
     if (!kernel || !out || index < 0 || index >= kernel->program->graph.tensor_count)
         return EPI_ERR_ARGUMENT;
     const epi_axes *axes = &kernel->program->graph.tensors[index].axes;
-    *out = (epi_tensor_shape){.type = kernel->cpu->spec.types[index],
+    *out = (epi_tensor_shape){.type = kernel->spec->types[index],
                               .rank = axes->count,
-                              .count = epi_axes_size(axes, kernel->cpu->spec.sizes)};
+                              .count = epi_axes_size(axes, kernel->spec->sizes)};
     for (int i = 0; i < axes->count; i++)
-        out->sizes[i] = epi_axis_size(axes->at[i], kernel->cpu->spec.sizes);
+        out->sizes[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
     return EPI_OK;
 }
 
 void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
     if (kernel && out)
-        epi_cpu_info(kernel->cpu, out);
+        (kernel->cpu ? epi_cpu_info(kernel->cpu, out) : epi_cuda_info(kernel->cuda, out));
 }
 
 size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     if (kernel)
-        epi_cpu_describe(kernel->cpu, &t);
+        (kernel->cpu ? epi_cpu_describe(kernel->cpu, &t) : epi_cuda_describe(kernel->cuda, &t));
+    return epi_text_give(&t, buf, size);
+}
+
+size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size) {
+    epi_text t = {0};
+    for (int i = 0; kernel && kernel->cuda && i < kernel->cuda->count; i++)
+        epi_text_add(&t, "%s%s", i ? "\n" : "", kernel->cuda->launches[i].text.source.data);
     return epi_text_give(&t, buf, size);
 }

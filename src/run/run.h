@@ -2,12 +2,14 @@
 #ifndef EPI_RUN_RUN_H
 #define EPI_RUN_RUN_H
 
+#include "cuda/driver.h"
 #include "ir/spec.h"
 #include "lang/ast.h"
 
 struct epi_context {
     char cpu_model[128], cpu_features[128];
     int cpu_threads;
+    epi_cuda cuda;
 };
 
 struct epi_program {
@@ -17,7 +19,7 @@ struct epi_program {
 };
 
 struct epi_module {
-    const epi_context *context;
+    epi_context *context;
     epi_arena arena;
     epi_ast_text text;
     epi_program *programs;

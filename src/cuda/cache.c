@@ -1,0 +1,233 @@
+/* cache.c: compiled kernels on disk, one file per key, each whole or not there at all.
+ *
+ * An entry is one line of text that signs it, and the data:
+ *     epilog-cache 1 <bytes of data, 16 hex digits> <checksum, 32 hex digits>\n
+ * The checksum covers the key too, so an entry under another's name is no entry. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cuda/jit.h"
+
+enum { SIGNATURE = 15 + 16 + 1 + 32 + 1, KEY_DIGITS = 32 };
+#define SIGNATURE_FORMAT "epilog-cache 1 %016" PRIx64 " %016" PRIx64 "%016" PRIx64 "\n"
+
+/* ---- the hash ---- */
+
+/* Two lanes of 64 bits, the second fed with the first. */
+typedef struct hash {
+    uint64_t a, b;
+} hash;
+
+/* A bijection in which every bit reaches every other. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static void hash_word(hash *h, uint64_t word) {
+    h->a = mix(h->a ^ word) + 0x9e3779b97f4a7c15u;
+    h->b = mix(h->b + word * 0xd6e8feb86659fd93u + h->a);
+}
+
+/* The length goes in first: parts cannot be confused by where one ends. */
+static void hash_add(hash *h, const void *data, size_t size) {
+    const unsigned char *at = data;
+    hash_word(h, size);
+    for (; size > 0;) {
+        uint64_t word = 0;
+        size_t n = size < sizeof word ? size : sizeof word;
+        memcpy(&word, at, n);
+        hash_word(h, word);
+        at += n;
+        size -= n;
+    }
+}
+
+epi_cache_key epi_cache_key_make(const char *const *parts, int count) {
+    hash h = {1, 2};
+    for (int i = 0; i < count; i++)
+        hash_add(&h, parts[i], strlen(parts[i]));
+    hash_word(&h, (uint64_t)count);
+    epi_cache_key key;
+    snprintf(key.text, sizeof key.text, "%016" PRIx64 "%016" PRIx64, h.a, h.b);
+    return key;
+}
+
+static void sign(epi_cache_key key, const void *data, size_t size, char signature[SIGNATURE + 1]) {
+    hash h = {3, 4};
+    hash_add(&h, key.text, KEY_DIGITS);
+    hash_add(&h, data, size);
+    snprintf(signature, SIGNATURE + 1, SIGNATURE_FORMAT, (uint64_t)size, h.a, h.b);
+}
+
+/* ---- where it is ---- */
+
+/* The folder, and in it `name`; NULL where there is none. The caller frees it. */
+static char *path_in_folder(const char *name) {
+    const char *own = getenv("EPILOG_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    epi_text path = {0};
+    if (own && *own && strcmp(own, "off") != 0)
+        epi_text_add(&path, "%s/%s", own, name);
+    else if (own && *own)
+        return NULL;
+    else if (xdg && *xdg == '/') /* the standard says to ignore a relative one */
+        epi_text_add(&path, "%s/epilog/%s", xdg, name);
+    else if (home && *home)
+        epi_text_add(&path, "%s/.cache/epilog/%s", home, name);
+    if (path.failed)
+        epi_text_free(&path);
+    return path.data;
+}
+
+static char *entry_path(epi_cache_key key) {
+    char name[KEY_DIGITS + 8];
+    snprintf(name, sizeof name, "%s.bin", key.text);
+    return path_in_folder(name);
+}
+
+/* Makes every folder above the file. What fails here fails again, with a reason, when the file is made. */
+static void make_folders(char *path) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+/* ---- reading ---- */
+
+static bool read_all(int fd, unsigned char *to, size_t size) {
+    while (size > 0) {
+        ssize_t n = read(fd, to, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        to += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+/* Reads an open entry. Where it is damaged `why` says so; where memory is short it is only not there. */
+static bool read_entry(int fd, epi_cache_key key, void **data, size_t *size, const char **why) {
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return *why = "it is no file", false;
+    if (info.st_size < SIGNATURE)
+        return *why = "it is cut short", false;
+    size_t length = (size_t)info.st_size - SIGNATURE;
+    char found[SIGNATURE], signature[SIGNATURE + 1];
+    unsigned char *copy = malloc(length ? length : 1);
+    if (!copy)
+        return false;
+    bool whole = read_all(fd, (unsigned char *)found, sizeof found) && read_all(fd, copy, length);
+    if (whole) {
+        sign(key, copy, length, signature);
+        whole = memcmp(found, signature, SIGNATURE) == 0;
+    }
+    if (!whole) {
+        free(copy);
+        return *why = "its checksum is wrong", false;
+    }
+    *data = copy;
+    *size = length;
+    return true;
+}
+
+bool epi_cache_read(epi_cache_key key, void **data, size_t *size, char *note, size_t note_size) {
+    *data = NULL;
+    *size = 0;
+    if (note_size)
+        note[0] = 0;
+    char *path = entry_path(key);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) {
+        free(path);
+        return false;
+    }
+    const char *why = NULL;
+    bool found = read_entry(fd, key, data, size, &why);
+    close(fd);
+    if (why && unlink(path) == 0)
+        snprintf(note, note_size, "a damaged cache entry was removed (%s): %s", why, path);
+    else if (why)
+        snprintf(note, note_size, "a damaged cache entry cannot be removed (%s; %s): %s", why,
+                 strerror(errno), path);
+    free(path);
+    return found;
+}
+
+/* ---- writing ---- */
+
+static bool write_all(int fd, const void *data, size_t size) {
+    const char *at = data;
+    while (size > 0) {
+        ssize_t n = write(fd, at, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+/* A new file beside the entry, of a name that no other thread or process uses. */
+static int create_beside(const char *path, char *temp, size_t size) {
+    for (int i = 0; i < 1000; i++) {
+        snprintf(temp, size, "%s-%ld-%d.tmp", path, (long)getpid(), i);
+        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+/* Returns 0, or the errno of the first thing that failed. Whoever renames last wins; both wrote the same. */
+static int publish(char *path, char *temp, size_t temp_size, epi_cache_key key, const void *data,
+                   size_t size) {
+    char signature[SIGNATURE + 1];
+    sign(key, data, size, signature);
+    int fd = create_beside(path, temp, temp_size);
+    if (fd < 0 && errno == ENOENT) {
+        make_folders(path);
+        fd = create_beside(path, temp, temp_size);
+    }
+    if (fd < 0)
+        return errno;
+    int reason = 0;
+    if (!write_all(fd, signature, SIGNATURE) || !write_all(fd, data, size) || fsync(fd) != 0)
+        reason = errno;
+    if (close(fd) != 0 && !reason)
+        reason = errno;
+    if (!reason && rename(temp, path) != 0)
+        reason = errno;
+    if (reason)
+        unlink(temp);
+    return reason;
+}
+
+void epi_cache_write(epi_cache_key key, const void *data, size_t size, char *note, size_t note_size) {
+    if (note_size)
+        note[0] = 0;
+    char *path = entry_path(key);
+    if (!path)
+        return;
+    size_t temp_size = strlen(path) + 64;
+    char *temp = malloc(temp_size);
+    int reason = temp ? publish(path, temp, temp_size, key, data, size) : ENOMEM;
+    if (reason)
+        snprintf(note, note_size, "the cache cannot be written (%s): %s", strerror(reason), path);
+    free(temp);
+    free(path);
+}

@@ -1,0 +1,75 @@
+/* choose.c: the configurations of the gemm mainloops, and a cost model that ranks them for a shape. */
+#include <string.h>
+
+#include "cuda/cuda.h"
+
+/* The name says tile, cluster and schedule: d for deferred, e for the tile's end. */
+static const struct {
+    const char *name;
+    epi_config config;
+    double efficiency; /* of the tensor cores, in the steady state */
+} configs[] = {
+    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, true, true}, 0.95},
+    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, true, true}, 0.93},
+    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, false, true}, 0.90},
+    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, true, true}, 0.92},
+    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, true, true}, 0.90},
+    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, true, true}, 0.86},
+    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, true, true}, 0.84},
+    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, true, true}, 0.60},
+    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, false, true}, 0.55},
+    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, false, true}, 0.02},
+};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+int epi_config_count(void) {
+    return CONFIGS;
+}
+
+const epi_config *epi_config_at(int index) {
+    return &configs[index].config;
+}
+
+const char *epi_config_name(int index) {
+    return configs[index].name;
+}
+
+/* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
+ * efficiency, and the last tile's epilogue, which nothing hides. */
+static double cost(int index, int64_t m, int64_t n, int64_t k, int multiprocessors) {
+    const epi_config *c = &configs[index].config;
+    int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
+    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
+            at_once = multiprocessors / c->cluster * resident;
+    double work = (double)(resident * c->tile_m * c->tile_n) * (double)(k + 64) / configs[index].efficiency;
+    double exposed = (double)c->tile_m * c->tile_n * 200;
+    return (double)epi_ceil_div(tiles, at_once) * work + exposed;
+}
+
+/* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */
+static bool suits(const epi_config *c, bool exact, int capability) {
+    if (c->mainloop == EPI_GEMM_SM90 && capability != 90)
+        return false;
+    if (c->mainloop == EPI_GEMM_SM80 && capability < 80)
+        return false;
+    return !(exact && c->deferred && c->tile_n > 192);
+}
+
+int epi_config_rank(int64_t m, int64_t n, int64_t k, bool exact, int capability, int multiprocessors,
+                    int *order) {
+    int count = 0;
+    double times[CONFIGS];
+    for (int i = 0; i < CONFIGS; i++) {
+        if (!suits(&configs[i].config, exact, capability))
+            continue;
+        double t = cost(i, m, n, k, multiprocessors);
+        int at = count++;
+        for (; at > 0 && times[at - 1] > t; at--) {
+            times[at] = times[at - 1];
+            order[at] = order[at - 1];
+        }
+        times[at] = t;
+        order[at] = i;
+    }
+    return count;
+}

@@ -1,0 +1,305 @@
+/* cuda.c: the steps of a program as launches on a GPU. */
+#include "cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/jit.h"
+
+/* ---- texts ---- */
+
+static epi_cuda_step *add_launch(epi_cuda_kernel *k) {
+    epi_cuda_step *s = &k->launches[k->count++];
+    *s = (epi_cuda_step){.product = -1};
+    return s;
+}
+
+static int config_named(const char *name) {
+    for (int i = 0; i < epi_config_count(); i++)
+        if (!strcmp(epi_config_name(i), name))
+            return i;
+    return -1;
+}
+
+/* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
+static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                               int index, epi_error *err) {
+    const epi_step *step = &k->steps.at[index];
+    const int64_t *sizes = k->spec.sizes;
+    int64_t m = epi_axes_size(&step->plan->rows, sizes), n = epi_axes_size(&step->plan->cols, sizes),
+            depth = epi_axes_size(&step->plan->depth, sizes);
+    int order[64];
+    int count =
+        epi_config_rank(m, n, depth, target->exact, target->capability, target->multiprocessors, order);
+    if (target->config) {
+        order[0] = config_named(target->config);
+        count = 1;
+        if (order[0] < 0)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
+    }
+    epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "this GPU is older than any mainloop");
+    for (int i = 0; i < count; i++) {
+        epi_cuda_step *s = add_launch(k);
+        epi_config config = *epi_config_at(order[i]);
+        config.packed = !target->exact;
+        c->workspace = k->workspace;
+        status = epi_emit_gemm(c, step, &config, &s->text, err);
+        if (status == EPI_OK) {
+            s->product = index;
+            s->rows = m;
+            s->empty = m == 0 || n == 0;
+            k->workspace = c->workspace;
+            return EPI_OK;
+        }
+        k->count--;
+        if (status != EPI_ERR_UNSUPPORTED)
+            return status;
+    }
+    return status;
+}
+
+static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
+    for (int i = 0; i < k->spec.graph->node_count; i++)
+        if (k->steps.live[i] && plan->stage[i].leave == leave)
+            return true;
+    return false;
+}
+
+static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_leave leave,
+                              epi_error *err) {
+    if (!leaves(k, step->plan, leave))
+        return EPI_OK;
+    epi_cuda_step *s = add_launch(k);
+    s->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    epi_status status = epi_emit_finish(c, step, leave, &s->text, &s->elements, err);
+    s->empty = s->elements == 0;
+    return status;
+}
+
+static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                           epi_error *err) {
+    for (int i = 0; i < k->steps.count; i++) {
+        const epi_step *step = &k->steps.at[i];
+        epi_status status = EPI_OK;
+        if (step->plan) {
+            status = emit_product(k, c, target, i, err);
+            if (status == EPI_OK && k->steps.plan.fused)
+                status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
+            if (status == EPI_OK && k->steps.plan.fused)
+                status = emit_finish(k, c, step, EPI_LEAVE_COLS, err);
+        } else if (!(step->tensor >= 0 ? c->stored[step->tensor] : c->finished[step->node])) {
+            epi_cuda_step *s = add_launch(k);
+            s->elements = epi_pass_elements(c, step->node, step->tensor);
+            s->empty = s->elements == 0;
+            status = epi_emit_pass(c, step->node, step->tensor, &s->text, err);
+        }
+        if (status != EPI_OK)
+            return status;
+    }
+    return EPI_OK;
+}
+
+static void drop_launches(epi_cuda_kernel *k) {
+    for (int i = 0; i < k->count; i++)
+        epi_text_free(&k->launches[i].text.source);
+    k->count = 0;
+}
+
+static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
+    const epi_graph *g = k->spec.graph;
+    epi_emit_context c = {
+        .arena = k->arena, .spec = &k->spec, .steps = &k->steps, .capability = target->capability};
+    c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
+    c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
+    c.stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count + 1);
+    if (!c.partials || !c.finished || !c.stored)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        c.partials[i] = -1;
+    k->workspace = epi_round_up(k->steps.workspace, 64);
+    return emit_all(k, &c, target, err);
+}
+
+/* ---- cubins ---- */
+
+static epi_status build(epi_cuda_kernel *k, epi_error *err) {
+    epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
+    int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
+    epi_status status = items && at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < k->count && status == EPI_OK; i++)
+        if (!k->launches[i].empty) {
+            const epi_kernel_text *t = &k->launches[i].text;
+            at[count] = i;
+            items[count++] =
+                (epi_jit_item){.source = t->source.data,
+                               .name = t->name,
+                               .arch = t->arch,
+                               .keep_slow = t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+        }
+    if (status == EPI_OK)
+        epi_jit_compile_all(items, count);
+    for (int i = 0; i < count; i++) {
+        epi_cuda_step *s = &k->launches[at[i]];
+        if (status == EPI_OK && items[i].status != EPI_OK) {
+            status = items[i].status;
+            if (err)
+                *err = items[i].error;
+        }
+        if (status == EPI_OK && items[i].cubin.note[0])
+            snprintf(k->note, sizeof k->note, "%s", items[i].cubin.note);
+        s->registers = items[i].cubin.registers;
+        s->compile_seconds = items[i].cubin.seconds;
+        s->cached = items[i].cubin.cached;
+        if (status == EPI_OK)
+            status = epi_cuda_load(k->cuda, items[i].cubin.data, s->text.name, s->text.shared, &s->library,
+                                   &s->launch.function, err);
+        epi_cubin_free(&items[i].cubin);
+    }
+    free(items);
+    free(at);
+    return status;
+}
+
+/* ---- launches ---- */
+
+static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocessors) {
+    const epi_plan *plan = k->steps.at[s->product].plan;
+    const epi_config *c = &s->text.config;
+    int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
+    int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
+    int64_t at_once = multiprocessors / c->cluster *
+                      (c->mainloop == EPI_GEMM_SM90   ? 1
+                       : c->mainloop == EPI_GEMM_SM80 ? 2
+                                                      : 8);
+    int64_t waves = epi_max64(1, epi_ceil_div(tiles, at_once));
+    /* the fewest blocks that keep the number of waves: the same time with less contention */
+    s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
+    s->launch.cluster = (unsigned)c->cluster;
+}
+
+static void shape_launches(epi_cuda_kernel *k, int multiprocessors) {
+    for (int i = 0; i < k->count; i++) {
+        epi_cuda_step *s = &k->launches[i];
+        s->launch.grid[0] = s->launch.grid[1] = s->launch.grid[2] = 1;
+        s->launch.block = (unsigned)s->text.block;
+        s->launch.shared = (unsigned)s->text.shared;
+        s->launch.overlap = k->count > 1 && i > 0;
+        if (s->product >= 0)
+            shape_product(k, s, multiprocessors);
+        else if (s->text.block == 1024)
+            s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, 32));
+        else
+            s->launch.grid[0] =
+                (unsigned)epi_max64(1, epi_min64(epi_ceil_div(s->elements, 256), 16L * multiprocessors));
+    }
+}
+
+static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
+    const epi_graph *g = k->spec.graph;
+    for (int t = 0; t < g->tensor_count; t++)
+        if (k->spec.types[t] == EPI_F64)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "the tensor '%s' is stored as f64: GPU kernels take f32, bf16, f16 and i32",
+                            g->tensors[t].name);
+    return EPI_OK;
+}
+
+epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                            epi_cuda_kernel **out, epi_error *err) {
+    epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
+    if (!k)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    *k = (epi_cuda_kernel){.arena = arena, .spec = *spec, .cuda = target->cuda, .device = target->device};
+    *out = k;
+    epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
+    if (status == EPI_OK)
+        status = check_types(k, err);
+    if (status == EPI_OK)
+        status = epi_steps_make(arena, &k->steps, err);
+    if (status != EPI_OK)
+        return status;
+    k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
+    if (!k->launches)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_error why = {0};
+    status = make_texts(k, target, &why);
+    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) { /* right, but not for a tile */
+        drop_launches(k);
+        status = epi_steps_unfuse(arena, &k->steps, why.message, &why);
+        k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
+        if (!k->launches)
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        if (status == EPI_OK)
+            status = make_texts(k, target, &why);
+    }
+    if (status != EPI_OK) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    shape_launches(k, target->multiprocessors);
+    if (!k->cuda)
+        return EPI_OK;
+    status = epi_cuda_use(k->cuda, k->device, err);
+    return status == EPI_OK ? build(k, err) : status;
+}
+
+void epi_cuda_kernel_free(epi_cuda_kernel *k) {
+    if (!k || !k->launches)
+        return;
+    for (int i = 0; i < k->count; i++)
+        if (k->launches[i].library)
+            epi_cuda_unload(k->cuda, k->launches[i].library);
+    drop_launches(k);
+}
+
+/* ---- run ---- */
+
+typedef struct block_of_arguments {
+    _Alignas(64) unsigned char bytes[EPI_MAX_MAPS * sizeof(epi_tensor_map) + EPI_MAX_POINTERS * 8 + 64];
+} block_of_arguments;
+
+static void *address(const epi_cuda_kernel *k, int node, int tensor, const epi_tensor *tensors,
+                     unsigned char *workspace) {
+    if (tensor == EPI_POINTER_WORKSPACE)
+        return workspace;
+    if (tensor < 0)
+        tensor = k->steps.homes[node].tensor;
+    return tensor >= 0 ? tensors[tensor].data : workspace + k->steps.homes[node].offset;
+}
+
+static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const epi_tensor *tensors,
+                        unsigned char *workspace, void *stream, epi_error *err) {
+    const epi_kernel_text *t = &s->text;
+    block_of_arguments args;
+    unsigned char *p = args.bytes;
+    for (int i = 0; i < t->map_count; i++) {
+        const epi_map_need *m = &t->maps[i];
+        epi_status status = epi_cuda_map(k->cuda, (epi_tensor_map *)(void *)p, m->type, m->rank,
+                                         address(k, m->node, m->tensor, tensors, workspace), m->sizes,
+                                         m->strides + 1, m->box, m->swizzle, err);
+        if (status != EPI_OK)
+            return status;
+        p += sizeof(epi_tensor_map);
+    }
+    p = args.bytes + (size_t)(t->map_count ? t->map_count : 1) * sizeof(epi_tensor_map);
+    for (int i = 0; i < t->pointer_count; i++) {
+        void *to = address(k, t->pointers[i].node, t->pointers[i].tensor, tensors, workspace);
+        memcpy(p + 8 * i, &to, 8);
+    }
+    p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
+    int64_t numbers[4] = {s->rows, 8, s->elements, 0};
+    memcpy(p, numbers, sizeof numbers);
+    return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
+                          err);
+}
+
+epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
+                        epi_error *err) {
+    epi_status status = epi_cuda_use(k->cuda, k->device, err);
+    for (int i = 0; i < k->count && status == EPI_OK; i++)
+        if (!k->launches[i].empty)
+            status = start(k, &k->launches[i], tensors, workspace, stream, err);
+    return status;
+}

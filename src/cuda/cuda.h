@@ -1,0 +1,61 @@
+/* cuda.h: the GPU backend: a spec becomes a list of launches, and a run starts them on a stream. */
+#ifndef EPI_CUDA_CUDA_H
+#define EPI_CUDA_CUDA_H
+
+#include "cuda/driver.h"
+#include "cuda/emit.h"
+
+typedef struct epi_cuda_step {
+    epi_kernel_text text;
+    int64_t elements; /* of a pass, or results of a finishing kernel */
+    int64_t rows;     /* M of the product */
+    int product;      /* the gemm's step in the list, or -1 */
+    bool empty;       /* nothing to do for these sizes */
+    epi_cuda_launch launch;
+    epi_cu_library_handle library;
+    int registers;
+    double compile_seconds;
+    bool cached;
+} epi_cuda_step;
+
+typedef struct epi_cuda_kernel {
+    epi_arena *arena;
+    epi_spec spec;
+    epi_steps steps;
+    epi_cuda_step *launches;
+    int count;
+    int64_t workspace;
+    epi_cuda *cuda; /* NULL: texts only */
+    int device;
+    char note[256]; /* what the cache had to say */
+} epi_cuda_kernel;
+
+/* What to compile for. */
+typedef struct epi_cuda_target {
+    epi_cuda *cuda; /* NULL: make the texts only */
+    int device;
+    int capability;      /* 90 */
+    int multiprocessors; /* 132 */
+    const char *config;  /* a configuration by name, or NULL for the model's choice */
+    bool exact;          /* the contract: nothing is rounded before it is stored */
+} epi_cuda_target;
+
+/* The texts and their launches. */
+epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                            epi_cuda_kernel **out, epi_error *err);
+void epi_cuda_kernel_free(epi_cuda_kernel *k);
+epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
+                        epi_error *err);
+void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
+void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
+
+/* choose.c: the configurations there are, by name, and the one that the cost model likes best. */
+int epi_config_count(void);
+const epi_config *epi_config_at(int index);
+const char *epi_config_name(int index);
+/* Candidates for a product in the order of their modelled time; answers how many. `order` has room for all.
+ */
+int epi_config_rank(int64_t m, int64_t n, int64_t k, bool exact, int capability, int multiprocessors,
+                    int *order);
+
+#endif

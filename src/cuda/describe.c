@@ -1,0 +1,64 @@
+/* describe.c: what a compiled GPU kernel will do, in numbers and in words. */
+#include "cuda/cuda.h"
+
+static const epi_cuda_step *main_product(const epi_cuda_kernel *k) {
+    for (int i = 0; i < k->count; i++)
+        if (k->launches[i].product >= 0)
+            return &k->launches[i];
+    return NULL;
+}
+
+static const char *config_name(const epi_config *c) {
+    for (int i = 0; i < epi_config_count(); i++) {
+        const epi_config *d = epi_config_at(i);
+        if (c->mainloop == d->mainloop && c->tile_n == d->tile_n && c->cluster == d->cluster &&
+            c->deferred == d->deferred)
+            return epi_config_name(i);
+    }
+    return "";
+}
+
+void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
+    *out = (epi_kernel_info){.mainloop = k->steps.plan.fused ? "gemm" : "passes", .micro = ""};
+    const epi_cuda_step *p = main_product(k);
+    if (p) {
+        const epi_plan *plan = k->steps.at[p->product].plan;
+        out->micro = config_name(&p->text.config);
+        out->m = epi_axes_size(&plan->rows, k->spec.sizes);
+        out->n = epi_axes_size(&plan->cols, k->spec.sizes);
+        out->k = epi_axes_size(&plan->depth, k->spec.sizes);
+        out->tile_m = p->text.config.tile_m;
+        out->tile_n = p->text.config.tile_n;
+    }
+    epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace), out);
+}
+
+void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
+    const epi_cuda_step *p = main_product(k);
+    if (!epi_steps_describe_unfused(&k->steps, out) && p) {
+        const epi_plan *plan = &k->steps.plan;
+        int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
+        const epi_config *c = &p->text.config;
+        epi_steps_describe_shape(&k->steps, out);
+        epi_text_add(out,
+                     "tile %d x %d, %s: %u block%s of %u threads, %d stages, %d bytes of shared memory\n",
+                     c->tile_m, c->tile_n, config_name(c), p->launch.grid[0],
+                     p->launch.grid[0] == 1 ? "" : "s", p->launch.block, c->stages, p->text.shared);
+        epi_text_add(out, "%s, rounded %s\n",
+                     c->deferred ? "the epilogue runs under the next tile's main loop"
+                                 : "the epilogue runs at the tile's end",
+                     c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
+        epi_steps_describe_stages(&k->steps, epi_ceil_div(n, EPI_PARTIAL_COLS),
+                                  epi_ceil_div(m, EPI_PARTIAL_ROWS), out);
+    }
+    for (int i = 0; i < k->count; i++) {
+        const epi_cuda_step *s = &k->launches[i];
+        epi_text_add(out, "launch %d: %s", i + 1, s->text.name);
+        if (s->registers)
+            epi_text_add(out, ", %d registers, %s %.0f ms", s->registers,
+                         s->cached ? "from the cache in" : "compiled in", 1e3 * s->compile_seconds);
+        epi_text_add(out, s->empty ? ", nothing to do\n" : "\n");
+    }
+    if (k->note[0])
+        epi_text_add(out, "%s\n", k->note);
+}

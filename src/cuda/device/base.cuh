@@ -1,0 +1,112 @@
+// base.cuh: what every device text starts with: short types, PTX, storage types, and the functions
+// that the `cuda` cells of ops.def call. Header-free, for NVRTC.
+//
+// EPI_HALF: 0 where 16-bit tiles are bf16, 1 where they are f16.
+// EPI_FAST: 1 where every result is stored in 16 bits; then functions need no more than about 2^-20.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+#define DEV __device__ __forceinline__
+#define INF __int_as_float(0x7f800000)
+
+// ---- storage types: what an element is in memory, and as f32
+
+enum { F32, BF16, F16, I32 };
+
+DEV float bf16_f32(u16 x) { return __uint_as_float((u32)x << 16); }
+DEV float f16_f32(u16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
+DEV u16 f32_bf16(float x) { u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+DEV u16 f32_f16(float x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+// Two neighbours in one word, the first in the low half.
+template <int T> DEV u32 pack(float lo, float hi) {
+  u32 r;
+  if (T == BF16) asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(lo), "f"(hi));
+  else asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(lo), "f"(hi));
+  return r;
+}
+template <int T> DEV float low(u32 w) { return T == BF16 ? __uint_as_float(w << 16) : f16_f32((u16)w); }
+template <int T> DEV float high(u32 w) { return T == BF16 ? __uint_as_float(w & 0xffff0000u) : f16_f32((u16)(w >> 16)); }
+template <int T> DEV float rounded(float x) { return T == BF16 ? bf16_f32(f32_bf16(x)) : f16_f32(f32_f16(x)); }
+
+template <int T> DEV float load(const void *p, i64 at) {
+  if (T == F32) return __ldg((const float *)p + at);
+  if (T == I32) return (float)__ldg((const int *)p + at);
+  const u16 x = __ldg((const u16 *)p + at);
+  return T == BF16 ? bf16_f32(x) : f16_f32(x);
+}
+template <int T> DEV void store(void *p, i64 at, float x) {
+  if (T == F32) ((float *)p)[at] = x;
+  else if (T == I32) ((int *)p)[at] = __float2int_rn(x);
+  else ((u16 *)p)[at] = T == BF16 ? f32_bf16(x) : f32_f16(x);
+}
+// N neighbours that start at a multiple of N.
+template <int T, int N> DEV void load_n(float (&v)[N], const void *p, i64 at) {
+  if (T == F32 && N == 2) {
+    const float2 w = __ldg((const float2 *)((const float *)p + at));
+    v[0] = w.x; v[1] = w.y;
+  } else if (T == F32 && N == 4) {
+    const float4 w = __ldg((const float4 *)((const float *)p + at));
+    v[0] = w.x; v[1] = w.y; v[2 % N] = w.z; v[3 % N] = w.w;
+  } else if ((T == BF16 || T == F16) && N == 2) {
+    const u32 w = __ldg((const u32 *)((const u16 *)p + at));
+    v[0] = low<T>(w); v[1] = high<T>(w);
+  } else if ((T == BF16 || T == F16) && N == 4) {
+    const uint2 w = __ldg((const uint2 *)((const u16 *)p + at));
+    v[0] = low<T>(w.x); v[1] = high<T>(w.x); v[2 % N] = low<T>(w.y); v[3 % N] = high<T>(w.y);
+  } else {
+#pragma unroll
+    for (int e = 0; e < N; e++) v[e] = load<T>(p, at + e);
+  }
+}
+template <int T, int N> DEV void store_n(void *p, i64 at, const float (&v)[N]) {
+  if (T == F32 && N == 2) *(float2 *)((float *)p + at) = make_float2(v[0], v[1]);
+  else if (T == F32 && N == 4) *(float4 *)((float *)p + at) = make_float4(v[0], v[1], v[2 % N], v[3 % N]);
+  else if ((T == BF16 || T == F16) && N == 2) *(u32 *)((u16 *)p + at) = pack<T>(v[0], v[1]);
+  else if ((T == BF16 || T == F16) && N == 4) *(uint2 *)((u16 *)p + at) = make_uint2(pack<T>(v[0], v[1]), pack<T>(v[2 % N], v[3 % N]));
+  else {
+#pragma unroll
+    for (int e = 0; e < N; e++) store<T>(p, at + e, v[e]);
+  }
+}
+
+// ---- functions of the language
+
+DEV float ex2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+DEV float rcp(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+DEV float lg2(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+#define LOG2E 1.4426950408889634f
+DEV float f_min(float a, float b) { return a < b || a != a ? a : b; }
+DEV float f_max(float a, float b) { return a > b || a != a ? a : b; }
+DEV float f_tanh_exact(float a) { return tanhf(a); }
+#if EPI_FAST
+DEV float f_exp(float a) { return ex2(a * LOG2E); }
+DEV float f_exp2(float a) { return ex2(a); }
+DEV float f_log(float a) { return lg2(a) * 0.6931471805599453f; }
+DEV float f_sigmoid(float a) { return rcp(1.f + ex2(-LOG2E * a)); }
+DEV float f_rsqrt(float a) { return rsqrtf(a); }
+DEV float f_tanh(float a) { return __fmaf_rn(-2.f, rcp(1.f + ex2(2.f * LOG2E * a)), 1.f); }
+DEV float f_div(float a, float b) { return __fdividef(a, b); }
+#else
+DEV float f_exp(float a) { return expf(a); }
+DEV float f_exp2(float a) { return exp2f(a); }
+DEV float f_log(float a) { return logf(a); }
+DEV float f_sigmoid(float a) { return __fdiv_rn(1.f, 1.f + expf(-a)); }
+DEV float f_rsqrt(float a) { return __fdiv_rn(1.f, __fsqrt_rn(a)); }
+DEV float f_tanh(float a) { return tanhf(a); }
+DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
+#endif
+DEV float f_silu(float a) { return a == -INF ? 0.f * a : a * f_sigmoid(a); }
+DEV float f_gelu_tanh(float a) {
+  const float t = 1.5957691216057308f * __fmaf_rn(0.044715f * a * a, a, a);
+  return a * f_sigmoid(t);
+}
+DEV float f_softplus(float a) { return f_max(a, 0.f) + log1pf(expf(-fabsf(a))); }
+// The log of a sum of exponentials as (largest, sum of exp relative to it).
+DEV void lse_add(float &m, float &s, float m2, float s2) {
+  const float top = f_max(m, m2), ref = top == -INF || top == INF ? 0.f : top;
+  s = s * ex2((m - ref) * LOG2E) + s2 * ex2((m2 - ref) * LOG2E);
+  m = top;
+}
+DEV float lse_end(float m, float s) { return m == -INF || m == INF ? m : m + logf(s); }

@@ -1,0 +1,64 @@
+// gemm_any.cuh: the product for whatever the tensor cores cannot take: f32 operands, operands of two types, rows of odd
+// lengths, any strides. Blocks of 128 threads make tiles of 64 x 64 with plain multiply-adds; accumulators lie in the
+// threads as wgmma leaves them, so the epilogue is the same.
+#define TILE_M 64
+#define KB 32
+
+struct Plain {
+  const float (&d)[32];
+  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+};
+
+extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ Params P) {
+  __shared__ float a[KB][TILE_M + 4], b[KB][64 + 4];
+  const int t = threadIdx.x, lane = t & 31, warp = t >> 5, q = lane & 3;
+  dependency_wait();
+  const int tn = (N_SIZE + 63) / 64;
+#pragma unroll 1
+  for (i64 w = blockIdx.x; w < (P.M + TILE_M - 1) / TILE_M * tn; w += gridDim.x) {
+    const int m0 = (int)(w / tn) * TILE_M, n0 = (int)(w % tn) * 64, row = m0 + warp * 16 + (lane >> 2);
+    float d[32];
+#pragma unroll
+    for (int i = 0; i < 32; i++) d[i] = 0.f;
+#pragma unroll 1
+    for (int k0 = 0; k0 < K_SIZE; k0 += KB) {
+      __syncthreads();
+      // neighbouring threads take neighbours in memory
+#pragma unroll 1
+      for (int x = t; x < TILE_M * KB; x += 128) {
+        const int r = A_MN ? x % TILE_M : x / KB, k = A_MN ? x / TILE_M : x % KB;
+        a[k][r] = m0 + r < P.M && k0 + k < K_SIZE ? load<A_TYPE>(P.ptr[A_PTR], A_row(m0 + r) + A_depth(k0 + k)) : 0.f;
+      }
+#pragma unroll 1
+      for (int x = t; x < 64 * KB; x += 128) {
+        const int r = B_MN ? x % 64 : x / KB, k = B_MN ? x / 64 : x % KB;
+        b[k][r] = n0 + r < N_SIZE && k0 + k < K_SIZE ? load<B_TYPE>(P.ptr[B_PTR], B_row(n0 + r) + B_depth(k0 + k)) : 0.f;
+      }
+      __syncthreads();
+#pragma unroll 4
+      for (int k = 0; k < KB; k++) {
+        const float a0 = a[k][warp * 16 + (lane >> 2)], a1 = a[k][warp * 16 + (lane >> 2) + 8];
+#pragma unroll
+        for (int c = 0; c < 8; c++) {
+          const float2 y = *(const float2 *)&b[k][8 * c + 2 * q];
+          d[4 * c] = __fmaf_rn(a0, y.x, d[4 * c]);
+          d[4 * c + 1] = __fmaf_rn(a0, y.y, d[4 * c + 1]);
+          d[4 * c + 2] = __fmaf_rn(a1, y.x, d[4 * c + 2]);
+          d[4 * c + 3] = __fmaf_rn(a1, y.y, d[4 * c + 3]);
+        }
+      }
+    }
+    Rows R;
+    Sums S;
+    rows_load(R, P, row);
+#if PACKED
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      before_packing(R, i, d[2 * i], d[2 * i + 1]);
+      d[2 * i] = rounded<HALF>(d[2 * i]);
+      d[2 * i + 1] = rounded<HALF>(d[2 * i + 1]);
+    }
+#endif
+    epilogue_step<0>(Plain{d}, R, S, P, 0, row, n0, lane);
+  }
+}

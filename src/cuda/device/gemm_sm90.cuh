@@ -1,0 +1,313 @@
+// gemm_sm90.cuh: the product on Hopper: persistent blocks, TMA, wgmma, warp-specialised, with an emitted epilogue.
+//
+// A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 each hold 64 rows of the accumulators; in
+// warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
+// each. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
+//
+// DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
+// KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next
+// tile's main loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
+// Otherwise the epilogue runs at the tile's end, straight from the accumulators.
+//
+// The emitted part defines:
+//   struct Params { TMap map[]; ...; M, group }          the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
+//   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
+//   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
+//   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, lane)
+//   step_load(P, stage, bar, m, n), step_store(P, stage, m, n), step_prefetch(P, m, n)
+//   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded (0: nothing is)
+//   wgmma(d, a, b, add)
+
+#define TILE_M 128
+#define BK 64
+#define SLOT_A (TILE_M * BK * 2)
+#define SLOT_B (TILE_N * BK * 2)
+#define SLOT (SLOT_A + SLOT_B)
+#define KT ((K_SIZE + BK - 1) / BK)
+#define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
+
+// shared memory, from a multiple of 1024
+#define STAGING (STAGES * SLOT)
+#define BARRIERS (STAGING + 2 * STAGE_SLOTS * STAGE_BYTES)
+
+// The order of tiles: groups of `group` rows of clusters; in a group down the rows first, so that a wave of blocks
+// shares both operands in the L2 cache.
+struct Order {
+  int tm, tn, group, total;
+  DEV void at(int t, int &m, int &n) const {
+    const int per = group * tn, g = t / per, r = t - g * per, m0 = g * group;
+    const int h = tm - m0 < group ? tm - m0 : group;
+    n = r / h;
+    m = m0 + (r - n * h);
+  }
+};
+
+// A step's accumulators: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+template <int C> struct Kept {
+#if !KEEP_F32
+  const u32 (&w)[TILE_N / 4];
+  DEV float operator()(int j, int i, int e) const { const u32 x = w[(C * (STEP / 16) + j) * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
+#else
+  const float (&d)[TILE_N / 2];
+  DEV float operator()(int j, int i, int e) const { return d[(C * (STEP / 16) + j) * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+#endif
+};
+
+template <int C> struct EachStep {
+  template <class F> static DEV void run(F &f) { EachStep<C - 1>::run(f); f.template step<C - 1>(); }
+};
+template <> struct EachStep<0> { template <class F> static DEV void run(F &) {} };
+
+// Staging of step number n (counted over all tiles), or of step c of the last tile.
+#define STAGE_AT(v, n) (base + STAGING + ((v) * STAGE_SLOTS + (n) % STAGE_SLOTS) * STAGE_BYTES)
+#define LAST_AT(v, c) (base + ((v) * STEPS + (c)) * STAGE_BYTES)
+
+// The tile whose epilogue runs, and the steps of it.
+struct Emitter {
+  const Params &P;
+  u32 base, done, loaded, spare, last_done, last_loaded, n;
+  int wg, lane, row, col;
+  bool last;
+  Rows R;
+  Sums S;
+#if !KEEP_F32
+  u32 kept[TILE_N / 4];
+#elif DEFERRED
+  float kept[TILE_N / 2];
+#endif
+  template <int C, class A> DEV void step(const A &acc) {
+    const bool ring = LAST_IN_RING && last;
+    const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
+    const u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
+    if (LOAD_BYTES) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
+    else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
+    epilogue_step<C>(acc, R, S, P, stage, row, col + C * STEP, lane);
+    if (STAGE_BYTES) {
+      fence_async();
+      mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
+    }
+    n++;
+  }
+};
+
+#if DEFERRED
+template <class K> struct Spread {   // step C of the tile before, after its share of this tile's main loop
+  Emitter &e;
+  K &k_step;
+  int k, kn, eg;
+  bool emit;
+  template <int C> DEV void step() {
+    const int stop = emit && kn ? (C + 1) * eg - e.wg * (eg >> 1) : 0;
+#pragma unroll 1
+    for (; k < stop; k++) k_step(k);
+    if (emit) e.template step<C>(Kept<C>{e.kept});
+  }
+};
+#else
+struct AtEnd {
+  Emitter &e;
+  const float (&d)[TILE_N / 2];
+#if KEEP_F32
+  template <int C> DEV void step() { e.template step<C>(Kept<C>{d}); }
+#else
+  template <int C> DEV void step() { e.template step<C>(Kept<C>{e.kept}); }
+#endif
+};
+#endif
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1) NAME(const __grid_constant__ Params P) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = smem_u32(memory);
+  const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per slot of the ring
+  const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
+  const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, so that descriptors stay in uniform registers
+  const int t = threadIdx.x & 127, lane = t & 31, warp = t >> 5;
+  u32 rank = 0, cid = blockIdx.x;
+  if (CLUSTER > 1) {
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(cid));
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
+    for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
+    for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
+    mbar_init(tail, 256);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  if (CLUSTER > 1) cluster_sync();
+  else __syncthreads();
+  dependency_wait();
+
+  Order order;
+  order.tm = (P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
+  order.tn = (N_SIZE + TILE_N - 1) / TILE_N;
+  order.group = P.group;
+  order.total = order.tm * order.tn;
+  const int stride = gridDim.x / CLUSTER;
+#define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
+
+  if (wg == 2) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (t == 0) {   // ---- the operands
+      u32 s = 0, ph = 1;   // the first pass over the ring does not wait
+#pragma unroll 1
+      for (int w = cid; w < order.total; w += stride) {
+        int tm, tn;
+        order.at(w, tm, tn);
+        const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
+#pragma unroll 1
+        for (int k = 0; k < KT; k++) {
+          const u32 a = base + s * SLOT, b = a + SLOT_A, f = full + 8 * s;
+          mbar_wait(empty + 8 * s, ph);
+          mbar_expect(f, SLOT);
+#if A_MN
+          tma_load(a, &P.map[0], f, m0, k * BK);
+          tma_load(a + 8192, &P.map[0], f, m0 + 64, k * BK);
+#else
+          tma_load(a, &P.map[0], f, k * BK, m0);
+#endif
+#if B_MN
+#pragma unroll
+          for (int i = 0; i < TILE_N / 64; i++) {
+            const u32 at = b + i * 8192 + rank * (8192 / CLUSTER);
+            if (CLUSTER > 1) tma_load_all(at, &P.map[1], f, n0 + i * 64, k * BK + rank * (BK / CLUSTER), (u16)((1 << CLUSTER) - 1));
+            else tma_load(at, &P.map[1], f, n0 + i * 64, k * BK);
+          }
+#else
+          if (CLUSTER > 1) tma_load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], f, k * BK, n0 + rank * (TILE_N / CLUSTER), (u16)((1 << CLUSTER) - 1));
+          else tma_load(b, &P.map[1], f, k * BK, n0);
+#endif
+          ADVANCE(s, ph)
+        }
+      }
+      dependency_start();
+    } else if ((t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
+      const int v = (t >> 5) - 1;
+      u32 n = 0;
+#pragma unroll 1
+      for (int w = cid; w < order.total; w += stride) {
+        int tm, tn;
+        order.at(w, tm, tn);
+        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N;
+        if (LAST_IN_RING && w + stride >= order.total) {
+          if (LOAD_BYTES) {
+#pragma unroll 1
+            for (int c = 0; c < STEPS; c++) step_prefetch(P, m0, n0 + c * STEP);
+            mbar_wait(tail, 0);
+#pragma unroll 1
+            for (int c = 0; c < STEPS; c++) {
+              mbar_expect(last_loaded + 8 * (v * STEPS + c), LOAD_BYTES);
+              step_load(P, LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
+            }
+          }
+#pragma unroll 1
+          for (int c = 0; c < STEPS; c++) {
+            mbar_wait(last_done + 8 * (v * STEPS + c), 0);
+            step_store(P, LAST_AT(v, c), m0, n0 + c * STEP);
+            bulk_commit();
+          }
+        } else {
+#pragma unroll 1
+          for (int c = 0; c < STEPS; c++, n++) {
+            const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1, at = STAGE_AT(v, n);
+            if (LOAD_BYTES) {
+              mbar_expect(loaded + 8 * slot, LOAD_BYTES);
+              step_load(P, at, loaded + 8 * slot, m0, n0 + c * STEP);
+            }
+            mbar_wait(done + 8 * slot, par);
+            step_store(P, at, m0, n0 + c * STEP);
+            bulk_commit();
+            bulk_wait_read<0>();
+            mbar_arrive(spare + 8 * slot);
+          }
+        }
+      }
+      bulk_wait<0>();
+    }
+  } else {   // ---- the product
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    float d[TILE_N / 2];
+    u32 s = 0, ph = 0, prev = 0;
+    // One slot: four wgmma, then give back the slot before, whose wgmma are done.
+    auto kstep = [&](const int k) {
+      mbar_wait(full + 8 * s, ph);
+      wg_fence();
+#if A_MN
+      const u64 da = operand_mn<BK>(base + s * SLOT + wg * 8192);
+#else
+      const u64 da = operand_k(base + s * SLOT + wg * 8192);
+#endif
+#if B_MN
+      const u64 db = operand_mn<BK>(base + s * SLOT + SLOT_A);
+#else
+      const u64 db = operand_k(base + s * SLOT + SLOT_A);
+#endif
+#pragma unroll
+      for (int kk = 0; kk < 4; kk++) wgmma(d, da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+      wg_commit();
+      wg_wait<1>();
+      if (k && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+      prev = s;
+      ADVANCE(s, ph)
+    };
+
+    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, lane, 0, 0, false};
+    int tm, tn;
+#if DEFERRED
+    const int eg = KT / (STEPS + 1);
+    Rows next;
+#pragma unroll 1
+    for (int w = cid;; w += stride) {
+      const bool has = w < order.total;
+      int row = 0;
+      if (has) {
+        order.at(w, tm, tn);
+        row = (tm * CLUSTER + rank) * TILE_M + wg * 64 + warp * 16 + (lane >> 2);
+        rows_load(next, P, row);
+      } else if (w != (int)cid && LAST_IN_RING) {
+        if (LOAD_BYTES) mbar_arrive(tail);
+        bar_sync(1, 256);   // both warpgroups are done with the ring
+      }
+      e.last = !has;
+      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, eg, w != (int)cid};
+      EachStep<STEPS>::run(spread);
+#pragma unroll 1
+      for (int k = spread.k; k < spread.kn; k++) kstep(k);
+      wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
+      if (!has) break;
+      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+      e.R = next;
+      e.row = row;
+      e.col = tn * TILE_N;
+#pragma unroll
+      for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
+#if KEEP_F32
+        e.kept[i] = d[i];
+#else
+        e.kept[i] = keep(next, i, d[2 * i], d[2 * i + 1]);
+#endif
+      }
+    }
+#else
+#pragma unroll 1
+    for (int w = cid; w < order.total; w += stride) {
+      order.at(w, tm, tn);
+      e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64 + warp * 16 + (lane >> 2);
+      e.col = tn * TILE_N;
+      rows_load(e.R, P, e.row);
+#pragma unroll 1
+      for (int k = 0; k < KT; k++) kstep(k);
+      wg_wait<0>();
+      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+#if !KEEP_F32
+#pragma unroll
+      for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[2 * i], d[2 * i + 1]);
+#endif
+      AtEnd end{e, d};
+      EachStep<STEPS>::run(end);
+    }
+#endif
+  }
+  if (CLUSTER > 1) cluster_sync();
+}

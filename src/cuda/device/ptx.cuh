@@ -1,0 +1,70 @@
+// ptx.cuh: Hopper's barriers, copy engine and tensor cores as functions.
+struct alignas(64) TMap { u64 opaque[16]; };
+
+DEV u32 smem_u32(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+DEV void mbar_init(u32 b, u32 n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(n)); }
+DEV void mbar_expect(u32 b, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory"); }
+DEV void mbar_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
+// The same barrier of another block of the cluster. Plain, not .release.cluster: that would put a fence of the
+// whole GPU before every arrival, and nothing written by threads is published here.
+DEV void mbar_arrive_at(u32 b, u32 cta) {
+  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;\n mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(b), "r"(cta) : "memory");
+}
+DEV void mbar_wait(u32 b, u32 parity) {
+  asm volatile("{.reg .pred p;\nW_%=:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra W_%=;}" ::"r"(b), "r"(parity) : "memory");
+}
+DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+    ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");
+}
+DEV void tma_load_all(u32 dst, const TMap *m, u32 bar, int x, int y, u16 mask) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;"
+    ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(mask) : "memory");
+}
+DEV void tma_prefetch(const TMap *m, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(m), "r"(x), "r"(y) : "memory");
+}
+DEV void tma_store(const TMap *m, u32 src, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");
+}
+DEV void map_prefetch(const TMap *m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
+DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> DEV void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+template <int N> DEV void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
+DEV void bar_sync(u32 id, u32 n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
+DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+DEV void cluster_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
+// What the kernel ahead in the stream wrote may be read from here on.
+DEV void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEV void dependency_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// ---- staged tiles: rows of 32, 64 or 128 bytes, swizzled as the copy engine does it
+
+// Where byte x of row r lies in a panel of rows of `width` bytes.
+template <int WIDTH> DEV u32 swizzled(u32 r, u32 x) {
+  const u32 turn = WIDTH == 128 ? r & 7 : WIDTH == 64 ? (r >> 1) & 3 : WIDTH == 32 ? (r >> 2) & 1 : 0;
+  return r * WIDTH + (x ^ (turn << 4));
+}
+DEV void stm4(u32 a, const u32 (&w)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
+DEV void ldm4(u32 a, u32 (&w)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(a) : "memory");
+}
+DEV u32 lds16(u32 a) { u16 r; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(r) : "r"(a) : "memory"); return r; }
+DEV u32 lds32(u32 a) { u32 r; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(a) : "memory"); return r; }
+DEV uint2 lds64(u32 a) { uint2 r; asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "r"(a) : "memory"); return r; }
+DEV uint4 lds128(u32 a) { uint4 r; asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(a) : "memory"); return r; }
+DEV void sts32(u32 a, u32 x) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory"); }
+DEV void sts64(u32 a, u32 x, u32 y) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(a), "r"(x), "r"(y) : "memory"); }
+DEV void sts128(u32 a, u32 x, u32 y, u32 z, u32 w) { asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
+
+// ---- operands of wgmma in shared memory, 128-byte swizzle
+
+// Depth innermost: 8 rows are 1024 bytes; 16 deeper is 32 bytes further on.
+DEV u64 operand_k(u32 a) { return (u64)((a & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
+// Rows (or columns) innermost: slabs of 64 of them, DEPTH*128 bytes each; 16 deeper is 2048 bytes further on.
+template <int DEPTH> DEV u64 operand_mn(u32 a) { return (u64)((a & 0x3ffff) >> 4) | (u64)(DEPTH * 128 >> 4) << 16 | 64ull << 32 | 1ull << 62; }

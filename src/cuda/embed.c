@@ -1,0 +1,28 @@
+/* embed.c: the device texts, as bytes of the library. */
+#include <string.h>
+
+#include "cuda/emit.h"
+
+#define EMBED(name) \
+    __asm__(".section .rodata\n.global epi_text_" #name "\n.hidden epi_text_" #name "\nepi_text_" #name \
+            ":\n.incbin \"src/cuda/device/" #name ".cuh\"\n.byte 0\n.previous\n"); \
+    extern const char epi_text_##name[];
+
+EMBED(base)
+EMBED(ptx)
+EMBED(folds)
+EMBED(gemm_sm90)
+EMBED(gemm_sm80)
+EMBED(gemm_any)
+
+const char *epi_device_text(const char *name) {
+    static const struct {
+        const char *name, *text;
+    } all[] = {{"base", epi_text_base},           {"ptx", epi_text_ptx},
+               {"folds", epi_text_folds},         {"gemm_sm90", epi_text_gemm_sm90},
+               {"gemm_sm80", epi_text_gemm_sm80}, {"gemm_any", epi_text_gemm_any}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i].name, name))
+            return all[i].text;
+    EPI_NEVER("no such device text");
+}

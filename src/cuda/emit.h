@@ -1,0 +1,109 @@
+/* emit.h: the text of a kernel: a fixed mainloop with the program's epilogue written out as CUDA C.
+ *
+ * A thread holds accumulators in *cells*: two neighbouring columns of one row. A group is 16 columns of 16
+ * rows of a warp: four cells a thread, i & 1 for the row + 8 and i >> 1 for the columns + 8. Values at the
+ * product's own scale have two elements a cell, at the coarser scale one, at the finer four. */
+#ifndef EPI_CUDA_EMIT_H
+#define EPI_CUDA_EMIT_H
+
+#include "pass/tile.h"
+
+typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;
+
+/* How: one row of the candidates that a chooser picks from. */
+typedef struct epi_config {
+    epi_mainloop mainloop;
+    int tile_m, tile_n;
+    int stages;      /* slots of the operand ring */
+    int cluster;     /* blocks that share the columns' operand */
+    int step;        /* columns an epilogue step works on; 0: chosen by the emitter */
+    int stage_slots; /* steps whose tiles are staged at once, a warpgroup; 0: chosen by the emitter */
+    bool deferred;   /* the epilogue runs under the next tile's main loop */
+    bool packed;     /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
+} epi_config;
+
+/* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */
+typedef struct epi_map_need {
+    int node, tensor; /* the program's tensor, or the node's home if -1 */
+    epi_dtype type;
+    int rank;
+    uint64_t sizes[5], strides[5]; /* as epi_cuda_map wants them */
+    uint32_t box[5];
+    int swizzle;
+} epi_map_need;
+
+/* A pointer that a launch needs. */
+typedef struct epi_pointer_need {
+    int node, tensor;
+} epi_pointer_need;
+
+enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
+
+/* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
+ * (M, the tile order's group, and two of the pass's own). */
+typedef struct epi_kernel_text {
+    epi_text source;
+    char name[64];
+    const char *arch; /* "sm_90a" */
+    int block, shared;
+    epi_map_need maps[EPI_MAX_MAPS];
+    int map_count;
+    epi_pointer_need pointers[EPI_MAX_POINTERS];
+    int pointer_count;
+    epi_config config; /* with what the emitter chose */
+} epi_kernel_text;
+
+/* What an emitter is told of its surroundings. */
+typedef struct epi_emit_context {
+    epi_arena *arena;
+    const epi_spec *spec;
+    const epi_steps *steps;
+    int64_t *partials; /* by node: where a leaving reduction's partials start in the workspace; second state
+                          after */
+    int64_t workspace; /* grows by the partials */
+    bool *finished;    /* by node: a finishing kernel has made it */
+    bool *stored;      /* by tensor: and stored it there */
+    int capability;    /* 90 */
+} epi_emit_context;
+
+enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 16 }; /* what one partial covers, whatever the tile */
+
+/* Pointers with these tensor numbers are not tensors: */
+enum { EPI_POINTER_WORKSPACE = -2 };
+
+/* Fails with EPI_ERR_UNSUPPORTED, and says why, where the mainloop cannot take the program. */
+epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
+                         epi_kernel_text *out, epi_error *err);
+
+/* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
+epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);
+/* Finishes the reductions that left a tile along rows (or columns), with every later value of the same shape.
+ */
+epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *out,
+                           int64_t *results, epi_error *err);
+/* Elements a pass has to make, which its launch spreads over threads. */
+int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to);
+
+/* ---- shared between the emitters: emit_text.c ---- */
+
+/* A tensor as the kernel sees it at compile time: contiguous, at its home. */
+epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor);
+const char *epi_emit_type(epi_dtype type); /* "BF16" */
+/* The name of a node's value in a text: what the program calls it, or t<number>. */
+typedef struct epi_name {
+    char text[120];
+} epi_name;
+epi_name epi_emit_name(const epi_graph *g, int node);
+/* The offset of element `index` (a C expression) of a walk. */
+void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index);
+/* An operation's CUDA expression with its operands put in. */
+void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c);
+/* A literal that reads back as the same f32. */
+epi_name epi_emit_number(double value);
+/* The number of a digit of `index` when it counts through these axes, the last fastest. */
+void epi_emit_digit(epi_text *t, const epi_axes *axes, int at, const int64_t *sizes, const char *index);
+int epi_emit_pointer(epi_kernel_text *k, int node, int tensor);
+/* The texts of src/cuda/device, by file name without ending. */
+const char *epi_device_text(const char *name);
+
+#endif

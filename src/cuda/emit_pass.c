@@ -1,0 +1,400 @@
+/* emit_pass.c: passes over memory as texts: one operation at a time, and the finishing of partials. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/emit.h"
+
+static void begin(epi_kernel_text *k, bool fast, const char *arch) {
+    epi_text_add(&k->source, "#define EPI_FAST %d\n%s%s%s\n// ---- written for this program\n\n", fast,
+                 epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"));
+    k->arch = arch;
+}
+
+static void put_params(epi_text *out, int pointers) {
+    epi_text_add(out,
+                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
+                 pointers ? pointers : 1);
+}
+
+static const char *arch_of(const epi_emit_context *c) {
+    return c->capability == 90    ? "sm_90a"
+           : c->capability >= 120 ? "sm_120"
+           : c->capability == 89  ? "sm_89"
+           : c->capability == 86  ? "sm_86"
+                                  : "sm_80";
+}
+
+static epi_status end(epi_kernel_text *k, epi_error *err) {
+    if (!k->source.failed)
+        return EPI_OK;
+    epi_text_free(&k->source);
+    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}
+
+/* ---- one operation ---- */
+
+/* The whole of a parted axis seen as one of its parts; answers where that part starts. */
+static int64_t see_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
+    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
+    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
+    int at = epi_axes_find(&whole->axes, fine);
+    int64_t step = whole->strides[at];
+    whole->axes.at[at] = coarse;
+    whole->strides[at] = pairs ? 2 * step : step;
+    return part * (pairs ? step : epi_axis_size(coarse, sizes) * step);
+}
+
+static bool joins(const epi_node *n) {
+    return n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
+}
+
+/* The axes a pass counts through: those of what it makes, one part of it at a time for a join. */
+static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    if (copy_to >= 0)
+        return c->spec->graph->tensors[copy_to].axes;
+    epi_axes axes = n->axes;
+    if (joins(n))
+        axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
+    return axes;
+}
+
+int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
+    epi_axes axes = pass_axes(c, node, copy_to);
+    return epi_axes_size(&axes, c->spec->sizes);
+}
+
+typedef struct pass {
+    epi_emit_context *c;
+    const epi_node *n;
+    epi_kernel_text *k;
+    epi_text body;
+    epi_axes axes;
+} pass;
+
+static void put_load(pass *p, epi_ref *ref, int node, int64_t start, const char *index) {
+    epi_walk w = epi_walk_axes(ref, &p->axes, p->c->spec->sizes);
+    epi_text_add(&p->body, "load<%s>(P.ptr[%d], %ldLL + ", epi_emit_type(ref->type),
+                 epi_emit_pointer(p->k, node, -1), (long)start);
+    epi_emit_walk(&p->body, &w, index);
+    epi_text_add(&p->body, ")");
+}
+
+static void put_store(pass *p, epi_ref *ref, int node, int tensor, int64_t start, const char *value) {
+    epi_walk w = epi_walk_axes(ref, &p->axes, p->c->spec->sizes);
+    epi_text_add(&p->body, "store<%s>((void *)P.ptr[%d], %ldLL + ", epi_emit_type(ref->type),
+                 epi_emit_pointer(p->k, node, tensor), (long)start);
+    epi_emit_walk(&p->body, &w, "x");
+    epi_text_add(&p->body, ", %s);\n", value);
+}
+
+static void copy_body(pass *p, int node, int to) {
+    epi_ref from = epi_emit_ref(p->c, node, -1), dst = epi_emit_ref(p->c, node, to);
+    if (from.type == EPI_I32 && dst.type == EPI_I32) { /* i32 holds more than f32 */
+        epi_walk wf = epi_walk_axes(&from, &p->axes, p->c->spec->sizes),
+                 wt = epi_walk_axes(&dst, &p->axes, p->c->spec->sizes);
+        epi_text_add(&p->body, "    ((int *)P.ptr[%d])[", epi_emit_pointer(p->k, node, to));
+        epi_emit_walk(&p->body, &wt, "x");
+        epi_text_add(&p->body, "] = ((const int *)P.ptr[%d])[", epi_emit_pointer(p->k, node, -1));
+        epi_emit_walk(&p->body, &wf, "x");
+        epi_text_add(&p->body, "];\n");
+        return;
+    }
+    epi_text_add(&p->body, "    const float v = ");
+    put_load(p, &from, node, 0, "x");
+    epi_text_add(&p->body, ";\n    ");
+    put_store(p, &dst, node, to, 0, "v");
+}
+
+static void map_body(pass *p, int node) {
+    const epi_node *n = p->n;
+    for (int a = 0; a < epi_ops[n->op].arity; a++) {
+        epi_ref from = epi_emit_ref(p->c, n->arg[a], -1);
+        epi_text_add(&p->body, "    const float a%d = ", a);
+        put_load(p, &from, n->arg[a], 0, "x");
+        epi_text_add(&p->body, ";\n");
+    }
+    epi_text_add(&p->body, "    const float v = ");
+    epi_emit_op(&p->body, n->op, "a0", "a1", "a2");
+    epi_text_add(&p->body, ";\n    ");
+    epi_ref to = epi_emit_ref(p->c, node, -1);
+    put_store(p, &to, node, -1, 0, "v");
+}
+
+static void part_body(pass *p, int node) {
+    const epi_node *n = p->n;
+    const int64_t *sizes = p->c->spec->sizes;
+    for (int part = 0; part < (joins(n) ? 2 : 1); part++) {
+        int arg = n->arg[part];
+        epi_ref from = epi_emit_ref(p->c, arg, -1), to = epi_emit_ref(p->c, node, -1);
+        int64_t read = 0, write = 0;
+        if (joins(n))
+            write = see_part(&to, n, part, sizes);
+        else
+            read = see_part(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
+        epi_text_add(&p->body, "    const float v%d = ", part);
+        put_load(p, &from, arg, read, "x");
+        epi_text_add(&p->body, ";\n    ");
+        put_store(p, &to, node, -1, write, part ? "v1" : "v0");
+    }
+}
+
+static void leaf_body(pass *p, int node) {
+    const epi_node *n = p->n;
+    epi_ref to = epi_emit_ref(p->c, node, -1);
+    epi_name number =
+        epi_emit_number(n->op == EPI_OP_CONST  ? n->value
+                        : n->op == EPI_OP_SIZE ? (double)epi_axis_size(n->over.at[0], p->c->spec->sizes)
+                                               : 0);
+    epi_text_add(&p->body, "    ");
+    put_store(p, &to, node, -1, 0, n->op == EPI_OP_INDEX ? "(float)x" : number.text);
+}
+
+static const char *fold_name(epi_op op) {
+    return op == EPI_OP_RMAX        ? "Most"
+           : op == EPI_OP_RMIN      ? "Least"
+           : op == EPI_OP_LOGSUMEXP ? "LogSumExp"
+                                    : "Total";
+}
+
+/* One warp folds one result: lanes take every 32nd element, then each other. */
+static void reduce_body(pass *p, int node) {
+    const epi_node *n = p->n;
+    const int64_t *sizes = p->c->spec->sizes;
+    epi_ref from = epi_emit_ref(p->c, n->arg[0], -1), to = epi_emit_ref(p->c, node, -1);
+    epi_walk over = epi_walk_axes(&from, &n->over, sizes), base = epi_walk_axes(&from, &p->axes, sizes);
+    int64_t count = epi_axes_size(&n->over, sizes);
+    epi_text_add(&p->body, "    %s f;\n    f.clear();\n    const i64 at = ", fold_name(n->op));
+    epi_emit_walk(&p->body, &base, "x");
+    epi_text_add(&p->body,
+                 ";\n    for (i64 y = threadIdx.x & 31; y < %ldLL; y += 32) f.take(load<%s>(P.ptr[%d], at + ",
+                 (long)count, epi_emit_type(from.type), epi_emit_pointer(p->k, n->arg[0], -1));
+    epi_emit_walk(&p->body, &over, "y");
+    epi_text_add(&p->body, "));\n#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n    if "
+                           "((threadIdx.x & 31) == 0) ");
+    char value[160];
+    if (n->op == EPI_OP_MEAN)
+        snprintf(value, sizeof value, "__fdiv_rn(f.end(1.f), %s)", epi_emit_number((double)count).text);
+    else
+        snprintf(value, sizeof value, "f.end(1.f)");
+    put_store(p, &to, node, -1, 0, value);
+}
+
+epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *k, epi_error *err) {
+    *k = (epi_kernel_text){.block = 256};
+    pass p = {.c = c, .n = &c->spec->graph->nodes[node], .k = k, .axes = pass_axes(c, node, copy_to)};
+    epi_op_class cls = epi_ops[p.n->op].cls;
+    bool warps = copy_to < 0 && cls == EPI_CLASS_REDUCE;
+    snprintf(k->name, sizeof k->name, "pass");
+    if (copy_to >= 0)
+        copy_body(&p, node, copy_to);
+    else if (cls == EPI_CLASS_MAP)
+        map_body(&p, node);
+    else if (cls == EPI_CLASS_PART)
+        part_body(&p, node);
+    else if (cls == EPI_CLASS_REDUCE)
+        reduce_body(&p, node);
+    else
+        leaf_body(&p, node);
+    begin(k, false, arch_of(c));
+    put_params(&k->source, k->pointer_count);
+    epi_text_add(
+        &k->source,
+        "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const __grid_constant__ "
+        "Params P) {\n"
+        "  dependency_wait();\n"
+        "  const i64 step = (i64)gridDim.x * 256%s;\n"
+        "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += step) {\n%s  }\n}\n",
+        epi_emit_name(c->spec->graph, node).text, p.n->place.line, warps ? " / 32" : "", warps ? " / 32" : "",
+        p.body.data ? p.body.data : "");
+    k->source.failed |= p.body.failed;
+    epi_text_free(&p.body);
+    return end(k, err);
+}
+
+/* ---- finishing partials ---- */
+
+/* Can the finishing kernel of this direction compute the value? It has the direction's axes alone, and comes
+ * from what the kernel has or can load. */
+static bool finishes(const epi_emit_context *c, const epi_plan *plan, int node, const epi_axes *group,
+                     const bool *in) {
+    const epi_graph *g = c->spec->graph;
+    const epi_node *n = &g->nodes[node];
+    if (!plan->stage[node].after || epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count != group->count)
+        return false;
+    for (int i = 0; i < n->axes.count; i++)
+        if (epi_axes_find(group, n->axes.at[i]) < 0)
+            return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++) {
+        int arg = n->arg[a];
+        bool late = plan->stage[arg].after || plan->stage[arg].leave > EPI_LEAVE_LOCAL;
+        if (late && !in[arg])
+            return false;
+    }
+    return true;
+}
+
+/* Is the value needed by a pass that this kernel does not do? */
+static bool needed_later(const epi_emit_context *c, const epi_plan *plan, int node, const bool *in) {
+    const epi_graph *g = c->spec->graph;
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (plan->stage[i].after && !in[i] && g->nodes[i].arg[a] == node)
+                return true;
+    return false;
+}
+
+static void put_operand(epi_emit_context *c, epi_kernel_text *k, epi_text *body, const epi_axes *group,
+                        int arg, int at, const bool *in) {
+    const epi_node *n = &c->spec->graph->nodes[arg];
+    if (in[arg]) {
+        epi_text_add(body, "    const float a%d_%d = v%d;\n", at, k->block, arg);
+        return;
+    }
+    epi_text_add(body, "    const float a%d_%d = ", at, k->block);
+    if (n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE) {
+        double value =
+            n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
+        epi_text_add(body, "%s;\n", epi_emit_number(value).text);
+        return;
+    }
+    if (n->op == EPI_OP_INDEX) {
+        epi_text_add(body, "(float)(");
+        epi_emit_digit(body, group, epi_axes_find(group, n->over.at[0]), c->spec->sizes, "r");
+        epi_text_add(body, ");\n");
+        return;
+    }
+    epi_ref ref = epi_emit_ref(c, arg, -1);
+    epi_walk w = epi_walk_axes(&ref, group, c->spec->sizes);
+    epi_text_add(body, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(k, arg, -1));
+    epi_emit_walk(body, &w, "r");
+    epi_text_add(body, ");\n");
+}
+
+/* Stores a finished value at its home where somebody needs it there, and into every output that it is. */
+static void put_results(epi_emit_context *c, const epi_plan *plan, epi_kernel_text *k, epi_text *body,
+                        const epi_axes *group, int node, const bool *in) {
+    const epi_graph *g = c->spec->graph;
+    for (int t = g->input_count - 1; t < g->tensor_count; t++) {
+        bool home = t < g->input_count;
+        if (home ? !needed_later(c, plan, node, in) : g->tensors[t].node != node)
+            continue;
+        epi_ref ref = epi_emit_ref(c, node, home ? -1 : t);
+        epi_walk w = epi_walk_axes(&ref, group, c->spec->sizes);
+        epi_text_add(body, "    store<%s>((void *)P.ptr[%d], ", epi_emit_type(ref.type),
+                     epi_emit_pointer(k, node, home ? -1 : t));
+        epi_emit_walk(body, &w, "r");
+        epi_text_add(body, ", v%d);   // %s\n", node, epi_emit_name(g, node).text);
+        if (!home)
+            c->stored[t] = true;
+    }
+    c->finished[node] = true;
+}
+
+/* The axes of the results, in the order in which partials count them. */
+static bool finish_axes(const epi_emit_context *c, const epi_plan *plan, epi_leave leave, epi_axes *out) {
+    const epi_graph *g = c->spec->graph;
+    *out = leave == EPI_LEAVE_ROWS ? plan->rows : plan->cols;
+    if (leave == EPI_LEAVE_ROWS || plan->part == EPI_OP_COUNT)
+        return true;
+    int at = epi_axes_find_dim(out, plan->fine.dim);
+    bool first = true;
+    for (int i = 0; i < g->node_count; i++) {
+        if (plan->stage[i].leave != leave || c->partials[i] < 0)
+            continue;
+        epi_axis own = g->nodes[i].axes.at[epi_axes_find_dim(&g->nodes[i].axes, plan->fine.dim)];
+        bool fine = own.shift == plan->fine.shift;
+        if ((!first && !epi_axis_equal(out->at[at], own)) ||
+            (fine && (plan->part != EPI_OP_EVEN || at != out->count - 1)))
+            return false;
+        out->at[at] = own;
+        first = false;
+    }
+    return true;
+}
+
+epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *k,
+                           int64_t *results_out, epi_error *err) {
+    const epi_graph *g = c->spec->graph;
+    const epi_plan *plan = gemm->plan;
+    epi_axes axes;
+    const epi_axes *group = &axes;
+    if (!finish_axes(c, plan, leave, &axes))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is taken apart");
+    *results_out = epi_axes_size(&axes, c->spec->sizes);
+    *k = (epi_kernel_text){.block = 1024};
+    bool *in = epi_arena_alloc(c->arena, (size_t)g->node_count + 1);
+    if (!in)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    int64_t m = epi_axes_size(&plan->rows, c->spec->sizes), n = epi_axes_size(&plan->cols, c->spec->sizes);
+    epi_text folds = {0}, body = {0};
+    int pointer = epi_emit_pointer(k, 0, EPI_POINTER_WORKSPACE);
+    for (int i = 0; i < g->node_count; i++) {
+        if (plan->stage[i].leave != leave || c->partials[i] < 0)
+            continue;
+        in[i] = true;
+        const epi_node *node = &g->nodes[i];
+        int64_t count = *results_out;
+        int64_t blocks =
+            leave == EPI_LEAVE_ROWS ? epi_ceil_div(n, EPI_PARTIAL_COLS) : epi_ceil_div(m, EPI_PARTIAL_ROWS);
+        int64_t over = epi_axes_size(&node->over, c->spec->sizes);
+        char scale[160] = "f.end(1.f)";
+        epi_name results;
+        snprintf(results.text, sizeof results.text, leave == EPI_LEAVE_ROWS ? "P.M" : "%ldLL", (long)count);
+        if (node->op == EPI_OP_MEAN)
+            snprintf(scale, sizeof scale, "__fdiv_rn(f.end(1.f), %s)", epi_emit_number((double)over).text);
+        epi_text_add(
+            &folds,
+            "  float v%d = 0.f;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n"
+            "    const float *p = (const float *)P.ptr[%d] + %ldLL;\n"
+            "    if (r < count)\n      for (int b = seg * %ld; b < min((seg + 1) * %ld, %ld); b++) "
+            "f.take_partial(p, b * count + r, %ldLL * count);\n"
+            "    f = fold_segments(f, (decltype(f) *)room);\n    v%d = %s;\n  }\n",
+            i, epi_ops[node->op].text, node->place.line, fold_name(node->op), results.text, pointer,
+            (long)(c->partials[i] / 4), (long)epi_ceil_div(blocks, 32), (long)epi_ceil_div(blocks, 32),
+            (long)blocks, (long)blocks, i, scale);
+    }
+    for (int i = 0; i < g->node_count; i++) {
+        if (!in[i] && finishes(c, plan, i, group, in)) {
+            const epi_node *node = &g->nodes[i];
+            char arg[3][32];
+            for (int a = 0; a < 3; a++)
+                snprintf(arg[a], sizeof arg[a], "a%d_%d", a, i);
+            int keep = k->block;
+            k->block = i; /* the number that tells operands apart */
+            for (int a = 0; a < epi_ops[node->op].arity; a++)
+                put_operand(c, k, &body, group, node->arg[a], a, in);
+            k->block = keep;
+            epi_text_add(&body, "    const float v%d = ", i);
+            epi_emit_op(&body, node->op, arg[0], arg[1], arg[2]);
+            epi_text_add(&body, ";   // %s, line %d\n", epi_emit_name(g, i).text, node->place.line);
+            in[i] = true;
+        }
+    }
+    for (int i = 0; i < g->node_count; i++)
+        if (in[i])
+            put_results(c, plan, k, &body, group, i, in);
+    snprintf(k->name, sizeof k->name, "finish");
+    begin(k, false, arch_of(c));
+    put_params(&k->source, k->pointer_count);
+    epi_text_add(
+        &k->source,
+        "// 32 results a block; 32 threads share a result's partials in segments that depend on their number "
+        "alone.\n"
+        "template <class F> DEV F fold_segments(F f, F *room) {\n"
+        "  __syncthreads();\n  room[threadIdx.x / 32 * 33 + threadIdx.x %% 32] = f;\n  __syncthreads();\n"
+        "  f = room[threadIdx.x %% 32 * 33 + threadIdx.x / 32];\n"
+        "#pragma unroll\n  for (int m = 1; m < 32; m <<= 1) f.across(m);\n"
+        "  __syncthreads();\n  if (threadIdx.x %% 32 == 0) room[threadIdx.x / 32] = f;\n  __syncthreads();\n"
+        "  return room[threadIdx.x %% 32];\n}\n"
+        "extern \"C\" __global__ void __launch_bounds__(1024) finish(const __grid_constant__ Params P) {\n"
+        "  __shared__ float room[2 * 33 * 32];\n"
+        "  const int seg = threadIdx.x / 32;\n  const i64 r = (i64)blockIdx.x * 32 + threadIdx.x %% 32;\n  "
+        "dependency_wait();\n"
+        "%s  if (seg == 0 && r < P.extra[0]) {\n%s  }\n}\n",
+        folds.data ? folds.data : "", body.data ? body.data : "");
+    k->source.failed |= folds.failed || body.failed;
+    epi_text_free(&folds);
+    epi_text_free(&body);
+    return end(k, err);
+}

@@ -1,0 +1,454 @@
+/* jit.c: CUDA text becomes a cubin: by NVRTC, or from the cache.
+ *
+ * NVRTC is opened only when something must be compiled: opening it takes longer than loading all the
+ * kernels of a model from the cache. What a cubin depends on is therefore known without it: the
+ * library's path, size and time of change stand in the key for the compiler's version. */
+#define _POSIX_C_SOURCE 200809L
+#include "cuda/jit.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Goes into every key: raise it when the text around a kernel or the layout of an entry changes meaning. */
+#define FORMAT "epilog cubin 1"
+
+enum { NVRTC_OK = 0, NVRTC_COMPILATION = 6, MAX_WORKERS = 8, WORKER_STACK = 16 << 20 };
+
+typedef struct nvrtc_program *nvrtc_program;
+
+/* ---- NVRTC ---- */
+
+/* The one thing of the library that belongs to the process and not to a context: the handle of a shared
+ * library, which the loader itself keeps once per process. Each half is filled once and then only read. */
+static struct nvrtc {
+    pthread_once_t found_once, opened_once;
+    bool found, opened;
+    char path[1024];  /* what to give to dlopen */
+    char stamp[1152]; /* stands for the compiler in the key */
+    char why[768];    /* where it could not be opened */
+    void *library;
+    int (*version)(int *major, int *minor);
+    int (*create)(nvrtc_program *out, const char *source, const char *name, int headers,
+                  const char *const *texts, const char *const *names);
+    int (*destroy)(nvrtc_program *program);
+    int (*compile)(nvrtc_program program, int count, const char *const *options);
+    int (*cubin_size)(nvrtc_program program, size_t *size);
+    int (*cubin)(nvrtc_program program, char *to);
+    int (*log_size)(nvrtc_program program, size_t *size);
+    int (*log)(nvrtc_program program, char *to);
+    const char *(*error_text)(int code);
+} nvrtc = {.found_once = PTHREAD_ONCE_INIT, .opened_once = PTHREAD_ONCE_INIT};
+
+static const struct {
+    const char *name;
+    size_t offset;
+} functions[] = {
+    {"nvrtcVersion", offsetof(struct nvrtc, version)},
+    {"nvrtcCreateProgram", offsetof(struct nvrtc, create)},
+    {"nvrtcDestroyProgram", offsetof(struct nvrtc, destroy)},
+    {"nvrtcCompileProgram", offsetof(struct nvrtc, compile)},
+    {"nvrtcGetCUBINSize", offsetof(struct nvrtc, cubin_size)},
+    {"nvrtcGetCUBIN", offsetof(struct nvrtc, cubin)},
+    {"nvrtcGetProgramLogSize", offsetof(struct nvrtc, log_size)},
+    {"nvrtcGetProgramLog", offsetof(struct nvrtc, log)},
+    {"nvrtcGetErrorString", offsetof(struct nvrtc, error_text)},
+};
+
+static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+static const char *const folders[] = {
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda-13.0/lib64",
+    "/opt/cuda/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/lib",
+};
+enum {
+    FUNCTION_COUNT = sizeof functions / sizeof *functions,
+    NAME_COUNT = sizeof names / sizeof *names,
+    FOLDER_COUNT = sizeof folders / sizeof *folders
+};
+
+/* Takes the file as the compiler if it is there. */
+static bool take_file(const char *folder, int length, const char *name) {
+    struct stat info;
+    int n = snprintf(nvrtc.path, sizeof nvrtc.path, "%.*s%s%s", length, folder, length ? "/" : "", name);
+    if (n < 0 || (size_t)n >= sizeof nvrtc.path || stat(nvrtc.path, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
+    snprintf(nvrtc.stamp, sizeof nvrtc.stamp, "%s %" PRId64 " %" PRId64 ".%09ld", nvrtc.path,
+             (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+    return true;
+}
+
+/* In one of the folders of a list separated by colons; an empty one is passed over. */
+static bool take_from_list(const char *list, const char *name) {
+    for (const char *at = list; at && *at;) {
+        size_t length = strcspn(at, ":");
+        if (length > 0 && take_file(at, (int)length, name))
+            return true;
+        at += length + (at[length] == ':');
+    }
+    return false;
+}
+
+static bool take_any(void) {
+    const char *list = getenv("LD_LIBRARY_PATH");
+    for (int i = 0; i < NAME_COUNT; i++) {
+        if (take_from_list(list, names[i]))
+            return true;
+        for (int f = 0; f < FOLDER_COUNT; f++)
+            if (take_file(folders[f], (int)strlen(folders[f]), names[i]))
+                return true;
+    }
+    return false;
+}
+
+static bool refuse_nvrtc(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static bool refuse_nvrtc(const char *fmt, ...) {
+    int n = snprintf(nvrtc.why, sizeof nvrtc.why, "NVRTC, CUDA's compiler, cannot be used: ");
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(nvrtc.why + n, sizeof nvrtc.why - (size_t)n, fmt, args);
+    va_end(args);
+    return false;
+}
+
+static bool look_up_functions(void) {
+    for (int i = 0; i < FUNCTION_COUNT; i++) {
+        void *function = dlsym(nvrtc.library, functions[i].name);
+        if (!function)
+            return refuse_nvrtc("it has no %s; CUDA 12.0 or newer is needed", functions[i].name);
+        memcpy((char *)&nvrtc + functions[i].offset, &function, sizeof function);
+    }
+    return true;
+}
+
+/* Where only the loader knows the folder, the library must be opened to be known: slow, but right. The
+ * loader does not say which file it took, so its version stands for it. */
+static bool take_by_loader(void) {
+    for (int i = 0; i < NAME_COUNT && !nvrtc.library; i++)
+        nvrtc.library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!nvrtc.library)
+        return refuse_nvrtc(
+            "it was not found. Install CUDA 12.0 or newer, or set EPILOG_NVRTC to the path of "
+            "libnvrtc.so");
+    if (!look_up_functions())
+        return false;
+    int major = 0, minor = 0;
+    nvrtc.version(&major, &minor);
+    snprintf(nvrtc.stamp, sizeof nvrtc.stamp, "NVRTC %d.%d", major, minor);
+    return true;
+}
+
+/* A file the user names is used or refused; nothing else is tried in its place. */
+static void find_nvrtc(void) {
+    const char *own = getenv("EPILOG_NVRTC");
+    if (own && *own)
+        nvrtc.found = take_file(".", strchr(own, '/') ? 0 : 1, own) ||
+                      refuse_nvrtc("EPILOG_NVRTC names %s, which is no file", own);
+    else
+        nvrtc.found = take_any() || take_by_loader();
+}
+
+/* NVRTC asks the loader for its second library by name alone, which fails where the folder is not one of
+ * the loader's own. One that is open already is found. */
+static void open_builtins(void) {
+    char path[sizeof nvrtc.path + 64];
+    int major = 0, minor = 0, folder = (int)(strrchr(nvrtc.path, '/') - nvrtc.path);
+    nvrtc.version(&major, &minor);
+    snprintf(path, sizeof path, "%.*s/libnvrtc-builtins.so.%d.%d", folder, nvrtc.path, major, minor);
+    dlopen(path, RTLD_NOW | RTLD_LOCAL); /* NVRTC itself says so where it is not there */
+}
+
+static void open_nvrtc(void) {
+    if (nvrtc.library) { /* the loader found it */
+        nvrtc.opened = true;
+        return;
+    }
+    nvrtc.library = dlopen(nvrtc.path, RTLD_NOW | RTLD_LOCAL);
+    const char *reason = nvrtc.library ? NULL : dlerror();
+    nvrtc.opened = nvrtc.library ? look_up_functions() : refuse_nvrtc("%s", reason ? reason : nvrtc.path);
+    if (nvrtc.opened)
+        open_builtins();
+}
+
+bool epi_jit_available(char *why, size_t size) {
+    pthread_once(&nvrtc.found_once, find_nvrtc);
+    snprintf(why, size, "%s", nvrtc.found ? "" : nvrtc.why);
+    return nvrtc.found;
+}
+
+/* ---- the log ---- */
+
+/* What a compilation gives, and what an entry of the cache holds in front of the cubin. */
+typedef struct report {
+    int32_t registers;
+    char slow[252]; /* why the code would be slow; "" where it would not */
+} report;
+
+static int line_length(const char *line) {
+    return (int)strcspn(line, "\n");
+}
+
+static const char *next_line(const char *line) {
+    line += line_length(line);
+    return *line ? line + 1 : NULL;
+}
+
+static const char *find_in_line(const char *line, const char *what) {
+    const char *at = strstr(line, what);
+    return at && at < line + line_length(line) ? at : NULL;
+}
+
+/* The first reason is kept: the ones after it mostly follow from it. */
+static void note_slow(report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note_slow(report *r, const char *fmt, ...) {
+    if (r->slow[0])
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(r->slow, sizeof r->slow, fmt, args);
+    va_end(args);
+}
+
+/* The assembler's words on speed are numbered C75xx: "(C7510) Potential Performance Loss: wgmma...". */
+static void read_line(const char *line, report *r) {
+    int registers = 0, frame = 0, stores = 0, loads = 0;
+    const char *warning = find_in_line(line, "(C75"), *used = find_in_line(line, "Used ");
+    const char *number = line + strcspn(line, "0123456789\n");
+    if (warning)
+        note_slow(r, "%.*s", line_length(warning), warning);
+    if (used && sscanf(used, "Used %d registers", &registers) == 1 && registers > r->registers)
+        r->registers = registers;
+    if (sscanf(number, "%d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &frame, &stores,
+               &loads) != 3)
+        return;
+    if (stores || loads)
+        note_slow(r, "registers are spilled (%d bytes stored, %d bytes loaded)", stores, loads);
+    else if (frame)
+        note_slow(r, "it has a stack frame of %d bytes", frame);
+}
+
+static void read_log(const char *log, report *r) {
+    for (const char *line = log; line; line = next_line(line))
+        read_line(line, r);
+}
+
+/* The line that says what is wrong: the front end's, the assembler's, or simply the first. */
+static const char *first_error(const char *log) {
+    static const char *const marks[] = {"error:", "error   :", "fatal   :"};
+    for (const char *line = log; line; line = next_line(line))
+        for (int i = 0; i < 3; i++)
+            if (find_in_line(line, marks[i]))
+                return line;
+    return log;
+}
+
+/* ---- compiling ---- */
+
+enum { OPTION_COUNT = 5 };
+
+typedef struct job {
+    const char *source, *name, *arch;
+    char target[64];
+    const char *options[OPTION_COUNT];
+    report report;
+    epi_cubin *out;
+    epi_error *err;
+} job;
+
+/* Every option is part of the key. -v makes the assembler report registers and spills. */
+static void set_options(job *j) {
+    snprintf(j->target, sizeof j->target, "--gpu-architecture=%s", j->arch);
+    j->options[0] = j->target;
+    j->options[1] = "-default-device";
+    j->options[2] = "--std=c++17";
+    j->options[3] = "--ptxas-options=-v";
+    j->options[4] =
+        "--fmad=false"; /* texts say where they fuse, so that every configuration has the same bits */
+}
+
+static epi_cache_key make_key(const job *j) {
+    const char *parts[5 + OPTION_COUNT] = {FORMAT, j->source, j->name, j->arch, nvrtc.stamp};
+    for (int i = 0; i < OPTION_COUNT; i++)
+        parts[5 + i] = j->options[i];
+    return epi_cache_key_make(parts, 5 + OPTION_COUNT);
+}
+
+/* The caller frees it; NULL where there is no memory. */
+static char *copy_log(nvrtc_program program) {
+    size_t size = 0;
+    if (nvrtc.log_size(program, &size) != NVRTC_OK)
+        size = 0;
+    char *log = calloc(size + 1, 1);
+    if (log && size > 0)
+        nvrtc.log(program, log);
+    return log;
+}
+
+static epi_status judge(const job *j, int code, const char *log) {
+    const char *line = first_error(log);
+    if (code == NVRTC_OK)
+        return EPI_OK;
+    if (code == NVRTC_COMPILATION)
+        return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "the generated CUDA text does not compile: %.*s",
+                        line_length(line), line);
+    return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "NVRTC, CUDA's compiler, failed for %s: %s%s%.*s", j->arch,
+                    nvrtc.error_text(code), *line ? ": " : "", line_length(line), line);
+}
+
+static epi_status take_cubin(const job *j, nvrtc_program program) {
+    size_t size = 0;
+    if (nvrtc.cubin_size(program, &size) != NVRTC_OK || size == 0)
+        return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "NVRTC, CUDA's compiler, gave no machine code for %s",
+                        j->arch);
+    void *data = malloc(size);
+    if (!data)
+        return epi_fail(j->err, EPI_ERR_MEMORY, "no memory for a cubin of %zu bytes", size);
+    nvrtc.cubin(program, data);
+    j->out->data = data;
+    j->out->size = size;
+    return EPI_OK;
+}
+
+static epi_status compile(job *j) {
+    pthread_once(&nvrtc.opened_once, open_nvrtc);
+    if (!nvrtc.opened)
+        return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
+    char file[128];
+    snprintf(file, sizeof file, "%.100s.cu", j->name);
+    nvrtc_program program = NULL;
+    int code = nvrtc.create(&program, j->source, file, 0, NULL, NULL);
+    if (code != NVRTC_OK)
+        return judge(j, code, "");
+    code = nvrtc.compile(program, OPTION_COUNT, j->options);
+    char *log = copy_log(program);
+    epi_status status = log ? judge(j, code, log)
+                            : epi_fail(j->err, EPI_ERR_MEMORY, "no memory for the log of a compilation");
+    if (status == EPI_OK) {
+        read_log(log, &j->report);
+        status = take_cubin(j, program);
+    }
+    free(log);
+    nvrtc.destroy(&program);
+    return status;
+}
+
+/* ---- the cache ---- */
+
+static bool load(job *j, epi_cache_key key) {
+    void *entry = NULL;
+    size_t size = 0;
+    if (!epi_cache_read(key, &entry, &size, j->out->note, sizeof j->out->note))
+        return false;
+    if (size <= sizeof j->report) {
+        free(entry);
+        return false;
+    }
+    memcpy(&j->report, entry, sizeof j->report);
+    j->report.slow[sizeof j->report.slow - 1] = 0;
+    j->out->size = size - sizeof j->report;
+    j->out->data = memmove(entry, (char *)entry + sizeof j->report, j->out->size);
+    return j->out->cached = true;
+}
+
+static void store(const job *j, epi_cache_key key, char *note, size_t note_size) {
+    size_t size = sizeof j->report + j->out->size;
+    char *entry = malloc(size);
+    if (!entry)
+        return;
+    memcpy(entry, &j->report, sizeof j->report);
+    memcpy(entry + sizeof j->report, j->out->data, j->out->size);
+    epi_cache_write(key, entry, size, note, note_size);
+    free(entry);
+}
+
+/* Slow code is stored like any other, with the reason: a tuner that meets it again is refused at once. */
+static epi_status load_or_compile(job *j) {
+    epi_cache_key key = make_key(j);
+    char note[sizeof j->out->note] = "";
+    if (load(j, key))
+        return EPI_OK;
+    epi_status status = compile(j);
+    if (status == EPI_OK)
+        store(j, key, note, sizeof note);
+    size_t used = strlen(j->out->note);
+    snprintf(j->out->note + used, sizeof note - used, "%s%s", used && *note ? "; " : "", note);
+    return status;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+epi_status epi_jit_compile(const char *source, const char *name, const char *arch, bool keep_slow,
+                           epi_cubin *out, epi_error *err) {
+    double begin = now();
+    *out = (epi_cubin){0};
+    pthread_once(&nvrtc.found_once, find_nvrtc);
+    if (!nvrtc.found)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
+    job j = {.source = source, .name = name, .arch = arch, .out = out, .err = err};
+    set_options(&j);
+    epi_status status = load_or_compile(&j);
+    if (status == EPI_OK && j.report.slow[0] && !keep_slow)
+        status = epi_fail(err, EPI_ERR_UNSUPPORTED, "the kernel %s would be slow on %s: %s", name, arch,
+                          j.report.slow);
+    if (status != EPI_OK)
+        epi_cubin_free(out);
+    out->registers = j.report.registers;
+    out->seconds = now() - begin;
+    return status;
+}
+
+void epi_cubin_free(epi_cubin *cubin) {
+    free(cubin->data);
+    cubin->data = NULL;
+    cubin->size = 0;
+}
+
+/* ---- several at once ---- */
+
+typedef struct queue {
+    epi_jit_item *items;
+    int count;
+    atomic_int next;
+} queue;
+
+static void *work(void *arg) {
+    queue *q = arg;
+    for (int i; (i = atomic_fetch_add(&q->next, 1)) < q->count;) {
+        epi_jit_item *t = &q->items[i];
+        epi_error_clear(&t->error);
+        t->status = epi_jit_compile(t->source, t->name, t->arch, t->keep_slow, &t->cubin, &t->error);
+    }
+    return NULL;
+}
+
+void epi_jit_compile_all(epi_jit_item *items, int count) {
+    queue q = {.items = items, .count = count};
+    pthread_t threads[MAX_WORKERS];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int started = 1;      /* the calling thread works too */
+    pthread_attr_t large; /* compilers recurse: the default may be small */
+    pthread_attr_init(&large);
+    pthread_attr_setstacksize(&large, WORKER_STACK);
+    for (; started < count && started < cores && started < MAX_WORKERS; started++)
+        if (pthread_create(&threads[started], &large, work, &q) != 0)
+            break; /* fewer threads do the same work */
+    pthread_attr_destroy(&large);
+    work(&q);
+    for (int i = 1; i < started; i++)
+        pthread_join(threads[i], NULL);
+}

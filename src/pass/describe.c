@@ -1,0 +1,105 @@
+/* describe.c: what a list of steps will do, in numbers and in words. */
+#include "pass/steps.h"
+
+static double count_of(const epi_steps *k, const epi_axes *axes) {
+    return (double)epi_axes_size(axes, k->spec->sizes);
+}
+
+static double tensor_bytes(const epi_steps *k, int t) {
+    return count_of(k, &k->spec->graph->tensors[t].axes) * (double)epi_dtype_size(k->spec->types[t]);
+}
+
+/* Bytes of a value when it is a tensor of its own. */
+static double value_bytes(const epi_steps *k, int node) {
+    const epi_node *n = &k->spec->graph->nodes[node];
+    if (n->op == EPI_OP_INPUT)
+        return tensor_bytes(k, n->tensor);
+    if (epi_ops[n->op].cls == EPI_CLASS_LEAF)
+        return 0;
+    return count_of(k, &n->axes) * (double)epi_dtype_size(k->spec->type);
+}
+
+void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *out) {
+    const epi_graph *g = k->spec->graph;
+    out->bytes_fused = 2 * partial_bytes;
+    for (int t = 0; t < g->tensor_count; t++)
+        if (t >= g->input_count || k->live[g->tensors[t].node])
+            out->bytes_fused += tensor_bytes(k, t);
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        epi_op_class cls = epi_ops[n->op].cls;
+        if (!k->live[i] || cls == EPI_CLASS_LEAF)
+            continue;
+        if (cls == EPI_CLASS_PRODUCT)
+            out->flops += 2 * count_of(k, &n->axes) * count_of(k, &n->over);
+        else if (cls == EPI_CLASS_REDUCE)
+            out->flops += count_of(k, &g->nodes[n->arg[0]].axes);
+        else if (cls == EPI_CLASS_MAP)
+            out->flops += count_of(k, &n->axes);
+        out->bytes_unfused += value_bytes(k, i);
+        for (int a = 0; a < epi_ops[n->op].arity; a++)
+            out->bytes_unfused += value_bytes(k, n->arg[a]);
+        if (k->plan.fused && (k->plan.stage[i].before || k->plan.stage[i].after))
+            out->bytes_fused += 2 * value_bytes(k, i);
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) /* plain copies */
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT)
+            out->bytes_unfused += 2 * tensor_bytes(k, t);
+    if (!k->plan.fused)
+        out->bytes_fused = out->bytes_unfused;
+}
+
+static void list_stage(const epi_steps *k, epi_text *out, const char *title, int which) {
+    const epi_graph *g = k->spec->graph;
+    int count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_stage *s = &k->plan.stage[i];
+        const epi_node *n = &g->nodes[i];
+        bool in = which == 0 ? s->before : which == 1 ? s->tile && s->leave <= EPI_LEAVE_LOCAL : s->after;
+        if (!in || !n->name || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+            continue;
+        epi_text_add(out, "%s%s", count++ ? ", " : title, epi_node_label(g, i).text);
+    }
+    if (count)
+        epi_text_add(out, "\n");
+}
+
+bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
+    if (k->plan.fused)
+        return false;
+    epi_text_add(out, "unfused, an operation at a time");
+    if (k->spec->path == EPI_PATH_FUSED)
+        epi_text_add(out, ": %s", k->plan.reason);
+    epi_text_add(out, "\n");
+    return true;
+}
+
+void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
+    const epi_graph *g = k->spec->graph;
+    const epi_axes *groups[3] = {&k->plan.rows, &k->plan.cols, &k->plan.depth};
+    static const char *const names[3] = {"rows", ", columns", ", depth"};
+    for (int i = 0; i < 3; i++)
+        epi_text_add(out, "%s %s = %ld", names[i], epi_axes_label(g, groups[i]).text,
+                     (long)count_of(k, groups[i]));
+    epi_text_add(out, "\n");
+}
+
+void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,
+                               epi_text *out) {
+    const epi_graph *g = k->spec->graph;
+    if (k->plan.part != EPI_OP_COUNT)
+        epi_text_add(out, "%s of %s meet in the tile\n", epi_ops[k->plan.part].text,
+                     epi_axis_label(g, k->plan.fine).text);
+    list_stage(k, out, "before the product: ", 0);
+    list_stage(k, out, "on the tile: ", 1);
+    for (int i = 0; i < g->node_count; i++) {
+        epi_leave leave = k->plan.stage[i].leave;
+        epi_label over = epi_axes_label(g, &g->nodes[i].over);
+        if (leave == EPI_LEAVE_LOCAL)
+            epi_text_add(out, "%s over %s stays in the tile\n", epi_ops[g->nodes[i].op].text, over.text);
+        else if (leave != EPI_LEAVE_NONE)
+            epi_text_add(out, "%s over %s leaves as partials, %ld per result\n", epi_ops[g->nodes[i].op].text,
+                         over.text, (long)(leave == EPI_LEAVE_ROWS ? row_partials : col_partials));
+    }
+    list_stage(k, out, "after the product: ", 2);
+}
