@@ -115,7 +115,7 @@ $(BUILD)/table: bench/table.c $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold json safetensors lang properties random cases docs
+TESTS := micro strips strips_fold json safetensors lang properties random cases docs jit cuda
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -131,7 +131,8 @@ $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 .PHONY: suite sanitize threads fuzz
 suite: all $(TEST_BIN) $(EXAMPLES)
 	@set -e; for t in $(TESTS); do \
-	    case $$t in cases) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; *) args=;; esac; \
+	    case $$t in cases) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
+	        cuda) args="programs $(BUILD)/cache $(CUDA_MODE)";; *) args=;; esac; \
 	    printf '%-12s ' $$t; $(BUILD)/test/$$t $$args >$(BUILD)/test/$$t.log 2>&1 || { tail -40 $(BUILD)/test/$$t.log; exit 1; }; \
 	    tail -n 1 $(BUILD)/test/$$t.log; done
 	@set -e; for e in $(EXAMPLES); do printf '%-12s ' example; $$e >$$e.log || { cat $$e.log; exit 1; }; echo $$(basename $$e) runs; done
@@ -154,7 +155,16 @@ test: suite
 
 sanitize:
 	@echo 'under AddressSanitizer and UndefinedBehaviorSanitizer:'
-	@ASAN_OPTIONS=allocator_may_return_null=1 $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
+	@ASAN_OPTIONS=allocator_may_return_null=1 $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 CUDA_MODE=texts OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
+
+# What needs a GPU: the table of cases in full, then tiny ones under compute-sanitizer where it is installed.
+.PHONY: test-gpu
+test-gpu: $(BUILD)/test/gpu
+	EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 $(BUILD)/test/gpu programs full
+	@if command -v compute-sanitizer >/dev/null; then for tool in memcheck racecheck; do \
+	    printf '%-12s ' $$tool; EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 \
+	        compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test/gpu programs sanitize || exit 1; done; \
+	else echo 'compute-sanitizer is not on the path: memcheck and racecheck are left out'; fi
 
 # OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
 threads:

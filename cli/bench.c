@@ -1,18 +1,19 @@
 /* bench.c: times programs fused, unfused and beside a raw product, interleaved, on checked results. */
+#include "bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
-#include "blas.h"
-#include "cli.h"
+#include "tuning.h"
 
 #ifndef EPI_COMMIT
 #define EPI_COMMIT "unknown"
 #endif
 
-enum { MAX_REPEAT = 1000, HEAD = 128 };
+enum { MAX_REPEAT = 1000, HEAD = 128, GPU_BURSTS = 5, CUT = 256 };
+static const double burst_seconds = 0.020; /* on a GPU */
 
 /* The standard set: dims in units of the size, but for the heads of rotary embedding. */
 static const struct {
@@ -24,31 +25,15 @@ static const struct {
     {"rmsnorm_backward", "T F D"}, {"swiglu_backward", "T D F"},
 };
 
-typedef struct row {
-    char name[128], error_text[160];
-    int64_t m, n, k;
-    double flops, fused, unfused, raw; /* seconds; raw 0 where there is no BLAS */
-    double error, naive;               /* worst output, relative to its largest value */
-    bool ok;
-} row;
+/* What is timed: two kernels over the same tensors. */
+typedef struct pair {
+    cli_runner fused, unfused;
+    cli_data data;
+    cli_place place;
+    epi_kernel_info info;
+} pair;
 
-/* ---- one program ---- */
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
-
-static double time_kernel(const cli_runner *r, const cli_data *d) {
-    double start = cli_seconds();
-    epi_kernel_run(r->kernel, d->tensors, d->count, r->work, NULL);
-    return cli_seconds() - start;
-}
+/* ---- time ---- */
 
 /* Random operands of the raw product; NULL where there is no memory. */
 static float *random_floats(int64_t count) {
@@ -59,161 +44,184 @@ static float *random_floats(int64_t count) {
     return x;
 }
 
-static void measure(row *out, const cli_runner *fused, const cli_runner *unfused, const cli_data *d,
-                    const blas *b, int repeat) {
+/* Whether another round of measuring is due. */
+static bool go_on(int round, int repeat, bool gpu, double start) {
+    if (round >= MAX_REPEAT)
+        return false;
+    if (repeat || gpu)
+        return round < (repeat ? repeat : GPU_BURSTS);
+    return round < 9 || (round < 200 && cli_seconds() - start < 3);
+}
+
+/* A CPU kernel is timed run by run, a GPU's in bursts that make starting and waiting small. */
+static epi_status measure(bench_row *out, const pair *p, const blas *b, int repeat, epi_error *err) {
     double t[3][MAX_REPEAT];
     float *x = NULL, *y = NULL, *c = NULL;
+    bool gpu = p->fused.device > 0;
+    int n = 0, fused_runs = 1, unfused_runs = 1;
+    epi_status status = EPI_OK;
     if (b->sgemm && out->m * out->n * out->k > 0) {
         x = random_floats(out->m * out->k);
         y = random_floats(out->n * out->k);
         c = random_floats(out->m * out->n);
     }
     bool raw = x && y && c;
-    int n = 0;
+    if (gpu)
+        status = cli_burst_size(&p->fused, &p->place, burst_seconds, &fused_runs, err);
+    if (gpu && status == EPI_OK)
+        status = cli_burst_size(&p->unfused, &p->place, burst_seconds, &unfused_runs, err);
     double start = cli_seconds();
-    for (int i = -2;
-         i < MAX_REPEAT && (repeat ? i < repeat : i < 9 || (i < 200 && cli_seconds() - start < 3)); i++) {
-        double f = time_kernel(fused, d), u = time_kernel(unfused, d), s = cli_seconds();
+    for (int i = gpu ? 0 : -2; status == EPI_OK && go_on(i, repeat, gpu, start); i++) {
+        double f, u, s;
+        status = cli_burst(&p->fused, &p->place, fused_runs, &f, err);
+        if (status == EPI_OK)
+            status = cli_burst(&p->unfused, &p->place, unfused_runs, &u, err);
+        s = cli_seconds();
         if (raw)
             blas_product(b, out->m, out->n, out->k, x, y, c);
         s = cli_seconds() - s;
-        if (i < 0) /* warm-up */
+        if (i < 0 || status != EPI_OK) /* warm-up */
             continue;
         t[0][n] = f;
         t[1][n] = u;
         t[2][n++] = s;
     }
-    out->fused = median(t[0], n);
-    out->unfused = median(t[1], n);
-    out->raw = raw ? median(t[2], n) : 0;
+    if (status == EPI_OK) {
+        out->fused = cli_median(t[0], n);
+        out->unfused = cli_median(t[1], n);
+        out->raw = raw ? cli_median(t[2], n) : 0;
+    }
     free(x);
     free(y);
     free(c);
-}
-
-static epi_status bench_program(const epi_program *program, const cli_options *o, const blas *b, row *out,
-                                epi_error *err) {
-    cli_runner fused = {0}, unfused = {0};
-    cli_data d = {0};
-    epi_options options = cli_compile_options(o);
-    epi_status status = cli_runner_make(&fused, program, &options, err);
-    options.path = EPI_PATH_UNFUSED;
-    if (status == EPI_OK)
-        status = cli_runner_make(&unfused, program, &options, err);
-    if (status == EPI_OK)
-        status = cli_data_make(&d, program, fused.kernel, err);
-    if (status == EPI_OK) {
-        epi_kernel_info info;
-        epi_kernel_get_info(fused.kernel, &info);
-        out->m = info.m;
-        out->n = info.n;
-        out->k = info.k;
-        out->flops = info.flops;
-        cli_data_random(&d, o->seed);
-        measure(out, &fused, &unfused, &d, b, o->repeat > MAX_REPEAT ? MAX_REPEAT : o->repeat);
-        cli_error_row errors[CLI_MAX_TENSORS];
-        status = epi_kernel_run(fused.kernel, d.tensors, d.count, fused.work, err);
-        if (status == EPI_OK)
-            status = cli_errors(program, o, &d, out->k, errors, err);
-        out->ok = status == EPI_OK;
-        for (int t = d.input_count; t < d.count && status == EPI_OK; t++) {
-            const cli_error_row *e = &errors[t - d.input_count];
-            double scale = e->scale > 0 ? e->scale : 1;
-            out->error = e->fused / scale > out->error ? e->fused / scale : out->error;
-            out->naive = e->naive / scale > out->naive ? e->naive / scale : out->naive;
-            out->ok &= e->ok;
-        }
-    }
-    cli_data_free(&d);
-    cli_runner_free(&fused);
-    cli_runner_free(&unfused);
     return status;
 }
 
-/* ---- output ---- */
+/* ---- results ---- */
 
-static void print_head(bool raw) {
-    printf("%-28s %-18s %10s %10s %9s %9s", "kernel", "rows x cols x depth", "fused ms", "unfused ms",
-           "speed-up", "GFLOP/s");
-    if (raw)
-        printf(" %9s %7s", "sgemm ms", "of raw");
-    printf(" %10s %10s\n", "rel. error", "naive path");
+/* One run of a kernel, its outputs brought back. */
+static epi_status run_once(const cli_runner *r, const cli_place *p, cli_data *d, epi_error *err) {
+    double seconds;
+    epi_status status = cli_place_reset(p, d, err);
+    if (status == EPI_OK)
+        status = cli_burst(r, p, 1, &seconds, err);
+    return status == EPI_OK ? cli_place_fetch(p, d, err) : status;
 }
 
-static void print_row(const row *r, bool raw) {
-    char shape[64];
-    snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
-    printf("%-28s %-18s %10.3f %10.3f %8.2fx %9.1f", r->name, shape, 1e3 * r->fused, 1e3 * r->unfused,
-           r->unfused / r->fused, r->flops / r->fused / 1e9);
-    if (raw)
-        printf(" %9.3f %7.3f", 1e3 * r->raw, r->raw > 0 ? r->fused / r->raw : 0);
-    printf(" %10.2e %10.2e%s\n", r->error, r->naive, r->ok ? "" : "  TOO FAR");
-    fflush(stdout);
-}
-
-static void put_number(epi_json_writer *w, const char *key, double value) {
-    epi_json_put_key(w, key);
-    epi_json_put_number(w, value);
-}
-
-static void put_text(epi_json_writer *w, const char *key, const char *value) {
-    epi_json_put_key(w, key);
-    epi_json_put_text(w, value);
-}
-
-static void put_row(epi_json_writer *w, const row *r) {
-    epi_json_put_open(w, '{');
-    put_text(w, "kernel", r->name);
-    epi_json_put_key(w, "m"), epi_json_put_integer(w, r->m);
-    epi_json_put_key(w, "n"), epi_json_put_integer(w, r->n);
-    epi_json_put_key(w, "k"), epi_json_put_integer(w, r->k);
-    put_number(w, "fused_ms", 1e3 * r->fused);
-    put_number(w, "unfused_ms", 1e3 * r->unfused);
-    if (r->raw > 0) {
-        put_number(w, "sgemm_ms", 1e3 * r->raw);
-        put_number(w, "of_raw", r->fused / r->raw);
+/* Runs the fused kernel and fills in its errors against f64. */
+static epi_status check(bench_row *out, const cli_source *s, const cli_options *o, pair *p,
+                        cli_error_row *errors, epi_error *err) {
+    epi_status status = run_once(&p->fused, &p->place, &p->data, err);
+    if (status == EPI_OK)
+        status = cli_errors(s, o, &p->data, p->info.k, errors, err);
+    out->ok = status == EPI_OK;
+    out->checked[0] = p->info.m;
+    out->checked[1] = p->info.n;
+    out->checked[2] = p->info.k;
+    for (int t = p->data.input_count; t < p->data.count && status == EPI_OK; t++) {
+        const cli_error_row *e = &errors[t - p->data.input_count];
+        double scale = e->scale > 0 ? e->scale : 1;
+        out->error = e->fused / scale > out->error ? e->fused / scale : out->error;
+        out->naive = e->naive / scale > out->naive ? e->naive / scale : out->naive;
+        out->ok &= e->ok;
     }
-    put_number(w, "gflops", r->flops / r->fused / 1e9);
-    put_number(w, "error", r->error);
-    put_number(w, "naive_error", r->naive);
-    epi_json_put_key(w, "ok");
-    epi_json_put_bool(w, r->ok);
-    epi_json_put_close(w, '}');
+    return status;
 }
 
-static void put_machine(epi_json_writer *w, const cli_options *o, const blas *b) {
-    epi_context *ctx;
-    char date[40];
-    time_t now = time(NULL);
-    strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
-    put_text(w, "version", epi_version());
-    put_text(w, "commit", EPI_COMMIT);
-    put_text(w, "date", date);
-    put_text(w, "type", epi_dtype_name(o->type));
-    put_text(w, "blas", b->name);
-    if (epi_context_open(&ctx, NULL) != EPI_OK)
-        return;
-    epi_device_info d;
-    epi_device_get(ctx, 0, &d);
-    put_text(w, "cpu", d.model);
-    put_text(w, "micro_kernels", d.features);
-    epi_json_put_key(w, "threads");
-    epi_json_put_integer(w, o->threads ? o->threads : d.threads);
-    epi_context_close(ctx);
+static void free_pair(pair *p) {
+    cli_place_free(&p->place);
+    cli_data_free(&p->data);
+    cli_runner_free(&p->fused);
+    cli_runner_free(&p->unfused);
 }
 
-static int write_file(const char *path, const epi_text *text) {
-    char temporary[1100];
-    bool fits = (size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) < sizeof temporary;
-    FILE *f = fits ? fopen(temporary, "w") : NULL;
-    if (!f)
-        return cli_complain(EXIT_FAILED, "%s: cannot be written", path);
-    bool ok = fwrite(text->data, 1, text->length, f) == text->length && fputc('\n', f) != EOF;
-    ok &= fclose(f) == 0;
-    if (ok && rename(temporary, path) == 0)
-        return EXIT_OK;
-    remove(temporary);
-    return cli_complain(EXIT_FAILED, "%s: cannot be written", path);
+/* Without the unfused kernel where only results are wanted. */
+static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, bool both, epi_error *err) {
+    epi_options options = cli_compile_options(o);
+    epi_status status = cli_runner_make(&p->fused, s, &options, err);
+    if (status == EPI_OK)
+        epi_kernel_get_info(p->fused.kernel, &p->info);
+    options.path = EPI_PATH_UNFUSED;
+    if (o->tuned)
+        options.config = NULL; /* that was tuned for the fused path */
+    if (status == EPI_OK && both)
+        status = cli_runner_make(&p->unfused, s, &options, err);
+    if (status == EPI_OK)
+        status = cli_data_make(&p->data, s->program, p->fused.kernel, err);
+    if (status != EPI_OK)
+        return status;
+    cli_data_random(&p->data, o->seed);
+    return cli_place_make(&p->place, s->ctx, o->device, &p->data, err);
+}
+
+/* An f64 reference of a GPU's sizes takes minutes: the timed configuration is checked with the axes cut,
+ * what is left over of eight kept. */
+static epi_status check_cut(bench_row *out, const cli_source *s, const cli_options *o, const char *config,
+                            cli_error_row *errors, epi_error *err) {
+    cli_options small = *o;
+    pair p = {0};
+    small.config = config;
+    for (int i = 0; i < small.dim_count; i++)
+        if (small.dims[i].size > CUT + 7)
+            small.dims[i].size = CUT + small.dims[i].size % 8;
+    epi_status status = make_pair(&p, s, &small, false, err);
+    if (status == EPI_OK)
+        status = check(out, s, &small, &p, errors, err);
+    free_pair(&p);
+    return status;
+}
+
+/* At full size, where a block works on many tiles: against the unfused path on the plain mainloop, which has
+ * nothing in common with the fast ones. */
+static epi_status check_plain(bench_row *out, const cli_source *s, const cli_options *o, pair *p,
+                              const cli_error_row *errors, epi_error *err) {
+    cli_runner plain;
+    cli_data d = {0};
+    bool near = true;
+    epi_options options = cli_compile_options(o);
+    options.path = EPI_PATH_UNFUSED;
+    options.config = "any_64x64";
+    epi_status status = cli_runner_make(&plain, s, &options, err);
+    if (status == EPI_ERR_UNSUPPORTED)
+        return EPI_OK; /* and the row says that there is none */
+    if (status == EPI_OK)
+        status = cli_data_make(&d, s->program, plain.kernel, err);
+    if (status == EPI_OK)
+        status = run_once(&plain, &p->place, &d, err);
+    if (status == EPI_OK)
+        status = run_once(&p->fused, &p->place, &p->data, err);
+    if (status == EPI_OK) {
+        out->plain = cli_compare(&p->data, &d, errors, p->info.k, &near);
+        out->has_plain = true;
+        out->ok &= near;
+    }
+    cli_data_free(&d);
+    cli_runner_free(&plain);
+    return status;
+}
+
+static epi_status bench_program(const cli_source *s, const cli_options *o, const blas *b, bench_row *out,
+                                epi_error *err) {
+    pair p = {0};
+    cli_error_row errors[CLI_MAX_TENSORS];
+    epi_status status = make_pair(&p, s, o, true, err);
+    if (status == EPI_OK) {
+        out->m = p.info.m;
+        out->n = p.info.n;
+        out->k = p.info.k;
+        out->flops = p.info.flops;
+        out->tuned = o->tuned;
+        snprintf(out->config, sizeof out->config, "%s", p.info.micro);
+        status = measure(out, &p, b, o->repeat, err);
+    }
+    if (status == EPI_OK && !o->device)
+        status = check(out, s, o, &p, errors, err);
+    if (status == EPI_OK && o->device)
+        status = check_cut(out, s, o, out->config[0] ? out->config : NULL, errors, err);
+    if (status == EPI_OK && o->device)
+        status = check_plain(out, s, o, &p, errors, err);
+    free_pair(&p);
+    return status;
 }
 
 /* ---- the command ---- */
@@ -233,69 +241,93 @@ static void standard_dims(cli_options *o, const char *dims, int64_t size) {
             o->dims[o->dim_count++] = (epi_dim_binding){single[i], size};
 }
 
-static int bench_one(const char *name, const cli_options *o, const blas *b, epi_json_writer *w, bool *head) {
+static int bench_one(const char *name, const cli_options *given, const tuning *t, const blas *b,
+                     bench_report *report) {
+    cli_options o = *given;
     cli_source s;
     epi_error err;
-    row r = {0};
+    bench_row r = {0};
     if (cli_program_open(&s, name, &err) != EPI_OK)
         return cli_fail(&err);
     snprintf(r.name, sizeof r.name, "%s", epi_program_name(s.program));
     cli_progress("measuring %s", r.name);
-    epi_status status = bench_program(s.program, o, b, &r, &err);
+    int status = tuning_apply(t, &s, &o);
+    if (status == EXIT_OK && bench_program(&s, &o, b, &r, &err) != EPI_OK)
+        status = cli_fail(&err);
     cli_progress_end();
     cli_source_close(&s);
-    if (status != EPI_OK)
-        return cli_fail(&err);
-    if (!o->json && !*head)
-        print_head(b->sgemm != NULL);
-    *head = true;
-    if (!o->json)
-        print_row(&r, b->sgemm != NULL);
-    put_row(w, &r);
+    if (status != EXIT_OK)
+        return status;
+    bench_add_row(report, &r);
     return r.ok ? EXIT_OK : EXIT_FAILED;
+}
+
+static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_report *report) {
+    int status = EXIT_OK, one;
+    for (int i = 0; i < o->name_count; i++)
+        if ((one = bench_one(o->names[i], o, t, b, report)) != EXIT_OK)
+            status = one;
+    if (!o->size_count)
+        o->sizes[o->size_count++] = o->device ? 4096 : 1024;
+    for (int s = 0; s < o->size_count && !o->name_count; s++)
+        for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
+            standard_dims(o, standard[i].dims, o->sizes[s]);
+            if ((one = bench_one(standard[i].name, o, t, b, report)) != EXIT_OK)
+                status = one;
+        }
+    if (!report->json)
+        bench_end(report);
+    return status;
+}
+
+/* The result file and the JSON text around the rows. The context stays open throughout, so that a GPU is
+ * begun on once. */
+static int bench(const epi_context *ctx, cli_options *o, const tuning *t) {
+    epi_device_info cpu;
+    epi_error err;
+    blas b = {.name = ""};
+    epi_text out = {0};
+    epi_json_writer w = {.text = &out};
+    epi_device_get(ctx, 0, &cpu);
+    if (!o->device)
+        blas_open(&b, o->threads ? o->threads : cpu.threads);
+    bench_report report = {.w = &w, .gpu = o->device > 0, .raw = b.sgemm != NULL, .json = o->json};
+    epi_json_put_open(&w, '{');
+    cli_put_text(&w, "version", epi_version());
+    cli_put_text(&w, "commit", EPI_COMMIT);
+    bench_put_machine(&w, ctx, o, &b);
+    epi_json_put_key(&w, "rows");
+    epi_json_put_open(&w, '[');
+    int status = bench_all(o, t, &b, &report);
+    epi_json_put_close(&w, ']');
+    epi_json_put_close(&w, '}');
+    if (o->json && !out.failed)
+        printf("%s\n", out.data);
+    epi_text_add(&out, "\n");
+    if (o->out && status == EXIT_OK && cli_write_text(o->out, &out, &err) != EPI_OK)
+        status = cli_fail(&err); /* a failed run replaces nothing */
+    if (out.failed)
+        status = cli_complain(EXIT_FAILED, "out of memory");
+    epi_text_free(&out);
+    blas_close(&b);
+    return status;
 }
 
 int cmd_bench(const cli_options *given) {
     cli_options o = *given;
-    int status = EXIT_OK, one;
-    bool head = false;
-    blas b;
-    epi_text out = {0};
-    epi_json_writer w = {.text = &out};
+    epi_context *ctx;
+    epi_error err;
+    tuning t = {0};
     if (o.name_count && !o.dim_count)
         return cli_complain(EXIT_USAGE, "bench of a named program wants --dims; see 'epilog help bench'");
-    int threads = o.threads;
-    epi_context *ctx;
-    if (!threads && epi_context_open(&ctx, NULL) == EPI_OK) {
-        epi_device_info d;
-        epi_device_get(ctx, 0, &d);
-        threads = d.threads;
-        epi_context_close(ctx);
-    }
-    blas_open(&b, threads);
-    epi_json_put_open(&w, '{');
-    put_machine(&w, &o, &b);
-    epi_json_put_key(&w, "rows");
-    epi_json_put_open(&w, '[');
-    if (!o.size_count)
-        o.sizes[o.size_count++] = 1024;
-    for (int i = 0; i < o.name_count; i++)
-        if ((one = bench_one(o.names[i], &o, &b, &w, &head)) != EXIT_OK)
-            status = one;
-    for (int s = 0; s < o.size_count && !o.name_count; s++)
-        for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
-            standard_dims(&o, standard[i].dims, o.sizes[s]);
-            if ((one = bench_one(standard[i].name, &o, &b, &w, &head)) != EXIT_OK)
-                status = one;
-        }
-    epi_json_put_close(&w, ']');
-    epi_json_put_close(&w, '}');
-    if (o.out && status == EXIT_OK &&
-        (one = write_file(o.out, &out)) != EXIT_OK) /* a failed run replaces nothing */
-        status = one;
-    if (o.json && cli_print_json(&out) != EXIT_OK)
-        status = EXIT_FAILED;
-    epi_text_free(&out);
-    blas_close(&b);
+    if (epi_context_open(&ctx, &err) != EPI_OK)
+        return cli_fail(&err);
+    int status = cli_device_choose(ctx, &o, "cpu");
+    if (status == EXIT_OK)
+        status = tuning_open(&t, ctx, &o);
+    if (status == EXIT_OK)
+        status = bench(ctx, &o, &t);
+    tuning_free(&t);
+    epi_context_close(ctx);
     return status;
 }

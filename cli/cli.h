@@ -22,12 +22,18 @@ typedef struct cli_options {
     int type_count;
     epi_dtype type;
     epi_path path;
-    const char *in, *out, *micro;
+    epi_rounding rounding;
+    const char *in, *out, *micro, *config, *tuning;
+    const char *device_name; /* --device, or NULL */
+    int capability;          /* --arch: 90 for sm_90a; 0: not given */
+    int device;              /* what cli_device_choose made of the two, for epi_options.device */
     uint64_t seed;
     int threads, repeat;
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
-    bool json, help;
+    bool json, help, cuda, brief;
+    bool has_type, has_rounding; /* they were given, and are no defaults */
+    bool tuned;                  /* `config` is from a tuning file */
 } cli_options;
 
 /* options.c. Answers EXIT_OK, or EXIT_USAGE after saying what is wrong. */
@@ -41,6 +47,14 @@ void cli_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress_end(void);
 double cli_seconds(void);
 int cli_print_json(epi_text *text);
+/* Members of an object. */
+void cli_put_text(epi_json_writer *w, const char *key, const char *value);
+void cli_put_number(epi_json_writer *w, const char *key, double value);
+void cli_put_integer(epi_json_writer *w, const char *key, int64_t value);
+void cli_put_bool(epi_json_writer *w, const char *key, bool value);
+/* The text as a file, which appears whole or not at all; its folder must exist. */
+epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err);
+double cli_median(double *values, int count); /* sorts them */
 
 /* source.c: texts and programs by name */
 typedef struct cli_source {
@@ -57,6 +71,8 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err);
 /* The same, and a program must come out: the one named, or the only one of its file. */
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err);
 void cli_source_close(cli_source *s);
+/* The whole file, ended by a zero that is not counted; NULL with *err filled. The caller frees it. */
+char *cli_read_text(const char *path, size_t *length, epi_error *err);
 /* The folder of the programs that come with Epilog. */
 epi_status cli_program_folder(char *out, size_t size, epi_error *err);
 
@@ -80,19 +96,50 @@ typedef struct cli_error_row {
     bool ok; /* fused <= 2*naive + one unit of storage + what f32 loses in the product's sums */
 } cli_error_row;
 
-/* `depth` is the length of the product's sums. */
-epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth,
+/* Of what the kernel of `o` left in d. `depth` is the length of the product's sums. */
+epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data *d, int64_t depth,
                       cli_error_row *rows, epi_error *err);
+/* The largest distance between two runs' outputs, relative to the largest value of `plain`; *ok where each is
+ * within twice what `rows`, the errors of either, allow. */
+double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, int64_t depth,
+                   bool *ok);
 
 epi_options cli_compile_options(const cli_options *o);
 
-/* Runs a kernel with a workspace of its own. */
+/* device.c: which device, its memory, and time on it */
+
+/* Settles o->device, and the type that is the default there. `standard` is the device where none was asked
+ * for. Answers EXIT_OK, or another status after saying what is wrong. */
+int cli_device_choose(const epi_context *ctx, cli_options *o, const char *standard);
+
+/* A kernel with a workspace of its own. */
 typedef struct cli_runner {
+    epi_context *ctx;
+    int device;
     epi_kernel *kernel;
     void *work;
 } cli_runner;
-epi_status cli_runner_make(cli_runner *r, const epi_program *program, const epi_options *o, epi_error *err);
+epi_status cli_runner_make(cli_runner *r, const cli_source *s, const epi_options *o, epi_error *err);
 void cli_runner_free(cli_runner *r);
+
+/* Where a device finds the tensors: the host's own on the CPU, copies of them on a GPU. */
+typedef struct cli_place {
+    epi_context *ctx;
+    int device, count, input_count;
+    epi_tensor tensors[CLI_MAX_TENSORS];
+    size_t bytes[CLI_MAX_TENSORS];
+} cli_place;
+epi_status cli_place_make(cli_place *p, epi_context *ctx, int device, const cli_data *d, epi_error *err);
+/* The outputs become NaN, here and there, so that what a kernel does not write shows. */
+epi_status cli_place_reset(const cli_place *p, cli_data *d, epi_error *err);
+/* The outputs, back into the host's. */
+epi_status cli_place_fetch(const cli_place *p, cli_data *d, epi_error *err);
+void cli_place_free(cli_place *p);
+
+/* Starts `runs` runs, waits for them, and answers the seconds of one. */
+epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *seconds, epi_error *err);
+/* How many runs make a burst of so many seconds; leaves the kernel warm. */
+epi_status cli_burst_size(const cli_runner *r, const cli_place *p, double seconds, int *runs, epi_error *err);
 
 /* commands: each answers the exit status */
 int cmd_check(const cli_options *o);
@@ -100,6 +147,7 @@ int cmd_list(const cli_options *o);
 int cmd_show(const cli_options *o);
 int cmd_run(const cli_options *o);
 int cmd_bench(const cli_options *o);
+int cmd_tune(const cli_options *o);
 int cmd_devices(const cli_options *o);
 int cmd_help(const char *topic);
 

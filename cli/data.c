@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "cli.h"
+#include "cpu/parallel.h"
 #include "cpu/strips.h"
 #include "io/safetensors.h"
 
@@ -42,8 +43,10 @@ void cli_data_free(cli_data *d) {
 
 /* ---- random inputs ---- */
 
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+#define GAMMA 0x9e3779b97f4a7c15u
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64: the state counts, so any element can be next */
+    uint64_t z = *state += GAMMA;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
@@ -57,27 +60,47 @@ static double normal(uint64_t *state) {
     return sqrt(-2 * log(uniform(state))) * cos(6.283185307179586 * uniform(state));
 }
 
+enum { BLOCK = 4096 }; /* elements a thread fills at a time */
+
+typedef struct filling {
+    const epi_tensor_shape *shape;
+    char *data;
+    uint64_t start;
+    double range, scale;
+} filling;
+
+static void fill_block(void *ctx, int64_t item, int thread) {
+    (void)thread;
+    const filling *f = ctx;
+    epi_dtype type = f->shape->type;
+    bool matrix = f->shape->rank > 1 && type != EPI_I32;
+    float x[BLOCK];
+    int64_t first = item * BLOCK, n = epi_min64(BLOCK, f->shape->count - first);
+    uint64_t state = f->start + (uint64_t)first * (matrix ? 2 : 1) * GAMMA;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(type == EPI_I32       ? floor(uniform(&state) * f->range)
+                       : f->shape->rank == 0 ? uniform(&state) * 1e-3
+                       : f->shape->rank == 1 ? 0.5 + uniform(&state)
+                                             : f->scale * normal(&state));
+    epi_strips_choose()->store(f->data + (size_t)first * epi_dtype_size(type), type, 1, x, n);
+}
+
 /* Values of a sane size: matrices such that a product of two has unit variance, vectors around one,
  * scalars small and positive, indices within the largest axis the tensor itself lacks. */
 void cli_data_random(cli_data *d, uint64_t seed) {
-    const epi_strips *s = epi_strips_choose();
     int64_t range = 1;
     for (int t = 0; t < d->input_count; t++)
         for (int i = 0; i < d->shapes[t].rank; i++)
             range = d->shapes[t].sizes[i] > range ? d->shapes[t].sizes[i] : range;
     for (int t = 0; t < d->input_count; t++) {
         const epi_tensor_shape *shape = &d->shapes[t];
-        uint64_t state = seed * 1000003u + (uint64_t)t * 7919u + 17u;
         int64_t inner = shape->rank ? shape->sizes[shape->rank - 1] : 1;
-        double scale = inner ? pow((double)inner, -0.25) : 1;
-        for (int64_t i = 0; i < shape->count; i++) {
-            float x = (float)(shape->type == EPI_I32 ? floor(uniform(&state) * (double)range)
-                              : shape->rank == 0     ? uniform(&state) * 1e-3
-                              : shape->rank == 1     ? 0.5 + uniform(&state)
-                                                     : scale * normal(&state));
-            s->store((char *)d->tensors[t].data + (size_t)i * epi_dtype_size(shape->type), shape->type, 1, &x,
-                     1);
-        }
+        filling f = {.shape = shape,
+                     .data = d->tensors[t].data,
+                     .start = seed * 1000003u + (uint64_t)t * 7919u + 17u,
+                     .range = (double)range,
+                     .scale = inner ? pow((double)inner, -0.25) : 1};
+        epi_parallel_for(epi_parallel_default(), epi_ceil_div(shape->count, BLOCK), fill_block, &f);
     }
 }
 
@@ -147,33 +170,11 @@ epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err) {
     return epi_safetensors_write(path, out, (size_t)count, NULL, 0, err);
 }
 
-/* ---- running ---- */
-
-epi_status cli_runner_make(cli_runner *r, const epi_program *program, const epi_options *o, epi_error *err) {
-    *r = (cli_runner){0};
-    epi_status status = epi_kernel_compile(program, o, &r->kernel, err);
-    if (status != EPI_OK)
-        return status;
-    r->work = allocate(epi_kernel_workspace(r->kernel));
-    if (r->work)
-        return EPI_OK;
-    status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for a workspace of %zu bytes",
-                      epi_kernel_workspace(r->kernel));
-    cli_runner_free(r);
-    return status;
-}
-
-void cli_runner_free(cli_runner *r) {
-    epi_kernel_free(r->kernel);
-    free(r->work);
-    *r = (cli_runner){0};
-}
-
 /* ---- errors ---- */
 
-/* The outputs of another path over the same inputs, in f64. */
-static epi_status run_oracle(const epi_program *program, const cli_options *o, const cli_data *d,
-                             epi_path path, cli_data *out, epi_error *err) {
+/* The outputs of another path over the same inputs, in f64, on the CPU. */
+static epi_status run_oracle(const cli_source *s, const cli_options *o, const cli_data *d, epi_path path,
+                             cli_data *out, epi_error *err) {
     epi_type_binding types[CLI_MAX_BINDINGS + CLI_MAX_TENSORS];
     int count = 0;
     for (; count < o->type_count; count++)
@@ -184,12 +185,14 @@ static epi_status run_oracle(const epi_program *program, const cli_options *o, c
     options.types = types;
     options.type_count = count;
     options.path = path;
+    options.device = 0;
+    options.config = NULL;
     cli_runner r;
     *out = (cli_data){0};
-    epi_status status = cli_runner_make(&r, program, &options, err);
+    epi_status status = cli_runner_make(&r, s, &options, err);
     if (status != EPI_OK)
         return status;
-    status = cli_data_make(out, program, r.kernel, err);
+    status = cli_data_make(out, s->program, r.kernel, err);
     for (int t = 0; t < d->input_count && status == EPI_OK; t++)
         memcpy(out->tensors[t].data, d->tensors[t].data, bytes_of(&d->shapes[t]));
     if (status == EPI_OK)
@@ -209,13 +212,18 @@ static double distance(double a, double b) {
     return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
 }
 
-epi_status cli_errors(const epi_program *program, const cli_options *o, const cli_data *d, int64_t depth,
+/* One unit of storage, and what a sum of that length in f32 loses: few results can be lucky. */
+static double allowance(epi_dtype type, int64_t depth) {
+    return unit_of(type) + 0x1p-24 * sqrt((double)depth);
+}
+
+epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d, int64_t depth,
                       cli_error_row *rows, epi_error *err) {
     cli_data ref, naive = {0};
     const epi_strips *s = epi_strips_choose();
-    epi_status status = run_oracle(program, o, d, EPI_PATH_REFERENCE, &ref, err);
+    epi_status status = run_oracle(source, o, d, EPI_PATH_REFERENCE, &ref, err);
     if (status == EPI_OK)
-        status = run_oracle(program, o, d, EPI_PATH_NAIVE, &naive, err);
+        status = run_oracle(source, o, d, EPI_PATH_NAIVE, &naive, err);
     for (int t = d->input_count; t < d->count && status == EPI_OK; t++) {
         cli_error_row *row = &rows[t - d->input_count];
         epi_dtype type = d->shapes[t].type;
@@ -232,10 +240,37 @@ epi_status cli_errors(const epi_program *program, const cli_options *o, const cl
             row->naive = fmax(row->naive, distance((double)stored, want));
             row->scale = fmax(row->scale, isfinite(want) ? fabs(want) : 0);
         }
-        /* one unit of storage, and what a sum of that length in f32 loses: few results can be lucky */
-        row->ok = row->fused <= 2 * row->naive + (unit_of(type) + 0x1p-24 * sqrt((double)depth)) * row->scale;
+        row->ok = row->fused <= 2 * row->naive + allowance(type, depth) * row->scale;
     }
     cli_data_free(&ref);
     cli_data_free(&naive);
     return status;
+}
+
+double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, int64_t depth,
+                   bool *ok) {
+    const epi_strips *s = epi_strips_choose();
+    double worst = 0;
+    *ok = true;
+    for (int t = d->input_count; t < d->count; t++) {
+        const cli_error_row *row = &rows[t - d->input_count];
+        const epi_tensor_shape *shape = &d->shapes[t];
+        double far = 0, scale = 0;
+        float a[BLOCK], b[BLOCK];
+        for (int64_t at = 0; at < shape->count; at += BLOCK) {
+            size_t offset = (size_t)at * epi_dtype_size(shape->type);
+            int64_t n = epi_min64(BLOCK, shape->count - at);
+            s->load(a, (char *)d->tensors[t].data + offset, shape->type, 1, n);
+            s->load(b, (char *)plain->tensors[t].data + offset, shape->type, 1, n);
+            for (int64_t i = 0; i < n; i++) {
+                far = fmax(far, isnan(b[i]) ? (double)INFINITY : distance((double)a[i], (double)b[i]));
+                scale = fmax(scale, isfinite(b[i]) ? fabs((double)b[i]) : 0);
+            }
+        }
+        far /= scale > 0 ? scale : 1;
+        worst = fmax(worst, far);
+        *ok &=
+            far <= 2 * (2 * row->naive / (row->scale > 0 ? row->scale : 1) + allowance(shape->type, depth));
+    }
+    return worst;
 }

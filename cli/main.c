@@ -8,6 +8,16 @@ static int run_help(const cli_options *o) {
     return cmd_help(o->name_count ? o->names[0] : NULL);
 }
 
+#define GPU_OPTIONS \
+    "--device: cpu (the default), gpu for the first GPU, gpu1 for the second. On a GPU --type is bf16 " \
+    "unless\n" \
+    "told otherwise; --rounding packed (the default: the product is rounded to 16 bits before the rest) " \
+    "or\n" \
+    "exact; --config forces a configuration of the mainloop by name, a wrong name lists them.\n"
+#define TUNING_OPTION \
+    "--tuning takes the configuration from a file that 'epilog tune' wrote; without it $EPILOG_TUNING or\n" \
+    "~/.cache/epilog/tuning.txt are looked at on a GPU. A file that does not fit is not used at all.\n"
+
 static const struct command {
     const char *name, *line, *help;
     int (*run)(const cli_options *);
@@ -23,15 +33,19 @@ static const struct command {
      "Lists the programs of the .epi files in FOLDER, or those that come with Epilog.\n",
      cmd_list},
     {"show", "say how a program will be carried out",
-     "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N] "
+     "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
+     "            [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME] [--cuda [--brief]] "
      "[--json]\n\n"
      "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
-     "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n",
+     "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n"
+     "--device gpu shows the kernel of this machine's GPU; --arch sm_90a, sm_80, sm_86, sm_89 or sm_120 the\n"
+     "one of such a GPU, which need not be here. --cuda prints only its CUDA text, launch after launch (for\n"
+     "sm_90a unless told otherwise), --brief of that only what was written for this program.\n\n" GPU_OPTIONS,
      cmd_show},
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--out F]\n"
-     "           [--path fused|unfused|naive|reference] [--micro NAME] [--threads N] [--device cpu] "
-     "[--json]\n\n"
+     "           [--path fused|unfused|naive|reference] [--threads N] [--micro NAME] [--json]\n"
+     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE]\n\n"
      "Runs once, on inputs from the safetensors file --in; what it lacks, or everything without it, is\n"
      "random by --seed: matrices such that a product of two has unit variance, vectors between 0.5 and 1.5,\n"
      "scalars below 0.001, indices below the largest size. Prints for every output its largest error "
@@ -40,19 +54,40 @@ static const struct command {
      "type),\n"
      "both relative to the largest value. Exit status 1 where the error is more than twice the naive one.\n"
      "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
-     "leaves open: f32, bf16, f16.\n",
+     "leaves open: f32, bf16, f16. On a GPU the time is the best of five runs after one to warm up; the\n"
+     "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,
      cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--out FILE.json] [--json]\n"
+     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE]\n"
      "epilog bench FILE:NAME... --dims M=...,N=... [the same options but --size]\n\n"
      "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
      "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
-     "(default 1024). Where OpenBLAS is installed, its sgemm of the same shape is timed in between: 'of "
-     "raw'\n"
-     "is fused over that. Errors are relative to the largest value. --out also writes the result file that\n"
-     "the project's tables are made from.\n",
+     "(default 1024, on a GPU 4096). Where OpenBLAS is installed, its sgemm of the same shape is timed in\n"
+     "between: 'of raw' is fused over that. Errors are relative to the largest value. --out also writes the\n"
+     "result file that the project's tables are made from.\n"
+     "On a GPU a time is the median of five bursts (--repeat) of at least 20 ms, by the host's clock. The "
+     "f64\n"
+     "reference takes minutes at such sizes: the configuration that was timed is checked against it with\n"
+     "every axis cut to about 256, and at full size against the unfused path on the GPU's plain "
+     "mainloop.\n\n" GPU_OPTIONS TUNING_OPTION,
      cmd_bench},
-    {"devices", "list devices", "epilog devices [--json]\n\nLists what programs can run on.\n", cmd_devices},
+    {"tune", "find the fastest configuration of a GPU kernel",
+     "epilog tune FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--rounding R] [--repeat N]\n"
+     "            [--device gpu|gpu1] [--out FILE] [--json]\n\n"
+     "Compiles every configuration for the program, leaves out those that do not suit it or give other bits\n"
+     "than the cost model's choice, and measures the rest in turn: --repeat rounds (default 7) of bursts of\n"
+     "at least 10 ms, the median counts. What is less than 0.5 % faster than the model's choice is no "
+     "winner.\n"
+     "The winner goes into the tuning file: --out, or $EPILOG_TUNING, or ~/.cache/epilog/tuning.txt (in\n"
+     "$XDG_CACHE_HOME where that is set). It is a text; 'run' and 'bench' look their program, sizes, type "
+     "and\n"
+     "rounding up in it, for the same GPU, driver and library. The type is bf16 unless told otherwise.\n",
+     cmd_tune},
+    {"devices", "list devices",
+     "epilog devices [--json]\n\nLists what programs can run on: the CPU and every GPU, or why there is "
+     "none.\n",
+     cmd_devices},
     {"help", "this text, or 'epilog help COMMAND'", "epilog help [COMMAND]\n", run_help},
 };
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli.h"
+#include "cuda/cuda.h"
 
 static bool parse_int(const char *text, int64_t *out) {
     char *end;
@@ -68,37 +70,87 @@ static int set_sizes(cli_options *o, char *text) {
     return EXIT_OK;
 }
 
+static int set_config(cli_options *o, char *name) {
+    epi_text all = {0};
+    for (int i = 0; i < epi_config_count(); i++) {
+        if (!strcmp(name, epi_config_name(i))) {
+            epi_text_free(&all);
+            return o->config = name, EXIT_OK;
+        }
+        epi_text_add(&all, "%s%s", i ? ", " : "", epi_config_name(i));
+    }
+    int status = cli_complain(EXIT_USAGE, "there is no configuration '%s'; there are %s", name,
+                              all.data ? all.data : "");
+    epi_text_free(&all);
+    return status;
+}
+
+static int set_arch(cli_options *o, const char *name) {
+    static const struct {
+        const char *name;
+        int capability;
+    } archs[] = {{"sm_90a", 90}, {"sm_80", 80}, {"sm_86", 86}, {"sm_89", 89}, {"sm_120", 120}};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        if (!strcmp(name, archs[i].name))
+            return o->capability = archs[i].capability, EXIT_OK;
+    return cli_complain(EXIT_USAGE, "--arch wants sm_90a, sm_80, sm_86, sm_89 or sm_120; got '%s'", name);
+}
+
+/* The place of a word in a list that ends with NULL, or -1. */
+static int place_of(const char *word, const char *const *words) {
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(word, words[i]))
+            return i;
+    return -1;
+}
+
+static int set_word(cli_options *o, const char *name, const char *value) {
+    static const char *const paths[] = {"fused", "unfused", "naive", "reference", NULL};
+    static const char *const roundings[] = {"packed", "exact", NULL};
+    int at;
+    if (!strcmp(name, "--type")) {
+        o->type = epi_dtype_find(value);
+        o->has_type = true;
+        if (o->type > EPI_F16)
+            return cli_complain(EXIT_USAGE, "--type wants f32, bf16 or f16; got '%s'", value);
+    } else if (!strcmp(name, "--path")) {
+        if ((at = place_of(value, paths)) < 0)
+            return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'",
+                                value);
+        o->path = (epi_path)at;
+    } else {
+        if ((at = place_of(value, roundings)) < 0)
+            return cli_complain(EXIT_USAGE, "--rounding wants exact or packed; got '%s'", value);
+        o->rounding = (epi_rounding)at;
+        o->has_rounding = true;
+    }
+    return EXIT_OK;
+}
+
 static int set_option(cli_options *o, const char *name, char *value) {
-    static const char *const paths[] = {"fused", "unfused", "naive", "reference"};
+    const struct {
+        const char *name, **to;
+    } texts[] = {{"--in", &o->in},
+                 {"--out", &o->out},
+                 {"--micro", &o->micro},
+                 {"--tuning", &o->tuning},
+                 {"--device", &o->device_name}};
     int64_t n;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!strcmp(name, texts[i].name))
+            return *texts[i].to = value, EXIT_OK;
     if (!strcmp(name, "--dims"))
         return each_binding(o, name, value, set_dim);
     if (!strcmp(name, "--types"))
         return each_binding(o, name, value, set_type);
     if (!strcmp(name, "--size"))
         return set_sizes(o, value);
-    if (!strcmp(name, "--in"))
-        return o->in = value, EXIT_OK;
-    if (!strcmp(name, "--out"))
-        return o->out = value, EXIT_OK;
-    if (!strcmp(name, "--micro"))
-        return o->micro = value, EXIT_OK;
-    if (!strcmp(name, "--type")) {
-        o->type = epi_dtype_find(value);
-        if (o->type > EPI_F16)
-            return cli_complain(EXIT_USAGE, "--type wants f32, bf16 or f16; got '%s'", value);
-        return EXIT_OK;
-    }
-    if (!strcmp(name, "--path")) {
-        for (int i = 0; i < 4; i++)
-            if (!strcmp(value, paths[i]))
-                return o->path = (epi_path)i, EXIT_OK;
-        return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'", value);
-    }
-    if (!strcmp(name, "--device"))
-        return strcmp(value, "cpu")
-                   ? cli_complain(EXIT_USAGE, "there is no device '%s'; see 'epilog devices'", value)
-                   : EXIT_OK;
+    if (!strcmp(name, "--config"))
+        return set_config(o, value);
+    if (!strcmp(name, "--arch"))
+        return set_arch(o, value);
+    if (!strcmp(name, "--type") || !strcmp(name, "--path") || !strcmp(name, "--rounding"))
+        return set_word(o, name, value);
     if (!strcmp(name, "--seed") || !strcmp(name, "--threads") || !strcmp(name, "--repeat")) {
         if (!parse_int(value, &n) || n < 0 || (name[2] != 's' && n > 1000000))
             return cli_complain(EXIT_USAGE, "%s wants a number; got '%s'", name, value);
@@ -111,15 +163,29 @@ static int set_option(cli_options *o, const char *name, char *value) {
     return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", name, o->command);
 }
 
+/* Options that stand alone. */
+static bool set_flag(cli_options *o, const char *arg) {
+    const struct {
+        const char *name;
+        bool *to;
+    } flags[] = {{"--json", &o->json},
+                 {"--help", &o->help},
+                 {"-h", &o->help},
+                 {"--cuda", &o->cuda},
+                 {"--brief", &o->brief}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (!strcmp(arg, flags[i].name))
+            return *flags[i].to = true;
+    return false;
+}
+
 int cli_parse(int argc, char **argv, cli_options *o) {
     *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
     for (int i = 2; i < argc; i++) {
         char *arg = argv[i];
-        if (!strcmp(arg, "--json")) {
-            o->json = true;
-        } else if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
-            o->help = true;
-        } else if (!strncmp(arg, "--", 2)) {
+        if (set_flag(o, arg))
+            continue;
+        if (!strncmp(arg, "--", 2)) {
             char *value = strchr(arg, '=');
             if (value) {
                 *value++ = 0;
@@ -148,7 +214,10 @@ epi_options cli_compile_options(const cli_options *o) {
                          .type = o->type,
                          .types = o->types,
                          .type_count = o->type_count,
+                         .device = o->device,
                          .threads = o->threads,
                          .path = o->path,
-                         .micro = o->micro};
+                         .micro = o->micro,
+                         .rounding = o->rounding,
+                         .config = o->config};
 }

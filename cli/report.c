@@ -1,6 +1,8 @@
-/* report.c: messages to people on the terminal. */
+/* report.c: messages to people on the terminal, and what is written for machines. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,4 +61,60 @@ int cli_print_json(epi_text *text) {
         printf("%s\n", text->data);
     epi_text_free(text);
     return ok ? EXIT_OK : cli_complain(EXIT_FAILED, "out of memory");
+}
+
+void cli_put_text(epi_json_writer *w, const char *key, const char *value) {
+    epi_json_put_key(w, key);
+    epi_json_put_text(w, value);
+}
+
+void cli_put_number(epi_json_writer *w, const char *key, double value) {
+    epi_json_put_key(w, key);
+    epi_json_put_number(w, value);
+}
+
+void cli_put_integer(epi_json_writer *w, const char *key, int64_t value) {
+    epi_json_put_key(w, key);
+    epi_json_put_integer(w, value);
+}
+
+void cli_put_bool(epi_json_writer *w, const char *key, bool value) {
+    epi_json_put_key(w, key);
+    epi_json_put_bool(w, value);
+}
+
+epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err) {
+    epi_text temporary = {0};
+    if (!text->failed)
+        epi_text_add(&temporary, "%s-%ld.tmp", path, (long)getpid());
+    if (!temporary.data || temporary.failed) {
+        epi_text_free(&temporary);
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    }
+    FILE *f = fopen(temporary.data, "w");
+    bool ok = f && fwrite(text->data, 1, text->length, f) == text->length;
+    ok = ok && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    int reason = errno;
+    if (f && fclose(f) != 0 && ok) {
+        ok = false;
+        reason = errno;
+    }
+    if (ok && rename(temporary.data, path) != 0) {
+        ok = false;
+        reason = errno;
+    }
+    if (f && !ok)
+        remove(temporary.data);
+    epi_text_free(&temporary);
+    return ok ? EPI_OK : epi_fail(err, EPI_ERR_FILE, "%s: cannot be written: %s", path, strerror(reason));
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
 }

@@ -44,8 +44,7 @@ epi_status cli_program_folder(char *out, size_t size, epi_error *err) {
     return epi_fail(err, EPI_ERR_FILE, "the folder of Epilog's programs was not found; set EPILOG_PROGRAMS");
 }
 
-/* The whole file as a text, or NULL with *err filled. */
-static char *read_text(const char *path, size_t *length, epi_error *err) {
+char *cli_read_text(const char *path, size_t *length, epi_error *err) {
     FILE *f = fopen(path, "rb");
     if (!f) {
         epi_fail(err, EPI_ERR_FILE, "%s: %s", path, strerror(errno));
@@ -103,7 +102,7 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
     epi_status status = locate(file, s->path, sizeof s->path, err);
     size_t length = 0;
-    if (status == EPI_OK && !(s->text = read_text(s->path, &length, err)))
+    if (status == EPI_OK && !(s->text = cli_read_text(s->path, &length, err)))
         status = EPI_ERR_FILE;
     if (status == EPI_OK)
         status = epi_context_open(&s->ctx, err);

@@ -3,7 +3,7 @@
 # status 1 (failed) or 2 (wrong usage), and leaves nothing behind.
 epilog=$(realpath "$1")
 here=$(cd "$(dirname "$0")/.." && pwd)
-export EPILOG_PROGRAMS=$here/programs
+export EPILOG_PROGRAMS=$here/programs EPILOG_TUNING=
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
@@ -41,6 +41,7 @@ expect 0 'residual_rms.epi:residual_rms' list
 expect 0 '"name":' list --json
 expect 0 'cpu: ' devices
 expect 0 '"threads":' devices --json
+expect 0 '"gpu":' devices --json
 
 # check
 expect 0 'all well' check "$here"/programs/*.epi
@@ -85,7 +86,7 @@ expect 1 '2^48\|memory' run matmul --dims M=281474976710656,N=1,K=1
 expect 1 'needs F to be divisible by 2' run swiglu --dims T=3,D=4,F=5
 expect 2 'NAME=VALUE' run matmul --dims M
 expect 2 'wants f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
-expect 2 "no device 'tpu'" run matmul --dims M=1,N=1,K=1 --device tpu
+expect 1 "no device 'tpu': this machine has cpu" run matmul --dims M=1,N=1,K=1 --device tpu
 expect 2 "unknown option '--frob'" run matmul --frob 1
 expect 2 'wants a value' run matmul --dims
 expect 2 'options are long' run matmul -x
@@ -129,6 +130,102 @@ that 'a failed bench replaces nothing' grep -q '"fused_ms"' b.json
 mkdir broken && cp syntax.epi broken/
 expect 1 'expected a value' list broken
 expect 1 'cannot be written' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out nowhere/b.json
+
+# GPU kernels, as far as they can be looked at anywhere
+norm=(norm_swiglu --dims T=256,D=512,F=1024)
+for arch in sm_90a sm_80 sm_86 sm_89 sm_120; do
+    expect 0 'extern "C" __global__' show "${norm[@]}" --cuda --arch $arch
+    expect 0 'rows \[T\] = 256' show "${norm[@]}" --arch $arch
+done
+expect 0 'wgmma' show "${norm[@]}" --cuda
+expect 0 'sm90_' show "${norm[@]}" --arch sm_90a
+expect 0 '"micro":"sm90_' show "${norm[@]}" --arch sm_90a --json
+expect 0 '"cuda":"#define' show "${norm[@]}" --cuda --json
+expect 0 '(exact)' show "${norm[@]}" --arch sm_90a --rounding exact
+expect 0 '(packed)' show "${norm[@]}" --arch sm_90a --rounding packed
+expect 0 'sm90_128x64_c1_d' show "${norm[@]}" --arch sm_90a --config sm90_128x64_c1_d
+"$epilog" show "${norm[@]}" --cuda >all.cu
+"$epilog" show "${norm[@]}" --cuda --brief >brief.cu
+that '--cuda prints nothing but the text' test "$(grep -c '^norm_swiglu\|^mainloop' all.cu)" -eq 0
+that '--brief begins with what was written for the program' grep -q '^// ---- written' <(head -1 brief.cu)
+that '--brief has a part for every launch' test "$(grep -c '^// ---- written' brief.cu)" -eq "$(grep -c '^// ---- written' all.cu)"
+that '--brief leaves the mainloop out' test "$(grep -c 'the mainloop\|^#define EPI_FAST' brief.cu)" -eq 0
+that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <all.cu)"
+expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64' show "${norm[@]}" --arch sm_90a --config nosuch
+expect 2 'wants sm_90a, sm_80' show "${norm[@]}" --cuda --arch sm_42
+expect 2 'wants exact or packed' show "${norm[@]}" --arch sm_90a --rounding loose
+expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu
+expect 2 'no CUDA text' show "${norm[@]}" --cuda --device cpu
+expect 2 'give that too' show "${norm[@]}" --brief
+expect 2 'give --dims' show norm_swiglu --cuda
+expect 2 "is for 'show'" run "${norm[@]}" --arch sm_90a
+expect 2 'is for GPU kernels' run "${norm[@]}" --config any_64x64
+expect 2 'is for GPU kernels' run "${norm[@]}" --rounding exact
+expect 2 'for CPU kernels' show "${norm[@]}" --arch sm_90a --micro plain
+expect 1 "no device 'gpu99'" show "${norm[@]}" --device gpu99
+
+# tuning files; the CPU has no use for one, so the best that can happen is a refusal for that reason
+good='program matmul 0123456789abcdef dims M=4,N=5,K=6 type bf16 rounding packed config any_64x64 ms 1.5 model_ms 2'
+device='device "NVIDIA H200" driver "sm_90, driver 12.8" library 0.1.0'
+tuning() { # tuning PATTERN LINES...: a file of those lines, and why it is refused
+    local pattern=$1
+    shift
+    printf '%s\n' "$@" >tuning.txt
+    expect 1 "$pattern" run matmul --dims M=4,N=5,K=6 --tuning tuning.txt
+}
+tuning 'is not used: it is for GPUs' 'epilog tuning 1' "$device" "$good"
+tuning 'is not used: it is for GPUs' 'epilog tuning 1' '' "$device" '' "$good" "${good/ms 1.5/ms 2e-3}" "$device"
+tuning 'is no tuning file' 'epilog tuning 2' "$device" "$good"
+tuning 'is no tuning file' ''
+tuning ':2: .*before any device' 'epilog tuning 1' "$good"
+tuning ':3: .*begins with' 'epilog tuning 1' "$device" 'frob 1'
+tuning ":2: .*'driver' is missing" 'epilog tuning 1' 'device "NVIDIA H200" library 0.1.0'
+tuning ':2: .*no closing quote' 'epilog tuning 1' 'device "NVIDIA H200 driver 1 library 0.1.0'
+tuning ':2: .*the library is missing' 'epilog tuning 1' "${device% 0.1.0}"
+tuning ':3: .*no hash' 'epilog tuning 1' "$device" "${good/0123/frob}"
+tuning ':3: .*hash is too long' 'epilog tuning 1' "$device" "${good/0123/00123}"
+tuning ":3: .*'x8' is no type" 'epilog tuning 1' "$device" "${good/bf16/x8}"
+tuning ":3: .*'loose' is no rounding" 'epilog tuning 1' "$device" "${good/packed/loose}"
+tuning ':3: .*ms is no positive number' 'epilog tuning 1' "$device" "${good/1.5/-1.5}"
+tuning ':3: .*ms is no positive number' 'epilog tuning 1' "$device" "${good/1.5/nan}"
+tuning ":3: .*'model_ms' is missing" 'epilog tuning 1' "$device" "${good% model_ms 2}"
+tuning ':3: .*more than a line has' 'epilog tuning 1' "$device" "$good 3"
+printf 'epilog tuning 1\n\0' >tuning.txt
+expect 1 'zero bytes' run matmul --dims M=4,N=5,K=6 --tuning tuning.txt
+expect 1 'nosuch.txt' run matmul --dims M=4,N=5,K=6 --tuning nosuch.txt
+expect 1 'zero bytes' bench matmul:matmul --dims M=4,N=5,K=6 --tuning tuning.txt
+EPILOG_TUNING=tuning.txt expect 0 'naive path' run matmul --dims M=4,N=5,K=6 # of no concern to the CPU
+
+# tune
+expect 0 'tuning file' help tune
+expect 2 'tune wants one' tune
+expect 2 'no --config' tune matmul:matmul --dims M=4,N=5,K=6 --config any_64x64
+expect 2 'no --config' tune matmul:matmul --dims M=4,N=5,K=6 --path unfused
+expect 2 'nothing to tune on the CPU' tune matmul:matmul --dims M=4,N=5,K=6 --device cpu
+expect 1 'no such file' tune nosuch --dims M=4
+
+# without a GPU there is a reason, the same everywhere
+why=$("$epilog" devices | sed -n 's/^no GPU: //p')
+if [ -n "$why" ]; then
+    expect 0 '"gpu":false,"why":"' devices --json
+    for command in run bench show tune; do
+        expect 1 "no GPU: ${why%%(*}" $command matmul:matmul --dims M=4,N=5,K=6 --device gpu
+    done
+    expect 1 "no GPU: ${why%%(*}" tune matmul:matmul --dims M=4,N=5,K=6 --out none.txt
+    expect 1 "no GPU: ${why%%(*}" bench --device gpu
+    that 'tuning without a GPU writes nothing' test ! -e none.txt
+else
+    expect 0 'best of' run matmul:matmul --dims M=64,N=64,K=64 --device gpu
+    expect 0 'vs plain' bench matmul:matmul --dims M=64,N=64,K=64 --device gpu --repeat 2
+    expect 0 'goes into tuned.txt' tune matmul:matmul --dims M=64,N=64,K=64 --repeat 2 --out tuned.txt
+    expect 0 'as tuned' run matmul:matmul --dims M=64,N=64,K=64 --device gpu --tuning tuned.txt
+    expect 0 'has no entry' run matmul:matmul --dims M=64,N=64,K=128 --device gpu --tuning tuned.txt
+    expect 1 'is malformed' tune matmul:matmul --dims M=64,N=64,K=64 --out <(printf 'epilog tuning 1\nx\n')
+    sed -i 's/library .*/library 0.0.0/' tuned.txt
+    expect 1 'measured with library 0.0.0' run matmul:matmul --dims M=64,N=64,K=64 --device gpu --tuning tuned.txt
+    sed -i 's/^device "[^"]*"/device "another"/' tuned.txt
+    expect 1 'nothing in it was measured on this device' run matmul:matmul --dims M=64,N=64,K=64 --device gpu --tuning tuned.txt
+fi
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -40,6 +40,8 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     }
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "this GPU is older than any mainloop");
     for (int i = 0; i < count; i++) {
+        if (k->refused >> order[i] & 1)
+            continue;
         epi_cuda_step *s = add_launch(k);
         epi_config config = *epi_config_at(order[i]);
         config.packed = !target->exact;
@@ -47,6 +49,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         status = epi_emit_gemm(c, step, &config, &s->text, err);
         if (status == EPI_OK) {
             s->product = index;
+            s->choice = order[i];
             s->rows = m;
             s->empty = m == 0 || n == 0;
             k->workspace = c->workspace;
@@ -123,7 +126,8 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 
 /* ---- cubins ---- */
 
-static epi_status build(epi_cuda_kernel *k, epi_error *err) {
+/* Where the compiler says that a product would be slow, *slow is its configuration. */
+static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
     int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
     epi_status status = items && at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -145,6 +149,8 @@ static epi_status build(epi_cuda_kernel *k, epi_error *err) {
             status = items[i].status;
             if (err)
                 *err = items[i].error;
+            if (status == EPI_ERR_UNSUPPORTED && s->product >= 0)
+                *slow = s->choice;
         }
         if (status == EPI_OK && items[i].cubin.note[0])
             snprintf(k->note, sizeof k->note, "%s", items[i].cubin.note);
@@ -184,7 +190,7 @@ static void shape_launches(epi_cuda_kernel *k, int multiprocessors) {
         s->launch.grid[0] = s->launch.grid[1] = s->launch.grid[2] = 1;
         s->launch.block = (unsigned)s->text.block;
         s->launch.shared = (unsigned)s->text.shared;
-        s->launch.overlap = k->count > 1 && i > 0;
+        s->launch.overlap = true; /* every kernel waits by itself before it touches memory */
         if (s->product >= 0)
             shape_product(k, s, multiprocessors);
         else if (s->text.block == 1024)
@@ -205,6 +211,34 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
+/* The texts of the fused program, or of the unfused one where no tile can hold it; and the shapes of their launches. */
+static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
+    epi_error why = {0};
+    epi_status status = make_texts(k, target, &why);
+    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) {
+        drop_launches(k);
+        status = epi_steps_unfuse(k->arena, &k->steps, why.message, &why);
+        k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
+        if (!k->launches)
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        if (status == EPI_OK)
+            status = make_texts(k, target, &why);
+    }
+    if (status != EPI_OK) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    shape_launches(k, target->multiprocessors);
+    return EPI_OK;
+}
+
+static void unload(epi_cuda_kernel *k) {
+    for (int i = 0; i < k->count; i++)
+        if (k->launches[i].library)
+            epi_cuda_unload(k->cuda, k->launches[i].library);
+}
+
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                             epi_cuda_kernel **out, epi_error *err) {
     epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
@@ -222,35 +256,27 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
     if (!k->launches)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_error why = {0};
-    status = make_texts(k, target, &why);
-    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) { /* right, but not for a tile */
-        drop_launches(k);
-        status = epi_steps_unfuse(arena, &k->steps, why.message, &why);
-        k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
-        if (!k->launches)
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (;;) {
+        status = make_launches(k, target, err);
+        if (status != EPI_OK || !k->cuda)
+            return status;
+        int slow = -1;
+        status = epi_cuda_use(k->cuda, k->device, err);
         if (status == EPI_OK)
-            status = make_texts(k, target, &why);
+            status = build(k, &slow, err);
+        if (status == EPI_OK || slow < 0 || target->config)
+            return status;
+        k->refused |= UINT64_C(1) << slow; /* the next best, then */
+        epi_error_clear(err);
+        unload(k);
+        drop_launches(k);
     }
-    if (status != EPI_OK) {
-        if (err)
-            *err = why;
-        return status;
-    }
-    shape_launches(k, target->multiprocessors);
-    if (!k->cuda)
-        return EPI_OK;
-    status = epi_cuda_use(k->cuda, k->device, err);
-    return status == EPI_OK ? build(k, err) : status;
 }
 
 void epi_cuda_kernel_free(epi_cuda_kernel *k) {
     if (!k || !k->launches)
         return;
-    for (int i = 0; i < k->count; i++)
-        if (k->launches[i].library)
-            epi_cuda_unload(k->cuda, k->launches[i].library);
+    unload(k);
     drop_launches(k);
 }
 

@@ -10,6 +10,7 @@ typedef struct epi_cuda_step {
     int64_t elements; /* of a pass, or results of a finishing kernel */
     int64_t rows;     /* M of the product */
     int product;      /* the gemm's step in the list, or -1 */
+    int choice;       /* its configuration */
     bool empty;       /* nothing to do for these sizes */
     epi_cuda_launch launch;
     epi_cu_library_handle library;
@@ -27,7 +28,8 @@ typedef struct epi_cuda_kernel {
     int64_t workspace;
     epi_cuda *cuda; /* NULL: texts only */
     int device;
-    char note[256]; /* what the cache had to say */
+    uint64_t refused; /* configurations that the compiler found slow, as bits */
+    char note[256];   /* what the cache had to say */
 } epi_cuda_kernel;
 
 /* What to compile for. */

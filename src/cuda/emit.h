@@ -89,6 +89,8 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to);
 /* A tensor as the kernel sees it at compile time: contiguous, at its home. */
 epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor);
 const char *epi_emit_type(epi_dtype type); /* "BF16" */
+/* The architecture a text is compiled for: its machine code runs on this capability. */
+const char *epi_emit_arch(const epi_emit_context *c); /* "sm_90a" */
 /* The name of a node's value in a text: what the program calls it, or t<number>. */
 typedef struct epi_name {
     char text[120];

@@ -20,7 +20,7 @@ typedef struct stream {
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
 } stream;
 
-enum { MAX_STREAMS = 2 * EPI_MAX_TENSORS, STAGE_ROWS = 64, SHARED_MOST = 232448 };
+enum { MAX_STREAMS = 2 * EPI_MAX_TENSORS, STAGE_ROWS = 64, SHARED_MOST = 232448, SM80_DEPTH = 32 };
 
 typedef struct emitter {
     epi_emit_context *c;
@@ -266,7 +266,10 @@ static void emit_staged_store(emitter *e, const stream *t, int v, int number) {
     const char *type = epi_emit_type(t->ref.type);
     if (by_matrix(t)) {
         epi_text_add(&e->group, "    u32 out%d_w[4];\n", number);
-        epi_text_add(&e->cell, "      out%d_w[i] = pack<%s>(%s, %s);\n", number, type, use(e, v, 0).text,
+        if (v == e->kept && e->split < 0 && e->config.packed && t->ref.type == e->half)
+            epi_text_add(&e->cell, "      out%d_w[i] = acc.word(j, i);\n", number); /* it is there already */
+        else
+            epi_text_add(&e->cell, "      out%d_w[i] = pack<%s>(%s, %s);\n", number, type, use(e, v, 0).text,
                      use(e, v, 1).text);
         epi_text_add(&e->after, "    stm4(");
         emit_address(e, &e->after, t, "mrow", "j * 32 + munit");
@@ -756,6 +759,7 @@ typedef struct operand {
     epi_walk out, depth; /* along rows or columns, and along the depth */
     epi_columns cols;
     bool mn;
+    int vec; /* sm80: elements that can be copied at once */
 } operand;
 
 static operand operand_of(const emitter *e, int side) {
@@ -800,6 +804,22 @@ static bool map_operand(emitter *e, operand *o, int rows) {
     m->box[0] = 64;
     m->box[1] = (uint32_t)rows;
     return true;
+}
+
+/* Without the copy engine: along which side neighbours lie, and how many of them always start at a multiple
+ * of their number. One, where there are none. */
+static void measure_operand(operand *o) {
+    const epi_walk *d = &o->depth, *r = &o->out;
+    bool along_out = !o->cols.two && (r->count == 0 || (r->count == 1 && r->step[0] == 1));
+    bool along_depth = d->count == 1 ? d->step[0] == 1 : d->count == 0 && !along_out;
+    o->mn = !along_depth && (along_out || (r->count && r->step[r->count - 1] == 1));
+    o->vec = along_depth || along_out ? 8 : 1;
+    const epi_walk *across = o->mn ? d : r;
+    for (int i = 0; i < across->count; i++)
+        while (across->step[i] % o->vec)
+            o->vec /= 2;
+    while (o->cols.two && o->cols.part % o->vec)
+        o->vec /= 2;
 }
 
 /* wgmma of a tile's width, by name: operands by descriptor, accumulators in place. */
@@ -899,11 +919,23 @@ static bool prepare(emitter *e, operand op[2]) {
         }
         k->block = 384;
     } else {
+        if (f->mainloop == EPI_GEMM_SM80 && epi_axes_size(&e->plan->depth, e->c->spec->sizes) < 1) {
+            snprintf(e->reason, sizeof e->reason, "a size is zero");
+            return false;
+        }
         f->step = 64;
         f->stage_slots = 1;
         f->deferred = false;
         place_streams(e);
-        k->block = f->mainloop == EPI_GEMM_ANY ? 128 : 256;
+        measure_operand(&op[0]);
+        measure_operand(&op[1]);
+        k->block = 128;
+        if (f->mainloop == EPI_GEMM_SM80) {
+            k->block = 256;
+            if (e->c->capability != 80 && e->c->capability != 90) /* two blocks share 100 KB */
+                f->stages = 3;
+            k->shared = f->stages * (f->tile_m + f->tile_n) * SM80_DEPTH * 2;
+        }
     }
     for (int i = 0; i < e->stream_count; i++) {
         stream *t = &e->streams[i];
@@ -946,22 +978,20 @@ static void write_source(emitter *e, const operand op[2]) {
                  e->members.data ? e->members.data : "", e->rows.data ? e->rows.data : "");
     emit_keep(e, out);
     epi_text_add(out, "struct Sums {\n%s};\n", e->sums.data ? e->sums.data : "");
-    epi_text_add(out,
-                 "template <int C, class Acc> DEV void epilogue_step(const Acc &acc, const Rows &R, Sums &S, "
-                 "const Params &P, u32 stage, int row, int col, int lane) {\n"
-                 "  const int q = lane & 3, warp = threadIdx.x >> 5 & 3;\n"
-                 "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
-                 ">> 4 << 4;\n"
-                 "  (void)q; (void)srow; (void)mrow; (void)munit;\n%s",
-                 e->begin.data ? e->begin.data : "");
     epi_name kept = value_name(e, e->kept);
     epi_text_add(out,
-                 "#pragma unroll\n  for (int j = 0; j < STEP / 16; j++) {\n%s#pragma unroll\n    for (int i "
-                 "= 0; i < 4; i++) {\n"
+                 "template <int C, class Acc> DEV void epilogue_step(const Acc &acc, const Rows &R, Sums &S, "
+                 "const Params &P, u32 stage, int row, int col, int thread) {\n"
+                 "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
+                 "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
+                 ">> 4 << 4;\n"
+                 "  (void)q; (void)srow; (void)mrow; (void)munit;\n"
+                 "%s#pragma unroll\n  for (int j = 0; j < STEP / 16; j++) {\n"
+                 "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
                  "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
                  "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-                 e->group.data ? e->group.data : "", kept.text, kept.text, e->cell.data ? e->cell.data : "",
-                 e->after.data ? e->after.data : "", e->end.data ? e->end.data : "");
+                 e->begin.data ? e->begin.data : "", e->group.data ? e->group.data : "", kept.text, kept.text,
+                 e->cell.data ? e->cell.data : "", e->after.data ? e->after.data : "", e->end.data ? e->end.data : "");
     if (f->mainloop == EPI_GEMM_SM90) {
         epi_text_add(out, "DEV void step_load(const Params &P, u32 stage, u32 bar, int m, int n) {\n%s}\n",
                      e->moves.data ? e->moves.data : "");
@@ -974,12 +1004,15 @@ static void write_source(emitter *e, const operand op[2]) {
         put_operand(out, 'A', &op[0], a_ptr);
         put_operand(out, 'B', &op[1], b_ptr);
     }
+    if (f->mainloop == EPI_GEMM_SM80)
+        epi_text_add(out, "#define BK %d\n#define A_VEC %d\n#define B_VEC %d\n", SM80_DEPTH, op[0].vec,
+                     op[1].vec);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s", epi_device_text(files[f->mainloop]));
 }
 
 epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
                          epi_kernel_text *k, epi_error *err) {
-    *k = (epi_kernel_text){.arch = c->capability == 90 ? "sm_90a" : c->capability == 80 ? "sm_80" : "sm_89"};
+    *k = (epi_kernel_text){.arch = epi_emit_arch(c)};
     epi_tile tile;
     epi_status status = epi_tile_build(c->arena, c->spec, step->plan, config->tile_n, step->roots,
                                        step->root_count, &tile, err);

@@ -16,14 +16,6 @@ static void put_params(epi_text *out, int pointers) {
                  pointers ? pointers : 1);
 }
 
-static const char *arch_of(const epi_emit_context *c) {
-    return c->capability == 90    ? "sm_90a"
-           : c->capability >= 120 ? "sm_120"
-           : c->capability == 89  ? "sm_89"
-           : c->capability == 86  ? "sm_86"
-                                  : "sm_80";
-}
-
 static epi_status end(epi_kernel_text *k, epi_error *err) {
     if (!k->source.failed)
         return EPI_OK;
@@ -196,7 +188,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         reduce_body(&p, node);
     else
         leaf_body(&p, node);
-    begin(k, false, arch_of(c));
+    begin(k, false, epi_emit_arch(c));
     put_params(&k->source, k->pointer_count);
     epi_text_add(
         &k->source,
@@ -375,7 +367,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
         if (in[i])
             put_results(c, plan, k, &body, group, i, in);
     snprintf(k->name, sizeof k->name, "finish");
-    begin(k, false, arch_of(c));
+    begin(k, false, epi_emit_arch(c));
     put_params(&k->source, k->pointer_count);
     epi_text_add(
         &k->source,

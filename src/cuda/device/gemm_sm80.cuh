@@ -1,0 +1,255 @@
+// gemm_sm80.cuh: the product on Ampere, Ada and the consumer's Blackwell: cp.async, ldmatrix and mma.sync, with an
+// emitted epilogue.
+//
+// A block is 256 threads and owns tiles of 128 x 128: eight warps, four down and two across, of 32 x 64 each. A ring of
+// STAGES slots of BK deep is filled STAGES - 1 ahead; it goes on over the tiles, so the next tile's first slots arrive
+// under the epilogue. Two blocks share a multiprocessor: one's tensor cores run under the other's epilogue.
+//
+// An operand is moved in chunks of 8 elements that are neighbours along the depth or, with A_MN or B_MN, along the rows
+// (columns). A_VEC and B_VEC say how many of them start at a multiple of their own size in memory: 8, 4 and 2 are copied
+// as such, and with 1 every element is found by itself, wherever it lies. What is not there arrives as zero.
+//
+// The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles:
+//   A_row(r), A_depth(k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets
+
+#define TILE_M 128
+#define SLOT_A (TILE_M * BK * 2)
+#define SLOT (SLOT_A + TILE_N * BK * 2)
+#define KT ((K_SIZE + BK - 1) / BK)
+#define CHUNKS (BK / 16)   // that a thread moves of an operand's slot
+#define RESIDENT (A_VEC > 1 && B_VEC > 1 ? 2 : 1)   // elements found one by one take more registers
+static_assert(TILE_N == 128 && STEP == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
+
+// ---- PTX
+
+template <int BYTES> DEV void cp_async(u32 to, const void *from, int bytes) {   // the rest becomes zero
+  if (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes), "n"(BYTES) : "memory");
+}
+DEV void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEV void cp_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+template <bool MN> DEV void ldm(u32 a, u32 (&w)[4]) {
+  if (!MN) ldm4(a, w);
+  else asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(a) : "memory");
+}
+// 16 rows and 8 columns, 16 deep.
+DEV void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
+#define MMA(T) asm("mma.sync.aligned.m16n8k16.row.col.f32." T "." T ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+  if (HALF == BF16) MMA("bf16");
+  else MMA("f16");
+}
+
+// ---- the operands' way into the ring
+
+// Where a chunk lies in an operand's part of a slot. Depth innermost: rows of BK, and the chunk's number along the depth.
+// Else: one row of TILE for each depth, and its number along that. Turned so that 8 rows' chunks lie in all 32 banks.
+template <bool MN, int TILE> DEV u32 chunk_at(int row, int c) {
+  return MN ? row * (2 * TILE) + ((c ^ (row & 7)) << 4) : swizzled<2 * BK>(row, c << 4);
+}
+
+struct SideA {
+  static constexpr bool MN = A_MN;
+  static constexpr int VEC = A_VEC, TILE = TILE_M;
+  static DEV i64 row(int r) { return A_row(r); }
+  static DEV i64 depth(int k) { return A_depth(k); }
+};
+struct SideB {
+  static constexpr bool MN = B_MN;
+  static constexpr int VEC = B_VEC, TILE = TILE_N;
+  static DEV i64 row(int r) { return B_row(r); }
+  static DEV i64 depth(int k) { return B_depth(k); }
+};
+
+// A thread's chunks of one operand, each 4096 bytes after the one before in the slot.
+template <class O> struct Feed {
+  static constexpr int LINE = O::MN ? O::TILE / 8 : BK / 8;   // chunks of a row of the slot
+  static constexpr int APART = 256 / LINE;                    // rows between a thread's chunks
+  const u16 *at[O::MN ? 1 : CHUNKS];   // the chunk's row or, MN, its columns; with the offset along the depth it is whole
+  int left;                            // rows from the first chunk's on or, MN, columns
+  int first;                           // of them, for VEC 1
+  u32 w[CHUNKS][4];                    // on its way, for VEC 1
+
+  static DEV u32 place() { return chunk_at<O::MN, O::TILE>(threadIdx.x / LINE, threadIdx.x % LINE); }
+  DEV void aim(const void *from, int origin, int size) {
+    first = origin + (O::MN ? threadIdx.x % LINE * 8 : threadIdx.x / LINE);
+    left = size - first;
+#pragma unroll
+    for (int i = 0; i < (O::MN ? 1 : CHUNKS); i++)
+      at[i] = (const u16 *)from + (O::MN && O::VEC == 1 || i * APART >= left ? 0 : O::row(first + i * APART));
+  }
+  DEV void start(u32 slot, int k0) {
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+      const u16 *p = at[O::MN ? 0 : i];
+      const int k = k0 + (O::MN ? threadIdx.x / LINE + i * APART : threadIdx.x % LINE * 8);
+      int n = O::MN ? left : i * APART >= left ? 0 : K_SIZE % BK ? K_SIZE - k : 8;   // elements that are there
+      if (K_SIZE % BK && k >= K_SIZE) n = 0;
+      if (O::VEC > 1) {
+        p += K_SIZE % BK && k >= K_SIZE ? 0 : O::depth(k);
+#pragma unroll
+        for (int u = 0; u < 8; u += O::VEC) cp_async<2 * O::VEC>(slot + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+          const u32 x = e < n ? __ldg(p + (O::MN ? O::row(first + e) + O::depth(k) : O::depth(k + e))) : 0;
+          w[i][e / 2] = e & 1 ? w[i][e / 2] | x << 16 : x;
+        }
+      }
+    }
+  }
+  DEV void finish(u32 slot) {
+    if (O::VEC > 1) return;
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) sts128(slot + place() + i * 4096, w[i][0], w[i][1], w[i][2], w[i][3]);
+  }
+};
+
+// ---- tiles
+
+// The order of tiles: groups of `group` rows of tiles; in a group down the rows first, so that a wave of blocks shares
+// both operands in the L2 cache.
+struct Order {
+  int tm, tn, group, total;
+  DEV void at(int t, int &m, int &n) const {
+    const int per = group * tn, g = t / per, r = t - g * per, m0 = g * group;
+    const int h = tm - m0 < group ? tm - m0 : group;
+    n = r / h;
+    m = m0 + (r - n * h);
+  }
+};
+
+// The accumulators of 16 rows: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+#if PACKED
+struct Kept {
+  const u32 (&w)[16];
+  DEV float operator()(int j, int i, int e) const { const u32 x = w[j * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
+};
+#else
+struct Kept {
+  const float (&d)[32];
+  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+};
+#endif
+
+extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_constant__ Params P) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = smem_u32(memory);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp >> 1, wn = warp & 1;
+  // what a lane asks ldmatrix for, in the slot; a[] and b[] below are 16 x 16 of an operand each
+  const u32 at_a = A_MN ? chunk_at<true, TILE_M>((lane & 7) + (lane >> 4) * 8, wm * 4 + (lane >> 3 & 1))
+                        : chunk_at<false, TILE_M>(wm * 32 + (lane & 15), lane >> 4);
+  const u32 at_b = SLOT_A + (B_MN ? chunk_at<true, TILE_N>(lane & 15, wn * 8 + (lane >> 4))
+                                  : chunk_at<false, TILE_N>(wn * 64 + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1));
+  auto load_a = [&](u32 slot, int kk, int h, u32 (&a)[4]) {
+    ldm<A_MN>(slot + (at_a ^ (A_MN ? h : kk) << 5) + (A_MN ? kk * (32 * TILE_M) : h * (32 * BK)), a);
+  };
+  auto load_b = [&](u32 slot, int kk, int j, u32 (&b)[4]) {
+    ldm<B_MN>(slot + (at_b ^ (B_MN ? j : kk) << 5) + (B_MN ? kk * (32 * TILE_N) : j * (32 * BK)), b);
+  };
+  dependency_wait();
+
+  Order order;
+  order.tm = (P.M + TILE_M - 1) / TILE_M;
+  order.tn = (N_SIZE + TILE_N - 1) / TILE_N;
+  order.group = P.group;
+  order.total = order.tm * order.tn;
+
+  Feed<SideA> feed_a;
+  Feed<SideB> feed_b;
+  int m0, n0;
+  auto aim = [&](int tile) {
+    order.at(tile, m0, n0);
+    m0 *= TILE_M;
+    n0 *= TILE_N;
+    feed_a.aim(P.ptr[A_PTR], m0, (int)P.M);
+    feed_b.aim(P.ptr[B_PTR], n0, N_SIZE);
+  };
+  // The first slots of the tile aimed at, from slot s on: the one before s may still be read.
+  auto fill = [&](u32 s) {
+#pragma unroll 1
+    for (int k = 0; k < STAGES - 1; k++) {
+      const u32 slot = base + s * SLOT;
+      if (k < KT) {
+        feed_a.start(slot, k * BK);
+        feed_b.start(slot + SLOT_A, k * BK);
+        feed_a.finish(slot);
+        feed_b.finish(slot + SLOT_A);
+      }
+      cp_commit();
+      s = s + 1 == STAGES ? 0 : s + 1;
+    }
+  };
+
+  u32 s = 0;
+  int w = blockIdx.x;
+  if (w >= order.total) return;
+  aim(w);
+  fill(s);
+#pragma unroll 1
+  for (;;) {
+    float d[2][32];
+#pragma unroll
+    for (int i = 0; i < 32; i++) d[0][i] = d[1][i] = 0.f;
+#pragma unroll 1
+    for (int k = 0; k < KT; k++) {
+      const u32 slot = base + s * SLOT, ahead = base + (s == 0 ? STAGES - 1 : s - 1) * SLOT;
+      const bool more = k + STAGES - 1 < KT;
+      cp_wait<STAGES - 2>();
+      __syncthreads();   // the slot is there for all, and the one before it is read
+      if (more) {
+        feed_a.start(ahead, (k + STAGES - 1) * BK);
+        feed_b.start(ahead + SLOT_A, (k + STAGES - 1) * BK);
+      }
+      cp_commit();
+      u32 a[2][2][4], b[2][4];
+      load_a(slot, 0, 0, a[0][0]);
+      load_a(slot, 0, 1, a[0][1]);
+      load_b(slot, 0, 0, b[0]);
+#pragma unroll
+      for (int g = 0; g < BK / 16 * 4; g++) {   // 16 columns, 16 deep; the next ones are under way
+        const int kk = g / 4, j = g % 4;
+        if (g + 1 < BK / 16 * 4) load_b(slot, (g + 1) / 4, (g + 1) % 4, b[(g + 1) & 1]);
+        if (j >= 2 && kk + 1 < BK / 16) load_a(slot, kk + 1, j - 2, a[(kk + 1) & 1][j - 2]);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          mma(&d[h][8 * j], a[kk & 1][h], b[g & 1][0], b[g & 1][1]);
+          mma(&d[h][8 * j + 4], a[kk & 1][h], b[g & 1][2], b[g & 1][3]);
+        }
+      }
+      if (more) {
+        feed_a.finish(ahead);
+        feed_b.finish(ahead + SLOT_A);
+      }
+      s = s + 1 == STAGES ? 0 : s + 1;
+    }
+
+    const int row0 = m0 + wm * 32, col = n0 + wn * 64;
+    w += gridDim.x;
+    if (w < order.total) {
+      aim(w);
+      fill(s);
+    } else {
+      dependency_start();
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+      if (row0 + 16 * h < P.M && col < N_SIZE) {
+        const int row = row0 + 16 * h + (lane >> 2);
+        Rows R;
+        Sums S;
+        rows_load(R, P, row);
+#if PACKED
+        u32 kept[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) kept[i] = keep(R, i, d[h][2 * i], d[h][2 * i + 1]);
+        epilogue_step<0>(Kept{kept}, R, S, P, 0, row, col, lane);
+#else
+        epilogue_step<0>(Kept{d[h]}, R, S, P, 0, row, col, lane);
+#endif
+      }
+    if (w >= order.total) break;
+    asm volatile("" : "+r"(w));   // aimed at again, rather than kept over the epilogue
+    aim(w);
+  }
+}

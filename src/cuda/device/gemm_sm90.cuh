@@ -5,15 +5,15 @@
 // each. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
-// KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next
-// tile's main loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
+// KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
+// loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
 //   struct Params { TMap map[]; ...; M, group }          the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
-//   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, lane)
+//   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
 //   step_load(P, stage, bar, m, n), step_store(P, stage, m, n), step_prefetch(P, m, n)
 //   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded (0: nothing is)
 //   wgmma(d, a, b, add)
@@ -47,12 +47,14 @@ template <int C> struct Kept {
 #if !KEEP_F32
   const u32 (&w)[TILE_N / 4];
   DEV float operator()(int j, int i, int e) const { const u32 x = w[(C * (STEP / 16) + j) * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
+  DEV u32 word(int j, int i) const { return w[(C * (STEP / 16) + j) * 4 + i]; }
 #else
   const float (&d)[TILE_N / 2];
   DEV float operator()(int j, int i, int e) const { return d[(C * (STEP / 16) + j) * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
 #endif
 };
 
+// f.step<C>() for every step, in order.
 template <int C> struct EachStep {
   template <class F> static DEV void run(F &f) { EachStep<C - 1>::run(f); f.template step<C - 1>(); }
 };
@@ -66,7 +68,7 @@ template <> struct EachStep<0> { template <class F> static DEV void run(F &) {} 
 struct Emitter {
   const Params &P;
   u32 base, done, loaded, spare, last_done, last_loaded, n;
-  int wg, lane, row, col;
+  int wg, thread, row, col;
   bool last;
   Rows R;
   Sums S;
@@ -78,10 +80,13 @@ struct Emitter {
   template <int C, class A> DEV void step(const A &acc) {
     const bool ring = LAST_IN_RING && last;
     const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
-    const u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
+    u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
     if (LOAD_BYTES) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
     else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
-    epilogue_step<C>(acc, R, S, P, stage, row, col + C * STEP, lane);
+    // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
+    int r = row, c = col + C * STEP, t = thread;
+    asm volatile("" : "+r"(stage), "+r"(r), "+r"(c), "+r"(t));
+    epilogue_step<C>(acc, R, S, P, stage, r, c, t);
     if (STAGE_BYTES) {
       fence_async();
       mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
@@ -91,13 +96,13 @@ struct Emitter {
 };
 
 #if DEFERRED
-template <class K> struct Spread {   // step C of the tile before, after its share of this tile's main loop
+template <class K> struct Spread {   // a step of the tile before, after its share of this tile's main loop
   Emitter &e;
   K &k_step;
-  int k, kn, eg;
+  int k, kn;
   bool emit;
   template <int C> DEV void step() {
-    const int stop = emit && kn ? (C + 1) * eg - e.wg * (eg >> 1) : 0;
+    const int share = KT / (STEPS + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups take turns
 #pragma unroll 1
     for (; k < stop; k++) k_step(k);
     if (emit) e.template step<C>(Kept<C>{e.kept});
@@ -252,10 +257,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       ADVANCE(s, ph)
     };
 
-    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, lane, 0, 0, false};
+    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
     int tm, tn;
 #if DEFERRED
-    const int eg = KT / (STEPS + 1);
     Rows next;
 #pragma unroll 1
     for (int w = cid;; w += stride) {
@@ -265,19 +269,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         order.at(w, tm, tn);
         row = (tm * CLUSTER + rank) * TILE_M + wg * 64 + warp * 16 + (lane >> 2);
         rows_load(next, P, row);
-      } else if (w != (int)cid && LAST_IN_RING) {
+      }
+      if (w != (int)cid) rows_load(e.R, P, e.row);   // again, for the tile before: cheaper than registers over a tile
+      if (!has && w != (int)cid && LAST_IN_RING) {
         if (LOAD_BYTES) mbar_arrive(tail);
         bar_sync(1, 256);   // both warpgroups are done with the ring
       }
       e.last = !has;
-      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, eg, w != (int)cid};
+      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, w != (int)cid};
       EachStep<STEPS>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) kstep(k);
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) break;
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-      e.R = next;
       e.row = row;
       e.col = tn * TILE_N;
 #pragma unroll

@@ -37,9 +37,14 @@ DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 DEV void cluster_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
-// What the kernel ahead in the stream wrote may be read from here on.
+// What the kernel ahead in the stream wrote may be read from here on. Before Hopper it always may.
+#if __CUDA_ARCH__ >= 900
 DEV void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 DEV void dependency_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+DEV void dependency_wait() {}
+DEV void dependency_start() {}
+#endif
 
 // ---- staged tiles: rows of 32, 64 or 128 bytes, swizzled as the copy engine does it
 

@@ -1,0 +1,30 @@
+/* bench.h: a row of the benchmark and how it is reported. */
+#ifndef EPI_CLI_BENCH_H
+#define EPI_CLI_BENCH_H
+
+#include "blas.h"
+#include "cli.h"
+
+typedef struct bench_row {
+    char name[128], config[64]; /* the GPU configuration or the CPU micro-kernel */
+    int64_t m, n, k;
+    double flops, fused, unfused, raw; /* seconds; raw 0 where there is no BLAS */
+    double error, naive;               /* worst output, relative to its largest value */
+    int64_t checked[3];                /* the m, n, k at which those two were taken */
+    double plain;                      /* of a GPU: worst distance, at full size, from the plain mainloop */
+    bool has_plain, tuned, ok;
+} bench_row;
+
+typedef struct bench_report {
+    epi_json_writer *w;
+    bool gpu, raw, json;
+    int rows; /* so far */
+} bench_report;
+
+/* Whatever says where and with what it was measured. */
+void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_options *o, const blas *b);
+void bench_add_row(bench_report *report, const bench_row *r);
+/* What the columns of a GPU's table mean. */
+void bench_end(const bench_report *report);
+
+#endif

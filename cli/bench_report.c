@@ -1,0 +1,100 @@
+/* bench_report.c: the benchmark's table and its result file. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench.h"
+
+static void print_head(const bench_report *p) {
+    printf("%-20s %-18s %10s %10s %9s %9s", "kernel", "rows x cols x depth", "fused ms", "unfused ms",
+           "speed-up", p->gpu ? "TFLOP/s" : "GFLOP/s");
+    if (p->raw)
+        printf(" %9s %7s", "sgemm ms", "of raw");
+    if (p->gpu)
+        printf(" %10s %10s %10s  %s\n", "cut error", "cut naive", "vs plain", "configuration");
+    else
+        printf(" %10s %10s\n", "rel. error", "naive path");
+}
+
+static void print_row(const bench_report *p, const bench_row *r) {
+    char shape[64];
+    snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
+    printf("%-20s %-18s %10.*f %10.*f %8.2fx %9.1f", r->name, shape, p->gpu ? 4 : 3, 1e3 * r->fused,
+           p->gpu ? 4 : 3, 1e3 * r->unfused, r->unfused / r->fused,
+           r->flops / r->fused / (p->gpu ? 1e12 : 1e9));
+    if (p->raw)
+        printf(" %9.3f %7.3f", 1e3 * r->raw, r->raw > 0 ? r->fused / r->raw : 0);
+    printf(" %10.2e %10.2e", r->error, r->naive);
+    if (p->gpu && r->has_plain)
+        printf(" %10.2e", r->plain);
+    else if (p->gpu)
+        printf(" %10s", "-");
+    if (p->gpu)
+        printf("  %s%s", r->config, r->tuned ? " (tuned)" : "");
+    printf("%s\n", r->ok ? "" : "  TOO FAR");
+    fflush(stdout);
+}
+
+static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *r) {
+    epi_json_put_open(w, '{');
+    cli_put_text(w, "kernel", r->name);
+    cli_put_integer(w, "m", r->m);
+    cli_put_integer(w, "n", r->n);
+    cli_put_integer(w, "k", r->k);
+    cli_put_number(w, "fused_ms", 1e3 * r->fused);
+    cli_put_number(w, "unfused_ms", 1e3 * r->unfused);
+    if (r->raw > 0) {
+        cli_put_number(w, "sgemm_ms", 1e3 * r->raw);
+        cli_put_number(w, "of_raw", r->fused / r->raw);
+    }
+    cli_put_number(w, "gflops", r->flops / r->fused / 1e9);
+    if (p->gpu) {
+        cli_put_text(w, "config", r->config);
+        cli_put_bool(w, "tuned", r->tuned);
+        cli_put_integer(w, "error_at_m", r->checked[0]);
+        cli_put_integer(w, "error_at_n", r->checked[1]);
+        cli_put_integer(w, "error_at_k", r->checked[2]);
+    }
+    cli_put_number(w, "error", r->error);
+    cli_put_number(w, "naive_error", r->naive);
+    if (r->has_plain)
+        cli_put_number(w, "distance_from_plain", r->plain);
+    cli_put_bool(w, "ok", r->ok);
+    epi_json_put_close(w, '}');
+}
+
+void bench_add_row(bench_report *p, const bench_row *r) {
+    if (!p->json && !p->rows++)
+        print_head(p);
+    if (!p->json)
+        print_row(p, r);
+    put_row(p->w, p, r);
+}
+
+void bench_end(const bench_report *p) {
+    if (p->gpu && p->rows)
+        printf("cut error, cut naive: the largest distance from f64 on the CPU with the axes cut to about "
+               "256, by the\nconfiguration that was timed, beside the naive path's; vs plain: at full size, "
+               "from the unfused path\non this GPU's plain mainloop. All relative to the largest value.\n");
+}
+
+void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_options *o, const blas *b) {
+    epi_device_info d;
+    char date[40];
+    time_t now = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+    cli_put_text(w, "date", date);
+    cli_put_text(w, "type", epi_dtype_name(o->type));
+    cli_put_text(w, "blas", b->name);
+    if (o->device) {
+        epi_device_get(ctx, o->device, &d);
+        cli_put_text(w, "device", d.name);
+        cli_put_text(w, "gpu", d.model);
+        cli_put_text(w, "gpu_features", d.features);
+        cli_put_text(w, "rounding", o->rounding == EPI_ROUND_EXACT ? "exact" : "packed");
+    }
+    epi_device_get(ctx, 0, &d);
+    cli_put_text(w, "cpu", d.model);
+    cli_put_text(w, "micro_kernels", d.features);
+    cli_put_integer(w, "threads", o->threads ? o->threads : d.threads);
+}

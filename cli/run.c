@@ -1,0 +1,140 @@
+/* run.c: runs a program once and holds its outputs against f64. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+#include "tuning.h"
+
+enum { GPU_RUNS = 5 }; /* of which the best is reported, after one to warm up */
+
+/* How long it took, where, and by what. */
+typedef struct outcome {
+    double seconds;
+    epi_device_info device;
+    epi_kernel_info info;
+} outcome;
+
+static void put_output(epi_json_writer *w, const char *name, const cli_error_row *r) {
+    epi_json_put_open(w, '{');
+    cli_put_text(w, "name", name);
+    cli_put_number(w, "scale", r->scale);
+    cli_put_number(w, "error", r->fused);
+    cli_put_number(w, "naive_error", r->naive);
+    cli_put_bool(w, "ok", r->ok);
+    epi_json_put_close(w, '}');
+}
+
+static void print_outcome(const outcome *got, const cli_options *o) {
+    printf("%.3f ms", 1e3 * got->seconds);
+    if (got->device.is_gpu)
+        printf(" (best of %d) on %s, %s%s%s%s", GPU_RUNS, got->device.name, got->device.model,
+               *got->info.micro ? ", " : "", got->info.micro, o->tuned ? " as tuned" : "");
+    printf("\n");
+}
+
+static int report(const cli_data *d, const cli_error_row *rows, const outcome *got, const cli_options *o) {
+    int status = EXIT_OK;
+    epi_text out = {0};
+    epi_json_writer w = {.text = &out};
+    epi_json_put_open(&w, '{');
+    cli_put_text(&w, "device", got->device.name);
+    cli_put_text(&w, "model", got->device.model);
+    cli_put_text(&w, "micro", got->info.micro);
+    cli_put_bool(&w, "tuned", o->tuned);
+    cli_put_number(&w, "ms", 1e3 * got->seconds);
+    epi_json_put_key(&w, "outputs");
+    epi_json_put_open(&w, '[');
+    if (!o->json)
+        printf("%-12s %-5s %12s %12s %12s\n", "output", "type", "max|f64|", "rel. error", "naive path");
+    for (int t = d->input_count; t < d->count; t++) {
+        const cli_error_row *r = &rows[t - d->input_count];
+        put_output(&w, d->infos[t].name, r);
+        if (!o->json)
+            printf("%-12s %-5s %12.4g %12.3e %12.3e%s\n", d->infos[t].name, epi_dtype_name(d->shapes[t].type),
+                   r->scale, r->fused / (r->scale > 0 ? r->scale : 1),
+                   r->naive / (r->scale > 0 ? r->scale : 1), r->ok ? "" : "   TOO FAR");
+        if (!r->ok)
+            status = EXIT_FAILED;
+    }
+    epi_json_put_close(&w, ']');
+    epi_json_put_close(&w, '}');
+    if (o->json && cli_print_json(&out) != EXIT_OK)
+        return EXIT_FAILED;
+    if (!o->json)
+        print_outcome(got, o);
+    epi_text_free(&out);
+    return status;
+}
+
+/* On the CPU a run is a run; a GPU is warmed up first and the best of a few counts. */
+static epi_status run_kernel(const cli_runner *r, cli_data *d, double *seconds, epi_error *err) {
+    cli_place p;
+    double one;
+    epi_status status = cli_place_make(&p, r->ctx, r->device, d, err);
+    if (status == EPI_OK)
+        status = cli_burst(r, &p, 1, seconds, err);
+    for (int i = 0; i < GPU_RUNS && r->device && status == EPI_OK; i++) {
+        status = cli_burst(r, &p, 1, &one, err);
+        if (i == 0 || one < *seconds)
+            *seconds = one;
+    }
+    if (status == EPI_OK)
+        status = cli_place_fetch(&p, d, err);
+    cli_place_free(&p);
+    return status;
+}
+
+static epi_status run_program(const cli_source *s, const cli_options *o, cli_runner *r, cli_data *d,
+                              cli_error_row *rows, outcome *got, epi_error *err) {
+    epi_options options = cli_compile_options(o);
+    if (o->device)
+        cli_progress("compiling %s", epi_program_name(s->program));
+    epi_status status = cli_runner_make(r, s, &options, err);
+    if (status == EPI_OK)
+        status = cli_data_make(d, s->program, r->kernel, err);
+    if (status != EPI_OK)
+        return status;
+    epi_device_get(s->ctx, o->device, &got->device);
+    epi_kernel_get_info(r->kernel, &got->info);
+    cli_data_random(d, o->seed);
+    if (o->in && (status = cli_data_read(d, o->in, err)) != EPI_OK)
+        return status;
+    cli_progress("running %s", epi_program_name(s->program));
+    status = run_kernel(r, d, &got->seconds, err);
+    cli_progress("computing the f64 reference of %s", epi_program_name(s->program));
+    if (status == EPI_OK)
+        status = cli_errors(s, o, d, got->info.k, rows, err);
+    cli_progress_end();
+    if (status == EPI_OK && o->out)
+        status = cli_data_write(d, o->out, err);
+    return status;
+}
+
+int cmd_run(const cli_options *given) {
+    cli_options o = *given;
+    cli_source s;
+    epi_error err;
+    if (o.name_count != 1)
+        return cli_complain(EXIT_USAGE, "run wants one FILE:NAME; see 'epilog help run'");
+    if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
+        return cli_fail(&err);
+    cli_runner r = {0};
+    cli_data d = {0};
+    cli_error_row rows[CLI_MAX_TENSORS];
+    outcome got = {0};
+    tuning t = {0};
+    int status = cli_device_choose(s.ctx, &o, "cpu");
+    if (status == EXIT_OK)
+        status = tuning_open(&t, s.ctx, &o);
+    if (status == EXIT_OK)
+        status = tuning_apply(&t, &s, &o);
+    if (status == EXIT_OK)
+        status = run_program(&s, &o, &r, &d, rows, &got, &err) == EPI_OK ? report(&d, rows, &got, &o)
+                                                                         : cli_fail(&err);
+    tuning_free(&t);
+    cli_data_free(&d);
+    cli_runner_free(&r);
+    cli_source_close(&s);
+    return status;
+}

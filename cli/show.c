@@ -1,0 +1,163 @@
+/* show.c: how a program will be carried out: in words and numbers, or as its CUDA text. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+/* Calls print(what, buf, size) into a buffer that is large enough; the caller frees it. */
+static char *printed(size_t (*print)(const void *, char *, size_t), const void *what) {
+    size_t n = print(what, NULL, 0);
+    char *text = malloc(n + 1);
+    if (text)
+        print(what, text, n + 1);
+    return text;
+}
+
+static size_t print_program(const void *program, char *buf, size_t size) {
+    return epi_program_print(program, buf, size);
+}
+
+static size_t print_kernel(const void *kernel, char *buf, size_t size) {
+    return epi_kernel_describe(kernel, buf, size);
+}
+
+static size_t print_source(const void *kernel, char *buf, size_t size) {
+    return epi_kernel_source(kernel, buf, size);
+}
+
+static void put_info(epi_json_writer *w, const epi_kernel_info *info) {
+    cli_put_text(w, "mainloop", info->mainloop);
+    cli_put_text(w, "micro", info->micro);
+    cli_put_integer(w, "threads", info->threads);
+    cli_put_integer(w, "m", info->m);
+    cli_put_integer(w, "n", info->n);
+    cli_put_integer(w, "k", info->k);
+    cli_put_integer(w, "tile_m", info->tile_m);
+    cli_put_integer(w, "tile_n", info->tile_n);
+    cli_put_number(w, "flops", info->flops);
+    cli_put_number(w, "bytes_fused", info->bytes_fused);
+    cli_put_number(w, "bytes_unfused", info->bytes_unfused);
+    cli_put_number(w, "intensity", info->flops / info->bytes_fused);
+}
+
+static bool begins(const char *line, const char *with) {
+    return !strncmp(line, with, strlen(with));
+}
+
+/* What every launch says of its own: from where the text written for the program begins to the mainloop, or
+ * to the next launch. Cuts in place. */
+static void keep_own(char *text) {
+    bool own = false;
+    char *to = text;
+    for (char *line = text, *next; *line; line = next) {
+        size_t length = strcspn(line, "\n");
+        length += line[length] == '\n';
+        next = line + length;
+        if (begins(line, "// ---- written for this program"))
+            own = true;
+        else if (begins(line, "// ---- the mainloop") || begins(line, "#define NAME ") ||
+                 begins(line, "#define EPI_FAST "))
+            own = false;
+        if (own) {
+            memmove(to, line, length);
+            to += length;
+        }
+    }
+    *to = 0;
+}
+
+/* The CUDA text, and nothing else beside it. */
+static int show_cuda(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
+    char *text = printed(print_source, kernel);
+    if (!text)
+        return cli_complain(EXIT_FAILED, "out of memory");
+    if (o->brief)
+        keep_own(text);
+    if (o->json)
+        cli_put_text(w, "cuda", text);
+    else
+        fputs(text, stdout);
+    free(text);
+    return EXIT_OK;
+}
+
+static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
+    epi_kernel_info info;
+    epi_kernel_get_info(kernel, &info);
+    char *how = printed(print_kernel, kernel);
+    double intensity = info.bytes_fused > 0 ? info.flops / info.bytes_fused : 0;
+    put_info(w, &info);
+    cli_put_text(w, "description", how);
+    if (!o->json) {
+        printf("\nmainloop %s", info.mainloop);
+        if (!o->device)
+            printf(", %d thread%s", info.threads, info.threads == 1 ? "" : "s");
+        printf("\n%s%.4g GFLOP; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n", how ? how : "",
+               info.flops / 1e9, info.bytes_fused / 1e6, info.bytes_unfused / 1e6, intensity);
+    }
+    free(how);
+    return o->json && o->cuda ? show_cuda(kernel, o, w) : EXIT_OK;
+}
+
+static int ask_for_dims(const epi_program *program, const cli_options *o) {
+    if (o->cuda) {
+        cli_complain(EXIT_USAGE, "the CUDA text is made for sizes: give --dims; see 'epilog help show'");
+        return EXIT_USAGE;
+    }
+    if (o->json)
+        return EXIT_OK;
+    printf("\ngive --dims for the kernel: its axes are");
+    for (int i = 0; i < epi_program_dim_count(program); i++)
+        printf(" %s", epi_program_dim(program, i));
+    printf("\n");
+    return EXIT_OK;
+}
+
+static int show_program(const epi_program *program, const cli_options *o, epi_json_writer *w) {
+    bool only_cuda = o->cuda && !o->json;
+    char *text = printed(print_program, program);
+    cli_put_text(w, "text", text);
+    if (!o->json && !only_cuda)
+        printf("%s", text ? text : "");
+    free(text);
+    if (!o->dim_count && epi_program_dim_count(program))
+        return ask_for_dims(program, o);
+    epi_error err;
+    epi_kernel *kernel;
+    epi_options options = cli_compile_options(o);
+    if (epi_kernel_compile(program, &options, &kernel, &err) != EPI_OK)
+        return cli_fail(&err);
+    int status = only_cuda ? show_cuda(kernel, o, w) : show_kernel(kernel, o, w);
+    epi_kernel_free(kernel);
+    return status;
+}
+
+int cmd_show(const cli_options *given) {
+    cli_options o = *given;
+    cli_source s;
+    epi_error err;
+    if (o.name_count != 1)
+        return cli_complain(EXIT_USAGE, "show wants one FILE:NAME; see 'epilog help show'");
+    if (o.brief && !o.cuda)
+        return cli_complain(EXIT_USAGE, "--brief shortens the text of --cuda: give that too");
+    if (o.cuda && !o.device_name && !o.capability)
+        o.capability = 90;
+    if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
+        return cli_fail(&err);
+    epi_text out = {0};
+    epi_json_writer w = {.text = &out};
+    int status = cli_device_choose(s.ctx, &o, "cpu");
+    if (status == EXIT_OK && o.cuda && !o.device)
+        status = cli_complain(EXIT_USAGE, "a CPU kernel has no CUDA text");
+    epi_json_put_open(&w, '{');
+    if (status == EXIT_OK)
+        status = show_program(s.program, &o, &w);
+    epi_json_put_close(&w, '}');
+    if (o.json && status == EXIT_OK)
+        status = cli_print_json(&out);
+    epi_text_free(&out);
+    cli_source_close(&s);
+    return status;
+}

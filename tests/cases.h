@@ -1,0 +1,185 @@
+/* cases.h: the one table of programs and sizes, and what every test does with a case: load it, have its
+ * oracles, hold results against them. The CPU (test_cases.c), GPUs (test_gpu.c) and the emitted CUDA text
+ * (test_cuda.c) are tested with the same rows. */
+#ifndef EPI_TESTS_CASES_H
+#define EPI_TESTS_CASES_H
+
+#include "harness.h"
+
+enum {
+    LARGE = 1, /* for GPUs only: the plain loops take too long for every variant the CPU has */
+    SWEEP = 2, /* for every configuration of a GPU, not the chosen one alone */
+    TINY = 4,  /* under compute-sanitizer as well */
+};
+
+typedef struct test_case {
+    const char *file, *program, *dims;
+    int flags;
+} test_case;
+
+static const test_case cases[] = {
+    {"matmul", "matmul", "M=1,N=1,K=1", 0},
+    {"matmul", "matmul", "M=7,N=13,K=5", TINY},
+    {"matmul", "matmul", "M=193,N=257,K=301", 0},
+    {"matmul", "matmul", "M=0,N=5,K=3", 0},
+    {"matmul", "matmul", "M=5,N=0,K=3", 0},
+    {"matmul", "matmul", "M=5,N=6,K=0", 0},
+    {"matmul", "matmul", "M=1,N=300,K=64", 0},
+    {"matmul", "matmul", "M=300,N=1,K=64", 0},
+    {"matmul", "matmul", "M=64,N=64,K=1031", 0},
+    {"matmul", "matmul", "M=40,N=72,K=136", TINY},
+    {"matmul", "matmul", "M=256,N=512,K=320", LARGE},
+    {"matmul", "matmul", "M=384,N=256,K=1024", LARGE | SWEEP},
+    {"matmul", "matmul", "M=300,N=520,K=200", LARGE | SWEEP},
+    {"matmul", "matmul_nn", "M=50,N=67,K=41", 0},
+    {"matmul", "matmul_nn", "M=256,N=320,K=192", LARGE | SWEEP},
+    {"matmul", "matmul_tn", "M=50,N=67,K=41", 0},
+    {"matmul", "matmul_tn", "M=200,N=300,K=259", 0},
+    {"matmul", "matmul_tn", "M=40,N=72,K=136", TINY},
+    {"matmul", "matmul_tn", "M=256,N=320,K=192", LARGE | SWEEP},
+    {"matmul", "matmul_tt", "M=50,N=67,K=41", 0},
+    {"matmul", "matmul_tt", "M=256,N=320,K=192", LARGE},
+    {"linear", "linear", "T=33,D=29,F=270", 0},
+    {"linear", "linear", "T=256,D=128,F=384", LARGE},
+    {"linear", "linear_gelu", "T=33,D=29,F=270", 0},
+    {"linear", "linear_gelu", "T=256,D=128,F=384", LARGE},
+    {"rope", "rope", "B=2,S=19,E=31,H=3,D=16", 0},
+    {"rope", "rope", "B=1,S=200,E=8,H=5,D=64", 0},
+    {"rope", "rope", "B=2,S=128,E=128,H=4,D=128", LARGE | SWEEP},
+    {"rope", "rope_halves", "B=2,S=19,E=31,H=3,D=16", 0},
+    {"rope", "rope_halves", "B=3,S=71,E=13,H=5,D=96", 0},
+    {"rope", "rope_halves", "B=2,S=128,E=64,H=4,D=128", LARGE | SWEEP},
+    {"swiglu", "swiglu", "T=29,D=17,F=2", 0},
+    {"swiglu", "swiglu", "T=197,D=17,F=514", 0},
+    {"swiglu", "swiglu", "T=256,D=128,F=512", LARGE},
+    {"swiglu", "swiglu_halves", "T=197,D=17,F=514", 0},
+    {"swiglu", "swiglu_halves", "T=128,D=64,F=512", LARGE},
+    {"cross_entropy", "cross_entropy", "T=31,D=17,V=1", 0},
+    {"cross_entropy", "cross_entropy", "T=31,D=17,V=523", 0},
+    {"cross_entropy", "cross_entropy", "T=3,D=2,V=0", 0},
+    {"cross_entropy", "cross_entropy", "T=130,D=128,V=1000", LARGE | SWEEP},
+    {"residual_rms", "residual_rms", "T=37,D=517,K=11", 0},
+    {"residual_rms", "residual_rms", "T=1,D=1,K=1", 0},
+    {"residual_rms", "residual_rms", "T=40,D=72,K=64", TINY},
+    {"residual_rms", "residual_rms", "T=200,D=512,K=256", LARGE | SWEEP},
+    {"norm_linear", "norm_linear", "T=37,D=41,F=43", 0},
+    {"norm_linear", "norm_linear", "T=256,D=128,F=384", LARGE},
+    {"norm_swiglu", "norm_swiglu", "T=200,D=19,F=262", 0},
+    {"norm_swiglu", "norm_swiglu", "T=40,D=64,F=72", TINY},
+    {"norm_swiglu", "norm_swiglu", "T=256,D=128,F=768", LARGE | SWEEP},
+    {"norm_rope", "norm_rope", "B=2,S=101,E=31,H=3,D=128", 0},
+    {"norm_rope", "norm_rope", "B=1,S=40,E=64,H=2,D=32", TINY},
+    {"norm_rope", "norm_rope", "B=2,S=128,E=128,H=4,D=128", LARGE | SWEEP},
+    {"norm_rope", "qk_norm", "B=2,S=9,E=31,H=7,D=80", 0},
+    {"norm_rope", "qk_norm", "B=1,S=5,E=31,H=3,D=256", 0},
+    {"norm_rope", "qk_norm", "B=1,S=5,E=31,H=2,D=300", 0},
+    {"norm_rope", "qk_norm", "B=2,S=64,E=128,H=4,D=128", LARGE | SWEEP},
+    {"norm_cross_entropy", "norm_cross_entropy", "T=193,D=17,V=259", 0},
+    {"norm_cross_entropy", "norm_cross_entropy", "T=40,D=64,V=136", TINY},
+    {"norm_cross_entropy", "norm_cross_entropy", "T=256,D=64,V=2048", LARGE | SWEEP},
+    {"rmsnorm_backward", "rmsnorm_backward", "T=391,F=23,D=261", 0},
+    {"rmsnorm_backward", "rmsnorm_backward", "T=1,F=23,D=261", 0},
+    {"rmsnorm_backward", "rmsnorm_backward", "T=40,F=64,D=72", TINY},
+    {"rmsnorm_backward", "rmsnorm_backward", "T=200,F=256,D=512", LARGE | SWEEP},
+    {"swiglu_backward", "swiglu_backward", "T=195,D=13,F=259", 0},
+    {"swiglu_backward", "swiglu_backward", "T=3,D=1,F=1", 0},
+    {"swiglu_backward", "swiglu_backward", "T=40,D=64,F=72", TINY},
+    {"swiglu_backward", "swiglu_backward", "T=200,D=256,F=320", LARGE | SWEEP},
+    {"layernorm_linear", "layernorm_linear", "T=41,D=37,F=43", 0},
+    {"layernorm_linear", "layernorm_linear", "T=256,D=128,F=384", LARGE},
+    {"layernorm_linear", "layernorm_fold", "D=37,F=43", 0},
+    {"layernorm_linear", "layernorm_fold", "D=256,F=384", LARGE},
+    {"layernorm_linear", "layernorm_stats", "T=41,D=1037", 0},
+    {"layernorm_linear", "layernorm_stats", "T=256,D=1024", LARGE},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+/* ---- a case that was read ---- */
+
+typedef struct loaded {
+    const test_case *from;
+    epi_module *module;
+    const epi_program *program;
+    epi_dim_binding dims[16];
+    char names[16][16];
+    int dim_count;
+} loaded;
+
+static inline bool load_case(epi_context *ctx, const char *folder, const test_case *c, loaded *out) {
+    char path[1024];
+    size_t length;
+    epi_error err;
+    snprintf(path, sizeof path, "%s/%s.epi", folder, c->file);
+    char *text = read_whole(path, &length);
+    memset(out, 0, sizeof *out);
+    out->from = c;
+    bool ok = text && epi_module_parse(ctx, text, length, path, &out->module, &err) == EPI_OK;
+    free(text);
+    out->program = ok ? epi_module_find(out->module, c->program) : NULL;
+    out->dim_count = parse_dims(c->dims, out->dims, out->names);
+    return check(out->program != NULL, "%s:%s loads", c->file, c->program);
+}
+
+static inline epi_options case_options(const loaded *l, epi_dtype type, epi_path path) {
+    return (epi_options){.dims = l->dims, .dim_count = l->dim_count, .type = type, .path = path};
+}
+
+/* ---- oracles ---- */
+
+enum { CASE_SEED = 7 };
+
+/* The outputs of an oracle path, in f64. */
+static inline bool case_oracle(const loaded *l, epi_dtype type, epi_path path, problem *p) {
+    epi_options o = case_options(l, type, path);
+    epi_type_binding types[MAX_TENSORS];
+    epi_error err;
+    int count = epi_program_tensor_count(l->program), n = 0;
+    for (int i = 0; i < count; i++) {
+        epi_tensor_info info;
+        epi_program_tensor(l->program, i, &info);
+        if (info.is_output)
+            types[n++] = (epi_type_binding){info.name, EPI_F64};
+    }
+    o.types = types;
+    o.type_count = n;
+    o.threads = 2;
+    epi_kernel *k;
+    if (epi_kernel_compile(l->program, &o, &k, &err) != EPI_OK)
+        return false;
+    bool ok = problem_make(p, l->program, k, LAYOUT_PLAIN);
+    if (ok) {
+        problem_fill(p, CASE_SEED);
+        ok = problem_run(k, p);
+    }
+    epi_kernel_free(k);
+    return ok;
+}
+
+typedef struct oracles {
+    problem ref, naive;
+    bool ok;
+} oracles;
+
+static inline void oracles_make(const loaded *l, epi_dtype type, oracles *out) {
+    *out = (oracles){0};
+    out->ok = case_oracle(l, type, EPI_PATH_REFERENCE, &out->ref) &&
+              case_oracle(l, type, EPI_PATH_NAIVE, &out->naive);
+}
+
+static inline void oracles_free(oracles *o) {
+    problem_free(&o->ref);
+    problem_free(&o->naive);
+}
+
+/* The error rule for every output. `between` is how the path under test stores what lies between. */
+static inline void check_rule(const problem *p, const loaded *l, const oracles *oracle, epi_dtype between,
+                              const char *what) {
+    for (int i = p->inputs; i < p->count; i++) {
+        double error, bound;
+        bool ok = within_rule(&p->t[i], &oracle->ref.t[i], &oracle->naive.t[i], between, 1, &error, &bound);
+        check(ok, "%s:%s %s %s: tensor %d, error %g, allowed %g", l->from->file, l->from->program,
+              l->from->dims, what, i, error, bound);
+    }
+}
+
+#endif

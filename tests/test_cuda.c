@@ -1,0 +1,358 @@
+/* test_cuda.c: the CUDA text of the programs, without a GPU: every case is emitted for every configuration,
+ * and a choice of the texts is compiled by NVRTC, which must find nothing to complain about.
+ *
+ *     cuda [programs] [cache folder] [texts]     "texts" emits everything and compiles nothing
+ *
+ * A text that the cost model chose must compile and be fast; one that was forced may be refused, and is
+ * named. */
+#include <dirent.h>
+
+#include "cases.h"
+#include "cuda/cuda.h"
+#include "cuda/jit.h"
+#include "run/run.h"
+
+static const char *folder;
+static epi_context *ctx;
+static loaded all[CASES];
+static bool compiling; /* else the texts are looked at and forgotten */
+static int refused, slow;
+
+/* ---- texts to compile ---- */
+
+typedef struct wanted {
+    char label[384];
+    bool must; /* the model's choice: to be refused as slow is a failure */
+} wanted;
+
+enum { MOST = 4096 };
+static epi_jit_item items[MOST];
+static wanted wants[MOST];
+static int item_count;
+
+/* The launches of a kernel, each text once. */
+static void add_launches(const epi_cuda_kernel *k, const char *label, bool must) {
+    for (int i = 0; i < k->count; i++) {
+        const epi_kernel_text *t = &k->launches[i].text;
+        int at = 0;
+        if (k->launches[i].empty)
+            continue;
+        while (at < item_count &&
+               (strcmp(items[at].source, t->source.data) != 0 || strcmp(items[at].arch, t->arch) != 0))
+            at++;
+        if (at < item_count) {
+            wants[at].must |= must;
+            continue;
+        }
+        if (!check(item_count < MOST, "more texts than expected"))
+            return;
+        /* the same leave to be slow as the library gives: a Hopper product has 384 threads */
+        items[at] = (epi_jit_item){.source = strdup(t->source.data),
+                                   .name = strdup(t->name),
+                                   .arch = t->arch,
+                                   .keep_slow = t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+        snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
+        wants[at].must = must;
+        item_count++;
+    }
+}
+
+static void compile_texts(void) {
+    double seconds = 0;
+    int cached = 0;
+    epi_jit_compile_all(items, item_count);
+    for (int i = 0; i < item_count; i++) {
+        epi_jit_item *t = &items[i];
+        bool is_slow = t->status == EPI_ERR_UNSUPPORTED && strstr(t->error.message, "would be slow");
+        if (is_slow && !wants[i].must) {
+            slow++;
+            printf("skipped %s: %s\n", wants[i].label, t->error.message);
+        } else if (check(t->status == EPI_OK, "%s for %s: %s", wants[i].label, t->arch, t->error.message)) {
+            char section[80];
+            snprintf(section, sizeof section, ".text.%s", t->name);
+            check(memmem(t->cubin.data, t->cubin.size, section, strlen(section) + 1) != NULL,
+                  "%s for %s: the cubin has no kernel of that name", wants[i].label, t->arch);
+        }
+        seconds += t->cubin.seconds;
+        cached += t->cubin.cached;
+        epi_cubin_free(&t->cubin);
+        free((void *)(uintptr_t)t->source);
+        free((void *)(uintptr_t)t->name);
+    }
+    printf("%d texts compiled in %.0f s of threads' time, %d of them from the cache; %d forced ones would be "
+           "slow\n",
+           item_count, seconds, cached, slow);
+}
+
+/* ---- emitting ---- */
+
+typedef struct variant {
+    int capability;
+    const char *config; /* NULL: the model's choice */
+    bool exact;
+    epi_path path;
+    epi_dtype type;
+} variant;
+
+static void describe_variant(const loaded *l, variant v, char *out, size_t size) {
+    snprintf(out, size, "%s %s %s %s %s %s", l->from->program, l->from->dims, epi_dtype_name(v.type),
+             v.path == EPI_PATH_FUSED ? "fused" : "unfused", v.exact ? "exact" : "packed",
+             v.config ? v.config : "chosen");
+}
+
+/* What kernel.c binds, for the backend's own call: it shows the launches one by one. */
+static bool bind_spec(const loaded *l, variant v, epi_arena *arena, epi_spec *spec) {
+    const epi_graph *g = &l->program->graph;
+    *spec = (epi_spec){.graph = g, .type = v.type, .path = v.path};
+    spec->types = epi_arena_alloc(arena, ((size_t)g->tensor_count + 1) * sizeof *spec->types);
+    for (int d = 0; d < g->dim_count; d++)
+        for (int i = 0; i < l->dim_count; i++)
+            if (!strcmp(g->dims[d], l->dims[i].name))
+                spec->sizes[d] = l->dims[i].size;
+    for (int t = 0; t < g->tensor_count && spec->types; t++)
+        spec->types[t] = g->tensors[t].has_type     ? g->tensors[t].type
+                         : g->tensors[t].axes.count ? v.type
+                                                    : EPI_F32;
+    return spec->types != NULL;
+}
+
+/* Names that the text must keep: everything that the program calls by name and computes. */
+static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
+    const epi_graph *g = k->spec.graph;
+    for (int i = 0; i < g->node_count; i++) {
+        bool found = !k->steps.live[i] || !g->nodes[i].name || g->nodes[i].op == EPI_OP_INPUT;
+        for (int j = 0; j < k->count && !found; j++)
+            for (const char *p = k->launches[j].text.source.data; (p = strstr(p, g->nodes[i].name)); p++) {
+                char before = p[-1], after = p[strlen(g->nodes[i].name)];
+                found |= (before == ' ' || before == '.') && strchr("_ ,;\n", after);
+            }
+        if (!found) {
+            snprintf(missing, size, "%s", g->nodes[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A configuration may be refused; the model's choice may not. `to_compile` collects the texts. */
+static void emit(const loaded *l, variant v, bool to_compile) {
+    epi_arena arena = {0};
+    epi_spec spec;
+    epi_error err = {0};
+    epi_cuda_kernel *k = NULL;
+    char label[256], missing[64];
+    describe_variant(l, v, label, sizeof label);
+    epi_cuda_target target = {
+        .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
+    epi_status status =
+        bind_spec(l, v, &arena, &spec) ? epi_cuda_compile(&arena, &spec, &target, &k, &err) : EPI_ERR_MEMORY;
+    if (status == EPI_ERR_UNSUPPORTED && v.config) {
+        refused++;
+        check(err.message[0], "%s is refused with a reason", label);
+    } else if (check(status == EPI_OK, "%s: %s", label, err.message)) {
+        char arch[16];
+        bool right = true;
+        snprintf(arch, sizeof arch, "sm_%d", v.capability);
+        for (int i = 0; i < k->count; i++) {
+            const char *a = k->launches[i].text.arch;
+            size_t n = strlen(arch);
+            right &= !strncmp(a, arch, n) && (!a[n] || a[n] == 'a') && k->launches[i].text.source.data;
+        }
+        check(right, "%s is written for %s", label, arch);
+        check(keeps_names(k, missing, sizeof missing), "%s: the text does not speak of '%s'", label, missing);
+        if (to_compile && compiling)
+            add_launches(k, label, !v.config);
+    }
+    epi_cuda_kernel_free(k);
+    epi_arena_free(&arena);
+}
+
+/* ---- which ---- */
+
+static int64_t volume(const loaded *l) {
+    int64_t v = 1;
+    for (int i = 0; i < l->dim_count; i++)
+        v *= l->dims[i].size;
+    return v;
+}
+
+/* The largest case of a program with aligned sizes, or with ragged ones. */
+static const loaded *largest(const char *program, bool aligned) {
+    const loaded *best = NULL;
+    for (int i = 0; i < CASES; i++)
+        if (!strcmp(cases[i].program, program) && !(cases[i].flags & LARGE) == !aligned &&
+            (!best || volume(&all[i]) > volume(best)))
+            best = &all[i];
+    return best;
+}
+
+/* A case at sizes that fill a GPU: every axis eight times as long, but for a head's. */
+static loaded grown(const loaded *l) {
+    loaded out = *l;
+    bool heads = false;
+    for (int i = 0; i < out.dim_count; i++)
+        heads |= !strcmp(out.dims[i].name, "H");
+    for (int i = 0; i < out.dim_count; i++)
+        if (!heads || strcmp(out.dims[i].name, "D") != 0)
+            out.dims[i].size *= 8;
+    return out;
+}
+
+static bool in_list(const char *const *list, const char *name) {
+    for (; *list; list++)
+        if (!strcmp(*list, name))
+            return true;
+    return false;
+}
+
+static void emit_program(const char *name) {
+    static const char *const thorough[] = {"matmul_nn", "residual_rms", "norm_swiglu", "swiglu_backward",
+                                           NULL};
+    static const char *const everywhere[] = {"matmul", "residual_rms", "swiglu_backward", NULL};
+    static const int capabilities[] = {80, 86, 89, 120};
+    const loaded *aligned = largest(name, true), *ragged = largest(name, false);
+    if (!check(aligned && ragged, "%s has cases with aligned and with ragged sizes", name))
+        return;
+    loaded filling = grown(aligned);
+    test_case as_grown = {aligned->from->file, name, "eight times as long", LARGE};
+    filling.from = &as_grown;
+    for (int exact = 0; exact < 2; exact++) {
+        variant v = {90, NULL, exact, EPI_PATH_FUSED, EPI_BF16};
+        emit(aligned, v, true);
+        emit(&filling, v, true);
+        emit(ragged, v, true);
+        for (int c = 0; c < epi_config_count() && in_list(thorough, name); c++) {
+            v.config = epi_config_name(c);
+            emit(aligned, v, true);
+        }
+    }
+    for (int c = 0; c < 4 && in_list(everywhere, name); c++)
+        emit(aligned, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16}, true);
+    emit(aligned, (variant){90, NULL, false, EPI_PATH_UNFUSED, EPI_BF16}, true);
+    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F16}, in_list(everywhere, name));
+    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F32}, in_list(everywhere, name));
+}
+
+/* Every program of every file: none may be without cases. */
+static void emit_programs(void) {
+    DIR *dir = opendir(folder);
+    check(dir != NULL, "%s is a folder", folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        size_t n = strlen(e->d_name), length;
+        epi_module *m = NULL;
+        epi_error err;
+        char path[1024];
+        if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        char *text = read_whole(path, &length);
+        if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path))
+            for (int i = 0; i < epi_module_count(m); i++)
+                emit_program(epi_program_name(epi_module_program(m, i)));
+        free(text);
+        epi_module_free(m);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* Texts are cheap: every case in every type, on both paths, in both contracts; every configuration for bf16.
+ */
+static void emit_cases(void) {
+    static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
+    for (int i = 0; i < CASES; i++)
+        for (int n = 0; n < 12; n++) {
+            variant v = {90, NULL, n & 1, n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[n >> 2]};
+            emit(&all[i], v, false);
+            for (int c = 0; c < epi_config_count() && v.type == EPI_BF16 && v.path == EPI_PATH_FUSED; c++) {
+                v.config = epi_config_name(c);
+                emit(&all[i], v, false);
+            }
+        }
+}
+
+/* ---- the public calls, without a device ---- */
+
+static void offline(void) {
+    const loaded *l = largest("norm_swiglu", true);
+    epi_options o = case_options(l, EPI_BF16, EPI_PATH_FUSED);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    problem p = {0};
+    _Alignas(64) char work[64];
+    o.device = -90;
+    if (check(epi_kernel_compile(l->program, &o, &k, &err) == EPI_OK, "the text alone: %s", err.message)) {
+        epi_kernel_info info;
+        char part[64], whole[4096];
+        size_t length = epi_kernel_source(k, part, sizeof part);
+        check(length > 1000 && strlen(part) == sizeof part - 1, "a source of %zu bytes, cut to fit", length);
+        char *text = malloc(length + 1);
+        if (check(text != NULL, "memory"))
+            check(epi_kernel_source(k, text, length + 1) == length && strlen(text) == length &&
+                      strstr(text, "gate") && strstr(text, "__global__"),
+                  "the source is whole");
+        free(text);
+        epi_kernel_get_info(k, &info);
+        check(info.micro[0] && !strcmp(info.mainloop, "gemm"), "info: %s %s", info.mainloop, info.micro);
+        epi_kernel_describe(k, whole, sizeof whole);
+        check(strstr(whole, info.micro) != NULL, "the description names the configuration: %s", whole);
+        check(problem_make(&p, l->program, k, LAYOUT_PLAIN), "memory");
+        epi_status status = epi_kernel_run(k, p.args, p.count, work, &err);
+        check(status == EPI_ERR_ARGUMENT && strstr(err.message, "no device"), "it does not run: %s",
+              err.message);
+        problem_free(&p);
+        epi_kernel_free(k);
+    }
+    o.config = "sm90_1x1";
+    check(epi_kernel_compile(l->program, &o, &k, &err) == EPI_ERR_ARGUMENT && !k &&
+              strstr(err.message, "'sm90_1x1'"),
+          "an unknown configuration: %s", err.message);
+    o.config = NULL;
+    o.device = -70;
+    check(epi_kernel_compile(l->program, &o, &k, &err) == EPI_ERR_UNSUPPORTED && !k &&
+              strstr(err.message, "7.0"),
+          "a GPU that is too old: %s", err.message);
+    o.device = epi_device_count(ctx);
+    check(epi_kernel_compile(l->program, &o, &k, &err) == EPI_ERR_UNSUPPORTED && !k &&
+              strstr(err.message, epi_device_why_no_gpu(ctx)),
+          "a device too many: %s", err.message);
+    check((epi_device_count(ctx) > 1) == !epi_device_why_no_gpu(ctx)[0], "no GPU for a reason: '%s'",
+          epi_device_why_no_gpu(ctx));
+    o.device = 0;
+    if (check(epi_kernel_compile(l->program, &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        char none[8] = "x";
+        check(epi_kernel_source(k, none, sizeof none) == 0 && !none[0], "a CPU kernel has no CUDA text");
+        epi_kernel_free(k);
+    }
+    o.device = -90;
+    o.path = EPI_PATH_REFERENCE;
+    check(epi_kernel_compile(l->program, &o, &k, &err) == EPI_ERR_UNSUPPORTED && !k, "the reference: %s",
+          err.message);
+}
+
+int main(int argc, char **argv) {
+    char why[300] = "asked for texts alone";
+    bool ok = true;
+    compiling = (argc < 4 || strcmp(argv[3], "texts") != 0) && epi_jit_available(why, sizeof why);
+    folder = argc > 1 ? argv[1] : "programs";
+    if (argc > 2)
+        setenv("EPILOG_CACHE", argv[2], 1);
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    for (int i = 0; i < CASES; i++)
+        ok &= load_case(ctx, folder, &cases[i], &all[i]);
+    if (ok) {
+        offline();
+        emit_cases();
+        emit_programs();
+    }
+    printf("%d forced configurations were refused\n", refused);
+    if (compiling)
+        compile_texts();
+    else
+        printf("nothing is compiled: %s\n", why);
+    for (int i = 0; i < CASES; i++)
+        epi_module_free(all[i].module);
+    epi_context_close(ctx);
+    return finish();
+}

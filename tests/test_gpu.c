@@ -1,0 +1,601 @@
+/* test_gpu.c: the table of cases on a GPU.
+ *
+ *     gpu [programs] [quick | full | sanitize | cpu]
+ *
+ *     quick      every case as the cost model would run it
+ *     full       every type, path and contract; every configuration for some cases; larger properties
+ *     sanitize   tiny cases in buffers without slack, to be run under compute-sanitizer
+ *     cpu        the same flow on the CPU, which tests this test where there is no GPU
+ *
+ * Without a GPU it says why and passes, unless EPILOG_NEED_GPU is set. Compiling takes nearly all the time,
+ * so a pool of threads compiles ahead while the main thread runs and checks in order. */
+#include <dlfcn.h>
+#include <time.h>
+
+#include "cuda/cuda.h"
+#include "gpu.h"
+#include "run/run.h"
+
+static const char *folder;
+static loaded all[CASES];
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- every case by the error rule ---- */
+
+/* Results that must agree bit for bit: what Hopper's mainloops make of one case in one contract. */
+typedef struct group {
+    const loaded *l;
+    epi_options o;
+    bits first;
+    char micro[64];
+} group;
+
+static void group_check(group *g, const task *t, const epi_kernel_info *info, const problem *p,
+                        const char *what) {
+    if (g->l != t->l || g->o.type != t->o.type || g->o.path != t->o.path || g->o.rounding != t->o.rounding)
+        bits_free(&g->first);
+    if (t->o.path != EPI_PATH_FUSED || strcmp(info->mainloop, "gemm") != 0 ||
+        strncmp(info->micro, "sm90", 4) != 0)
+        return;
+    if (!g->first.data) {
+        g->l = t->l;
+        g->o = t->o;
+        snprintf(g->micro, sizeof g->micro, "%s", info->micro);
+    }
+    check(bits_agree(&g->first, p), "%s: the bits of %s are not those of %s", what, info->micro, g->micro);
+}
+
+/* How the kernel stores what lies between. A fused one that no tile could hold is a list of passes. */
+static epi_dtype between(const task *t, const epi_kernel_info *info) {
+    bool exact = device == 0 || t->o.rounding == EPI_ROUND_EXACT;
+    return t->o.path == EPI_PATH_FUSED && exact && !strcmp(info->mainloop, "gemm") ? EPI_F32 : t->o.type;
+}
+
+static void run_task(const task *t, const oracles *oracle, group *g) {
+    char variant[128], what[256];
+    describe_task(t, variant, sizeof variant);
+    if (!task_compiled(t, variant))
+        return;
+    const test_case *c = t->l->from;
+    snprintf(what, sizeof what, "%s:%s %s %s", c->file, c->program, c->dims, variant);
+    epi_kernel_info info;
+    epi_kernel_get_info(t->kernel, &info);
+    on_device d;
+    if (!on_device_make(&d, t->l->program, t->kernel))
+        return;
+    bits first = {0};
+    int runs = t->o.config || mode == SANITIZE ? 1 : 3;
+    for (int run = 0; run < runs && run_once(t->kernel, &d, what); run++) {
+        if (!run) {
+            check_rule(&d.host, t->l, oracle, between(t, &info), variant);
+            group_check(g, t, &info, &d.host, what);
+        }
+        check(bits_agree(&first, &d.host), "%s: run %d gives other bits than the first", what, run + 1);
+    }
+    bits_free(&first);
+    on_device_free(&d);
+}
+
+static int plan_variant(const loaded *l, epi_dtype type, epi_path path, epi_rounding rounding, task *out) {
+    int n = 0;
+    bool sweep = type == EPI_BF16 && path == EPI_PATH_FUSED &&
+                 (mode == SANITIZE || (mode == FULL && l->from->flags & SWEEP));
+    out[n++] = compile_task(l, type, path, rounding, NULL);
+    for (int c = 0; c < epi_config_count() && sweep; c++) /* one of each mainloop under the sanitizer */
+        if (mode == FULL || !c || epi_config_at(c)->mainloop != epi_config_at(c - 1)->mainloop)
+            out[n++] = compile_task(l, type, path, rounding, epi_config_name(c));
+    return n;
+}
+
+/* What is run of a case, in the order in which it is run: oracles, then the kernels held against them. */
+static int plan_case(const loaded *l, task *out) {
+    static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
+    int n = 0;
+    for (int t = 0; t < (mode == SANITIZE ? 1 : 3); t++) {
+        task oracle = {.l = l, .o = {.type = types[t]}, .oracle = calloc(1, sizeof(oracles))};
+        if (!check(oracle.oracle != NULL, "memory"))
+            return n;
+        out[n++] = oracle;
+        for (int i = 0; i < 4; i++) {
+            epi_path path = i & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED;
+            epi_rounding rounding = i & 1 ? EPI_ROUND_EXACT : EPI_ROUND_PACKED;
+            if (mode != FULL && mode != ON_CPU && (i == 3 || (i && types[t] != EPI_BF16)))
+                continue;
+            if (mode == ON_CPU && rounding == EPI_ROUND_EXACT)
+                continue;
+            n += plan_variant(l, types[t], path, rounding, &out[n]);
+        }
+    }
+    return n;
+}
+
+static void test_cases(void) {
+    enum { PER_CASE = 128 };
+    task *tasks = calloc(MOST_TASKS, sizeof *tasks);
+    int count = 0;
+    if (!check(tasks != NULL, "memory"))
+        return;
+    for (int i = 0; i < CASES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
+        if (mode != SANITIZE || cases[i].flags & TINY)
+            count += plan_case(&all[i], &tasks[count]);
+    pool p;
+    group g = {0};
+    oracles *oracle = NULL;
+    int before = failed_count;
+    pool_start(&p, tasks, count);
+    for (int i = 0; i < count && !broken; i++) {
+        task *t = &tasks[i];
+        pool_wait(&p, t);
+        if (t->oracle) {
+            if (oracle)
+                oracles_free(oracle);
+            oracle = t->oracle;
+            check(oracle->ok, "%s:%s %s has a reference", t->l->from->file, t->l->from->program,
+                  t->l->from->dims);
+        } else if (oracle->ok) {
+            run_task(t, oracle, &g);
+        }
+        epi_kernel_free(t->kernel);
+        t->kernel = NULL;
+        if ((i + 1 == count || tasks[i + 1].l != t->l || broken) && failed_count > before) {
+            fprintf(stderr, "%s:%s %s: %d failed\n", t->l->from->file, t->l->from->program, t->l->from->dims,
+                    failed_count - before);
+            before = failed_count;
+        }
+    }
+    pool_end(&p);
+    bits_free(&g.first);
+    free(tasks);
+}
+
+/* ---- a row does not see its batch ---- */
+
+enum { BATCH = 300 };
+static const test_case row_cases[][2] = {
+    {{"matmul", "matmul", "M=300,N=520,K=200", 0}, {"matmul", "matmul", "M=1,N=520,K=200", 0}},
+    {{"residual_rms", "residual_rms", "T=300,D=512,K=256", 0},
+     {"residual_rms", "residual_rms", "T=1,D=512,K=256", 0}},
+    {{"norm_cross_entropy", "norm_cross_entropy", "T=300,D=64,V=2048", 0},
+     {"norm_cross_entropy", "norm_cross_entropy", "T=1,D=64,V=2048", 0}},
+};
+enum { ROW_CASES = sizeof row_cases / sizeof *row_cases };
+
+/* Bytes of a tensor's row, or 0 where the batch of 300 is not its first axis. */
+static size_t row_bytes(const tensor *t) {
+    bool rows = t->shape.rank > 0 && t->shape.sizes[0] == BATCH;
+    return rows ? (size_t)(t->shape.count / BATCH) * epi_dtype_size(t->shape.type) : 0;
+}
+
+static void take_row(problem *one, const problem *many, size_t row) {
+    for (int i = 0; i < many->inputs; i++) {
+        size_t bytes = row_bytes(&many->t[i]);
+        size_t whole = (size_t)many->t[i].span * epi_dtype_size(many->t[i].shape.type);
+        memcpy(one->t[i].data, many->t[i].data + row * bytes, bytes ? bytes : whole);
+    }
+}
+
+static void compare_rows(const task *many, const task *one, const char *what) {
+    static const size_t rows[] = {0, 131, BATCH - 1};
+    epi_kernel_info a, b;
+    epi_kernel_get_info(many->kernel, &a);
+    epi_kernel_get_info(one->kernel, &b);
+    if (strcmp(a.mainloop, b.mainloop) != 0 || strncmp(a.micro, b.micro, 4) != 0)
+        return; /* the model chose another mainloop for one row: another order of the sum */
+    on_device m, o;
+    if (!on_device_make(&m, many->l->program, many->kernel))
+        return;
+    if (on_device_make(&o, one->l->program, one->kernel)) {
+        bool ok = run_once(many->kernel, &m, what);
+        for (int r = 0; r < 3 && ok; r++) {
+            take_row(&o.host, &m.host, rows[r]);
+            ok = run_once(one->kernel, &o, what);
+            for (int i = m.host.inputs; i < m.host.count && ok; i++) {
+                size_t bytes = row_bytes(&m.host.t[i]);
+                check(bytes && !memcmp(o.host.t[i].data, m.host.t[i].data + rows[r] * bytes, bytes),
+                      "%s: tensor %d, a batch of one is row %zu of a larger one, bit for bit", what, i,
+                      rows[r]);
+            }
+        }
+        on_device_free(&o);
+    }
+    on_device_free(&m);
+}
+
+static void test_rows(void) {
+    loaded l[ROW_CASES][2] = {0};
+    int configs = mode == FULL ? epi_config_count() : 0, count = 0;
+    task *tasks = calloc((size_t)(2 * ROW_CASES * (configs + 1)), sizeof *tasks);
+    bool ok = check(tasks != NULL, "memory");
+    for (int i = 0; i < ROW_CASES && ok; i++) {
+        for (int n = 0; n < 2; n++)
+            ok &= load_case(ctx, folder, &row_cases[i][n], &l[i][n]);
+        for (int c = -1; c < configs && ok; c++)
+            for (int n = 0; n < 2; n++)
+                tasks[count++] = compile_task(&l[i][n], EPI_BF16, EPI_PATH_FUSED, EPI_ROUND_PACKED,
+                                              c < 0 ? NULL : epi_config_name(c));
+    }
+    pool p;
+    pool_start(&p, tasks, ok ? count : 0);
+    for (int i = 0; i < p.count && !broken; i += 2) {
+        char what[256], variant[128];
+        pool_wait(&p, &tasks[i]);
+        pool_wait(&p, &tasks[i + 1]);
+        describe_task(&tasks[i], variant, sizeof variant);
+        snprintf(what, sizeof what, "rows of %s, %s", tasks[i].l->from->program, variant);
+        bool both = task_compiled(&tasks[i], variant); /* each is counted */
+        both &= task_compiled(&tasks[i + 1], variant);
+        if (both)
+            compare_rows(&tasks[i], &tasks[i + 1], what);
+    }
+    pool_end(&p);
+    free(tasks);
+    for (int i = 0; i < ROW_CASES; i++)
+        for (int n = 0; n < 2; n++)
+            epi_module_free(l[i][n].module);
+}
+
+/* ---- streams and graphs: the driver's own calls, as a caller has them ---- */
+
+static struct {
+    int (*stream_make)(void **stream, unsigned flags);
+    int (*stream_free)(void *stream);
+    int (*stream_wait)(void *stream);
+    int (*capture_begin)(void *stream, int capture_mode);
+    int (*capture_end)(void *stream, void **graph);
+    int (*graph_ready)(void **executable, void *graph, unsigned long long flags);
+    int (*graph_start)(void *executable, void *stream);
+    int (*graph_free)(void *graph);
+    int (*ready_free)(void *executable);
+} cu;
+
+static bool find_driver(void) {
+    static const struct {
+        const char *name;
+        void *to;
+    } calls[] = {
+        {"cuStreamCreate", &cu.stream_make},      {"cuStreamDestroy_v2", &cu.stream_free},
+        {"cuStreamSynchronize", &cu.stream_wait}, {"cuStreamBeginCapture_v2", &cu.capture_begin},
+        {"cuStreamEndCapture", &cu.capture_end},  {"cuGraphInstantiateWithFlags", &cu.graph_ready},
+        {"cuGraphLaunch", &cu.graph_start},       {"cuGraphDestroy", &cu.graph_free},
+        {"cuGraphExecDestroy", &cu.ready_free},
+    };
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    bool ok = check(library != NULL, "the driver opens");
+    for (size_t i = 0; i < sizeof calls / sizeof *calls && ok; i++) {
+        void *call = dlsym(library, calls[i].name);
+        ok = check(call != NULL, "the driver has %s", calls[i].name);
+        memcpy(calls[i].to, &call, sizeof call);
+    }
+    return ok;
+}
+
+enum { NON_BLOCKING = 1, CAPTURE_GLOBAL = 0 };
+
+/* NULL on the CPU. */
+static bool make_stream(void **stream) {
+    *stream = NULL;
+    return !device || check(cu.stream_make(stream, NON_BLOCKING) == 0, "a stream is made");
+}
+
+static void free_stream(void *stream) {
+    if (stream)
+        cu.stream_free(stream);
+}
+
+/* Compiled as the model would, by the calling thread. */
+static epi_kernel *chosen_kernel(const loaded *l) {
+    task t = compile_task(l, EPI_BF16, EPI_PATH_FUSED, EPI_ROUND_PACKED, NULL);
+    t.status = epi_kernel_compile(l->program, &t.o, &t.kernel, &t.err);
+    return task_compiled(&t, "bf16 chosen") ? t.kernel : NULL;
+}
+
+/* The last case of a program: the largest. */
+static const loaded *case_of(const char *program, int flag) {
+    const loaded *found = NULL;
+    for (int i = 0; i < CASES; i++)
+        if (!strcmp(cases[i].program, program) && cases[i].flags & flag)
+            found = &all[i];
+    return found;
+}
+
+/* Records the start of a kernel, and answers whether all went well up to an executable graph. */
+static bool capture(const epi_kernel *k, const on_device *d, void *stream, void **ready) {
+    epi_error err = {0};
+    void *graph = NULL;
+    *ready = NULL;
+    if (!check(cu.capture_begin(stream, CAPTURE_GLOBAL) == 0, "a capture begins"))
+        return false;
+    epi_status status = epi_kernel_start(k, d->args, d->host.count, d->workspace, stream, &err);
+    int code = cu.capture_end(stream, &graph);
+    bool ok = check(status == EPI_OK && code == 0 && graph, "a start is captured: %s, %d", err.message, code);
+    if (ok) {
+        code = cu.graph_ready(ready, graph, 0);
+        ok = check(code == 0, "the graph is made ready: %d", code);
+    }
+    if (graph)
+        cu.graph_free(graph);
+    return ok;
+}
+
+static void test_graph(const char *program) {
+    epi_kernel *k = chosen_kernel(case_of(program, LARGE));
+    on_device d;
+    bits first = {0};
+    void *stream = NULL, *ready = NULL;
+    epi_error err = {0};
+    bool intact;
+    if (!k || !on_device_make(&d, case_of(program, LARGE)->program, k)) {
+        epi_kernel_free(k);
+        return;
+    }
+    if (run_once(k, &d, program) && bits_agree(&first, &d.host) && make_stream(&stream) &&
+        capture(k, &d, stream, &ready))
+        for (int i = 0; i < 2 && !broken; i++) {
+            watch("a graph");
+            bool ok = upload(&d, &err) && cu.graph_start(ready, stream) == 0;
+            broken = cu.stream_wait(stream) != 0;
+            ok = ok && !broken && download(&d, &intact, &err) && intact;
+            alarm(0);
+            check(ok && bits_agree(&first, &d.host), "%s from a graph gives the same bits: %s", program,
+                  err.message);
+        }
+    if (ready)
+        cu.ready_free(ready);
+    free_stream(stream);
+    bits_free(&first);
+    on_device_free(&d);
+    epi_kernel_free(k);
+}
+
+/* ---- what a start costs the host ---- */
+
+static void test_launch_cost(void) {
+    enum { ROUNDS = 10, EACH = 200 };
+    const loaded *l = case_of("norm_swiglu", TINY);
+    epi_kernel *k = chosen_kernel(l);
+    on_device d;
+    void *stream = NULL;
+    epi_error err = {0};
+    if (!k || !on_device_make(&d, l->program, k)) {
+        epi_kernel_free(k);
+        return;
+    }
+    bool ok = run_once(k, &d, "the launch cost") && make_stream(&stream);
+    double spent = 0;
+    watch("the launch cost");
+    for (int round = 0; round <= ROUNDS && ok; round++) { /* the first warms up */
+        double start = seconds();
+        for (int i = 0; i < EACH && ok; i++)
+            ok = epi_kernel_start(k, d.args, d.host.count, d.workspace, stream, &err) == EPI_OK;
+        spent += round ? seconds() - start : 0;
+        ok = ok && cu.stream_wait(stream) == 0;
+    }
+    alarm(0);
+    double us = 1e6 * spent / (ROUNDS * EACH);
+    printf("a start of norm_swiglu takes %.2f us of the host's time (goal: 4)\n", us);
+    check(ok && us < 20, "a start takes %.2f us of the host's time: %s", us, err.message);
+    free_stream(stream);
+    on_device_free(&d);
+    epi_kernel_free(k);
+}
+
+/* ---- two threads, two kernels, two streams ---- */
+
+typedef struct runner {
+    const epi_kernel *kernel;
+    on_device d;
+    void *stream;
+    bool ok;
+    epi_error err;
+} runner;
+
+static void *run_often(void *arg) {
+    runner *r = arg;
+    r->ok = true;
+    for (int i = 0; i < 50 && r->ok; i++)
+        r->ok = epi_kernel_start(r->kernel, r->d.args, r->d.host.count, r->d.workspace, r->stream, &r->err) ==
+                EPI_OK;
+    if (device)
+        r->ok &= cu.stream_wait(r->stream) == 0;
+    return NULL;
+}
+
+static void test_threads(void) {
+    static const char *const programs[] = {"residual_rms", "swiglu_backward"};
+    runner r[2] = {0};
+    bits alone[2] = {0};
+    pthread_t threads[2];
+    bool ok = true;
+    epi_error err = {0};
+    for (int i = 0; i < 2 && ok; i++) {
+        const loaded *l = case_of(programs[i], LARGE);
+        r[i].kernel = chosen_kernel(l);
+        ok = r[i].kernel && on_device_make(&r[i].d, l->program, r[i].kernel) &&
+             run_once(r[i].kernel, &r[i].d, programs[i]) && bits_agree(&alone[i], &r[i].d.host) &&
+             make_stream(&r[i].stream);
+    }
+    for (int i = 0; i < 2 && ok; i++)
+        ok = check(upload(&r[i].d, &err), "%s", err.message);
+    watch("two threads");
+    int started = 0;
+    while (started < 2 && ok && pthread_create(&threads[started], NULL, run_often, &r[started]) == 0)
+        started++;
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < started; i++) {
+        bool intact = false, same = r[i].ok && download(&r[i].d, &intact, &err) && intact;
+        same = same && bits_agree(&alone[i], &r[i].d.host);
+        check(same, "%s beside another kernel gives what it gives alone: %s%s", programs[i], r[i].err.message,
+              err.message);
+    }
+    alarm(0);
+    check(!ok || started == 2, "two threads");
+    for (int i = 0; i < 2; i++) {
+        free_stream(r[i].stream);
+        bits_free(&alone[i]);
+        on_device_free(&r[i].d);
+        epi_kernel_free((epi_kernel *)(uintptr_t)r[i].kernel);
+    }
+}
+
+/* ---- a tensor of more than 2^31 elements ---- */
+
+enum { BIG_M = 70000, BIG_N = 32768, BIG_K = 64, SAMPLES = 400 };
+
+/* One element of the result against its dot product. Its error: the rounding when it is stored, and one unit
+ * of f32 for every term. */
+static bool sample_big(const uint16_t *a, const uint16_t *b, const void *c, int64_t row, int64_t col) {
+    uint16_t got;
+    epi_error err;
+    const unsigned char *at = (const unsigned char *)c + 2 * (row * BIG_N + col);
+    if (epi_device_copy(ctx, device, &got, at, 2, &err) != EPI_OK)
+        return check(false, "%s", err.message);
+    double want = 0, size = 0;
+    for (int k = 0; k < BIG_K; k++) {
+        double term = get_element(a, EPI_BF16, row * BIG_K + k) * get_element(b, EPI_BF16, col * BIG_K + k);
+        want += term;
+        size += fabs(term);
+    }
+    double error = apart(get_element(&got, EPI_BF16, 0), want);
+    return check(error <= type_unit(EPI_BF16) * fabs(want) + BIG_K * 0x1p-24 * size,
+                 "element %ld,%ld of a large result: error %g of %g", (long)row, (long)col, error, want);
+}
+
+static void sample_all(const uint16_t *a, const uint16_t *b, const void *c) {
+    /* element 2^31 is the first of row 65536 */
+    static const int64_t rows[] = {0, 1, 32767, 32768, 65535, 65536, 65537, BIG_M - 1};
+    bool ok = true;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int64_t col = 0; col < BIG_N; col += BIG_N - 1)
+            ok &= sample_big(a, b, c, rows[i], col);
+    uint64_t s = 31;
+    for (int i = 0; i < SAMPLES && ok; i++) {
+        int row = random_below(&s, BIG_M), col = random_below(&s, BIG_N);
+        ok = sample_big(a, b, c, row, col);
+    }
+}
+
+static void run_big(const loaded *l, const uint16_t *a, const uint16_t *b, epi_rounding rounding) {
+    const size_t bytes[] = {2ul * BIG_M * BIG_K, 2ul * BIG_N * BIG_K, 2ul * BIG_M * BIG_N + ZONE};
+    const void *from[] = {a, b};
+    task t = compile_task(l, EPI_BF16, EPI_PATH_FUSED, rounding, NULL);
+    epi_tensor args[3] = {0};
+    void *workspace = NULL;
+    epi_error err = {0};
+    bool ok = true;
+    t.status = epi_kernel_compile(l->program, &t.o, &t.kernel, &t.err);
+    if (!task_compiled(&t, "beyond 2^31 elements"))
+        return;
+    watch("a large result");
+    for (int i = 0; i < 3 && ok; i++) {
+        ok = epi_device_alloc(ctx, device, bytes[i], &args[i].data, &err) == EPI_OK;
+        if (ok && i < 2)
+            ok = epi_device_copy(ctx, device, args[i].data, from[i], bytes[i], &err) == EPI_OK;
+        else if (ok)
+            ok = epi_cuda_fill(&ctx->cuda, args[i].data, POISON, bytes[i], &err) == EPI_OK;
+    }
+    ok = ok && epi_device_alloc(ctx, device, epi_kernel_workspace(t.kernel), &workspace, &err) == EPI_OK &&
+         epi_kernel_run(t.kernel, args, 3, workspace, &err) == EPI_OK;
+    if (ok) {
+        unsigned char zone[ZONE];
+        broken = epi_device_wait(ctx, device, &err) != EPI_OK;
+        ok = !broken &&
+             epi_device_copy(ctx, device, zone, (char *)args[2].data + bytes[2] - ZONE, ZONE, &err) == EPI_OK;
+        for (int i = 0; i < ZONE && ok; i++)
+            ok = check(zone[i] == POISON, "a large result: nothing is written behind it");
+    }
+    if (check(ok, "a large result: %s", err.message))
+        sample_all(a, b, args[2].data);
+    alarm(0);
+    for (int i = 0; i < 3; i++)
+        epi_device_free(ctx, device, args[i].data, NULL);
+    epi_device_free(ctx, device, workspace, NULL);
+    epi_kernel_free(t.kernel);
+}
+
+static void test_big(void) {
+    static const test_case big = {"matmul", "matmul", "M=70000,N=32768,K=64", LARGE};
+    if (ctx->cuda.devices[device - 1].memory < (int64_t)40 << 30) {
+        printf("a result beyond 2^31 elements is left out: the device has less than 40 GiB\n");
+        return;
+    }
+    uint16_t *a = malloc(2ul * BIG_M * BIG_K), *b = malloc(2ul * BIG_N * BIG_K);
+    loaded l = {0};
+    uint64_t s = 17;
+    if (check(a && b, "memory") && load_case(ctx, folder, &big, &l)) {
+        for (int64_t i = 0; i < (int64_t)BIG_M * BIG_K; i++)
+            put_element(a, EPI_BF16, i, 2 * random_unit(&s) - 1);
+        for (int64_t i = 0; i < (int64_t)BIG_N * BIG_K; i++)
+            put_element(b, EPI_BF16, i, 2 * random_unit(&s) - 1);
+        for (int exact = 0; exact < 2 && !broken; exact++)
+            run_big(&l, a, b, exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED);
+    }
+    epi_module_free(l.module);
+    free(a);
+    free(b);
+}
+
+/* ---- all of it ---- */
+
+static void test_all(void) {
+    bool ok = true;
+    for (int i = 0; i < CASES; i++)
+        ok &= load_case(ctx, folder, &cases[i], &all[i]);
+    if (ok) {
+        test_cases();
+        bool driver = device && !broken && mode != SANITIZE && find_driver();
+        if (!broken && mode != SANITIZE)
+            test_rows();
+        if (driver && !broken)
+            test_graph("residual_rms");
+        if (driver && !broken)
+            test_graph("norm_swiglu");
+        if (driver && !broken)
+            test_launch_cost();
+        if ((driver || !device) && !broken)
+            test_threads();
+        if (driver && !broken && mode == FULL)
+            test_big();
+    }
+    for (int i = 0; i < CASES; i++)
+        epi_module_free(all[i].module);
+    printf("%d combinations skipped: %d where the program does not fit the configuration, %d that would be "
+           "slow\n",
+           refused + slow, refused, slow);
+}
+
+int main(int argc, char **argv) {
+    static const char *const modes[] = {"quick", "full", "sanitize", "cpu"};
+    const char *name = argc > 2 ? argv[2] : "quick";
+    int found = 0;
+    folder = argc > 1 ? argv[1] : "programs";
+    while (found < 4 && strcmp(modes[found], name) != 0)
+        found++;
+    if (!check(found < 4, "there is no mode '%s'", name) ||
+        !check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    mode = found;
+    device = mode != ON_CPU;
+    passed = 0;
+    signal(SIGALRM, on_alarm);
+    if (device < epi_device_count(ctx)) {
+        epi_device_info info;
+        epi_device_get(ctx, device, &info);
+        printf("%s: %s, %s\n", info.name, info.model, info.features);
+        test_all();
+        epi_context_close(ctx);
+        return finish();
+    }
+    printf("no GPU: %s\n", epi_device_why_no_gpu(ctx));
+    const char *need = getenv("EPILOG_NEED_GPU");
+    if (need && *need && strcmp(need, "0") != 0)
+        check(false, "a GPU is needed: %s", epi_device_why_no_gpu(ctx));
+    epi_context_close(ctx);
+    finish();
+    return failed_count > 0;
+}
