@@ -12,15 +12,14 @@ A ratio is ours over cuBLAS; below 1 is faster. The exit status is 1 where a row
 
   python3 bench/vs_torch.py --product --kernels 4096,8192 --out bench/results/h200.json
 """
-import argparse, ctypes as c, dataclasses, datetime, glob, json, math, os, statistics, subprocess, sys
-import tempfile, time
+import argparse, ctypes as c, dataclasses, datetime, glob, itertools, json, math, os, statistics
+import subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEV = "cuda"
 torch = None  # imported by need_torch: --help and --dry-run do without it
 
-def die(message):
-    sys.exit(f"vs_torch.py: {message}")
+die = lambda message: sys.exit(f"vs_torch.py: {message}")
 
 # ---- epilog.h ------------------------------------------------------------------------------------------
 
@@ -30,9 +29,7 @@ F32, BF16, F16, I32 = range(4)  # epi_dtype
 ROUNDINGS = {"packed": 0, "exact": 1}  # epi_rounding
 MAX_AXES, CPU = 8, 0  # CPU is the device
 
-def struct(name, /, **fields):
-    return type(name, (c.Structure,), {"_fields_": list(fields.items())})
-
+struct = lambda name, /, **fields: type(name, (c.Structure,), {"_fields_": list(fields.items())})
 P, TEXT, INT, I64, F64 = c.c_void_p, c.c_char_p, c.c_int, c.c_int64, c.c_double
 Error = struct("Error", status=INT, line=INT, column=INT, file=c.c_char * 256, message=c.c_char * 768,
                source=c.c_char * 256)
@@ -55,10 +52,8 @@ PROTOTYPES = {  # name: result, arguments
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_program_name": (TEXT, P),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, c.POINTER(TensorInfo)),
     "epi_kernel_compile": (INT, P, c.POINTER(Options), c.POINTER(P), ERR), "epi_kernel_free": (None, P),
-    "epi_kernel_workspace": (c.c_size_t, P), "epi_kernel_tensor": (INT, P, INT, c.POINTER(TensorShape)),
-    "epi_kernel_start": (INT, P, c.POINTER(Tensor), INT, P, P, ERR),
-    "epi_kernel_get_info": (None, P, c.POINTER(KernelInfo)),
-    "epi_kernel_describe": (c.c_size_t, P, TEXT, c.c_size_t),
+    "epi_kernel_tensor": (INT, P, INT, c.POINTER(TensorShape)), "epi_kernel_get_info": (None, P, c.POINTER(KernelInfo)),
+    "epi_kernel_start": (INT, P, c.POINTER(Tensor), INT, P, P, ERR), "epi_kernel_workspace": (c.c_size_t, P),
 }
 
 class EpiError(Exception):
@@ -68,7 +63,6 @@ class EpiError(Exception):
 
 class Epilog:
     """The library, a context, and the programs of programs/ by name."""
-
     def __init__(self, path):
         try:
             self.lib = c.CDLL(os.path.abspath(path))
@@ -82,9 +76,9 @@ class Epilog:
             die(f"{path} is Epilog {version}; this script was written for {VERSION}: compare epilog.h")
         self.err, self.context, self.programs = Error(), P(), {}
         self.check(self.lib.epi_context_open(self.context, self.err))
-        for file in glob.glob(os.path.join(ROOT, "programs", "*.epi")):
+        for file in glob.glob(ROOT + "/programs/*.epi"):
             with open(file, "rb") as f:
-                self.parse(f.read(), os.path.basename(file).encode())
+                self.parse(f.read(), file.encode())
 
     def check(self, status):
         if status != OK:
@@ -116,22 +110,16 @@ class Kernel:
         begin = time.perf_counter()
         epi.check(lib.epi_kernel_compile(handle, options, self.handle, epi.err))
         self.seconds = time.perf_counter() - begin
-        self.shapes, info = [], KernelInfo()  # (type, sizes), in the program's order
-        for i in range(len(infos)):
-            s = TensorShape()
-            epi.check(lib.epi_kernel_tensor(self.handle, i, s))
-            self.shapes.append((s.type, tuple(s.sizes[:s.rank])))
+        shapes, info = [TensorShape() for _ in infos], KernelInfo()
+        for i, shape in enumerate(shapes):
+            epi.check(lib.epi_kernel_tensor(self.handle, i, shape))
+        self.shapes = [(s.type, tuple(s.sizes[:s.rank])) for s in shapes]  # in the program's order
         self.workspace = lib.epi_kernel_workspace(self.handle)
         lib.epi_kernel_get_info(self.handle, info)
         self.mainloop, self.micro, self.tile = info.mainloop.decode(), info.micro.decode(), [info.tile_m, info.tile_n]
 
     def __del__(self):
         self.epi.lib.epi_kernel_free(self.handle)
-
-    def describe(self):
-        text = c.create_string_buffer(self.epi.lib.epi_kernel_describe(self.handle, None, 0) + 1)
-        self.epi.lib.epi_kernel_describe(self.handle, text, len(text))
-        return text.value.decode()
 
     def bind(self, tensors):
         """A function that starts the kernel on torch's current stream; all that a call needs is made here."""
@@ -150,8 +138,7 @@ class Kernel:
 # A bf16 product, then f32 arithmetic: what a PyTorch user writes. With f64 operands each is its own
 # reference. Parameters are the program's inputs in order, results its outputs.
 
-def wide(t):
-    return t if t.dtype == torch.float64 else t.float()
+wide = lambda t: t if t.dtype == torch.float64 else t.float()
 
 def rotate(d, cos, sin):
     v = wide(d).view(d.shape[0], -1, cos.shape[1], 2)
@@ -194,10 +181,8 @@ def t_rmsnorm_backward(dy, w, x, r, g, s, dres):
     return dx.to(dy.dtype), (xr * g).to(dy.dtype), (d * xr).sum(0)
 
 def t_swiglu_backward(dy, w, z):
-    d = wide(dy @ w)
-    v = wide(z).view(z.shape[0], -1, 2)
-    gate, up = v[..., 0], v[..., 1]
-    sg = torch.sigmoid(gate)
+    d, v = wide(dy @ w), wide(z).view(z.shape[0], -1, 2)
+    gate, up, sg = v[..., 0], v[..., 1], torch.sigmoid(v[..., 0])
     act = gate * sg
     dup, dgate = d * act, d * up * (sg + act * (1 - sg))
     dz = torch.stack([dgate, dup], -1).flatten(1)
@@ -242,13 +227,9 @@ CASES = {case.program: case for case in [*PRODUCTS, *KERNELS]}
 RAGGED = [(4001, 4096, 4096), (4096, 4104, 4096), (4096, 4099, 4096), (4096, 4096, 4104), (4096, 4096, 4095),
           (4001, 4099, 4095)]
 CHAIN = dict(T=4096, K=4096, D=4096, F=8192)
-LAUNCH = 256  # the size at which a launch's host time is measured
-CHUNK = 2048  # rows of the reference at a time
-EPS = 1e-5
+LAUNCH, CHUNK, EPS = 256, 2048, 1e-5  # size of the launch section; rows of the reference at a time; the norms' eps
 
-def squeezed(t):
-    """Without the batch axis of 1."""
-    return t[0] if t.dim() > 1 and t.shape[0] == 1 else t
+squeezed = lambda t: t[0] if t.dim() > 1 and t.shape[0] == 1 else t  # without the batch axis of 1
 
 def random_input(name, kind, shape, n, k):
     """Normal values such that results are of order 1; rotary tables as models have them."""
@@ -257,8 +238,8 @@ def random_input(name, kind, shape, n, k):
     if name == "eps":
         return torch.full(shape, EPS, device=DEV)
     if name in ("cos_t", "sin_t"):
-        frequency = 10000.0 ** (-torch.arange(shape[1], device=DEV) / shape[1])
-        angle = torch.arange(shape[0], device=DEV)[:, None] * frequency
+        position, pair = (torch.arange(size, device=DEV) for size in shape)
+        angle = position[:, None] * 10000.0 ** (-pair / shape[1])
         return (torch.cos if name == "cos_t" else torch.sin)(angle)
     if name in ("r", "s", "g"):
         values = torch.rand(shape, device=DEV) + 0.5
@@ -266,30 +247,27 @@ def random_input(name, kind, shape, n, k):
         values = torch.randn(shape, device=DEV) * (k ** -0.5 if name in ("w", "b") else 1)
     return values.to(torch.bfloat16) if kind == BF16 else values
 
-def dtype_of(kind):
-    return {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, I32: torch.int32}[kind]
-
 def poisoned(shapes):
     """Outputs that hold NaN until they are written."""
-    return [torch.full(shape, math.nan, device=DEV, dtype=dtype_of(kind)) for kind, shape in shapes]
+    types = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16}
+    return [torch.full(shape, math.nan, device=DEV, dtype=types[kind]) for kind, shape in shapes]
 
 class Problem:
     """A program at given sizes with its inputs, the raw product on the same operands, and the reference."""
-
     def __init__(self, bench, case, m, n, k):
         self.bench, self.case, self.m, self.n, self.k = bench, case, m, n, k
         self.dims, self.flops = case.dims(m, n, k), 2.0 * m * n * k
-        infos = bench.epi.programs[case.program][1]
+        tensors = [(t.name.decode(), t.is_output) for t in bench.epi.programs[case.program][1]]
         shapes = Kernel(bench.epi, case.program, self.dims, CPU).shapes  # the same on every device
-        self.inputs = {info.name.decode(): random_input(info.name.decode(), *shape, n, k)
-                       for info, shape in zip(infos, shapes) if not info.is_output}
-        self.outputs = [info.name.decode() for info in infos if info.is_output]
+        self.inputs = {name: random_input(name, *shape, n, k)
+                       for (name, is_output), shape in zip(tensors, shapes) if not is_output}
+        self.outputs = [name for name, is_output in tensors if is_output]
         self.args = [squeezed(t.long() if t.dtype == torch.int32 else t) for t in self.inputs.values()]
 
     def raw(self):
         a, b = self.args[:2]
-        b = b.reshape(-1, b.shape[-1])
-        a, b = {"NT": (a, b.t()), "NN": (a, b), "TN": (a.t(), b)}[self.case.layout]
+        a = a.t() if self.case.layout == "TN" else a
+        b = b.reshape(-1, b.shape[-1]).t() if self.case.layout == "NT" else b
         out = torch.empty(self.m, self.n, device=DEV, dtype=torch.bfloat16)
         return lambda: torch.mm(a, b, out=out)
 
@@ -305,8 +283,7 @@ class Problem:
 
     def errors(self, outs):
         """Each output's distance from the f64 reference, ours beside eager PyTorch's."""
-        def lift(t):
-            return t.double() if t.dtype == torch.bfloat16 else t
+        lift = lambda t: t.double() if t.dtype == torch.bfloat16 else t
         by_rows, step = self.case.rows.split(), max(self.m, self.n) if self.case.sums else CHUNK
         named, plain = dict(zip(self.inputs, self.args)), self.eager()
         fixed = {name: lift(t) for name, t in named.items() if name not in by_rows}
@@ -332,7 +309,6 @@ class Problem:
 
 class Nvml:
     """Clock, power and driver version; NaN and "unknown" where NVML is missing."""
-
     def __init__(self):
         self.device = P()
         try:
@@ -386,13 +362,9 @@ class Timer:
         self.end.synchronize()
         return (self.begin.elapsed_time(self.end) / count, *sample)
 
-    def launches(self, fn, ms):
-        """How many launches fill so many ms."""
-        return max(2, int(ms / max(1e-3, self.burst(fn, 1, 3)[0])))
-
     def pairs(self, base, ours, flops, rounds, hot_ms=None):
         """base and ours in turn, `rounds` times: hot in slots of hot_ms, or else cool."""
-        counts = {fn: self.launches(fn, hot_ms or 2.0) for fn in (base, ours)}
+        counts = {fn: max(2, int((hot_ms or 2.0) / max(1e-3, self.burst(fn, 1, 3)[0]))) for fn in (base, ours)}
         def once(fn):
             if not hot_ms:
                 time.sleep(0.012)
@@ -407,7 +379,8 @@ class Timer:
             ms, *state = (statistics.median(column) for column in zip(*samples))
             result.update({side + "_ms": ms, side + "_tflops": flops[side] / ms / 1e9})
             if state:
-                result.update({side + "_mhz": state[0], side + "_watts": state[1], side + "_cycles": ms * state[0] * 1e3})
+                result.update({side + "_mhz": state[0], side + "_watts": state[1]})
+                result[side + "_cycles"] = ms * state[0] * 1e3
         return result
 
     def flushed(self, functions):
@@ -416,11 +389,7 @@ class Timer:
         for turn in range(22):
             for name, fn in functions.items():
                 self.cache.fill_(turn)
-                self.begin.record()
-                fn()
-                self.end.record()
-                self.end.synchronize()
-                times[name].append(self.begin.elapsed_time(self.end))
+                times[name].append(self.burst(fn, 0, 1)[0])
         ms = {name: statistics.median(t[1:]) for name, t in times.items()}  # the first warms up
         return {**{name + "_ms": t for name, t in ms.items()},
                 **{name + "_ratio": t / ms["cublas"] for name, t in ms.items() if name != "cublas"}}
@@ -435,8 +404,9 @@ class Bench:
         self.result = dict(
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit or "unknown",
             version=VERSION, device=torch.cuda.get_device_name(0), driver=nvml.driver(), torch=torch.__version__,
-            cuda=torch.version.cuda, command=sys.argv, type="bf16", seed=args.seed, mhz_watts_before=nvml.sample(), rows=[], summary=[])
-        print("  ".join(f"{key} {self.result[key]}" for key in ("device", "driver", "torch", "cuda", "commit", "date")))
+            cuda=torch.version.cuda, command=sys.argv, type="bf16", seed=args.seed, mhz_watts_before=nvml.sample(),
+            rows=[], summary=[])
+        print("  ".join(f"{key} {self.result[key]}" for key in "device driver torch cuda commit date".split()))
 
     def add(self, row):
         self.failed += not row.get("ok", True)
@@ -461,22 +431,22 @@ class Bench:
         except EpiError as e:
             skip = e.status == UNSUPPORTED and row.get("config")
             row.update(dict(ok=True, skipped=str(e)) if skip else dict(ok=False, error=str(e)))
-        except TimeoutError as e:
-            end, row["ok"], row["error"] = 3, False, str(e)
-        except RuntimeError as e:
-            end, row["ok"], row["error"] = 2, False, f"{type(e).__name__}: {e}"
+        except (RuntimeError, TimeoutError) as e:
+            end = 3 if isinstance(e, TimeoutError) else 2
+            row.update(ok=False, error=f"{type(e).__name__}: {e}")
         self.add(row)
-        failures = [f"{what.upper()}: {row[what]}" for what in ("error", "skipped") if what in row]
-        print("".join(f"{label(row)} {text}\n" for text in failures), end="", flush=True)
+        trouble = row.get("error") or row.get("skipped")
+        if trouble:
+            print(f"{label(row)} {'skipped' if row['ok'] else 'FAILED'}: {trouble}")
         if end:
             os._exit(end)
-        return not failures
+        return not trouble
 
     def checked(self, row, problem):
         """Compiles, runs once and checks; answers the launcher."""
         kernel, launch, outs = problem.ours(row["rounding"], row["config"])
-        row.update(chosen=kernel.micro, mainloop=kernel.mainloop, tile=kernel.tile, workspace=kernel.workspace,
-                   compile_s=kernel.seconds, describe=kernel.describe())
+        row.update(chosen=kernel.micro, mainloop=kernel.mainloop, tile=kernel.tile,
+                   workspace=kernel.workspace, compile_s=kernel.seconds)
         launch()
         wait(problem.case.program)
         row["errors"] = problem.errors(outs)
@@ -487,53 +457,49 @@ class Bench:
         """A row for each rounding and configuration: ours beside cuBLAS, or beside ourselves at the aligned
         sizes; and with L2 flushed beside cuBLAS and the other functions."""
         def work(row):
-            base, flops = raw, dict(ours=problem.flops, base=problem.flops)
+            base, flops = raw, dict(ours=problem.flops, base=(aligned or problem).flops)
             if aligned:
                 other = dict(row)
-                base, flops["base"] = self.checked(other, aligned), aligned.flops
+                base = self.checked(other, aligned)
                 row.update(ok=other["ok"], aligned=[aligned.m, aligned.n, aligned.k], aligned_chosen=other["chosen"])
             ours = self.checked(row, problem)
             row["cool"] = self.timer.pairs(base, ours, flops, 2 * self.args.rounds + 1)
             row["hot"] = self.timer.pairs(base, ours, flops, self.args.rounds, self.args.ms)
             row["flushed"] = self.timer.flushed(dict(cublas=raw, ours=ours, **functions))
         raw, rows = problem.raw(), []
-        for rounding in self.args.rounding:
-            for config in self.args.config:
-                rows.append(dict(more, kernel=problem.case.program, m=problem.m, n=problem.n, k=problem.k,
-                                 layout=problem.case.layout, rounding=rounding, config=config))
-                if self.guarded(rows[-1], work):
-                    print_row(rows[-1])
+        for rounding, config in itertools.product(self.args.rounding, self.args.config):
+            rows.append(dict(more, kernel=problem.case.program, m=problem.m, n=problem.n, k=problem.k,
+                             layout=problem.case.layout, rounding=rounding, config=config))
+            if self.guarded(rows[-1], work):
+                print_row(rows[-1])
         return rows
 
-    # -- sections
-
     def product(self):
-        title("The plain product; base is cuBLAS")
+        print("== The plain product; base is cuBLAS")
         for case, shapes in PRODUCTS.items():
             for shape in shapes:
                 self.measure(Problem(self, case, *shape), section="product")
 
     def kernels(self):
         for size in self.args.kernels:
-            title(f"The ten kernels at {size}; base is the raw product with cuBLAS")
+            print(f"== The ten kernels at {size}; base is the raw product with cuBLAS")
             rows = []
             for case in self.args.only:
                 problem = Problem(self, case, size, case.columns(size), size)
                 functions, seconds = self.torch_functions(problem) if self.args.torch == "on" else ({}, None)
                 rows += self.measure(problem, functions, section="kernels", size=size, torch_compile_s=seconds)
-                if functions:
-                    torch._dynamo.reset()
             self.summarise(rows, size)
 
     def torch_functions(self, problem):
         functions, begin = {}, time.perf_counter()
         try:
+            torch._dynamo.reset()
             compiled = torch.compile(problem.case.torch, dynamic=False)
             compiled(*problem.args)
             torch.cuda.synchronize()
             functions["compile"] = lambda: compiled(*problem.args)
         except Exception as e:  # whatever the compiler stumbles over, ours can still be measured
-            print(f"{problem.case.program}: torch.compile failed: {e}", flush=True)
+            print(f"{problem.case.program}: torch.compile failed: {e}")
         return dict(functions, eager=problem.eager), time.perf_counter() - begin
 
     def summarise(self, rows, size):
@@ -548,10 +514,11 @@ class Bench:
                     self.result["summary"].append(dict(size=size, rounding=rounding, config=config, kind=kind,
                                                        geomean=mean, worst=worst, worst_kernel=name, count=len(found)))
                     print(f"  {size} {rounding:6s} {config or 'chosen':19s} {kind:13s} geometric mean {mean:.3f}, "
-                          f"worst {worst:.3f} ({name}), {len(found)} kernels", flush=True)
+                          f"worst {worst:.3f} ({name}), {len(found)} kernels")
 
     def ragged(self):
-        title("Off the tiles; base is our own next aligned shape, 'flushed' is still against cuBLAS of the ragged one")
+        print("== Off the tiles; base is our own next aligned shape, 'flushed' is against cuBLAS of the ragged one")
+        up = lambda value, step: -(-value // step) * step
         for case in (CASES["matmul"], CASES["norm_swiglu"]):
             for m, n, k in RAGGED:
                 n -= n % 2 if case.program == "norm_swiglu" else 0
@@ -559,10 +526,9 @@ class Bench:
                 self.measure(Problem(self, case, m, n, k), aligned=aligned, section="ragged")
 
     def chain(self):
-        title("The chain residual_rms -> norm_swiglu with the delayed scale: relative Frobenius errors against f64")
+        print("== The chain residual_rms -> norm_swiglu with the delayed scale: relative Frobenius errors against f64")
         t, k, d, f = (CHAIN[name] for name in "TKDF")
-        first = Problem(self, CASES["residual_rms"], t, d, k)
-        w2 = random_input("w", BF16, (f, d), f, d)
+        first, w2 = Problem(self, CASES["residual_rms"], t, d, k), random_input("w", BF16, (f, d), f, d)
         operands = first.args[:4] + [w2]
         def whole(x, w, res, g, w2):
             z = torch.nn.functional.rms_norm(x @ w.T + res, (d,), g, EPS) @ w2.T
@@ -586,10 +552,10 @@ class Bench:
             row = dict(section="chain", kernel="residual_rms>norm_swiglu", dims=CHAIN, rounding=rounding)
             if self.guarded(row, work):
                 print(f"  {rounding:6s} " + ", ".join(f"{name} {e:.3e}" for name, e in row["errors"].items())
-                      + (" ok" if row["ok"] else " WRONG"), flush=True)
+                      + (" ok" if row["ok"] else " WRONG"))
 
     def launch(self):
-        title("Host time of a launch")
+        print("== Host time of a launch")
         problem, calls, batch = Problem(self, CASES["norm_swiglu"], LAUNCH, LAUNCH, LAUNCH), 2000, 50
         def host_us(fn):
             spent = []
@@ -599,38 +565,30 @@ class Bench:
                 for _ in range(batch):
                     fn()
                 spent.append((time.perf_counter() - begin) / batch * 1e6)
-            torch.cuda.synchronize()
             return dict(mean_us=statistics.fmean(spent[1:]), median_us=statistics.median(spent[1:]))
         def work(row):
             start, err, ours = self.epi.lib.epi_kernel_start, c.byref(Error()), problem.ours(row["rounding"])[1]
             row["host"] = {"epi_kernel_start": host_us(ours), "torch.mm(out=)": host_us(problem.raw()),
                            "ctypes alone (a refused call)": host_us(lambda: start(None, None, 0, None, None, err))}
             for name, us in row["host"].items():
-                print(f"  {name:30s} mean {us['mean_us']:6.2f} us, median {us['median_us']:6.2f} us", flush=True)
+                print(f"  {name:30s} mean {us['mean_us']:6.2f} us, median {us['median_us']:6.2f} us")
         self.guarded(dict(section="launch", kernel="norm_swiglu", m=LAUNCH, n=LAUNCH, k=LAUNCH, calls=calls,
                           rounding=self.args.rounding[0]), work)
 
     def compile(self):
-        title("Compiling at 4096, and loading from the cache in another process (seconds)")
-        command = [sys.executable, os.path.abspath(__file__), "--compile-child", str(self.device), "--lib", self.args.lib]
-        answers = []
+        print("== Compiling at 4096, and loading from the cache in another process (seconds)")
+        command, answers = [sys.executable, __file__, "--compile-child", str(self.device), "--lib", self.args.lib], []
         with tempfile.TemporaryDirectory(prefix="epilog-cache-") as cache:
             for _ in range(2):
                 done = subprocess.run(command, env=dict(os.environ, EPILOG_CACHE=cache), capture_output=True, text=True)
                 if done.returncode:
                     self.add(dict(section="compile", ok=False, error=done.stderr[-2000:]))
-                    return print(f"  ERROR: {done.stderr[-2000:]}", flush=True)
+                    return print(f"  ERROR: {done.stderr[-2000:]}")
                 answers.append(json.loads(done.stdout))
             stored = sum(os.path.getsize(f) for f in glob.glob(cache + "/**", recursive=True) if os.path.isfile(f))
         for name, cold in answers[0].items():
             self.add(dict(section="compile", kernel=name, cold_s=cold, cached_s=answers[1][name], cache_bytes=stored))
-            print(f"  {name:22s} cold {cold:7.3f}  cached {answers[1][name]:7.4f}", flush=True)
-
-def title(text):
-    print(f"== {text}", flush=True)
-
-def up(value, step):
-    return -(-value // step) * step
+            print(f"  {name:22s} cold {cold:7.3f}  cached {answers[1][name]:7.4f}")
 
 def label(row):
     shape = "x".join(str(row[key]) for key in "mnk") if "m" in row else ""
@@ -639,23 +597,23 @@ def label(row):
 def print_row(row):
     hot, cool, flushed = row["hot"], row["cool"], row["flushed"]
     worst = max(row["errors"], key=lambda e: e["error"] / e["bound"] if e["error"] == e["error"] else math.inf)
-    others = "".join(f" {name} {flushed[name + '_ratio']:.3f}" for name in ("compile", "eager") if name + "_ratio" in flushed)
-    sides = ", ".join(f"{side} {hot[side + '_ms']:8.4f} ms {hot[side + '_tflops']:4.0f} TF {hot[side + '_mhz']:4.0f} MHz "
-                      f"{hot[side + '_watts']:3.0f} W" for side in ("ours", "base"))
-    print(f"{label(row)} {row['chosen']:19s} hot {hot['ratio']:.3f} ({hot['ratio_min']:.3f}-{hot['ratio_max']:.3f}) {sides}, "
-          f"cycles {hot['ours_cycles'] / hot['base_cycles']:.3f} | cool {cool['ratio']:.3f} {cool['ours_ms']:8.4f} ms "
-          f"{cool['ours_tflops']:4.0f} TF | flushed {flushed['ours_ratio']:.3f}{others} | {worst['output']} off "
-          f"{worst['error']:.1e}, eager {worst['eager_error']:.1e} {'ok' if row['ok'] else 'WRONG'}", flush=True)
+    sides = [f"{s} {hot[s + '_ms']:8.4f} ms {hot[s + '_tflops']:4.0f} TF {hot[s + '_mhz']:4.0f} MHz "
+             f"{hot[s + '_watts']:3.0f} W" for s in ("ours", "base")]
+    others = [f" {s} {flushed[s + '_ratio']:.3f}" for s in ("compile", "eager") if s + "_ratio" in flushed]
+    print(f"{label(row)} {row['chosen']:19s} hot {hot['ratio']:.3f} ({hot['ratio_min']:.3f}-{hot['ratio_max']:.3f}) "
+          f"{', '.join(sides)} {row.get('aligned', '')} cycles {hot['ours_cycles'] / hot['base_cycles']:.3f} | "
+          f"cool {cool['ratio']:.3f} {cool['ours_ms']:8.4f} ms {cool['ours_tflops']:4.0f} TF | flushed "
+          f"{flushed['ours_ratio']:.3f}{''.join(others)} | {worst['output']} off {worst['error']:.1e}, "
+          f"eager {worst['eager_error']:.1e} {'ok' if row['ok'] else 'WRONG'}")
 
 # ---- the command ---------------------------------------------------------------------------------------
 
 def need_torch():
     global torch
     try:
-        import torch as module
+        import torch
     except ImportError as e:
         die(f"PyTorch is needed: {e}")
-    torch = module
     if not torch.cuda.is_available():
         die("PyTorch sees no GPU")
     torch.set_grad_enabled(False)
@@ -681,44 +639,38 @@ def dry_run(epi):
         for rounding in ROUNDINGS:
             kernel = Kernel(epi, case.program, dims, -90, rounding)
             assert kernel.shapes == Kernel(epi, case.program, dims, CPU).shapes, case.program
-            print(f"{case.program:19s} {rounding:6s} {kernel.mainloop} {kernel.micro:19s} tile {kernel.tile} "
-                  f"workspace {kernel.workspace}")
+            print(f"{case.program:19s} {rounding:6s} {kernel.mainloop} {kernel.micro:19s} workspace {kernel.workspace}")
 
 def arguments():
-    words = lambda text: text.split(",")
-    names = [case.program for case in KERNELS]
+    words, names = lambda text: text.split(","), [case.program for case in KERNELS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_argument_group("what to measure (any number of these)")
-    what.add_argument("--product", action="store_true", help="the plain product in three layouts beside cuBLAS")
-    what.add_argument("--kernels", type=lambda text: [int(w) for w in words(text)], metavar="N,...",
-                      help="the ten kernels with M = K = N, as 4096,8192 (rope: 3N columns in heads of 128; "
-                      "cross entropy: a vocabulary of 32768)")
-    what.add_argument("--ragged", action="store_true", help="matmul and norm_swiglu at sizes off the tiles, beside the "
-                      "next aligned shape and cuBLAS")
-    what.add_argument("--chain", action="store_true", help="errors of residual_rms -> norm_swiglu against f64: ours in "
-                      "both roundings, and PyTorch's in bf16")
-    what.add_argument("--launch", action="store_true", help="host time of epi_kernel_start and of torch.mm")
-    what.add_argument("--compile", action="store_true", help="compile time of the ten kernels, cold and from the cache")
+    what.add_argument("--kernels", type=lambda text: [int(w) for w in words(text)], metavar="N,..",
+                      help="the ten kernels with M = K = N, as 4096,8192 (rope: 3N columns; cross entropy: 32768)")
+    for name, text in {
+            "product": "the plain product in three layouts beside cuBLAS",
+            "ragged": "matmul and norm_swiglu at sizes off the tiles, beside the next aligned shape and cuBLAS",
+            "chain": "errors of residual_rms -> norm_swiglu against f64: ours in both roundings, PyTorch's in bf16",
+            "launch": "host time of epi_kernel_start and of torch.mm",
+            "compile": "compile time of the ten kernels, cold and from the cache"}.items():
+        what.add_argument("--" + name, action="store_true", help=text)
     how = parser.add_argument_group("how")
-    how.add_argument("--rounding", type=words, default=["packed"], metavar="R,...",
-                     help="packed, exact or both, a row each (default packed)")
-    how.add_argument("--config", type=words, default=[None], metavar="NAME,...", help="force GPU configurations, a row "
+    how.add_argument("--rounding", type=words, default=["packed"], metavar="R,..", help="packed (default), exact, both")
+    how.add_argument("--config", type=words, default=[None], metavar="NAME,..", help="force GPU configurations, a row "
                      "each (default: the cost model's choice); one that a program does not fit is skipped")
-    how.add_argument("--only", type=words, metavar="NAME,...", default=names, help="of the ten kernels, only these")
-    how.add_argument("--torch", choices=("on", "off"), default="on",
-                     help="time torch.compile and eager beside the ten kernels (default on; about 10 s a kernel)")
+    how.add_argument("--only", type=words, metavar="NAME,..", default=names, help="of the ten kernels, only these")
+    how.add_argument("--torch", choices=("on", "off"), default="on", help="time torch.compile and eager beside the ten "
+                     "kernels (default on; about 10 s a kernel)")
     how.add_argument("--rounds", type=int, default=5, help="hot pairs; cool pairs are 2*rounds+1 (default 5)")
     how.add_argument("--ms", type=float, default=60, help="length of a hot slot in ms (default 60)")
     how.add_argument("--seed", type=int, default=1, help="of the random inputs (default 1)")
-    how.add_argument("--lib", default=os.path.join(ROOT, "build", "libepilog.so"),
-                     help="the library (default build/libepilog.so)")
+    how.add_argument("--lib", default=ROOT + "/build/libepilog.so", help="the library (default build/libepilog.so)")
     how.add_argument("--out", metavar="FILE", help="write every number as JSON, kept up to date after each row")
     how.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
     parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--compile-child", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    unknown = set(args.rounding) - set(ROUNDINGS) | set(args.only) - set(names)
-    if unknown:
+    if unknown := set(args.rounding) - set(ROUNDINGS) | set(args.only) - set(names):
         parser.error(f"there is no {', '.join(unknown)} among {', '.join([*ROUNDINGS, *names])}")
     args.only = [CASES[name] for name in args.only]
     args.sections = [s for s in ("product", "kernels", "ragged", "chain", "launch", "compile") if getattr(args, s)]
@@ -728,6 +680,7 @@ def arguments():
 
 def main():
     args = arguments()
+    sys.stdout.reconfigure(line_buffering=True)
     if args.dry_run:
         return dry_run(Epilog(args.lib))
     if args.compile_child is not None:
@@ -739,8 +692,7 @@ def main():
         getattr(bench, section)()
     bench.result["seconds"] = time.perf_counter() - begin
     bench.write()
-    print(f"{len(bench.result['rows'])} rows, {bench.failed} failed, {bench.result['seconds']:.0f} s"
-          + (f", written to {args.out}" if args.out else ""))
+    print(f"{len(bench.result['rows'])} rows, {bench.failed} failed, {bench.result['seconds']:.0f} s, {args.out or ''}")
     return 1 if bench.failed else 0
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
  *
  *     cuda [programs] [cache folder] [texts]     "texts" emits everything and compiles nothing
  *
- * A text that the cost model chose must compile and be fast; one that was forced may be refused, and is
- * named. */
+ * What the cost model chooses must compile; where the compiler finds it slow the next best follows, as in the
+ * library, and one of Hopper's must be good. A configuration that was forced may be refused, and is named. */
 #include <dirent.h>
 
 #include "cases.h"
@@ -20,18 +20,31 @@ static int refused, slow;
 
 /* ---- texts to compile ---- */
 
+typedef struct variant {
+    int capability;
+    const char *config; /* NULL: the model's choice */
+    bool exact;
+    epi_path path;
+    epi_dtype type;
+    bool must; /* it was chosen, not forced */
+} variant;
+
 typedef struct wanted {
     char label[384];
-    bool must; /* the model's choice: to be refused as slow is a failure */
+    const loaded *l;
+    variant v;
+    int choice; /* the configuration of a product, or -1 */
+    epi_kernel_info info;
 } wanted;
 
 enum { MOST = 4096 };
 static epi_jit_item items[MOST];
 static wanted wants[MOST];
-static int item_count;
+static int item_count, compiled; /* the first so many were given to the compiler */
 
-/* The launches of a kernel, each text once. */
-static void add_launches(const epi_cuda_kernel *k, const char *label, bool must) {
+/* The launches of a kernel, each text once. Answers where the product is, or -1. */
+static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, const char *label) {
+    int product = -1;
     for (int i = 0; i < k->count; i++) {
         const epi_kernel_text *t = &k->launches[i].text;
         int at = 0;
@@ -40,59 +53,26 @@ static void add_launches(const epi_cuda_kernel *k, const char *label, bool must)
         while (at < item_count &&
                (strcmp(items[at].source, t->source.data) != 0 || strcmp(items[at].arch, t->arch) != 0))
             at++;
+        if (!check(at < MOST, "more texts than expected"))
+            return -1;
+        product = k->launches[i].product >= 0 ? at : product;
         if (at < item_count) {
-            wants[at].must |= must;
+            wants[at].v.must |= v.must;
             continue;
         }
-        if (!check(item_count < MOST, "more texts than expected"))
-            return;
         /* the same leave to be slow as the library gives: a Hopper product has 384 threads */
         items[at] = (epi_jit_item){.source = strdup(t->source.data),
                                    .name = strdup(t->name),
                                    .arch = t->arch,
                                    .keep_slow = t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+        wants[at] =
+            (wanted){.l = l, .v = v, .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
-        wants[at].must = must;
+        epi_cuda_info(k, &wants[at].info);
         item_count++;
     }
+    return product;
 }
-
-static void compile_texts(void) {
-    double seconds = 0;
-    int cached = 0;
-    epi_jit_compile_all(items, item_count);
-    for (int i = 0; i < item_count; i++) {
-        epi_jit_item *t = &items[i];
-        bool is_slow = t->status == EPI_ERR_UNSUPPORTED && strstr(t->error.message, "would be slow");
-        if (is_slow && !wants[i].must) {
-            slow++;
-            printf("skipped %s: %s\n", wants[i].label, t->error.message);
-        } else if (check(t->status == EPI_OK, "%s for %s: %s", wants[i].label, t->arch, t->error.message)) {
-            char section[80];
-            snprintf(section, sizeof section, ".text.%s", t->name);
-            check(memmem(t->cubin.data, t->cubin.size, section, strlen(section) + 1) != NULL,
-                  "%s for %s: the cubin has no kernel of that name", wants[i].label, t->arch);
-        }
-        seconds += t->cubin.seconds;
-        cached += t->cubin.cached;
-        epi_cubin_free(&t->cubin);
-        free((void *)(uintptr_t)t->source);
-        free((void *)(uintptr_t)t->name);
-    }
-    printf("%d texts compiled in %.0f s of threads' time, %d of them from the cache; %d forced ones would be "
-           "slow\n",
-           item_count, seconds, cached, slow);
-}
-
-/* ---- emitting ---- */
-
-typedef struct variant {
-    int capability;
-    const char *config; /* NULL: the model's choice */
-    bool exact;
-    epi_path path;
-    epi_dtype type;
-} variant;
 
 static void describe_variant(const loaded *l, variant v, char *out, size_t size) {
     snprintf(out, size, "%s %s %s %s %s %s", l->from->program, l->from->dims, epi_dtype_name(v.type),
@@ -122,7 +102,8 @@ static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     for (int i = 0; i < g->node_count; i++) {
         bool found = !k->steps.live[i] || !g->nodes[i].name || g->nodes[i].op == EPI_OP_INPUT;
         for (int j = 0; j < k->count && !found; j++)
-            for (const char *p = k->launches[j].text.source.data; (p = strstr(p, g->nodes[i].name)); p++) {
+            for (const char *p = k->launches[j].text.source.data + 1; (p = strstr(p, g->nodes[i].name));
+                 p++) {
                 char before = p[-1], after = p[strlen(g->nodes[i].name)];
                 found |= (before == ' ' || before == '.') && strchr("_ ,;\n", after);
             }
@@ -134,8 +115,10 @@ static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     return true;
 }
 
-/* A configuration may be refused; the model's choice may not. `to_compile` collects the texts. */
-static void emit(const loaded *l, variant v, bool to_compile) {
+/* A configuration may be refused; the model's choice may not. `to_compile` collects the texts, and answers
+ * where the product's is. */
+static int emit(const loaded *l, variant v, bool to_compile) {
+    int product = -1;
     epi_arena arena = {0};
     epi_spec spec;
     epi_error err = {0};
@@ -159,12 +142,76 @@ static void emit(const loaded *l, variant v, bool to_compile) {
             right &= !strncmp(a, arch, n) && (!a[n] || a[n] == 'a') && k->launches[i].text.source.data;
         }
         check(right, "%s is written for %s", label, arch);
-        check(keeps_names(k, missing, sizeof missing), "%s: the text does not speak of '%s'", label, missing);
+        if (!v.config)
+            check(keeps_names(k, missing, sizeof missing), "%s: the text does not speak of '%s'", label,
+                  missing);
         if (to_compile && compiling)
-            add_launches(k, label, !v.config);
+            product = add_launches(k, l, v, label);
     }
     epi_cuda_kernel_free(k);
     epi_arena_free(&arena);
+    return product;
+}
+
+/* ---- compiling ---- */
+
+static bool is_slow(const epi_jit_item *t) {
+    return t->status == EPI_ERR_UNSUPPORTED && strstr(t->error.message, "would be slow");
+}
+
+/* As the library does where the compiler finds a chosen product slow: the next best by the model. It must be
+ * one of Hopper's own. */
+static void take_next_best(int item) {
+    const wanted w = wants[item];
+    int order[64], count = epi_config_rank(w.info.m, w.info.n, w.info.k, w.v.exact, 90, 132, order), i = 0;
+    printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
+    while (i < count && order[i] != w.choice)
+        i++;
+    for (i++; i < count && epi_config_at(order[i])->mainloop == EPI_GEMM_SM90; i++) {
+        variant next = w.v;
+        next.config = epi_config_name(order[i]);
+        next.must = true;
+        int at = emit(w.l, next, true);
+        if (at >= compiled || (at >= 0 && !is_slow(&items[at])))
+            return; /* its turn comes, or it was found good */
+    }
+    check(false, "%s: no configuration of Hopper's takes it: %s", w.label, items[item].error.message);
+}
+
+static void check_item(int i) {
+    const epi_jit_item *t = &items[i];
+    if (is_slow(t) && wants[i].v.must && wants[i].choice >= 0) {
+        take_next_best(i);
+    } else if (is_slow(t) && !wants[i].v.must) {
+        slow++;
+        printf("skipped %s: %s\n", wants[i].label, t->error.message);
+    } else if (check(t->status == EPI_OK, "%s for %s: %s", wants[i].label, t->arch, t->error.message)) {
+        char section[80];
+        snprintf(section, sizeof section, ".text.%s", t->name);
+        check(memmem(t->cubin.data, t->cubin.size, section, strlen(section) + 1) != NULL,
+              "%s for %s: the cubin has no kernel of that name", wants[i].label, t->arch);
+    }
+}
+
+static void compile_texts(void) {
+    double seconds = 0;
+    int cached = 0;
+    for (int from = 0; from < item_count; from = compiled) {
+        compiled = item_count;
+        epi_jit_compile_all(items + from, compiled - from);
+        for (int i = from; i < compiled; i++) /* may ask for more */
+            check_item(i);
+    }
+    for (int i = 0; i < item_count; i++) {
+        seconds += items[i].cubin.seconds;
+        cached += items[i].cubin.cached;
+        epi_cubin_free(&items[i].cubin);
+        free((void *)(uintptr_t)items[i].source);
+        free((void *)(uintptr_t)items[i].name);
+    }
+    printf("%d texts compiled in %.0f s of threads' time, %d of them from the cache; %d forced ones would be "
+           "slow\n",
+           item_count, seconds, cached, slow);
 }
 
 /* ---- which ---- */
@@ -210,27 +257,33 @@ static void emit_program(const char *name) {
                                            NULL};
     static const char *const everywhere[] = {"matmul", "residual_rms", "swiglu_backward", NULL};
     static const int capabilities[] = {80, 86, 89, 120};
+    static loaded grown_cases[CASES]; /* they outlive this call: texts are compiled later */
+    static test_case grown_from[CASES];
+    static int grown_count;
     const loaded *aligned = largest(name, true), *ragged = largest(name, false);
     if (!check(aligned && ragged, "%s has cases with aligned and with ragged sizes", name))
         return;
-    loaded filling = grown(aligned);
-    test_case as_grown = {aligned->from->file, name, "eight times as long", LARGE};
-    filling.from = &as_grown;
+    loaded *filling = &grown_cases[grown_count];
+    grown_from[grown_count] =
+        (test_case){aligned->from->file, aligned->from->program, "eight times as long", LARGE};
+    *filling = grown(aligned);
+    filling->from = &grown_from[grown_count++];
     for (int exact = 0; exact < 2; exact++) {
-        variant v = {90, NULL, exact, EPI_PATH_FUSED, EPI_BF16};
+        variant v = {90, NULL, exact, EPI_PATH_FUSED, EPI_BF16, true};
         emit(aligned, v, true);
-        emit(&filling, v, true);
+        emit(filling, v, true);
         emit(ragged, v, true);
         for (int c = 0; c < epi_config_count() && in_list(thorough, name); c++) {
             v.config = epi_config_name(c);
+            v.must = false;
             emit(aligned, v, true);
         }
     }
     for (int c = 0; c < 4 && in_list(everywhere, name); c++)
-        emit(aligned, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16}, true);
-    emit(aligned, (variant){90, NULL, false, EPI_PATH_UNFUSED, EPI_BF16}, true);
-    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F16}, in_list(everywhere, name));
-    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F32}, in_list(everywhere, name));
+        emit(aligned, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true}, true);
+    emit(aligned, (variant){90, NULL, false, EPI_PATH_UNFUSED, EPI_BF16, true}, true);
+    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F16, true}, in_list(everywhere, name));
+    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F32, true}, in_list(everywhere, name));
 }
 
 /* Every program of every file: none may be without cases. */
@@ -256,15 +309,16 @@ static void emit_programs(void) {
         closedir(dir);
 }
 
-/* Texts are cheap: every case in every type, on both paths, in both contracts; every configuration for bf16.
- */
+/* Texts are cheap: every case in every type, on both paths, in both contracts; every configuration
+ * for some. */
 static void emit_cases(void) {
     static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
     for (int i = 0; i < CASES; i++)
         for (int n = 0; n < 12; n++) {
-            variant v = {90, NULL, n & 1, n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[n >> 2]};
+            variant v = {90, NULL, n & 1, n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[n >> 2], false};
             emit(&all[i], v, false);
-            for (int c = 0; c < epi_config_count() && v.type == EPI_BF16 && v.path == EPI_PATH_FUSED; c++) {
+            bool sweep = cases[i].flags & (SWEEP | TINY) && v.type == EPI_BF16 && v.path == EPI_PATH_FUSED;
+            for (int c = 0; c < epi_config_count() && sweep; c++) {
                 v.config = epi_config_name(c);
                 emit(&all[i], v, false);
             }

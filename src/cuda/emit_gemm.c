@@ -215,50 +215,50 @@ static void emit_moves(emitter *e, const stream *t) {
     }
 }
 
-/* The address of a cell's (or a group's) bytes in the staging. */
+/* The address of bytes of a group's row in the staging. Where there are several panels, groups fill them in turn. */
 static void emit_address(emitter *e, epi_text *out, const stream *t, const char *row, const char *byte) {
-    int width = panel_width(e, t);
+    int width = panel_width(e, t), group = 8 * t->bytes;
     if (panel_count(e, t) > 1)
-        epi_text_add(out, "stage + %d + (%s) / 128 * %d + swizzled<128>(%s, (%s) %% 128)", t->offset, byte,
-                     128 * STAGE_ROWS, row, byte);
+        epi_text_add(out, "stage + %d + j * %d / %d * %d + swizzled<%d>(%s, j * %d %% %d + %s)", t->offset, group, width,
+                     width * STAGE_ROWS, width, row, group, width, byte);
     else
-        epi_text_add(out, "stage + %d + swizzled<%d>(%s, %s)", t->offset, width, row, byte);
+        epi_text_add(out, "stage + %d + swizzled<%d>(%s, j * %d + %s)", t->offset, width, row, group, byte);
 }
 
 static bool by_matrix(const stream *t) {
     return t->elements == 2 && t->bytes == 4;
 }
 
+/* Loads of a group come before its cells and stores after them, so that the cells' chains overlap. */
 static void emit_staged_load(emitter *e, const stream *t, const char *name) {
     const char *type = epi_emit_type(t->ref.type);
-    char byte[64];
+    static const char *const words[] = {"", "u32", "u32", "uint2", "uint4"};
+    static const char field[] = "xyzw";
     if (by_matrix(t)) {
         epi_text_add(&e->group, "    u32 %s_w[4];\n    ldm4(", name);
-        emit_address(e, &e->group, t, "mrow", "j * 32 + munit");
+        emit_address(e, &e->group, t, "mrow", "munit");
         epi_text_add(&e->group, ", %s_w);\n", name);
         epi_text_add(&e->cell, "      const float %s_0 = low<%s>(%s_w[i]), %s_1 = high<%s>(%s_w[i]);\n", name,
                      type, name, name, type, name);
         return;
     }
-    snprintf(byte, sizeof byte, "(8 * j + 4 * (i >> 1) + q) * %d", t->bytes);
-    epi_text_add(&e->cell,
-                 t->bytes <= 4   ? "      const u32 %s_w = lds%d("
-                 : t->bytes == 8 ? "      const uint2 %s_w = lds%d("
-                                 : "      const uint4 %s_w = lds%d(",
+    char byte[64];
+    int size = t->bytes == 16 ? 4 : t->bytes == 8 ? 3 : t->bytes == 4 ? 2 : 1;
+    snprintf(byte, sizeof byte, "(4 * (i >> 1) + q) * %d", t->bytes);
+    epi_text_add(&e->group, "    %s %s_w[4];\n#pragma unroll\n    for (int i = 0; i < 4; i++) %s_w[i] = lds%d(", words[size], name,
                  name, 8 * t->bytes);
-    emit_address(e, &e->cell, t, "srow + 8 * (i & 1)", byte);
-    epi_text_add(&e->cell, ");\n");
-    static const char field[] = "xyzw";
+    emit_address(e, &e->group, t, "srow + 8 * (i & 1)", byte);
+    epi_text_add(&e->group, ");\n");
     for (int el = 0; el < t->elements; el++) {
         epi_text_add(&e->cell, "      const float %s_%d = ", name, el);
         if (t->ref.type == EPI_F32 && t->elements == 1)
-            epi_text_add(&e->cell, "__uint_as_float(%s_w);\n", name);
+            epi_text_add(&e->cell, "__uint_as_float(%s_w[i]);\n", name);
         else if (t->ref.type == EPI_F32)
-            epi_text_add(&e->cell, "__uint_as_float(%s_w.%c);\n", name, field[el]);
+            epi_text_add(&e->cell, "__uint_as_float(%s_w[i].%c);\n", name, field[el]);
         else if (t->elements == 1)
-            epi_text_add(&e->cell, "low<%s>(%s_w);\n", type, name);
+            epi_text_add(&e->cell, "low<%s>(%s_w[i]);\n", type, name);
         else
-            epi_text_add(&e->cell, "%s<%s>(%s_w.%c);\n", el & 1 ? "high" : "low", type, name, field[el / 2]);
+            epi_text_add(&e->cell, "%s<%s>(%s_w[i].%c);\n", el & 1 ? "high" : "low", type, name, field[el / 2]);
     }
 }
 
@@ -270,9 +270,9 @@ static void emit_staged_store(emitter *e, const stream *t, int v, int number) {
             epi_text_add(&e->cell, "      out%d_w[i] = acc.word(j, i);\n", number); /* it is there already */
         else
             epi_text_add(&e->cell, "      out%d_w[i] = pack<%s>(%s, %s);\n", number, type, use(e, v, 0).text,
-                     use(e, v, 1).text);
+                         use(e, v, 1).text);
         epi_text_add(&e->after, "    stm4(");
-        emit_address(e, &e->after, t, "mrow", "j * 32 + munit");
+        emit_address(e, &e->after, t, "mrow", "munit");
         epi_text_add(&e->after, ", out%d_w);\n", number);
         return;
     }
@@ -285,21 +285,25 @@ static void emit_staged_store(emitter *e, const stream *t, int v, int number) {
                      "__shfl_xor_sync(~0u, own, 1);\n"
                      "      sts32(",
                      type, number, number);
-        emit_address(e, &e->after, t, "srow + 8 * h", "16 * j + 8 * (q & 1) + 4 * (q >> 1)");
+        emit_address(e, &e->after, t, "srow + 8 * h", "8 * (q & 1) + 4 * (q >> 1)");
         epi_text_add(&e->after, ", __byte_perm(own, other, q & 1 ? 0x3276 : 0x5410));\n    }\n");
         return;
     }
     char byte[64];
-    snprintf(byte, sizeof byte, "(8 * j + 4 * (i >> 1) + q) * %d", t->bytes);
-    epi_text_add(&e->cell, "      sts%d(", 8 * t->bytes);
-    emit_address(e, &e->cell, t, "srow + 8 * (i & 1)", byte);
-    for (int w = 0; w < t->bytes / 4; w++)
+    int words = t->bytes / 4;
+    snprintf(byte, sizeof byte, "(4 * (i >> 1) + q) * %d", t->bytes);
+    epi_text_add(&e->group, "    u32 out%d_w[4][%d];\n", number, words);
+    for (int w = 0; w < words; w++)
         if (t->ref.type == EPI_F32)
-            epi_text_add(&e->cell, ", __float_as_uint(%s)", use(e, v, w).text);
+            epi_text_add(&e->cell, "      out%d_w[i][%d] = __float_as_uint(%s);\n", number, w, use(e, v, w).text);
         else
-            epi_text_add(&e->cell, ", pack<%s>(%s, %s)", type, use(e, v, 2 * w).text,
-                         use(e, v, 2 * w + 1).text);
-    epi_text_add(&e->cell, ");\n");
+            epi_text_add(&e->cell, "      out%d_w[i][%d] = pack<%s>(%s, %s);\n", number, w, type,
+                         use(e, v, 2 * w).text, use(e, v, 2 * w + 1).text);
+    epi_text_add(&e->after, "#pragma unroll\n    for (int i = 0; i < 4; i++) sts%d(", 8 * t->bytes);
+    emit_address(e, &e->after, t, "srow + 8 * (i & 1)", byte);
+    for (int w = 0; w < words; w++)
+        epi_text_add(&e->after, ", out%d_w[i][%d]", number, w);
+    epi_text_add(&e->after, ");\n");
 }
 
 /* The number of a cell's first element at a scale, inside the loops. */
@@ -563,7 +567,7 @@ static const char *fold_of(epi_op op) {
 /* An element that is not there counts as the reduction's identity. */
 static void emit_masked(emitter *e, epi_text *out, epi_op op, int v, int el, bool rows) {
     int elements = per_cell(e, e->tile->values[v].scale);
-    bool ragged = rows ? e->tile->n % EPI_PARTIAL_COLS != 0 : true;
+    bool ragged = rows ? e->tile->n % EPI_PARTIAL_COLS != 0 : e->tile->m % EPI_PARTIAL_ROWS != 0;
     if (!ragged) {
         epi_text_add(out, "%s", use(e, v, el).text);
         return;
@@ -777,9 +781,9 @@ static operand operand_of(const emitter *e, int side) {
     return o;
 }
 
-/* A map of the operand for boxes of `rows` along its outer side; false where the copy engine cannot take it.
- */
-static bool map_operand(emitter *e, operand *o, int rows) {
+/* A map of the operand: boxes of 64 deep by `rows` where the depth is innermost, of 64 by `deep` where it is not. False
+ * where the copy engine cannot take it. */
+static bool map_operand(emitter *e, operand *o, int rows, int deep) {
     int64_t size = (int64_t)epi_dtype_size(o->ref.type);
     if ((o->ref.type != EPI_BF16 && o->ref.type != EPI_F16) || o->cols.two || o->out.count > 1 ||
         o->depth.count > 1)
@@ -802,19 +806,27 @@ static bool map_operand(emitter *e, operand *o, int rows) {
     m->sizes[1] = (uint64_t)(o->mn ? depth_size : out_size);
     m->strides[1] = (uint64_t)(pitch * size);
     m->box[0] = 64;
-    m->box[1] = (uint32_t)rows;
+    m->box[1] = (uint32_t)(o->mn ? deep : rows);
     return true;
 }
 
+static bool ends_in_neighbours(const epi_walk *w) {
+    return w->count && w->step[w->count - 1] == 1;
+}
+
 /* Without the copy engine: along which side neighbours lie, and how many of them always start at a multiple
- * of their number. One, where there are none. */
+ * of their number; one, where they are not found in eights. */
 static void measure_operand(operand *o) {
     const epi_walk *d = &o->depth, *r = &o->out;
-    bool along_out = !o->cols.two && (r->count == 0 || (r->count == 1 && r->step[0] == 1));
-    bool along_depth = d->count == 1 ? d->step[0] == 1 : d->count == 0 && !along_out;
-    o->mn = !along_depth && (along_out || (r->count && r->step[r->count - 1] == 1));
-    o->vec = along_depth || along_out ? 8 : 1;
-    const epi_walk *across = o->mn ? d : r;
+    bool by_out = !o->cols.two && (!r->count || ends_in_neighbours(r));
+    bool by_depth = ends_in_neighbours(d) || (!d->count && !by_out);
+    o->mn = !by_depth && (by_out || ends_in_neighbours(r));
+    const epi_walk *along = o->mn ? r : d, *across = o->mn ? d : r;
+    int run = along->count - 1;
+    o->vec = (by_out || by_depth) && (run < 1 || along->size[run] % 8 == 0) ? 8 : 1;
+    for (int i = 0; i < run; i++)
+        while (along->step[i] % o->vec)
+            o->vec /= 2;
     for (int i = 0; i < across->count; i++)
         while (across->step[i] % o->vec)
             o->vec /= 2;
@@ -908,11 +920,7 @@ static bool prepare(emitter *e, operand op[2]) {
             snprintf(e->reason, sizeof e->reason, "a size is zero");
             return false;
         }
-        operand probe[2] = {op[0], op[1]};
-        int64_t b_mn = probe[1].depth.count && probe[1].depth.step[0] != 1;
-        int b_rows = b_mn ? 64 / f->cluster : f->tile_n / f->cluster;
-        bool a_mn = probe[0].depth.count && probe[0].depth.step[0] != 1;
-        if (!map_operand(e, &op[0], a_mn ? 64 : 128) || !map_operand(e, &op[1], b_rows)) {
+        if (!map_operand(e, &op[0], 128, 64) || !map_operand(e, &op[1], f->tile_n / f->cluster, 64 / f->cluster)) {
             snprintf(e->reason, sizeof e->reason,
                      "the copy engine cannot take an operand as it lies in memory");
             return false;
@@ -932,8 +940,8 @@ static bool prepare(emitter *e, operand op[2]) {
         k->block = 128;
         if (f->mainloop == EPI_GEMM_SM80) {
             k->block = 256;
-            if (e->c->capability != 80 && e->c->capability != 90) /* two blocks share 100 KB */
-                f->stages = 3;
+            if (e->c->capability == 86 || e->c->capability == 89 || e->c->capability >= 120)
+                f->stages = 3; /* two blocks share 100 KB */
             k->shared = f->stages * (f->tile_m + f->tile_n) * SM80_DEPTH * 2;
         }
     }
@@ -947,6 +955,10 @@ static bool prepare(emitter *e, operand op[2]) {
         }
     }
     return true;
+}
+
+static const char *or_none(const epi_text *t) {
+    return t->data ? t->data : "";
 }
 
 static void write_source(emitter *e, const operand op[2]) {
@@ -975,9 +987,9 @@ static void write_source(emitter *e, const operand op[2]) {
                  "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma "
                  "unroll\n  for (int h = 0; h < 2; h++) {\n"
                  "    const int r = min(row + 8 * h, (int)P.M - 1);\n    (void)r;\n%s  }\n}\n",
-                 e->members.data ? e->members.data : "", e->rows.data ? e->rows.data : "");
+                 or_none(&e->members), or_none(&e->rows));
     emit_keep(e, out);
-    epi_text_add(out, "struct Sums {\n%s};\n", e->sums.data ? e->sums.data : "");
+    epi_text_add(out, "struct Sums {\n%s};\n", or_none(&e->sums));
     epi_name kept = value_name(e, e->kept);
     epi_text_add(out,
                  "template <int C, class Acc> DEV void epilogue_step(const Acc &acc, const Rows &R, Sums &S, "
@@ -990,15 +1002,15 @@ static void write_source(emitter *e, const operand op[2]) {
                  "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
                  "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
                  "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-                 e->begin.data ? e->begin.data : "", e->group.data ? e->group.data : "", kept.text, kept.text,
-                 e->cell.data ? e->cell.data : "", e->after.data ? e->after.data : "", e->end.data ? e->end.data : "");
+                 or_none(&e->begin), or_none(&e->group), kept.text, kept.text,
+                 or_none(&e->cell), or_none(&e->after), or_none(&e->end));
     if (f->mainloop == EPI_GEMM_SM90) {
         epi_text_add(out, "DEV void step_load(const Params &P, u32 stage, u32 bar, int m, int n) {\n%s}\n",
-                     e->moves.data ? e->moves.data : "");
+                     or_none(&e->moves));
         epi_text_add(out, "DEV void step_store(const Params &P, u32 stage, int m, int n) {\n%s}\n",
-                     e->moves_out.data ? e->moves_out.data : "");
+                     or_none(&e->moves_out));
         epi_text_add(out, "DEV void step_prefetch(const Params &P, int m, int n) {\n%s}\n",
-                     e->prefetch.data ? e->prefetch.data : "");
+                     or_none(&e->prefetch));
         emit_wgmma(e, out, &op[0], &op[1]);
     } else {
         put_operand(out, 'A', &op[0], a_ptr);

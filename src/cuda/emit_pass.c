@@ -194,7 +194,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         &k->source,
         "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const __grid_constant__ "
         "Params P) {\n"
-        "  dependency_wait();\n"
+        "  dependency_start();\n  dependency_wait();\n"
         "  const i64 step = (i64)gridDim.x * 256%s;\n"
         "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += step) {\n%s  }\n}\n",
         epi_emit_name(c->spec->graph, node).text, p.n->place.line, warps ? " / 32" : "", warps ? " / 32" : "",
@@ -382,7 +382,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
         "extern \"C\" __global__ void __launch_bounds__(1024) finish(const __grid_constant__ Params P) {\n"
         "  __shared__ float room[2 * 33 * 32];\n"
         "  const int seg = threadIdx.x / 32;\n  const i64 r = (i64)blockIdx.x * 32 + threadIdx.x %% 32;\n  "
-        "dependency_wait();\n"
+        "dependency_start();\n  dependency_wait();\n"
         "%s  if (seg == 0 && r < P.extra[0]) {\n%s  }\n}\n",
         folds.data ? folds.data : "", body.data ? body.data : "");
     k->source.failed |= folds.failed || body.failed;

@@ -77,9 +77,8 @@ DEV float ex2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "
 DEV float rcp(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 DEV float lg2(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 #define LOG2E 1.4426950408889634f
-DEV float f_min(float a, float b) { return a < b || a != a ? a : b; }
-DEV float f_max(float a, float b) { return a > b || a != a ? a : b; }
-DEV float f_tanh_exact(float a) { return tanhf(a); }
+DEV float f_min(float a, float b) { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
+DEV float f_max(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 #if EPI_FAST
 DEV float f_exp(float a) { return ex2(a * LOG2E); }
 DEV float f_exp2(float a) { return ex2(a); }

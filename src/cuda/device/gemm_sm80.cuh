@@ -76,7 +76,7 @@ template <class O> struct Feed {
     left = size - first;
 #pragma unroll
     for (int i = 0; i < (O::MN ? 1 : CHUNKS); i++)
-      at[i] = (const u16 *)from + (O::MN && O::VEC == 1 || i * APART >= left ? 0 : O::row(first + i * APART));
+      at[i] = (const u16 *)from + ((O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(first + i * APART));
   }
   DEV void start(u32 slot, int k0) {
 #pragma unroll
@@ -88,7 +88,8 @@ template <class O> struct Feed {
       if (O::VEC > 1) {
         p += K_SIZE % BK && k >= K_SIZE ? 0 : O::depth(k);
 #pragma unroll
-        for (int u = 0; u < 8; u += O::VEC) cp_async<2 * O::VEC>(slot + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
+        for (int u = 0; u < 8; u += O::VEC)
+          cp_async<2 * O::VEC>(slot + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
       } else {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
@@ -107,36 +108,44 @@ template <class O> struct Feed {
 
 // ---- tiles
 
-// The order of tiles: groups of `group` rows of tiles; in a group down the rows first, so that a wave of blocks shares
-// both operands in the L2 cache.
-struct Order {
-  int tm, tn, group, total;
-  DEV void at(int t, int &m, int &n) const {
-    const int per = group * tn, g = t / per, r = t - g * per, m0 = g * group;
-    const int h = tm - m0 < group ? tm - m0 : group;
-    n = r / h;
-    m = m0 + (r - n * h);
+// The order of tiles: groups of P.group rows of tiles; in a group down the rows first, so that a wave of blocks shares
+// both operands in the L2 cache. Found anew for every use: registers are scarcer than time between tiles.
+struct Tile {
+  int m, n;   // its corner
+  bool exists;
+  DEV Tile(const Params &P, int t) {
+    asm volatile("" : "+r"(t));
+    const int tm = (int)((P.M + TILE_M - 1) / TILE_M), tn = (N_SIZE + TILE_N - 1) / TILE_N, group = (int)P.group;
+    const int per = group * tn, g = t / per, r = t - g * per, h = max(1, min(tm - g * group, group));
+    exists = t < tm * tn;
+    n = r / h * TILE_N;
+    m = (g * group + r % h) * TILE_M;
   }
 };
 
-// The accumulators of 16 rows: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+// The accumulators of 16 rows: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e. Every
+// other group holds back the loads of the ones after it, or the assembler brings forward more than it has registers for.
+struct Kept {
 #if PACKED
-struct Kept {
   const u32 (&w)[16];
-  DEV float operator()(int j, int i, int e) const { const u32 x = w[j * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
-};
 #else
-struct Kept {
   const float (&d)[32];
-  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
-};
 #endif
+  DEV float operator()(int j, int i, int e) const {
+    if (j % 2 == 0 && i == 0 && e == 0) __syncwarp();
+#if PACKED
+    return e ? high<HALF>(w[j * 4 + i]) : low<HALF>(w[j * 4 + i]);
+#else
+    return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e];
+#endif
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = smem_u32(memory);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp >> 1, wn = warp & 1;
-  // what a lane asks ldmatrix for, in the slot; a[] and b[] below are 16 x 16 of an operand each
+  // What a lane asks ldmatrix for in a slot: 16 x 16 of an operand, in the order in which mma.sync takes them.
   const u32 at_a = A_MN ? chunk_at<true, TILE_M>((lane & 7) + (lane >> 4) * 8, wm * 4 + (lane >> 3 & 1))
                         : chunk_at<false, TILE_M>(wm * 32 + (lane & 15), lane >> 4);
   const u32 at_b = SLOT_A + (B_MN ? chunk_at<true, TILE_N>(lane & 15, wn * 8 + (lane >> 4))
@@ -149,23 +158,13 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   };
   dependency_wait();
 
-  Order order;
-  order.tm = (P.M + TILE_M - 1) / TILE_M;
-  order.tn = (N_SIZE + TILE_N - 1) / TILE_N;
-  order.group = P.group;
-  order.total = order.tm * order.tn;
-
   Feed<SideA> feed_a;
   Feed<SideB> feed_b;
-  int m0, n0;
-  auto aim = [&](int tile) {
-    order.at(tile, m0, n0);
-    m0 *= TILE_M;
-    n0 *= TILE_N;
-    feed_a.aim(P.ptr[A_PTR], m0, (int)P.M);
-    feed_b.aim(P.ptr[B_PTR], n0, N_SIZE);
+  auto aim = [&](const Tile &tile) {
+    feed_a.aim(P.ptr[A_PTR], tile.m, (int)P.M);
+    feed_b.aim(P.ptr[B_PTR], tile.n, N_SIZE);
   };
-  // The first slots of the tile aimed at, from slot s on: the one before s may still be read.
+  // The first slots of the tile aimed at, from slot s on. Only the one before s may still be read by a warp.
   auto fill = [&](u32 s) {
 #pragma unroll 1
     for (int k = 0; k < STAGES - 1; k++) {
@@ -181,13 +180,14 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     }
   };
 
-  u32 s = 0;
+  u32 s = 0;   // the slot that is read next
   int w = blockIdx.x;
-  if (w >= order.total) return;
-  aim(w);
-  fill(s);
+  if (Tile(P, w).exists) {
+    aim(Tile(P, w));
+    fill(s);
+  }
 #pragma unroll 1
-  for (;;) {
+  for (; Tile(P, w).exists; w += gridDim.x) {
     float d[2][32];
 #pragma unroll
     for (int i = 0; i < 32; i++) d[0][i] = d[1][i] = 0.f;
@@ -202,19 +202,19 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
         feed_b.start(ahead + SLOT_A, (k + STAGES - 1) * BK);
       }
       cp_commit();
-      u32 a[2][2][4], b[2][4];
-      load_a(slot, 0, 0, a[0][0]);
-      load_a(slot, 0, 1, a[0][1]);
-      load_b(slot, 0, 0, b[0]);
 #pragma unroll
-      for (int g = 0; g < BK / 16 * 4; g++) {   // 16 columns, 16 deep; the next ones are under way
-        const int kk = g / 4, j = g % 4;
-        if (g + 1 < BK / 16 * 4) load_b(slot, (g + 1) / 4, (g + 1) % 4, b[(g + 1) & 1]);
-        if (j >= 2 && kk + 1 < BK / 16) load_a(slot, kk + 1, j - 2, a[(kk + 1) & 1][j - 2]);
+      for (int kk = 0; kk < BK / 16; kk++) {
+        u32 a[2][4], b[4];
+        load_a(slot, kk, 0, a[0]);
+        load_a(slot, kk, 1, a[1]);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          mma(&d[h][8 * j], a[kk & 1][h], b[g & 1][0], b[g & 1][1]);
-          mma(&d[h][8 * j + 4], a[kk & 1][h], b[g & 1][2], b[g & 1][3]);
+        for (int j = 0; j < 4; j++) {
+          load_b(slot, kk, j, b);
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            mma(&d[h][8 * j], a[h], b[0], b[1]);
+            mma(&d[h][8 * j + 4], a[h], b[2], b[3]);
+          }
         }
       }
       if (more) {
@@ -224,14 +224,14 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
       s = s + 1 == STAGES ? 0 : s + 1;
     }
 
-    const int row0 = m0 + wm * 32, col = n0 + wn * 64;
-    w += gridDim.x;
-    if (w < order.total) {
-      aim(w);
+    if (Tile(P, w + gridDim.x).exists) {
+      aim(Tile(P, w + gridDim.x));
       fill(s);
     } else {
       dependency_start();
     }
+    const Tile tile(P, w);
+    const int row0 = tile.m + wm * 32, col = tile.n + wn * 64;
 #pragma unroll
     for (int h = 0; h < 2; h++)
       if (row0 + 16 * h < P.M && col < N_SIZE) {
@@ -248,8 +248,5 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
         epilogue_step<0>(Kept{d[h]}, R, S, P, 0, row, col, lane);
 #endif
       }
-    if (w >= order.total) break;
-    asm volatile("" : "+r"(w));   // aimed at again, rather than kept over the epilogue
-    aim(w);
   }
 }

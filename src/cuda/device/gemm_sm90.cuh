@@ -60,6 +60,9 @@ template <int C> struct EachStep {
 };
 template <> struct EachStep<0> { template <class F> static DEV void run(F &) {} };
 
+// The first of a thread's two rows in its warpgroup's 64.
+DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
+
 // Staging of step number n (counted over all tiles), or of step c of the last tile.
 #define STAGE_AT(v, n) (base + STAGING + ((v) * STAGE_SLOTS + (n) % STAGE_SLOTS) * STAGE_BYTES)
 #define LAST_AT(v, c) (base + ((v) * STEPS + (c)) * STAGE_BYTES)
@@ -84,9 +87,9 @@ struct Emitter {
     if (LOAD_BYTES) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
     else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
-    int r = row, c = col + C * STEP, t = thread;
-    asm volatile("" : "+r"(stage), "+r"(r), "+r"(c), "+r"(t));
-    epilogue_step<C>(acc, R, S, P, stage, r, c, t);
+    int t = thread;
+    asm volatile("" : "+r"(stage), "+r"(t));
+    epilogue_step<C>(acc, R, S, P, stage, row + row_of(t), col + C * STEP, t);
     if (STAGE_BYTES) {
       fence_async();
       mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
@@ -126,12 +129,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per slot of the ring
   const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
   const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
-  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, so that descriptors stay in uniform registers
-  const int t = threadIdx.x & 127, lane = t & 31, warp = t >> 5;
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, like rank and cid below: then it is kept in a uniform register
+  const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
   if (CLUSTER > 1) {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(cid));
+    rank = __shfl_sync(~0u, rank, 0);
+    cid = __shfl_sync(~0u, cid, 0);
   }
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
@@ -264,13 +269,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
     for (int w = cid;; w += stride) {
       const bool has = w < order.total;
-      int row = 0;
       if (has) {
         order.at(w, tm, tn);
-        row = (tm * CLUSTER + rank) * TILE_M + wg * 64 + warp * 16 + (lane >> 2);
-        rows_load(next, P, row);
+        rows_load(next, P, (tm * CLUSTER + rank) * TILE_M + wg * 64 + row_of(t));
       }
-      if (w != (int)cid) rows_load(e.R, P, e.row);   // again, for the tile before: cheaper than registers over a tile
+      if (w != (int)cid) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && w != (int)cid && LAST_IN_RING) {
         if (LOAD_BYTES) mbar_arrive(tail);
         bar_sync(1, 256);   // both warpgroups are done with the ring
@@ -283,8 +286,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) break;
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-      e.row = row;
-      e.col = tn * TILE_N;
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
@@ -293,14 +294,18 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         e.kept[i] = keep(next, i, d[2 * i], d[2 * i + 1]);
 #endif
       }
+      // Where the tile stands is worked out again: registers over the main loop are dearer.
+      order.at(w, tm, tn);
+      e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
+      e.col = tn * TILE_N;
     }
 #else
 #pragma unroll 1
     for (int w = cid; w < order.total; w += stride) {
       order.at(w, tm, tn);
-      e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64 + warp * 16 + (lane >> 2);
+      e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_N;
-      rows_load(e.R, P, e.row);
+      rows_load(e.R, P, e.row + row_of(t));
 #pragma unroll 1
       for (int k = 0; k < KT; k++) kstep(k);
       wg_wait<0>();
