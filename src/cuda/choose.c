@@ -50,7 +50,8 @@ static double cost(int index, int64_t m, int64_t n, int64_t k, int multiprocesso
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */
-static bool suits(const epi_config *c, bool exact, int capability) {
+bool epi_config_suits(int index, bool exact, int capability) {
+    const epi_config *c = &configs[index].config;
     if (c->mainloop == EPI_GEMM_SM90 && capability != 90)
         return false;
     if (c->mainloop == EPI_GEMM_SM80 && capability < 80)
@@ -63,7 +64,7 @@ int epi_config_rank(int64_t m, int64_t n, int64_t k, bool exact, int capability,
     int count = 0;
     double times[CONFIGS];
     for (int i = 0; i < CONFIGS; i++) {
-        if (!suits(&configs[i].config, exact, capability))
+        if (!epi_config_suits(i, exact, capability))
             continue;
         double t = cost(i, m, n, k, multiprocessors);
         int at = count++;

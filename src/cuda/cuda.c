@@ -37,17 +37,27 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         count = 1;
         if (order[0] < 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
+        if (!epi_config_suits(order[0], target->exact, target->capability))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for this GPU or this rounding", target->config);
     }
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "this GPU is older than any mainloop");
     for (int i = 0; i < count; i++) {
         if (k->refused >> order[i] & 1)
             continue;
-        epi_cuda_step *s = add_launch(k);
+        epi_kernel_text *text = epi_arena_alloc(k->arena, sizeof *text);
+        if (!text)
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
         epi_config config = *epi_config_at(order[i]);
         config.packed = !target->exact;
         c->workspace = k->workspace;
-        status = epi_emit_gemm(c, step, &config, &s->text, err);
+        status = epi_emit_gemm(c, step, &config, text, err);
+        for (int r = 0; status == EPI_OK && r < text->repack_count; r++) {
+            epi_cuda_step *copy = add_launch(k);
+            status = epi_emit_repack(c, &text->repacks[r], &copy->text, &copy->elements, err);
+        }
         if (status == EPI_OK) {
+            epi_cuda_step *s = add_launch(k);
+            s->text = *text;
             s->product = index;
             s->choice = order[i];
             s->rows = m;
@@ -55,7 +65,6 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             k->workspace = c->workspace;
             return EPI_OK;
         }
-        k->count--;
         if (status != EPI_ERR_UNSUPPORTED)
             return status;
     }
@@ -201,6 +210,26 @@ static void shape_launches(epi_cuda_kernel *k, int multiprocessors) {
     }
 }
 
+/* The tensor maps, for now of a tensor that lies nowhere in particular. */
+static epi_status encode_maps(epi_cuda_kernel *k, epi_error *err) {
+    for (int i = 0; i < k->count; i++) {
+        epi_cuda_step *s = &k->launches[i];
+        const epi_kernel_text *t = &s->text;
+        void *room = epi_arena_alloc(k->arena, ((size_t)t->map_count + 1) * sizeof *s->maps);
+        if (!room)
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        s->maps = (epi_tensor_map *)(((uintptr_t)room + 63) & ~(uintptr_t)63);
+        for (int m = 0; m < t->map_count && !s->empty; m++) {
+            const epi_map_need *n = &t->maps[m];
+            epi_status status = epi_cuda_map(k->cuda, &s->maps[m], n->type, n->rank, (void *)(uintptr_t)4096, n->sizes,
+                                             n->strides + 1, n->box, n->swizzle, err);
+            if (status != EPI_OK)
+                return status;
+        }
+    }
+    return EPI_OK;
+}
+
 static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     for (int t = 0; t < g->tensor_count; t++)
@@ -215,10 +244,10 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
 static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     epi_error why = {0};
     epi_status status = make_texts(k, target, &why);
-    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) {
+    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused && !target->config) {
         drop_launches(k);
         status = epi_steps_unfuse(k->arena, &k->steps, why.message, &why);
-        k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
+        k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count * 3 + 4) * sizeof *k->launches);
         if (!k->launches)
             return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
         if (status == EPI_OK)
@@ -253,7 +282,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         status = epi_steps_make(arena, &k->steps, err);
     if (status != EPI_OK)
         return status;
-    k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count + 4) * sizeof *k->launches);
+    k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 3 + 4) * sizeof *k->launches);
     if (!k->launches)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (;;) {
@@ -262,6 +291,8 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
             return status;
         int slow = -1;
         status = epi_cuda_use(k->cuda, k->device, err);
+        if (status == EPI_OK)
+            status = encode_maps(k, err);
         if (status == EPI_OK)
             status = build(k, &slow, err);
         if (status == EPI_OK || slow < 0 || target->config)
@@ -302,9 +333,9 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
     unsigned char *p = args.bytes;
     for (int i = 0; i < t->map_count; i++) {
         const epi_map_need *m = &t->maps[i];
-        epi_status status = epi_cuda_map(k->cuda, (epi_tensor_map *)(void *)p, m->type, m->rank,
-                                         address(k, m->node, m->tensor, tensors, workspace), m->sizes,
-                                         m->strides + 1, m->box, m->swizzle, err);
+        memcpy(p, &s->maps[i], sizeof s->maps[i]);
+        const unsigned char *data = address(k, m->node, m->tensor, tensors, workspace);
+        epi_status status = epi_cuda_map_move(k->cuda, (epi_tensor_map *)(void *)p, data + m->offset, err);
         if (status != EPI_OK)
             return status;
         p += sizeof(epi_tensor_map);

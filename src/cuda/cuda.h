@@ -13,6 +13,7 @@ typedef struct epi_cuda_step {
     int choice;       /* its configuration */
     bool empty;       /* nothing to do for these sizes */
     epi_cuda_launch launch;
+    epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;
     int registers;
     double compile_seconds;
@@ -55,6 +56,8 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 int epi_config_count(void);
 const epi_config *epi_config_at(int index);
 const char *epi_config_name(int index);
+/* Is it for GPUs of this capability, and for this rounding? */
+bool epi_config_suits(int index, bool exact, int capability);
 /* Candidates for a product in the order of their modelled time; answers how many. `order` has room for all.
  */
 int epi_config_rank(int64_t m, int64_t n, int64_t k, bool exact, int capability, int multiprocessors,

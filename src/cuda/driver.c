@@ -92,6 +92,7 @@ typedef struct cu_kernel *cu_kernel;
     X(cuTensorMapEncodeTiled, (epi_tensor_map * out, int type, uint32_t rank, void *data, \
                                const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, \
                                const uint32_t *steps, int interleave, int swizzle, int promotion, int fill)) \
+    X(cuTensorMapReplaceAddress, (epi_tensor_map * map, void *data))                       \
     X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
     X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
     X(cuEventSynchronize, (epi_cu_event event)) \
@@ -494,6 +495,11 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
         out, types[type], (uint32_t)rank, (void *)(uintptr_t)data, sizes, rank > 1 ? strides : no_strides,
         box, steps, CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_256, CU_MAP_FILL_ZERO);
     return answer(cuda, code, "a tensor map", err);
+}
+
+epi_status epi_cuda_map_move(const epi_cuda *cuda, epi_tensor_map *map, const void *data, epi_error *err) {
+    int code = cuda->calls->cuTensorMapReplaceAddress(map, (void *)(uintptr_t)data);
+    return code ? answer(cuda, code, "a tensor map's address", err) : EPI_OK;
 }
 
 /* ---- timing ---- */

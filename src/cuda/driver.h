@@ -81,6 +81,9 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
                         const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, int swizzle,
                         epi_error *err);
 
+/* The same map for a tensor that lies somewhere else: cheap, for every launch. */
+epi_status epi_cuda_map_move(const epi_cuda *cuda, epi_tensor_map *map, const void *data, epi_error *err);
+
 /* Timing, for the benchmarks and the tuner. */
 epi_status epi_cuda_event_make(const epi_cuda *cuda, epi_cu_event *out, epi_error *err);
 void epi_cuda_event_free(const epi_cuda *cuda, epi_cu_event event);

@@ -24,13 +24,24 @@ typedef struct epi_config {
 
 /* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */
 typedef struct epi_map_need {
-    int node, tensor; /* the program's tensor, or the node's home if -1 */
+    int node, tensor; /* the program's tensor, the node's home if -1, or the workspace */
+    int64_t offset;   /* in bytes from there */
     epi_dtype type;
     int rank;
     uint64_t sizes[5], strides[5]; /* as epi_cuda_map wants them */
     uint32_t box[5];
     int swizzle;
 } epi_map_need;
+
+/* An operand that the copy engine cannot take as it lies: copied ahead of the product to where it can. */
+typedef struct epi_repack {
+    int node;
+    epi_columns out; /* the operand along the product's rows or columns, and along the depth */
+    epi_walk depth;
+    int64_t out_count, depth_count;
+    bool mn;               /* the copy has rows (columns) innermost */
+    int64_t pitch, offset; /* of the copy: elements of a row; bytes into the workspace */
+} epi_repack;
 
 /* A pointer that a launch needs. */
 typedef struct epi_pointer_need {
@@ -50,6 +61,8 @@ typedef struct epi_kernel_text {
     int map_count;
     epi_pointer_need pointers[EPI_MAX_POINTERS];
     int pointer_count;
+    epi_repack repacks[2]; /* to be done before it */
+    int repack_count;
     epi_config config; /* with what the emitter chose */
 } epi_kernel_text;
 
@@ -74,6 +87,9 @@ enum { EPI_POINTER_WORKSPACE = -2 };
 /* Fails with EPI_ERR_UNSUPPORTED, and says why, where the mainloop cannot take the program. */
 epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
                          epi_kernel_text *out, epi_error *err);
+
+epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *repack, epi_kernel_text *out, int64_t *elements,
+                           epi_error *err);
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);

@@ -646,6 +646,78 @@ static bool emit_reduce_cols(emitter *e, const epi_tile_step *s, int number) {
     return true;
 }
 
+/* ---- reductions inside the tile ---- */
+
+static bool emit_step(emitter *e, int i);
+
+/* Marks the steps that make a value of the tile; false where a tile is loaded on the way: it is staged for one step at
+ * a time, and the group is wider. */
+static bool mark_makers(const emitter *e, int v, bool *makers) {
+    const epi_tile *t = e->tile;
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        if (s->dst != v || e->before[i] || makers[i] || v == e->kept)
+            continue;
+        if (s->kind == EPI_TILE_LOAD && is_full(&t->values[v]))
+            return false;
+        makers[i] = is_full(&t->values[v]) || t->values[v].scale != EPI_SCALE_NONE;
+        for (int a = 0; a < 3 && s->kind != EPI_TILE_GROUP; a++)
+            if (s->arg[a] >= 0 && !mark_makers(e, s->arg[a], makers))
+                return false;
+    }
+    return true;
+}
+
+/* A reduction over neighbouring columns that the tile holds whole: at the group's first columns, one pass over its
+ * accumulators works out the result, which stays until the next group. */
+static bool emit_group_reduction(emitter *e, const epi_tile_step *s, int number) {
+    const epi_tile *t = e->tile;
+    const char *fold = fold_of(s->op);
+    int columns = t->group[t->acc_scale], elements = per_cell(e, t->values[s->arg[0]].scale);
+    bool *makers = epi_arena_alloc(e->c->arena, (size_t)t->step_count + 1);
+    if (!makers || columns % 16 || (e->config.mainloop != EPI_GEMM_SM90 && EPI_PARTIAL_COLS % columns)) {
+        snprintf(e->reason, sizeof e->reason, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
+        return false;
+    }
+    if (!mark_makers(e, s->arg[0], makers)) {
+        snprintf(e->reason, sizeof e->reason, "a reduction inside the tile of a value that is loaded");
+        return false;
+    }
+    epi_text group = e->group, cell = e->cell;
+    e->group = e->cell = (epi_text){0};
+    for (int i = 0; i < t->step_count; i++)
+        if (makers[i] && !emit_step(e, i))
+            return false;
+    epi_text inner_group = e->group, inner = e->cell;
+    e->group = group;
+    e->cell = cell;
+    epi_text_add(&e->sums, "  float g%d[2];\n", number);
+    epi_text_add(&e->group,
+                 "    if ((C * STEP + 16 * j) %% %d == 0) {   // %s over %d columns, line %d\n      %s f[2];\n"
+                 "      f[0].clear();\n      f[1].clear();\n#pragma unroll\n      for (int u = 0; u < %d; u++) {\n"
+                 "        const int first = j + u;\n        {\n    const int j = first;\n%s#pragma unroll\n"
+                 "    for (int i = 0; i < 4; i++) {\n      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
+                 "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
+                 columns, epi_ops[s->op].text, columns, e->g->nodes[s->node].place.line, fold, columns / 16,
+                 inner_group.data ? inner_group.data : "", value_name(e, e->kept).text, value_name(e, e->kept).text,
+                 inner.data ? inner.data : "");
+    for (int el = 0; el < elements; el++)
+        epi_text_add(&e->group, "      f[i & 1].take(%s);\n", use(e, s->arg[0], el).text);
+    epi_text_add(&e->group, "    }\n        }\n      }\n#pragma unroll\n      for (int h = 0; h < 2; h++) {\n        f[h].across_columns();\n");
+    if (s->op == EPI_OP_MEAN)
+        epi_text_add(&e->group, "        S.g%d[h] = f[h].end(1.f) * %s;\n", number,
+                     epi_emit_number(1.0 / (double)(columns * elements / 2)).text);
+    else
+        epi_text_add(&e->group, "        S.g%d[h] = f[h].end(1.f);\n", number);
+    epi_text_add(&e->group, "      }\n    }\n");
+    for (int el = 0; el < per_cell(e, t->values[s->dst].scale); el++)
+        epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", value_name(e, s->dst).text, el, number);
+    e->group.failed |= inner_group.failed || inner.failed;
+    epi_text_free(&inner_group);
+    epi_text_free(&inner);
+    return true;
+}
+
 /* ---- the packing point ---- */
 
 static bool short_value(const emitter *e, int v) {
@@ -720,39 +792,42 @@ static void emit_keep(emitter *e, epi_text *out) {
 
 /* ---- the whole ---- */
 
-static bool emit_steps(emitter *e) {
+/* One step of the tile's list, into the text where it belongs. */
+static bool emit_step(emitter *e, int i) {
     const epi_tile *t = e->tile;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
-        int at = stream_of(e, i);
-        if (e->before[i])
-            continue;
-        if (s->kind == EPI_TILE_GROUP) {
-            snprintf(e->reason, sizeof e->reason, "a reduction inside the tile");
-            return false;
-        }
-        if (s->kind == EPI_TILE_REDUCE_ROWS) {
-            emit_reduce_rows(e, s, i);
-        } else if (s->kind == EPI_TILE_REDUCE_COLS) {
-            if (!emit_reduce_cols(e, s, i))
-                return false;
-        } else if (at >= 0 && e->streams[at].store) {
-            const stream *st = &e->streams[at];
-            (st->staged ? emit_staged_store(e, st, s->arg[0], i) : emit_direct_store(e, st, s->arg[0], i));
-        } else if (at >= 0) {
-            const stream *st = &e->streams[at];
-            (st->staged ? emit_staged_load(e, st, value_name(e, s->dst).text)
-                        : emit_direct_load(e, st, value_name(e, s->dst).text, i));
-        } else if (is_full(&t->values[s->dst])) {
-            comment(e, &e->cell, s);
-            emit_value(e, s, &e->cell, "      ");
-        } else if (t->values[s->dst].scale != EPI_SCALE_NONE) {
-            if (e->g->nodes[s->node].op != EPI_OP_CONST && e->g->nodes[s->node].op != EPI_OP_SIZE)
-                emit_column_value(e, s);
-        } else {
-            emit_row_value(e, s);
-        }
+    const epi_tile_step *s = &t->steps[i];
+    int at = stream_of(e, i);
+    if (e->before[i])
+        return true;
+    if (s->kind == EPI_TILE_GROUP)
+        return emit_group_reduction(e, s, i);
+    if (s->kind == EPI_TILE_REDUCE_COLS)
+        return emit_reduce_cols(e, s, i);
+    if (s->kind == EPI_TILE_REDUCE_ROWS) {
+        emit_reduce_rows(e, s, i);
+    } else if (at >= 0 && e->streams[at].store) {
+        const stream *st = &e->streams[at];
+        (st->staged ? emit_staged_store(e, st, s->arg[0], i) : emit_direct_store(e, st, s->arg[0], i));
+    } else if (at >= 0) {
+        const stream *st = &e->streams[at];
+        (st->staged ? emit_staged_load(e, st, value_name(e, s->dst).text)
+                    : emit_direct_load(e, st, value_name(e, s->dst).text, i));
+    } else if (is_full(&t->values[s->dst])) {
+        comment(e, &e->cell, s);
+        emit_value(e, s, &e->cell, "      ");
+    } else if (t->values[s->dst].scale != EPI_SCALE_NONE) {
+        if (e->g->nodes[s->node].op != EPI_OP_CONST && e->g->nodes[s->node].op != EPI_OP_SIZE)
+            emit_column_value(e, s);
+    } else {
+        emit_row_value(e, s);
     }
+    return true;
+}
+
+static bool emit_steps(emitter *e) {
+    for (int i = 0; i < e->tile->step_count; i++)
+        if (!emit_step(e, i))
+            return false;
     return true;
 }
 
@@ -781,13 +856,28 @@ static operand operand_of(const emitter *e, int side) {
     return o;
 }
 
+/* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops. */
+static bool repack_operand(emitter *e, const operand *o, epi_repack **out) {
+    int64_t depth = epi_axes_size(&e->plan->depth, e->c->spec->sizes);
+    if ((double)e->tile->m * (double)e->tile->n * (double)depth < 0x1p27 || e->k->repack_count == 2)
+        return false;
+    epi_repack *r = *out = &e->k->repacks[e->k->repack_count++];
+    *r = (epi_repack){.node = o->node, .out = o->cols, .depth = o->depth, .depth_count = depth};
+    if (!o->cols.two)
+        r->out.walk = o->out;
+    r->out_count = e->plan->row_arg == (o->node == e->g->nodes[e->plan->product].arg[0] ? 0 : 1) ? e->tile->m : e->tile->n;
+    r->mn = !o->cols.two && o->out.count && o->out.step[o->out.count - 1] == 1 &&
+            !(o->depth.count && o->depth.step[o->depth.count - 1] == 1);
+    r->pitch = epi_round_up(r->mn ? r->out_count : depth, 8);
+    r->offset = epi_round_up(e->c->workspace, 256);
+    e->c->workspace = r->offset + epi_round_up((r->mn ? depth : r->out_count) * r->pitch * 2, 256);
+    return true;
+}
+
 /* A map of the operand: boxes of 64 deep by `rows` where the depth is innermost, of 64 by `deep` where it is not. False
  * where the copy engine cannot take it. */
 static bool map_operand(emitter *e, operand *o, int rows, int deep) {
     int64_t size = (int64_t)epi_dtype_size(o->ref.type);
-    if ((o->ref.type != EPI_BF16 && o->ref.type != EPI_F16) || o->cols.two || o->out.count > 1 ||
-        o->depth.count > 1)
-        return false;
     int64_t out_step = o->out.count ? o->out.step[0] : 0, depth_step = o->depth.count ? o->depth.step[0] : 0;
     int64_t out_size = o->out.count ? o->out.size[0] : 1, depth_size = o->depth.count ? o->depth.size[0] : 1;
     if (!o->depth.count) /* one deep: rows of one element */
@@ -795,13 +885,25 @@ static bool map_operand(emitter *e, operand *o, int rows, int deep) {
     if (!o->out.count)
         out_step = depth_step == 1 ? epi_round_up(depth_size, 8) : 1;
     o->mn = depth_step != 1;
-    if (o->mn ? out_step != 1 : depth_step != 1)
-        return false;
     int64_t pitch = o->mn ? depth_step : out_step;
-    if (pitch * size % 16 || pitch < (o->mn ? out_size : depth_size) || e->k->map_count == EPI_MAX_MAPS)
+    epi_repack *copy = NULL;
+    if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_step != 1) || pitch * size % 16 ||
+        pitch < (o->mn ? out_size : depth_size)) {
+        if (!repack_operand(e, o, &copy))
+            return false;
+        o->mn = copy->mn;
+        pitch = copy->pitch;
+        out_size = copy->out_count;
+        depth_size = copy->depth_count;
+    }
+    if (e->k->map_count == EPI_MAX_MAPS)
         return false;
     epi_map_need *m = &e->k->maps[e->k->map_count++];
     *m = (epi_map_need){.node = o->node, .tensor = -1, .type = o->ref.type, .rank = 2, .swizzle = 128};
+    if (copy) {
+        m->tensor = EPI_POINTER_WORKSPACE;
+        m->offset = copy->offset;
+    }
     m->sizes[0] = (uint64_t)(o->mn ? out_size : depth_size);
     m->sizes[1] = (uint64_t)(o->mn ? depth_size : out_size);
     m->strides[1] = (uint64_t)(pitch * size);
@@ -851,12 +953,20 @@ static void emit_wgmma(emitter *e, epi_text *out, const operand *a, const operan
     epi_text_add(out, " : \"l\"(a), \"l\"(b), \"r\"(add));\n}\n");
 }
 
+/* Does the epilogue hold so much at once that wide steps would run out of registers? */
+static bool is_heavy(const emitter *e) {
+    bool heavy = e->stream_count > 3;
+    for (int i = 0; i < e->tile->step_count; i++)
+        heavy |= e->tile->steps[i].kind == EPI_TILE_GROUP;
+    return heavy;
+}
+
 /* Chooses the step's width and the staging so that all fits beside the ring. */
 static bool fit_shared(emitter *e) {
     epi_config *f = &e->config;
     int slot = (128 + f->tile_n) * 64 * 2, wanted = f->step;
     static const int widths[] = {64, 32, 16};
-    for (int i = 0; i < 3; i++) {
+    for (int i = is_heavy(e) && !wanted ? 1 : 0; i < 3; i++) {
         if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
             continue;
         f->step = widths[i];
@@ -1045,7 +1155,8 @@ epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_co
     operand op[2];
     bool ok = tile.tile_n == config->tile_n;
     if (!ok)
-        snprintf(e->reason, sizeof e->reason, "a reduction inside the tile");
+        snprintf(e->reason, sizeof e->reason, "groups of %d columns do not fill a tile of %d", tile.group[tile.acc_scale],
+                 config->tile_n);
     ok = ok && prepare(e, op);
     if (ok) {
         find_packing_point(e);

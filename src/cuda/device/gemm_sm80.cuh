@@ -188,6 +188,7 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   }
 #pragma unroll 1
   for (; Tile(P, w).exists; w += gridDim.x) {
+    aim(Tile(P, w));   // again, rather than keep it all over the epilogue
     float d[2][32];
 #pragma unroll
     for (int i = 0; i < 32; i++) d[0][i] = d[1][i] = 0.f;
