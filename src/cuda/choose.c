@@ -43,7 +43,7 @@ static double cost(int index, int64_t m, int64_t n, int64_t k, int multiprocesso
     const epi_config *c = &configs[index].config;
     int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
-            at_once = multiprocessors / c->cluster * resident;
+            at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     double work = (double)(resident * c->tile_m * c->tile_n) * (double)(k + 64) / configs[index].efficiency;
     double exposed = (double)c->tile_m * c->tile_n * 200;
     return (double)epi_ceil_div(tiles, at_once) * work + exposed;

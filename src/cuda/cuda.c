@@ -183,7 +183,7 @@ static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocess
     const epi_config *c = &s->text.config;
     int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
     int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
-    int64_t at_once = multiprocessors / c->cluster *
+    int64_t at_once = epi_max64(1, multiprocessors / c->cluster) *
                       (c->mainloop == EPI_GEMM_SM90   ? 1
                        : c->mainloop == EPI_GEMM_SM80 ? 2
                                                       : 8);
@@ -193,13 +193,14 @@ static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocess
     s->launch.cluster = (unsigned)c->cluster;
 }
 
-static void shape_launches(epi_cuda_kernel *k, int multiprocessors) {
+static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
+    int multiprocessors = target->multiprocessors;
     for (int i = 0; i < k->count; i++) {
         epi_cuda_step *s = &k->launches[i];
         s->launch.grid[0] = s->launch.grid[1] = s->launch.grid[2] = 1;
         s->launch.block = (unsigned)s->text.block;
         s->launch.shared = (unsigned)s->text.shared;
-        s->launch.overlap = true; /* every kernel waits by itself before it touches memory */
+        s->launch.overlap = target->capability >= 90; /* every kernel waits by itself before it touches memory */
         if (s->product >= 0)
             shape_product(k, s, multiprocessors);
         else if (s->text.block == 1024)
@@ -258,7 +259,7 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
             *err = why;
         return status;
     }
-    shape_launches(k, target->multiprocessors);
+    shape_launches(k, target);
     return EPI_OK;
 }
 
