@@ -36,6 +36,7 @@ typedef struct emitter {
     int split; /* a multiply-add whose row scale is before the packing point and whose sum is after it, or -1
                 */
     bool *before; /* by step: it is done before the packing point */
+    bool *grouped; /* by step: a reduction inside the tile that is worked out already */
     epi_dtype half;
     bool fast;
     int stage_bytes, load_bytes;
@@ -672,6 +673,11 @@ static bool mark_makers(const emitter *e, int v, bool *makers) {
  * accumulators works out the result, which stays until the next group. */
 static bool emit_group_reduction(emitter *e, const epi_tile_step *s, int number) {
     const epi_tile *t = e->tile;
+    for (int el = 0; el < per_cell(e, t->values[s->dst].scale); el++)
+        epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", value_name(e, s->dst).text, el, number);
+    if (e->grouped[number])
+        return true;
+    e->grouped[number] = true;
     const char *fold = fold_of(s->op);
     int columns = t->group[t->acc_scale], elements = per_cell(e, t->values[s->arg[0]].scale);
     bool *makers = epi_arena_alloc(e->c->arena, (size_t)t->step_count + 1);
@@ -710,8 +716,6 @@ static bool emit_group_reduction(emitter *e, const epi_tile_step *s, int number)
     else
         epi_text_add(&e->group, "        S.g%d[h] = f[h].end(1.f);\n", number);
     epi_text_add(&e->group, "      }\n    }\n");
-    for (int el = 0; el < per_cell(e, t->values[s->dst].scale); el++)
-        epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", value_name(e, s->dst).text, el, number);
     e->group.failed |= inner_group.failed || inner.failed;
     epi_text_free(&inner_group);
     epi_text_free(&inner);
@@ -856,10 +860,11 @@ static operand operand_of(const emitter *e, int side) {
     return o;
 }
 
-/* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops. */
+/* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops, by a rule that
+ * does not look at the rows: a row's bits must not depend on the batch. */
 static bool repack_operand(emitter *e, const operand *o, epi_repack **out) {
     int64_t depth = epi_axes_size(&e->plan->depth, e->c->spec->sizes);
-    if ((double)e->tile->m * (double)e->tile->n * (double)depth < 0x1p27 || e->k->repack_count == 2)
+    if ((double)e->tile->n * (double)depth < 0x1p18 || e->k->repack_count == 2)
         return false;
     epi_repack *r = *out = &e->k->repacks[e->k->repack_count++];
     *r = (epi_repack){.node = o->node, .out = o->cols, .depth = o->depth, .depth_count = depth};
@@ -1142,7 +1147,8 @@ epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_co
         return status;
     emitter *e = epi_arena_alloc(c->arena, sizeof *e);
     bool *before = epi_arena_alloc(c->arena, (size_t)tile.step_count + 1);
-    if (!e || !before)
+    bool *grouped = epi_arena_alloc(c->arena, (size_t)tile.step_count + 1);
+    if (!e || !before || !grouped)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     *e = (emitter){.c = c,
                    .g = c->spec->graph,
@@ -1150,7 +1156,7 @@ epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_co
                    .tile = &tile,
                    .config = *config,
                    .k = k,
-                   .before = before};
+                   .before = before, .grouped = grouped};
     snprintf(k->name, sizeof k->name, "gemm");
     operand op[2];
     bool ok = tile.tile_n == config->tile_n;
