@@ -55,7 +55,7 @@ OBJ := $(LIB_OBJ) $(STRIP_OBJ)
 
 # ---- building ----
 
-.PHONY: all run bench readme test install clean
+.PHONY: all run bench bench-gpu readme test install clean
 all: $(BUILD)/epilog $(BUILD)/libepilog.so $(BUILD)/libepilog.a
 
 $(BUILD)/obj/%.o: %.c Makefile
@@ -105,13 +105,20 @@ bench: $(BUILD)/epilog
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --out bench/results/$(MACHINE)-f32.json
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --type bf16 --out bench/results/$(MACHINE)-bf16.json
 
-# The README's tables, from the result files it names.
-readme: $(BUILD)/table
-	$(BUILD)/table README.md
-	$(BUILD)/table docs/cpu-notes.md
+# The same on a GPU, beside cuBLAS and PyTorch: needs python3 with torch. GPU names the result file.
+GPU ?= gpu
+bench-gpu: $(BUILD)/libepilog.so
+	python3 bench/vs_torch.py --product --kernels 4096,8192 --rounding packed,exact --ragged --chain --launch --compile \
+	    --lib $(BUILD)/libepilog.so --commit $(COMMIT) --out bench/results/$(GPU).json
+	@echo 'bench/results/$(GPU).json is written; make readme puts it into the tables that name it'
 
-$(BUILD)/table: bench/table.c $(BUILD)/libepilog.a
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
+# The tables of the README and the notes, from the result files that they name.
+TABLED := README.md $(wildcard docs/*-notes.md)
+readme: $(BUILD)/table
+	@set -e; for f in $(TABLED); do echo $$f; $(BUILD)/table $$f; done
+
+$(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter-out %.h,$^) $(LIBS)
 
 # ---- tests ----
 
@@ -147,7 +154,8 @@ ROUNDS ?= 400
 test: suite
 	@printf '%-12s ' includes; sh tests/test_includes.sh
 	@printf '%-12s ' install; bash tests/test_install.sh $(BUILD)
-	@printf '%-12s ' readme; $(MAKE) -s $(BUILD)/table && $(BUILD)/table --check README.md && printf '%-12s ' notes && $(BUILD)/table --check docs/cpu-notes.md
+	@$(MAKE) --no-print-directory -s $(BUILD)/table
+	@set -e; for f in $(TABLED); do printf '%-12s ' $$(basename $$f .md | tr A-Z a-z); $(BUILD)/table --check $$f; done
 	@$(MAKE) --no-print-directory sanitize
 	@$(MAKE) --no-print-directory threads
 	@$(MAKE) --no-print-directory fuzz

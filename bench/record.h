@@ -1,0 +1,44 @@
+/* record.h: a result file as records of fields, and cells of Markdown tables made from them. */
+#ifndef EPI_BENCH_RECORD_H
+#define EPI_BENCH_RECORD_H
+
+#include "base/base.h"
+
+/* A value of the file; objects and arrays are in the paths of what they hold. */
+typedef struct field {
+    struct field *next;
+    const char *path, *text; /* text: of a string, else NULL */
+    double number;           /* of a number or a truth value, else NaN */
+} field;
+
+typedef struct record {
+    struct record *next;
+    field *first, *last;
+} record;
+
+typedef struct results {
+    epi_arena arena;
+    record head; /* what is said of the whole */
+    record *rows, *last;
+} results;
+
+/* The whole file, ended by a zero; NULL, with errno, where it cannot be read. The caller frees it. */
+char *read_file(const char *path, size_t *size);
+/* False, with a word on stderr, where the text is no JSON. The caller frees the arena either way. */
+bool read_results(const char *path, const char *json, size_t size, results *out);
+
+/* A field by its path, as "hot/ratio"; where there is none, one with an empty path, an empty text and NaN. */
+const field *find(const record *r, const char *path);
+double number(const record *r, const char *path);
+const char *text(const record *r, const char *path);
+
+/* A cell and the bar after it. What is not there is left empty. */
+void put_cell(epi_text *out, const char *format, double value);
+void put_shape(epi_text *out, double m, double n, double k);
+void put_rule(epi_text *out, int columns); /* below the titles */
+
+/* table_gpu.c: the tables of a file that bench/vs_torch.py wrote; `names` of them, or all where it is empty.
+ */
+bool put_gpu(const results *res, const char *path, const char *names, epi_text *out);
+
+#endif
