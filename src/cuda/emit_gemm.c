@@ -1107,13 +1107,13 @@ static void write_source(emitter *e, const operand op[2]) {
     epi_text_add(out, "struct Sums {\n%s};\n", or_none(&e->sums));
     epi_name kept = value_name(e, e->kept);
     epi_text_add(out,
-                 "template <int C, class Acc, class F> DEV void epilogue_step(const Acc &acc, const Rows &R, Sums &S, "
-                 "const Params &P, u32 stage, int row, int col, int thread, const F &pause) {\n"
+                 "template <int C, class Acc> DEV void epilogue_step(const Acc &acc, const Rows &R, Sums &S, "
+                 "const Params &P, u32 stage, int row, int col, int thread) {\n"
                  "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
                  "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
                  ">> 4 << 4;\n"
                  "  (void)q; (void)srow; (void)mrow; (void)munit;\n"
-                 "%s#pragma unroll\n  for (int j = 0; j < STEP / 16; j++) {\n    if (j == STEP / 32) pause();\n"
+                 "%s#pragma unroll\n  for (int j = 0; j < STEP / 16; j++) {\n"
                  "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
                  "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
                  "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",

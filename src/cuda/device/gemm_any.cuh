@@ -59,6 +59,6 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
       d[2 * i + 1] = rounded<HALF>(d[2 * i + 1]);
     }
 #endif
-    epilogue_step<0>(Plain{d}, R, S, P, 0, row, n0, lane, []() {});
+    epilogue_step<0>(Plain{d}, R, S, P, 0, row, n0, lane);
   }
 }

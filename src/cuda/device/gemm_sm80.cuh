@@ -244,9 +244,9 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
         u32 kept[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) kept[i] = keep(R, i, d[h][2 * i], d[h][2 * i + 1]);
-        epilogue_step<0>(Kept{kept}, R, S, P, 0, row, col, lane, []() {});
+        epilogue_step<0>(Kept{kept}, R, S, P, 0, row, col, lane);
 #else
-        epilogue_step<0>(Kept{d[h]}, R, S, P, 0, row, col, lane, []() {});
+        epilogue_step<0>(Kept{d[h]}, R, S, P, 0, row, col, lane);
 #endif
       }
   }

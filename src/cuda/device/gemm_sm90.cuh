@@ -13,7 +13,7 @@
 //   struct Params { TMap map[]; ...; M, group }          the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
-//   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread, pause)
+//   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
 //   step_load(P, stage, bar, m, n), step_store(P, stage, m, n), step_prefetch(P, m, n)
 //   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded (0: nothing is)
 //   wgmma(d, a, b, add)
@@ -80,8 +80,7 @@ struct Emitter {
 #elif DEFERRED
   float kept[TILE_N / 2];
 #endif
-  // `pause` is called half way.
-  template <int C, class A, class F> DEV void step(const A &acc, const F &pause) {
+  template <int C, class A> DEV void step(const A &acc) {
     const bool ring = LAST_IN_RING && last;
     const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
     u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
@@ -90,7 +89,7 @@ struct Emitter {
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
     int t = thread;
     asm volatile("" : "+r"(stage), "+r"(t));
-    epilogue_step<C>(acc, R, S, P, stage, row + row_of(t), col + C * STEP, t, pause);
+    epilogue_step<C>(acc, R, S, P, stage, row + row_of(t), col + C * STEP, t);
     if (STAGE_BYTES) {
       fence_async();
       mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
@@ -100,18 +99,16 @@ struct Emitter {
 };
 
 #if DEFERRED
-template <class K, class F> struct Spread {   // a step of the tile before, after its share of this tile's main loop
+template <class K> struct Spread {   // a step of the tile before, after its share of this tile's main loop
   Emitter &e;
   K &k_step;
-  F &release;
   int k, kn;
   bool emit;
   template <int C> DEV void step() {
     const int share = KT / (STEPS + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups take turns
 #pragma unroll 1
     for (; k < stop; k++) k_step(k);
-    // Half way the slot in use is done with: the other warpgroup must not wait for it.
-    if (emit) e.template step<C>(Kept<C>{e.kept}, [&]() { wg_wait<0>(); release(); });
+    if (emit) e.template step<C>(Kept<C>{e.kept});
   }
 };
 #else
@@ -119,9 +116,9 @@ struct AtEnd {
   Emitter &e;
   const float (&d)[TILE_N / 2];
 #if KEEP_F32
-  template <int C> DEV void step() { e.template step<C>(Kept<C>{d}, []() {}); }
+  template <int C> DEV void step() { e.template step<C>(Kept<C>{d}); }
 #else
-  template <int C> DEV void step() { e.template step<C>(Kept<C>{e.kept}, []() {}); }
+  template <int C> DEV void step() { e.template step<C>(Kept<C>{e.kept}); }
 #endif
 };
 #endif
@@ -242,19 +239,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     float d[TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
-    bool held = false;   // slot `prev` is still to be given back
-    auto release = [&]() {
-      if (held && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-      held = false;
-    };
-    // One slot: four wgmma, then give back the slot before, whose wgmma are done; at once, where this slot's data are late:
-    // otherwise the ring would be short of a slot just when it is behind.
+    // One slot: four wgmma, then give back the slot before, whose wgmma are done.
     auto kstep = [&](const int k) {
-      if (!mbar_passed(full + 8 * s, ph)) {
-        wg_wait<0>();
-        release();
-        mbar_wait(full + 8 * s, ph);
-      }
+      mbar_wait(full + 8 * s, ph);
       wg_fence();
 #if A_MN
       const u64 da = operand_mn<BK>(base + s * SLOT + wg * 8192);
@@ -270,9 +257,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (int kk = 0; kk < 4; kk++) wgmma(d, da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
       wg_commit();
       wg_wait<1>();
-      release();
+      if (k && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       prev = s;
-      held = true;
       ADVANCE(s, ph)
     };
 
@@ -293,13 +279,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         bar_sync(1, 256);   // both warpgroups are done with the ring
       }
       e.last = !has;
-      Spread<decltype(kstep), decltype(release)> spread{e, kstep, release, 0, has ? KT : 0, w != (int)cid};
+      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, w != (int)cid};
       EachStep<STEPS>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) kstep(k);
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) break;
-      release();
+      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
@@ -323,7 +309,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
       for (int k = 0; k < KT; k++) kstep(k);
       wg_wait<0>();
-      release();
+      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #if !KEEP_F32
 #pragma unroll
       for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[2 * i], d[2 * i + 1]);

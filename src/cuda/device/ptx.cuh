@@ -13,11 +13,6 @@ DEV void mbar_arrive_at(u32 b, u32 cta) {
 DEV void mbar_wait(u32 b, u32 parity) {
   asm volatile("{.reg .pred p;\nW_%=:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra W_%=;}" ::"r"(b), "r"(parity) : "memory");
 }
-DEV bool mbar_passed(u32 b, u32 parity) {
-  u32 r;
-  asm volatile("{.reg .pred p;\n mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;}" : "=r"(r) : "r"(b), "r"(parity) : "memory");
-  return r;
-}
 DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
     ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");
