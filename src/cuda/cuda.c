@@ -38,7 +38,8 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         if (order[0] < 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
         if (!epi_config_suits(order[0], target->exact, target->capability))
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for this GPU or this rounding", target->config);
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "the configuration '%s' is not for this GPU or this rounding", target->config);
     }
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "this GPU is older than any mainloop");
     for (int i = 0; i < count; i++) {
@@ -54,6 +55,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         for (int r = 0; status == EPI_OK && r < text->repack_count; r++) {
             epi_cuda_step *copy = add_launch(k);
             status = epi_emit_repack(c, &text->repacks[r], &copy->text, &copy->elements, err);
+            k->repacked += 16 * copy->elements;
         }
         if (status == EPI_OK) {
             epi_cuda_step *s = add_launch(k);
@@ -130,6 +132,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
     for (int i = 0; i < g->node_count; i++)
         c.partials[i] = -1;
     k->workspace = epi_round_up(k->steps.workspace, 64);
+    k->repacked = 0;
     return emit_all(k, &c, target, err);
 }
 
@@ -183,10 +186,9 @@ static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocess
     const epi_config *c = &s->text.config;
     int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
     int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
-    int64_t at_once = epi_max64(1, multiprocessors / c->cluster) *
-                      (c->mainloop == EPI_GEMM_SM90   ? 1
-                       : c->mainloop == EPI_GEMM_SM80 ? 2
-                                                      : 8);
+    int64_t at_once = epi_max64(1, multiprocessors / c->cluster) * (c->mainloop == EPI_GEMM_SM90   ? 1
+                                                                    : c->mainloop == EPI_GEMM_SM80 ? 2
+                                                                                                   : 8);
     int64_t waves = epi_max64(1, epi_ceil_div(tiles, at_once));
     /* the fewest blocks that keep the number of waves: the same time with less contention */
     s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
@@ -200,7 +202,8 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
         s->launch.grid[0] = s->launch.grid[1] = s->launch.grid[2] = 1;
         s->launch.block = (unsigned)s->text.block;
         s->launch.shared = (unsigned)s->text.shared;
-        s->launch.overlap = target->capability >= 90; /* every kernel waits by itself before it touches memory */
+        s->launch.overlap =
+            target->capability >= 90; /* every kernel waits by itself before it touches memory */
         if (s->product >= 0)
             shape_product(k, s, multiprocessors);
         else if (s->text.block == 1024)
@@ -222,8 +225,8 @@ static epi_status encode_maps(epi_cuda_kernel *k, epi_error *err) {
         s->maps = (epi_tensor_map *)(((uintptr_t)room + 63) & ~(uintptr_t)63);
         for (int m = 0; m < t->map_count && !s->empty; m++) {
             const epi_map_need *n = &t->maps[m];
-            epi_status status = epi_cuda_map(k->cuda, &s->maps[m], n->type, n->rank, (void *)(uintptr_t)4096, n->sizes,
-                                             n->strides + 1, n->box, n->swizzle, err);
+            epi_status status = epi_cuda_map(k->cuda, &s->maps[m], n->type, n->rank, (void *)(uintptr_t)4096,
+                                             n->sizes, n->strides + 1, n->box, n->swizzle, err);
             if (status != EPI_OK)
                 return status;
         }
@@ -241,7 +244,8 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
-/* The texts of the fused program, or of the unfused one where no tile can hold it; and the shapes of their launches. */
+/* The texts of the fused program, or of the unfused one where no tile can hold it; and the shapes of their
+ * launches. */
 static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     epi_error why = {0};
     epi_status status = make_texts(k, target, &why);

@@ -27,6 +27,7 @@ typedef struct epi_cuda_kernel {
     epi_cuda_step *launches;
     int count;
     int64_t workspace;
+    int64_t repacked; /* bytes of it that are copies of operands */
     epi_cuda *cuda; /* NULL: texts only */
     int device;
     uint64_t refused; /* configurations that the compiler found slow, as bits */

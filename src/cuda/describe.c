@@ -30,7 +30,10 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->tile_m = p->text.config.tile_m;
         out->tile_n = p->text.config.tile_n;
     }
-    epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace), out);
+    double copies = (double)k->repacked;
+    epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace) - copies, out);
+    out->bytes_fused += 2 * copies;
+    out->bytes_unfused += 2 * copies;
 }
 
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {

@@ -92,7 +92,7 @@ typedef struct cu_kernel *cu_kernel;
     X(cuTensorMapEncodeTiled, (epi_tensor_map * out, int type, uint32_t rank, void *data, \
                                const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, \
                                const uint32_t *steps, int interleave, int swizzle, int promotion, int fill)) \
-    X(cuTensorMapReplaceAddress, (epi_tensor_map * map, void *data))                       \
+    X(cuTensorMapReplaceAddress, (epi_tensor_map * map, void *data)) \
     X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
     X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
     X(cuEventSynchronize, (epi_cu_event event)) \
@@ -356,7 +356,10 @@ epi_status epi_cuda_free(epi_cuda *cuda, void *p, epi_error *err) {
 epi_status epi_cuda_copy(epi_cuda *cuda, void *to, const void *from, size_t bytes, epi_error *err) {
     if (missing(cuda, err))
         return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuMemcpy(address(to), address(from), bytes), "a copy", err);
+    int code = cuda->calls->cuMemcpy(address(to), address(from), bytes);
+    if (!code) /* a copy from pageable memory may still be on its way */
+        code = cuda->calls->cuCtxSynchronize();
+    return answer(cuda, code, "a copy", err);
 }
 
 epi_status epi_cuda_fill(epi_cuda *cuda, void *to, int byte, size_t bytes, epi_error *err) {

@@ -10,6 +10,7 @@ struct epi_kernel {
     epi_arena arena;
     const epi_program *program;
     const epi_spec *spec; /* the backend's own */
+    int64_t *counts;      /* by tensor: its elements */
     epi_cpu_kernel *cpu;  /* one of the two */
     epi_cuda_kernel *cuda;
 };
@@ -173,6 +174,17 @@ static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options
     return status;
 }
 
+/* Counted once, so that a run does not. */
+static epi_status count_elements(epi_kernel *k, epi_error *err) {
+    const epi_graph *g = &k->program->graph;
+    k->counts = epi_arena_alloc(&k->arena, ((size_t)g->tensor_count + 1) * sizeof *k->counts);
+    if (!k->counts)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int t = 0; t < g->tensor_count; t++)
+        k->counts[t] = epi_axes_size(&g->tensors[t].axes, k->spec->sizes);
+    return EPI_OK;
+}
+
 epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);
@@ -187,6 +199,8 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     k->program = program;
     epi_status status = compile(k, program, options, err);
+    if (status == EPI_OK)
+        status = count_elements(k, err);
     if (status != EPI_OK) {
         epi_kernel_free(k);
         return status;
@@ -243,8 +257,7 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
     if ((uintptr_t)workspace % 64 != 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
     for (int t = 0; t < count; t++) {
-        int64_t elements = epi_axes_size(&g->tensors[t].axes, kernel->spec->sizes);
-        if (!tensors[t].data && elements > 0)
+        if (!tensors[t].data && kernel->counts[t] > 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
         if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec->types[t]) != 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
@@ -274,9 +287,8 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
     if (!kernel || !out || index < 0 || index >= kernel->program->graph.tensor_count)
         return EPI_ERR_ARGUMENT;
     const epi_axes *axes = &kernel->program->graph.tensors[index].axes;
-    *out = (epi_tensor_shape){.type = kernel->spec->types[index],
-                              .rank = axes->count,
-                              .count = epi_axes_size(axes, kernel->spec->sizes)};
+    *out = (epi_tensor_shape){
+        .type = kernel->spec->types[index], .rank = axes->count, .count = kernel->counts[index]};
     for (int i = 0; i < axes->count; i++)
         out->sizes[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
     return EPI_OK;
