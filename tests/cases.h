@@ -72,6 +72,7 @@ static const test_case cases[] = {
     {"norm_rope", "norm_rope", "B=2,S=128,E=128,H=4,D=128", LARGE | SWEEP},
     {"norm_rope", "qk_norm", "B=2,S=9,E=31,H=7,D=80", 0},
     {"norm_rope", "head_norm", "B=1,S=37,E=31,H=6,D=64", 0},
+    {"norm_rope", "head_norm", "B=2,S=64,E=128,H=4,D=128", LARGE | SWEEP},
     {"norm_rope", "qk_norm", "B=1,S=5,E=31,H=3,D=256", 0},
     {"norm_rope", "qk_norm", "B=1,S=5,E=31,H=2,D=300", 0},
     {"norm_rope", "qk_norm", "B=2,S=64,E=128,H=4,D=128", LARGE | SWEEP},

@@ -1,0 +1,155 @@
+/* random_program.h: random programs around one product.
+ *
+ * A program is grown from values of the shapes a tile can hold: maps of what is there, pairs and
+ * halves, reductions that leave and reductions that stay. Everything follows from the seed. */
+#ifndef EPI_TESTS_RANDOM_PROGRAM_H
+#define EPI_TESTS_RANDOM_PROGRAM_H
+
+#include "harness.h"
+
+enum { MAX_VALUES = 64 };
+
+typedef struct value {
+    char name[16];
+    bool rows, cols, half, tile; /* half: columns at half their number; tile: depends on the product */
+} value;
+
+typedef struct maker {
+    uint64_t s;
+    char text[8192];
+    value v[MAX_VALUES];
+    int count, fresh;
+    bool parted, halves;
+} maker;
+
+static void say(maker *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(maker *m, const char *fmt, ...) {
+    size_t n = strlen(m->text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(m->text + n, sizeof m->text - n, fmt, args);
+    va_end(args);
+}
+
+static value *add(maker *m, bool rows, bool cols, bool half, bool tile) {
+    value *v = &m->v[m->count++];
+    *v = (value){.rows = rows, .cols = cols, .half = half, .tile = tile};
+    snprintf(v->name, sizeof v->name, "v%d", m->fresh++);
+    return v;
+}
+
+/* A value that may stand beside one of this column scale. */
+static const value *pick(maker *m, bool half, bool exact) {
+    for (;;) {
+        const value *v = &m->v[random_below(&m->s, m->count)];
+        if (v->cols ? v->half == half : !exact)
+            return v;
+    }
+}
+
+static bool exists(const maker *m, bool half) {
+    for (int i = 0; i < m->count; i++)
+        if (m->v[i].cols && m->v[i].half == half)
+            return true;
+    return false;
+}
+
+static void grow(maker *m) {
+    static const char *const unary[] = {"-",    "abs",       "exp",      "tanh",  "erf",
+                                        "sin",  "cos",       "sigmoid",  "silu",  "relu",
+                                        "gelu", "gelu_tanh", "softplus", "floor", "not "};
+    static const char *const binary[] = {"+", "-", "*", "<", ">=", "=="};
+    bool half = exists(m, true) && random_below(&m->s, 2);
+    const value a = *pick(m, half, true), b = *pick(m, half, false), c = *pick(m, half, false);
+    int what = random_below(&m->s, 12);
+    bool rows = a.rows | b.rows, tile = a.tile | b.tile;
+    if (what < 4) {
+        const char *op = unary[random_below(&m->s, 15)];
+        value *v = add(m, a.rows, true, half, a.tile);
+        if (!strcmp(op, "exp")) /* kept small, so that sums of it stay comparable */
+            say(m, "    %s = exp(min(%s, 3))\n", v->name, a.name);
+        else
+            say(m, "    %s = %s(%s)\n", v->name, op, a.name);
+    } else if (what < 8) {
+        value *v = add(m, rows, true, half, tile);
+        say(m, "    %s = %s %s %s\n", v->name, a.name, binary[random_below(&m->s, 6)], b.name);
+    } else if (what == 8) {
+        value *v = add(m, rows | c.rows, true, half, tile | c.tile);
+        say(m, "    %s = where(%s > 0, %s, %s)\n", v->name, a.name, b.name, c.name);
+    } else if (what == 9 && !m->parted && exists(m, false)) {
+        const value whole = *pick(m, false, true);
+        m->parted = true;
+        m->halves = random_below(&m->s, 2);
+        value *x = add(m, whole.rows, true, true, whole.tile),
+              *y = add(m, whole.rows, true, true, whole.tile);
+        say(m, "    %s, %s = %s(%s, D)\n", x->name, y->name, m->halves ? "halves" : "pairs", whole.name);
+    } else if (what == 10 && exists(m, true)) {
+        const value x = *pick(m, true, true), y = *pick(m, true, true);
+        value *v = add(m, x.rows | y.rows, true, false, x.tile | y.tile);
+        say(m, "    %s = %s(%s, %s, D)\n", v->name, m->halves ? "concat" : "join", x.name, y.name);
+    } else if (what == 11) {
+        value *v = add(m, false, true, half, false);
+        say(m, "    %s = index(%s)/size(%s)\n", v->name, half ? "D/2" : "D", half ? "D/2" : "D");
+    }
+}
+
+/* A program whose last values become outputs; some of them reduced. */
+static void make_program(maker *m, uint64_t seed) {
+    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
+    *m = (maker){.s = seed};
+    char body[8192], outputs[1024] = "";
+    static const char *const inputs[] = {"p", "r", "g", "t"};
+    static const bool has_rows[] = {true, true, false, true}, has_cols[] = {true, false, true, true};
+    for (int i = 0; i < 4; i++) {
+        value *v = add(m, has_rows[i], has_cols[i], false, i == 0);
+        snprintf(v->name, sizeof v->name, "%s", inputs[i]);
+    }
+    bool local = random_below(&m->s, 3) == 0; /* a reduction inside a head */
+    say(m, "    p = x @ w\n");
+    if (local) {
+        value *v = add(m, true, true, false, true);
+        v->cols = false; /* may stand beside anything */
+        say(m, "    %s = %s(p, D)\n", v->name, reductions[random_below(&m->s, 5)]);
+    }
+    for (int i = 0, n = 2 + random_below(&m->s, 9); i < n; i++)
+        grow(m);
+    int stored = 0;
+    for (int i = m->count - 1; i >= 4 && stored < 3; i--) {
+        const value *v = &m->v[i];
+        if (!v->tile || !v->cols)
+            continue;
+        const char *d = v->half ? "D/2" : "D";
+        size_t n = strlen(outputs);
+        int kind = random_below(&m->s, 4);
+        if (kind == 0)
+            say(m, "    o%d = %s(%s, H, %s)\n", stored, reductions[random_below(&m->s, 5)], v->name, d);
+        else if (kind == 1)
+            say(m, "    o%d = %s(%s, B, S)\n", stored, reductions[random_below(&m->s, 5)], v->name);
+        else
+            say(m, "    o%d = %s + 0*p%s\n", stored, v->name, v->half ? "h" : "");
+        snprintf(outputs + n, sizeof outputs - n, "%so%d[%s%s]", stored ? ", " : "", stored,
+                 kind == 1 ? "" : "B,S",
+                 kind == 0   ? ""
+                 : kind == 1 ? (v->half ? "H,D/2" : "H,D")
+                 : v->half   ? ",H,D/2"
+                             : ",H,D");
+        stored++;
+    }
+    bool half = strstr(m->text, "*ph\n") != NULL;
+    snprintf(body, sizeof body, "%s", m->text);
+    m->text[0] = 0;
+    say(m, "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D]) -> (%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
+        outputs, stored ? ", " : "",
+        half ? (m->parted && m->halves ? "    ph, ph2 = halves(p0, D)\n" : "    ph, ph2 = pairs(p0, D)\n")
+             : "",
+        body);
+    if (half) { /* the product under a second name, so that its part can be taken up front */
+        char *at = strstr(m->text, "    ph, ph2");
+        char rest[8192];
+        snprintf(rest, sizeof rest, "%s", at);
+        *at = 0;
+        say(m, "    p0 = x @ w\n%s", rest);
+    }
+}
+
+#endif
