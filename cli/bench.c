@@ -12,7 +12,7 @@
 #define EPI_COMMIT "unknown"
 #endif
 
-enum { MAX_REPEAT = 1000, HEAD = 128, GPU_BURSTS = 5, CUT = 256 };
+enum { MAX_REPEAT = 1000, HEAD = 128, GPU_BURSTS = 5, CUT = 512 };
 static const double burst_seconds = 0.020; /* on a GPU */
 
 /* The standard set: dims in units of the size, but for the heads of rotary embedding. */

@@ -206,6 +206,7 @@ typedef struct epi_kernel epi_kernel;
 
 EPI_API epi_status epi_kernel_compile(const epi_program *program, const epi_options *options,
                                       epi_kernel **out, epi_error *err);
+/* A GPU kernel is freed once its work is done: wait for the stream, and drop graphs that hold it, first. */
 EPI_API void epi_kernel_free(epi_kernel *kernel);
 
 /* Bytes of scratch memory, 64-byte aligned, that a run needs: a multiple of 64, never zero. */
@@ -225,7 +226,8 @@ typedef struct epi_tensor {
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
- * captured in a CUDA graph. A CPU kernel takes no stream: it must be NULL. */
+ * captured in a CUDA graph. The device's primary
+ * context is left current in the calling thread. A CPU kernel takes no stream: it must be NULL. */
 EPI_API epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                     void *workspace, void *stream, epi_error *err);
 

@@ -3,8 +3,8 @@
 
 #include "cuda/cuda.h"
 
-/* The name says tile, cluster and schedule: d for deferred (with the columns of a step, where they are not left to the
- * emitter), e for the tile's end. */
+/* The name says tile, cluster and schedule: d for deferred (with the columns of a step, where they are not
+ * left to the emitter), e for the tile's end. */
 static const struct {
     const char *name;
     epi_config config;

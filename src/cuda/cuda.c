@@ -41,7 +41,14 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
                             "the configuration '%s' is not for this GPU or this rounding", target->config);
     }
-    epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "this GPU is older than any mainloop");
+    const int64_t most = INT32_MAX - 512; /* mainloops count in 32 bits; tensors may be larger than that */
+    if (m > most || n > most || depth > most || epi_ceil_div(m, 64) * epi_ceil_div(n, 64) > most)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)m, (long)n,
+                        (long)depth);
+    epi_status status =
+        epi_fail(err, EPI_ERR_UNSUPPORTED,
+                 k->refused ? "every configuration would be slow" : "this GPU is older than any mainloop");
     for (int i = 0; i < count; i++) {
         if (k->refused >> order[i] & 1)
             continue;
@@ -57,6 +64,8 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             status = epi_emit_repack(c, &text->repacks[r], &copy->text, &copy->elements, err);
             k->repacked += 16 * copy->elements;
         }
+        if (status != EPI_OK)
+            epi_text_free(&text->source);
         if (status == EPI_OK) {
             epi_cuda_step *s = add_launch(k);
             s->text = *text;
@@ -161,7 +170,7 @@ static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
             status = items[i].status;
             if (err)
                 *err = items[i].error;
-            if (status == EPI_ERR_UNSUPPORTED && s->product >= 0)
+            if (items[i].cubin.slow && s->product >= 0)
                 *slow = s->choice;
         }
         if (status == EPI_OK && items[i].cubin.note[0])

@@ -28,7 +28,7 @@ typedef struct epi_cuda_kernel {
     int count;
     int64_t workspace;
     int64_t repacked; /* bytes of it that are copies of operands */
-    epi_cuda *cuda; /* NULL: texts only */
+    epi_cuda *cuda;   /* NULL: texts only */
     int device;
     uint64_t refused; /* configurations that the compiler found slow, as bits */
     char note[256];   /* what the cache had to say */

@@ -8,22 +8,12 @@ static const epi_cuda_step *main_product(const epi_cuda_kernel *k) {
     return NULL;
 }
 
-static const char *config_name(const epi_config *c) {
-    for (int i = 0; i < epi_config_count(); i++) {
-        const epi_config *d = epi_config_at(i);
-        if (c->mainloop == d->mainloop && c->tile_n == d->tile_n && c->cluster == d->cluster &&
-            c->deferred == d->deferred)
-            return epi_config_name(i);
-    }
-    return "";
-}
-
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
     *out = (epi_kernel_info){.mainloop = k->steps.plan.fused ? "gemm" : "passes", .micro = ""};
     const epi_cuda_step *p = main_product(k);
     if (p) {
         const epi_plan *plan = k->steps.at[p->product].plan;
-        out->micro = config_name(&p->text.config);
+        out->micro = epi_config_name(p->choice);
         out->m = epi_axes_size(&plan->rows, k->spec.sizes);
         out->n = epi_axes_size(&plan->cols, k->spec.sizes);
         out->k = epi_axes_size(&plan->depth, k->spec.sizes);
@@ -45,7 +35,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out,
                      "tile %d x %d, %s: %u block%s of %u threads, %d stages, %d bytes of shared memory\n",
-                     c->tile_m, c->tile_n, config_name(c), p->launch.grid[0],
+                     c->tile_m, c->tile_n, epi_config_name(p->choice), p->launch.grid[0],
                      p->launch.grid[0] == 1 ? "" : "s", p->launch.block, c->stages, p->text.shared);
         epi_text_add(out, "%s, rounded %s\n",
                      c->deferred ? "the epilogue runs under the next tile's main loop"

@@ -61,6 +61,7 @@ typedef struct epi_kernel_text {
     int map_count;
     epi_pointer_need pointers[EPI_MAX_POINTERS];
     int pointer_count;
+    bool full;             /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2]; /* to be done before it */
     int repack_count;
     epi_config config; /* with what the emitter chose */
@@ -88,8 +89,8 @@ enum { EPI_POINTER_WORKSPACE = -2 };
 epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
                          epi_kernel_text *out, epi_error *err);
 
-epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *repack, epi_kernel_text *out, int64_t *elements,
-                           epi_error *err);
+epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *repack, epi_kernel_text *out,
+                           int64_t *elements, epi_error *err);
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);

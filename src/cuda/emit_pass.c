@@ -17,9 +17,11 @@ static void put_params(epi_text *out, int pointers) {
 }
 
 static epi_status end(epi_kernel_text *k, epi_error *err) {
-    if (!k->source.failed)
+    if (!k->source.failed && !k->full)
         return EPI_OK;
     epi_text_free(&k->source);
+    if (k->full)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
     return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
 }
 
@@ -219,27 +221,32 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *r, epi_kernel_
     *k = (epi_kernel_text){.block = 256};
     snprintf(k->name, sizeof k->name, "repack");
     int from = epi_emit_pointer(k, r->node, -1), to = epi_emit_pointer(k, r->node, EPI_POINTER_WORKSPACE);
-    long inner = (long)(r->mn ? r->out_count : r->depth_count), outer = (long)(r->mn ? r->depth_count : r->out_count);
+    long inner = (long)(r->mn ? r->out_count : r->depth_count),
+         outer = (long)(r->mn ? r->depth_count : r->out_count);
     begin(k, false, epi_emit_arch(c));
     put_params(&k->source, k->pointer_count);
-    epi_text_add(&k->source, "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at(i64 x) { return ",
+    epi_text_add(&k->source,
+                 "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at(i64 x) { return ",
                  epi_emit_name(c->spec->graph, r->node).text);
     put_out(&k->source, &r->out, "x");
     epi_text_add(&k->source, "; }\nDEV i64 depth_at(i64 x) { return ");
     epi_emit_walk(&k->source, &r->depth, "x");
-    epi_text_add(&k->source,
-                 "; }\nextern \"C\" __global__ void __launch_bounds__(256) repack(const __grid_constant__ Params P) {\n"
-                 "  dependency_start();\n  dependency_wait();\n"
-                 "  const u16 *from = (const u16 *)P.ptr[%d];\n  u16 *to = (u16 *)P.ptr[%d] + %ldLL;\n"
-                 "  for (i64 x = (i64)blockIdx.x * 256 + threadIdx.x; x < P.extra[0]; x += (i64)gridDim.x * 256) {\n"
-                 "    const i64 row = x / %ld, first = x %% %ld * 8;   // eight neighbours a thread\n"
-                 "    u16 v[8];\n#pragma unroll\n    for (int e = 0; e < 8; e++) {\n"
-                 "      const i64 at = first + e;\n"
-                 "      v[e] = at < %ld ? __ldg(from + %s) : (u16)0;\n    }\n"
-                 "    *(uint4 *)(to + row * %ldLL + first) = make_uint4(v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16);\n"
-                 "  }\n}\n",
-                 from, to, (long)(r->offset / 2), (long)(r->pitch / 8), (long)(r->pitch / 8), inner,
-                 r->mn ? "out_at(at) + depth_at(row)" : "out_at(row) + depth_at(at)", (long)r->pitch);
+    epi_text_add(
+        &k->source,
+        "; }\nextern \"C\" __global__ void __launch_bounds__(256) repack(const __grid_constant__ Params P) "
+        "{\n"
+        "  dependency_start();\n  dependency_wait();\n"
+        "  const u16 *from = (const u16 *)P.ptr[%d];\n  u16 *to = (u16 *)P.ptr[%d] + %ldLL;\n"
+        "  for (i64 x = (i64)blockIdx.x * 256 + threadIdx.x; x < P.extra[0]; x += (i64)gridDim.x * 256) {\n"
+        "    const i64 row = x / %ld, first = x %% %ld * 8;   // eight neighbours a thread\n"
+        "    u16 v[8];\n#pragma unroll\n    for (int e = 0; e < 8; e++) {\n"
+        "      const i64 at = first + e;\n"
+        "      v[e] = at < %ld ? __ldg(from + %s) : (u16)0;\n    }\n"
+        "    *(uint4 *)(to + row * %ldLL + first) = make_uint4(v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | "
+        "v[5] << 16, v[6] | v[7] << 16);\n"
+        "  }\n}\n",
+        from, to, (long)(r->offset / 2), (long)(r->pitch / 8), (long)(r->pitch / 8), inner,
+        r->mn ? "out_at(at) + depth_at(row)" : "out_at(row) + depth_at(at)", (long)r->pitch);
     *elements = outer * (r->pitch / 8);
     return end(k, err);
 }

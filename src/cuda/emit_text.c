@@ -107,7 +107,7 @@ int epi_emit_pointer(epi_kernel_text *k, int node, int tensor) {
         if (k->pointers[i].tensor == tensor && (tensor != -1 || k->pointers[i].node == node))
             return i;
     if (k->pointer_count == EPI_MAX_POINTERS) {
-        k->source.failed = true;
+        k->full = true;
         return 0;
     }
     k->pointers[k->pointer_count] = (epi_pointer_need){node, tensor};

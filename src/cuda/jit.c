@@ -408,6 +408,7 @@ epi_status epi_jit_compile(const char *source, const char *name, const char *arc
     if (status != EPI_OK)
         epi_cubin_free(out);
     out->registers = j.report.registers;
+    out->slow = j.report.slow[0] != 0;
     out->seconds = now() - begin;
     return status;
 }

@@ -8,6 +8,7 @@ typedef struct epi_cubin {
     void *data; /* malloc'ed; the caller frees it with epi_cubin_free */
     size_t size;
     int registers;  /* as the assembler reports them */
+    bool slow;      /* the log shows that it would be slow: refused for that, or kept */
     bool cached;    /* came from the disk */
     double seconds; /* it took */
     char note[256]; /* "" or what was odd: a corrupt entry that was compiled again, a cache that cannot be

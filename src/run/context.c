@@ -98,12 +98,13 @@ static epi_status use_device(epi_context *ctx, int device, epi_error *err) {
 }
 
 epi_status epi_device_alloc(epi_context *ctx, int device, size_t bytes, void **out, epi_error *err) {
+    if (out)
+        *out = NULL;
     epi_status status = use_device(ctx, device, err);
     if (status != EPI_OK)
         return status;
     if (!out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_device_alloc: out is NULL");
-    *out = NULL;
     size_t rounded = bytes > SIZE_MAX - 64 ? bytes : (bytes + 64) / 64 * 64; /* zero bytes are a place, too */
     if (device)
         return epi_cuda_alloc(&ctx->cuda, rounded, out, err);

@@ -147,7 +147,7 @@ static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options
     if (status != EPI_OK)
         return status;
     epi_context *ctx = p->module->context;
-    if (o->device >= epi_device_count(ctx))
+    if (o->device >= epi_device_count(ctx) || (o->device < 0 && o->device > -70) || o->device < -999)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no device %d%s%s", o->device,
                         ctx->cuda.why[0] ? ": " : "", ctx->cuda.why);
     if (o->threads < 0 || o->threads > MAX_THREADS)
@@ -188,12 +188,13 @@ static epi_status count_elements(epi_kernel *k, epi_error *err) {
 epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);
+    if (out)
+        *out = NULL;
     if (!program || !options || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT,
                         "epi_kernel_compile: program, options and out may not be NULL");
     if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
-    *out = NULL;
     epi_kernel *k = calloc(1, sizeof *k);
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -82,11 +82,14 @@ DEV float f_max(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f
 #if EPI_FAST
 DEV float f_exp(float a) { return ex2(a * LOG2E); }
 DEV float f_exp2(float a) { return ex2(a); }
-DEV float f_log(float a) { return lg2(a) * 0.6931471805599453f; }
+DEV float f_log(float a) { return logf(a); }   // lg2.approx is coarse near one
 DEV float f_sigmoid(float a) { return rcp(1.f + ex2(-LOG2E * a)); }
 DEV float f_rsqrt(float a) { return rsqrtf(a); }
-DEV float f_tanh(float a) { return __fmaf_rn(-2.f, rcp(1.f + ex2(2.f * LOG2E * a)), 1.f); }
-DEV float f_div(float a, float b) { return __fdividef(a, b); }
+DEV float f_tanh(float a) {   // near zero the difference from one would be all rounding
+  const float s = a * a, near = __fmaf_rn(a * s, __fmaf_rn(s, 0.13333333f, -0.33333333f), a);
+  return fabsf(a) < 0.1f ? near : __fmaf_rn(-2.f, rcp(1.f + ex2(2.f * LOG2E * a)), 1.f);
+}
+DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
 #else
 DEV float f_exp(float a) { return expf(a); }
 DEV float f_exp2(float a) { return exp2f(a); }
