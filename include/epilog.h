@@ -182,7 +182,7 @@ typedef struct epi_type_binding {
  * bits, and the rest goes on from that, as a chain of separate kernels would; it is what lets the epilogue
  * run under the next tile's product. `exact`: every value stays f32 until it is stored. The CPU is always
  * exact, and so is a program that stores a tile as f32. Within a contract the bits do not depend on the
- * configuration. */
+ * configuration of a mainloop, nor on the run or the other rows of a batch. */
 typedef enum epi_rounding { EPI_ROUND_PACKED = 0, EPI_ROUND_EXACT } epi_rounding;
 
 /* Zero-initialise, then set what differs. */
@@ -226,8 +226,8 @@ typedef struct epi_tensor {
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
- * captured in a CUDA graph. The device's primary
- * context is left current in the calling thread. A CPU kernel takes no stream: it must be NULL. */
+ * captured in a CUDA graph. The device's primary context is left current in the calling thread. A CPU kernel
+ * takes no stream: it must be NULL. */
 EPI_API epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                     void *workspace, void *stream, epi_error *err);
 
