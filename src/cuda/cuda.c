@@ -100,6 +100,19 @@ static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi
     return status;
 }
 
+/* What a finishing kernel has made needs no pass, and neither do numbers, unless one is an output. */
+static bool needs_pass(const epi_cuda_kernel *k, const epi_emit_context *c, const epi_step *step) {
+    const epi_graph *g = k->spec.graph;
+    if (step->tensor >= 0)
+        return !c->stored[step->tensor];
+    if (!epi_emit_is_number(c, step->node))
+        return !c->finished[step->node];
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->tensors[t].node == step->node)
+            return true;
+    return false;
+}
+
 static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                            epi_error *err) {
     for (int i = 0; i < k->steps.count; i++) {
@@ -111,7 +124,7 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
                 status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
             if (status == EPI_OK && k->steps.plan.fused)
                 status = emit_finish(k, c, step, EPI_LEAVE_COLS, err);
-        } else if (!(step->tensor >= 0 ? c->stored[step->tensor] : c->finished[step->node])) {
+        } else if (needs_pass(k, c, step)) {
             epi_cuda_step *s = add_launch(k);
             s->elements = epi_pass_elements(c, step->node, step->tensor);
             s->empty = s->elements == 0;

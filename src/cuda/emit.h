@@ -119,6 +119,10 @@ void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index);
 void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c);
 /* A literal that reads back as the same f32. */
 epi_name epi_emit_number(double value);
+/* Is the node a number known now: a constant or a size? Texts hold those; they are never stored to be loaded.
+ */
+bool epi_emit_is_number(const epi_emit_context *c, int node);
+epi_name epi_emit_node_number(const epi_emit_context *c, int node);
 /* The number of a digit of `index` when it counts through these axes, the last fastest. */
 void epi_emit_digit(epi_text *t, const epi_axes *axes, int at, const int64_t *sizes, const char *index);
 int epi_emit_pointer(epi_kernel_text *k, int node, int tensor);

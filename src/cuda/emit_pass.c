@@ -103,8 +103,12 @@ static void copy_body(pass *p, int node, int to) {
 static void map_body(pass *p, int node) {
     const epi_node *n = p->n;
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
-        epi_ref from = epi_emit_ref(p->c, n->arg[a], -1);
         epi_text_add(&p->body, "    const float a%d = ", a);
+        if (epi_emit_is_number(p->c, n->arg[a])) {
+            epi_text_add(&p->body, "%s;\n", epi_emit_node_number(p->c, n->arg[a]).text);
+            continue;
+        }
+        epi_ref from = epi_emit_ref(p->c, n->arg[a], -1);
         put_load(p, &from, n->arg[a], 0, "x");
         epi_text_add(&p->body, ";\n");
     }
@@ -291,10 +295,8 @@ static void put_operand(epi_emit_context *c, epi_kernel_text *k, epi_text *body,
         return;
     }
     epi_text_add(body, "    const float a%d_%d = ", at, k->block);
-    if (n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE) {
-        double value =
-            n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
-        epi_text_add(body, "%s;\n", epi_emit_number(value).text);
+    if (epi_emit_is_number(c, arg)) {
+        epi_text_add(body, "%s;\n", epi_emit_node_number(c, arg).text);
         return;
     }
     if (n->op == EPI_OP_INDEX) {

@@ -93,6 +93,17 @@ epi_name epi_emit_number(double value) {
     return n;
 }
 
+bool epi_emit_is_number(const epi_emit_context *c, int node) {
+    epi_op op = c->spec->graph->nodes[node].op;
+    return op == EPI_OP_CONST || op == EPI_OP_SIZE;
+}
+
+epi_name epi_emit_node_number(const epi_emit_context *c, int node) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    return epi_emit_number(n->op == EPI_OP_CONST ? n->value
+                                                 : (double)epi_axis_size(n->over.at[0], c->spec->sizes));
+}
+
 void epi_emit_digit(epi_text *t, const epi_axes *axes, int at, const int64_t *sizes, const char *index) {
     int64_t inner = 1;
     for (int i = axes->count - 1; i > at; i--)
