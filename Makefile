@@ -122,11 +122,11 @@ $(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold json safetensors lang properties random cases docs jit cuda
+TESTS := micro strips strips_fold json safetensors lang properties random cases docs jit cuda emulate
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
-$(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h)
+$(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h tests/emulate/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
 
@@ -139,7 +139,8 @@ $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 suite: all $(TEST_BIN) $(EXAMPLES)
 	@set -e; for t in $(TESTS); do \
 	    case $$t in cases) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
-	        cuda) args="programs $(BUILD)/cache $(CUDA_MODE)";; *) args=;; esac; \
+	        cuda) args="programs $(BUILD)/cache $(CUDA_MODE)";; \
+	        emulate) args="programs $(BUILD)/emulate $(CUDA_MODE)";; *) args=;; esac; \
 	    printf '%-12s ' $$t; $(BUILD)/test/$$t $$args >$(BUILD)/test/$$t.log 2>&1 || { tail -40 $(BUILD)/test/$$t.log; exit 1; }; \
 	    tail -n 1 $(BUILD)/test/$$t.log; done
 	@set -e; for e in $(EXAMPLES); do printf '%-12s ' example; $$e >$$e.log || { cat $$e.log; exit 1; }; echo $$(basename $$e) runs; done

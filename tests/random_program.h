@@ -152,4 +152,14 @@ static void make_program(maker *m, uint64_t seed) {
     }
 }
 
+/* Has it functions that jump, where a rounded value may land on the other side? */
+static inline bool has_steps(const char *text) {
+    static const char *const steps[] = {"floor", "not ", "<", ">", "=="};
+    for (int i = 0; i < 5; i++)
+        for (const char *at = text; (at = strstr(at, steps[i])); at++)
+            if (!(steps[i][0] == '>' && at > text && at[-1] == '-')) /* the arrow of the head */
+                return true;
+    return false;
+}
+
 #endif

@@ -37,15 +37,6 @@ static bool is_stable(const problem *ref, const problem *naive) {
     return true;
 }
 
-static bool has_steps(const char *text) {
-    static const char *const steps[] = {"floor", "not ", "<", ">", "=="};
-    for (int i = 0; i < 5; i++)
-        for (const char *at = text; (at = strstr(at, steps[i])); at++)
-            if (!(steps[i][0] == '>' && at > text && at[-1] == '-')) /* the arrow of the head */
-                return true;
-    return false;
-}
-
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 300, first = argc > 2 ? atoi(argv[2]) : 1, fused_count = 0,
         skipped = 0;

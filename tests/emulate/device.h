@@ -1,0 +1,219 @@
+/* device.h: enough of CUDA C++ for the emitted texts to compile for the host. Comes before a text.
+ *
+ * The threads of a block are contexts that run in turn and change over where they wait: at a barrier, or for
+ * the other lanes of their warp. Blocks run one after the other, so shared memory is a static object. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include "host.h"
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define __device__
+#define __forceinline__ inline
+#define __global__
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n)
+#define __shared__ thread_local /* one thread runs all: static, and `extern` may stand before it */
+
+/* ---- what went wrong ---- */
+
+static emu_host *host;
+
+static void wrong(const char *what, i64 number) {
+    if (!host->wrong++)
+        snprintf(host->first, sizeof host->first, "%s: %lld", what, number);
+}
+
+static void check_read(const void *p, size_t bytes, size_t alignment) {
+    const char *at = (const char *)p;
+    if ((size_t)p % alignment)
+        wrong("a read that is not aligned to", (i64)alignment);
+    for (int i = 0; i < host->range_count; i++)
+        if (at >= host->ranges[i].from && at + bytes <= host->ranges[i].from + host->ranges[i].bytes)
+            return;
+    if (bytes)
+        wrong("a read outside all tensors, of bytes", (i64)bytes);
+}
+
+/* ---- threads ---- */
+
+struct Index {
+    unsigned x;
+};
+
+struct Copy { /* on its way into shared memory; the rest of `size` becomes zero */
+    u32 to;
+    const void *from;
+    int bytes, size;
+};
+
+enum { MOST_COPIES = 256, STACK_BYTES = 1 << 16 };
+
+struct Thread {
+    ucontext_t context;
+    Index index;
+    bool done;
+    char *stack;
+    Copy copies[MOST_COPIES]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
+    int copy_count, group_count, ends[16];
+};
+
+static Thread *current;
+static ucontext_t scheduler;
+static Index blockIdx, gridDim;
+static i64 progress; /* barriers passed and threads ended */
+#define threadIdx (current->index)
+
+static void change_over() {
+    swapcontext(&current->context, &scheduler);
+}
+
+static int barrier_waiting, barrier_number, barrier_threads;
+
+static void __syncthreads() {
+    const int mine = barrier_number;
+    if (++barrier_waiting == barrier_threads) {
+        barrier_waiting = 0;
+        barrier_number++;
+        progress++;
+    }
+    while (barrier_number == mine)
+        change_over();
+}
+
+/* All lanes of a warp hand in words; the last makes everyone's result. */
+struct Warp {
+    int waiting, number;
+    u32 in[32][10], out[32][4];
+};
+static Warp warps[32];
+
+template <class F> static const u32 *together(const u32 *in, int count, F make) {
+    Warp &w = warps[threadIdx.x / 32];
+    const int lane = threadIdx.x % 32, mine = w.number;
+    memcpy(w.in[lane], in, 4 * (size_t)count);
+    if (++w.waiting == 32) {
+        make(w);
+        w.waiting = 0;
+        w.number++;
+        progress++;
+    }
+    while (w.number == mine)
+        change_over();
+    return w.out[lane];
+}
+
+static void __syncwarp() {
+    const u32 none = 0;
+    together(&none, 1, [](Warp &) {});
+}
+
+template <class T> static T __shfl_xor_sync(u32, T value, int mask) {
+    static_assert(sizeof(T) == 4, "a word a lane");
+    u32 in[2] = {0, (u32)mask};
+    memcpy(in, &value, 4);
+    const u32 *out = together(in, 2, [](Warp &w) {
+        for (int l = 0; l < 32; l++) {
+            if (w.in[l][1] != w.in[0][1])
+                wrong("lanes that shuffle by different masks", l);
+            w.out[l][0] = w.in[(l ^ w.in[l][1]) & 31][0];
+        }
+    });
+    memcpy(&value, out, 4);
+    return value;
+}
+
+/* ---- intrinsics ---- */
+
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    u32 x, y;
+};
+struct alignas(16) uint4 {
+    u32 x, y, z, w;
+};
+static float2 make_float2(float x, float y) {
+    return {x, y};
+}
+static float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+static uint2 make_uint2(u32 x, u32 y) {
+    return {x, y};
+}
+static uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) {
+    return {x, y, z, w};
+}
+
+static float __uint_as_float(u32 u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+static float __int_as_float(int i) {
+    return __uint_as_float((u32)i);
+}
+static u32 __float_as_uint(float f) {
+    u32 u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+static float __fmaf_rn(float a, float b, float c) {
+    return fmaf(a, b, c);
+}
+static float __fdiv_rn(float a, float b) {
+    return a / b;
+}
+static float __fsqrt_rn(float a) {
+    return sqrtf(a);
+}
+static float rsqrtf(float a) {
+    return 1 / sqrtf(a);
+}
+static int __float2int_rn(float a) {
+    return (int)lrintf(a);
+}
+template <class T> static T __ldg(const T *p) {
+    T value;
+    check_read(p, sizeof(T), sizeof(T));
+    memcpy(&value, p, sizeof(T));
+    return value;
+}
+static int min(int a, int b) {
+    return a < b ? a : b;
+}
+static int max(int a, int b) {
+    return a > b ? a : b;
+}
+
+/* ---- shared memory that a launch asks for ---- */
+
+extern "C" thread_local u8 memory[];
+static u32 memory_bytes;
+
+static u64 __cvta_generic_to_shared(const void *p) {
+    return (u64)((const u8 *)p - memory);
+}
+
+/* The place of `bytes` bytes, which start at a multiple of their number. */
+static u8 *shared_at(u32 address, u32 bytes) {
+    if (address % bytes || address + bytes > memory_bytes) {
+        wrong("shared memory, misplaced at", address);
+        address = 0;
+    }
+    return memory + address;
+}

@@ -1,0 +1,26 @@
+/* host.h: what test_emulate.c hands to an emulated kernel: C and C++ alike. */
+#ifndef EPI_TESTS_EMULATE_HOST_H
+#define EPI_TESTS_EMULATE_HOST_H
+
+#include <stddef.h>
+
+enum { EMU_RANGES = 40 };
+
+typedef struct emu_range {
+    const char *from;
+    size_t bytes;
+} emu_range;
+
+typedef struct emu_host {
+    emu_range ranges[EMU_RANGES]; /* memory that may be read */
+    int range_count;
+    unsigned seed; /* of the order in which threads run */
+    int late;      /* asynchronous copies land as late as they may, else at once */
+    long wrong;    /* accesses that a GPU would not forgive, and the first of them in words */
+    char first[120];
+} emu_host;
+
+/* Runs all blocks of a launch; false where its threads wait for each other. */
+typedef int emu_run_function(emu_host *host, const void *params, int grid, int block, int shared);
+
+#endif

@@ -1,0 +1,447 @@
+/* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
+ * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
+ *
+ *     emulate [programs] [folder for what is compiled] [texts]     with "texts" it is skipped
+ *
+ * Covered: the mainloops gemm_any and gemm_sm80 with their epilogues, the finishing kernels, the passes of
+ * the unfused path, and the copies of operands ahead of Hopper's products; not gemm_sm90. Results are held
+ * against the f64 reference by the rule of all the other tests. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "cases.h"
+#include "cuda/cuda.h"
+#include "emulate/host.h"
+#include "random_program.h"
+#include "run/run.h"
+
+static const char *programs, *folder;
+static epi_context *ctx;
+
+/* ---- texts, each compiled once ---- */
+
+typedef struct text {
+    char *source, name[64];
+    bool compiled;
+    void *library;
+    emu_run_function *run;
+} text;
+
+enum { MOST_TEXTS = 1024, JOBS = 2 };
+static text texts[MOST_TEXTS];
+static int text_count;
+static atomic_int next_text;
+
+static int add_text(const epi_kernel_text *t) {
+    int at = 0;
+    while (at < text_count && strcmp(texts[at].source, t->source.data) != 0)
+        at++;
+    if (at == text_count && check(at < MOST_TEXTS, "more texts than expected")) {
+        texts[at].source = strdup(t->source.data);
+        snprintf(texts[at].name, sizeof texts[at].name, "%s", t->name);
+        text_count++;
+    }
+    return at;
+}
+
+/* Where the function that starts here ends: behind the brace that closes it. */
+static const char *function_end(const char *from) {
+    int depth = 0;
+    for (const char *p = from; *p; p++)
+        if (*p == '{')
+            depth++;
+        else if (*p == '}' && --depth == 0)
+            return p + 1;
+    return from + strlen(from);
+}
+
+/* The text without the functions that are written in PTX; an empty asm only stands in the optimizer's way. */
+static void write_without_ptx(FILE *f, const char *source) {
+    for (const char *line = source; *line;) {
+        const char *end = line + strcspn(line, "\n");
+        bool function = !strncmp(line, "DEV ", 4) || !strncmp(line, "template <", 10);
+        if (function && !memmem(line, (size_t)(end - line), "struct", 6)) {
+            end = function_end(line);
+            const char *ptx = memmem(line, (size_t)(end - line), "asm", 3);
+            if (ptx && (ptx[3] == '(' || ptx[3] == ' ') && strncmp(ptx, "asm volatile(\"\"", 15) != 0)
+                line = end;
+        }
+        fwrite(line, 1, (size_t)(end - line), f);
+        line = end;
+        if (*line == '\n')
+            fputc(*line++, f);
+    }
+}
+
+static void compile_text(int at) {
+    text *t = &texts[at];
+    char path[1024], command[4096];
+    snprintf(path, sizeof path, "%s/text%d.cc", folder, at);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n");
+    write_without_ptx(f, t->source);
+    fprintf(f, "\n#define NAME_OF_KERNEL %s\n#include \"run.h\"\n", t->name);
+    bool written = !ferror(f);
+    written &= fclose(f) == 0;
+    snprintf(command, sizeof command,
+             "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -w -Wno-psabi -fPIC -shared -fvisibility=hidden "
+             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/text%d.so'",
+             path, folder, at);
+    t->compiled = written && system(command) == 0;
+}
+
+static void *compile_some(void *unused) {
+    for (int i; (i = atomic_fetch_add(&next_text, 1)) < text_count;)
+        compile_text(i);
+    return unused;
+}
+
+static void compile_texts(void) {
+    pthread_t threads[JOBS];
+    int started = 0;
+    while (started < JOBS && pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
+        started++;
+    if (!started)
+        compile_some(NULL);
+    while (started--)
+        pthread_join(threads[started], NULL);
+    for (int i = 0; i < text_count; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/text%d.so", folder, i);
+        texts[i].library = texts[i].compiled ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+        void *run = texts[i].library ? dlsym(texts[i].library, "emu_run") : NULL;
+        memcpy(&texts[i].run, &run, sizeof run);
+        check(run != NULL, "%s/text%d.cc compiles for the host", folder, i);
+    }
+}
+
+static void free_texts(void) {
+    for (int i = 0; i < text_count; i++) {
+        free(texts[i].source);
+        if (texts[i].library)
+            dlclose(texts[i].library);
+    }
+}
+
+/* ---- kernels ---- */
+
+typedef struct variant {
+    epi_dtype type;
+    epi_path path;
+    int capability;
+    const char *config; /* NULL: the model's choice */
+    bool exact;
+} variant;
+
+enum { MOST_KERNELS = 512, MOST_LAUNCHES = 64 };
+
+typedef struct emulated {
+    const loaded *l;
+    variant v;
+    epi_arena arena;
+    epi_cuda_kernel *k;
+    int texts[MOST_LAUNCHES];
+} emulated;
+
+static emulated kernels[MOST_KERNELS];
+static int kernel_count, refused;
+
+/* What kernel.c binds, for the backend's own call. */
+static bool bind_spec(const loaded *l, variant v, epi_arena *arena, epi_spec *spec) {
+    const epi_graph *g = &l->program->graph;
+    *spec = (epi_spec){.graph = g, .type = v.type, .path = v.path};
+    spec->types = epi_arena_alloc(arena, ((size_t)g->tensor_count + 1) * sizeof *spec->types);
+    for (int d = 0; d < g->dim_count; d++)
+        for (int i = 0; i < l->dim_count; i++)
+            if (!strcmp(g->dims[d], l->dims[i].name))
+                spec->sizes[d] = l->dims[i].size;
+    for (int t = 0; t < g->tensor_count && spec->types; t++)
+        spec->types[t] = g->tensors[t].has_type     ? g->tensors[t].type
+                         : g->tensors[t].axes.count ? v.type
+                                                    : EPI_F32;
+    return spec->types != NULL;
+}
+
+/* Two multiprocessors: a block has more than one tile to make. `copies` takes the copies ahead of a product
+ * alone. */
+static bool add_kernel(const loaded *l, variant v, bool copies) {
+    if (!check(kernel_count < MOST_KERNELS, "more kernels than expected"))
+        return false;
+    emulated *e = &kernels[kernel_count];
+    epi_spec spec;
+    epi_error err = {0};
+    *e = (emulated){.l = l, .v = v};
+    epi_cuda_target target = {
+        .capability = v.capability, .multiprocessors = 2, .config = v.config, .exact = v.exact};
+    epi_status status = bind_spec(l, v, &e->arena, &spec)
+                            ? epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err)
+                            : EPI_ERR_MEMORY;
+    bool ok = status == EPI_OK;
+    if (status == EPI_ERR_UNSUPPORTED && v.config)
+        refused++;
+    else
+        ok = check(ok && e->k->count <= MOST_LAUNCHES, "%s %s: %s", l->from->program, l->from->dims,
+                   err.message);
+    if (!ok) {
+        epi_cuda_kernel_free(e->k);
+        epi_arena_free(&e->arena);
+        return false;
+    }
+    for (int i = 0; i < e->k->count; i++)
+        if (!e->k->launches[i].empty && !(copies && e->k->launches[i].product >= 0))
+            e->texts[i] = add_text(&e->k->launches[i].text);
+    kernel_count++;
+    return true;
+}
+
+/* A configuration may be refused; what the model takes instead may not. */
+static void add_case(const loaded *l, variant v) {
+    if (!add_kernel(l, v, false)) {
+        v.config = NULL;
+        add_kernel(l, v, false);
+    }
+}
+
+/* ---- running ---- */
+
+typedef struct place {
+    const epi_cuda_kernel *k;
+    problem *p;
+    unsigned char *workspace;
+} place;
+
+static void *address(const place *at, epi_pointer_need need) {
+    int tensor = need.tensor == -1 ? at->k->steps.homes[need.node].tensor : need.tensor;
+    if (need.tensor == EPI_POINTER_WORKSPACE)
+        return at->workspace;
+    return tensor >= 0 ? at->p->t[tensor].data : at->workspace + at->k->steps.homes[need.node].offset;
+}
+
+/* One launch, with the parameters that epi_cuda_run would give it. */
+static void run_launch(const place *at, const epi_cuda_step *s, const text *t, bool late, const char *what) {
+    _Alignas(64) unsigned char params[EPI_MAX_MAPS * 128 + EPI_MAX_POINTERS * 8 + 64] = {0};
+    int maps = s->text.map_count ? s->text.map_count : 1, pointers = s->text.pointer_count;
+    unsigned char *to = params + (size_t)maps * 128;
+    for (int i = 0; i < pointers; i++) {
+        void *p = address(at, s->text.pointers[i]);
+        memcpy(to + 8 * i, &p, 8);
+    }
+    int64_t numbers[4] = {s->rows, 8, s->elements, 0};
+    memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
+    emu_host host = {.seed = late, .late = late};
+    for (int i = 0; i < at->p->count; i++) {
+        const tensor *x = &at->p->t[i];
+        host.ranges[host.range_count++] =
+            (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type)};
+    }
+    host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace};
+    int ended = t->run(&host, params, (int)s->launch.grid[0], (int)s->launch.block, (int)s->launch.shared);
+    check(ended, "%s, %s: threads wait for each other", what, t->name);
+    check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
+}
+
+/* The copy of an operand with two axes, ahead of a product: its rows at the new pitch, and zeros behind. */
+static void check_copy(const place *at, const epi_repack *r, const char *what) {
+    const tensor *from = &at->p->t[at->k->steps.homes[r->node].tensor];
+    int64_t rows = from->shape.sizes[0], length = from->shape.sizes[1];
+    const uint16_t *x = (const void *)from->data, *y = (const void *)(at->workspace + r->offset);
+    bool same = true;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < r->pitch; j++)
+            same &= y[i * r->pitch + j] == (j < length ? x[i * length + j] : 0);
+    check(same, "%s: the copy of an operand is the operand", what);
+}
+
+static void run_kernel(const emulated *e, const oracles *oracle) {
+    const loaded *l = e->l;
+    bool fused = e->k->steps.plan.fused, copies = e->v.config && strstr(e->v.config, "sm90"), ok = true;
+    char what[300], how[64];
+    snprintf(how, sizeof how, "%s %s %s %s", epi_dtype_name(e->v.type),
+             e->v.path == EPI_PATH_FUSED ? "fused" : "unfused", e->v.exact ? "exact" : "packed",
+             e->v.config ? e->v.config : "chosen");
+    snprintf(what, sizeof what, "%s:%s %s %s", l->from->file, l->from->program, l->from->dims, how);
+    for (int i = 0; i < e->k->count; i++)
+        ok &= e->k->launches[i].empty || (copies && e->k->launches[i].product >= 0) || texts[e->texts[i]].run;
+    if (!ok)
+        return; /* was reported */
+    epi_options o = case_options(l, e->v.type, e->v.path);
+    epi_kernel *shapes;
+    if (!check(epi_kernel_compile(l->program, &o, &shapes, NULL) == EPI_OK, "%s has shapes", what))
+        return;
+    size_t bytes = (size_t)epi_round_up(e->k->workspace, 64);
+    for (int late = 0; late < 2; late++) {
+        problem p = {0};
+        unsigned char *memory = aligned_alloc(64, bytes + 2 * GUARD);
+        if (check(problem_make(&p, l->program, shapes, LAYOUT_PLAIN) && memory, "memory")) {
+            place at = {e->k, &p, memory + GUARD};
+            problem_fill(&p, CASE_SEED);
+            memset(memory, SENTINEL, bytes + 2 * GUARD);
+            memset(at.workspace, POISON, (size_t)e->k->workspace);
+            for (int i = 0; i < e->k->count; i++) {
+                const epi_cuda_step *s = &e->k->launches[i];
+                if (copies && s->product >= 0)
+                    for (int r = 0; r < s->text.repack_count; r++)
+                        check_copy(&at, &s->text.repacks[r], what);
+                else if (!s->empty)
+                    run_launch(&at, s, &texts[e->texts[i]], late, what);
+            }
+            if (!copies)
+                check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
+            bool intact = true;
+            for (int i = 0; i < p.count; i++)
+                intact &= tensor_intact(&p.t[i]);
+            for (size_t i = 0; i < GUARD; i++)
+                intact &= memory[i] == SENTINEL && memory[GUARD + bytes + i] == SENTINEL;
+            check(intact, "%s: nothing outside the tensors is touched", what);
+        }
+        problem_free(&p);
+        free(memory);
+    }
+    epi_kernel_free(shapes);
+}
+
+static void run_kernels(void) {
+    oracles oracle = {0};
+    for (int i = 0; i < kernel_count; i++) { /* kernels of one program and type follow each other */
+        const emulated *e = &kernels[i];
+        if (!i || e->l != kernels[i - 1].l || e->v.type != kernels[i - 1].v.type) {
+            oracles_free(&oracle);
+            oracles_make(e->l, e->v.type, &oracle);
+        }
+        if (check(oracle.ok, "%s %s has a reference", e->l->from->program, e->l->from->dims))
+            run_kernel(e, &oracle);
+    }
+    oracles_free(&oracle);
+}
+
+static void free_kernels(void) {
+    for (int i = 0; i < kernel_count; i++) {
+        epi_cuda_kernel_free(kernels[i].k);
+        epi_arena_free(&kernels[i].arena);
+    }
+}
+
+/* ---- which ---- */
+
+static const variant F32_FUSED = {EPI_F32, EPI_PATH_FUSED, 80, "any_64x64", true},
+                     F32_UNFUSED = {EPI_F32, EPI_PATH_UNFUSED, 80, "any_64x64", true},
+                     BF16_FUSED = {EPI_BF16, EPI_PATH_FUSED, 90, "any_64x64", false},
+                     BF16_SM80 = {EPI_BF16, EPI_PATH_FUSED, 80, "sm80_128x128", false},
+                     BF16_SM80_EXACT = {EPI_BF16, EPI_PATH_FUSED, 80, "sm80_128x128", true},
+                     BF16_UNFUSED = {EPI_BF16, EPI_PATH_UNFUSED, 80, "sm80_128x128", false};
+
+static loaded all[CASES], odd_cases[2];
+
+static int64_t volume(const loaded *l) {
+    int64_t v = 1;
+    for (int i = 0; i < l->dim_count; i++)
+        v *= l->dims[i].size;
+    return v;
+}
+
+/* Of every program the largest case that the plain loops can take: fused in both types and on both mainloops,
+ * and unfused in one type. Its other cases run in one way each. */
+static void add_cases(void) {
+    const variant ways[] = {F32_FUSED, BF16_SM80, BF16_FUSED, BF16_SM80_EXACT};
+    for (int i = 0; i < CASES; i++)
+        load_case(ctx, programs, &cases[i], &all[i]);
+    for (int i = 0, program = 0; i < CASES; i++) {
+        bool largest = true;
+        for (int j = 0; j < CASES; j++)
+            largest &= cases[j].flags & LARGE || strcmp(cases[i].program, cases[j].program) != 0 ||
+                       volume(&all[j]) <= volume(&all[i]);
+        if (cases[i].flags & LARGE || !all[i].program)
+            continue;
+        if (!largest) {
+            add_case(&all[i], ways[i % 4]);
+            continue;
+        }
+        bool odd = program++ & 1;
+        add_case(&all[i], F32_FUSED);
+        if (odd)
+            add_case(&all[i], F32_UNFUSED);
+        add_case(&all[i], BF16_FUSED);
+        add_case(&all[i], odd ? BF16_SM80_EXACT : BF16_SM80);
+        if (!odd)
+            add_case(&all[i], BF16_UNFUSED);
+    }
+}
+
+/* Operands that the copy engine cannot take: rows of odd lengths, the depth innermost and not. */
+static void add_copies(void) {
+    static const test_case odd[] = {{"matmul", "matmul", "M=3,N=513,K=521", 0},
+                                    {"matmul", "matmul_tn", "M=3,N=515,K=520", 0}};
+    for (int i = 0; i < 2; i++)
+        if (load_case(ctx, programs, &odd[i], &odd_cases[i]))
+            check(add_kernel(&odd_cases[i],
+                             (variant){EPI_BF16, EPI_PATH_FUSED, 90, "sm90_128x128_c1_d", false}, true) &&
+                      kernels[kernel_count - 1].k->count > 1,
+                  "%s %s copies an operand", odd[i].program, odd[i].dims);
+}
+
+enum { RANDOMS = 10 };
+static loaded random_programs[RANDOMS];
+static test_case random_cases[RANDOMS];
+static char random_dims[RANDOMS][80], random_names[RANDOMS][16];
+
+static void add_random(void) {
+    static const int heads[] = {2, 8, 16, 64};
+    uint64_t seed = 0;
+    for (int i = 0; i < RANDOMS;) {
+        maker m;
+        epi_error err;
+        loaded *l = &random_programs[i];
+        make_program(&m, ++seed);
+        if (has_steps(m.text)) /* a rounded value may land on the other side */
+            continue;
+        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &l->module, &err) == EPI_OK,
+                   "seed %d: %s", (int)seed, err.message))
+            return;
+        snprintf(random_dims[i], sizeof random_dims[i], "B=%d,S=%d,K=%d,H=%d,D=%d", 1 + random_below(&m.s, 3),
+                 1 + random_below(&m.s, 60), 1 + random_below(&m.s, 40), 1 + random_below(&m.s, 5),
+                 heads[random_below(&m.s, 4)]);
+        snprintf(random_names[i], sizeof random_names[i], "seed %d", (int)seed);
+        random_cases[i] = (test_case){"random", random_names[i], random_dims[i], 0};
+        l->from = &random_cases[i];
+        l->program = epi_module_program(l->module, 0);
+        l->dim_count = parse_dims(random_dims[i], l->dims, l->names);
+        add_case(l, F32_FUSED);
+        i++;
+    }
+}
+
+int main(int argc, char **argv) {
+    programs = argc > 1 ? argv[1] : "programs";
+    folder = argc > 2 ? argv[2] : "build/emulate";
+    const char *why = argc > 3 && !strcmp(argv[3], "texts")                  ? "asked for texts alone"
+                      : system("${CXX:-c++} --version >/dev/null 2>&1") != 0 ? "no C++ compiler"
+                                                                             : NULL;
+    if (why) {
+        printf("%s: skipped\n0 passed, 0 failed\n", why);
+        return 0;
+    }
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    mkdir(folder, 0777);
+    add_cases();
+    add_copies();
+    add_random();
+    compile_texts();
+    run_kernels();
+    printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
+           refused);
+    free_kernels();
+    free_texts();
+    for (int i = 0; i < CASES; i++)
+        epi_module_free(all[i].module);
+    for (int i = 0; i < 2; i++)
+        epi_module_free(odd_cases[i].module);
+    for (int i = 0; i < RANDOMS; i++)
+        epi_module_free(random_programs[i].module);
+    epi_context_close(ctx);
+    return finish();
+}
