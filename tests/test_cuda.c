@@ -385,6 +385,51 @@ static void offline(void) {
           err.message);
 }
 
+/* ---- limits ---- */
+
+/* A product whose result meets `n` tiles and leaves as many. */
+static epi_status compile_many(int n, int64_t rows, char *how, size_t size, epi_error *err) {
+    static char text[16384];
+    size_t at = (size_t)snprintf(text, sizeof text, "f(a[M,K], b[N,K]");
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, ", r%d[M,N]", i);
+    at += (size_t)snprintf(text + at, sizeof text - at, ") -> (");
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%so%d[M,N]", i ? ", " : "", i);
+    at += (size_t)snprintf(text + at, sizeof text - at, ") {\n    c = a @ b\n");
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "    o%d = c + r%d\n", i, i);
+    at += (size_t)snprintf(text + at, sizeof text - at, "}\n");
+    epi_dim_binding dims[] = {{"M", rows}, {"N", 512}, {"K", 512}};
+    epi_options o = {.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90};
+    epi_module *module;
+    epi_kernel *k = NULL;
+    epi_status status = epi_module_parse(ctx, text, at, "many", &module, err);
+    if (status == EPI_OK)
+        status = epi_kernel_compile(epi_module_program(module, 0), &o, &k, err);
+    how[0] = 0;
+    if (k)
+        epi_kernel_describe(k, how, size);
+    epi_kernel_free(k);
+    epi_module_free(module);
+    return status;
+}
+
+static void limits(void) {
+    char how[8192];
+    epi_error err;
+    check(compile_many(3, 512, how, sizeof how, &err) == EPI_OK && strstr(how, "sm90"), "three tiles: %s",
+          how);
+    check(compile_many(14, 512, how, sizeof how, &err) == EPI_OK && strstr(how, "sm80"),
+          "more maps than a launch takes, but not more pointers: %s", how);
+    check(compile_many(40, 512, how, sizeof how, &err) == EPI_OK &&
+              strstr(how, "more tensors than one launch"),
+          "more pointers than a launch takes: %s", how);
+    check(compile_many(1, INT64_C(1) << 32, how, sizeof how, &err) == EPI_ERR_UNSUPPORTED &&
+              strstr(err.message, "too long"),
+          "more rows than a mainloop counts: %s", err.message);
+}
+
 /* ---- random programs: emitted, and some of them compiled ---- */
 
 enum { RANDOMS = 200, RANDOMS_COMPILED = 16 };
@@ -429,6 +474,7 @@ int main(int argc, char **argv) {
         ok &= load_case(ctx, folder, &cases[i], &all[i]);
     if (ok) {
         offline();
+        limits();
         emit_cases();
         emit_programs();
         emit_random();
