@@ -204,12 +204,12 @@ $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 # The suite for AArch64 on another machine, where a cross compiler and qemu-user are installed.
-ARM_TESTS := micro strips_fold json safetensors lang properties random docs
+ARM_TESTS := micro strips_fold json safetensors lang properties random docs cuda
 .PHONY: test-arm64
 test-arm64:
 	@$(MAKE) --no-print-directory -s CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar BUILD=$(BUILD)/arm64 $(ARM_TESTS:%=$(BUILD)/arm64/test/%)
 	@set -e; for t in $(ARM_TESTS); do \
-	    case $$t in random) args=40;; docs) args=docs/language.md;; *) args=;; esac; printf '%-12s ' $$t; \
+	    case $$t in random) args=40;; docs) args=docs/language.md;; cuda) args="programs $(BUILD)/cache texts";; *) args=;; esac; printf '%-12s ' $$t; \
 	    qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu $(BUILD)/arm64/test/$$t $$args >$(BUILD)/arm64/test/$$t.log; \
 	    tail -n 1 $(BUILD)/arm64/test/$$t.log; done
 
