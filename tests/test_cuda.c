@@ -11,7 +11,7 @@
 #include "cuda/cuda.h"
 #include "cuda/jit.h"
 #include "random_program.h"
-#include "run/run.h"
+#include "spec.h"
 
 static const char *folder;
 static epi_context *ctx;
@@ -81,22 +81,6 @@ static void describe_variant(const loaded *l, variant v, char *out, size_t size)
              v.config ? v.config : "chosen");
 }
 
-/* What kernel.c binds, for the backend's own call: it shows the launches one by one. */
-static bool bind_spec(const loaded *l, variant v, epi_arena *arena, epi_spec *spec) {
-    const epi_graph *g = &l->program->graph;
-    *spec = (epi_spec){.graph = g, .type = v.type, .path = v.path};
-    spec->types = epi_arena_alloc(arena, ((size_t)g->tensor_count + 1) * sizeof *spec->types);
-    for (int d = 0; d < g->dim_count; d++)
-        for (int i = 0; i < l->dim_count; i++)
-            if (!strcmp(g->dims[d], l->dims[i].name))
-                spec->sizes[d] = l->dims[i].size;
-    for (int t = 0; t < g->tensor_count && spec->types; t++)
-        spec->types[t] = g->tensors[t].has_type     ? g->tensors[t].type
-                         : g->tensors[t].axes.count ? v.type
-                                                    : EPI_F32;
-    return spec->types != NULL;
-}
-
 /* Names that the text must keep: everything that the program calls by name and computes. */
 static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     const epi_graph *g = k->spec.graph;
@@ -128,8 +112,9 @@ static int emit(const loaded *l, variant v, bool to_compile) {
     describe_variant(l, v, label, sizeof label);
     epi_cuda_target target = {
         .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
-    epi_status status =
-        bind_spec(l, v, &arena, &spec) ? epi_cuda_compile(&arena, &spec, &target, &k, &err) : EPI_ERR_MEMORY;
+    epi_status status = bind_spec(l, v.type, v.path, &arena, &spec)
+                            ? epi_cuda_compile(&arena, &spec, &target, &k, &err)
+                            : EPI_ERR_MEMORY;
     if (status == EPI_ERR_UNSUPPORTED && v.config) {
         refused++;
         check(err.message[0], "%s is refused with a reason", label);

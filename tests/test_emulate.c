@@ -15,7 +15,7 @@
 #include "cuda/cuda.h"
 #include "emulate/host.h"
 #include "random_program.h"
-#include "run/run.h"
+#include "spec.h"
 
 static const char *programs, *folder;
 static epi_context *ctx;
@@ -150,22 +150,6 @@ typedef struct emulated {
 static emulated kernels[MOST_KERNELS];
 static int kernel_count, refused;
 
-/* What kernel.c binds, for the backend's own call. */
-static bool bind_spec(const loaded *l, variant v, epi_arena *arena, epi_spec *spec) {
-    const epi_graph *g = &l->program->graph;
-    *spec = (epi_spec){.graph = g, .type = v.type, .path = v.path};
-    spec->types = epi_arena_alloc(arena, ((size_t)g->tensor_count + 1) * sizeof *spec->types);
-    for (int d = 0; d < g->dim_count; d++)
-        for (int i = 0; i < l->dim_count; i++)
-            if (!strcmp(g->dims[d], l->dims[i].name))
-                spec->sizes[d] = l->dims[i].size;
-    for (int t = 0; t < g->tensor_count && spec->types; t++)
-        spec->types[t] = g->tensors[t].has_type     ? g->tensors[t].type
-                         : g->tensors[t].axes.count ? v.type
-                                                    : EPI_F32;
-    return spec->types != NULL;
-}
-
 /* Two multiprocessors: a block has more than one tile to make. `copies` takes the copies ahead of a product
  * alone. */
 static bool add_kernel(const loaded *l, variant v, bool copies) {
@@ -177,7 +161,7 @@ static bool add_kernel(const loaded *l, variant v, bool copies) {
     *e = (emulated){.l = l, .v = v};
     epi_cuda_target target = {
         .capability = v.capability, .multiprocessors = 2, .config = v.config, .exact = v.exact};
-    epi_status status = bind_spec(l, v, &e->arena, &spec)
+    epi_status status = bind_spec(l, v.type, v.path, &e->arena, &spec)
                             ? epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err)
                             : EPI_ERR_MEMORY;
     bool ok = status == EPI_OK;

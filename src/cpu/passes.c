@@ -211,21 +211,11 @@ void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *fr
     run_chunks(&p, axes, copy_chunk);
 }
 
-/* The whole of a parted axis seen as one of its parts: half as long, twice the step or further on. */
-static int64_t see_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
-    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
-    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
-    int at = epi_axes_find(&whole->axes, fine);
-    int64_t step = whole->strides[at];
-    whole->axes.at[at] = coarse;
-    whole->strides[at] = pairs ? 2 * step : step;
-    return part * (pairs ? step : epi_axis_size(coarse, sizes) * step);
-}
-
 static void run_part(pass p) {
     const int64_t *sizes = p.k->spec.sizes;
     if (p.n->op != EPI_OP_JOIN && p.n->op != EPI_OP_CONCAT) {
-        p.from_base[0] = see_part(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
+        p.from_base[0] =
+            epi_ref_part(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
         run_chunks(&p, &p.n->axes, copy_chunk);
         return;
     }
@@ -233,7 +223,7 @@ static void run_part(pass p) {
         pass q = p;
         q.operands = 1;
         q.from[0] = p.from[part];
-        q.to_base = see_part(&q.to, p.n, part, sizes);
+        q.to_base = epi_ref_part(&q.to, p.n, part, sizes);
         run_chunks(&q, &q.to.axes, copy_chunk);
     }
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cuda/jit.h"
 
 enum { SIGNATURE = 15 + 16 + 1 + 32 + 1, KEY_DIGITS = 32 };
@@ -168,20 +169,6 @@ bool epi_cache_read(epi_cache_key key, void **data, size_t *size, char *note, si
 
 /* ---- writing ---- */
 
-static bool write_all(int fd, const void *data, size_t size) {
-    const char *at = data;
-    while (size > 0) {
-        ssize_t n = write(fd, at, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return false;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 /* A new file beside the entry, of a name that no other thread or process uses. */
 static int create_beside(const char *path, char *temp, size_t size) {
     for (int i = 0; i < 1000; i++) {
@@ -206,7 +193,7 @@ static int publish(char *path, char *temp, size_t temp_size, epi_cache_key key, 
     if (fd < 0)
         return errno;
     int reason = 0;
-    if (!write_all(fd, signature, SIGNATURE) || !write_all(fd, data, size) || fsync(fd) != 0)
+    if (!epi_file_write(fd, signature, SIGNATURE) || !epi_file_write(fd, data, size) || fsync(fd) != 0)
         reason = errno;
     if (close(fd) != 0 && !reason)
         reason = errno;

@@ -119,6 +119,8 @@ void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index);
 void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c);
 /* A literal that reads back as the same f32. */
 epi_name epi_emit_number(double value);
+/* The type of device/folds.cuh that a reduction folds with: "Total". */
+const char *epi_emit_fold(epi_op op);
 /* Is the node a number known now: a constant or a size? Texts hold those; they are never stored to be loaded.
  */
 bool epi_emit_is_number(const epi_emit_context *c, int node);

@@ -2,13 +2,6 @@
 #include "cuda/emit_gemm.h"
 
 /* The struct of folds.cuh that does it. */
-static const char *fold_of(epi_op op) {
-    return op == EPI_OP_RMAX        ? "Most"
-           : op == EPI_OP_RMIN      ? "Least"
-           : op == EPI_OP_LOGSUMEXP ? "LogSumExp"
-                                    : "Total";
-}
-
 /* ---- reductions that leave ---- */
 
 /* An element that is not there counts as the reduction's identity. */
@@ -21,17 +14,17 @@ static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el,
     }
     if (rows)
         epi_text_add(out, "(%s + %d < %ld ? %s : %s::none())", epi_cell_index(elements), el,
-                     (long)epi_cell_columns(e, elements), epi_value_use(e, v, el).text, fold_of(op));
+                     (long)epi_cell_columns(e, elements), epi_value_use(e, v, el).text, epi_emit_fold(op));
     else
         epi_text_add(out, "(row + 8 * (i & 1) < P.M ? %s : %s::none())", epi_value_use(e, v, el).text,
-                     fold_of(op));
+                     epi_emit_fold(op));
 }
 
 /* A partial covers the same columns whatever the tile, so that a row's bits do not depend on the
  * configuration. */
 void epi_fold_rows(epi_emitter *e, int number) {
     const epi_tile_step *s = &e->tile->steps[number];
-    const char *fold = fold_of(s->op);
+    const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e, e->tile->values[s->arg[0]].scale),
         pointer = epi_emit_pointer(e->k, s->node, EPI_POINTER_WORKSPACE);
     int64_t blocks = epi_ceil_div(e->tile->n, EPI_PARTIAL_COLS);
@@ -72,7 +65,7 @@ void epi_fold_rows(epi_emitter *e, int number) {
 /* A warp's 16 rows are folded in its registers, group by group. */
 bool epi_fold_cols(epi_emitter *e, int number) {
     const epi_tile_step *s = &e->tile->steps[number];
-    const char *fold = fold_of(s->op);
+    const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e, e->tile->values[s->arg[0]].scale),
         pointer = epi_emit_pointer(e->k, s->node, EPI_POINTER_WORKSPACE);
     if (s->op == EPI_OP_LOGSUMEXP)
@@ -147,8 +140,8 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *group, c
         "    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
-        columns, epi_ops[s->op].text, columns, e->g->nodes[s->node].place.line, fold_of(s->op), columns / 16,
-        group->data ? group->data : "", kept.text, kept.text, cell->data ? cell->data : "");
+        columns, epi_ops[s->op].text, columns, e->g->nodes[s->node].place.line, epi_emit_fold(s->op),
+        columns / 16, group->data ? group->data : "", kept.text, kept.text, cell->data ? cell->data : "");
     for (int el = 0; el < elements; el++)
         epi_text_add(&e->group, "      f[i & 1].take(%s);\n", epi_value_use(e, s->arg[0], el).text);
     epi_text_add(&e->group, "    }\n        }\n      }\n#pragma unroll\n      for (int h = 0; h < 2; h++) {\n"

@@ -114,7 +114,7 @@ bool epi_emitter_step(epi_emitter *e, int step) {
         emit_comment(e, s);
         epi_value_emit(e, s, &e->cell, "      ");
     } else if (e->tile->values[s->dst].scale != EPI_SCALE_NONE) {
-        if (e->g->nodes[s->node].op != EPI_OP_CONST && e->g->nodes[s->node].op != EPI_OP_SIZE)
+        if (!epi_emit_is_number(e->c, s->node))
             epi_value_emit_column(e, s);
     } else {
         epi_value_emit_row(e, s);

@@ -27,17 +27,6 @@ static epi_status end(epi_kernel_text *k, epi_error *err) {
 
 /* ---- one operation ---- */
 
-/* The whole of a parted axis seen as one of its parts; answers where that part starts. */
-static int64_t see_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
-    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
-    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
-    int at = epi_axes_find(&whole->axes, fine);
-    int64_t step = whole->strides[at];
-    whole->axes.at[at] = coarse;
-    whole->strides[at] = pairs ? 2 * step : step;
-    return part * (pairs ? step : epi_axis_size(coarse, sizes) * step);
-}
-
 static bool joins(const epi_node *n) {
     return n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
 }
@@ -127,9 +116,9 @@ static void part_body(pass *p, int node) {
         epi_ref from = epi_emit_ref(p->c, arg, -1), to = epi_emit_ref(p->c, node, -1);
         int64_t read = 0, write = 0;
         if (joins(n))
-            write = see_part(&to, n, part, sizes);
+            write = epi_ref_part(&to, n, part, sizes);
         else
-            read = see_part(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
+            read = epi_ref_part(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
         epi_text_add(&p->body, "    const float v%d = ", part);
         put_load(p, &from, arg, read, "x");
         epi_text_add(&p->body, ";\n    ");
@@ -138,21 +127,10 @@ static void part_body(pass *p, int node) {
 }
 
 static void leaf_body(pass *p, int node) {
-    const epi_node *n = p->n;
     epi_ref to = epi_emit_ref(p->c, node, -1);
-    epi_name number =
-        epi_emit_number(n->op == EPI_OP_CONST  ? n->value
-                        : n->op == EPI_OP_SIZE ? (double)epi_axis_size(n->over.at[0], p->c->spec->sizes)
-                                               : 0);
+    bool number = epi_emit_is_number(p->c, node); /* else the position along an axis */
     epi_text_add(&p->body, "    ");
-    put_store(p, &to, node, -1, 0, n->op == EPI_OP_INDEX ? "(float)x" : number.text);
-}
-
-static const char *fold_name(epi_op op) {
-    return op == EPI_OP_RMAX        ? "Most"
-           : op == EPI_OP_RMIN      ? "Least"
-           : op == EPI_OP_LOGSUMEXP ? "LogSumExp"
-                                    : "Total";
+    put_store(p, &to, node, -1, 0, number ? epi_emit_node_number(p->c, node).text : "(float)x");
 }
 
 /* One warp folds one result: lanes take every 32nd element, then each other. */
@@ -162,7 +140,7 @@ static void reduce_body(pass *p, int node) {
     epi_ref from = epi_emit_ref(p->c, n->arg[0], -1), to = epi_emit_ref(p->c, node, -1);
     epi_walk over = epi_walk_axes(&from, &n->over, sizes), base = epi_walk_axes(&from, &p->axes, sizes);
     int64_t count = epi_axes_size(&n->over, sizes);
-    epi_text_add(&p->body, "    %s f;\n    f.clear();\n    const i64 at = ", fold_name(n->op));
+    epi_text_add(&p->body, "    %s f;\n    f.clear();\n    const i64 at = ", epi_emit_fold(n->op));
     epi_emit_walk(&p->body, &base, "x");
     epi_text_add(&p->body,
                  ";\n    for (i64 y = threadIdx.x & 31; y < %ldLL; y += 32) f.take(load<%s>(P.ptr[%d], at + ",
@@ -391,7 +369,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
             "    if (r < count)\n      for (int b = seg * %ld; b < min((seg + 1) * %ld, %ld); b++) "
             "f.take_partial(p, b * count + r, %ldLL * count);\n"
             "    f = fold_segments(f, (decltype(f) *)room);\n    v%d = %s;\n  }\n",
-            i, epi_ops[node->op].text, node->place.line, fold_name(node->op), results.text, pointer,
+            i, epi_ops[node->op].text, node->place.line, epi_emit_fold(node->op), results.text, pointer,
             (long)(c->partials[i] / 4), (long)epi_ceil_div(blocks, 32), (long)epi_ceil_div(blocks, 32),
             (long)blocks, (long)blocks, i, scale);
     }

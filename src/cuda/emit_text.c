@@ -93,6 +93,13 @@ epi_name epi_emit_number(double value) {
     return n;
 }
 
+const char *epi_emit_fold(epi_op op) {
+    return op == EPI_OP_RMAX        ? "Most"
+           : op == EPI_OP_RMIN      ? "Least"
+           : op == EPI_OP_LOGSUMEXP ? "LogSumExp"
+                                    : "Total";
+}
+
 bool epi_emit_is_number(const epi_emit_context *c, int node) {
     epi_op op = c->spec->graph->nodes[node].op;
     return op == EPI_OP_CONST || op == EPI_OP_SIZE;

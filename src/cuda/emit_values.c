@@ -43,12 +43,9 @@ epi_name epi_value_name(const epi_emitter *e, int v) {
 
 epi_name epi_value_use(const epi_emitter *e, int v, int el) {
     const epi_tile_value *value = &e->tile->values[v];
-    const epi_node *n = &e->g->nodes[value->node];
     epi_name out, name = epi_value_name(e, v);
-    if (n->op == EPI_OP_CONST)
-        return epi_emit_number(n->value);
-    if (n->op == EPI_OP_SIZE)
-        return epi_emit_number((double)epi_axis_size(n->over.at[0], e->c->spec->sizes));
+    if (epi_emit_is_number(e->c, value->node))
+        return epi_emit_node_number(e->c, value->node);
     if (epi_value_is_full(value))
         snprintf(out.text, sizeof out.text, "%.60s_%d", name.text, el);
     else if (value->scale != EPI_SCALE_NONE)

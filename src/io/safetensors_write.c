@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "io/json.h"
 #include "io/safetensors_header.h"
 
@@ -141,27 +142,13 @@ static epi_status put_header(const writer *w, epi_text *header) {
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-static bool write_all(int fd, const void *data, size_t size) {
-    const char *at = data;
-    while (size > 0) {
-        ssize_t n = write(fd, at, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return false;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 static bool write_file(const writer *w, int fd, const epi_text *header) {
     uint64_t length = header->length;
-    bool ok = write_all(fd, &length, sizeof length) && write_all(fd, header->data, header->length);
+    bool ok = epi_file_write(fd, &length, sizeof length) && epi_file_write(fd, header->data, header->length);
     for (size_t i = 0; ok && i < w->count; i++) {
         int64_t bytes = 0;
         tensor_bytes(w, &w->tensors[i], &bytes);
-        ok = write_all(fd, w->tensors[i].data, (size_t)bytes);
+        ok = epi_file_write(fd, w->tensors[i].data, (size_t)bytes);
     }
     return ok && fsync(fd) == 0;
 }

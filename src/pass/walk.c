@@ -81,3 +81,15 @@ int64_t epi_columns_offset(const epi_columns *c, int64_t column) {
         return epi_walk_offset(&c->walk, column);
     return epi_walk_offset(&c->walk, column / 2) + column % 2 * c->part;
 }
+
+/* ---- parts ---- */
+
+int64_t epi_ref_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
+    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
+    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
+    int at = epi_axes_find(&whole->axes, fine);
+    int64_t step = whole->strides[at];
+    whole->axes.at[at] = coarse;
+    whole->strides[at] = pairs ? 2 * step : step;
+    return part * (pairs ? step : epi_axis_size(coarse, sizes) * step);
+}

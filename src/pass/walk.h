@@ -26,6 +26,10 @@ void epi_ref_contiguous(epi_ref *ref, const int64_t *sizes);
 /* The step along an axis; 0 where the tensor lacks it (broadcast). */
 int64_t epi_ref_step(const epi_ref *ref, epi_axis axis);
 
+/* Sees the whole of an axis that `n` takes apart or puts together as one of its parts: half as long, twice
+ * the step or further on. Answers where the part starts, in elements. */
+int64_t epi_ref_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes);
+
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step);
 epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *sizes);
 int64_t epi_walk_offset(const epi_walk *w, int64_t index);

@@ -27,7 +27,6 @@ DEV void tma_prefetch(const TMap *m, int x, int y) {
 DEV void tma_store(const TMap *m, u32 src, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");
 }
-DEV void map_prefetch(const TMap *m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int N> DEV void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 template <int N> DEV void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
