@@ -14,6 +14,8 @@ static epi_status build_products(epi_cpu_kernel *k, epi_error *err) {
         const epi_step *s = &steps->at[i];
         if (!s->plan)
             continue;
+        if (s->plan->product == EPI_NO_NODE)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "it has no product");
         const epi_node *n = &k->spec.graph->nodes[s->node];
         epi_dtype types[2] = {steps->homes[n->arg[s->plan->row_arg]].type,
                               steps->homes[n->arg[!s->plan->row_arg]].type};

@@ -118,7 +118,9 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *step = &k->steps.at[i];
         epi_status status = EPI_OK;
-        if (step->plan) {
+        if (step->plan && step->plan->product == EPI_NO_NODE) {
+            status = epi_fail(err, EPI_ERR_UNSUPPORTED, "it has no product");
+        } else if (step->plan) {
             status = emit_product(k, c, target, i, err);
             if (status == EPI_OK && k->steps.plan.fused)
                 status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);

@@ -381,11 +381,12 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
             out->product = i;
             products++;
         }
-    if (products != 1) {
-        if (products)
-            refuse(&p, "it has %d products; one kernel has one", products);
-        else
-            refuse(&p, "it has no product");
+    if (products > 1) {
+        refuse(&p, "it has %d products; one kernel has one", products);
+        return EPI_OK;
+    }
+    if (products == 0) {
+        out->fused = epi_plan_rows(arena, g, live, out);
         return EPI_OK;
     }
     /* The columns are the side that the main output stores innermost; the other way round if the tile

@@ -9,6 +9,9 @@
  *
  * A reduction of a tile value over all columns or all rows *leaves* the tile as partials; one over
  * inner columns that a tile holds whole stays *local*.
+ *
+ * A program without a product is walked over by rows: the tile is a whole row, the reductions over its
+ * columns are local, those over all rows leave.
  */
 #ifndef EPI_PASS_PLAN_H
 #define EPI_PASS_PLAN_H
@@ -24,14 +27,16 @@ typedef enum epi_leave {
 
 typedef struct epi_stage {
     bool before, tile, after; /* a cheap value may be computed in more than one */
+    bool keep;                /* a tile value that a pass after needs in memory */
     epi_leave leave;
 } epi_stage;
 
 typedef struct epi_plan {
     bool fused;
     char reason[240]; /* why it is not fused, in words */
-    int product;
-    int row_arg; /* which operand of the product has the rows: 0 or 1 */
+    int product;      /* EPI_NO_NODE: there is none, the kernel walks over rows */
+    bool flat;        /* rows: all tensors are one long row, which may be cut anywhere */
+    int row_arg;      /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
        scale, part is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
@@ -48,6 +53,9 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
 
 /* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
+
+/* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
+bool epi_plan_rows(epi_arena *arena, const epi_graph *g, const bool *live, epi_plan *out);
 
 /* Does the value have some axis of the group (at any scale)? */
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);

@@ -43,9 +43,9 @@ static void add_copies(epi_steps *k, const bool *stored) {
             add_step(k, g->tensors[t].node)->tensor = t;
 }
 
-static epi_status add_product(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
-    const epi_node *n = node_at(k, plan->product);
-    for (int side = 0; side < 2; side++) {
+static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
+    for (int side = 0; side < 2 && plan->product != EPI_NO_NODE; side++) {
+        const epi_node *n = node_at(k, plan->product);
         epi_dtype type = k->homes[n->arg[side]].type;
         if (type == EPI_I32 || type == EPI_F64) /* only inputs are stored so, and they have names */
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
@@ -75,7 +75,9 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         const epi_stage *s = &k->plan.stage[i];
         if (s->leave > EPI_LEAVE_LOCAL)
             roots[count++] = (epi_root){i, -1};
-        if (s->before || s->after || s->leave > EPI_LEAVE_LOCAL)
+        if (s->keep)
+            roots[count++] = (epi_root){i, -1};
+        if (s->before || s->after || s->keep || s->leave > EPI_LEAVE_LOCAL)
             give_buffer(k, i, EPI_F32);
         if (s->before)
             add_step(k, i);
@@ -86,7 +88,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         if (stored[t])
             roots[count++] = (epi_root){g->tensors[t].node, t};
     }
-    epi_status status = add_product(k, &k->plan, roots, count, err);
+    epi_status status = add_kernel(k, &k->plan, roots, count, err);
     if (status != EPI_OK)
         return status;
     for (int i = 0; i < g->node_count; i++)
@@ -149,7 +151,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
             plan->stage = stages;
             epi_plan_product(g, i, plan);
             *root = (epi_root){i, k->homes[i].tensor};
-            epi_status status = add_product(k, plan, root, 1, err);
+            epi_status status = add_kernel(k, plan, root, 1, err);
             if (status != EPI_OK)
                 return status;
         } else {

@@ -1,7 +1,7 @@
 /* steps.h: a program as a list of steps, and where each value lives between them.
  *
- * The same list serves every backend: passes over memory, products with what their tile computes, and
- * copies into outputs that are stored twice. */
+ * The same list serves every backend: passes over memory, products and rows with what their tile computes,
+ * and copies into outputs that are stored twice. */
 #ifndef EPI_PASS_STEPS_H
 #define EPI_PASS_STEPS_H
 
@@ -17,7 +17,7 @@ typedef struct epi_root {
 typedef struct epi_step {
     int node;       /* what a pass computes, or the product; or what is copied into the tensor: */
     int tensor;     /* >= 0: a copy into this output */
-    epi_plan *plan; /* not NULL: a product, with everything its tile computes */
+    epi_plan *plan; /* not NULL: a product, or rows, with everything the tile computes */
     epi_root *roots;
     int root_count;
 } epi_step;

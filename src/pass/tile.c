@@ -145,6 +145,15 @@ static int need(builder *b, int node, epi_scale wanted) {
     bool rows = epi_plan_has(b->g, node, &p->rows) || !p->rows.count;
     epi_op_class cls = epi_ops[n->op].cls;
     bool computed = p->stage[node].tile && cls != EPI_CLASS_LEAF;
+    if (cls == EPI_CLASS_REDUCE && computed && p->product == EPI_NO_NODE) {
+        epi_scale own = own_scale(b, n->arg[0]);
+        int a = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
+        v = add_value(b, node, scale, rows);
+        epi_tile_step *s = add_step(b, EPI_TILE_FOLD, node);
+        s->dst = v;
+        s->arg[0] = a;
+        return v;
+    }
     if (cls == EPI_CLASS_REDUCE && computed) {
         v = add_value(b, node, scale, rows);
         make_group(b, v, n, node);
@@ -189,7 +198,8 @@ static void add_partials(builder *b, int node, const epi_stage *stage) {
 
 static void add_store(builder *b, const epi_root *root) {
     int v = need(b, root->node, EPI_SCALE_FINE);
-    EPI_CHECK(b->arena->failed || (b->e->values[v].rows && b->e->values[v].scale != EPI_SCALE_NONE));
+    EPI_CHECK(b->arena->failed || (b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
+                                                            b->e->plan->product == EPI_NO_NODE)));
     epi_tile_step *s = add_step(b, EPI_TILE_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
@@ -227,6 +237,14 @@ static epi_status measure(epi_tile *e, int most, epi_error *err) {
     return EPI_OK;
 }
 
+static void add_roots(builder *b, const epi_root *roots, int count) {
+    for (int i = 0; i < count; i++)
+        if (b->e->plan->stage[roots[i].node].leave > EPI_LEAVE_LOCAL)
+            add_partials(b, roots[i].node, &b->e->plan->stage[roots[i].node]);
+        else
+            add_store(b, &roots[i]);
+}
+
 static int *count_uses(epi_arena *arena, const epi_graph *g) {
     int *uses = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *uses);
     bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
@@ -253,10 +271,59 @@ epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (!b.uses)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     add_value(&b, plan->product, out->acc_scale, true);
-    for (int i = 0; i < root_count; i++)
-        if (plan->stage[roots[i].node].leave > EPI_LEAVE_LOCAL)
-            add_partials(&b, roots[i].node, &plan->stage[roots[i].node]);
-        else
-            add_store(&b, &roots[i]);
+    add_roots(&b, roots, root_count);
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
+}
+
+/* ---- whole rows ---- */
+
+static bool is_full(const epi_tile *t, int value) {
+    return t->values[value].rows && t->values[value].scale != EPI_SCALE_NONE;
+}
+
+/* Numbers the phases: a fold's result is there in the next one. */
+static bool number_phases(epi_arena *arena, epi_tile *t) {
+    int *phase = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *phase);
+    if (!phase)
+        return false;
+    t->phases = 1;
+    for (int i = 0; i < t->step_count; i++) {
+        epi_tile_step *s = &t->steps[i];
+        s->full = is_full(t, s->dst >= 0 && s->kind != EPI_TILE_FOLD ? s->dst : s->arg[0]);
+        for (int a = 0; a < 3; a++)
+            if (s->arg[a] >= 0 && phase[s->arg[a]] > s->phase)
+                s->phase = phase[s->arg[a]];
+        if (s->dst >= 0)
+            phase[s->dst] = s->phase + (s->kind == EPI_TILE_FOLD);
+        if (s->full && s->phase >= t->phases)
+            t->phases = s->phase + 1;
+    }
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+            t->steps[i].phase = t->phases - 1;
+    return true;
+}
+
+epi_status epi_tile_build_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                               const epi_root *roots, int root_count, epi_tile *out, epi_error *err) {
+    *out = (epi_tile){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
+    builder b = {.arena = arena, .g = spec->graph, .e = out, .uses = count_uses(arena, spec->graph)};
+    out->m = epi_axes_size(&plan->rows, spec->sizes);
+    out->n = epi_axes_size(&plan->cols, spec->sizes);
+    if (b.uses)
+        add_roots(&b, roots, root_count);
+    if (arena->failed || !number_phases(arena, out))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return EPI_OK;
+}
+
+void epi_tile_phase(const epi_tile *t, int p, bool *run) {
+    for (int i = t->step_count - 1; i >= 0; i--) {
+        const epi_tile_step *s = &t->steps[i];
+        bool ends = s->dst < 0 || s->kind == EPI_TILE_FOLD;
+        run[i] = s->full && ends && s->phase == p;
+        for (int j = i + 1; j < t->step_count && !run[i] && s->full && !ends; j++)
+            for (int a = 0; a < 3; a++)
+                run[i] |= run[j] && t->steps[j].arg[a] == s->dst;
+    }
 }

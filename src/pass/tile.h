@@ -29,6 +29,7 @@ typedef enum epi_tile_kind {
     EPI_TILE_PART,   /* every other element of a */
     EPI_TILE_JOIN,   /* a and b alternating */
     EPI_TILE_GROUP,  /* a reduction inside the tile, repeated over its columns */
+    EPI_TILE_FOLD,   /* rows: a reduction over the whole row, one result per row */
     EPI_TILE_STORE,
     EPI_TILE_REDUCE_ROWS, /* partials: one per row */
     EPI_TILE_REDUCE_COLS, /* partials: one per column */
@@ -42,8 +43,9 @@ typedef struct epi_tile_step {
     int dst, arg[3];   /* values */
     bool odd;          /* PART */
     float sign, other; /* MULADD */
+    bool full;         /* works on elements, not on rows or columns alone */
+    int phase;         /* rows: how many folds of the row come before it */
     /* for the backend: */
-    bool full;             /* works on elements, not on rows or columns alone */
     int64_t state, state2; /* REDUCE: where its partials lie */
 } epi_tile_step;
 
@@ -57,12 +59,21 @@ typedef struct epi_tile {
     epi_tile_value *values; /* the first is the product itself */
     epi_tile_step *steps;
     int value_count, step_count;
-    int64_t m, n; /* the product's */
+    int64_t m, n; /* rows and columns in all */
+    int phases;   /* rows: a row is walked over so often */
 } epi_tile;
 
 /* `most` is the widest tile there may be; groups of local reductions fit into it a whole number of times.
  * Fails with EPI_ERR_UNSUPPORTED where a group is longer. */
 epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
                           const epi_root *roots, int root_count, epi_tile *out, epi_error *err);
+
+/* A whole row: values from folds are one per row. In phase p of a row the folds of the phases before are
+ * complete; elements are stored in the last one. */
+epi_status epi_tile_build_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                               const epi_root *roots, int root_count, epi_tile *out, epi_error *err);
+/* Marks in run[] (by step) the steps on elements that phase p has to take: its folds, partials and stores,
+ * and what these come from. */
+void epi_tile_phase(const epi_tile *t, int p, bool *run);
 
 #endif

@@ -1,0 +1,260 @@
+/* plan_rows.c: a program without a product as one kernel that walks over rows.
+ *
+ * The axes of the longest tensor are split in two: the last few are the columns of a row, which is on chip as
+ * a whole, the others count the rows. A reduction over all columns stays in the row, one over all rows leaves
+ * as partials. Another one is a pass: before the rows where a long value needs it, else after them. Where all
+ * tensors are of one shape there is nothing to tell rows apart: *flat*, one row that is cut anywhere. */
+#include <stdio.h>
+#include <string.h>
+
+#include "pass/plan.h"
+
+typedef struct shaper {
+    const epi_graph *g;
+    epi_plan *plan;
+    const bool *live;
+    epi_axes axes; /* of the longest tensor, at the longer scale */
+    bool *needed;  /* by node: some long value depends on it */
+} shaper;
+
+static bool refuse(shaper *s, const char *reason) {
+    snprintf(s->plan->reason, sizeof s->plan->reason, "%s", reason);
+    return false;
+}
+
+static int count_in(const epi_axes *axes, const epi_axes *group) {
+    int n = 0;
+    for (int i = 0; i < axes->count; i++)
+        n += epi_axes_find_dim(group, axes->at[i].dim) >= 0;
+    return n;
+}
+
+/* Does the value have every axis there is? */
+static bool is_long(const shaper *s, int node) {
+    return count_in(&s->axes, &s->g->nodes[node].axes) == s->axes.count;
+}
+
+static bool is_leaf(const shaper *s, int node) {
+    return epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_LEAF;
+}
+
+/* ---- the axes ---- */
+
+static const epi_axes *longest_tensor(const epi_graph *g, const bool *live) {
+    const epi_axes *best = NULL;
+    for (int pass = 0; pass < 2; pass++) /* outputs first: what is written decides the order */
+        for (int t = pass ? 0 : g->input_count; t < (pass ? g->input_count : g->tensor_count); t++)
+            if ((!pass || live[g->tensors[t].node]) && (!best || g->tensors[t].axes.count > best->count))
+                best = &g->tensors[t].axes;
+    return best;
+}
+
+/* The one axis that is taken apart, if any, and how. */
+static bool find_part(shaper *s) {
+    epi_plan *plan = s->plan;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        if (!s->live[i] || epi_ops[n->op].cls != EPI_CLASS_PART)
+            continue;
+        bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
+        epi_op part = halves ? EPI_OP_LOW : EPI_OP_EVEN;
+        if (plan->part != EPI_OP_COUNT && (plan->part != part || !epi_axis_equal(plan->fine, n->over.at[0])))
+            return refuse(s, "a row takes one axis apart in one way; this program does so twice");
+        plan->part = part;
+        plan->fine = n->over.at[0];
+    }
+    int at = plan->part == EPI_OP_COUNT ? 0 : epi_axes_find_dim(&s->axes, plan->fine.dim);
+    if (at < 0)
+        return refuse(s, "no tensor has all axes");
+    if (plan->part != EPI_OP_COUNT)
+        s->axes.at[at] = plan->fine;
+    return true;
+}
+
+static bool fits(const shaper *s, epi_axis a) {
+    const epi_plan *plan = s->plan;
+    if (plan->part != EPI_OP_COUNT && a.dim == plan->fine.dim)
+        return a.shift == plan->fine.shift || a.shift == plan->fine.shift - 1;
+    return epi_axes_find(&s->axes, a) >= 0;
+}
+
+static bool find_axes(shaper *s) {
+    const epi_axes *longest = longest_tensor(s->g, s->live);
+    if (!longest || !longest->count)
+        return refuse(s, "it has nothing but numbers");
+    s->axes = *longest;
+    if (!find_part(s))
+        return false;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        for (int j = 0; j < n->axes.count && s->live[i]; j++)
+            if (!fits(s, n->axes.at[j]))
+                return refuse(s, "one of its values has an axis that the longest tensor lacks");
+    }
+    return true;
+}
+
+/* Marks what long values depend on. */
+static void find_needed(shaper *s) {
+    for (int i = s->g->node_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3 && s->live[i]; a++)
+            if (s->g->nodes[i].arg[a] != EPI_NO_NODE && (is_long(s, i) || s->needed[i]))
+                s->needed[s->g->nodes[i].arg[a]] = true;
+}
+
+/* ---- stages, for one split ---- */
+
+static void mark_before(shaper *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_stage *stage = &s->plan->stage[node];
+    if (stage->before || n->op == EPI_OP_INPUT)
+        return;
+    stage->before = true;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            mark_before(s, n->arg[a]);
+}
+
+/* How a reduction of a value that is in the row leaves it; NONE: it has to be a pass. */
+static epi_leave leave_of(const shaper *s, const epi_node *n) {
+    const epi_plan *plan = s->plan;
+    const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
+    int over_rows = count_in(&n->over, &plan->rows), over_cols = count_in(&n->over, &plan->cols);
+    bool all_rows = count_in(from, &plan->rows) == plan->rows.count,
+         all_cols = count_in(from, &plan->cols) == plan->cols.count;
+    if (!all_rows || !all_cols)
+        return EPI_LEAVE_NONE;
+    if (over_rows == 0 && over_cols == plan->cols.count)
+        return plan->flat ? EPI_LEAVE_ROWS : EPI_LEAVE_LOCAL;
+    if (over_cols == 0 && over_rows == plan->rows.count)
+        return EPI_LEAVE_COLS;
+    return EPI_LEAVE_NONE;
+}
+
+/* A pass after the rows needs the value in memory. */
+static void keep_operand(shaper *s, int node) {
+    epi_stage *stage = &s->plan->stage[node];
+    if (stage->after || stage->leave > EPI_LEAVE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
+        return;
+    const epi_axes *axes = &s->g->nodes[node].axes;
+    bool rows = count_in(axes, &s->plan->rows) == s->plan->rows.count, cols = count_in(axes, &s->plan->cols);
+    if (is_leaf(s, node) || !rows || (!s->plan->rows.count && !cols))
+        mark_before(s, node);
+    else
+        stage->keep = true;
+}
+
+static void sort_node(shaper *s, int i) {
+    const epi_node *n = &s->g->nodes[i];
+    epi_stage *stage = &s->plan->stage[i];
+    bool late = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE) {
+            const epi_stage *from = &s->plan->stage[n->arg[a]];
+            late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
+        }
+    epi_leave leave = reduces && !late ? leave_of(s, n) : EPI_LEAVE_NONE;
+    if (reduces && leave != EPI_LEAVE_LOCAL && (s->needed[i] || stage->before)) {
+        mark_before(s, i);
+    } else if (late || (reduces && leave == EPI_LEAVE_NONE)) {
+        stage->after = true;
+        for (int a = 0; a < 3; a++)
+            if (n->arg[a] != EPI_NO_NODE)
+                keep_operand(s, n->arg[a]);
+    } else {
+        stage->tile = !is_leaf(s, i);
+        stage->leave = leave;
+    }
+}
+
+/* Outputs that the rows store; what lacks rows is made and copied by passes. */
+static void sort_outputs(shaper *s) {
+    const epi_graph *g = s->g;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        epi_stage *stage = &s->plan->stage[node];
+        const epi_axes *axes = &g->nodes[node].axes;
+        if (stage->after || stage->leave > EPI_LEAVE_LOCAL)
+            continue;
+        bool rows = count_in(axes, &s->plan->rows) == s->plan->rows.count,
+             cols = count_in(axes, &s->plan->cols) > 0;
+        if (is_leaf(s, node))
+            stage->tile = is_long(s, node);
+        else if (!rows || (!s->plan->rows.count && !cols))
+            mark_before(s, node);
+        if (is_leaf(s, node) && !stage->tile)
+            mark_before(s, node);
+    }
+}
+
+/* Sorts every value for this split; answers how many long values go through memory, -1: it cannot be. */
+static int try_split(shaper *s, int columns, bool flat) {
+    const epi_graph *g = s->g;
+    epi_plan *plan = s->plan;
+    plan->flat = flat;
+    plan->rows = (epi_axes){.count = s->axes.count - columns};
+    plan->cols = (epi_axes){.count = columns};
+    for (int i = 0; i < s->axes.count; i++)
+        *(i < plan->rows.count ? &plan->rows.at[i] : &plan->cols.at[i - plan->rows.count]) = s->axes.at[i];
+    memset(plan->stage, 0, (size_t)g->node_count * sizeof *plan->stage);
+    if (plan->part != EPI_OP_COUNT && epi_axes_find_dim(&plan->cols, plan->fine.dim) < 0)
+        return -1;
+    for (int i = 0; i < g->node_count; i++)
+        if (s->live[i])
+            sort_node(s, i);
+    sort_outputs(s);
+    int cost = 0, work = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_stage *stage = &plan->stage[i];
+        if (stage->before && stage->leave > EPI_LEAVE_LOCAL)
+            return -1;
+        cost += is_long(s, i) && !is_leaf(s, i) && (stage->before || stage->after || stage->keep);
+        work += stage->tile;
+    }
+    return work ? cost : -1;
+}
+
+/* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
+static bool is_flat(const shaper *s) {
+    const epi_graph *g = s->g;
+    if (s->plan->part == EPI_OP_LOW ||
+        (s->plan->part == EPI_OP_EVEN && s->plan->fine.dim != s->axes.at[s->axes.count - 1].dim))
+        return false;
+    for (int t = 0; t < g->tensor_count; t++) {
+        const epi_axes *axes = &g->tensors[t].axes;
+        if (t < g->input_count && !s->live[g->tensors[t].node])
+            continue;
+        for (int i = 0; i < axes->count; i++)
+            if (axes->count != s->axes.count || axes->at[i].dim != s->axes.at[i].dim)
+                return false;
+    }
+    for (int i = 0; i < g->node_count; i++)
+        if (s->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE &&
+            (s->needed[i] || g->nodes[i].axes.count))
+            return false;
+    return true;
+}
+
+bool epi_plan_rows(epi_arena *arena, const epi_graph *g, const bool *live, epi_plan *out) {
+    shaper s = {.g = g, .plan = out, .live = live};
+    s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    if (!s.needed)
+        return refuse(&s, "out of memory");
+    if (!find_axes(&s))
+        return false;
+    find_needed(&s);
+    if (is_flat(&s) && try_split(&s, s.axes.count, true) >= 0)
+        return true;
+    int best = -1, columns = 0;
+    for (int k = 1; k <= s.axes.count; k++) {
+        int cost = try_split(&s, k, false);
+        if (cost >= 0 && (best < 0 || cost < best)) {
+            best = cost;
+            columns = k;
+        }
+    }
+    if (best < 0)
+        return refuse(&s, "no split of its axes into rows and columns takes it");
+    try_split(&s, columns, false);
+    return true;
+}
