@@ -82,6 +82,15 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     return status;
 }
 
+static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_error *err) {
+    epi_cuda_step *s = add_launch(k);
+    c->workspace = k->workspace;
+    epi_status status = epi_emit_rows(c, step, &s->text, err);
+    k->workspace = c->workspace;
+    s->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    return status;
+}
+
 static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
         if (k->steps.live[i] && plan->stage[i].leave == leave)
@@ -118,10 +127,9 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *step = &k->steps.at[i];
         epi_status status = EPI_OK;
-        if (step->plan && step->plan->product == EPI_NO_NODE) {
-            status = epi_fail(err, EPI_ERR_UNSUPPORTED, "it has no product");
-        } else if (step->plan) {
-            status = emit_product(k, c, target, i, err);
+        if (step->plan) {
+            status = step->plan->product == EPI_NO_NODE ? emit_rows(k, c, step, err)
+                                                        : emit_product(k, c, target, i, err);
             if (status == EPI_OK && k->steps.plan.fused)
                 status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
             if (status == EPI_OK && k->steps.plan.fused)
@@ -146,8 +154,11 @@ static void drop_launches(epi_cuda_kernel *k) {
 
 static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     const epi_graph *g = k->spec.graph;
-    epi_emit_context c = {
-        .arena = k->arena, .spec = &k->spec, .steps = &k->steps, .capability = target->capability};
+    epi_emit_context c = {.arena = k->arena,
+                          .spec = &k->spec,
+                          .steps = &k->steps,
+                          .config = target->config,
+                          .capability = target->capability};
     c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
     c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
     c.stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count + 1);
@@ -228,9 +239,12 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
         s->launch.shared = (unsigned)s->text.shared;
         s->launch.overlap =
             target->capability >= 90; /* every kernel waits by itself before it touches memory */
-        if (s->product >= 0)
+        if (s->product >= 0) {
             shape_product(k, s, multiprocessors);
-        else if (s->text.block == 1024)
+        } else if (s->text.rows.blocks) {
+            s->launch.grid[0] = (unsigned)epi_min64(s->text.rows.blocks, INT32_MAX / 16 * 16);
+            s->launch.cluster = (unsigned)s->text.rows.cluster;
+        } else if (!strcmp(s->text.name, "finish"))
             s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, 32));
         else
             s->launch.grid[0] =

@@ -8,6 +8,13 @@ static const epi_cuda_step *main_product(const epi_cuda_kernel *k) {
     return NULL;
 }
 
+static const epi_cuda_step *main_rows(const epi_cuda_kernel *k) {
+    for (int i = 0; i < k->count; i++)
+        if (k->launches[i].text.rows.blocks)
+            return &k->launches[i];
+    return NULL;
+}
+
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
     *out = (epi_kernel_info){.mainloop = k->steps.plan.fused ? "gemm" : "passes", .micro = ""};
     const epi_cuda_step *p = main_product(k);
@@ -19,6 +26,13 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->k = epi_axes_size(&plan->depth, k->spec.sizes);
         out->tile_m = p->text.config.tile_m;
         out->tile_n = p->text.config.tile_n;
+    }
+    const epi_cuda_step *r = main_rows(k);
+    if (r) {
+        out->mainloop = "rows";
+        out->micro = r->text.label;
+        out->m = epi_axes_size(&k->steps.plan.rows, k->spec.sizes);
+        out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
     }
     double copies = (double)k->repacked;
     epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace) - copies, out);
@@ -43,6 +57,16 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         epi_steps_describe_stages(&k->steps, epi_ceil_div(n, EPI_PARTIAL_COLS),
                                   epi_ceil_div(m, EPI_PARTIAL_ROWS), out);
+    }
+    const epi_cuda_step *r = main_rows(k);
+    if (r) {
+        const epi_rows_shape *s = &r->text.rows;
+        epi_steps_describe_shape(&k->steps, out);
+        epi_text_add(out,
+                     "%s: %d threads a row, %d vectors of %d columns each, %d row%s a block, %ld blocks\n",
+                     r->text.label, s->lanes * s->cluster, s->count, s->vector, s->rows,
+                     s->rows == 1 ? "" : "s", (long)s->blocks);
+        epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->blocks / s->cluster, out);
     }
     for (int i = 0; i < k->count; i++) {
         const epi_cuda_step *s = &k->launches[i];

@@ -14,13 +14,18 @@ EMBED(folds)
 EMBED(gemm_sm90)
 EMBED(gemm_sm80)
 EMBED(gemm_any)
+EMBED(rows)
 
 const char *epi_device_text(const char *name) {
     static const struct {
         const char *name, *text;
-    } all[] = {{"base", epi_text_base},           {"ptx", epi_text_ptx},
-               {"folds", epi_text_folds},         {"gemm_sm90", epi_text_gemm_sm90},
-               {"gemm_sm80", epi_text_gemm_sm80}, {"gemm_any", epi_text_gemm_any}};
+    } all[] = {{"base", epi_text_base},
+               {"ptx", epi_text_ptx},
+               {"folds", epi_text_folds},
+               {"gemm_sm90", epi_text_gemm_sm90},
+               {"gemm_sm80", epi_text_gemm_sm80},
+               {"gemm_any", epi_text_gemm_any},
+               {"rows", epi_text_rows}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name))
             return all[i].text;

@@ -48,6 +48,15 @@ typedef struct epi_pointer_need {
     int node, tensor;
 } epi_pointer_need;
 
+/* How rows are walked over: `lanes` threads of each of `cluster` blocks share a row, `vector` columns at a
+ * time, `count` times; a block has `rows` of them in hand. */
+typedef struct epi_rows_shape {
+    int vector, lanes, count, rows, cluster;
+    bool resident; /* a row stays in registers between its phases */
+    bool ahead;    /* the next row is fetched while one is worked on */
+    int64_t blocks;
+} epi_rows_shape;
+
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
@@ -64,7 +73,9 @@ typedef struct epi_kernel_text {
     bool full;             /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2]; /* to be done before it */
     int repack_count;
-    epi_config config; /* with what the emitter chose */
+    epi_config config;   /* with what the emitter chose */
+    epi_rows_shape rows; /* of a kernel over rows */
+    char label[64];      /* its name */
 } epi_kernel_text;
 
 /* What an emitter is told of its surroundings. */
@@ -75,9 +86,11 @@ typedef struct epi_emit_context {
     int64_t *partials; /* by node: where a leaving reduction's partials start in the workspace; second state
                           after */
     int64_t workspace; /* grows by the partials */
-    bool *finished;    /* by node: a finishing kernel has made it */
-    bool *stored;      /* by tensor: and stored it there */
-    int capability;    /* 90 */
+    int64_t partial_blocks; /* of a kernel over rows: partials of a result */
+    bool *finished;         /* by node: a finishing kernel has made it */
+    bool *stored;           /* by tensor: and stored it there */
+    const char *config;     /* a shape of rows by name, or NULL */
+    int capability;         /* 90 */
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 16 }; /* what one partial covers, whatever the tile */
@@ -88,6 +101,9 @@ enum { EPI_POINTER_WORKSPACE = -2 };
 /* Fails with EPI_ERR_UNSUPPORTED, and says why, where the mainloop cannot take the program. */
 epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
                          epi_kernel_text *out, epi_error *err);
+
+/* The kernel of a program without a product. */
+epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_text *out, epi_error *err);
 
 epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *repack, epi_kernel_text *out,
                            int64_t *elements, epi_error *err);

@@ -354,8 +354,9 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
         in[i] = true;
         const epi_node *node = &g->nodes[i];
         int64_t count = *results_out;
-        int64_t blocks =
-            leave == EPI_LEAVE_ROWS ? epi_ceil_div(n, EPI_PARTIAL_COLS) : epi_ceil_div(m, EPI_PARTIAL_ROWS);
+        int64_t blocks = plan->product == EPI_NO_NODE ? c->partial_blocks
+                         : leave == EPI_LEAVE_ROWS    ? epi_ceil_div(n, EPI_PARTIAL_COLS)
+                                                      : epi_ceil_div(m, EPI_PARTIAL_ROWS);
         int64_t over = epi_axes_size(&node->over, c->spec->sizes);
         char scale[160] = "f.end(1.f)";
         epi_name results;

@@ -8,6 +8,7 @@ template <class F> struct Fold {
   DEV void fold_row(int h, float x) { v = h ? F::of(v, x) : x; }
   DEV void across(int mask) { v = F::of(v, __shfl_xor_sync(~0u, v, mask)); }
   DEV void across_columns() { across(1); across(2); }
+  DEV void merge(const Fold &b) { v = F::of(v, b.v); }
   DEV void leave(float *p, i64 at, i64) const { p[at] = v; }
   DEV void take_partial(const float *p, i64 at, i64) { v = F::of(v, p[at]); }
   DEV float end(float scale) const { return v * scale; }
@@ -41,6 +42,7 @@ struct LogSumExp {
     lse_add(m, s, m2, s2);
   }
   DEV void across_columns() { across(1); across(2); }
+  DEV void merge(const LogSumExp &b) { lse_add(m, s, b.m, b.s); }
   DEV void leave(float *p, i64 at, i64 second) const { p[at] = m; p[at + second] = s; }
   DEV void take_partial(const float *p, i64 at, i64 second) { lse_add(m, s, p[at], p[at + second]); }
   DEV float end(float) const { return lse_end(m, s); }

@@ -35,6 +35,15 @@ DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memo
 DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+DEV u32 cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+// Writes to the same place in the shared memory of another block of the cluster.
+template <class F> DEV void send(void *room, u32 cta, const F &f) {
+  u32 a;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(smem_u32(room)), "r"(cta));
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(F) / 4); i++)
+    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(a + 4 * i), "f"(((const float *)&f)[i]) : "memory");
+}
 DEV void cluster_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 // What the kernel ahead in the stream wrote may be read from here on. Before Hopper it always may.
 #if __CUDA_ARCH__ >= 900
@@ -44,6 +53,25 @@ DEV void dependency_start() { asm volatile("griddepcontrol.launch_dependents;" :
 DEV void dependency_wait() {}
 DEV void dependency_start() {}
 #endif
+
+// ---- memory that is passed over once, in the order of the text
+
+DEV void stream16(u32 *w, const void *a) {
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(a) : "memory");
+}
+DEV void stream8(u32 *w, const void *a) {
+  asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(a) : "memory");
+}
+DEV void stream4(u32 *w, const void *a) { asm volatile("ld.global.b32 %0, [%1];" : "=r"(w[0]) : "l"(a) : "memory"); }
+DEV void stream2(u32 *w, const void *a) {
+  u16 x;
+  asm volatile("ld.global.b16 %0, [%1];" : "=h"(x) : "l"(a) : "memory");
+  w[0] = x;
+}
+DEV void write16(void *a, const u32 *w) { asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(a), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory"); }
+DEV void write8(void *a, const u32 *w) { asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(a), "r"(w[0]), "r"(w[1]) : "memory"); }
+DEV void write4(void *a, const u32 *w) { asm volatile("st.global.b32 [%0], %1;" ::"l"(a), "r"(w[0]) : "memory"); }
+DEV void write2(void *a, const u32 *w) { asm volatile("st.global.b16 [%0], %1;" ::"l"(a), "h"((u16)w[0]) : "memory"); }
 
 // ---- staged tiles: rows of 32, 64 or 128 bytes, swizzled as the copy engine does it
 

@@ -1,0 +1,176 @@
+// rows.cuh: the mainloop over rows. A row is walked over by LANES threads of each of CLUSTER blocks, VEC neighbouring
+// columns at a time, NV times; a block has ROWS rows in hand. The written part says what happens to the columns.
+//
+// A row's sums are folded in an order that follows from LANES, VEC, NV and CLUSTER alone, and these from the columns and
+// the program: the same bits whatever the other rows are.
+
+#define UNROLL _Pragma("unroll")
+#define UNROLL_SOME _Pragma("unroll 4")
+#define EACH(n) _Pragma("unroll") for (int e = 0; e < (n); e++)
+
+// ---- N neighbours as they lie in memory
+
+template <int T, int N> struct Raw {
+  enum { BYTES = N * (T == F32 || T == I32 ? 4 : 2), WORDS = BYTES < 4 ? 1 : BYTES / 4 };
+  u32 w[WORDS];
+  // Read once and not again: no place in the first-level cache. In order with stores, which may be to the same memory.
+  DEV void stream(const void *p, i64 at) {
+    const char *a = (const char *)p + at * (BYTES / N);
+    if (BYTES >= 16) {
+#pragma unroll
+      for (int k = 0; k < WORDS / 4; k++) stream16(w + 4 * k, a + 16 * k);
+    } else if (BYTES == 8) stream8(w, a);
+    else if (BYTES == 4) stream4(w, a);
+    else stream2(w, a);
+  }
+  // Read again for every row.
+  DEV void cached(const void *p, i64 at) {
+    const char *a = (const char *)p + at * (BYTES / N);
+    if (BYTES >= 16) {
+#pragma unroll
+      for (int k = 0; k < WORDS / 4; k++) {
+        const uint4 x = __ldg((const uint4 *)(a + 16 * k));
+        w[4 * k] = x.x; w[(4 * k + 1) % WORDS] = x.y; w[(4 * k + 2) % WORDS] = x.z; w[(4 * k + 3) % WORDS] = x.w;
+      }
+    } else if (BYTES == 8) {
+      const uint2 x = __ldg((const uint2 *)a);
+      w[0] = x.x; w[1 % WORDS] = x.y;
+    } else if (BYTES == 4) w[0] = __ldg((const u32 *)a);
+    else w[0] = __ldg((const u16 *)a);
+  }
+  // The first `left` of them, one by one: the end of a tensor.
+  DEV void some(const void *p, i64 at, i64 left) {
+#pragma unroll
+    for (int k = 0; k < WORDS; k++) w[k] = 0;
+#pragma unroll
+    for (int e = 0; e < N; e++)
+      if (e < left) {
+        if (BYTES / N == 4) w[e % WORDS] = ((const u32 *)p)[at + e];
+        else w[e / 2 % WORDS] |= (u32)((const u16 *)p)[at + e] << 16 * (e & 1);
+      }
+  }
+  DEV float one(int e) const {
+    if (T == F32) return __uint_as_float(w[e % WORDS]);
+    if (T == I32) return (float)(int)w[e % WORDS];
+    return e & 1 ? high<T>(w[e / 2 % WORDS]) : low<T>(w[e / 2 % WORDS]);
+  }
+  template <int V> DEV void get(float (&v)[V]) const {
+#pragma unroll
+    for (int e = 0; e < V; e++) v[e] = one(e);
+  }
+  // Two halves of a vector, its columns taken alternately.
+  template <int V> DEV void get_part(float (&v)[V], int part) const {
+#pragma unroll
+    for (int e = 0; e < V / 2; e++) v[2 * e + part] = one(e);
+  }
+  template <int V> DEV void put_part(const float (&v)[V], int first, int step) {
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      const float x = v[(first + e * step) % V];
+      if (T == F32) w[e % WORDS] = __float_as_uint(x);
+      else if (T == I32) w[e % WORDS] = (u32)__float2int_rn(x);
+    }
+    if (BYTES / N == 2) {
+#pragma unroll
+      for (int k = 0; k < WORDS; k++)
+        w[k] = N == 1 ? (T == BF16 ? f32_bf16(v[first % V]) : f32_f16(v[first % V]))
+                      : pack<T>(v[(first + 2 * k * step) % V], v[(first + (2 * k + 1) * step) % V]);
+    }
+  }
+  DEV void write(void *p, i64 at) const {
+    char *a = (char *)p + at * (BYTES / N);
+    if (BYTES >= 16) {
+#pragma unroll
+      for (int k = 0; k < WORDS / 4; k++) write16(a + 16 * k, w + 4 * k);
+    } else if (BYTES == 8) write8(a, w);
+    else if (BYTES == 4) write4(a, w);
+    else write2(a, w);
+  }
+  DEV void write_some(void *p, i64 at, i64 left) const {
+#pragma unroll
+    for (int e = 0; e < N; e++)
+      if (e < left) {
+        if (BYTES / N == 4) ((u32 *)p)[at + e] = w[e % WORDS];
+        else ((u16 *)p)[at + e] = (u16)(w[e / 2 % WORDS] >> 16 * (e & 1));
+      }
+  }
+};
+
+// ---- folds of a row
+
+template <class F, int V> DEV void take_all(Fold<F> &f, const float (&v)[V]) {
+  float t[V];
+#pragma unroll
+  for (int e = 0; e < V; e++) t[e] = v[e];
+#pragma unroll
+  for (int half = V / 2; half > 0; half >>= 1)
+#pragma unroll
+    for (int e = 0; e < V / 2; e++)
+      if (e < half) t[e] = F::of(t[e], t[e + half]);
+  f.take(t[0]);
+}
+template <int V> DEV void take_all(LogSumExp &f, const float (&v)[V]) {
+  float top = f.m;
+#pragma unroll
+  for (int e = 0; e < V; e++) top = f_max(top, v[e]);
+  const float ref = top == -INF || top == INF ? 0.f : top * LOG2E;
+  f.s *= ex2(__fmaf_rn(f.m, LOG2E, -ref));
+#pragma unroll
+  for (int e = 0; e < V; e++) f.s += ex2(__fmaf_rn(v[e], LOG2E, -ref));
+  f.m = top;
+}
+template <class F, int V> DEV void take_some(F &f, const float (&v)[V], i64 left) {
+#pragma unroll
+  for (int e = 0; e < V; e++)
+    if (e < left) f.take(v[e]);
+}
+
+// Over the lanes of one row of this block, then over the blocks of the cluster; all end with the result. Two rooms in turn:
+// nobody is two folds ahead of another, so one barrier a fold is enough.
+struct Rooms {
+  float2 warp[2][ROWS][LANES > 32 ? LANES / 32 : 1], block[2][CLUSTER];
+};
+template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
+#pragma unroll
+  for (int m = 1; m < (LANES < 32 ? LANES : 32); m <<= 1) f.across(m);
+  if (LANES > 32) {
+    const int sub = threadIdx.x / LANES;
+    float2 *room = rooms->warp[turn][sub];
+    if (threadIdx.x % 32 == 0) *(F *)(room + threadIdx.x % LANES / 32) = f;
+    if (ROWS == 1) __syncthreads();
+    else bar_sync(1 + sub, LANES);
+    f = *(const F *)room;
+#pragma unroll
+    for (int w = 1; w < LANES / 32; w++) f.merge(*(const F *)(room + w));
+  }
+  if (CLUSTER > 1) {
+    if (threadIdx.x < CLUSTER) send(rooms->block[turn] + cluster_rank(), threadIdx.x, f);
+    cluster_sync();
+    f = *(const F *)rooms->block[turn];
+#pragma unroll
+    for (int b = 1; b < CLUSTER; b++) f.merge(*(const F *)(rooms->block[turn] + b));
+  }
+  turn ^= 1;
+  return f;
+}
+
+// What a block's threads have of a sum per column: over the rows in hand, then to its line of the partials. SCALE columns
+// of the row are one of the sum.
+template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *line, int scale, float *room) {
+  const int lane = threadIdx.x % LANES, sub = threadIdx.x / LANES;
+#pragma unroll
+  for (int i = 0; i < NV; i++) {
+    if (ROWS > 1) {
+      __syncthreads();
+      if (sub > 0)
+        EACH(V) room[((sub - 1) * V + e) * LANES + lane] = sum[i][e].v;
+      __syncthreads();
+      if (sub == 0)
+        for (int r = 0; r < ROWS - 1; r++)
+          EACH(V) sum[i][e].take(room[(r * V + e) * LANES + lane]);
+    }
+    const int c = (((CLUSTER > 1 ? (int)cluster_rank() * NV : 0) + i) * LANES + lane) * VEC;
+    if (sub == 0 && c < N)
+      EACH(V) line[c / scale + e] = sum[i][e].v;
+  }
+}
