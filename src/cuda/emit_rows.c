@@ -213,6 +213,9 @@ static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
 static epi_status take_name(emitter *e, const char *name, epi_error *err) {
     epi_rows_shape *s = &e->shape;
     int at = 0;
+    if (strncmp(name, "rows_", 5))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for products: this is rows",
+                        name);
     if (sscanf(name, "rows_%dx%d%n", &s->lanes, &s->count, &at) != 2)
         return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s' for rows: rows_LANESxCOUNT",
                         name);
