@@ -54,6 +54,7 @@ typedef struct epi_rows_shape {
     int vector, lanes, count, rows, cluster;
     bool resident; /* a row stays in registers between its phases */
     bool ahead;    /* the next row is fetched while one is worked on */
+    int stages;    /* of the ring that rows are fetched ahead through; 0: registers */
     int64_t blocks;
 } epi_rows_shape;
 

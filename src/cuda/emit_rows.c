@@ -111,6 +111,40 @@ static bool set_vectors(emitter *e, int vector) {
     return all;
 }
 
+/* Is a row of the tensor one stretch of memory, of a multiple of 16 bytes? */
+static bool lies_whole(const emitter *e, int step) {
+    const access *a = &e->access[step];
+    epi_scale scale = e->tile.values[value_of(&e->tile.steps[step])].scale;
+    int64_t n = scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n;
+    int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
+    if (a->cols.walk.count != 1 || a->cols.walk.step[0] != 1 || n * bytes % 16)
+        return false;
+    for (int i = 0; i < a->rows.count; i++)
+        if (a->rows.step[i] * bytes % 16)
+            return false;
+    return a->cols.two ? 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 : a->cols.walk.size[0] == n;
+}
+
+static bool fetched(const emitter *e, int step) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    return s->kind == EPI_TILE_LOAD && is_full(e, s->dst) && e->access[step].vectors;
+}
+
+/* Bytes of a row that are fetched; 0: the copy engine cannot do it. */
+static int64_t row_bytes(const emitter *e) {
+    int64_t bytes = 0;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (!fetched(e, i))
+            continue;
+        if (!lies_whole(e, i))
+            return 0;
+        bool coarse = e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE;
+        bytes += epi_round_up(
+            (coarse ? e->tile.n / 2 : e->tile.n) * (int64_t)epi_dtype_size(e->access[i].ref.type), 128);
+    }
+    return bytes;
+}
+
 /* ---- the shape ---- */
 
 static int64_t round_up(int64_t x, int64_t to) {
@@ -200,6 +234,21 @@ static epi_status choose_shape(emitter *e, epi_error *err) {
     if (summed > 0)
         s->blocks = epi_min64(s->blocks, SUM_BLOCKS / s->cluster * s->cluster);
     return EPI_OK;
+}
+
+/* Rows that are fetched ahead come through a ring in shared memory, filled by the copy engine, where that is
+ * possible; else the next row waits in registers. */
+static void give_ring(emitter *e) {
+    epi_rows_shape *s = &e->shape;
+    int64_t stage = row_bytes(e) * s->rows, room = (int64_t)200 << 10;
+    if (!s->ahead || e->c->capability != 90 || s->cluster > 1 || !stage)
+        return;
+    room /= epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS));
+    int64_t stages = epi_min64(8, room / stage);
+    if (stages < 2)
+        return;
+    s->stages = (int)stages;
+    e->k->shared = (int)(stages * stage);
 }
 
 /* ---- names ---- */
@@ -302,7 +351,11 @@ static void put_map(emitter *e, const epi_tile_step *s, const char *to) {
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(e, s->arg[i]);
     PUT("%s = ", to);
-    if (s->kind == EPI_TILE_MULADD)
+    bool by_row = e->fast && s->kind == EPI_TILE_MAP && s->op == EPI_OP_DIV && !has_columns(e, s->arg[1]) &&
+                  has_columns(e, s->dst);
+    if (by_row)
+        PUT("over_%d.of(%s)", s->dst, a[0].text);
+    else if (s->kind == EPI_TILE_MULADD)
         PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0].text, a[1].text,
             s->other < 0 ? "-" : "", a[2].text);
     else
@@ -360,6 +413,8 @@ static void put_elements(emitter *e, int step) {
         return;
     }
     PUT("        float %s[%d]; ", name.text, w);
+    if (e->fast && s->kind == EPI_TILE_MAP && s->op == EPI_OP_DIV && !has_columns(e, s->arg[1]))
+        PUT("const Over over_%d(%s); ", s->dst, name_of(e, s->arg[1]).text);
     switch (s->kind) {
     case EPI_TILE_INDEX: {
         const access *a = &e->access[step];
@@ -560,10 +615,10 @@ static void put_phase(emitter *e, int phase) {
 
 /* The registers that hold a row as it lies in memory, and the function that fills them. */
 static void put_fetch(emitter *e, const char *suffix) {
-    for (int i = 0; i < e->tile.step_count; i++) {
+    for (int i = 0; i < e->tile.step_count && !(suffix[0] && e->shape.stages); i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         const access *a = &e->access[i];
-        if (s->kind != EPI_TILE_LOAD || !is_full(e, s->dst) || !a->vectors)
+        if (!fetched(e, i))
             continue;
         int w = width(e, e->tile.values[s->dst].scale) / (a->cols.two ? 2 : 1);
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++)
@@ -576,19 +631,11 @@ static void put_fetch(emitter *e, const char *suffix) {
 }
 
 static void put_fill(emitter *e, const char *suffix) {
-    for (int i = 0; i < e->tile.step_count && e->shape.ahead; i++)
-        if (loads_row(e, i)) {
-            const access *a = &e->access[i];
-            PUT("    %s%s = on ? load<%s>(P.ptr[%d], ", name_of(e, e->tile.steps[i].dst).text, suffix,
-                epi_emit_type(a->ref.type), a->pointer);
-            put_row(e, a, "row");
-            PUT(") : 0.f;\n");
-        }
     put_vector_loop(e, "    ");
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         const access *a = &e->access[i];
-        if (s->kind != EPI_TILE_LOAD || !is_full(e, s->dst) || !a->vectors)
+        if (!fetched(e, i))
             continue;
         epi_scale scale = e->tile.values[s->dst].scale;
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
@@ -613,7 +660,7 @@ static void put_take_over(emitter *e) {
         const epi_tile_step *s = &e->tile.steps[i];
         const access *a = &e->access[i];
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++)
-            if (s->kind == EPI_TILE_LOAD && is_full(e, s->dst) && a->vectors)
+            if (fetched(e, i) && !e->shape.stages)
                 PUT("    UNROLL for (int i = 0; i < NV; i++) %s_raw%d[i] = %s_raw%d_next[i];\n",
                     name_of(e, s->dst).text, part, name_of(e, s->dst).text, part);
         if (loads_row(e, i))
@@ -621,13 +668,94 @@ static void put_take_over(emitter *e) {
     }
 }
 
+/* The ring: a stage has the rows of one turn, tensor by tensor. One thread asks for them. */
+static void put_ring(emitter *e) {
+    int64_t at = 0, bytes = 0;
+    PUT("  extern __shared__ __align__(128) u8 ring[];\n  __shared__ u64 bars[2 * STAGES];\n"
+        "  const u32 full = smem_u32(bars), empty = full + 8 * STAGES;\n"
+        "  if (threadIdx.x == 0) {\n    for (int s = 0; s < STAGES; s++) { mbar_init(full + 8 * s, 1); "
+        "mbar_init(empty "
+        "+ 8 * s, ROWS * LANES / 32); }\n    mbar_fence();\n  }\n  __syncthreads();\n"
+        "  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)ROWS, M - row0);\n");
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (fetched(e, i))
+            bytes +=
+                (e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n) *
+                (int64_t)epi_dtype_size(e->access[i].ref.type);
+    PUT("    mbar_expect(full + 8 * s, rows * %ld);\n    for (int r = 0; r < rows; r++) {\n"
+        "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + (s * ROWS + r) * "
+        "ROW_BYTES;\n",
+        (long)bytes);
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (!fetched(e, i))
+            continue;
+        const access *a = &e->access[i];
+        int64_t size = (int64_t)epi_dtype_size(a->ref.type);
+        bytes = (e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n) *
+                size;
+        PUT("      bulk_load(to + %ld, (const char *)P.ptr[%d] + %ld * (", (long)at, a->pointer, (long)size);
+        put_row(e, a, "row");
+        PUT("), %ld, full + 8 * s);   // %s\n", (long)bytes, epi_emit_name(e->g, e->tile.steps[i].node).text);
+        at += epi_round_up(bytes, 128);
+    }
+    PUT("    }\n  };\n"
+        "  if (threadIdx.x == 0)\n    for (int s = 0; s < STAGES; s++)\n"
+        "      if (first + s * step < M) ask(first + s * step, s);\n  u32 turns = 0;\n");
+}
+
+/* From the ring into registers; then the stage is free, and asked for again a turn later, when all have read.
+ */
+static void put_take(emitter *e) {
+    int64_t at = 0;
+    PUT("    const int stage = turns %% STAGES;\n"
+        "    if (turns && threadIdx.x == 0 && row0 + (STAGES - 1) * step < M) {\n"
+        "      const u32 last = turns - 1;\n      mbar_wait(empty + 8 * (last %% STAGES), last / STAGES & "
+        "1);\n"
+        "      ask(row0 + (STAGES - 1) * step, last %% STAGES);\n    }\n"
+        "    mbar_wait(full + 8 * stage, turns / STAGES & 1);\n"
+        "    const u32 from = smem_u32(ring) + (stage * ROWS + sub) * ROW_BYTES;\n");
+    put_vector_loop(e, "    ");
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (!fetched(e, i))
+            continue;
+        const access *a = &e->access[i];
+        epi_scale scale = e->tile.values[e->tile.steps[i].dst].scale;
+        int64_t size = (int64_t)epi_dtype_size(a->ref.type);
+        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
+            PUT("        %s_raw%d[i].staged(from + %ld + %ld * (u32)(", name_of(e, e->tile.steps[i].dst).text,
+                part, (long)at, (long)size);
+            put_vector(e, a, scale, part);
+            PUT("));\n");
+        }
+        at += epi_round_up((scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n) * size, 128);
+    }
+    PUT("      }\n    }\n    __syncwarp();\n    if (threadIdx.x %% 32 == 0) mbar_arrive(empty + 8 * "
+        "stage);\n    "
+        "turns++;\n");
+}
+
+static void put_row_values(emitter *e, const char *suffix) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (loads_row(e, i)) {
+            const access *a = &e->access[i];
+            PUT("    %s%s = on ? load<%s>(P.ptr[%d], ", name_of(e, e->tile.steps[i].dst).text, suffix,
+                epi_emit_type(a->ref.type), a->pointer);
+            put_row(e, a, "row");
+            PUT(") : 0.f;\n");
+        }
+}
+
 static void put_rows(emitter *e) {
     static const char *const set_row = "const i64 row = row0 + sub; const bool on = row < M;";
-    bool ahead = e->shape.ahead;
+    bool ahead = e->shape.ahead, ring = e->shape.stages > 0;
+    if (ring)
+        put_ring(e);
     if (ahead) {
         put_fetch(e, "_next");
         PUT("  {\n    const i64 row0 = first; %s\n    (void)row; (void)on;\n", set_row);
-        put_fill(e, "_next");
+        put_row_values(e, "_next");
+        if (!ring)
+            put_fill(e, "_next");
         PUT("  }\n");
     }
     PUT("  for (i64 row0 = first; row0 < M; row0 += step) {\n");
@@ -635,12 +763,17 @@ static void put_rows(emitter *e) {
         put_fetch(e, "");
     if (ahead) {
         put_take_over(e);
-        PUT("    {\n    const i64 row = row0 + step + sub; const bool on = row < M;\n");
-        put_fill(e, "_next");
+        PUT("    {\n    const i64 row = row0 + step + sub; const bool on = row < M;\n    (void)row; "
+            "(void)on;\n");
+        put_row_values(e, "_next");
+        if (!ring)
+            put_fill(e, "_next");
         PUT("    }\n");
     }
     PUT("    %s\n    (void)row; (void)on;\n", set_row);
-    if (e->shape.resident && !ahead)
+    if (ring)
+        put_take(e);
+    else if (e->shape.resident && !ahead)
         put_fill(e, "");
     for (int p = 0; p < e->tile.phases; p++)
         put_phase(e, p);
@@ -778,6 +911,8 @@ static epi_status prepare(emitter *e, const epi_step *step, epi_error *err) {
     status = choose_shape(e, err);
     if (status == EPI_OK && e->c->config)
         status = take_name(e, e->c->config, err);
+    if (status == EPI_OK)
+        give_ring(e);
     return status == EPI_OK ? give_partials(e, err) : status;
 }
 
@@ -803,6 +938,8 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     epi_text_add(&k->source,
                  "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
                  k->pointer_count ? k->pointer_count : 1);
+    if (s->stages)
+        epi_text_add(&k->source, "#define STAGES %d\n#define ROW_BYTES %ld\n", s->stages, (long)row_bytes(e));
     epi_text_add(&k->source, e->plan->flat ? "#define PIECE ((i64)LANES * NV * VEC)\n"
                                              "#define COLUMN(i) (piece + ((i)*LANES + lane) * VEC)\n"
                              : s->cluster > 1

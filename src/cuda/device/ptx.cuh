@@ -13,6 +13,11 @@ DEV void mbar_arrive_at(u32 b, u32 cta) {
 DEV void mbar_wait(u32 b, u32 parity) {
   asm volatile("{.reg .pred p;\nW_%=:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra W_%=;}" ::"r"(b), "r"(parity) : "memory");
 }
+DEV void mbar_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Neighbouring bytes, a multiple of 16.
+DEV void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar) : "memory");
+}
 DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
     ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");

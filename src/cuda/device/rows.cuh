@@ -38,6 +38,20 @@ template <int T, int N> struct Raw {
     } else if (BYTES == 4) w[0] = __ldg((const u32 *)a);
     else w[0] = __ldg((const u16 *)a);
   }
+  // From shared memory.
+  DEV void staged(u32 a) {
+    if (BYTES >= 16) {
+#pragma unroll
+      for (int k = 0; k < WORDS / 4; k++) {
+        const uint4 x = lds128(a + 16 * k);
+        w[4 * k] = x.x; w[(4 * k + 1) % WORDS] = x.y; w[(4 * k + 2) % WORDS] = x.z; w[(4 * k + 3) % WORDS] = x.w;
+      }
+    } else if (BYTES == 8) {
+      const uint2 x = lds64(a);
+      w[0] = x.x; w[1 % WORDS] = x.y;
+    } else if (BYTES == 4) w[0] = lds32(a);
+    else w[0] = lds16(a);
+  }
   // The first `left` of them, one by one: the end of a tensor.
   DEV void some(const void *p, i64 at, i64 left) {
 #pragma unroll
@@ -94,6 +108,17 @@ template <int T, int N> struct Raw {
         else ((u16 *)p)[at + e] = (u16)(w[e / 2 % WORDS] >> 16 * (e & 1));
       }
   }
+};
+
+// Division by one number, often: a power of two brings it near one first, so nothing overflows on the way.
+struct Over {
+  float scale, inverse;
+  DEV Over(float b) {
+    const int e = (int)(__float_as_uint(b) >> 23 & 255);
+    scale = __uint_as_float((u32)min(max(254 - e, 1), 254) << 23);
+    inverse = __fdiv_rn(1.f, b * scale);
+  }
+  DEV float of(float a) const { return a * inverse * scale; }
 };
 
 // ---- folds of a row
