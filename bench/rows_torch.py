@@ -130,9 +130,10 @@ def measure(case, others, rounds):
     calls = max(len(case.launches), 16)
     each = lambda f: [f(i) for i in range(calls)]
     sets = len(case.sets)
-    half = max(512, -(-case.bytes // 2) // 512 * 512)  # whole lines: an odd length would be copied slowly
+    half = case.bytes // 2  # whole pages: an odd length would be copied slowly
+    half = max(512, half >> 21 << 21 if half > 1 << 24 else half // 512 * 512)
     sources = [(torch.empty(half, device=v.DEV, dtype=torch.uint8), torch.empty(half, device=v.DEV, dtype=torch.uint8))
-               for _ in range(sets)]
+               for _ in range(max(2, sets))]
     stream = torch.cuda.Stream()
     graphs, keep = {}, []
     def capture(name, make):
@@ -150,7 +151,7 @@ def measure(case, others, rounds):
     def ours():
         bound = [case.kernel.bind(i + o) for i, o in case.sets]  # on the stream that is captured
         return [bound[i % sets] for i in range(calls)]
-    capture("copy", lambda: [lambda d=sources[i % sets]: d[1].copy_(d[0]) for i in range(calls)])
+    capture("copy", lambda: [lambda d=sources[i % len(sources)]: d[1].copy_(d[0]) for i in range(calls)])
     capture("ours", ours)
     for name, f in others.items():
         capture(name, lambda: [lambda s=case.sets[i % sets][0]: f(*s) for i in range(calls)])

@@ -52,9 +52,10 @@ typedef struct epi_pointer_need {
  * time, `count` times; a block has `rows` of them in hand. */
 typedef struct epi_rows_shape {
     int vector, lanes, count, rows, cluster;
-    bool resident; /* a row stays in registers between its phases */
-    bool ahead;    /* the next row is fetched while one is worked on */
-    int stages;    /* of the ring that rows are fetched ahead through; 0: registers */
+    bool resident;     /* a row stays in registers between its phases */
+    bool ahead;        /* the next row is fetched while one is worked on */
+    int stages;        /* of the ring in shared memory that rows come through; 0: they come to registers */
+    int64_t row_bytes; /* of a row in a stage */
     int64_t blocks;
 } epi_rows_shape;
 

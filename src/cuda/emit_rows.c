@@ -16,7 +16,8 @@ typedef struct access {
     epi_walk rows;
     epi_columns cols;
     int pointer;
-    bool vectors; /* whole vectors lie together */
+    bool vectors;   /* whole vectors lie together */
+    int64_t staged; /* where its part of a row lies in a stage of the ring, in bytes */
 } access;
 
 typedef struct emitter {
@@ -130,19 +131,41 @@ static bool fetched(const emitter *e, int step) {
     return s->kind == EPI_TILE_LOAD && is_full(e, s->dst) && e->access[step].vectors;
 }
 
-/* Bytes of a row that are fetched; 0: the copy engine cannot do it. */
-static int64_t row_bytes(const emitter *e) {
+/* Columns of a row that one block of the cluster has. */
+static int64_t slice(const emitter *e) {
+    return (int64_t)e->shape.vector * e->shape.lanes * e->shape.count;
+}
+
+/* Bytes of a tensor's slice of a row in the ring: of one part, where its columns are in two. */
+static int64_t part_bytes(const emitter *e, int step) {
+    const access *a = &e->access[step];
+    bool coarse = e->tile.values[e->tile.steps[step].dst].scale == EPI_SCALE_COARSE;
+    int64_t columns = epi_min64(slice(e), e->tile.n) / (coarse || a->cols.two ? 2 : 1);
+    return epi_round_up(columns * (int64_t)epi_dtype_size(a->ref.type), 128);
+}
+
+/* Lays a row out in a stage; answers its bytes, 0 where the copy engine cannot fetch it. */
+static int64_t lay_out(emitter *e) {
     int64_t bytes = 0;
     for (int i = 0; i < e->tile.step_count; i++) {
         if (!fetched(e, i))
             continue;
         if (!lies_whole(e, i))
             return 0;
-        bool coarse = e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE;
-        bytes += epi_round_up(
-            (coarse ? e->tile.n / 2 : e->tile.n) * (int64_t)epi_dtype_size(e->access[i].ref.type), 128);
+        e->access[i].staged = bytes;
+        bytes += part_bytes(e, i) * (e->access[i].cols.two ? 2 : 1);
     }
     return bytes;
+}
+
+static bool rows_lie_whole(const emitter *e) {
+    int count = 0;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (fetched(e, i) && !lies_whole(e, i))
+            return false;
+        count += fetched(e, i);
+    }
+    return count > 0;
 }
 
 /* ---- the shape ---- */
@@ -185,50 +208,92 @@ static int most_vectors(double words, double registers, int vector) {
     return per < 1 ? 1 : per > most ? (int)most : (int)per;
 }
 
-/* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
-static epi_status choose_shape(emitter *e, epi_error *err) {
-    epi_rows_shape *s = &e->shape;
-    int64_t n = e->tile.n, m = e->tile.m, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
-    double loaded = 0, summed = 0; /* words a column that stay in registers */
-    bool total = false;
+/* What a row has in registers or in the ring: words a column that are loaded, and that are summed. */
+static void weigh(const emitter *e, double *loaded, double *summed, bool *total) {
+    *loaded = *summed = 0;
+    *total = false;
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *t = &e->tile.steps[i];
         int v = t->kind == EPI_TILE_LOAD ? t->dst : t->arg[0];
         double share = v >= 0 && e->tile.values[v].scale == EPI_SCALE_COARSE ? 0.5 : 1;
-        if (t->kind == EPI_TILE_LOAD && is_full(e, t->dst) && e->access[i].vectors)
-            loaded += share * (double)epi_dtype_size(e->access[i].ref.type) / 4;
-        summed += t->kind == EPI_TILE_REDUCE_COLS ? share : 0;
-        total |= t->kind == EPI_TILE_REDUCE_ROWS;
+        if (fetched(e, i))
+            *loaded += share * (double)epi_dtype_size(e->access[i].ref.type) / 4;
+        *summed += t->kind == EPI_TILE_REDUCE_COLS ? share : 0;
+        *total |= t->kind == EPI_TILE_REDUCE_ROWS;
     }
+}
+
+static void shape_flat(emitter *e, int64_t vectors, double loaded, bool total) {
+    epi_rows_shape *s = &e->shape;
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 16, s->vector);
+    s->lanes = 256;
+    s->count = per > 4 ? 4 : per;
+    s->blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
+    if (total)
+        s->blocks = epi_min64(s->blocks, FLAT_BLOCKS);
+}
+
+/* Rows that the copy engine brings to shared memory, one at a time and block: small blocks, many of them, so
+ * that some load while others compute or store. */
+static void shape_held(emitter *e, int64_t vectors) {
+    epi_rows_shape *s = &e->shape;
+    double loaded, summed;
+    bool total;
+    weigh(e, &loaded, &summed, &total);
+    while (s->cluster < 8 && 4 * loaded * (double)(vectors * s->vector) / s->cluster > (32 << 10))
+        s->cluster *= 2;
+    spread(s, epi_ceil_div(vectors, s->cluster), vectors > 1024 ? 8 : 4);
+    s->stages = 1;
+    s->rows = s->cluster == 1 && s->lanes < 64 ? 64 / s->lanes : 1;
+}
+
+/* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
+static void shape_sums(emitter *e, int64_t vectors, double summed, bool ring) {
+    epi_rows_shape *s = &e->shape;
+    double loaded, ignored;
+    bool total;
+    weigh(e, &loaded, &ignored, &total);
+    int per = ring ? most_vectors(summed, 16, s->vector) : most_vectors(2 * loaded + summed, 28, s->vector);
+    while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * 1024 * s->cluster)
+        s->cluster *= 2;
+    spread(s, epi_ceil_div(vectors, s->cluster), per);
+    s->ahead = true;
+}
+
+/* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
+static epi_status choose_shape(emitter *e, epi_error *err) {
+    epi_rows_shape *s = &e->shape;
+    int64_t n = e->tile.n, m = e->tile.m, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
+    double loaded, summed;
+    bool total, ring = e->c->capability == 90 && rows_lie_whole(e);
+    weigh(e, &loaded, &summed, &total);
     s->cluster = s->rows = 1;
     s->resident = true;
     if (e->plan->flat) {
-        int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 16, s->vector);
-        s->lanes = 256;
-        s->count = per > 4 ? 4 : per;
-        s->blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
-        if (total)
-            s->blocks = epi_min64(s->blocks, FLAT_BLOCKS);
+        shape_flat(e, vectors, loaded, total);
         return EPI_OK;
     }
-    s->ahead = summed > 0;
-    int per = s->ahead ? most_vectors(2 * loaded + summed, 28, s->vector)
-                       : most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
-    int64_t at_once = (int64_t)per * (summed > 0 ? 1024 : 512);
-    while (e->c->capability >= 90 && s->cluster < 8 && vectors > at_once * s->cluster)
-        s->cluster *= 2;
-    if (vectors > (int64_t)per * 1024 * s->cluster) { /* too long: read again in every phase */
-        if (summed > 0)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a sum down rows of %ld columns", (long)n);
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector), threads = summed > 0 ? 1024 : 256;
+    if (summed > 0)
+        shape_sums(e, vectors, summed, ring);
+    else if (ring)
+        shape_held(e, vectors);
+    else {
+        while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * 512 * s->cluster)
+            s->cluster *= 2;
+        if (vectors <= (int64_t)per * 1024 * s->cluster)
+            spread(s, epi_ceil_div(vectors, s->cluster), per);
+    }
+    if (!s->lanes && summed > 0)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a sum down rows of %ld columns", (long)n);
+    if (!s->lanes) { /* too long: read again in every phase */
         s->cluster = 1;
+        s->stages = 0;
         s->resident = false;
         s->lanes = 512;
         s->count = (int)epi_ceil_div(vectors, 512);
-    } else {
-        spread(s, epi_ceil_div(vectors, s->cluster), per);
     }
-    int threads = summed > 0 ? 1024 : 256;
-    if (s->cluster == 1 && s->lanes < threads)
+    if (s->cluster == 1 && s->lanes < threads && !s->stages)
         s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->blocks = epi_max64(1, epi_ceil_div(m, s->rows)) * s->cluster;
     if (summed > 0)
@@ -236,26 +301,39 @@ static epi_status choose_shape(emitter *e, epi_error *err) {
     return EPI_OK;
 }
 
-/* Rows that are fetched ahead come through a ring in shared memory, filled by the copy engine, where that is
- * possible; else the next row waits in registers. */
-static void give_ring(emitter *e) {
+/* The ring in shared memory that the copy engine fills with rows. */
+static epi_status give_ring(emitter *e, epi_error *err) {
     epi_rows_shape *s = &e->shape;
-    int64_t stage = row_bytes(e) * s->rows, room = (int64_t)200 << 10;
-    if (!s->ahead || e->c->capability != 90 || s->cluster > 1 || !stage)
-        return;
-    room /= epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS));
-    int64_t stages = epi_min64(8, room / stage);
-    if (stages < 2)
-        return;
-    s->stages = (int)stages;
-    e->k->shared = (int)(stages * stage);
+    if ((!s->stages && !s->ahead) || e->plan->flat)
+        return EPI_OK;
+    int64_t room = (int64_t)220 << 10, teams = s->rows * s->lanes / (s->lanes < 32 ? 32 : s->lanes);
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS) {
+            room -= (int64_t)4 * (s->rows - 1) * s->lanes * s->vector; /* put_kernel's sums */
+            break;
+        }
+    s->row_bytes = lay_out(e);
+    if (!s->stages) /* rows ahead wait in registers where the copy engine cannot bring them */
+        s->stages = e->c->capability == 90 && s->row_bytes
+                        ? (int)epi_min64(4, room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
+                                                (s->rows * s->row_bytes))
+                        : 0;
+    else if (e->c->capability != 90 || !s->row_bytes || s->rows * s->lanes % 32 || teams < 1)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the copy engine cannot bring these rows");
+    if (s->stages * s->rows * s->row_bytes > room)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the rows do not fit in shared memory");
+    e->k->shared = (int)(s->stages * s->rows * s->row_bytes);
+    return EPI_OK;
 }
 
 /* ---- names ---- */
 
 static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
-    snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s", s->lanes, s->count, s->rows, s->cluster,
-             (long)s->blocks, s->ahead ? "_a" : "", s->resident ? "" : "_s");
+    char ring[16] = "";
+    if (s->stages)
+        snprintf(ring, sizeof ring, "_m%d", s->stages);
+    snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s%s", s->lanes, s->count, s->rows, s->cluster,
+             (long)s->blocks, ring, s->ahead ? "_a" : "", s->resident ? "" : "_s");
 }
 
 /* A shape by the name that name_shape gives; only the first part has to be there. */
@@ -271,7 +349,7 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
     s->ahead = false;
     s->resident = true;
     s->rows = s->cluster = 1;
-    s->blocks = 0;
+    s->blocks = s->stages = 0;
     for (const char *p = name + at; *p;) {
         long number = 0;
         char letter = 0;
@@ -287,6 +365,8 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
             s->blocks = number;
         else if (letter == 'a')
             s->ahead = true;
+        else if (letter == 'm')
+            s->stages = (int)number;
         else if (letter == 's')
             s->resident = false;
         else
@@ -294,8 +374,9 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
         p += used;
     }
     bool whole = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0));
-    bool right = whole && s->count > 0 && s->rows > 0 && s->cluster > 0 && s->cluster <= 8 &&
-                 s->blocks >= 0 && (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
+    bool right = whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
+                 s->cluster <= 8 && s->blocks >= 0 && (int64_t)s->lanes * s->rows <= 1024 &&
+                 (s->rows <= 15 || s->lanes <= 32) &&
                  (s->cluster == 1 || (s->rows == 1 && e->c->capability >= 90)) &&
                  (!e->plan->flat || s->rows == 1);
     if (!right || (!e->plan->flat && (int64_t)s->lanes * s->count * s->cluster * s->vector < e->tile.n))
@@ -384,6 +465,13 @@ static void put_load(emitter *e, int step, const char *name) {
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
             char get[48] = "";
             snprintf(get, sizeof get, a->cols.two ? "get_part(%s, %d)" : "get(%s)", name, part);
+            if (full && e->shape.stages) {
+                PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type,
+                    a->cols.two ? w / 2 : w, (long)(a->staged + part * part_bytes(e, step)),
+                    (long)epi_dtype_size(a->ref.type), scale == EPI_SCALE_COARSE || a->cols.two ? " / 2" : "",
+                    get);
+                continue;
+            }
             if (full && e->shape.resident) {
                 PUT("%s_raw%d[i].%s; ", name, part, get);
                 continue;
@@ -531,9 +619,10 @@ static bool ragged(const emitter *e) {
 }
 
 static void put_vector_loop(emitter *e, const char *indent) {
-    PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);\n%s  if (%s%s) {\n", indent,
-        e->shape.resident ? "UNROLL" : "UNROLL_SOME", indent, e->plan->flat ? "i64" : "int", indent,
-        e->plan->flat ? "" : "on", ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");
+    PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);%s\n%s  if (%s%s) {\n", indent,
+        e->shape.resident ? "UNROLL" : "UNROLL_SOME", indent, e->plan->flat ? "i64" : "int",
+        e->shape.stages ? " const int l = (i * LANES + lane) * VEC;" : "", indent, e->plan->flat ? "" : "on",
+        ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");
 }
 
 static void put_store(emitter *e, int step) {
@@ -668,70 +757,61 @@ static void put_take_over(emitter *e) {
     }
 }
 
-/* The ring: a stage has the rows of one turn, tensor by tensor. One thread asks for them. */
+/* The ring: every team has stages of its own, and one thread that asks for its rows, tensor by tensor. */
+static void put_barriers(emitter *e) {
+    PUT("  extern __shared__ __align__(128) u8 ring[];\n  __shared__ u64 bars[2 * STAGES * TEAMS];\n"
+        "  const u32 full = smem_u32(bars + 2 * STAGES * team), empty = full + 8 * STAGES;\n"
+        "  if (threadIdx.x %% TEAM == 0) {\n    for (int s = 0; s < STAGES; s++) { mbar_init(full + 8 * s, "
+        "1); mbar_init(empty "
+        "+ 8 * s, TEAM / 32); }\n    mbar_fence();\n  }\n  __syncthreads();\n");
+}
+
 static void put_ring(emitter *e) {
-    int64_t at = 0, bytes = 0;
-    PUT("  extern __shared__ __align__(128) u8 ring[];\n  __shared__ u64 bars[2 * STAGES];\n"
-        "  const u32 full = smem_u32(bars), empty = full + 8 * STAGES;\n"
-        "  if (threadIdx.x == 0) {\n    for (int s = 0; s < STAGES; s++) { mbar_init(full + 8 * s, 1); "
-        "mbar_init(empty "
-        "+ 8 * s, ROWS * LANES / 32); }\n    mbar_fence();\n  }\n  __syncthreads();\n"
-        "  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)ROWS, M - row0);\n");
+    const char *rank = e->shape.cluster > 1 ? "rank" : "0";
+    PUT("  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
+        "row0);\n"
+        "    const int columns = (int)min((i64)SLICE, N - %s * SLICE);\n    int bytes = 0;\n",
+        rank);
     for (int i = 0; i < e->tile.step_count; i++)
         if (fetched(e, i))
-            bytes +=
-                (e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n) *
-                (int64_t)epi_dtype_size(e->access[i].ref.type);
-    PUT("    mbar_expect(full + 8 * s, rows * %ld);\n    for (int r = 0; r < rows; r++) {\n"
-        "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + (s * ROWS + r) * "
-        "ROW_BYTES;\n",
-        (long)bytes);
+            PUT("    bytes += columns * %ld%s;\n", (long)epi_dtype_size(e->access[i].ref.type),
+                e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
+    PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows; r++) {\n"
+        "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
+        "/ LANES) + r) * ROW_BYTES;\n");
     for (int i = 0; i < e->tile.step_count; i++) {
         if (!fetched(e, i))
             continue;
         const access *a = &e->access[i];
-        int64_t size = (int64_t)epi_dtype_size(a->ref.type);
-        bytes = (e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n) *
-                size;
-        PUT("      bulk_load(to + %ld, (const char *)P.ptr[%d] + %ld * (", (long)at, a->pointer, (long)size);
-        put_row(e, a, "row");
-        PUT("), %ld, full + 8 * s);   // %s\n", (long)bytes, epi_emit_name(e->g, e->tile.steps[i].node).text);
-        at += epi_round_up(bytes, 128);
+        bool half = e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE || a->cols.two;
+        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
+            PUT("      bulk_load(to + %ld, (const char *)P.ptr[%d] + %ld * (",
+                (long)(a->staged + part * part_bytes(e, i)), a->pointer, (long)epi_dtype_size(a->ref.type));
+            put_row(e, a, "row");
+            PUT(" + %ldLL + %s * (SLICE%s)), columns * %ld%s, full + 8 * s);   // %s\n",
+                (long)(part * a->cols.part), rank, half ? " / 2" : "", (long)epi_dtype_size(a->ref.type),
+                half ? " / 2" : "", epi_emit_name(e->g, e->tile.steps[i].node).text);
+        }
     }
     PUT("    }\n  };\n"
-        "  if (threadIdx.x == 0)\n    for (int s = 0; s < STAGES; s++)\n"
+        "  if (threadIdx.x %% TEAM == 0)\n    for (int s = 0; s < STAGES; s++)\n"
         "      if (first + s * step < M) ask(first + s * step, s);\n  u32 turns = 0;\n");
 }
 
-/* From the ring into registers; then the stage is free, and asked for again a turn later, when all have read.
- */
+/* Waits for the row; asks for the rows that the stage of the turn before is now free for. */
 static void put_take(emitter *e) {
-    int64_t at = 0;
     PUT("    const int stage = turns %% STAGES;\n"
-        "    if (turns && threadIdx.x == 0 && row0 + (STAGES - 1) * step < M) {\n"
+        "    if (turns && threadIdx.x %% TEAM == 0 && row0 + (STAGES - 1) * step < M) {\n"
         "      const u32 last = turns - 1;\n      mbar_wait(empty + 8 * (last %% STAGES), last / STAGES & "
         "1);\n"
         "      ask(row0 + (STAGES - 1) * step, last %% STAGES);\n    }\n"
         "    mbar_wait(full + 8 * stage, turns / STAGES & 1);\n"
-        "    const u32 from = smem_u32(ring) + (stage * ROWS + sub) * ROW_BYTES;\n");
-    put_vector_loop(e, "    ");
-    for (int i = 0; i < e->tile.step_count; i++) {
-        if (!fetched(e, i))
-            continue;
-        const access *a = &e->access[i];
-        epi_scale scale = e->tile.values[e->tile.steps[i].dst].scale;
-        int64_t size = (int64_t)epi_dtype_size(a->ref.type);
-        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
-            PUT("        %s_raw%d[i].staged(from + %ld + %ld * (u32)(", name_of(e, e->tile.steps[i].dst).text,
-                part, (long)at, (long)size);
-            put_vector(e, a, scale, part);
-            PUT("));\n");
-        }
-        at += epi_round_up((scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n) * size, 128);
-    }
-    PUT("      }\n    }\n    __syncwarp();\n    if (threadIdx.x %% 32 == 0) mbar_arrive(empty + 8 * "
-        "stage);\n    "
-        "turns++;\n");
+        "    const u32 from = smem_u32(ring) + ((team * STAGES + stage) * (TEAM / LANES) + sub) * "
+        "ROW_BYTES;\n");
+}
+
+static void put_release(emitter *e) {
+    PUT("    __syncwarp();\n    if (threadIdx.x %% 32 == 0) mbar_arrive(empty + 8 * stage);\n    turns++;\n");
 }
 
 static void put_row_values(emitter *e, const char *suffix) {
@@ -759,7 +839,7 @@ static void put_rows(emitter *e) {
         PUT("  }\n");
     }
     PUT("  for (i64 row0 = first; row0 < M; row0 += step) {\n");
-    if (e->shape.resident)
+    if (e->shape.resident && !ring)
         put_fetch(e, "");
     if (ahead) {
         put_take_over(e);
@@ -778,6 +858,8 @@ static void put_rows(emitter *e) {
     for (int p = 0; p < e->tile.phases; p++)
         put_phase(e, p);
     put_shorts(e, e->tile.phases);
+    if (ring)
+        put_release(e);
     PUT("  }\n");
 }
 
@@ -841,12 +923,17 @@ static void put_kernel(emitter *e) {
         PUT("  __shared__ Rooms rooms;\n  int turn = 0;\n");
     if (sums)
         PUT("  __shared__ float sums[ROWS > 1 ? (ROWS - 1) * LANES * VEC : 1];\n");
-    PUT("  const int lane = threadIdx.x %% LANES, sub = threadIdx.x / LANES;\n  (void)lane; (void)sub;\n");
+    PUT("  const int lane = threadIdx.x %% LANES, team = threadIdx.x / TEAM, sub = threadIdx.x %% TEAM / "
+        "LANES;\n"
+        "  (void)lane; (void)team; (void)sub;\n");
     if (s->cluster > 1)
-        PUT("  const int rank = cluster_rank();\n");
-    PUT("  const i64 first = (i64)(blockIdx.x / CLUSTER) * ROWS, step = (i64)(gridDim.x / CLUSTER) * ROWS;\n"
-        "  (void)first; (void)step;\n"
-        "  dependency_start();\n  dependency_wait();\n");
+        PUT("  const int rank = cluster_rank();\n  cluster_sync();   // all blocks are there before one "
+            "writes to another\n");
+    PUT("  const i64 first = (i64)(blockIdx.x / CLUSTER) * ROWS + team * (TEAM / LANES);\n"
+        "  const i64 step = (i64)(gridDim.x / CLUSTER) * ROWS;\n  (void)first; (void)step;\n");
+    if (s->stages)
+        put_barriers(e);
+    PUT("  dependency_start();\n  dependency_wait();\n");
     put_shorts(e, -1);
     put_sums(e);
     e->plan->flat ? put_flat(e) : put_rows(e);
@@ -912,7 +999,7 @@ static epi_status prepare(emitter *e, const epi_step *step, epi_error *err) {
     if (status == EPI_OK && e->c->config)
         status = take_name(e, e->c->config, err);
     if (status == EPI_OK)
-        give_ring(e);
+        status = give_ring(e, err);
     return status == EPI_OK ? give_partials(e, err) : status;
 }
 
@@ -930,7 +1017,8 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     put_kernel(e);
     epi_text_add(&k->source,
                  "#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS %d\n"
-                 "#define CLUSTER %d\n%sstatic const i64 M = %ldLL, N = %ldLL;\n%s%s%s\n// ---- written for "
+                 "#define CLUSTER %d\n#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "
+                 "TEAM)\n%sstatic const i64 M = %ldLL, N = %ldLL;\n%s%s%s\n// ---- written for "
                  "this program\n\n",
                  e->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"),
                  (long)e->tile.m, (long)e->tile.n, epi_device_text("ptx"), epi_device_text("folds"),
@@ -939,7 +1027,8 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
                  "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
                  k->pointer_count ? k->pointer_count : 1);
     if (s->stages)
-        epi_text_add(&k->source, "#define STAGES %d\n#define ROW_BYTES %ld\n", s->stages, (long)row_bytes(e));
+        epi_text_add(&k->source, "#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages,
+                     (long)s->row_bytes, (long)slice(e));
     epi_text_add(&k->source, e->plan->flat ? "#define PIECE ((i64)LANES * NV * VEC)\n"
                                              "#define COLUMN(i) (piece + ((i)*LANES + lane) * VEC)\n"
                              : s->cluster > 1

@@ -1,5 +1,5 @@
 // rows.cuh: the mainloop over rows. A row is walked over by LANES threads of each of CLUSTER blocks, VEC neighbouring
-// columns at a time, NV times; a block has ROWS rows in hand. The written part says what happens to the columns.
+// columns at a time, NV times; a block has ROWS rows in hand, in teams of at least a warp. The written part says what happens to the columns.
 //
 // A row's sums are folded in an order that follows from LANES, VEC, NV and CLUSTER alone, and these from the columns and
 // the program: the same bits whatever the other rows are.
@@ -159,7 +159,7 @@ template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
 #pragma unroll
   for (int m = 1; m < (LANES < 32 ? LANES : 32); m <<= 1) f.across(m);
   if (LANES > 32) {
-    const int sub = threadIdx.x / LANES;
+    const int sub = threadIdx.x / LANES;   // a team is one row's
     float2 *room = rooms->warp[turn][sub];
     if (threadIdx.x % 32 == 0) *(F *)(room + threadIdx.x % LANES / 32) = f;
     if (ROWS == 1) __syncthreads();
