@@ -66,11 +66,14 @@ static inline void put_element(void *base, epi_dtype type, int64_t at, double va
     case EPI_I32: ((int32_t *)base)[at] = (int32_t)lrint(value); break;
     case EPI_F32: ((float *)base)[at] = f; break;
     case EPI_BF16: ((uint16_t *)base)[at] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); break;
-    default: { /* f16, by exact scaling: inputs of tests are small and normal or zero */
-        int e;
-        double m = frexp(fabs(value), &e),
+    default: { /* f16, by exact scaling: finite inputs of tests are small */
+        int e = 0;
+        double m = isfinite(value) ? frexp(fabs(value), &e) : 0,
                scaled = e < -13 ? nearbyint(ldexp(fabs(value), 24)) : nearbyint(ldexp(m, 11));
-        uint16_t h = (uint16_t)(e < -13 ? (int)scaled : ((e + 13) << 10) + (int)scaled);
+        uint16_t h = (uint16_t)(isnan(value)   ? 0x7e00
+                                : isinf(value) ? 0x7c00
+                                : e < -13      ? (int)scaled
+                                               : ((e + 13) << 10) + (int)scaled);
         ((uint16_t *)base)[at] = (uint16_t)((value < 0 ? 0x8000 : 0) | (value == 0 ? 0 : h));
     }
     }

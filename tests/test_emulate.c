@@ -29,7 +29,7 @@ typedef struct text {
     emu_run_function *run;
 } text;
 
-enum { MOST_TEXTS = 1024, JOBS = 2 };
+enum { MOST_TEXTS = 4096, JOBS = 2 };
 static text texts[MOST_TEXTS];
 static int text_count;
 static atomic_int next_text;
@@ -137,7 +137,7 @@ typedef struct variant {
     bool exact;
 } variant;
 
-enum { MOST_KERNELS = 512, MOST_LAUNCHES = 64 };
+enum { MOST_KERNELS = 1024, MOST_LAUNCHES = 64 };
 
 typedef struct emulated {
     const loaded *l;
@@ -327,6 +327,13 @@ static int64_t volume(const loaded *l) {
     return v;
 }
 
+static bool has_product(const loaded *l) {
+    for (int i = 0; i < l->program->graph.node_count; i++)
+        if (l->program->graph.nodes[i].op == EPI_OP_MATMUL)
+            return true;
+    return false;
+}
+
 /* Of every program the largest case that the plain loops can take: fused in both types and on both mainloops,
  * and unfused in one type. Its other cases run in one way each. */
 static void add_cases(void) {
@@ -349,7 +356,8 @@ static void add_cases(void) {
         if (odd)
             add_case(&all[i], F32_UNFUSED);
         add_case(&all[i], BF16_FUSED);
-        add_case(&all[i], odd ? BF16_SM80_EXACT : BF16_SM80);
+        if (has_product(&all[i]))
+            add_case(&all[i], odd ? BF16_SM80_EXACT : BF16_SM80);
         if (!odd)
             add_case(&all[i], BF16_UNFUSED);
     }

@@ -1,0 +1,711 @@
+/* test_rows.c: programs of rows, whatever way they run: statistics of rows far from zero, rows that are
+ * special, gradients against central differences, rows that do not see each other, bits that do not depend on
+ * threads.
+ *
+ *     rows [programs]
+ */
+#include "cases.h"
+
+static const char *folder;
+static epi_context *ctx;
+
+static const epi_path both[] = {EPI_PATH_FUSED, EPI_PATH_UNFUSED};
+static const char *const path_names[] = {"fused", "unfused"};
+static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
+
+/* ---- a program, run with inputs that the test makes ---- */
+
+typedef struct run {
+    loaded l;
+    epi_kernel *kernel;
+    problem p;
+    char names[MAX_TENSORS][16];
+    bool ok; /* the results are there */
+} run;
+
+typedef void filler(run *r, void *arg);
+
+static int tensor_named(const run *r, const char *name) {
+    for (int i = 0; i < r->p.count; i++)
+        if (!strcmp(r->names[i], name))
+            return i;
+    return -1;
+}
+
+static double *wide(run *r, int i) { /* the elements of a tensor of type f64 */
+    return (double *)(void *)r->p.t[i].data;
+}
+
+static double at(const run *r, const char *name, int64_t e) {
+    const tensor *t = &r->p.t[tensor_named(r, name)];
+    return get_element(t->data, t->shape.type, e);
+}
+
+static void put(run *r, const char *name, int64_t e, double value) {
+    tensor *t = &r->p.t[tensor_named(r, name)];
+    put_element(t->data, t->shape.type, e, value);
+}
+
+static void run_free(run *r) {
+    problem_free(&r->p);
+    epi_kernel_free(r->kernel);
+    epi_module_free(r->l.module);
+    *r = (run){0};
+}
+
+typedef struct manner {
+    epi_path path;
+    epi_dtype type;
+    int threads;
+    bool wide; /* every tensor is stored as f64, but for integers */
+} manner;
+
+static bool run_compile(run *r, const char *program, const char *dims, manner how) {
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = {.dims = r->l.dims,
+                     .dim_count = r->l.dim_count,
+                     .type = how.type,
+                     .types = types,
+                     .path = how.path,
+                     .threads = how.threads};
+    epi_error err = {0};
+    for (int i = 0; i < epi_program_tensor_count(r->l.program); i++) {
+        epi_tensor_info info;
+        epi_program_tensor(r->l.program, i, &info);
+        snprintf(r->names[i], sizeof r->names[i], "%s", info.name);
+        if (how.wide && !(info.has_type && info.type == EPI_I32))
+            types[o.type_count++] = (epi_type_binding){r->names[i], EPI_F64};
+    }
+    return check(epi_kernel_compile(r->l.program, &o, &r->kernel, &err) == EPI_OK, "%s %s compiles: %s",
+                 program, dims, err.message);
+}
+
+static bool run_again(run *r, filler *fill, void *arg) {
+    fill(r, arg);
+    return r->ok = problem_run(r->kernel, &r->p);
+}
+
+/* Compiles, fills and runs. Free it in any case. */
+static void run_program(run *r, const char *file, const char *program, const char *dims, manner how,
+                        filler *fill, void *arg) {
+    const test_case c = {file, program, dims, 0};
+    *r = (run){0};
+    if (load_case(ctx, folder, &c, &r->l) && run_compile(r, program, dims, how) &&
+        check(problem_make(&r->p, r->l.program, r->kernel, LAYOUT_PLAIN), "memory"))
+        check(run_again(r, fill, arg), "%s %s runs", program, dims);
+    r->l.from = NULL; /* it was this call's */
+}
+
+static manner plainly(epi_path path) { /* in f32 */
+    return (manner){.path = path, .threads = 2};
+}
+static manner stored(epi_path path, epi_dtype type) {
+    return (manner){.path = path, .type = type, .threads = 2};
+}
+
+/* Scalars by name, as a trainer would set them. */
+static double scalar_value(const char *name) {
+    static const struct {
+        const char *name;
+        double value;
+    } known[] = {{"eps", 1e-5},  {"smoothing", 0.1}, {"zloss", 0.02}, {"cap", 3},
+                 {"dloss", 0.3}, {"ignore", 2},      {"most", 1}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].name, name))
+            return known[i].value;
+    check(false, "the scalar %s has a value", name);
+    return 0;
+}
+
+/* Random elements; labels are over the vocabulary, with some negative ones. */
+static double random_element(const run *r, int i, uint64_t *s) {
+    const tensor *t = &r->p.t[i];
+    if (!t->shape.rank)
+        return scalar_value(r->names[i]);
+    if (t->shape.type == EPI_I32) {
+        int v = (int)r->p.t[0].shape.sizes[1];
+        return random_below(s, v + 1 + v / 4) - v / 4 - 1;
+    }
+    return 2 * random_unit(s) - 1;
+}
+
+static void fill_random(run *r, void *arg) {
+    uint64_t seed = *(uint64_t *)arg;
+    for (int i = 0; i < r->p.inputs; i++) {
+        uint64_t s = seed * 1000003 + (uint64_t)i;
+        for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
+            put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
+    }
+}
+
+/* ---- rows far from zero ---- */
+
+enum { FAR_T = 7, FAR_D = 4099 };
+
+/* The first tensor is `mean` plus noise between -1 and 1; the others are random. */
+static void fill_far(run *r, void *arg) {
+    uint64_t seed = 5, s = 6;
+    fill_random(r, &seed);
+    for (int64_t e = 0; e < r->p.t[0].shape.count; e++)
+        put_element(r->p.t[0].data, r->p.t[0].shape.type, e, *(double *)arg + 2 * random_unit(&s) - 1);
+}
+
+static double whole(double x) {
+    return x;
+}
+static double to_f32(double x) {
+    return (double)(float)x;
+}
+
+/* What the programs should give for row t, in two passes, each value rounded as told. */
+static void normalise(const run *r, int t, bool centre, double (*round)(double), double *y) {
+    double mu = 0, squares = 0, eps = at(r, "eps", 0);
+    static double x[FAR_D];
+    for (int d = 0; d < FAR_D; d++) {
+        x[d] = at(r, "x", t * FAR_D + d);
+        if (tensor_named(r, "res") >= 0)
+            x[d] = round(x[d] + at(r, "res", t * FAR_D + d));
+        mu = centre ? round(mu + x[d]) : 0;
+    }
+    mu = round(mu / FAR_D);
+    for (int d = 0; d < FAR_D; d++) {
+        x[d] = round(x[d] - mu);
+        squares = round(squares + round(x[d] * x[d]));
+    }
+    double rstd = round(1 / round(sqrt(round(round(squares / FAR_D) + eps))));
+    for (int d = 0; d < FAR_D; d++) {
+        y[d] = round(round(x[d] * rstd) * at(r, "g", d));
+        if (centre)
+            y[d] = round(y[d] + at(r, "b", d));
+    }
+}
+
+/* The error rule with a reference and a plain computation that are written here, as the library's own would
+ * share a bad formula of the program's. Nothing is rounded in between on the fused path, so the plain
+ * computation is one in f32 whatever the storage. */
+static void test_far_program(const char *program, epi_dtype type, epi_path path) {
+    static double want[FAR_D], plain[FAR_D];
+    double mean = 1000, error = 0, naive = 0, scale = 0;
+    run r;
+    run_program(&r, "norms", program, "T=7,D=4099", stored(path, type), fill_far, &mean);
+    for (int t = 0; t < FAR_T && r.ok; t++) {
+        bool centre = !strncmp(program, "layer", 5);
+        normalise(&r, t, centre, whole, want);
+        normalise(&r, t, centre, to_f32, plain);
+        for (int d = 0; d < FAR_D; d++) {
+            unsigned char one[8];
+            put_element(one, type, 0, plain[d]);
+            error = fmax(error, apart(at(&r, "y", t * FAR_D + d), want[d]));
+            naive = fmax(naive, apart(get_element(one, type, 0), want[d]));
+            scale = fmax(scale, fabs(want[d]));
+        }
+    }
+    double bound = 2 * naive + type_unit(type) * scale;
+    check(r.ok && error <= bound, "%s of rows around 1000, %s %s: error %g, allowed %g", program,
+          epi_dtype_name(type), path_names[path], error, bound);
+    run_free(&r);
+}
+
+static void test_far(void) {
+    static const char *const programs[] = {"rmsnorm",   "rmsnorm_saved",   "add_rmsnorm",
+                                           "layernorm", "layernorm_saved", NULL};
+    for (int i = 0; programs[i]; i++) {
+        for (int t = 0; t < 3; t++)
+            test_far_program(programs[i], storage[t], EPI_PATH_FUSED);
+        test_far_program(programs[i], EPI_F32, EPI_PATH_UNFUSED); /* it rounds a mean to its storage type */
+    }
+}
+
+/* The statistics themselves: at 1000 a variance by E[x*x] - mu*mu is lost in f32, this one is not. */
+static void test_far_statistics(void) {
+    for (int p = 0; p < 2; p++) {
+        double mean = 1000;
+        run r;
+        run_program(&r, "norms", "layernorm_saved", "T=7,D=4099", plainly(both[p]), fill_far, &mean);
+        for (int t = 0; t < FAR_T && r.ok; t++) {
+            double mu = 0, var = 0, squares = 0, shift = 0;
+            float sum = 0, sum_squares = 0;
+            for (int d = 0; d < FAR_D; d++) {
+                mu += at(&r, "x", t * FAR_D + d) / FAR_D;
+                sum += (float)at(&r, "x", t * FAR_D + d);
+                sum_squares += (float)at(&r, "x", t * FAR_D + d) * (float)at(&r, "x", t * FAR_D + d);
+            }
+            for (int d = 0; d < FAR_D; d++)
+                var += pow(at(&r, "x", t * FAR_D + d) - mu, 2) / FAR_D;
+            /* a mean that is off by e adds e*e to the variance, and each difference is rounded once */
+            shift = fabs(at(&r, "mu", t) - mu);
+            squares = (double)(sum_squares / FAR_D - sum / FAR_D * (sum / FAR_D));
+            double want = 1 / sqrt(var + 1e-5), off = fabs(at(&r, "rstd", t) - want) / want;
+            check(shift <= FAR_D * 0x1p-24 * 1000, "row %d: the mean of a sum of %d terms is off by %g", t,
+                  FAR_D, shift);
+            check(off <= shift * shift / var + FAR_D * 0x1p-24, "row %d, %s: rstd is off by %g of itself", t,
+                  path_names[p], off);
+            check(fabs(squares - var) > 0.01 * var, "row %d: in one pass the variance would be lost", t);
+        }
+        run_free(&r);
+    }
+}
+
+/* ---- special rows ---- */
+
+static void fill_equal(run *r, void *arg) {
+    (void)arg;
+    uint64_t seed = 3;
+    fill_random(r, &seed);
+    for (int64_t e = 0; e < r->p.t[0].shape.count; e++)
+        put_element(r->p.t[0].data, r->p.t[0].shape.type, e, 0.5 + (double)(e / r->p.t[0].shape.sizes[1]));
+}
+
+/* All elements of a row are equal: what comes out is known. 512 halves, ones and so on add up exactly. */
+static void test_equal(void) {
+    enum { T = 5, D = 512 };
+    for (int p = 0; p < 2; p++) {
+        manner how = plainly(both[p]);
+        run r;
+        run_program(&r, "norms", "layernorm_saved", "T=5,D=512", how, fill_equal, NULL);
+        bool ok = r.ok, unit = true;
+        for (int e = 0; e < T * D && ok; e++)
+            ok = at(&r, "y", e) == at(&r, "b", e % D);
+        check(ok, "LayerNorm of equal elements is b, %s", path_names[p]);
+        run_free(&r);
+        run_program(&r, "norms", "rmsnorm", "T=5,D=512", how, fill_equal, NULL);
+        ok = r.ok;
+        for (int e = 0; e < T * D && ok; e++) {
+            double x = 0.5 + e / D, want = x / sqrt(x * x + 1e-5) * at(&r, "g", e % D);
+            unit &= apart(at(&r, "y", e), want) <= 4 * 0x1p-24; /* g is at most 1; four operations */
+        }
+        check(ok && unit, "RMSNorm of equal elements is g, but for eps, %s", path_names[p]);
+        run_free(&r);
+        run_program(&r, "softmax", "softmax", "T=5,D=512", how, fill_equal, NULL);
+        ok = r.ok;
+        for (int e = 0; e < T * D && ok; e++)
+            ok = at(&r, "y", e) == 1.0 / D;
+        check(ok, "the softmax of equal elements is 1/D, %s", path_names[p]);
+        run_free(&r);
+    }
+}
+
+enum { SPECIAL_T = 8, SPECIAL_D = 300 };
+enum { PLAIN_ROW, MASKED, ONE_LEFT, ONE_INF, ONE_NAN, HUGE_ROW, ONE_MINUS_INF, LAST_ROW };
+
+static void fill_special(run *r, void *arg) {
+    (void)arg;
+    uint64_t seed = 8;
+    fill_random(r, &seed);
+    const char *x = r->names[0];
+    for (int d = 0; d < SPECIAL_D; d++) {
+        put(r, x, MASKED * SPECIAL_D + d, -INFINITY);
+        put(r, x, ONE_LEFT * SPECIAL_D + d, d == 7 ? -3 : -INFINITY);
+        put(r, x, HUGE_ROW * SPECIAL_D + d, (d & 1 ? -3e38 : d == 8 || d == 10 ? 3e38 : 2.9e38));
+    }
+    put(r, x, ONE_INF * SPECIAL_D + 11, INFINITY);
+    put(r, x, ONE_NAN * SPECIAL_D + 12, NAN);
+    put(r, x, ONE_MINUS_INF * SPECIAL_D + 13, -INFINITY);
+}
+
+typedef bool row_check(const run *r, int row, int d, double value);
+
+static bool every(const run *r, const char *name, int row, row_check *ok) {
+    bool all = true;
+    for (int d = 0; d < SPECIAL_D; d++)
+        all &= ok(r, row, d, at(r, name, row * SPECIAL_D + d));
+    return all;
+}
+static bool is_zero(const run *r, int row, int d, double v) {
+    (void)r, (void)row, (void)d;
+    return v == 0;
+}
+static bool is_minus_inf(const run *r, int row, int d, double v) {
+    (void)r, (void)row, (void)d;
+    return v == -INFINITY;
+}
+static bool is_nan(const run *r, int row, int d, double v) {
+    (void)r, (void)row, (void)d;
+    return isnan(v);
+}
+static bool is_finite(const run *r, int row, int d, double v) {
+    (void)r, (void)row, (void)d;
+    return isfinite(v);
+}
+static bool is_one_left(const run *r, int row, int d, double v) {
+    (void)r, (void)row;
+    return v == (d == 7);
+}
+static bool is_log_one_left(const run *r, int row, int d, double v) {
+    (void)r, (void)row;
+    return d == 7 ? v == 0 : v == -INFINITY;
+}
+static bool is_shared(const run *r, int row, int d, double v) {
+    (void)r, (void)row;
+    return v == (d == 8 || d == 10 ? 0.5 : 0);
+}
+static bool is_gap(const run *r, int row, int d, double v) {
+    (void)r, (void)row;
+    return d == 13 ? v == 0 : v > 0 && v < 1;
+}
+
+static void test_special_softmax(void) {
+    for (int t = 0; t < 2; t++) /* f16 does not hold 3e38 */
+        for (int p = 0; p < 2; p++) {
+            manner in = stored(both[p], storage[t]);
+            char how[32];
+            snprintf(how, sizeof how, "%s %s", epi_dtype_name(storage[t]), path_names[p]);
+            run r;
+            run_program(&r, "softmax", "softmax", "T=8,D=300", in, fill_special, NULL);
+            if (r.ok) {
+                check(every(&r, "y", MASKED, is_zero), "a row of -inf has the softmax 0, %s", how);
+                check(every(&r, "y", ONE_LEFT, is_one_left), "what a mask leaves has the softmax 1, %s", how);
+                check(every(&r, "y", ONE_INF, is_nan), "+inf makes the softmax of its row NaN, %s", how);
+                check(every(&r, "y", ONE_NAN, is_nan), "NaN makes the softmax of its row NaN, %s", how);
+                check(every(&r, "y", HUGE_ROW, is_shared), "the softmax of huge elements, %s", how);
+                check(every(&r, "y", ONE_MINUS_INF, is_gap), "-inf has the softmax 0, %s", how);
+                check(every(&r, "y", LAST_ROW, is_finite), "other rows see nothing of it, %s", how);
+            }
+            run_free(&r);
+            run_program(&r, "softmax", "log_softmax", "T=8,D=300", in, fill_special, NULL);
+            if (r.ok) {
+                check(every(&r, "y", MASKED, is_minus_inf), "a row of -inf has the log-softmax -inf, %s",
+                      how);
+                check(every(&r, "y", ONE_LEFT, is_log_one_left),
+                      "what a mask leaves has the log-softmax 0, %s", how);
+                check(every(&r, "y", ONE_INF, is_nan) && every(&r, "y", ONE_NAN, is_nan),
+                      "+inf and NaN make the log-softmax of their rows NaN, %s", how);
+                check(every(&r, "y", LAST_ROW, is_finite), "other rows see nothing of it, %s", how);
+            }
+            run_free(&r);
+        }
+}
+
+static void test_special_norms(void) {
+    static const char *const programs[] = {"rmsnorm", "layernorm"};
+    for (int i = 0; i < 2; i++)
+        for (int p = 0; p < 2; p++) {
+            manner how = plainly(both[p]);
+            run r;
+            run_program(&r, "norms", programs[i], "T=8,D=300", how, fill_special, NULL);
+            if (r.ok) {
+                check(every(&r, "y", ONE_NAN, is_nan), "%s: NaN goes through the row, %s", programs[i],
+                      path_names[p]);
+                check(isnan(at(&r, "y", ONE_INF * SPECIAL_D + 11)), "%s: an infinity gives NaN, %s",
+                      programs[i], path_names[p]);
+                check(every(&r, "y", PLAIN_ROW, is_finite) && every(&r, "y", LAST_ROW, is_finite),
+                      "%s: other rows see nothing of it, %s", programs[i], path_names[p]);
+            }
+            if (r.ok && !i)
+                check(every(&r, "y", HUGE_ROW, is_zero), "rmsnorm: squares that overflow give zeros, %s",
+                      path_names[p]);
+            run_free(&r);
+        }
+}
+
+/* ---- losses ---- */
+
+enum { LOSS_T = 8, LOSS_V = 300 };
+
+/* The labels: within the vocabulary, the one to ignore (2), and negative. */
+static void fill_loss(run *r, void *arg) {
+    fill_special(r, arg);
+    for (int t = 0; t < LOSS_T; t++)
+        put(r, "y", t, t == PLAIN_ROW ? 5 : t == ONE_LEFT ? 7 : t == LAST_ROW ? 2 : t == ONE_NAN ? -1 : 9);
+    int lse = tensor_named(r, "lse");
+    for (int t = 0; t < LOSS_T && lse < r->p.inputs; t++)
+        put(r, "lse", t, t == ONE_LEFT ? -3 : 6);
+}
+
+static void test_special_losses(void) {
+    for (int p = 0; p < 2; p++) {
+        manner how = plainly(both[p]);
+        run r;
+        run_program(&r, "losses", "token_loss", "T=8,V=300", how, fill_loss, NULL);
+        if (r.ok) {
+            check(at(&r, "loss", LAST_ROW) == 0, "an ignored label has no loss, %s", path_names[p]);
+            check(at(&r, "loss", ONE_NAN) == 0, "a negative label has none, even of NaN, %s", path_names[p]);
+            check(at(&r, "loss", ONE_LEFT) == 0, "a sure token has none either, %s", path_names[p]);
+            check(at(&r, "lse", MASKED) == -INFINITY, "the log-sum-exp of a row of -inf, %s", path_names[p]);
+            check(at(&r, "loss", ONE_MINUS_INF) > 0 && isfinite(at(&r, "loss", ONE_MINUS_INF)),
+                  "a -inf that is not the label's, %s", path_names[p]);
+        }
+        run_free(&r);
+        run_program(&r, "losses", "token_loss_grad", "T=8,V=300", how, fill_loss, NULL);
+        if (r.ok) {
+            check(every(&r, "dz", LAST_ROW, is_zero), "an ignored label has no gradient, %s", path_names[p]);
+            check(every(&r, "dz", ONE_NAN, is_zero), "a negative label has none, even of NaN, %s",
+                  path_names[p]);
+            check(every(&r, "dz", ONE_LEFT, is_zero), "a sure token has none either, %s", path_names[p]);
+        }
+        run_free(&r);
+    }
+}
+
+static void fill_counted(run *r, void *arg) {
+    int counted = *(int *)arg;
+    for (int t = 0; t < 1000; t++) {
+        put(r, "loss", t, t < counted ? t % 8 : 0);
+        put(r, "y", t, t < counted ? 17 : t & 1 ? -100 : 2);
+    }
+    put(r, "ignore", 0, 2);
+}
+
+static void test_mean_loss(void) {
+    static const int counted[] = {0, 1, 640};
+    for (int i = 0; i < 3; i++)
+        for (int p = 0; p < 2; p++) {
+            int n = counted[i];
+            run r;
+            run_program(&r, "losses", "mean_loss", "T=1000", plainly(both[p]), fill_counted, &n);
+            float part = n ? 1.0f / (float)n : 1;
+            check(r.ok && at(&r, "dloss", 0) == (double)part, "the part of one of %d tokens, %s", n,
+                  path_names[p]);
+            check(r.ok && at(&r, "mean_of", 0) == (double)(part * (float)(n == 640 ? 3.5 * 640 : 0)),
+                  "the mean of %d tokens, %s", n, path_names[p]);
+            run_free(&r);
+        }
+}
+
+/* ---- gradients ---- */
+
+/* A pair of programs. Tensors are matched by name: an input of the gradient is an input or a result of the
+ * forward program, or d and the name of a result; a result of the gradient is d and the name of an input. */
+typedef struct pair {
+    const char *file, *forward, *gradient;
+    const char *dims[3];
+} pair;
+
+typedef struct nudge {
+    int tensor;
+    int64_t element;
+    double by;
+    uint64_t seed;
+} nudge;
+
+static void fill_nudged(run *r, void *arg) {
+    const nudge *n = arg;
+    uint64_t seed = n->seed;
+    fill_random(r, &seed);
+    if (n->tensor >= 0)
+        wide(r, n->tensor)[n->element] += n->by;
+}
+
+static const manner in_f64 = {.path = EPI_PATH_REFERENCE, .wide = true};
+
+typedef struct backward {
+    const run *forward;
+    uint64_t seed;
+} backward;
+
+static void fill_backward(run *r, void *arg) {
+    const backward *b = arg;
+    for (int i = 0; i < r->p.inputs; i++) {
+        int from = tensor_named(b->forward, r->names[i]);
+        uint64_t s = b->seed * 77 + (uint64_t)i;
+        if (from >= 0)
+            memcpy(r->p.t[i].data, b->forward->p.t[from].data,
+                   (size_t)r->p.t[i].span * epi_dtype_size(r->p.t[i].shape.type));
+        else
+            for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
+                put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
+    }
+}
+
+/* The number whose gradient it is: every result times what is given as its gradient. */
+static double weighed(const run *forward, const run *gradient) {
+    double total = 0;
+    for (int i = forward->p.inputs; i < forward->p.count; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "d%s", forward->names[i]);
+        int w = tensor_named(gradient, name);
+        for (int64_t e = 0; w >= 0 && w < gradient->p.inputs && e < forward->p.t[i].shape.count; e++)
+            total +=
+                at(forward, forward->names[i], e) * at(gradient, name, gradient->p.t[w].shape.rank ? e : 0);
+    }
+    return total;
+}
+
+static double nudged(run *forward, const run *gradient, nudge n) {
+    return run_again(forward, fill_nudged, &n) ? weighed(forward, gradient) : NAN;
+}
+
+static void test_gradient(const pair *p, const char *dims, uint64_t seed) {
+    run f, g;
+    nudge none = {-1, 0, 0, seed};
+    run_program(&f, p->file, p->forward, dims, in_f64, fill_nudged, &none);
+    backward b = {&f, seed};
+    run_program(&g, p->file, p->gradient, dims, in_f64, fill_backward, &b);
+    int compared = 0;
+    for (int i = g.p.inputs; i < g.p.count && f.ok && g.ok; i++) {
+        int from = tensor_named(&f, g.names[i] + 1);
+        if (!check(from >= 0 && from < f.p.inputs && f.p.t[from].shape.count == g.p.t[i].shape.count,
+                   "%s: %s is the gradient of an input", p->gradient, g.names[i]))
+            continue;
+        double worst = 0, numeric_there = 0;
+        int64_t count = g.p.t[i].shape.count, step = count > 60 ? count / 30 : 1;
+        for (int64_t e = 0; e < count; e += step, compared++) {
+            double h = 6e-6, exact = at(&g, g.names[i], e);
+            double high = nudged(&f, &g, (nudge){from, e, h, seed}),
+                   low = nudged(&f, &g, (nudge){from, e, -h, seed});
+            double numeric = (high - low) / (2 * h), off = apart(exact, numeric) / (1 + fabs(numeric));
+            if (!(off <= worst)) {
+                worst = off;
+                numeric_there = numeric;
+            }
+        }
+        check(worst <= 1e-6, "%s %s: %s is off by %g beside central differences (%g there)", p->gradient,
+              dims, g.names[i], worst, numeric_there);
+    }
+    check(compared > 0, "%s %s: something was compared", p->gradient, dims);
+    run_free(&f);
+    run_free(&g);
+}
+
+static void test_gradients(void) {
+    static const pair pairs[] = {
+        {"norms", "rmsnorm_saved", "rmsnorm_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
+        {"norms", "layernorm_saved", "layernorm_grad", {"T=3,D=7", "T=1,D=2", "T=2,D=13"}},
+        {"softmax", "softmax", "softmax_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
+        {"softmax", "log_softmax", "log_softmax_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
+        {"losses", "token_loss", "token_loss_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
+        {"losses", "token_loss_smooth", "token_loss_smooth_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
+        {"losses", "token_loss_capped", "token_loss_capped_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
+        {"gated", "swiglu_gate", "swiglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "swiglu_gate_pairs", "swiglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "swiglu_gate_halves", "swiglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_gate", "geglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_gate_pairs", "geglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_gate_halves", "geglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_tanh_gate", "geglu_tanh_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "reglu_gate", "reglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "reglu_gate_pairs", "reglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "reglu_gate_halves", "reglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"rotary", "rotary_pairs", "rotary_pairs_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
+        {"rotary", "rotary_halves", "rotary_halves_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int d = 0; d < 3 && pairs[i].dims[d]; d++)
+            test_gradient(&pairs[i], pairs[i].dims[d], 40 + i);
+}
+
+/* ---- rows do not see each other ---- */
+
+typedef struct order {
+    const int *from; /* row i is row from[i] of the full problem */
+} order;
+
+/* Whether a tensor has the rows: they are the program's first axis. */
+static bool has_rows(const run *r, int i) {
+    epi_tensor_info info;
+    return epi_program_tensor(r->l.program, i, &info) == EPI_OK && info.rank &&
+           !strcmp(info.axes[0].dim, r->l.dims[0].name);
+}
+
+static void fill_rows(run *r, void *arg) {
+    const order *o = arg;
+    for (int i = 0; i < r->p.inputs; i++) {
+        const tensor *t = &r->p.t[i];
+        int64_t rows = has_rows(r, i) ? t->shape.sizes[0] : 1, width = t->shape.count / rows;
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t c = 0; c < width; c++) {
+                uint64_t s = (uint64_t)i * 7919 +
+                             (uint64_t)(has_rows(r, i) ? o->from[row] : 0) * 104729 * 64 + (uint64_t)c;
+                put_element(t->data, t->shape.type, row * width + c, random_element(r, i, &s));
+            }
+    }
+}
+
+static bool same_row(const run *a, int ra, const run *b, int rb) {
+    bool same = true;
+    for (int i = a->p.inputs; i < a->p.count; i++) {
+        const tensor *t = &a->p.t[i];
+        size_t width = (size_t)(t->shape.count / t->shape.sizes[0]) * epi_dtype_size(t->shape.type);
+        same &= !has_rows(a, i) ||
+                !memcmp(t->data + (size_t)ra * width, b->p.t[i].data + (size_t)rb * width, width);
+    }
+    return same;
+}
+
+enum { ROWS = 67 };
+
+typedef struct row_program {
+    const char *file, *program, *dims; /* of a row */
+} row_program;
+
+static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
+    int plain[ROWS], mixed[ROWS];
+    char what[96], full_dims[64], one_dims[64], first = c->dims[0];
+    for (int i = 0; i < ROWS; i++) {
+        plain[i] = i;
+        mixed[i] = (i * 29 + 13) % ROWS;
+    }
+    snprintf(what, sizeof what, "%s %s %s", c->program, epi_dtype_name(type), path_names[path]);
+    snprintf(full_dims, sizeof full_dims, "%c=%d%s", first, ROWS, c->dims + 1);
+    snprintf(one_dims, sizeof one_dims, "%c=1%s", first, c->dims + 1);
+    manner how = stored(path, type);
+    run full, other;
+    order in_order = {plain}, permuted = {mixed};
+    run_program(&full, c->file, c->program, full_dims, how, fill_rows, &in_order);
+    run_program(&other, c->file, c->program, full_dims, how, fill_rows, &permuted);
+    bool ok = full.ok && other.ok;
+    for (int i = 0; i < ROWS && ok; i++)
+        ok = same_row(&other, i, &full, mixed[i]);
+    check(ok, "%s: permuting rows permutes the results, bit for bit", what);
+    run_free(&other);
+    for (int i = 0; i < ROWS; i += 33) {
+        order one = {&plain[i]};
+        run_program(&other, c->file, c->program, one_dims, how, fill_rows, &one);
+        check(full.ok && other.ok && same_row(&other, 0, &full, i),
+              "%s: a batch of one is row %d of a larger batch, bit for bit", what, i);
+        run_free(&other);
+    }
+    how.threads = 1;
+    run_program(&other, c->file, c->program, full_dims, how, fill_rows, &in_order);
+    ok = full.ok && other.ok;
+    for (int i = full.p.inputs; i < full.p.count && ok; i++)
+        ok = !memcmp(full.p.t[i].data, other.p.t[i].data,
+                     (size_t)full.p.t[i].span * epi_dtype_size(full.p.t[i].shape.type));
+    check(ok, "%s: the same bits with one thread and with two", what);
+    run_free(&full);
+    run_free(&other);
+}
+
+static void test_rows(void) {
+    static const row_program programs[] = {
+        {"norms", "rmsnorm_saved", "T,D=1037"},
+        {"norms", "add_rmsnorm", "T,D=515"},
+        {"norms", "layernorm_saved", "T,D=4099"},
+        {"norms", "rmsnorm_grad", "T,D=515"},
+        {"norms", "layernorm_grad", "T,D=1037"},
+        {"norms", "head_rmsnorm", "B,S=2,H=3,D=19"},
+        {"softmax", "softmax", "T,D=1037"},
+        {"softmax", "log_softmax", "T,D=515"},
+        {"softmax", "softmax_grad", "T,D=1037"},
+        {"losses", "token_loss", "T,V=1037"},
+        {"losses", "token_loss_grad", "T,V=515"},
+        {"losses", "token_loss_capped", "T,V=515"},
+        {"losses", "token_loss_capped_grad", "T,V=515"},
+        {"gated", "swiglu_gate_grad", "T,F=515"},
+        {"gated", "geglu_gate_pairs_grad", "T,F=257"},
+        {"gated", "reglu_gate_halves", "T,F=257"},
+        {"rotary", "rotary_pairs", "B,S=3,H=2,D=22"},
+        {"rotary", "rotary_halves_grad", "B,S=3,H=2,D=22"},
+    };
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        for (int t = 0; t < 3; t++)
+            for (int p = 0; p < 2; p++)
+                test_rows_of(&programs[i], storage[t], both[p]);
+}
+
+int main(int argc, char **argv) {
+    folder = argc > 1 ? argv[1] : "programs";
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    test_far();
+    test_far_statistics();
+    test_equal();
+    test_special_softmax();
+    test_special_norms();
+    test_special_losses();
+    test_mean_loss();
+    test_gradients();
+    test_rows();
+    epi_context_close(ctx);
+    return finish();
+}
