@@ -4,138 +4,17 @@
  *
  *     rows [programs]
  */
-#include "cases.h"
-
-static const char *folder;
-static epi_context *ctx;
+#include "rows.h"
 
 static const epi_path both[] = {EPI_PATH_FUSED, EPI_PATH_UNFUSED};
 static const char *const path_names[] = {"fused", "unfused"};
 static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
-
-/* ---- a program, run with inputs that the test makes ---- */
-
-typedef struct run {
-    loaded l;
-    epi_kernel *kernel;
-    problem p;
-    char names[MAX_TENSORS][16];
-    bool ok; /* the results are there */
-} run;
-
-typedef void filler(run *r, void *arg);
-
-static int tensor_named(const run *r, const char *name) {
-    for (int i = 0; i < r->p.count; i++)
-        if (!strcmp(r->names[i], name))
-            return i;
-    return -1;
-}
-
-static double *wide(run *r, int i) { /* the elements of a tensor of type f64 */
-    return (double *)(void *)r->p.t[i].data;
-}
-
-static double at(const run *r, const char *name, int64_t e) {
-    const tensor *t = &r->p.t[tensor_named(r, name)];
-    return get_element(t->data, t->shape.type, e);
-}
-
-static void put(run *r, const char *name, int64_t e, double value) {
-    tensor *t = &r->p.t[tensor_named(r, name)];
-    put_element(t->data, t->shape.type, e, value);
-}
-
-static void run_free(run *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->kernel);
-    epi_module_free(r->l.module);
-    *r = (run){0};
-}
-
-typedef struct manner {
-    epi_path path;
-    epi_dtype type;
-    int threads;
-    bool wide; /* every tensor is stored as f64, but for integers */
-} manner;
-
-static bool run_compile(run *r, const char *program, const char *dims, manner how) {
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o = {.dims = r->l.dims,
-                     .dim_count = r->l.dim_count,
-                     .type = how.type,
-                     .types = types,
-                     .path = how.path,
-                     .threads = how.threads};
-    epi_error err = {0};
-    for (int i = 0; i < epi_program_tensor_count(r->l.program); i++) {
-        epi_tensor_info info;
-        epi_program_tensor(r->l.program, i, &info);
-        snprintf(r->names[i], sizeof r->names[i], "%s", info.name);
-        if (how.wide && !(info.has_type && info.type == EPI_I32))
-            types[o.type_count++] = (epi_type_binding){r->names[i], EPI_F64};
-    }
-    return check(epi_kernel_compile(r->l.program, &o, &r->kernel, &err) == EPI_OK, "%s %s compiles: %s",
-                 program, dims, err.message);
-}
-
-static bool run_again(run *r, filler *fill, void *arg) {
-    fill(r, arg);
-    return r->ok = problem_run(r->kernel, &r->p);
-}
-
-/* Compiles, fills and runs. Free it in any case. */
-static void run_program(run *r, const char *file, const char *program, const char *dims, manner how,
-                        filler *fill, void *arg) {
-    const test_case c = {file, program, dims, 0};
-    *r = (run){0};
-    if (load_case(ctx, folder, &c, &r->l) && run_compile(r, program, dims, how) &&
-        check(problem_make(&r->p, r->l.program, r->kernel, LAYOUT_PLAIN), "memory"))
-        check(run_again(r, fill, arg), "%s %s runs", program, dims);
-    r->l.from = NULL; /* it was this call's */
-}
 
 static manner plainly(epi_path path) { /* in f32 */
     return (manner){.path = path, .threads = 2};
 }
 static manner stored(epi_path path, epi_dtype type) {
     return (manner){.path = path, .type = type, .threads = 2};
-}
-
-/* Scalars by name, as a trainer would set them. */
-static double scalar_value(const char *name) {
-    static const struct {
-        const char *name;
-        double value;
-    } known[] = {{"eps", 1e-5},  {"smoothing", 0.1}, {"zloss", 0.02}, {"cap", 3},
-                 {"dloss", 0.3}, {"ignore", 2},      {"most", 1}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(known[i].name, name))
-            return known[i].value;
-    check(false, "the scalar %s has a value", name);
-    return 0;
-}
-
-/* Random elements; labels are over the vocabulary, with some negative ones. */
-static double random_element(const run *r, int i, uint64_t *s) {
-    const tensor *t = &r->p.t[i];
-    if (!t->shape.rank)
-        return scalar_value(r->names[i]);
-    if (t->shape.type == EPI_I32) {
-        int v = (int)r->p.t[0].shape.sizes[1];
-        return random_below(s, v + 1 + v / 4) - v / 4 - 1;
-    }
-    return 2 * random_unit(s) - 1;
-}
-
-static void fill_random(run *r, void *arg) {
-    uint64_t seed = *(uint64_t *)arg;
-    for (int i = 0; i < r->p.inputs; i++) {
-        uint64_t s = seed * 1000003 + (uint64_t)i;
-        for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
-            put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
-    }
 }
 
 /* ---- rows far from zero ---- */
@@ -462,128 +341,6 @@ static void test_mean_loss(void) {
         }
 }
 
-/* ---- gradients ---- */
-
-/* A pair of programs. Tensors are matched by name: an input of the gradient is an input or a result of the
- * forward program, or d and the name of a result; a result of the gradient is d and the name of an input. */
-typedef struct pair {
-    const char *file, *forward, *gradient;
-    const char *dims[3];
-} pair;
-
-typedef struct nudge {
-    int tensor;
-    int64_t element;
-    double by;
-    uint64_t seed;
-} nudge;
-
-static void fill_nudged(run *r, void *arg) {
-    const nudge *n = arg;
-    uint64_t seed = n->seed;
-    fill_random(r, &seed);
-    if (n->tensor >= 0)
-        wide(r, n->tensor)[n->element] += n->by;
-}
-
-static const manner in_f64 = {.path = EPI_PATH_REFERENCE, .wide = true};
-
-typedef struct backward {
-    const run *forward;
-    uint64_t seed;
-} backward;
-
-static void fill_backward(run *r, void *arg) {
-    const backward *b = arg;
-    for (int i = 0; i < r->p.inputs; i++) {
-        int from = tensor_named(b->forward, r->names[i]);
-        uint64_t s = b->seed * 77 + (uint64_t)i;
-        if (from >= 0)
-            memcpy(r->p.t[i].data, b->forward->p.t[from].data,
-                   (size_t)r->p.t[i].span * epi_dtype_size(r->p.t[i].shape.type));
-        else
-            for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
-                put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
-    }
-}
-
-/* The number whose gradient it is: every result times what is given as its gradient. */
-static double weighed(const run *forward, const run *gradient) {
-    double total = 0;
-    for (int i = forward->p.inputs; i < forward->p.count; i++) {
-        char name[20];
-        snprintf(name, sizeof name, "d%s", forward->names[i]);
-        int w = tensor_named(gradient, name);
-        for (int64_t e = 0; w >= 0 && w < gradient->p.inputs && e < forward->p.t[i].shape.count; e++)
-            total +=
-                at(forward, forward->names[i], e) * at(gradient, name, gradient->p.t[w].shape.rank ? e : 0);
-    }
-    return total;
-}
-
-static double nudged(run *forward, const run *gradient, nudge n) {
-    return run_again(forward, fill_nudged, &n) ? weighed(forward, gradient) : NAN;
-}
-
-static void test_gradient(const pair *p, const char *dims, uint64_t seed) {
-    run f, g;
-    nudge none = {-1, 0, 0, seed};
-    run_program(&f, p->file, p->forward, dims, in_f64, fill_nudged, &none);
-    backward b = {&f, seed};
-    run_program(&g, p->file, p->gradient, dims, in_f64, fill_backward, &b);
-    int compared = 0;
-    for (int i = g.p.inputs; i < g.p.count && f.ok && g.ok; i++) {
-        int from = tensor_named(&f, g.names[i] + 1);
-        if (!check(from >= 0 && from < f.p.inputs && f.p.t[from].shape.count == g.p.t[i].shape.count,
-                   "%s: %s is the gradient of an input", p->gradient, g.names[i]))
-            continue;
-        double worst = 0, numeric_there = 0;
-        int64_t count = g.p.t[i].shape.count, step = count > 60 ? count / 30 : 1;
-        for (int64_t e = 0; e < count; e += step, compared++) {
-            double h = 6e-6, exact = at(&g, g.names[i], e);
-            double high = nudged(&f, &g, (nudge){from, e, h, seed}),
-                   low = nudged(&f, &g, (nudge){from, e, -h, seed});
-            double numeric = (high - low) / (2 * h), off = apart(exact, numeric) / (1 + fabs(numeric));
-            if (!(off <= worst)) {
-                worst = off;
-                numeric_there = numeric;
-            }
-        }
-        check(worst <= 1e-6, "%s %s: %s is off by %g beside central differences (%g there)", p->gradient,
-              dims, g.names[i], worst, numeric_there);
-    }
-    check(compared > 0, "%s %s: something was compared", p->gradient, dims);
-    run_free(&f);
-    run_free(&g);
-}
-
-static void test_gradients(void) {
-    static const pair pairs[] = {
-        {"norms", "rmsnorm_saved", "rmsnorm_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
-        {"norms", "layernorm_saved", "layernorm_grad", {"T=3,D=7", "T=1,D=2", "T=2,D=13"}},
-        {"softmax", "softmax", "softmax_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
-        {"softmax", "log_softmax", "log_softmax_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
-        {"losses", "token_loss", "token_loss_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
-        {"losses", "token_loss_smooth", "token_loss_smooth_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
-        {"losses", "token_loss_capped", "token_loss_capped_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
-        {"gated", "swiglu_gate", "swiglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "swiglu_gate_pairs", "swiglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "swiglu_gate_halves", "swiglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "geglu_gate", "geglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "geglu_gate_pairs", "geglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "geglu_gate_halves", "geglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "geglu_tanh_gate", "geglu_tanh_gate_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "reglu_gate", "reglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "reglu_gate_pairs", "reglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"gated", "reglu_gate_halves", "reglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
-        {"rotary", "rotary_pairs", "rotary_pairs_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
-        {"rotary", "rotary_halves", "rotary_halves_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
-    };
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        for (int d = 0; d < 3 && pairs[i].dims[d]; d++)
-            test_gradient(&pairs[i], pairs[i].dims[d], 40 + i);
-}
-
 /* ---- rows do not see each other ---- */
 
 typedef struct order {
@@ -704,7 +461,6 @@ int main(int argc, char **argv) {
     test_special_norms();
     test_special_losses();
     test_mean_loss();
-    test_gradients();
     test_rows();
     epi_context_close(ctx);
     return finish();

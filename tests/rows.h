@@ -1,0 +1,124 @@
+/* rows.h: a program of a file run with inputs that a test makes, for the tests of programs of rows. */
+#ifndef EPI_TESTS_ROWS_H
+#define EPI_TESTS_ROWS_H
+
+#include "cases.h"
+
+static const char *folder;
+static epi_context *ctx;
+
+/* ---- a program, run with inputs that the test makes ---- */
+
+typedef struct run {
+    loaded l;
+    epi_kernel *kernel;
+    problem p;
+    char names[MAX_TENSORS][16];
+    bool ok; /* the results are there */
+} run;
+
+typedef void filler(run *r, void *arg);
+
+static inline int tensor_named(const run *r, const char *name) {
+    for (int i = 0; i < r->p.count; i++)
+        if (!strcmp(r->names[i], name))
+            return i;
+    return -1;
+}
+
+static inline double at(const run *r, const char *name, int64_t e) {
+    const tensor *t = &r->p.t[tensor_named(r, name)];
+    return get_element(t->data, t->shape.type, e);
+}
+
+static inline void put(run *r, const char *name, int64_t e, double value) {
+    tensor *t = &r->p.t[tensor_named(r, name)];
+    put_element(t->data, t->shape.type, e, value);
+}
+
+static inline void run_free(run *r) {
+    problem_free(&r->p);
+    epi_kernel_free(r->kernel);
+    epi_module_free(r->l.module);
+    *r = (run){0};
+}
+
+typedef struct manner {
+    epi_path path;
+    epi_dtype type;
+    int threads;
+    bool wide; /* every tensor is stored as f64, but for integers */
+} manner;
+
+static inline bool run_compile(run *r, const char *program, const char *dims, manner how) {
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = {.dims = r->l.dims,
+                     .dim_count = r->l.dim_count,
+                     .type = how.type,
+                     .types = types,
+                     .path = how.path,
+                     .threads = how.threads};
+    epi_error err = {0};
+    for (int i = 0; i < epi_program_tensor_count(r->l.program); i++) {
+        epi_tensor_info info;
+        epi_program_tensor(r->l.program, i, &info);
+        snprintf(r->names[i], sizeof r->names[i], "%s", info.name);
+        if (how.wide && !(info.has_type && info.type == EPI_I32))
+            types[o.type_count++] = (epi_type_binding){r->names[i], EPI_F64};
+    }
+    return check(epi_kernel_compile(r->l.program, &o, &r->kernel, &err) == EPI_OK, "%s %s compiles: %s",
+                 program, dims, err.message);
+}
+
+static inline bool run_again(run *r, filler *fill, void *arg) {
+    fill(r, arg);
+    return r->ok = problem_run(r->kernel, &r->p);
+}
+
+/* Compiles, fills and runs. Free it in any case. */
+static inline void run_program(run *r, const char *file, const char *program, const char *dims, manner how,
+                               filler *fill, void *arg) {
+    const test_case c = {file, program, dims, 0};
+    *r = (run){0};
+    if (load_case(ctx, folder, &c, &r->l) && run_compile(r, program, dims, how) &&
+        check(problem_make(&r->p, r->l.program, r->kernel, LAYOUT_PLAIN), "memory"))
+        check(run_again(r, fill, arg), "%s %s runs", program, dims);
+    r->l.from = NULL; /* it was this call's */
+}
+
+/* Scalars by name, as a trainer would set them. */
+static inline double scalar_value(const char *name) {
+    static const struct {
+        const char *name;
+        double value;
+    } known[] = {{"eps", 1e-5},  {"smoothing", 0.1}, {"zloss", 0.02}, {"cap", 3},
+                 {"dloss", 0.3}, {"ignore", 2},      {"most", 1}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].name, name))
+            return known[i].value;
+    check(false, "the scalar %s has a value", name);
+    return 0;
+}
+
+/* Random elements; labels are over the vocabulary, with some negative ones. */
+static inline double random_element(const run *r, int i, uint64_t *s) {
+    const tensor *t = &r->p.t[i];
+    if (!t->shape.rank)
+        return scalar_value(r->names[i]);
+    if (t->shape.type == EPI_I32) {
+        int v = (int)r->p.t[0].shape.sizes[1];
+        return random_below(s, v + 1 + v / 4) - v / 4 - 1;
+    }
+    return 2 * random_unit(s) - 1;
+}
+
+static inline void fill_random(run *r, void *arg) {
+    uint64_t seed = *(uint64_t *)arg;
+    for (int i = 0; i < r->p.inputs; i++) {
+        uint64_t s = seed * 1000003 + (uint64_t)i;
+        for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
+            put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
+    }
+}
+
+#endif

@@ -1,0 +1,338 @@
+/* test_formulas.c: programs of rows are what their names say: gradients against central differences of the
+ * forward programs, these against formulas written out here, all in f64; copies bit for bit.
+ *
+ *     formulas [programs]
+ */
+#include "rows.h"
+
+/* ---- gradients ---- */
+
+static double *wide(run *r, int i) { /* the elements of a tensor of type f64 */
+    return (double *)(void *)r->p.t[i].data;
+}
+
+/* A pair of programs. Tensors are matched by name: an input of the gradient is an input or a result of the
+ * forward program, or d and the name of a result; a result of the gradient is d and the name of an input. */
+typedef struct pair {
+    const char *file, *forward, *gradient;
+    const char *dims[3];
+} pair;
+
+typedef struct nudge {
+    int tensor;
+    int64_t element;
+    double by;
+    uint64_t seed;
+} nudge;
+
+static void fill_nudged(run *r, void *arg) {
+    const nudge *n = arg;
+    uint64_t seed = n->seed;
+    fill_random(r, &seed);
+    if (n->tensor >= 0)
+        wide(r, n->tensor)[n->element] += n->by;
+}
+
+static const manner in_f64 = {.path = EPI_PATH_REFERENCE, .wide = true};
+
+typedef struct backward {
+    const run *forward;
+    uint64_t seed;
+} backward;
+
+static void fill_backward(run *r, void *arg) {
+    const backward *b = arg;
+    for (int i = 0; i < r->p.inputs; i++) {
+        int from = tensor_named(b->forward, r->names[i]);
+        uint64_t s = b->seed * 77 + (uint64_t)i;
+        if (from >= 0)
+            memcpy(r->p.t[i].data, b->forward->p.t[from].data,
+                   (size_t)r->p.t[i].span * epi_dtype_size(r->p.t[i].shape.type));
+        else
+            for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
+                put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
+    }
+}
+
+/* The number whose gradient it is: every result times what is given as its gradient. */
+static double weighed(const run *forward, const run *gradient) {
+    double total = 0;
+    for (int i = forward->p.inputs; i < forward->p.count; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "d%s", forward->names[i]);
+        int w = tensor_named(gradient, name);
+        for (int64_t e = 0; w >= 0 && w < gradient->p.inputs && e < forward->p.t[i].shape.count; e++)
+            total +=
+                at(forward, forward->names[i], e) * at(gradient, name, gradient->p.t[w].shape.rank ? e : 0);
+    }
+    return total;
+}
+
+static double nudged(run *forward, const run *gradient, nudge n) {
+    return run_again(forward, fill_nudged, &n) ? weighed(forward, gradient) : NAN;
+}
+
+static void test_gradient(const pair *p, const char *dims, uint64_t seed) {
+    run f, g;
+    nudge none = {-1, 0, 0, seed};
+    run_program(&f, p->file, p->forward, dims, in_f64, fill_nudged, &none);
+    backward b = {&f, seed};
+    run_program(&g, p->file, p->gradient, dims, in_f64, fill_backward, &b);
+    int compared = 0;
+    for (int i = g.p.inputs; i < g.p.count && f.ok && g.ok; i++) {
+        int from = tensor_named(&f, g.names[i] + 1);
+        if (!check(from >= 0 && from < f.p.inputs && f.p.t[from].shape.count == g.p.t[i].shape.count,
+                   "%s: %s is the gradient of an input", p->gradient, g.names[i]))
+            continue;
+        double worst = 0, numeric_there = 0;
+        int64_t count = g.p.t[i].shape.count, step = count > 60 ? count / 30 : 1;
+        for (int64_t e = 0; e < count; e += step, compared++) {
+            double h = 6e-6, exact = at(&g, g.names[i], e);
+            double high = nudged(&f, &g, (nudge){from, e, h, seed}),
+                   low = nudged(&f, &g, (nudge){from, e, -h, seed});
+            double numeric = (high - low) / (2 * h), off = apart(exact, numeric) / (1 + fabs(numeric));
+            if (!(off <= worst)) {
+                worst = off;
+                numeric_there = numeric;
+            }
+        }
+        check(worst <= 1e-6, "%s %s: %s is off by %g beside central differences (%g there)", p->gradient,
+              dims, g.names[i], worst, numeric_there);
+    }
+    check(compared > 0, "%s %s: something was compared", p->gradient, dims);
+    run_free(&f);
+    run_free(&g);
+}
+
+static void test_gradients(void) {
+    static const pair pairs[] = {
+        {"norms", "rmsnorm_saved", "rmsnorm_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
+        {"norms", "layernorm_saved", "layernorm_grad", {"T=3,D=7", "T=1,D=2", "T=2,D=13"}},
+        {"softmax", "softmax", "softmax_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
+        {"softmax", "log_softmax", "log_softmax_grad", {"T=3,D=7", "T=1,D=1", "T=2,D=13"}},
+        {"losses", "token_loss", "token_loss_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
+        {"losses", "token_loss_smooth", "token_loss_smooth_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
+        {"losses", "token_loss_capped", "token_loss_capped_grad", {"T=5,V=7", "T=1,V=1", "T=7,V=13"}},
+        {"gated", "swiglu_gate", "swiglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "swiglu_gate_pairs", "swiglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "swiglu_gate_halves", "swiglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_gate", "geglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_gate_pairs", "geglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_gate_halves", "geglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "geglu_tanh_gate", "geglu_tanh_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "reglu_gate", "reglu_gate_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "reglu_gate_pairs", "reglu_gate_pairs_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"gated", "reglu_gate_halves", "reglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
+        {"rotary", "rotary_pairs", "rotary_pairs_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
+        {"rotary", "rotary_halves", "rotary_halves_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int d = 0; d < 3 && pairs[i].dims[d]; d++)
+            test_gradient(&pairs[i], pairs[i].dims[d], 40 + i);
+}
+
+/* ---- formulas ---- */
+
+/* Both in f64, so only the order of operations differs. */
+static bool close_to(double got, double want) {
+    return fabs(got - want) <= 1e-12 * (1 + fabs(want));
+}
+
+static void test_gates(void) {
+    static const char *const names[] = {"swiglu", "geglu", "reglu", "geglu_tanh"};
+    enum { T = 3, F = 5 };
+    for (int n = 0; n < 4; n++)
+        for (int form = 0; form < (n < 3 ? 3 : 1); form++) {
+            static const char *const forms[] = {"gate", "gate_pairs", "gate_halves"};
+            char program[32];
+            snprintf(program, sizeof program, "%s_%s", names[n], forms[form]);
+            uint64_t seed = 9;
+            run r;
+            run_program(&r, "gated", program, "T=3,F=5", in_f64, fill_random, &seed);
+            bool ok = r.ok;
+            for (int t = 0; t < T && ok; t++)
+                for (int i = 0; i < F; i++) {
+                    int z = t * 2 * F;
+                    double gate = form == 0   ? at(&r, "gate", t * F + i)
+                                  : form == 1 ? at(&r, "z", z + 2 * i)
+                                              : at(&r, "z", z + i),
+                           up = form == 0   ? at(&r, "up", t * F + i)
+                                : form == 1 ? at(&r, "z", z + 2 * i + 1)
+                                            : at(&r, "z", z + F + i);
+                    double inner = sqrt(2 / acos(-1)) * (gate + 0.044715 * gate * gate * gate);
+                    double act = n == 0   ? gate / (1 + exp(-gate))
+                                 : n == 1 ? gate * 0.5 * (1 + erf(gate / sqrt(2)))
+                                 : n == 2 ? fmax(gate, 0)
+                                          : gate * 0.5 * (1 + tanh(inner));
+                    ok &= close_to(at(&r, "y", t * F + i), act * up);
+                }
+            check(ok, "%s is what its name says", program);
+            run_free(&r);
+        }
+}
+
+/* Smoothing, z-loss and cap by their definitions: the cross-entropy of a softmax with a smoothed target. */
+static void test_loss(void) {
+    enum { T = 7, V = 13 };
+    uint64_t seed = 11;
+    run r;
+    run_program(&r, "losses", "token_loss_capped", "T=7,V=13", in_f64, fill_random, &seed);
+    double cap = scalar_value("cap"), s = scalar_value("smoothing");
+    bool ok = r.ok;
+    int counted = 0;
+    for (int t = 0; t < T && ok; t++) {
+        double sum = 0, loss = 0;
+        int y = (int)at(&r, "y", t);
+        for (int v = 0; v < V; v++)
+            sum += exp(cap * tanh(at(&r, "z", t * V + v) / cap));
+        for (int v = 0; v < V; v++)
+            loss -= ((1 - s) * (v == y) + s / V) * log(exp(cap * tanh(at(&r, "z", t * V + v) / cap)) / sum);
+        loss += scalar_value("zloss") * log(sum) * log(sum);
+        bool counts = y >= 0 && y != (int)scalar_value("ignore");
+        counted += counts;
+        ok &= close_to(at(&r, "lse", t), log(sum)) && close_to(at(&r, "loss", t), counts ? loss : 0);
+    }
+    check(ok && counted > 0 && counted < T, "the loss with smoothing, z-loss and cap, %d of %d counted",
+          counted, T);
+    run_free(&r);
+}
+
+static void fill_angles(run *r, void *arg) {
+    fill_random(r, arg);
+    for (int s = 0; s < 5; s++)
+        for (int i = 0; i < 4; i++) {
+            put(r, "cos_t", s * 4 + i, cos(s * pow(0.1, i)));
+            put(r, "sin_t", s * 4 + i, sin(s * pow(0.1, i)));
+        }
+}
+
+/* A pair is a complex number, turned by its angle. */
+static void test_rotary(void) {
+    enum { S = 5, H = 3, D = 8 };
+    for (int halves = 0; halves < 2; halves++) {
+        uint64_t seed = 12;
+        run r;
+        run_program(&r, "rotary", halves ? "rotary_halves" : "rotary_pairs", "B=2,S=5,H=3,D=8", in_f64,
+                    fill_angles, &seed);
+        bool ok = r.ok;
+        for (int head = 0; head < 2 * S * H && ok; head++)
+            for (int i = 0; i < D / 2; i++) {
+                int a = head * D + (halves ? i : 2 * i), b = head * D + (halves ? i + D / 2 : 2 * i + 1);
+                double angle = head / H % S * pow(0.1, i), x = at(&r, "x", a), y = at(&r, "x", b);
+                ok &= close_to(at(&r, "y", a), hypot(x, y) * cos(atan2(y, x) + angle)) &&
+                      close_to(at(&r, "y", b), hypot(x, y) * sin(atan2(y, x) + angle));
+            }
+        check(ok, "rotary of %s turns each pair by its angle", halves ? "halves" : "pairs");
+        run_free(&r);
+    }
+}
+
+static void fill_adamw(run *r, void *arg) {
+    static const struct {
+        const char *name;
+        double value;
+    } scalars[] = {{"lr", 1e-3},   {"beta1", 0.9},          {"beta2", 0.999},          {"eps", 1e-8},
+                   {"decay", 0.1}, {"correct1", 1 - 0.729}, {"correct2", 0.002997001}, {"scale", 0.25},
+                   {"clip", 0.5}};
+    uint64_t s = *(uint64_t *)arg;
+    static const char *const tensors[] = {"w", "grad", "m", "v"};
+    for (int i = 0; i < 4; i++)
+        for (int e = 0; e < 7; e++) /* v is a mean of squares */
+            put(r, tensors[i], e, i == 3 ? 1e-3 * random_unit(&s) : 2 * random_unit(&s) - 1);
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        put(r, scalars[i].name, 0, scalars[i].value);
+}
+
+/* The third step, in the words of the paper: the weight decays, then takes its step. */
+static void test_adamw(void) {
+    uint64_t seed = 13;
+    run r;
+    run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &seed);
+    bool ok = r.ok;
+    for (int i = 0; i < 7 && ok; i++) {
+        double g = at(&r, "grad", i) * 0.125, m = 0.9 * at(&r, "m", i) + 0.1 * g,
+               v = 0.999 * at(&r, "v", i) + 0.001 * g * g, w = at(&r, "w", i) * (1 - 1e-3 * 0.1);
+        w -= 1e-3 * (m / (1 - pow(0.9, 3))) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8);
+        ok &= close_to(at(&r, "m_next", i), m) && close_to(at(&r, "v_next", i), v) &&
+              close_to(at(&r, "w_next", i), w) && close_to(at(&r, "w_bf16", i), w);
+    }
+    check(ok, "a step of AdamW");
+    run_free(&r);
+}
+
+static void fill_squares(run *r, void *arg) {
+    for (int i = 0; i < 5; i++)
+        put(r, "squares", i, *(double *)arg);
+    put(r, "most", 0, 1);
+}
+
+static void test_clip(void) {
+    static const double squares[] = {0, 0.01, 20};
+    for (int i = 0; i < 3; i++) {
+        double each = squares[i], norm = sqrt(5 * each);
+        run r;
+        run_program(&r, "optim", "clip_factor", "P=5", in_f64, fill_squares, &each);
+        check(r.ok && close_to(at(&r, "norm", 0), norm) &&
+                  close_to(at(&r, "clip", 0), norm < 1 ? 1 : 1 / (norm + 1e-6)),
+              "the factor for a norm of %g", norm);
+        run_free(&r);
+    }
+}
+
+/* ---- copies ---- */
+
+/* The element of x that element e of y is, by the axes of y in terms of those of x. */
+static int64_t source_of(const run *r, int64_t e, const int *axes) {
+    const epi_tensor_shape *x = &r->p.t[0].shape;
+    int64_t step[4] = {0}, from = 0, at = 1;
+    for (int a = x->rank - 1; a >= 0; a--) {
+        step[a] = at;
+        at *= x->sizes[a];
+    }
+    for (int a = x->rank - 1; a >= 0; a--) {
+        from += e % x->sizes[axes[a]] * step[axes[a]];
+        e /= x->sizes[axes[a]];
+    }
+    return from;
+}
+
+static void test_copies(void) {
+    static const struct {
+        const char *program, *dims;
+        int axes[4];
+    } copies[] = {{"transpose", "M=7,N=13", {1, 0}},
+                  {"swap_heads", "B=2,S=5,H=3,D=7", {0, 2, 1, 3}},
+                  {"swap_keys", "B=2,S=5,H=3,D=7", {0, 2, 3, 1}},
+                  {"reverse_axes", "A=2,B=3,C=5,D=7", {3, 2, 1, 0}}};
+    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
+    for (int i = 0; i < 4; i++)
+        for (int way = 0; way < 6; way++) {
+            manner how = {.path = way & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = types[way / 2]};
+            uint64_t seed = 14;
+            run r;
+            run_program(&r, "copies", copies[i].program, copies[i].dims, how, fill_random, &seed);
+            size_t size = epi_dtype_size(how.type);
+            bool ok = r.ok;
+            for (int64_t e = 0; ok && e < r.p.t[0].shape.count; e++)
+                ok = !memcmp(r.p.t[1].data + (size_t)e * size,
+                             r.p.t[0].data + (size_t)source_of(&r, e, copies[i].axes) * size, size);
+            check(ok, "%s keeps bits and puts them where they belong, %s", copies[i].program,
+                  epi_dtype_name(how.type));
+            run_free(&r);
+        }
+}
+
+int main(int argc, char **argv) {
+    folder = argc > 1 ? argv[1] : "programs";
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    test_gradients();
+    test_gates();
+    test_loss();
+    test_rotary();
+    test_adamw();
+    test_clip();
+    test_copies();
+    epi_context_close(ctx);
+    return finish();
+}
