@@ -93,6 +93,10 @@ static const test_case cases[] = {
     {"layernorm_linear", "layernorm_fold", "D=256,F=384", LARGE},
     {"layernorm_linear", "layernorm_stats", "T=41,D=1037", 0},
     {"layernorm_linear", "layernorm_stats", "T=256,D=1024", LARGE},
+    {"../tests/down_rows", "own", "M=200,N=136,K=24", SWEEP},
+    {"../tests/down_rows", "own", "M=65,N=40,K=8", TINY},
+    {"../tests/down_rows", "coarse", "M=200,N=144,K=24", SWEEP},
+    {"../tests/down_rows", "fine", "M=200,N=136,K=24", SWEEP},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -228,8 +228,8 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
             target->capability >= 90; /* every kernel waits by itself before it touches memory */
         if (s->product >= 0)
             shape_product(k, s, multiprocessors);
-        else if (s->text.block == 1024)
-            s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, 32));
+        else if (s->text.results)
+            s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, s->text.results));
         else
             s->launch.grid[0] =
                 (unsigned)epi_max64(1, epi_min64(epi_ceil_div(s->elements, 256), 16L * multiprocessors));
