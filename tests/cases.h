@@ -268,6 +268,10 @@ static const test_case cases[] = {
     {"copies", "cast_from_f32", "N=1", 0},
     {"copies", "cast_from_f32", "N=4099", 0},
     {"copies", "cast_from_f32", "N=8192", LARGE},
+    {"../tests/down_rows", "own", "M=200,N=136,K=24", SWEEP},
+    {"../tests/down_rows", "own", "M=65,N=40,K=8", TINY},
+    {"../tests/down_rows", "coarse", "M=200,N=144,K=24", SWEEP},
+    {"../tests/down_rows", "fine", "M=200,N=136,K=24", SWEEP},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

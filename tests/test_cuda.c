@@ -239,8 +239,8 @@ static bool in_list(const char *const *list, const char *name) {
 }
 
 static void emit_program(const char *name) {
-    static const char *const thorough[] = {"matmul_nn", "residual_rms", "norm_swiglu", "swiglu_backward",
-                                           NULL};
+    static const char *const thorough[] = {"matmul_nn",        "residual_rms",    "norm_swiglu",
+                                           "rmsnorm_backward", "swiglu_backward", NULL};
     static const char *const everywhere[] = {"matmul", "residual_rms", "swiglu_backward", NULL};
     static const int capabilities[] = {80, 86, 89, 120};
     static loaded grown_cases[CASES]; /* they outlive this call: texts are compiled later */

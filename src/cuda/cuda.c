@@ -244,11 +244,12 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
         } else if (s->text.rows.blocks) {
             s->launch.grid[0] = (unsigned)epi_min64(s->text.rows.blocks, INT32_MAX / 16 * 16);
             s->launch.cluster = (unsigned)s->text.rows.cluster;
-        } else if (!strcmp(s->text.name, "finish"))
-            s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, 32));
-        else
+        } else if (s->text.results) {
+            s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, s->text.results));
+        } else {
             s->launch.grid[0] =
                 (unsigned)epi_max64(1, epi_min64(epi_ceil_div(s->elements, 256), 16L * multiprocessors));
+        }
     }
 }
 

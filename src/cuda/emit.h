@@ -68,6 +68,7 @@ typedef struct epi_kernel_text {
     char name[64];
     const char *arch; /* "sm_90a" */
     int block, shared;
+    int results; /* that a block of a finishing kernel makes; 0: elements are spread over threads */
     epi_map_need maps[EPI_MAX_MAPS];
     int map_count;
     epi_pointer_need pointers[EPI_MAX_POINTERS];
@@ -95,7 +96,7 @@ typedef struct epi_emit_context {
     int capability;         /* 90 */
 } epi_emit_context;
 
-enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 16 }; /* what one partial covers, whatever the tile */
+enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */
 
 /* Pointers with these tensor numbers are not tensors: */
 enum { EPI_POINTER_WORKSPACE = -2 };

@@ -1,7 +1,6 @@
 /* emit_folds.c: reductions of a tile as text: those that leave as partials, and those that stay inside it. */
 #include "cuda/emit_gemm.h"
 
-/* The struct of folds.cuh that does it. */
 /* ---- reductions that leave ---- */
 
 /* An element that is not there counts as the reduction's identity. */
@@ -62,7 +61,22 @@ void epi_fold_rows(epi_emitter *e, int number) {
                  (long)blocks, number, pointer, (long)(e->c->partials[s->node] / 4), (long)blocks);
 }
 
-/* A warp's 16 rows are folded in its registers, group by group. */
+/* Columns of a step that a reduction down the rows has a result for. */
+static int fold_columns(const epi_emitter *e, int number) {
+    return e->config.step * epi_cell_elements(e, e->tile->values[e->tile->steps[number].arg[0]].scale) / 2;
+}
+
+/* A float for each of the four warps of 64 rows, and each column. */
+int epi_fold_bytes(const epi_emitter *e, int before) {
+    int bytes = 0;
+    for (int i = 0; i < before; i++)
+        if (e->tile->steps[i].kind == EPI_TILE_REDUCE_COLS)
+            bytes += 4 * 4 * fold_columns(e, i);
+    return bytes;
+}
+
+/* A warp's 16 rows are folded in its registers, group by group, and wait in the step's staging; step_fold()
+ * folds the four warps of 64 rows when all have been there. */
 bool epi_fold_cols(epi_emitter *e, int number) {
     const epi_tile_step *s = &e->tile->steps[number];
     const char *fold = epi_emit_fold(s->op);
@@ -79,14 +93,20 @@ bool epi_fold_cols(epi_emitter *e, int number) {
         emit_masked(e, &e->cell, s->op, s->arg[0], el, false);
         epi_text_add(&e->cell, ");\n");
     }
+    int wide = fold_columns(e, number), offset = e->folds_at + epi_fold_bytes(e, number);
     epi_text_add(
         &e->after,
-        "    {   // %s over %d rows leaves\n      int at;\n      const float x = down_rows(c%d, lane, at);\n"
-        "      const int n = (col + 16 * j) * %d / 2 + at;\n"
-        "      if (at >= 0 && n < %ld && (row & ~15) < P.M) ((float *)P.ptr[%d])[%ldLL + (i64)(row >> 4) * "
-        "%ldLL + n] = x;\n    }\n",
-        epi_ops[s->op].text, EPI_PARTIAL_ROWS, number, elements, columns, pointer,
-        (long)(e->c->partials[s->node] / 4), columns);
+        "    {   // %s over 16 rows\n      int at;\n      const float x = down_rows(c%d, lane, at);\n"
+        "      if (at >= 0) sts32(stage + %d + 4 * (warp * %d + j * %d + at), __float_as_uint(x));\n"
+        "    }\n",
+        epi_ops[s->op].text, number, offset, wide, 8 * elements);
+    epi_text_add(&e->leave,
+                 "#pragma unroll\n  for (int x = t; x < %d; x += T) {   // %s over %d rows leaves\n"
+                 "    const int at = n * %d / 2 + x;\n"
+                 "    const float v = down_warps<%s>(stage + %d + 4 * x, %d);\n"
+                 "    if (at < %ld) ((float *)P.ptr[%d])[%ldLL + (i64)(m / %d) * %ldLL + at] = v;\n  }\n",
+                 wide, epi_ops[s->op].text, EPI_PARTIAL_ROWS, elements, fold, offset, 4 * wide, columns,
+                 pointer, (long)(e->c->partials[s->node] / 4), EPI_PARTIAL_ROWS, columns);
     return true;
 }
 

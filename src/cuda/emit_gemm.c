@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { SHARED_MOST = 232448, SM80_DEPTH = 32 };
+enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376, SM80_DEPTH = 32 };
 
 bool epi_emitter_refuse(epi_emitter *e, const char *fmt, ...) {
     va_list args;
@@ -196,10 +196,15 @@ static bool prepare_other(epi_emitter *e, epi_operand op[2]) {
     epi_operand_measure(&op[0]);
     epi_operand_measure(&op[1]);
     e->k->block = sm80 ? 256 : 128;
+    e->k->shared = e->stage_bytes; /* warps leave reductions there */
     if (sm80) {
         if (e->c->capability == 86 || e->c->capability == 89 || e->c->capability >= 120)
             f->stages = 3; /* two blocks share 100 KB */
-        e->k->shared = f->stages * (f->tile_m + f->tile_n) * SM80_DEPTH * 2;
+        int slot = (f->tile_m + f->tile_n) * SM80_DEPTH * 2, folds = 4 * e->stage_bytes;
+        e->k->shared =
+            f->stages * slot + (folds > slot ? folds : 0); /* else they fit in a slot that is idle */
+        if (e->k->shared > SM80_SHARED_MOST)
+            return epi_emitter_refuse(e, "more reductions down the rows than fit in shared memory");
     }
     return true;
 }
@@ -239,10 +244,10 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  "TILE_N %d\n#define STAGES %d\n"
                  "#define CLUSTER %d\n#define STEP %d\n#define STAGE_SLOTS %d\n#define DEFERRED %d\n#define "
                  "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
-                 "#define HALF %s\n#define STAGE_BYTES %d\n#define LOAD_BYTES %d\n",
+                 "#define HALF %s\n#define STAGE_BYTES %d\n#define LOAD_BYTES %d\n#define FOLDS %d\n",
                  e->k->name, e->fast, (long)e->tile->n, (long)depth_of(e), f->tile_n, f->stages, f->cluster,
                  f->step, f->stage_slots, f->deferred, !f->packed, op[0].mn, op[1].mn, epi_emit_type(e->half),
-                 e->stage_bytes, e->load_bytes);
+                 e->stage_bytes, e->load_bytes, e->leave.data != NULL);
     epi_text_add(out, "#define PACKED %d\n#define STEPS (TILE_N / STEP)\n", f->packed);
 }
 
@@ -269,6 +274,13 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
                  "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
                  or_none(&e->begin), or_none(&e->group), kept.text, kept.text, or_none(&e->cell),
                  or_none(&e->after), or_none(&e->end));
+    if (e->leave.data)
+        epi_text_add(
+            out,
+            "// What the warps of %d rows have left of a step; T threads share it.\n"
+            "template <int T> DEV void step_fold(const Params &P, u32 stage, int m, int n, int t) {\n"
+            "  if (m >= P.M) return;\n%s}\n",
+            EPI_PARTIAL_ROWS, e->leave.data);
 }
 
 /* How the mainloop reaches its operands, and the copy engine the tiles. */
@@ -311,8 +323,8 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
 
 /* Frees the pieces; answers whether one of them ran out of memory. */
 static bool free_pieces(epi_emitter *e) {
-    epi_text *all[] = {&e->members, &e->rows, &e->sums,  &e->begin,     &e->group,   &e->cell,
-                       &e->after,   &e->end,  &e->moves, &e->moves_out, &e->prefetch};
+    epi_text *all[] = {&e->members, &e->rows, &e->sums,  &e->begin, &e->group,     &e->cell,
+                       &e->after,   &e->end,  &e->leave, &e->moves, &e->moves_out, &e->prefetch};
     bool failed = false;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         failed |= all[i]->failed;

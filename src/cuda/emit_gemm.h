@@ -11,6 +11,8 @@
  *     }
  *     end
  *
+ * A function of its own (leave) runs when all warps of 64 rows are through with the step.
+ *
  * Each step of the tile's list adds to the pieces where it belongs. */
 #ifndef EPI_CUDA_EMIT_GEMM_H
 #define EPI_CUDA_EMIT_GEMM_H
@@ -54,10 +56,12 @@ typedef struct epi_emitter {
     epi_text members, rows;                  /* values per row: their declarations, and what loads them */
     epi_text sums;                           /* declarations of what lasts from step to step */
     epi_text begin, group, cell, after, end; /* the step */
+    epi_text leave;                          /* what folds its reductions down the rows over warps */
     epi_text moves, moves_out, prefetch;     /* what the copy engine does for it */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
     int stage_bytes, load_bytes; /* of a step: its staging, and what is loaded into it */
+    int folds_at;                /* in a step's staging: where warps leave reductions down the rows */
     int kept;                    /* the value that is packed (or, exact, the product itself) */
     int split;     /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
     bool *before;  /* by step: it is done before the packing point */
@@ -115,6 +119,9 @@ void epi_stream_store_direct(epi_emitter *e, const epi_stream *t);
 /* Reductions that leave as partials: one per row, one per column; and one that stays inside the tile. */
 void epi_fold_rows(epi_emitter *e, int step);
 bool epi_fold_cols(epi_emitter *e, int step);
+/* Bytes of a step's staging that the reductions down the rows take which come before this step of the list.
+ */
+int epi_fold_bytes(const epi_emitter *e, int before);
 bool epi_fold_group(epi_emitter *e, int step);
 
 /* ---- emit_operands.c ---- */

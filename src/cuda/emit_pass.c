@@ -265,29 +265,31 @@ static bool needed_later(const epi_emit_context *c, const epi_plan *plan, int no
     return false;
 }
 
-static void put_operand(epi_emit_context *c, epi_kernel_text *k, epi_text *body, const epi_axes *group,
-                        int arg, int at, const bool *in) {
+/* Operand `at` of `node`. What has to be loaded is asked for ahead of the partials, so that it is there when
+ * they are. */
+static void put_operand(epi_emit_context *c, epi_kernel_text *k, epi_text *ahead, epi_text *body,
+                        const epi_axes *group, int node, int at, const bool *in) {
+    int arg = c->spec->graph->nodes[node].arg[at];
     const epi_node *n = &c->spec->graph->nodes[arg];
+    if (!in[arg] && !epi_emit_is_number(c, arg) && n->op != EPI_OP_INDEX) {
+        epi_ref ref = epi_emit_ref(c, arg, -1);
+        epi_walk w = epi_walk_axes(&ref, group, c->spec->sizes);
+        epi_text_add(ahead, "  const float a%d_%d = mine ? load<%s>(P.ptr[%d], ", at, node,
+                     epi_emit_type(ref.type), epi_emit_pointer(k, arg, -1));
+        epi_emit_walk(ahead, &w, "r");
+        epi_text_add(ahead, ") : 0.f;\n");
+        return;
+    }
+    epi_text_add(body, "    const float a%d_%d = ", at, node);
     if (in[arg]) {
-        epi_text_add(body, "    const float a%d_%d = v%d;\n", at, k->block, arg);
-        return;
-    }
-    epi_text_add(body, "    const float a%d_%d = ", at, k->block);
-    if (epi_emit_is_number(c, arg)) {
+        epi_text_add(body, "v%d;\n", arg);
+    } else if (epi_emit_is_number(c, arg)) {
         epi_text_add(body, "%s;\n", epi_emit_node_number(c, arg).text);
-        return;
-    }
-    if (n->op == EPI_OP_INDEX) {
+    } else {
         epi_text_add(body, "(float)(");
         epi_emit_digit(body, group, epi_axes_find(group, n->over.at[0]), c->spec->sizes, "r");
         epi_text_add(body, ");\n");
-        return;
     }
-    epi_ref ref = epi_emit_ref(c, arg, -1);
-    epi_walk w = epi_walk_axes(&ref, group, c->spec->sizes);
-    epi_text_add(body, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(k, arg, -1));
-    epi_emit_walk(body, &w, "r");
-    epi_text_add(body, ");\n");
 }
 
 /* Stores a finished value at its home where somebody needs it there, and into every output that it is. */
@@ -332,6 +334,16 @@ static bool finish_axes(const epi_emit_context *c, const epi_plan *plan, epi_lea
     return true;
 }
 
+/* Warps of a block, which share its results' partials: eight each, or more where a block has no more warps.
+ * Few partials make small blocks, which all find room on the first multiprocessors that the product leaves
+ * and wait there for its end; many make large ones, which spread over the GPU. */
+static int count_segments(int64_t partials) {
+    int segments = 4;
+    while (segments < 32 && 8 * segments < partials)
+        segments *= 2;
+    return segments;
+}
+
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *k,
                            int64_t *results_out, epi_error *err) {
     const epi_graph *g = c->spec->graph;
@@ -341,12 +353,16 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
     if (!finish_axes(c, plan, leave, &axes))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is taken apart");
     *results_out = epi_axes_size(&axes, c->spec->sizes);
-    *k = (epi_kernel_text){.block = 1024};
     bool *in = epi_arena_alloc(c->arena, (size_t)g->node_count + 1);
     if (!in)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int64_t m = epi_axes_size(&plan->rows, c->spec->sizes), n = epi_axes_size(&plan->cols, c->spec->sizes);
-    epi_text folds = {0}, body = {0};
+    int64_t blocks = plan->product == EPI_NO_NODE ? c->partial_blocks
+                     : leave == EPI_LEAVE_ROWS    ? epi_ceil_div(n, EPI_PARTIAL_COLS)
+                                                  : epi_ceil_div(m, EPI_PARTIAL_ROWS);
+    int segments = count_segments(blocks), fold = 0;
+    *k = (epi_kernel_text){.block = 32 * segments, .results = 32};
+    epi_text folds = {0}, ahead = {0}, body = {0};
     int pointer = epi_emit_pointer(k, 0, EPI_POINTER_WORKSPACE);
     for (int i = 0; i < g->node_count; i++) {
         if (plan->stage[i].leave != leave || c->partials[i] < 0)
@@ -354,9 +370,6 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
         in[i] = true;
         const epi_node *node = &g->nodes[i];
         int64_t count = *results_out;
-        int64_t blocks = plan->product == EPI_NO_NODE ? c->partial_blocks
-                         : leave == EPI_LEAVE_ROWS    ? epi_ceil_div(n, EPI_PARTIAL_COLS)
-                                                      : epi_ceil_div(m, EPI_PARTIAL_ROWS);
         int64_t over = epi_axes_size(&node->over, c->spec->sizes);
         char scale[160] = "f.end(1.f)";
         epi_name results;
@@ -365,14 +378,13 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
             snprintf(scale, sizeof scale, "__fdiv_rn(f.end(1.f), %s)", epi_emit_number((double)over).text);
         epi_text_add(
             &folds,
-            "  float v%d = 0.f;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n"
-            "    const float *p = (const float *)P.ptr[%d] + %ldLL;\n"
-            "    if (r < count)\n      for (int b = seg * %ld; b < min((seg + 1) * %ld, %ld); b++) "
-            "f.take_partial(p, b * count + r, %ldLL * count);\n"
-            "    f = fold_segments(f, (decltype(f) *)room);\n    v%d = %s;\n  }\n",
-            i, epi_ops[node->op].text, node->place.line, epi_emit_fold(node->op), results.text, pointer,
-            (long)(c->partials[i] / 4), (long)epi_ceil_div(blocks, 32), (long)epi_ceil_div(blocks, 32),
-            (long)blocks, (long)blocks, i, scale);
+            "  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n"
+            "    if (at < count) f = fold_segment<%s, %ld, %d>((const float *)P.ptr[%d] + %ldLL + at, "
+            "threadIdx.x / 32, count, %ldLL * count);\n"
+            "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
+            i, epi_ops[node->op].text, node->place.line, epi_emit_fold(node->op), results.text,
+            epi_emit_fold(node->op), (long)blocks, segments, pointer, (long)(c->partials[i] / 4),
+            (long)blocks, segments, fold++ & 1, i, scale);
     }
     for (int i = 0; i < g->node_count; i++) {
         if (!in[i] && finishes(c, plan, i, group, in)) {
@@ -380,11 +392,8 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
             char arg[3][32];
             for (int a = 0; a < 3; a++)
                 snprintf(arg[a], sizeof arg[a], "a%d_%d", a, i);
-            int keep = k->block;
-            k->block = i; /* the number that tells operands apart */
             for (int a = 0; a < epi_ops[node->op].arity; a++)
-                put_operand(c, k, &body, group, node->arg[a], a, in);
-            k->block = keep;
+                put_operand(c, k, &ahead, &body, group, i, a, in);
             epi_text_add(&body, "    const float v%d = ", i);
             epi_emit_op(&body, node->op, arg[0], arg[1], arg[2]);
             epi_text_add(&body, ";   // %s, line %d\n", epi_emit_name(g, i).text, node->place.line);
@@ -399,22 +408,20 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
     put_params(&k->source, k->pointer_count);
     epi_text_add(
         &k->source,
-        "// 32 results a block; 32 threads share a result's partials in segments that depend on their number "
+        "// 32 results a block; its warps share their partials in segments that depend on their number "
         "alone.\n"
-        "template <class F> DEV F fold_segments(F f, F *room) {\n"
-        "  __syncthreads();\n  room[threadIdx.x / 32 * 33 + threadIdx.x %% 32] = f;\n  __syncthreads();\n"
-        "  f = room[threadIdx.x %% 32 * 33 + threadIdx.x / 32];\n"
-        "#pragma unroll\n  for (int m = 1; m < 32; m <<= 1) f.across(m);\n"
-        "  __syncthreads();\n  if (threadIdx.x %% 32 == 0) room[threadIdx.x / 32] = f;\n  __syncthreads();\n"
-        "  return room[threadIdx.x %% 32];\n}\n"
-        "extern \"C\" __global__ void __launch_bounds__(1024) finish(const __grid_constant__ Params P) {\n"
-        "  __shared__ float room[2 * 33 * 32];\n"
-        "  const int seg = threadIdx.x / 32;\n  const i64 r = (i64)blockIdx.x * 32 + threadIdx.x %% 32;\n  "
-        "dependency_start();\n  dependency_wait();\n"
-        "%s  if (seg == 0 && r < P.extra[0]) {\n%s  }\n}\n",
+        "extern \"C\" __global__ void __launch_bounds__(%d) finish(const __grid_constant__ Params P) {\n"
+        "  __shared__ float room[2][%d];\n"
+        "  const i64 first = (i64)blockIdx.x * 32, at = first + threadIdx.x %% 32, r = first + threadIdx.x / "
+        "%d;\n"
+        "  const bool mine = threadIdx.x %% %d == 0 && r < P.extra[0];\n"
+        "  dependency_start();\n  dependency_wait();\n"
+        "%s%s  if (mine) {\n%s  }\n}\n",
+        k->block, 64 * segments + 64, segments, segments, ahead.data ? ahead.data : "",
         folds.data ? folds.data : "", body.data ? body.data : "");
-    k->source.failed |= folds.failed || body.failed;
+    k->source.failed |= folds.failed || ahead.failed || body.failed;
     epi_text_free(&folds);
+    epi_text_free(&ahead);
     epi_text_free(&body);
     return end(k, err);
 }

@@ -8,7 +8,7 @@
 
 #include "cuda/emit.h"
 
-enum { MAX_VECTOR = 16, FLAT_BLOCKS = 528, SUM_BLOCKS = 132 };
+enum { SHORT_ROW = 1024 /* columns */, FLAT_BLOCKS = 512, SUM_BLOCKS = 128 };
 
 /* How a tensor's elements are reached. */
 typedef struct access {
@@ -158,6 +158,7 @@ static int64_t lay_out(emitter *e) {
     return bytes;
 }
 
+/* Can the copy engine bring the rows, and is it worth it? Short ones come faster to registers. */
 static bool rows_lie_whole(const emitter *e) {
     int count = 0;
     for (int i = 0; i < e->tile.step_count; i++) {
@@ -165,7 +166,7 @@ static bool rows_lie_whole(const emitter *e) {
             return false;
         count += fetched(e, i);
     }
-    return count > 0;
+    return count > 0 && e->tile.n >= SHORT_ROW;
 }
 
 /* ---- the shape ---- */
@@ -225,7 +226,7 @@ static void weigh(const emitter *e, double *loaded, double *summed, bool *total)
 
 static void shape_flat(emitter *e, int64_t vectors, double loaded, bool total) {
     epi_rows_shape *s = &e->shape;
-    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 16, s->vector);
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 8, s->vector);
     s->lanes = 256;
     s->count = per > 4 ? 4 : per;
     s->blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
@@ -489,6 +490,12 @@ static void put_load(emitter *e, int step, const char *name) {
     put_comment(e, s->node);
 }
 
+/* Is an index along the columns just the column's number, and small enough to be exact in f32? */
+static bool counts_columns(const emitter *e, const access *a) {
+    const epi_walk *c = &a->cols.walk;
+    return !a->rows.count && !a->cols.two && c->count == 1 && c->step[0] == 1 && c->size[0] < 1 << 24;
+}
+
 /* Writes the step that makes a value of a vector. */
 static void put_elements(emitter *e, int step) {
     const epi_tile_step *s = &e->tile.steps[step];
@@ -506,6 +513,11 @@ static void put_elements(emitter *e, int step) {
     switch (s->kind) {
     case EPI_TILE_INDEX: {
         const access *a = &e->access[step];
+        if (counts_columns(e, a)) { /* exact: one conversion serves a vector */
+            PUT("{ const float first = (float)(%s); EACH(%d) %s = first + (float)e; }",
+                e->tile.values[s->dst].scale == EPI_SCALE_COARSE ? "c / 2" : "c", w, to);
+            break;
+        }
         PUT("EACH(%d) %s = (float)(", w, to);
         if (is_full(e, s->dst) && a->rows.count) {
             put_row(e, a, "row");

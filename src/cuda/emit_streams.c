@@ -88,6 +88,7 @@ static int find_takeover(const epi_emitter *e, int at, const bool *taken) {
 /* A stored tile takes over the panels of a loaded one: a thread writes a cell where it has read one. */
 void epi_streams_place(epi_emitter *e) {
     bool taken[EPI_MAX_STREAMS] = {false};
+    int widest = 0;
     e->stage_bytes = e->load_bytes = 0;
     for (int i = 0; i < e->stream_count; i++) {
         epi_stream *t = &e->streams[i];
@@ -105,7 +106,13 @@ void epi_streams_place(epi_emitter *e) {
         }
         if (!t->store)
             e->load_bytes += bytes;
+        if (panel_width(e, t) > widest)
+            widest = panel_width(e, t);
     }
+    e->folds_at = e->stage_bytes;
+    e->stage_bytes += epi_fold_bytes(e, e->tile->step_count);
+    if (widest) /* eight rows of a panel are turned by their address */
+        e->stage_bytes = (int)epi_round_up(e->stage_bytes, 8 * widest);
 }
 
 /* ---- how they get there ---- */

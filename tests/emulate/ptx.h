@@ -45,6 +45,14 @@ static float f_max(float a, float b) {
 
 /* ---- ptx.cuh ---- */
 
+static void sts32(u32 at, u32 x) {
+    memcpy(shared_at(at, 4), &x, 4);
+}
+static u32 lds32(u32 at) {
+    u32 x;
+    memcpy(&x, shared_at(at, 4), 4);
+    return x;
+}
 static void sts128(u32 at, u32 x, u32 y, u32 z, u32 w) {
     const u32 words[4] = {x, y, z, w};
     memcpy(shared_at(at, 16), words, 16);

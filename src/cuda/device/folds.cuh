@@ -10,7 +10,8 @@ template <class F> struct Fold {
   DEV void across_columns() { across(1); across(2); }
   DEV void merge(const Fold &b) { v = F::of(v, b.v); }
   DEV void leave(float *p, i64 at, i64) const { p[at] = v; }
-  DEV void take_partial(const float *p, i64 at, i64) { v = F::of(v, p[at]); }
+  DEV void load(const float *p, i64) { v = *p; }
+  DEV void join(const Fold &other) { v = F::of(v, other.v); }
   DEV float end(float scale) const { return v * scale; }
 };
 struct AddOf { static DEV float none() { return 0.f; } static DEV float of(float a, float b) { return a + b; } };
@@ -44,9 +45,12 @@ struct LogSumExp {
   DEV void across_columns() { across(1); across(2); }
   DEV void merge(const LogSumExp &b) { lse_add(m, s, b.m, b.s); }
   DEV void leave(float *p, i64 at, i64 second) const { p[at] = m; p[at + second] = s; }
-  DEV void take_partial(const float *p, i64 at, i64 second) { lse_add(m, s, p[at], p[at + second]); }
+  DEV void load(const float *p, i64 second) { m = *p; s = p[second]; }
+  DEV void join(const LogSumExp &other) { lse_add(m, s, other.m, other.s); }
   DEV float end(float) const { return lse_end(m, s); }
 };
+
+// ---- down the rows, inside a tile: lanes, then warps
 
 // Folds V columns over the eight lanes that hold them, each lane ending with one column or none: `at` is its number
 // among the group's 16 (times V/4), or -1. V is 2, 4 or 8.
@@ -73,4 +77,49 @@ template <class F, int V> DEV float down_rows(Fold<F> (&c)[V], int lane, int &at
   const int E = V / 2, q = lane & 3;
   at = first < 0 ? -1 : first / E * (4 * E) + q * E + first % E;
   return c[0].v;
+}
+
+// A column's four folds of 16 rows, one warp's each, that lie `apart` bytes from each other in shared memory.
+template <class T> DEV float down_warps(u32 from, u32 apart) {
+  T f, next;
+  f.v = __uint_as_float(lds32(from));
+#pragma unroll
+  for (int w = 1; w < 4; w++) {
+    next.v = __uint_as_float(lds32(from + w * apart));
+    f.join(next);
+  }
+  return f.v;
+}
+
+// ---- partials: a block has 32 results, and each of its SEGMENTS warps an equal part of their COUNT partials
+
+// The part of warp `segment`. Partials lie `apart` elements from each other; eight at a time are on their way.
+template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, i64 apart, i64 second) {
+  constexpr int LENGTH = (COUNT + SEGMENTS - 1) / SEGMENTS;
+  constexpr bool WHOLE = COUNT % (8 * SEGMENTS) == 0;
+  const int end = min((segment + 1) * LENGTH, COUNT);
+  T f;
+  f.clear();
+#pragma unroll 1
+  for (int b = segment * LENGTH; b < end; b += 8) {
+    T next[8];
+#pragma unroll
+    for (int u = 0; u < 8; u++)
+      if (WHOLE || b + u < end) next[u].load(p + (b + u) * apart, second);
+#pragma unroll
+    for (int u = 0; u < 8; u++)
+      if (WHOLE || b + u < end) f.join(next[u]);
+  }
+  return f;
+}
+
+// All parts of result threadIdx.x / SEGMENTS. Calls take turns with two rooms, so that one barrier each is enough.
+template <int SEGMENTS, class T> DEV T fold_segments(T f, float (&room)[2 * SEGMENTS * 32 + 64]) {
+  T(*all)[32 + 32 / SEGMENTS] = (T(*)[32 + 32 / SEGMENTS])room;   // a warp's lanes find their parts in all the banks
+  all[threadIdx.x / 32][threadIdx.x % 32] = f;
+  __syncthreads();
+  f = all[threadIdx.x % SEGMENTS][threadIdx.x / SEGMENTS];
+#pragma unroll
+  for (int m = 1; m < SEGMENTS; m <<= 1) f.across(m);
+  return f;
 }

@@ -13,6 +13,12 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
   __shared__ float a[KB][TILE_M + 4], b[KB][64 + 4];
   const int t = threadIdx.x, lane = t & 31, warp = t >> 5, q = lane & 3;
   dependency_wait();
+#if FOLDS
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 folds = smem_u32(memory);
+#else
+  const u32 folds = 0;
+#endif
   const int tn = (N_SIZE + 63) / 64;
 #pragma unroll 1
   for (i64 w = blockIdx.x; w < (P.M + TILE_M - 1) / TILE_M * tn; w += gridDim.x) {
@@ -59,6 +65,11 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
       d[2 * i + 1] = rounded<HALF>(d[2 * i + 1]);
     }
 #endif
-    epilogue_step<0>(Plain{d}, R, S, P, 0, row, n0, lane);
+    epilogue_step<0>(Plain{d}, R, S, P, folds, row, n0, t);
+#if FOLDS
+    __syncthreads();
+    step_fold<128>(P, folds, m0, n0, t);
+    __syncthreads();
+#endif
   }
 }

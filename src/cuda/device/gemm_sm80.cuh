@@ -233,9 +233,18 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     }
     const Tile tile(P, w);
     const int row0 = tile.m + wm * 32, col = tile.n + wn * 64;
+#if FOLDS
+    // The slot that was read last is idle until the next tile's main loop: there warps leave what is folded over 64 rows.
+    const u32 folds = base + (4 * STAGE_BYTES > SLOT ? STAGES : s == 0 ? STAGES - 1 : s - 1) * SLOT;
+    const u32 stage = folds + ((wm >> 1) * 2 + wn) * STAGE_BYTES;
+    __syncthreads();
+#else
+    const u32 stage = 0;
+#endif
 #pragma unroll
     for (int h = 0; h < 2; h++)
-      if (row0 + 16 * h < P.M && col < N_SIZE) {
+      if ((FOLDS ? row0 & ~63 : row0 + 16 * h) < P.M && col < N_SIZE) {
+        const int thread = (wm & 1) * 64 + h * 32 + lane;   // as of four warps that have 16 rows each
         const int row = row0 + 16 * h + (lane >> 2);
         Rows R;
         Sums S;
@@ -244,10 +253,15 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
         u32 kept[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) kept[i] = keep(R, i, d[h][2 * i], d[h][2 * i + 1]);
-        epilogue_step<0>(Kept{kept}, R, S, P, 0, row, col, lane);
+        epilogue_step<0>(Kept{kept}, R, S, P, stage, row, col, thread);
 #else
-        epilogue_step<0>(Kept{d[h]}, R, S, P, 0, row, col, lane);
+        epilogue_step<0>(Kept{d[h]}, R, S, P, stage, row, col, thread);
 #endif
       }
+#if FOLDS
+    const int part = threadIdx.x >> 6;
+    __syncthreads();
+    step_fold<64>(P, folds + part * STAGE_BYTES, tile.m + (part >> 1) * 64, tile.n + (part & 1) * 64, threadIdx.x & 63);
+#endif
   }
 }

@@ -2,7 +2,7 @@
 //
 // A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 each hold 64 rows of the accumulators; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
+// each, and fold what its warps have left of reductions down the rows. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
@@ -16,6 +16,7 @@
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
 //   step_load(P, stage, bar, m, n), step_store(P, stage, m, n), step_prefetch(P, m, n)
 //   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded (0: nothing is)
+//   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
 //   wgmma(d, a, b, add)
 
 #define TILE_M 128
@@ -192,8 +193,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         }
       }
       dependency_start();
-    } else if ((t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
-      const int v = (t >> 5) - 1;
+    } else if ((FOLDS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
+      const int v = (t >> 5) - 1, lane = FOLDS ? t & 31 : 0;   // the first lane moves, all of them fold
       u32 n = 0;
 #pragma unroll 1
       for (int w = cid; w < order.total; w += stride) {
@@ -203,10 +204,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         if (LAST_IN_RING && w + stride >= order.total) {
           if (LOAD_BYTES) {
 #pragma unroll 1
-            for (int c = 0; c < STEPS; c++) step_prefetch(P, m0, n0 + c * STEP);
+            for (int c = 0; c < STEPS && lane == 0; c++) step_prefetch(P, m0, n0 + c * STEP);
             mbar_wait(tail, 0);
 #pragma unroll 1
-            for (int c = 0; c < STEPS; c++) {
+            for (int c = 0; c < STEPS && lane == 0; c++) {
               mbar_expect(last_loaded + 8 * (v * STEPS + c), LOAD_BYTES);
               step_load(P, LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
             }
@@ -214,22 +215,35 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
           for (int c = 0; c < STEPS; c++) {
             mbar_wait(last_done + 8 * (v * STEPS + c), 0);
-            step_store(P, LAST_AT(v, c), m0, n0 + c * STEP);
-            bulk_commit();
+            if (lane == 0) {
+              step_store(P, LAST_AT(v, c), m0, n0 + c * STEP);
+              bulk_commit();
+            }
+#if FOLDS
+            step_fold<32>(P, LAST_AT(v, c), m0, n0 + c * STEP, lane);
+#endif
           }
         } else {
 #pragma unroll 1
           for (int c = 0; c < STEPS; c++, n++) {
             const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1, at = STAGE_AT(v, n);
-            if (LOAD_BYTES) {
+            if (LOAD_BYTES && lane == 0) {
               mbar_expect(loaded + 8 * slot, LOAD_BYTES);
               step_load(P, at, loaded + 8 * slot, m0, n0 + c * STEP);
             }
             mbar_wait(done + 8 * slot, par);
-            step_store(P, at, m0, n0 + c * STEP);
-            bulk_commit();
-            bulk_wait_read<0>();
-            mbar_arrive(spare + 8 * slot);
+            if (lane == 0) {
+              step_store(P, at, m0, n0 + c * STEP);
+              bulk_commit();
+            }
+#if FOLDS
+            step_fold<32>(P, at, m0, n0 + c * STEP, lane);
+            __syncwarp();
+#endif
+            if (lane == 0) {
+              bulk_wait_read<0>();
+              mbar_arrive(spare + 8 * slot);
+            }
           }
         }
       }
