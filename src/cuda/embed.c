@@ -11,6 +11,8 @@
 EMBED(base)
 EMBED(ptx)
 EMBED(folds)
+EMBED(index)
+EMBED(random)
 EMBED(gemm_sm90)
 EMBED(gemm_sm80)
 EMBED(gemm_any)
@@ -19,7 +21,8 @@ const char *epi_device_text(const char *name) {
     static const struct {
         const char *name, *text;
     } all[] = {{"base", epi_text_base},           {"ptx", epi_text_ptx},
-               {"folds", epi_text_folds},         {"gemm_sm90", epi_text_gemm_sm90},
+               {"folds", epi_text_folds},         {"index", epi_text_index},
+               {"random", epi_text_random},       {"gemm_sm90", epi_text_gemm_sm90},
                {"gemm_sm80", epi_text_gemm_sm80}, {"gemm_any", epi_text_gemm_any}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name))
