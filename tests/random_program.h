@@ -1,7 +1,8 @@
 /* random_program.h: random programs around one product.
  *
  * A program is grown from values of the shapes a tile can hold: maps of what is there, pairs and
- * halves, reductions that leave and reductions that stay. Everything follows from the seed. */
+ * halves, elements of inputs by number, random numbers, reductions that leave and reductions that stay.
+ * Everything follows from the seed. */
 #ifndef EPI_TESTS_RANDOM_PROGRAM_H
 #define EPI_TESTS_RANDOM_PROGRAM_H
 
@@ -61,7 +62,7 @@ static void grow(maker *m) {
     static const char *const binary[] = {"+", "-", "*", "<", ">=", "=="};
     bool half = exists(m, true) && random_below(&m->s, 2);
     const value a = *pick(m, half, true), b = *pick(m, half, false), c = *pick(m, half, false);
-    int what = random_below(&m->s, 12);
+    int what = random_below(&m->s, 14);
     bool rows = a.rows | b.rows, tile = a.tile | b.tile;
     if (what < 4) {
         const char *op = unary[random_below(&m->s, 15)];
@@ -90,6 +91,14 @@ static void grow(maker *m) {
     } else if (what == 11) {
         value *v = add(m, false, true, half, false);
         say(m, "    %s = index(%s)/size(%s)\n", v->name, half ? "D/2" : "D", half ? "D/2" : "D");
+    } else if (what == 12) {
+        static const char *const taken[] = {"gather(t, ids, S)", "gather(r, ids, S)", "gather(g, order, D)"};
+        int which = random_below(&m->s, 3);
+        value *v = add(m, which < 2, which != 1, false, false);
+        say(m, "    %s = %s\n", v->name, taken[which]);
+    } else if (what == 13) {
+        value *v = add(m, a.rows, true, half, false);
+        say(m, "    %s = uniform(seed, %sH, %s)\n", v->name, a.rows ? "B, S, " : "", half ? "D/2" : "D");
     }
 }
 
@@ -138,7 +147,9 @@ static void make_program(maker *m, uint64_t seed) {
     bool half = strstr(m->text, "*ph\n") != NULL;
     snprintf(body, sizeof body, "%s", m->text);
     m->text[0] = 0;
-    say(m, "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D]) -> (%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
+    say(m,
+        "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D], ids: i32[B,S], order: i32[D], seed: i32) -> "
+        "(%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
         outputs, stored ? ", " : "",
         half ? (m->parted && m->halves ? "    ph, ph2 = halves(p0, D)\n" : "    ph, ph2 = pairs(p0, D)\n")
              : "",
