@@ -46,7 +46,7 @@ endif
 ifeq ($(ARCH),aarch64)
 $(BUILD)/obj/src/cpu/micro_bf16mm.o: ISA := -march=armv8.2-a+bf16
 endif
-$(BUILD)/obj/src/cpu/reference.o: ISA := -O3
+$(BUILD)/obj/src/cpu/reference.o $(BUILD)/obj/src/cpu/passes.o: ISA := -O3
 STRIP_OBJ := $(STRIP_TABLES:%=$(BUILD)/obj/src/cpu/strips_%.o)
 $(BUILD)/obj/src/cpu/strips_avx2.o: ISA := -mavx2 -mfma -mf16c
 $(BUILD)/obj/src/cpu/strips_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
