@@ -61,8 +61,9 @@ static ALWAYS_INLINE float vdither(float x, float u) {
     float t = u * 65536.0f;
     t = t > 0.0f ? t : 0.0f;
     t = t < 65535.0f ? t : 65535.0f;
-    float y = bits_float((float_bits(x) + (uint32_t)(int32_t)t) & 0xffff0000u);
-    return x == x ? y : x;
+    uint32_t bits = float_bits(x), rounded = (bits + (uint32_t)(int32_t)t) & 0xffff0000u;
+    /* NaN by its bits: GCC 12 gives x for x == x ? y : x in the tail of a loop where t is always 0 */
+    return bits_float((bits & 0x7fffffffu) > 0x7f800000u ? bits : rounded);
 }
 
 /* Adding ROUND leaves the nearest integer in the low bits of the sum; taking it away again leaves
