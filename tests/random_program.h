@@ -62,7 +62,7 @@ static void grow(maker *m) {
     static const char *const binary[] = {"+", "-", "*", "<", ">=", "=="};
     bool half = exists(m, true) && random_below(&m->s, 2);
     const value a = *pick(m, half, true), b = *pick(m, half, false), c = *pick(m, half, false);
-    int what = random_below(&m->s, 14);
+    int what = random_below(&m->s, 12);
     bool rows = a.rows | b.rows, tile = a.tile | b.tile;
     if (what < 4) {
         const char *op = unary[random_below(&m->s, 15)];
@@ -91,15 +91,25 @@ static void grow(maker *m) {
     } else if (what == 11) {
         value *v = add(m, false, true, half, false);
         say(m, "    %s = index(%s)/size(%s)\n", v->name, half ? "D/2" : "D", half ? "D/2" : "D");
-    } else if (what == 12) {
-        static const char *const taken[] = {"gather(t, ids, S)", "gather(r, ids, S)", "gather(g, order, D)"};
-        int which = random_below(&m->s, 3);
-        value *v = add(m, which < 2, which != 1, false, false);
-        say(m, "    %s = %s\n", v->name, taken[which]);
-    } else if (what == 13) {
-        value *v = add(m, a.rows, true, half, false);
-        say(m, "    %s = uniform(seed, %sH, %s)\n", v->name, a.rows ? "B, S, " : "", half ? "D/2" : "D");
     }
+}
+
+/* An element of an input by number, or a random number, added to the last value of the tile. It has a random
+ * state of its own, so that the rest of a program stays what it was. */
+static void take(maker *m, uint64_t seed) {
+    static const char *const taken[] = {"gather(r, ids, S)", "gather(t, ids, S)", "gather(g, order, D)"};
+    uint64_t s = ~seed;
+    int last = m->count - 1, which = random_below(&s, 6);
+    while (last > 0 && !(m->v[last].tile && m->v[last].cols))
+        last--;
+    const value from = m->v[last];
+    if (which > 3 || (which && which < 3 && from.half))
+        return;
+    value *v = add(m, true, true, from.half, true);
+    if (which < 3)
+        say(m, "    %s = %s + %s\n", v->name, from.name, taken[which]);
+    else
+        say(m, "    %s = %s + uniform(seed, B, S, H, %s)\n", v->name, from.name, from.half ? "D/2" : "D");
 }
 
 /* A program whose last values become outputs; some of them reduced. */
@@ -122,6 +132,7 @@ static void make_program(maker *m, uint64_t seed) {
     }
     for (int i = 0, n = 2 + random_below(&m->s, 9); i < n; i++)
         grow(m);
+    take(m, seed);
     int stored = 0;
     for (int i = m->count - 1; i >= 4 && stored < 3; i--) {
         const value *v = &m->v[i];
