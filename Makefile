@@ -46,7 +46,7 @@ endif
 ifeq ($(ARCH),aarch64)
 $(BUILD)/obj/src/cpu/micro_bf16mm.o: ISA := -march=armv8.2-a+bf16
 endif
-$(BUILD)/obj/src/cpu/reference.o: ISA := -O3
+$(BUILD)/obj/src/cpu/reference.o $(BUILD)/obj/src/cpu/passes.o: ISA := -O3
 STRIP_OBJ := $(STRIP_TABLES:%=$(BUILD)/obj/src/cpu/strips_%.o)
 $(BUILD)/obj/src/cpu/strips_avx2.o: ISA := -mavx2 -mfma -mf16c
 $(BUILD)/obj/src/cpu/strips_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
@@ -122,7 +122,7 @@ $(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold json safetensors lang properties random cases rows formulas puzzle docs jit cuda emulate
+TESTS := micro strips strips_fold json safetensors lang moves properties random cases rows formulas puzzle docs jit cuda emulate
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -204,7 +204,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 # The suite for AArch64 on another machine, where a cross compiler and qemu-user are installed.
-ARM_TESTS := micro strips_fold json safetensors lang properties random docs cuda
+ARM_TESTS := micro strips_fold json safetensors lang moves properties random docs cuda
 .PHONY: test-arm64
 test-arm64:
 	@$(MAKE) --no-print-directory -s CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar BUILD=$(BUILD)/arm64 $(ARM_TESTS:%=$(BUILD)/arm64/test/%)

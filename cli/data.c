@@ -86,7 +86,8 @@ static void fill_block(void *ctx, int64_t item, int thread) {
 }
 
 /* Values of a sane size: matrices such that a product of two has unit variance, vectors around one,
- * scalars small and positive, indices within the largest axis the tensor itself lacks. */
+ * scalars small and positive, indices within the axis they count along, other integers within the largest
+ * axis of an input. */
 void cli_data_random(cli_data *d, uint64_t seed) {
     int64_t range = 1;
     for (int t = 0; t < d->input_count; t++)
@@ -98,7 +99,7 @@ void cli_data_random(cli_data *d, uint64_t seed) {
         filling f = {.shape = shape,
                      .data = d->tensors[t].data,
                      .start = seed * 1000003u + (uint64_t)t * 7919u + 17u,
-                     .range = (double)range,
+                     .range = (double)(shape->index_below < 0 ? range : shape->index_below),
                      .scale = inner ? pow((double)inner, -0.25) : 1};
         epi_parallel_for(epi_parallel_default(), epi_ceil_div(shape->count, BLOCK), fill_block, &f);
     }

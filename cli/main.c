@@ -48,7 +48,7 @@ static const struct command {
      "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE]\n\n"
      "Runs once, on inputs from the safetensors file --in; what it lacks, or everything without it, is\n"
      "random by --seed: matrices such that a product of two has unit variance, vectors between 0.5 and 1.5,\n"
-     "scalars below 0.001, indices below the largest size. Prints for every output its largest error "
+     "scalars below 0.001, indices within their axis. Prints for every output its largest error "
      "against\n"
      "an f64 reference beside that of the naive path (plain loops, every value rounded to the storage "
      "type),\n"

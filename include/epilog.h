@@ -51,6 +51,7 @@ typedef enum epi_status {
     EPI_ERR_DIMS,        /* sizes given at compile time do not fit the program */
     EPI_ERR_UNSUPPORTED, /* valid, but not on this device or by this path */
     EPI_ERR_FILE,        /* a file is missing, malformed or not writable */
+    EPI_ERR_INDEX,       /* an element of an index lies outside the axis it counts along */
 } epi_status;
 
 /* What went wrong and where. line and column count from 1, and are 0 where there is no place.
@@ -221,8 +222,9 @@ typedef struct epi_tensor {
 } epi_tensor;
 
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
- * inputs or each other. On a GPU the pointers are the device's (16-byte aligned, contiguous), and the call
- * returns once the work is on the default stream. */
+ * inputs or each other. On the CPU an i32 input that is an index is looked through first: an element outside
+ * its axis is EPI_ERR_INDEX, and nothing is written. On a GPU the pointers are the device's (16-byte aligned,
+ * contiguous), and the call returns once the work is on the default stream. */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
@@ -237,6 +239,8 @@ typedef struct epi_tensor_shape {
     int rank;
     int64_t sizes[EPI_MAX_AXES];
     int64_t count;
+    int64_t index_below; /* of an input that gather or scatter takes as an index: its elements are from 0 up
+                            to, not including, this; -1 of other tensors */
 } epi_tensor_shape;
 
 EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);

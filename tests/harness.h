@@ -200,10 +200,10 @@ static inline void problem_fill(problem *p, uint64_t seed) {
     for (int i = 0; i < p->inputs; i++) {
         tensor *t = &p->t[i];
         uint64_t s = seed * 1000003 + (uint64_t)i;
-        int64_t inner = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1;
+        int64_t inner = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1, below = t->shape.index_below;
         double scale = t->shape.rank > 1 ? pow((double)(inner ? inner : 1), -0.25) * 1.7 : 1;
         for (int64_t e = 0; e < t->shape.count; e++) {
-            double x = t->shape.type == EPI_I32 ? (double)random_below(&s, (int)largest)
+            double x = t->shape.type == EPI_I32 ? (double)random_below(&s, (int)(below > 0 ? below : largest))
                        : t->shape.rank == 0     ? 1e-3 * random_unit(&s)
                        : t->shape.rank == 1     ? 0.5 + random_unit(&s)
                                                 : scale * (2 * random_unit(&s) - 1);

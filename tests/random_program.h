@@ -1,7 +1,8 @@
 /* random_program.h: random programs around one product.
  *
  * A program is grown from values of the shapes a tile can hold: maps of what is there, pairs and
- * halves, reductions that leave and reductions that stay. Everything follows from the seed. */
+ * halves, elements of inputs by number, random numbers, reductions that leave and reductions that stay.
+ * Everything follows from the seed. */
 #ifndef EPI_TESTS_RANDOM_PROGRAM_H
 #define EPI_TESTS_RANDOM_PROGRAM_H
 
@@ -93,6 +94,24 @@ static void grow(maker *m) {
     }
 }
 
+/* An element of an input by number, or a random number, added to the last value of the tile. It has a random
+ * state of its own, so that the rest of a program stays what it was. */
+static void take(maker *m, uint64_t seed) {
+    static const char *const taken[] = {"gather(r, ids, S)", "gather(t, ids, S)", "gather(g, order, D)"};
+    uint64_t s = ~seed;
+    int last = m->count - 1, which = random_below(&s, 6);
+    while (last > 0 && !(m->v[last].tile && m->v[last].cols))
+        last--;
+    const value from = m->v[last];
+    if (which > 3 || (which && which < 3 && from.half))
+        return;
+    value *v = add(m, true, true, from.half, true);
+    if (which < 3)
+        say(m, "    %s = %s + %s\n", v->name, from.name, taken[which]);
+    else
+        say(m, "    %s = %s + uniform(seed, B, S, H, %s)\n", v->name, from.name, from.half ? "D/2" : "D");
+}
+
 /* A program whose last values become outputs; some of them reduced. */
 static void make_program(maker *m, uint64_t seed) {
     static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
@@ -113,6 +132,7 @@ static void make_program(maker *m, uint64_t seed) {
     }
     for (int i = 0, n = 2 + random_below(&m->s, 9); i < n; i++)
         grow(m);
+    take(m, seed);
     int stored = 0;
     for (int i = m->count - 1; i >= 4 && stored < 3; i--) {
         const value *v = &m->v[i];
@@ -138,7 +158,9 @@ static void make_program(maker *m, uint64_t seed) {
     bool half = strstr(m->text, "*ph\n") != NULL;
     snprintf(body, sizeof body, "%s", m->text);
     m->text[0] = 0;
-    say(m, "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D]) -> (%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
+    say(m,
+        "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D], ids: i32[B,S], order: i32[D], seed: i32) -> "
+        "(%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
         outputs, stored ? ", " : "",
         half ? (m->parted && m->halves ? "    ph, ph2 = halves(p0, D)\n" : "    ph, ph2 = pairs(p0, D)\n")
              : "",

@@ -66,6 +66,10 @@ expect 1 "has no program 'nosuch'" show matmul:nosuch
 expect 2 'show wants one' show
 
 # run
+echo 'f(x[V,D], ids: i32[T], seed: i32) -> y[T,D] { y = x[ids]*uniform(seed, T, D) }' >embed.epi
+expect 0 'y .*bf16' run embed.epi --dims V=3,T=1000,D=7 --type bf16
+expect 1 'ids\[0\] is .*: outside axis V of 0' run embed.epi --dims V=0,T=3,D=7
+rm embed.epi
 expect 0 'naive path' run matmul --dims M=33,N=35,K=37
 expect 0 'bf16' run matmul --dims M=33,N=35,K=37 --type bf16
 expect 0 '"ok":true' run norm_swiglu --dims T=9,D=8,F=6 --type f16 --json

@@ -10,6 +10,7 @@
 #include "cases.h"
 #include "cuda/cuda.h"
 #include "cuda/jit.h"
+#include "moves.h"
 #include "random_program.h"
 #include "spec.h"
 
@@ -415,6 +416,19 @@ static void limits(void) {
           "more rows than a mainloop counts: %s", err.message);
 }
 
+/* ---- gathers, scatters and random numbers ---- */
+
+static loaded moved[MOVES];
+
+static void emit_moves(void) {
+    static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
+    for (int i = 0; i < MOVES; i++)
+        for (int t = 0; t < 3 && (moved[i].program || load_move(ctx, &moves[i], &moved[i])); t++) {
+            variant v = {90, NULL, false, t == 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[t], true};
+            emit(&moved[i], v, t == i % 3);
+        }
+}
+
 /* ---- random programs: emitted, and some of them compiled ---- */
 
 enum { RANDOMS = 200, RANDOMS_COMPILED = 16 };
@@ -462,6 +476,7 @@ int main(int argc, char **argv) {
         limits();
         emit_cases();
         emit_programs();
+        emit_moves();
         emit_random();
     }
     printf("%d forced configurations were refused\n", refused);
@@ -471,6 +486,8 @@ int main(int argc, char **argv) {
         printf("nothing is compiled: %s\n", why);
     for (int i = 0; i < CASES; i++)
         epi_module_free(all[i].module);
+    for (int i = 0; i < MOVES; i++)
+        epi_module_free(moved[i].module);
     for (int i = 0; i < RANDOMS; i++)
         epi_module_free(random_programs[i].module);
     epi_context_close(ctx);

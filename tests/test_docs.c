@@ -63,10 +63,11 @@ static void fill(problem *p) {
     for (int t = 0; t < p->inputs; t++) {
         const epi_tensor_shape *s = &p->t[t].shape;
         uint64_t state = 12345u + (uint64_t)t;
+        int below = s->index_below > 0 ? (int)s->index_below : SIZE;
         for (int64_t i = 0; i < s->count; i++) {
             int x = random_below(&state, 64);
             double real = s->rank > 1 ? (x - 32) / 32.0 : (x + 16) / 64.0;
-            put_element(p->t[t].data, s->type, i, s->type == EPI_I32 ? x % SIZE : real);
+            put_element(p->t[t].data, s->type, i, s->type == EPI_I32 ? x % below : real);
         }
     }
 }
@@ -274,6 +275,8 @@ static const char *const ops[] = {
 #define EPI_PART(id, text, ...) text,
 #define EPI_PRODUCT(id, text, ...) text,
 #define EPI_LEAF(id, text) text,
+#define EPI_MOVE(id, text, ...) text,
+#define EPI_RANDOM(id, text, ...) text,
 #include "ir/ops.def"
 };
 

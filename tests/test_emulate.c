@@ -14,6 +14,7 @@
 #include "cases.h"
 #include "cuda/cuda.h"
 #include "emulate/host.h"
+#include "moves.h"
 #include "random_program.h"
 #include "spec.h"
 
@@ -375,6 +376,17 @@ static void add_copies(void) {
                   "%s %s copies an operand", odd[i].program, odd[i].dims);
 }
 
+/* Gathers, scatters and random numbers, by passes and ahead of products. */
+static loaded moved[MOVES];
+
+static void add_moves(void) {
+    for (int i = 0; i < MOVES; i++)
+        if (load_move(ctx, &moves[i], &moved[i])) {
+            add_case(&moved[i], i % 2 ? BF16_FUSED : F32_FUSED);
+            add_case(&moved[i], i % 2 ? F32_UNFUSED : BF16_UNFUSED);
+        }
+}
+
 enum { RANDOMS = 10 };
 static loaded random_programs[RANDOMS];
 static test_case random_cases[RANDOMS];
@@ -421,6 +433,7 @@ int main(int argc, char **argv) {
     mkdir(folder, 0777);
     add_cases();
     add_copies();
+    add_moves();
     add_random();
     compile_texts();
     run_kernels();
@@ -432,6 +445,8 @@ int main(int argc, char **argv) {
         epi_module_free(all[i].module);
     for (int i = 0; i < 2; i++)
         epi_module_free(odd_cases[i].module);
+    for (int i = 0; i < MOVES; i++)
+        epi_module_free(moved[i].module);
     for (int i = 0; i < RANDOMS; i++)
         epi_module_free(random_programs[i].module);
     epi_context_close(ctx);

@@ -14,10 +14,11 @@
 
 #include "cuda/cuda.h"
 #include "gpu.h"
+#include "moves.h"
 #include "run/run.h"
 
 static const char *folder;
-static loaded all[CASES];
+static loaded all[CASES], moved[MOVES];
 
 static double seconds(void) {
     struct timespec t;
@@ -123,6 +124,9 @@ static void test_cases(void) {
     for (int i = 0; i < CASES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
         if (mode != SANITIZE || cases[i].flags & TINY)
             count += plan_case(&all[i], &tasks[count]);
+    for (int i = 0; i < MOVES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
+        if (mode != SANITIZE || moves[i].flags & TINY)
+            count += plan_case(&moved[i], &tasks[count]);
     pool p;
     group g = {0};
     oracles *oracle = NULL;
@@ -151,6 +155,71 @@ static void test_cases(void) {
     pool_end(&p);
     bits_free(&g.first);
     free(tasks);
+}
+
+/* ---- gather, scatter and random numbers ---- */
+
+/* Without a product nothing is left open: a GPU's passes give the bits of the CPU's. */
+static void test_moves_bits(void) {
+    for (int i = 0; i < MOVES && !broken; i++) {
+        const test_case *c = &moves[i];
+        epi_options o = case_options(&moved[i], EPI_F32, EPI_PATH_FUSED);
+        epi_kernel *k[2] = {NULL, NULL};
+        problem cpu = {0};
+        on_device d = {0};
+        bits first = {0};
+        epi_kernel_info info = {0};
+        bool ok = epi_kernel_compile(moved[i].program, &o, &k[0], NULL) == EPI_OK;
+        if (ok)
+            epi_kernel_get_info(k[0], &info);
+        if (ok && (info.m || !strcmp(info.mainloop, "gemm"))) {
+            epi_kernel_free(k[0]);
+            continue;
+        }
+        o.device = device;
+        ok = ok && epi_kernel_compile(moved[i].program, &o, &k[1], NULL) == EPI_OK &&
+             problem_make(&cpu, moved[i].program, k[0], LAYOUT_PLAIN);
+        if (check(ok, "%s %s compiles on both", c->program, c->dims) &&
+            on_device_make(&d, moved[i].program, k[1])) {
+            problem_fill(&cpu, CASE_SEED);
+            check(problem_run(k[0], &cpu) && run_once(k[1], &d, c->program) && bits_agree(&first, &cpu) &&
+                      bits_agree(&first, &d.host),
+                  "%s %s: the bits of the CPU", c->program, c->dims);
+            on_device_free(&d);
+        }
+        bits_free(&first);
+        problem_free(&cpu);
+        epi_kernel_free(k[0]);
+        epi_kernel_free(k[1]);
+    }
+}
+
+/* An i32 input out of range is no error of a run on a GPU: gather gives 0, scatter leaves it out. */
+static void test_outside(void) {
+    static const char text[] = "f(x[V], i: i32[T]) -> (y[T], s[V]) { y = x[i] s = scatter(1, i, V) }";
+    static const int32_t index[] = {2, -1, 3, 0, 2, INT32_MIN, INT32_MAX};
+    static const double y[] = {7, 0, 0, 5, 7, 0, 0}, s[] = {1, 0, 2};
+    epi_dim_binding dims[] = {{"V", 3}, {"T", 7}};
+    epi_options o = {.dims = dims, .dim_count = 2, .device = device};
+    epi_module *m = NULL;
+    epi_kernel *k = NULL;
+    on_device d;
+    bool ok = epi_module_parse(ctx, text, sizeof text - 1, "outside", &m, NULL) == EPI_OK &&
+              epi_kernel_compile(epi_module_program(m, 0), &o, &k, NULL) == EPI_OK;
+    if (check(ok, "compiles") && on_device_make(&d, epi_module_program(m, 0), k)) {
+        for (int i = 0; i < 3; i++)
+            put_element(d.host.t[0].data, EPI_F32, i, 5 + i);
+        memcpy(d.host.t[1].data, index, sizeof index);
+        ok = run_once(k, &d, "outside");
+        for (int i = 0; i < 7; i++)
+            ok &= get_element(d.host.t[2].data, EPI_F32, i) == y[i];
+        for (int i = 0; i < 3; i++)
+            ok &= get_element(d.host.t[3].data, EPI_F32, i) == s[i];
+        check(ok, "indices out of range on a GPU");
+        on_device_free(&d);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
 }
 
 /* ---- a row does not see its batch ---- */
@@ -546,8 +615,14 @@ static void test_all(void) {
     bool ok = true;
     for (int i = 0; i < CASES; i++)
         ok &= load_case(ctx, folder, &cases[i], &all[i]);
+    for (int i = 0; i < MOVES; i++)
+        ok &= load_move(ctx, &moves[i], &moved[i]);
     if (ok) {
         test_cases();
+        if (!broken && mode != SANITIZE)
+            test_moves_bits();
+        if (device && !broken)
+            test_outside();
         bool driver = device && !broken && mode != SANITIZE && find_driver();
         if (!broken && mode != SANITIZE)
             test_rows();
@@ -564,6 +639,8 @@ static void test_all(void) {
     }
     for (int i = 0; i < CASES; i++)
         epi_module_free(all[i].module);
+    for (int i = 0; i < MOVES; i++)
+        epi_module_free(moved[i].module);
     printf("%d combinations skipped: %d where the program does not fit the configuration, %d that would be "
            "slow\n",
            refused + slow, refused, slow);

@@ -41,8 +41,8 @@ size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
 }
 
 const char *epi_status_name(epi_status status) {
-    static const char *const names[] = {"ok",    "argument", "memory",      "syntax",
-                                        "check", "dims",     "unsupported", "file"};
+    static const char *const names[] = {"ok",   "argument",    "memory", "syntax", "check",
+                                        "dims", "unsupported", "file",   "index"};
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }
 

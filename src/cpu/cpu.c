@@ -68,6 +68,9 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     for (int i = 0; i < k->steps.count; i++)
         if (k->steps.at[i].plan)
             most = epi_max64(most, k->gemms[i]->scratch);
+        else if (g->nodes[k->steps.at[i].node].op == EPI_OP_SCATTER)
+            most = epi_max64(most, epi_pass_scratch(spec->threads) +
+                                       epi_scatter_scratch(spec, k->steps.at[i].node));
     k->workspace = k->scratch + most;
     return EPI_OK;
 }
@@ -83,20 +86,25 @@ static epi_ref tensor_ref(const epi_cpu_kernel *k, int t, const epi_tensor *give
     return r;
 }
 
-void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspace) {
+epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspace, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     unsigned char *base = workspace;
     if (k->spec.path == EPI_PATH_REFERENCE || k->spec.path == EPI_PATH_NAIVE) {
         epi_ref tensors[2 * EPI_MAX_TENSORS];
         for (int t = 0; t < g->tensor_count; t++)
             tensors[t] = tensor_ref(k, t, &given[t]);
-        epi_reference_run(k, tensors, base);
-        return;
+        epi_status status = epi_indices_check(k, tensors, err);
+        if (status == EPI_OK)
+            epi_reference_run(k, tensors, base);
+        return status;
     }
     epi_ref *homes = (epi_ref *)(void *)(base + k->scratch) - (g->node_count + 1 + g->tensor_count);
     epi_ref *tensors = homes + g->node_count + 1;
     for (int t = 0; t < g->tensor_count; t++)
         tensors[t] = tensor_ref(k, t, &given[t]);
+    epi_status status = epi_indices_check(k, tensors, err);
+    if (status != EPI_OK)
+        return status;
     for (int i = 0; i < g->node_count; i++) {
         if (k->steps.homes[i].tensor >= 0) {
             homes[i] = tensors[k->steps.homes[i].tensor];
@@ -116,4 +124,5 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
         else
             epi_pass_run(k, s->node, homes, base + k->scratch);
     }
+    return EPI_OK;
 }

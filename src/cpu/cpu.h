@@ -20,7 +20,8 @@ typedef struct epi_cpu_kernel {
 } epi_cpu_kernel;
 
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);
-void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace);
+/* Fails only, and before it writes anything, where an index is out of range. */
+epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace, epi_error *err);
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
 
@@ -32,5 +33,14 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
 void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *from, const epi_axes *axes);
 int64_t epi_pass_scratch(int threads);
+
+/* moves.c: the same for what an index moves. */
+void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
+void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
+int64_t epi_scatter_scratch(const epi_spec *spec, int node);
+/* Holds every index that is an i32 input against the axis it counts along. */
+epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_ref *tensors, epi_error *err);
+/* The position that a computed index means: the nearest integer; -1 where it is outside the axis. */
+int64_t epi_position(double index, int64_t size);
 
 #endif

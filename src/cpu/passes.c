@@ -5,6 +5,7 @@
  * threads, so neither do the bits. */
 #include <string.h>
 
+#include "base/philox.h"
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
 
@@ -26,6 +27,7 @@ typedef struct pass {
     space s;
     epi_walk over; /* reductions: the operand along the axes removed */
     int64_t over_count;
+    int32_t seed; /* random numbers */
     float *scratch;
 } pass;
 
@@ -187,6 +189,15 @@ static void reduce_outer(void *ctx, int64_t item, int thread) {
     put(p, base[0], acc, n);
 }
 
+static void random_chunk(void *ctx, int64_t item, int thread) {
+    const pass *p = ctx;
+    float *tmp = scratch_of(p, thread);
+    int64_t base[OPERANDS + 1], first = item / p->s.chunks * p->s.size[p->s.count - 1];
+    int n = chunk_at(p, item, base);
+    epi_philox_uniform(tmp, p->seed, first + item % p->s.chunks * p->s.chunk, n);
+    put(p, base[0], tmp, n);
+}
+
 static void index_chunk(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     (void)thread;
@@ -228,6 +239,19 @@ static void run_part(pass p) {
     }
 }
 
+/* The seed, exactly where it is stored as declared. */
+static int32_t seed_of(const epi_cpu_kernel *k, const epi_ref *ref) {
+    int32_t seed;
+    float x;
+    if (ref->type == EPI_I32) {
+        memcpy(&seed, ref->data, sizeof seed);
+        return seed;
+    }
+    k->strips->load(&x, ref->data, ref->type, 1, 1);
+    k->strips->store(&seed, EPI_I32, 1, &x, 1);
+    return seed;
+}
+
 void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
     const epi_node *n = &k->spec.graph->nodes[node];
     pass p = {.k = k,
@@ -255,6 +279,14 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
                                                     : (double)epi_axis_size(n->over.at[0], k->spec.sizes));
             k->strips->store(p.to.data, p.to.type, 1, &x, 1);
         }
+        break;
+    case EPI_CLASS_MOVE:
+        (n->op == EPI_OP_GATHER ? epi_gather_run : epi_scatter_run)(k, node, refs, scratch);
+        break;
+    case EPI_CLASS_RANDOM:
+        p.seed = seed_of(k, &p.from[0]);
+        p.operands = 0;
+        run_chunks(&p, &n->axes, random_chunk);
         break;
     case EPI_CLASS_PRODUCT: EPI_NEVER("a product is no pass"); break;
     }

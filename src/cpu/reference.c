@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/philox.h"
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
 
@@ -150,6 +151,55 @@ static void eval_part(const eval *e, int node) {
     }
 }
 
+/* Elements that an index names; one that names none gives zero. */
+static void eval_gather(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref x = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
+    int64_t step = epi_ref_drop(&x, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
+    epi_walk from = epi_walk_axes(&x, &n->axes, sizes), which = epi_walk_axes(&index, &n->axes, sizes);
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
+        e->value[node][i] = at < 0 ? 0 : e->value[n->arg[0]][epi_walk_offset(&from, i) + at * step];
+    }
+}
+
+/* What an index sends to one place is added up in the index's order. */
+static void eval_scatter(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref d = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
+    epi_axes rest = epi_axes_without(&d.axes, &index.axes);
+    epi_walk outer = epi_walk_axes(&d, &index.axes, sizes), inner = epi_walk_axes(&d, &rest, sizes);
+    int64_t size = epi_axis_size(n->over.at[0], sizes), width = count_of(e, &rest), all = size * width;
+    for (int64_t i = 0; i < all; i++)
+        e->value[node][i] = 0;
+    for (int64_t i = 0, count = count_of(e, &index.axes); i < count; i++) {
+        int64_t at = epi_position(e->value[n->arg[1]][i], size);
+        for (int64_t j = 0; j < width && at >= 0; j++) {
+            double *to = &e->value[node][at * width + j];
+            *to += e->value[n->arg[0]][epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j)];
+            if (e->naive)
+                *to = (double)(float)*to;
+        }
+    }
+    for (int64_t i = 0; i < all; i++)
+        e->value[node][i] = rounded(e, e->value[node][i]);
+}
+
+/* Random numbers are the same on every path, and so are never rounded. */
+static void eval_random(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    float x[EPI_PHILOX_BATCH];
+    int64_t count = count_of(e, &n->axes);
+    for (int64_t i = 0; i < count; i += EPI_PHILOX_BATCH) {
+        int m = (int)epi_min64(EPI_PHILOX_BATCH, count - i);
+        epi_philox_uniform(x, (int32_t)*e->value[n->arg[0]], i, m);
+        for (int j = 0; j < m; j++)
+            e->value[node][i + j] = (double)x[j];
+    }
+}
+
 /* ---- the product: row times column, added up in order ---- */
 
 enum { STRIPE = 32, DEPTH = 128 }; /* columns and depth of a block that stays in cache */
@@ -199,19 +249,11 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
     }
 }
 
-static epi_axes axes_without(const epi_axes *axes, const epi_axes *gone) {
-    epi_axes out = {0};
-    for (int i = 0; i < axes->count; i++)
-        if (epi_axes_find(gone, axes->at[i]) < 0)
-            out.at[out.count++] = axes->at[i];
-    return out;
-}
-
 static void eval_product(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
     epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node);
-    epi_axes rows = axes_without(&a.axes, &n->over), cols = axes_without(&b.axes, &n->over);
+    epi_axes rows = epi_axes_without(&a.axes, &n->over), cols = epi_axes_without(&b.axes, &n->over);
     product p = {.e = e};
     p.a = e->value[n->arg[0]];
     p.b = e->value[n->arg[1]];
@@ -260,6 +302,8 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
         case EPI_CLASS_PART: eval_part(&e, i); break;
         case EPI_CLASS_PRODUCT: eval_product(&e, i); break;
+        case EPI_CLASS_MOVE: (n->op == EPI_OP_GATHER ? eval_gather : eval_scatter)(&e, i); break;
+        case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:
             if (n->op == EPI_OP_INPUT)
                 eval_input(&e, i);

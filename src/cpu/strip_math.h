@@ -55,6 +55,17 @@ static ALWAYS_INLINE double fmadd64(double a, double b, double c) {
 }
 #endif
 
+/* x rounded to one of its two bf16 neighbours: away from zero where the bits that are cut off and the first
+ * 16 of u carry. */
+static ALWAYS_INLINE float vdither(float x, float u) {
+    float t = u * 65536.0f;
+    t = t > 0.0f ? t : 0.0f;
+    t = t < 65535.0f ? t : 65535.0f;
+    uint32_t bits = float_bits(x), rounded = (bits + (uint32_t)(int32_t)t) & 0xffff0000u;
+    /* NaN by its bits: GCC 12 gives x for x == x ? y : x in the tail of a loop where t is always 0 */
+    return bits_float((bits & 0x7fffffffu) > 0x7f800000u ? bits : rounded);
+}
+
 /* Adding ROUND leaves the nearest integer in the low bits of the sum; taking it away again leaves
  * that integer as a number. Good for |x| < 2^22 (2^51). */
 static const float ROUND = 0x1.8p23f;

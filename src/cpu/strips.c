@@ -134,6 +134,8 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
 #define EPI_PART(...)
 #define EPI_PRODUCT(...)
 #define EPI_LEAF(...)
+#define EPI_MOVE(...)
+#define EPI_RANDOM(...)
 #include "ir/ops.def"
 #undef EPI_MAP1
 #undef EPI_MAP2

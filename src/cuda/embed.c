@@ -11,6 +11,8 @@
 EMBED(base)
 EMBED(ptx)
 EMBED(folds)
+EMBED(index)
+EMBED(random)
 EMBED(gemm_sm90)
 EMBED(gemm_sm80)
 EMBED(gemm_any)
@@ -25,6 +27,8 @@ const char *epi_device_text(const char *name) {
                {"gemm_sm90", epi_text_gemm_sm90},
                {"gemm_sm80", epi_text_gemm_sm80},
                {"gemm_any", epi_text_gemm_any},
+               {"index", epi_text_index},
+               {"random", epi_text_random},
                {"rows", epi_text_rows}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name))

@@ -117,6 +117,13 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
  */
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *out,
                            int64_t *results, epi_error *err);
+/* emit_move.c: what a pass does for each element x, or each four of random numbers; and all of a scatter,
+ * which parts its work into so many items of one block each. */
+void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
+void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
+void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
+int64_t epi_scatter_items(const epi_emit_context *c, int node);
+
 /* Elements a pass has to make, which its launch spreads over threads. */
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to);
 

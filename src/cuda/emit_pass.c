@@ -43,7 +43,12 @@ static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
 }
 
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
+    epi_op op = copy_to < 0 ? c->spec->graph->nodes[node].op : EPI_OP_COUNT;
     epi_axes axes = pass_axes(c, node, copy_to);
+    if (op == EPI_OP_SCATTER)
+        return 256 * epi_scatter_items(c, node);
+    if (op == EPI_OP_UNIFORM)
+        return epi_ceil_div(epi_axes_size(&axes, c->spec->sizes), 4);
     return epi_axes_size(&axes, c->spec->sizes);
 }
 
@@ -170,19 +175,30 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         part_body(&p, node);
     else if (cls == EPI_CLASS_REDUCE)
         reduce_body(&p, node);
+    else if (cls == EPI_CLASS_MOVE)
+        (p.n->op == EPI_OP_GATHER ? epi_emit_gather : epi_emit_scatter)(c, node, k, &p.body);
+    else if (cls == EPI_CLASS_RANDOM)
+        epi_emit_random(c, node, k, &p.body);
     else
         leaf_body(&p, node);
     begin(k, false, epi_emit_arch(c));
+    if (copy_to < 0 && (cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM))
+        epi_text_add(&k->source, "%s", epi_device_text(cls == EPI_CLASS_MOVE ? "index" : "random"));
     put_params(&k->source, k->pointer_count);
-    epi_text_add(
-        &k->source,
-        "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const __grid_constant__ "
-        "Params P) {\n"
-        "  dependency_start();\n  dependency_wait();\n"
-        "  const i64 step = (i64)gridDim.x * 256%s;\n"
-        "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += step) {\n%s  }\n}\n",
-        epi_emit_name(c->spec->graph, node).text, p.n->place.line, warps ? " / 32" : "", warps ? " / 32" : "",
-        p.body.data ? p.body.data : "");
+    bool whole = copy_to < 0 && p.n->op == EPI_OP_SCATTER; /* a kernel of its own */
+    if (whole)
+        epi_text_add(&k->source, "%s", p.body.data ? p.body.data : "");
+    else
+        epi_text_add(&k->source,
+                     "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const "
+                     "__grid_constant__ "
+                     "Params P) {\n"
+                     "  dependency_start();\n  dependency_wait();\n"
+                     "  const i64 step = (i64)gridDim.x * 256%s;\n"
+                     "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += step) "
+                     "{\n%s  }\n}\n",
+                     epi_emit_name(c->spec->graph, node).text, p.n->place.line, warps ? " / 32" : "",
+                     warps ? " / 32" : "", p.body.data ? p.body.data : "");
     k->source.failed |= p.body.failed;
     epi_text_free(&p.body);
     return end(k, err);

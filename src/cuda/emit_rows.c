@@ -491,7 +491,7 @@ static void put_load(emitter *e, int step, const char *name) {
 }
 
 /* Is an index along the columns just the column's number, and small enough to be exact in f32? */
-static bool counts_columns(const emitter *e, const access *a) {
+static bool counts_columns(const access *a) {
     const epi_walk *c = &a->cols.walk;
     return !a->rows.count && !a->cols.two && c->count == 1 && c->step[0] == 1 && c->size[0] < 1 << 24;
 }
@@ -513,7 +513,7 @@ static void put_elements(emitter *e, int step) {
     switch (s->kind) {
     case EPI_TILE_INDEX: {
         const access *a = &e->access[step];
-        if (counts_columns(e, a)) { /* exact: one conversion serves a vector */
+        if (counts_columns(a)) { /* exact: one conversion serves a vector */
             PUT("{ const float first = (float)(%s); EACH(%d) %s = first + (float)e; }",
                 e->tile.values[s->dst].scale == EPI_SCALE_COARSE ? "c / 2" : "c", w, to);
             break;
@@ -630,9 +630,18 @@ static bool ragged(const emitter *e) {
     return e->plan->flat || (int64_t)s->vector * s->lanes * s->count * s->cluster != e->tile.n;
 }
 
+/* Sums per column are in registers, which only unrolled loops can name. */
+static bool sums(const emitter *e) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS)
+            return true;
+    return false;
+}
+
 static void put_vector_loop(emitter *e, const char *indent) {
     PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);%s\n%s  if (%s%s) {\n", indent,
-        e->shape.resident ? "UNROLL" : "UNROLL_SOME", indent, e->plan->flat ? "i64" : "int",
+        e->shape.resident && (!e->shape.stages || sums(e) || e->shape.count <= 4) ? "UNROLL" : "UNROLL_SOME",
+        indent, e->plan->flat ? "i64" : "int",
         e->shape.stages ? " const int l = (i * LANES + lane) * VEC;" : "", indent, e->plan->flat ? "" : "on",
         ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");
 }

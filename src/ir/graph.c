@@ -30,6 +30,14 @@ void epi_axes_remove(epi_axes *axes, int position) {
     axes->count--;
 }
 
+epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone) {
+    epi_axes out = {0};
+    for (int i = 0; i < axes->count; i++)
+        if (epi_axes_find(gone, axes->at[i]) < 0)
+            out.at[out.count++] = axes->at[i];
+    return out;
+}
+
 static bool axes_include(const epi_axes *a, const epi_axes *b) {
     for (int i = 0; i < b->count; i++)
         if (epi_axes_find(a, b->at[i]) < 0)
@@ -177,9 +185,9 @@ int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis) {
     return add_node(g, n);
 }
 
-/* The same dim at two scales never lines up. Answers false after an error. */
-static bool scales_agree(epi_graph *g, int a, int b) {
-    const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
+/* The same dim at two scales never lines up: not in x and y, which are axes of a and b. Answers false after
+ * an error. */
+static bool axes_agree(epi_graph *g, const epi_axes *x, const epi_axes *y, int a, int b) {
     for (int i = 0; i < x->count; i++) {
         int j = epi_axes_find_dim(y, x->at[i].dim);
         if (j < 0 || epi_axis_equal(x->at[i], y->at[j]))
@@ -192,6 +200,10 @@ static bool scales_agree(epi_graph *g, int a, int b) {
         return false;
     }
     return true;
+}
+
+static bool scales_agree(epi_graph *g, int a, int b) {
+    return axes_agree(g, &g->nodes[a].axes, &g->nodes[b].axes, a, b);
 }
 
 /* Appends to *into the axes of b that it lacks. */
@@ -329,6 +341,54 @@ int epi_graph_product(epi_graph *g, int a, int b) {
         }
         n.axes.at[n.axes.count++] = y->at[i];
     }
+    return add_node(g, n);
+}
+
+/* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axis that
+ * the index counts along, then those of the operand that the index lacks. */
+int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(op, a, index, EPI_NO_NODE);
+    const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
+    n.over = (epi_axes){1, {axis}};
+    bool gathers = op == EPI_OP_GATHER;
+    if (gathers && epi_axes_find(x, axis) < 0) {
+        epi_graph_fail(g, "gather over %s: %s has no such axis", epi_axis_label(g, axis).text,
+                       epi_node_label(g, a).text);
+        return EPI_NO_NODE;
+    }
+    epi_axes rest = epi_axes_without(x, gathers ? &n.over : i);
+    if (!axes_agree(g, gathers ? &rest : x, i, a, index))
+        return EPI_NO_NODE;
+    if (!gathers && epi_axes_find_dim(&rest, axis.dim) >= 0) {
+        epi_graph_fail(g, "scatter to %s: %s has that axis already, and the index %s does not sum over it",
+                       epi_axis_label(g, axis).text, epi_node_label(g, a).text,
+                       epi_node_label(g, index).text);
+        return EPI_NO_NODE;
+    }
+    n.axes = gathers ? *i : n.over;
+    return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
+}
+
+int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
+    if (failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(op, seed, EPI_NO_NODE, EPI_NO_NODE);
+    const epi_node *s = &g->nodes[seed];
+    if (s->op != EPI_OP_INPUT || s->axes.count || !g->tensors[s->tensor].has_type ||
+        g->tensors[s->tensor].type != EPI_I32) {
+        epi_graph_fail(g, "the seed of %s is an input declared as one integer, seed: i32", epi_ops[op].text);
+        return EPI_NO_NODE;
+    }
+    for (int i = 0; i < axes->count; i++) {
+        if (epi_axes_find_dim(&n.axes, axes->at[i].dim) >= 0) {
+            epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text, g->dims[axes->at[i].dim]);
+            return EPI_NO_NODE;
+        }
+        n.axes.at[n.axes.count++] = axes->at[i];
+    }
+    n.over = n.axes;
     return add_node(g, n);
 }
 

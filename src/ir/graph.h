@@ -31,7 +31,8 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; parts, index and size: the one axis named */
+    epi_axes over; /* reductions: the axes removed; parts, index, size, gather and scatter: the one axis
+                      named; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */
     epi_place place;
@@ -62,6 +63,7 @@ bool epi_axis_equal(epi_axis a, epi_axis b);
 int epi_axes_find(const epi_axes *axes, epi_axis axis); /* position or -1 */
 int epi_axes_find_dim(const epi_axes *axes, int dim);
 void epi_axes_remove(epi_axes *axes, int position);
+epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone);
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
 
 /* Builders. They answer the node, or EPI_NO_NODE after an error. */
@@ -72,7 +74,9 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
 int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis);        /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);
-int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis); /* INDEX SIZE */
+int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);                   /* INDEX SIZE */
+int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
+int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 
 /* Holds an assigned value against the axes its output declares. */
 void epi_graph_check_output(epi_graph *g, int tensor);

@@ -16,6 +16,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
     {#id, text, EPI_CLASS_PART, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, 0, 0}},
 #define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
 #define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
+#define EPI_MOVE(id, text, da, db) {#id, text, EPI_CLASS_MOVE, 2, "", {da, db, 0}},
+#define EPI_RANDOM(id, text, da) {#id, text, EPI_CLASS_RANDOM, 1, "", {da, 0, 0}},
 #include "ir/ops.def"
 #undef EPI_MAP1
 #undef EPI_MAP2
@@ -24,6 +26,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #undef EPI_PART
 #undef EPI_PRODUCT
 #undef EPI_LEAF
+#undef EPI_MOVE
+#undef EPI_RANDOM
 };
 
 #define EPI_MAP1(...)
@@ -33,6 +37,21 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_PART(...)
 #define EPI_PRODUCT(...)
 #define EPI_LEAF(...)
+#define EPI_MOVE(...)
+#define EPI_RANDOM(...)
+
+/* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which part of it on the one
+ * away from zero is taken. */
+static double dither(double x, double u) {
+    int e;
+    if (!isfinite(x))
+        return x;
+    frexp(x, &e);
+    double unit = ldexp(1, (e < -125 ? -125 : e) - 8), parts = fabs(x) / unit, low = floor(parts);
+    double chance = floor(fmin(fmax(u * 65536, 0), 65535)) / 65536;
+    double rounded = (low + (parts - low + chance >= 1 ? 1 : 0)) * unit;
+    return copysign(rounded < 0x1p128 ? rounded : INFINITY, x);
+}
 
 double epi_op_reference(epi_op op, double a, double b, double c) {
     switch (op) {
@@ -83,6 +102,8 @@ double epi_op_combine(epi_op op, double a, double b) {
 #undef EPI_PART
 #undef EPI_PRODUCT
 #undef EPI_LEAF
+#undef EPI_MOVE
+#undef EPI_RANDOM
     default: EPI_NEVER("no reduction");
     }
 }

@@ -12,6 +12,8 @@ typedef enum epi_op {
 #define EPI_PART(id, ...) EPI_OP_##id,
 #define EPI_PRODUCT(id, ...) EPI_OP_##id,
 #define EPI_LEAF(id, ...) EPI_OP_##id,
+#define EPI_MOVE(id, ...) EPI_OP_##id,
+#define EPI_RANDOM(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
 #undef EPI_MAP1
 #undef EPI_MAP2
@@ -20,6 +22,8 @@ typedef enum epi_op {
 #undef EPI_PART
 #undef EPI_PRODUCT
 #undef EPI_LEAF
+#undef EPI_MOVE
+#undef EPI_RANDOM
     EPI_OP_COUNT
 } epi_op;
 
@@ -29,6 +33,8 @@ typedef enum epi_op_class {
     EPI_CLASS_PART,
     EPI_CLASS_PRODUCT,
     EPI_CLASS_LEAF,
+    EPI_CLASS_MOVE,
+    EPI_CLASS_RANDOM,
 } epi_op_class;
 
 typedef struct epi_op_row {

@@ -9,7 +9,8 @@ typedef enum epi_ast_kind {
     EPI_AST_NAME,
     EPI_AST_UNARY,
     EPI_AST_BINARY,
-    EPI_AST_CALL
+    EPI_AST_CALL,
+    EPI_AST_TAKE /* x[i] */
 } epi_ast_kind;
 
 typedef struct epi_ast {

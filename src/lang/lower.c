@@ -213,7 +213,9 @@ static bool arity(lowering *lo, const epi_ast *e, int least, int most) {
         epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
                        e->arg_count, e->arg_count == 1 ? "was" : "were");
     else
-        epi_graph_fail(lo->g, "%s takes a value and the axes to reduce over; %d argument%s given", e->name,
+        epi_graph_fail(lo->g, "%s takes a %s; %d argument%s given", e->name,
+                       strcmp(e->name, epi_ops[EPI_OP_UNIFORM].text) ? "value and the axes to reduce over"
+                                                                     : "seed and the axes of the result",
                        e->arg_count, e->arg_count == 1 ? " was" : "s were");
     return false;
 }
@@ -264,6 +266,32 @@ static void lower_part(lowering *lo, frame *f, const epi_ast *e, epi_op op, valu
     }
 }
 
+static int lower_move(lowering *lo, frame *f, const epi_ast *e, epi_op op) {
+    int a = lower_one(lo, f, e->args[0]), index = lower_one(lo, f, e->args[1]);
+    epi_axis axis = ok(lo) ? axis_argument(lo, f, e, 2) : (epi_axis){0, 0};
+    lo->g->place = e->place;
+    return ok(lo) ? epi_graph_move(lo->g, op, a, index, axis) : EPI_NO_NODE;
+}
+
+/* x[i] takes along the first axis of x. */
+static int lower_take(lowering *lo, frame *f, const epi_ast *e) {
+    int a = lower_one(lo, f, e->args[0]), index = lower_one(lo, f, e->args[1]);
+    lo->g->place = e->place;
+    if (ok(lo) && !lo->g->nodes[a].axes.count)
+        epi_graph_fail(lo->g, "x[i] takes from the first axis of x, and %s has no axes",
+                       lo->g->nodes[a].name ? lo->g->nodes[a].name : "this");
+    return ok(lo) ? epi_graph_move(lo->g, EPI_OP_GATHER, a, index, lo->g->nodes[a].axes.at[0]) : EPI_NO_NODE;
+}
+
+static int lower_random(lowering *lo, frame *f, const epi_ast *e, epi_op op) {
+    int seed = lower_one(lo, f, e->args[0]);
+    epi_axes axes = {0};
+    for (int i = 1; i < e->arg_count && ok(lo); i++)
+        axes.at[axes.count++] = axis_argument(lo, f, e, i);
+    lo->g->place = e->place;
+    return ok(lo) ? epi_graph_random(lo->g, op, seed, &axes) : EPI_NO_NODE;
+}
+
 static int lower_map(lowering *lo, frame *f, const epi_ast *e, epi_op op) {
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     for (int i = 0; i < epi_ops[op].arity && ok(lo); i++)
@@ -293,6 +321,12 @@ static void lower_call(lowering *lo, frame *f, const epi_ast *e, values *out) {
                 out->node[0] = lower_reduction(lo, f, e, (epi_op)op);
         } else if (row->cls == EPI_CLASS_PART) {
             lower_part(lo, f, e, (epi_op)op, out);
+        } else if (row->cls == EPI_CLASS_MOVE) {
+            if (arity(lo, e, 3, 3))
+                out->node[0] = lower_move(lo, f, e, (epi_op)op);
+        } else if (row->cls == EPI_CLASS_RANDOM) {
+            if (arity(lo, e, 2, 1 + EPI_MAX_AXES))
+                out->node[0] = lower_random(lo, f, e, (epi_op)op);
         } else if (row->cls == EPI_CLASS_LEAF) {
             if (arity(lo, e, 1, 1)) {
                 epi_axis axis = axis_argument(lo, f, e, 0);
@@ -382,6 +416,7 @@ static int lower_one(lowering *lo, frame *f, const epi_ast *e) {
         node = e->op == EPI_OP_MATMUL ? lower_product(lo, f, e) : lower_map(lo, f, e, e->op);
         break;
     case EPI_AST_CALL: node = lower_single_call(lo, f, e); break;
+    case EPI_AST_TAKE: node = lower_take(lo, f, e); break;
     }
     lo->depth--;
     return node;

@@ -209,6 +209,22 @@ static epi_ast *parse_atom(parser *p) {
     return NULL;
 }
 
+/* Any number of [index] behind a value. */
+static epi_ast *parse_taken(parser *p) {
+    epi_ast *e = parse_atom(p);
+    for (epi_place place = p->token.place; e && accept(p, "["); place = p->token.place) {
+        epi_ast *index = parse_expr(p);
+        expect(p, "]", "after the index");
+        epi_ast *taken = new_ast(p, EPI_AST_TAKE, place, 2);
+        if (!taken || !index)
+            return NULL;
+        taken->args[0] = e;
+        taken->args[1] = index;
+        e = taken;
+    }
+    return e;
+}
+
 static epi_ast *make_op(parser *p, epi_op op, epi_place place, epi_ast *a, epi_ast *b) {
     epi_ast *e = new_ast(p, b ? EPI_AST_BINARY : EPI_AST_UNARY, place, b ? 2 : 1);
     if (!e || !a)
@@ -224,7 +240,7 @@ static epi_ast *parse_unary(parser *p) {
     if (++p->depth > MAX_DEPTH)
         fail_at(p, p->token.place, "expressions are nested too deeply");
     epi_place place = p->token.place;
-    epi_ast *e = accept(p, "-") ? make_op(p, EPI_OP_NEG, place, parse_unary(p), NULL) : parse_atom(p);
+    epi_ast *e = accept(p, "-") ? make_op(p, EPI_OP_NEG, place, parse_unary(p), NULL) : parse_taken(p);
     p->depth--;
     return e;
 }

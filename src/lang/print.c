@@ -58,6 +58,12 @@ static void print_expr(const epi_ast *e, int least, epi_text *out) {
         }
         epi_text_add(out, ")");
         break;
+    case EPI_AST_TAKE:
+        print_expr(e->args[0], LEVEL_ATOM, out);
+        epi_text_add(out, "[");
+        print_expr(e->args[1], LEVEL_OR, out);
+        epi_text_add(out, "]");
+        break;
     }
     if (parens)
         epi_text_add(out, ")");

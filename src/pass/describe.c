@@ -19,12 +19,36 @@ static double value_bytes(const epi_steps *k, int node) {
     return count_of(k, &n->axes) * (double)epi_dtype_size(k->spec->type);
 }
 
+/* Bytes that an operation reads of an operand: gather only reads what it takes. */
+static double read_bytes(const epi_steps *k, int node, int operand) {
+    const epi_graph *g = k->spec->graph;
+    const epi_node *n = &g->nodes[node];
+    double all = value_bytes(k, n->arg[operand]), count = count_of(k, &g->nodes[n->arg[operand]].axes);
+    if (n->op != EPI_OP_GATHER || operand != 0 || count == 0)
+        return all;
+    double taken = count_of(k, &n->axes);
+    return taken < count ? all * (taken / count) : all;
+}
+
+/* Bytes that a fused program reads of an input: all of it, unless it is only gathered from. */
+static double input_bytes(const epi_steps *k, int t) {
+    const epi_graph *g = k->spec->graph;
+    double all = tensor_bytes(k, t), bytes = 0;
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (k->live[i] && g->nodes[i].arg[a] == g->tensors[t].node)
+                bytes += read_bytes(k, i, a);
+    for (int i = g->input_count; i < g->tensor_count; i++)
+        bytes += g->tensors[i].node == g->tensors[t].node ? all : 0;
+    return bytes < all ? bytes : all;
+}
+
 void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *out) {
     const epi_graph *g = k->spec->graph;
     out->bytes_fused = 2 * partial_bytes;
     for (int t = 0; t < g->tensor_count; t++)
         if (t >= g->input_count || k->live[g->tensors[t].node])
-            out->bytes_fused += tensor_bytes(k, t);
+            out->bytes_fused += t < g->input_count ? input_bytes(k, t) : tensor_bytes(k, t);
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
@@ -32,13 +56,13 @@ void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *
             continue;
         if (cls == EPI_CLASS_PRODUCT)
             out->flops += 2 * count_of(k, &n->axes) * count_of(k, &n->over);
-        else if (cls == EPI_CLASS_REDUCE)
+        else if (cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER)
             out->flops += count_of(k, &g->nodes[n->arg[0]].axes);
-        else if (cls == EPI_CLASS_MAP)
+        else if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_RANDOM)
             out->flops += count_of(k, &n->axes);
         out->bytes_unfused += value_bytes(k, i);
         for (int a = 0; a < epi_ops[n->op].arity; a++)
-            out->bytes_unfused += value_bytes(k, n->arg[a]);
+            out->bytes_unfused += read_bytes(k, i, a);
         if (k->plan.fused && (k->plan.stage[i].before || k->plan.stage[i].after))
             out->bytes_fused += 2 * value_bytes(k, i);
     }

@@ -232,6 +232,9 @@ static bool sort_dependents(planner *p) {
             s->after |= from->after || from->leave > EPI_LEAVE_LOCAL;
             s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
         }
+        if ((s->tile || s->after) && epi_ops[n->op].cls == EPI_CLASS_MOVE)
+            return refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
+                          epi_ops[n->op].text, n->place.line);
         if (s->after) {
             s->tile = false;
             if (!check_complete(p, i))
@@ -250,7 +253,8 @@ static bool sort_dependents(planner *p) {
 static bool tile_can_compute(planner *p, int node) {
     const epi_node *n = &p->g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
+    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE ||
+        cls == EPI_CLASS_RANDOM)
         return false;
     if (cls == EPI_CLASS_PART && !note_part(p, n))
         return false;

@@ -153,6 +153,11 @@ static void sort_node(shaper *s, int i) {
             const epi_stage *from = &s->plan->stage[n->arg[a]];
             late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
         }
+    epi_op_class cls = epi_ops[n->op].cls;
+    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !late) { /* passes make these */
+        mark_before(s, i);
+        return;
+    }
     epi_leave leave = reduces && !late ? leave_of(s, n) : EPI_LEAVE_NONE;
     if (reduces && leave != EPI_LEAVE_LOCAL && (s->needed[i] || stage->before)) {
         mark_before(s, i);

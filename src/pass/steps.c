@@ -114,6 +114,16 @@ static void give_spare(epi_steps *k, int node, epi_dtype type, spare *spares, in
     give_buffer(k, node, type);
 }
 
+/* Positions, sizes, random numbers and what is used as an index are exact in f32, not in 16 bits. */
+static bool wants_f32(const epi_steps *k, int node) {
+    const epi_graph *g = k->spec->graph;
+    epi_op_class cls = epi_ops[g->nodes[node].op].cls;
+    bool wants = cls == EPI_CLASS_LEAF || cls == EPI_CLASS_RANDOM;
+    for (int i = node + 1; i < g->node_count && !wants; i++)
+        wants = epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE && g->nodes[i].arg[1] == node;
+    return wants;
+}
+
 /* Every product by itself, every other operation a pass over memory. */
 static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
@@ -141,8 +151,8 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
         const epi_node *n = &g->nodes[i];
         if (!k->live[i] || n->op == EPI_OP_INPUT)
             continue;
-        if (!has_home(k, i)) /* positions and sizes are exact in f32, not in 16 bits */
-            give_spare(k, i, epi_ops[n->op].cls == EPI_CLASS_LEAF ? EPI_F32 : between, spares, &spare_count);
+        if (!has_home(k, i))
+            give_spare(k, i, wants_f32(k, i) ? EPI_F32 : between, spares, &spare_count);
         if (n->op == EPI_OP_MATMUL) {
             epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
             epi_root *root = epi_arena_alloc(arena, sizeof *root);

@@ -14,6 +14,17 @@ int64_t epi_ref_step(const epi_ref *ref, epi_axis axis) {
     return at < 0 ? 0 : ref->strides[at];
 }
 
+int64_t epi_ref_drop(epi_ref *ref, epi_axis axis) {
+    int at = epi_axes_find(&ref->axes, axis);
+    if (at < 0)
+        return 0;
+    int64_t step = ref->strides[at];
+    epi_axes_remove(&ref->axes, at);
+    for (int i = at; i < ref->axes.count; i++)
+        ref->strides[i] = ref->strides[i + 1];
+    return step;
+}
+
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step) {
     if (size == 1)
         return;

@@ -30,6 +30,9 @@ int64_t epi_ref_step(const epi_ref *ref, epi_axis axis);
  * the step or further on. Answers where the part starts, in elements. */
 int64_t epi_ref_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes);
 
+/* Takes an axis out of a tensor's; answers the step along it. */
+int64_t epi_ref_drop(epi_ref *ref, epi_axis axis);
+
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step);
 epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *sizes);
 int64_t epi_walk_offset(const epi_walk *w, int64_t index);

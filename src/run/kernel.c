@@ -273,8 +273,7 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
         return epi_cuda_run(kernel->cuda, tensors, workspace, stream, err);
     if (stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
-    epi_cpu_run(kernel->cpu, tensors, workspace);
-    return EPI_OK;
+    return epi_cpu_run(kernel->cpu, tensors, workspace, err);
 }
 
 epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
@@ -284,6 +283,21 @@ epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, i
 
 /* ---- looking ---- */
 
+/* The shortest axis that an input counts along, or -1. */
+static int64_t index_below(const epi_kernel *kernel, int tensor) {
+    const epi_graph *g = &kernel->program->graph;
+    int64_t below = -1;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (epi_ops[n->op].cls != EPI_CLASS_MOVE || n->arg[1] != g->tensors[tensor].node ||
+            tensor >= g->input_count)
+            continue;
+        int64_t size = epi_axis_size(n->over.at[0], kernel->spec->sizes);
+        below = below < 0 ? size : epi_min64(below, size);
+    }
+    return below;
+}
+
 epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out) {
     if (!kernel || !out || index < 0 || index >= kernel->program->graph.tensor_count)
         return EPI_ERR_ARGUMENT;
@@ -292,6 +306,7 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
         .type = kernel->spec->types[index], .rank = axes->count, .count = kernel->counts[index]};
     for (int i = 0; i < axes->count; i++)
         out->sizes[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
+    out->index_below = index_below(kernel, index);
     return EPI_OK;
 }
 

@@ -132,7 +132,22 @@ template <class T> static T __shfl_xor_sync(u32, T value, int mask) {
     return value;
 }
 
+static u32 __ballot_sync(u32, bool vote) {
+    const u32 in = vote;
+    return *together(&in, 1, [](Warp &w) {
+        u32 all = 0;
+        for (int l = 0; l < 32; l++)
+            all |= w.in[l][0] << l;
+        for (int l = 0; l < 32; l++)
+            w.out[l][0] = all;
+    });
+}
+
 /* ---- intrinsics ---- */
+
+static int __popc(u32 x) {
+    return __builtin_popcount(x);
+}
 
 struct alignas(8) float2 {
     float x, y;

@@ -105,6 +105,11 @@ DEV float f_gelu_tanh(float a) {
   return a * f_sigmoid(t);
 }
 DEV float f_softplus(float a) { return f_max(a, 0.f) + log1pf(expf(-fabsf(a))); }
+// To one of the two bf16 neighbours: away from zero where the bits that are cut off and the first 16 of u carry.
+DEV float f_dither(float x, float u) {
+  const float t = fminf(fmaxf(u * 65536.f, 0.f), 65535.f);
+  return x == x ? __uint_as_float((__float_as_uint(x) + (u32)t) & 0xffff0000u) : x;
+}
 // The log of a sum of exponentials as (largest, sum of exp relative to it).
 DEV void lse_add(float &m, float &s, float m2, float s2) {
   const float top = f_max(m, m2), ref = top == -INF || top == INF ? 0.f : top;

@@ -1,0 +1,208 @@
+/* moves.c: gather and scatter as passes, and the look through indices ahead of a run.
+ *
+ * Both go through the elements of the index (outer) and, for each, through the axes that the index has
+ * nothing to do with (inner). Every element of a result belongs to one item of work, and what is added up in
+ * it comes in the order of the index, so the bits do not depend on the number of threads. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "cpu/parallel.h"
+
+enum { CHUNK = 1024 };
+
+int64_t epi_position(double index, int64_t size) {
+    int64_t at = index >= -0.5 && index < 0x1p31 ? (int64_t)nearbyint(index) : -1;
+    return at < size ? at : -1;
+}
+
+typedef struct move {
+    const epi_cpu_kernel *k;
+    epi_ref to, from, index;
+    epi_walk which;                /* the index along its own axes */
+    epi_walk from_outer, to_outer; /* the others along the index's axes, */
+    epi_walk from_inner, to_inner; /* and along the rest */
+    int64_t from_step, to_step;    /* along the axis that the index counts along */
+    int64_t size, outer, inner;    /* elements of that axis, of the index, and of the rest */
+    int64_t rows, chunks;       /* of an item: outer elements (of a scatter: positions); chunks of the rest */
+    const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
+    float *scratch;
+} move;
+
+static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    const int64_t *sizes = k->spec.sizes;
+    epi_axis axis = n->over.at[0];
+    move m = {.k = k, .to = refs[node], .from = refs[n->arg[0]], .index = refs[n->arg[1]]};
+    const epi_axes *outer = &k->spec.graph->nodes[n->arg[1]].axes;
+    bool gathers = n->op == EPI_OP_GATHER;
+    if (gathers)
+        m.from_step = epi_ref_drop(&m.from, axis);
+    else
+        m.to_step = epi_ref_drop(&m.to, axis);
+    epi_axes inner = epi_axes_without(gathers ? &n->axes : &m.from.axes, outer);
+    m.which = epi_walk_axes(&m.index, outer, sizes);
+    m.from_outer = epi_walk_axes(&m.from, outer, sizes);
+    m.to_outer = epi_walk_axes(&m.to, outer, sizes);
+    m.from_inner = epi_walk_axes(&m.from, &inner, sizes);
+    m.to_inner = epi_walk_axes(&m.to, &inner, sizes);
+    m.size = epi_axis_size(axis, sizes);
+    m.outer = epi_axes_size(outer, sizes);
+    m.inner = epi_axes_size(&inner, sizes);
+    m.rows = epi_max64(1, CHUNK / epi_max64(1, m.inner));
+    m.chunks = epi_ceil_div(m.inner, CHUNK);
+    return m;
+}
+
+static int64_t index_at(const move *m, int64_t i) {
+    int64_t offset = epi_walk_offset(&m->which, i);
+    const unsigned char *p = m->index.data + offset * (int64_t)epi_dtype_size(m->index.type);
+    if (m->index.type == EPI_I32) {
+        int32_t at;
+        memcpy(&at, p, sizeof at);
+        return at >= 0 && at < m->size ? at : -1;
+    }
+    float x;
+    m->k->strips->load(&x, p, m->index.type, 1, 1);
+    return epi_position((double)x, m->size);
+}
+
+/* Do the elements of the walk lie side by side? */
+static bool is_plain(const epi_walk *w) {
+    return w->count == 0 || (w->count == 1 && w->step[0] == 1);
+}
+
+static void run_items(move *m, int64_t rows, epi_parallel_body *body) {
+    epi_parallel_for(m->k->spec.threads, epi_ceil_div(rows, m->rows) * m->chunks, body, m);
+}
+
+/* ---- gather ---- */
+
+static void gather_item(void *ctx, int64_t item, int thread) {
+    (void)thread;
+    const move *m = ctx;
+    float tmp[CHUNK];
+    int64_t first = item / m->chunks * m->rows, start = item % m->chunks * CHUNK;
+    int64_t n = epi_min64(CHUNK, m->inner - start), last = epi_min64(m->outer, first + m->rows);
+    size_t size = epi_dtype_size(m->to.type);
+    bool plain = m->to.type == m->from.type && is_plain(&m->from_inner) && is_plain(&m->to_inner);
+    for (int64_t i = first; i < last; i++) {
+        int64_t at = index_at(m, i), to = epi_walk_offset(&m->to_outer, i),
+                from = epi_walk_offset(&m->from_outer, i) + at * m->from_step;
+        if (at >= 0 && plain) {
+            memcpy(m->to.data + (to + start) * (int64_t)size, m->from.data + (from + start) * (int64_t)size,
+                   (size_t)n * size);
+            continue;
+        }
+        if (at < 0)
+            memset(tmp, 0, (size_t)n * sizeof *tmp);
+        else
+            epi_walk_load(m->k->strips, tmp, &m->from, from, &m->from_inner, start, n);
+        epi_walk_store(m->k->strips, &m->to, to, &m->to_inner, start, tmp, n);
+    }
+}
+
+void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
+    (void)scratch;
+    move m = make_move(k, node, refs);
+    run_items(&m, m.outer, gather_item);
+}
+
+/* ---- scatter ---- */
+
+int64_t epi_scatter_scratch(const epi_spec *spec, int node) {
+    const epi_node *n = &spec->graph->nodes[node];
+    int64_t outer = epi_axes_size(&spec->graph->nodes[n->arg[1]].axes, spec->sizes);
+    return (epi_axis_size(n->over.at[0], spec->sizes) + 1 + outer) * (int64_t)sizeof(int64_t);
+}
+
+/* The elements of the index by the position they name, those of one position in their order. */
+static void sort_index(move *m, int64_t *room) {
+    int64_t *ends = room, *list = room + m->size + 1, sum = 0;
+    memset(ends, 0, (size_t)(m->size + 1) * sizeof *ends);
+    for (int64_t i = 0; i < m->outer; i++)
+        ends[index_at(m, i) + 1]++; /* the first counts those that name none */
+    ends[0] = 0;
+    for (int64_t v = 0; v <= m->size; v++)
+        ends[v] = sum += ends[v];
+    for (int64_t i = 0; i < m->outer; i++) {
+        int64_t at = index_at(m, i);
+        if (at >= 0)
+            list[ends[at]++] = i; /* where a position starts moves on to where it ends */
+    }
+    m->ends = ends;
+    m->list = list;
+}
+
+static void scatter_item(void *ctx, int64_t item, int thread) {
+    const move *m = ctx;
+    const epi_strips *s = m->k->strips;
+    float *sum = m->scratch + (int64_t)thread * 2 * CHUNK, *row = sum + CHUNK;
+    int64_t first = item / m->chunks * m->rows, start = item % m->chunks * CHUNK;
+    int64_t n = epi_min64(CHUNK, m->inner - start), last = epi_min64(m->size, first + m->rows);
+    bool plain = m->from.type == EPI_F32 && is_plain(&m->from_inner);
+    for (int64_t v = first; v < last; v++) {
+        memset(sum, 0, (size_t)n * sizeof *sum);
+        for (int64_t i = v ? m->ends[v - 1] : 0; i < m->ends[v]; i++) {
+            int64_t from = epi_walk_offset(&m->from_outer, m->list[i]);
+            epi_view views[2] = {{sum, 0, 1}, {row, 0, 1}};
+            if (plain)
+                views[1].p = (const float *)(const void *)m->from.data + from + start;
+            else
+                epi_walk_load(s, row, &m->from, from, &m->from_inner, start, n);
+            s->map[EPI_OP_ADD](sum, 0, views, 1, (int)n);
+        }
+        epi_walk_store(s, &m->to, v * m->to_step, &m->to_inner, start, sum, n);
+    }
+}
+
+void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
+    move m = make_move(k, node, refs);
+    m.scratch = (float *)(void *)scratch;
+    sort_index(&m, (int64_t *)(void *)(scratch + epi_pass_scratch(k->spec.threads)));
+    run_items(&m, m.size, scatter_item);
+}
+
+/* ---- indices ---- */
+
+/* "ids[3,1] is 7: outside axis V of 5" */
+static epi_status fail_index(const epi_cpu_kernel *k, const epi_node *n, int64_t at, int32_t value,
+                             epi_error *err) {
+    const epi_graph *g = k->spec.graph;
+    const epi_node *input = &g->nodes[n->arg[1]];
+    char place[200] = "";
+    for (int a = 0; a < input->axes.count; a++) {
+        int64_t inner = 1;
+        for (int b = a + 1; b < input->axes.count; b++)
+            inner *= epi_axis_size(input->axes.at[b], k->spec.sizes);
+        size_t length = strlen(place);
+        snprintf(place + length, sizeof place - length, "%s%ld", a ? "," : "[",
+                 (long)(at / inner % epi_axis_size(input->axes.at[a], k->spec.sizes)));
+    }
+    return epi_fail(err, EPI_ERR_INDEX, "%.60s%s%s is %ld: outside axis %s of %ld", input->name, place,
+                    *place ? "]" : "", (long)value, epi_axis_label(g, n->over.at[0]).text,
+                    (long)epi_axis_size(n->over.at[0], k->spec.sizes));
+}
+
+epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_ref *tensors, epi_error *err) {
+    const epi_graph *g = k->spec.graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!k->steps.live[i] || epi_ops[n->op].cls != EPI_CLASS_MOVE ||
+            g->nodes[n->arg[1]].op != EPI_OP_INPUT)
+            continue;
+        const epi_ref *ref = &tensors[g->nodes[n->arg[1]].tensor];
+        if (ref->type != EPI_I32)
+            continue;
+        epi_walk w = epi_walk_axes(ref, &ref->axes, k->spec.sizes);
+        int64_t size = epi_axis_size(n->over.at[0], k->spec.sizes);
+        for (int64_t at = 0, count = epi_axes_size(&ref->axes, k->spec.sizes); at < count; at++) {
+            int32_t value;
+            memcpy(&value, ref->data + epi_walk_offset(&w, at) * 4, sizeof value);
+            if (value < 0 || value >= size)
+                return fail_index(k, n, at, value, err);
+        }
+    }
+    return EPI_OK;
+}

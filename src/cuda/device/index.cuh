@@ -1,0 +1,65 @@
+// index.cuh: elements by their number: what an index says, and scatter.
+
+// The position that an index means: an integer as it is, another number rounded to the nearest; -1 outside the axis.
+DEV i64 position_of(float x, i64 size) {
+  const i64 at = x >= -0.5f && x < 2147483648.f ? __float2int_rn(x) : -1;
+  return at < size ? at : -1;
+}
+template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
+  if (T != I32) return position_of(load<T>(p, i), size);
+  const i64 at = __ldg((const int *)p + i);
+  return at >= 0 && at < size ? at : -1;
+}
+
+// Adds up what an index sends to each position, in the order of the index and without atomics: a block owns ROWS
+// positions and COLS of their elements, and keeps their sums in shared memory as f32 until it is through; so they are
+// rounded once. It reads the whole index, 256 elements at a time, and lists those that name one of its positions, in
+// order; a full list is worked off, each thread adding to sums that are its alone. The index is read once for every
+// ROWS positions (from L2, mostly), each row that is added once.
+//
+// S tells how many positions, elements and rows there are, and where they lie: see epi_emit_scatter.
+enum { LIST = 1024 };
+template <class S> DEV void scatter(const void *from, const void *index, void *to, i64 items) {
+  __shared__ float sum[S::ROWS * S::COLS];
+  __shared__ i64 named[LIST];
+  __shared__ int place[LIST], votes_of[8];
+  const int t = threadIdx.x, lane = t & 31, warp = t / 32, group = t / S::WIDTH;
+  for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
+    const i64 first = item / S::CHUNKS * S::ROWS, start = item % S::CHUNKS * S::COLS;
+    for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i] = 0.f;
+    int count = 0;
+    for (i64 q0 = 0; q0 < S::COUNT; q0 += 256) {
+      const i64 q = q0 + t, v = (q < S::COUNT ? S::at(index, q) : -1) - first;
+      const bool mine = v >= 0 && v < S::ROWS;
+      const u32 votes = __ballot_sync(~0u, mine);
+      if (lane == 0) votes_of[warp] = __popc(votes);
+      __syncthreads();
+      int mine_at = count + __popc(votes & ((1u << lane) - 1));
+      for (int w = 0; w < 8; w++) {
+        if (w < warp) mine_at += votes_of[w];
+        count += votes_of[w];
+      }
+      if (mine) {
+        named[mine_at] = q;
+        place[mine_at] = (int)v;
+      }
+      __syncthreads();
+      if (count <= LIST - 256 && q0 + 256 < S::COUNT) continue;
+      for (int e = 0; e < count; e++) {
+        const int row = place[e];
+        if (row % S::GROUPS != group) continue;
+        const i64 at = S::outer(named[e]);
+        for (int c = t % S::WIDTH; c < S::COLS && start + c < S::INNER; c += S::WIDTH)
+          sum[row * S::COLS + c] += S::value(from, at, start + c);
+      }
+      count = 0;
+      __syncthreads();
+    }
+    __syncthreads();
+    for (int i = t; i < S::ROWS * S::COLS; i += 256) {
+      const i64 v = first + i / S::COLS, c = start + i % S::COLS;
+      if (v < S::SIZE && c < S::INNER) S::put(to, v, c, sum[i]);
+    }
+    __syncthreads();
+  }
+}

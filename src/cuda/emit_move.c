@@ -1,0 +1,139 @@
+/* emit_move.c: gather, scatter and random numbers as passes over memory. */
+#include <stdio.h>
+
+#include "cuda/emit.h"
+
+/* `position<I32>(P.ptr[1], …, 50257LL)`, with the index's elements walked along these axes. */
+static void put_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, const epi_node *n,
+                         const epi_axes *axes, const char *pointer, const char *index) {
+    const int64_t *sizes = c->spec->sizes;
+    long size = (long)epi_axis_size(n->over.at[0], sizes);
+    if (epi_emit_is_number(c, n->arg[1])) {
+        epi_text_add(out, "position_of(%s, %ldLL)", epi_emit_node_number(c, n->arg[1]).text, size);
+        return;
+    }
+    epi_ref ref = epi_emit_ref(c, n->arg[1], -1);
+    epi_walk w = epi_walk_axes(&ref, axes, sizes);
+    epi_text_add(out, "position<%s>(", epi_emit_type(ref.type));
+    if (pointer)
+        epi_text_add(out, "%s, ", pointer);
+    else
+        epi_text_add(out, "P.ptr[%d], ", epi_emit_pointer(k, n->arg[1], -1));
+    epi_emit_walk(out, &w, index);
+    epi_text_add(out, ", %ldLL)", size);
+}
+
+void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    int64_t step = epi_ref_drop(&from, n->over.at[0]);
+    epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
+             write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
+    epi_text_add(out, "    const i64 at = ");
+    put_position(c, k, out, n, &n->axes, NULL, "x");
+    epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %ldLL + ",
+                 epi_emit_type(from.type), epi_emit_pointer(k, n->arg[0], -1), (long)step);
+    epi_emit_walk(out, &read, "x");
+    epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type),
+                 epi_emit_pointer(k, node, -1));
+    epi_emit_walk(out, &write, "x");
+    epi_text_add(out, ", v);\n");
+}
+
+/* Four neighbours a thread: what one counter gives. */
+void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_ref seed = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    epi_walk write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
+    int from = epi_emit_pointer(k, n->arg[0], -1);
+    epi_text_add(out, "    u32 word[4];\n    philox(x, ");
+    if (seed.type == EPI_I32)
+        epi_text_add(out, "(u32)__ldg((const int *)P.ptr[%d])", from);
+    else
+        epi_text_add(out, "(u32)__float2int_rn(load<%s>(P.ptr[%d], 0))", epi_emit_type(seed.type), from);
+    epi_text_add(out,
+                 ", word);\n#pragma unroll\n    for (int w = 0; w < 4; w++) {\n"
+                 "      const i64 e = 4 * x + w;\n      if (e < %ldLL) store<%s>((void *)P.ptr[%d], ",
+                 (long)epi_axes_size(&n->axes, c->spec->sizes), epi_emit_type(to.type),
+                 epi_emit_pointer(k, node, -1));
+    epi_emit_walk(out, &write, "e");
+    epi_text_add(out, ", uniform(word[w]));\n    }\n");
+}
+
+/* ---- scatter ---- */
+
+enum { SUMS = 8192, COLUMNS = 1024, ITEMS = 256 };
+
+/* How the sums are parted between blocks and, within one, between threads. It follows from the sizes alone,
+ * and the bits do not depend on it. */
+typedef struct parting {
+    int64_t size, count, inner; /* positions, elements of the index, elements of the rest */
+    int64_t rows, cols, chunks; /* of a block; blocks side by side along the rest */
+    int width, groups;          /* threads along the rest; such groups take turns at positions */
+    epi_axes outer, rest;
+} parting;
+
+static parting part(const epi_emit_context *c, int node) {
+    const epi_graph *g = c->spec->graph;
+    const epi_node *n = &g->nodes[node];
+    const int64_t *sizes = c->spec->sizes;
+    parting p = {.outer = g->nodes[n->arg[1]].axes, .width = 1};
+    p.rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &p.outer);
+    p.size = epi_axis_size(n->over.at[0], sizes);
+    p.count = epi_axes_size(&p.outer, sizes);
+    p.inner = epi_axes_size(&p.rest, sizes);
+    p.cols = epi_max64(1, epi_min64(p.inner, COLUMNS));
+    p.chunks = epi_ceil_div(p.inner, p.cols);
+    while (p.width < 256 && p.width < p.cols)
+        p.width *= 2;
+    p.groups = 256 / p.width;
+    /* as many positions as there is room for, unless that leaves multiprocessors without work */
+    int64_t enough = epi_ceil_div(p.size * p.chunks, ITEMS);
+    p.rows = epi_max64(p.groups, epi_min64(SUMS / p.cols, enough));
+    return p;
+}
+
+int64_t epi_scatter_items(const epi_emit_context *c, int node) {
+    parting p = part(c, node);
+    return p.inner ? epi_ceil_div(p.size, p.rows) * p.chunks : 0;
+}
+
+void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    const int64_t *sizes = c->spec->sizes;
+    parting p = part(c, node);
+    bool number = epi_emit_is_number(c, n->arg[0]), constant = epi_emit_is_number(c, n->arg[1]);
+    epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    int64_t step = epi_ref_drop(&to, n->over.at[0]);
+    epi_walk outer = epi_walk_axes(&from, &p.outer, sizes), inner = epi_walk_axes(&from, &p.rest, sizes),
+             write = epi_walk_axes(&to, &p.rest, sizes);
+    int result = epi_emit_pointer(k, node, -1);
+    int operand = number ? result : epi_emit_pointer(k, n->arg[0], -1),
+        index = constant ? result : epi_emit_pointer(k, n->arg[1], -1);
+    epi_text_add(out,
+                 "struct S {\n  static constexpr i64 SIZE = %ldLL, COUNT = %ldLL, INNER = %ldLL, CHUNKS = "
+                 "%ldLL;\n  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
+                 "  static DEV i64 at(const void *p, i64 q) { return ",
+                 (long)p.size, (long)p.count, (long)p.inner, (long)p.chunks, (long)p.rows, (long)p.cols,
+                 p.width, p.groups);
+    put_position(c, k, out, n, &p.outer, "p", "q");
+    epi_text_add(out, "; }\n  static DEV i64 outer(i64 q) { return ");
+    epi_emit_walk(out, &outer, "q");
+    epi_text_add(out, "; }\n  static DEV float value(const void *p, i64 at, i64 x) { return ");
+    if (number) {
+        epi_text_add(out, "%s", epi_emit_node_number(c, n->arg[0]).text);
+    } else {
+        epi_text_add(out, "load<%s>(p, at + ", epi_emit_type(from.type));
+        epi_emit_walk(out, &inner, "x");
+        epi_text_add(out, ")");
+    }
+    epi_text_add(out,
+                 "; }\n  static DEV void put(void *p, i64 v, i64 x, float sum) { store<%s>(p, v * %ldLL + ",
+                 epi_emit_type(to.type), (long)step);
+    epi_emit_walk(out, &write, "x");
+    epi_text_add(out,
+                 ", sum); }\n};\n// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
+                 "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
+                 "  scatter<S>(P.ptr[%d], P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
+                 epi_emit_name(c->spec->graph, node).text, n->place.line, operand, index, result);
+}

@@ -1,0 +1,86 @@
+/* moves.h: programs that gather, scatter and draw random numbers, with sizes: one table for the CPU
+ * (test_moves.c) and for the emitted CUDA text (test_cuda.c, test_emulate.c). */
+#ifndef EPI_TESTS_MOVES_H
+#define EPI_TESTS_MOVES_H
+
+#include "cases.h"
+
+static const char moves_text[] =
+    "embed(table[V,D], ids: i32[B,T]) -> y[B,T,D] { y = table[ids] }\n"
+    "turned(table[V,D], ids: i32[B,T]) -> y[D,T,B] { y = 2*table[ids] }\n"
+    "pick(x[T,V], y: i32[T]) -> z[T] { z = gather(x, y, V) }\n"
+    "inner(x[T,V], i: i32[S]) -> y[T,S] { y = gather(x, i, V) }\n"
+    "permute(x[T,V], p: i32[V]) -> y[T,V] { y = gather(x, p, V) }\n"
+    "batched(x[B,V,D], i: i32[B,S]) -> y[B,S,D] { y = gather(x, i, V) }\n"
+    "twice(x[V,D], i: i32[T,K], j: i32[S]) -> y[S,K,D] { y = x[i][j] }\n"
+    "computed(x[V,D], i: i32[T]) -> y[T,D] { y = x[i + 1] }\n"
+    "fixed(x[V,D]) -> (y[D], z[D]) { y = x[1.6]  z = x[-1] }\n"
+    "sums(d[T,D], ids: i32[T]) -> g[V,D] { g = scatter(d, ids, V) }\n"
+    "sums_turned(d[D,B,T], ids: i32[B,T]) -> g[D,V] { g = scatter(d, ids, V) }\n"
+    "spread(d[T,D], ids: i32[T,K]) -> g[V,D] { g = scatter(d, ids, V) }\n"
+    "count(ids: i32[T]) -> n[V] { n = scatter(1, ids, V) }\n"
+    "all_to_one(d[T,D]) -> (g[V,T,D], none[V,T,D]) { g = scatter(d, 2, V)  none = scatter(d, 0/0, V) }\n"
+    "unpermute(d[T,V], p: i32[V]) -> x[T,V] { x = scatter(d, p, V) }\n"
+    "back(d[T,D], i: i32[T]) -> (g[V,D], y[T,D]) { g = scatter(d, i - 1, V)  y = g[i] }\n"
+    "noise(seed: i32) -> (u[A,B], v: f32[B,A]) { u = uniform(seed, A, B)  v = uniform(seed, B, A) }\n"
+    "dropout(x[T,D], seed: i32) -> y[T,D] { y = where(uniform(seed, T, D) < 0.75, x/0.75, 0) }\n"
+    "stochastic(x: f32[T,D], seed: i32) -> y: bf16[T,D] { y = dither(x, uniform(seed, T, D)) }\n"
+    "lookup_linear(table[V,D], ids: i32[T], w[F,D]) -> y[T,F] { y = silu(table[ids] @ w) }\n"
+    "position_bias(x[T,D], w[F,D], b[V,F], i: i32[T]) -> y[T,F] { y = x @ w + b[i] }\n"
+    "row_scales(x[T,D], w[F,D], s[V], i: i32[T]) -> y[T,F] { y = (x @ w)*s[i] }\n"
+    "drop_inside(x[T,D], w[F,D], seed: i32) -> y[T,F] { y = (x @ w)*(uniform(seed, T, F) < 0.5) }\n"
+    "chosen(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }\n";
+
+static const test_case moves[] = {
+    {"moves", "embed", "V=37,D=24,B=3,T=11", TINY},
+    {"moves", "embed", "V=1,D=1,B=1,T=1", 0},
+    {"moves", "embed", "V=5,D=2053,B=1,T=7", 0},
+    {"moves", "embed", "V=7,D=0,B=2,T=3", 0},
+    {"moves", "embed", "V=0,D=3,B=0,T=4", 0},
+    {"moves", "turned", "V=37,D=24,B=3,T=11", 0},
+    {"moves", "pick", "T=1031,V=13", 0},
+    {"moves", "pick", "T=0,V=13", 0},
+    {"moves", "inner", "T=5,V=19,S=301", 0},
+    {"moves", "permute", "T=7,V=53", TINY},
+    {"moves", "batched", "B=3,V=11,S=17,D=5", 0},
+    {"moves", "twice", "V=11,D=3,T=7,K=2,S=13", 0},
+    {"moves", "computed", "V=13,D=3,T=101", 0},
+    {"moves", "fixed", "V=3,D=5", 0},
+    {"moves", "fixed", "V=2,D=5", 0},
+    {"moves", "sums", "T=101,D=5,V=7", TINY},
+    {"moves", "sums", "T=2,D=1031,V=3", 0},
+    {"moves", "sums", "T=1,D=1,V=1", 0},
+    {"moves", "sums", "T=0,D=5,V=7", 0},
+    {"moves", "sums", "T=5000,D=1,V=3", 0},
+    {"moves", "sums", "T=31,D=300,V=1009", TINY},
+    {"moves", "sums_turned", "D=37,B=3,T=29,V=13", 0},
+    {"moves", "spread", "T=29,D=17,K=3,V=11", 0},
+    {"moves", "count", "T=777,V=19", 0},
+    {"moves", "all_to_one", "T=300,D=7,V=3", 0},
+    {"moves", "unpermute", "T=7,V=53", 0},
+    {"moves", "back", "T=41,D=3,V=11", 0},
+    {"moves", "noise", "A=7,B=13", TINY},
+    {"moves", "noise", "A=1,B=2", 0},
+    {"moves", "noise", "A=0,B=5", 0},
+    {"moves", "noise", "A=3,B=2051", 0},
+    {"moves", "dropout", "T=13,D=37", 0},
+    {"moves", "stochastic", "T=13,D=137", 0},
+    {"moves", "lookup_linear", "V=31,D=29,T=41,F=70", TINY},
+    {"moves", "position_bias", "V=31,D=29,T=41,F=70", 0},
+    {"moves", "row_scales", "V=31,D=29,T=41,F=70", 0},
+    {"moves", "drop_inside", "T=41,D=29,F=70", 0},
+    {"moves", "chosen", "T=41,D=29,V=70", 0},
+};
+enum { MOVES = sizeof moves / sizeof *moves };
+
+static inline bool load_move(epi_context *ctx, const test_case *c, loaded *out) {
+    epi_error err = {0};
+    *out = (loaded){.from = c};
+    bool ok =
+        epi_module_parse(ctx, moves_text, sizeof moves_text - 1, "moves.epi", &out->module, &err) == EPI_OK;
+    out->program = ok ? epi_module_find(out->module, c->program) : NULL;
+    out->dim_count = parse_dims(c->dims, out->dims, out->names);
+    return check(out->program != NULL, "moves:%s loads: %s", c->program, err.message);
+}
+
+#endif
