@@ -148,7 +148,7 @@ def measure(case, others, rounds):
     sets = len(case.sets)
     half = case.bytes // 2  # whole pages: an odd length would be copied slowly
     half = max(512, half >> 21 << 21 if half > 1 << 24 else half // 512 * 512)
-    part = min(half, 1 << 30)  # of a very long one a part is enough
+    part = min(half, 1 << 28)  # of a very long one a part is enough
     sources = [(apart(part, torch.uint8), apart(part, torch.uint8)) for _ in range(max(2, sets))]
     held.clear()
     stream = torch.cuda.Stream()

@@ -40,7 +40,7 @@ Options = struct("Options", dims=c.POINTER(DimBinding), dim_count=INT, type=INT,
 Tensor = struct("Tensor", data=P, strides=c.POINTER(I64))
 Axis = struct("Axis", dim=TEXT, shift=INT)
 TensorInfo = struct("TensorInfo", name=TEXT, is_output=INT, has_type=INT, type=INT, rank=INT, axes=Axis * MAX_AXES)
-TensorShape = struct("TensorShape", type=INT, rank=INT, sizes=I64 * MAX_AXES, count=I64)
+TensorShape = struct("TensorShape", type=INT, rank=INT, sizes=I64 * MAX_AXES, count=I64, index_below=I64)
 KernelInfo = struct("KernelInfo", mainloop=TEXT, micro=TEXT, threads=INT, m=I64, n=I64, k=I64, tile_m=I64,
                     tile_n=I64, flops=F64, bytes_fused=F64, bytes_unfused=F64)
 ERR = c.POINTER(Error)

@@ -56,6 +56,7 @@ typedef struct epi_rows_shape {
     bool ahead;        /* the next row is fetched while one is worked on */
     int stages;        /* of the ring in shared memory that rows come through; 0: they come to registers */
     int64_t row_bytes; /* of a row in a stage */
+    int threads; /* at once on a multiprocessor, at least: bounds the registers; 0: as the compiler likes */
     int64_t blocks;
 } epi_rows_shape;
 

@@ -169,6 +169,14 @@ static bool rows_lie_whole(const emitter *e) {
     return count > 0 && e->tile.n >= SHORT_ROW;
 }
 
+/* Sums per column are in registers, which only unrolled loops can name. */
+static bool sums(const emitter *e) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS)
+            return true;
+    return false;
+}
+
 /* ---- the shape ---- */
 
 static int64_t round_up(int64_t x, int64_t to) {
@@ -234,30 +242,34 @@ static void shape_flat(emitter *e, int64_t vectors, double loaded, bool total) {
         s->blocks = epi_min64(s->blocks, FLAT_BLOCKS);
 }
 
+/* Threads and vectors for rows that are read from shared memory: four vectors each, more where rows are long.
+ */
+static void spread_held(epi_rows_shape *s, int64_t vectors) {
+    s->lanes = (int)epi_min64(256, round_up(epi_ceil_div(vectors, 4), 32));
+    s->count = (int)epi_ceil_div(vectors, s->lanes);
+}
+
 /* Rows that the copy engine brings to shared memory, one at a time and block: small blocks, many of them, so
  * that some load while others compute or store. */
-static void shape_held(emitter *e, int64_t vectors) {
+static void shape_held(emitter *e, int64_t vectors, double loaded) {
     epi_rows_shape *s = &e->shape;
-    double loaded, summed;
-    bool total;
-    weigh(e, &loaded, &summed, &total);
-    while (s->cluster < 8 && 4 * loaded * (double)(vectors * s->vector) / s->cluster > (32 << 10))
+    while (s->cluster < 8 && 4 * loaded * (double)(vectors * s->vector) / s->cluster > (64 << 10))
         s->cluster *= 2;
-    spread(s, epi_ceil_div(vectors, s->cluster), vectors > 1024 ? 8 : 4);
+    spread_held(s, epi_ceil_div(vectors, s->cluster));
     s->stages = 1;
-    s->rows = s->cluster == 1 && s->lanes < 64 ? 64 / s->lanes : 1;
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
-static void shape_sums(emitter *e, int64_t vectors, double summed, bool ring) {
+static void shape_sums(emitter *e, int64_t vectors, double loaded, double summed, bool ring) {
     epi_rows_shape *s = &e->shape;
-    double loaded, ignored;
-    bool total;
-    weigh(e, &loaded, &ignored, &total);
-    int per = ring ? most_vectors(summed, 16, s->vector) : most_vectors(2 * loaded + summed, 28, s->vector);
-    while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * 1024 * s->cluster)
+    int per = ring ? most_vectors(summed, 64, s->vector) : most_vectors(2 * loaded + summed, 28, s->vector);
+    int threads = ring ? 512 : 1024;
+    per = per > 4 ? 4 : per;
+    while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
         s->cluster *= 2;
     spread(s, epi_ceil_div(vectors, s->cluster), per);
+    if (s->cluster == 1 && s->lanes < threads)
+        s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->ahead = true;
 }
 
@@ -274,11 +286,11 @@ static epi_status choose_shape(emitter *e, epi_error *err) {
         shape_flat(e, vectors, loaded, total);
         return EPI_OK;
     }
-    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector), threads = summed > 0 ? 1024 : 256;
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
     if (summed > 0)
-        shape_sums(e, vectors, summed, ring);
+        shape_sums(e, vectors, loaded, summed, ring);
     else if (ring)
-        shape_held(e, vectors);
+        shape_held(e, vectors, loaded);
     else {
         while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * 512 * s->cluster)
             s->cluster *= 2;
@@ -294,8 +306,8 @@ static epi_status choose_shape(emitter *e, epi_error *err) {
         s->lanes = 512;
         s->count = (int)epi_ceil_div(vectors, 512);
     }
-    if (s->cluster == 1 && s->lanes < threads && !s->stages)
-        s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
+    if (s->cluster == 1 && s->lanes < 256 && !s->stages && !s->ahead)
+        s->rows = (int)epi_min64(256 / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->blocks = epi_max64(1, epi_ceil_div(m, s->rows)) * s->cluster;
     if (summed > 0)
         s->blocks = epi_min64(s->blocks, SUM_BLOCKS / s->cluster * s->cluster);
@@ -308,11 +320,6 @@ static epi_status give_ring(emitter *e, epi_error *err) {
     if ((!s->stages && !s->ahead) || e->plan->flat)
         return EPI_OK;
     int64_t room = (int64_t)220 << 10, teams = s->rows * s->lanes / (s->lanes < 32 ? 32 : s->lanes);
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS) {
-            room -= (int64_t)4 * (s->rows - 1) * s->lanes * s->vector; /* put_kernel's sums */
-            break;
-        }
     s->row_bytes = lay_out(e);
     if (!s->stages) /* rows ahead wait in registers where the copy engine cannot bring them */
         s->stages = e->c->capability == 90 && s->row_bytes
@@ -321,18 +328,24 @@ static epi_status give_ring(emitter *e, epi_error *err) {
                         : 0;
     else if (e->c->capability != 90 || !s->row_bytes || s->rows * s->lanes % 32 || teams < 1)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the copy engine cannot bring these rows");
-    if (s->stages * s->rows * s->row_bytes > room)
+    int64_t bytes = s->stages * s->rows * s->row_bytes;
+    if (s->stages && sums(e) && s->rows > 1) /* at the end the ring takes all sums of the block */
+        bytes = epi_max64(bytes, 4 * s->rows * slice(e));
+    if (bytes > room)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the rows do not fit in shared memory");
-    e->k->shared = (int)(s->stages * s->rows * s->row_bytes);
+    e->k->shared = (int)bytes;
     return EPI_OK;
 }
 
 /* ---- names ---- */
 
 static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
-    char ring[16] = "";
+    char ring[32] = "", threads[16] = "";
     if (s->stages)
         snprintf(ring, sizeof ring, "_m%d", s->stages);
+    if (s->threads)
+        snprintf(threads, sizeof threads, "_t%d", s->threads);
+    strcat(ring, threads);
     snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s%s", s->lanes, s->count, s->rows, s->cluster,
              (long)s->blocks, ring, s->ahead ? "_a" : "", s->resident ? "" : "_s");
 }
@@ -350,7 +363,7 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
     s->ahead = false;
     s->resident = true;
     s->rows = s->cluster = 1;
-    s->blocks = s->stages = 0;
+    s->blocks = s->stages = s->threads = 0;
     for (const char *p = name + at; *p;) {
         long number = 0;
         char letter = 0;
@@ -368,6 +381,8 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
             s->ahead = true;
         else if (letter == 'm')
             s->stages = (int)number;
+        else if (letter == 't')
+            s->threads = (int)number;
         else if (letter == 's')
             s->resident = false;
         else
@@ -376,8 +391,8 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
     }
     bool whole = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0));
     bool right = whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
-                 s->cluster <= 8 && s->blocks >= 0 && (int64_t)s->lanes * s->rows <= 1024 &&
-                 (s->rows <= 15 || s->lanes <= 32) &&
+                 s->cluster <= 8 && s->blocks >= 0 && s->threads >= 0 && s->threads <= 2048 &&
+                 (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
                  (s->cluster == 1 || (s->rows == 1 && e->c->capability >= 90)) &&
                  (!e->plan->flat || s->rows == 1);
     if (!right || (!e->plan->flat && (int64_t)s->lanes * s->count * s->cluster * s->vector < e->tile.n))
@@ -630,14 +645,6 @@ static bool ragged(const emitter *e) {
     return e->plan->flat || (int64_t)s->vector * s->lanes * s->count * s->cluster != e->tile.n;
 }
 
-/* Sums per column are in registers, which only unrolled loops can name. */
-static bool sums(const emitter *e) {
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS)
-            return true;
-    return false;
-}
-
 static void put_vector_loop(emitter *e, const char *indent) {
     PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);%s\n%s  if (%s%s) {\n", indent,
         e->shape.resident && (!e->shape.stages || sums(e) || e->shape.count <= 4) ? "UNROLL" : "UNROLL_SOME",
@@ -780,7 +787,7 @@ static void put_take_over(emitter *e) {
 
 /* The ring: every team has stages of its own, and one thread that asks for its rows, tensor by tensor. */
 static void put_barriers(emitter *e) {
-    PUT("  extern __shared__ __align__(128) u8 ring[];\n  __shared__ u64 bars[2 * STAGES * TEAMS];\n"
+    PUT("  __shared__ u64 bars[2 * STAGES * TEAMS];\n"
         "  const u32 full = smem_u32(bars + 2 * STAGES * team), empty = full + 8 * STAGES;\n"
         "  if (threadIdx.x %% TEAM == 0) {\n    for (int s = 0; s < STAGES; s++) { mbar_init(full + 8 * s, "
         "1); mbar_init(empty "
@@ -924,26 +931,32 @@ static void put_partials(emitter *e) {
             continue;
         bool coarse = e->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
         int w = width(e, e->tile.values[s->arg[0]].scale);
-        PUT("  leave_columns<%d>(sum%d, (float *)P.ptr[%d] + %ldLL + (i64)(blockIdx.x / CLUSTER) * %ldLL, "
-            "%s, sums);\n",
-            w, i, workspace, (long)(e->c->partials[s->node] / 4), (long)(coarse ? e->tile.n / 2 : e->tile.n),
+        PUT("  %s<%d>(sum%d, (float *)P.ptr[%d] + %ldLL + (i64)(blockIdx.x / CLUSTER) * %ldLL, "
+            "%s, room);\n",
+            e->shape.stages && e->shape.rows > 1 ? "leave_together" : "leave_columns", w, i, workspace,
+            (long)(e->c->partials[s->node] / 4), (long)(coarse ? e->tile.n / 2 : e->tile.n),
             coarse ? "2" : "1");
     }
 }
 
 static void put_kernel(emitter *e) {
     const epi_rows_shape *s = &e->shape;
-    bool sums = false, folds = false;
+    bool folds = false;
     for (int i = 0; i < e->tile.step_count; i++) {
-        sums |= e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS;
         folds |= e->tile.steps[i].kind == EPI_TILE_FOLD || e->tile.steps[i].kind == EPI_TILE_REDUCE_ROWS;
     }
-    PUT("extern \"C\" __global__ void __launch_bounds__(%d) rows(const __grid_constant__ Params P) {\n",
-        s->lanes * s->rows);
+    char bound[16] = ""; /* registers such that so many threads are there at once */
+    if (s->threads > s->lanes * s->rows)
+        snprintf(bound, sizeof bound, ", %d", s->threads / (s->lanes * s->rows));
+    PUT("extern \"C\" __global__ void __launch_bounds__(%d%s) rows(const __grid_constant__ Params P) {\n",
+        s->lanes * s->rows, bound);
+    if (s->stages)
+        PUT("  extern __shared__ __align__(128) u8 ring[];\n");
     if (folds)
         PUT("  __shared__ Rooms rooms;\n  int turn = 0;\n");
-    if (sums)
-        PUT("  __shared__ float sums[ROWS > 1 ? (ROWS - 1) * LANES * VEC : 1];\n");
+    if (sums(e))
+        PUT(s->stages ? "  float *const room = (float *)ring;\n"
+                      : "  __shared__ float room[ROWS > 1 ? (ROWS - 1) * LANES * VEC : 1];\n");
     PUT("  const int lane = threadIdx.x %% LANES, team = threadIdx.x / TEAM, sub = threadIdx.x %% TEAM / "
         "LANES;\n"
         "  (void)lane; (void)team; (void)sub;\n");

@@ -199,3 +199,21 @@ template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *l
       EACH(V) line[c / scale + e] = sum[i][e].v;
   }
 }
+
+// The same where there is room for all of it at once: one barrier, and all threads add up.
+template <int V, class F> DEV void leave_together(Fold<F> (&sum)[NV][V], float *line, int scale, float *room) {
+  const int lane = threadIdx.x % LANES, sub = threadIdx.x / LANES, most = LANES * NV * V;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+    EACH(V) room[sub * most + (i * LANES + lane) * V + e] = sum[i][e].v;
+  __syncthreads();
+  const i64 first = (i64)(CLUSTER > 1 ? cluster_rank() : 0) * most, left = N / scale - first;
+  for (int c = threadIdx.x; c < most && c < left; c += LANES * ROWS) {
+    Fold<F> f;
+    f.v = room[c];
+#pragma unroll
+    for (int r = 1; r < ROWS; r++) f.take(room[r * most + c]);
+    line[first + c] = f.v;
+  }
+}
