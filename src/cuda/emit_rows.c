@@ -647,7 +647,9 @@ static bool ragged(const emitter *e) {
 
 static void put_vector_loop(emitter *e, const char *indent) {
     PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);%s\n%s  if (%s%s) {\n", indent,
-        e->shape.resident && (!e->shape.stages || sums(e) || e->shape.count <= 4) ? "UNROLL" : "UNROLL_SOME",
+        e->shape.resident && (!e->shape.stages || sums(e)) ? "UNROLL"
+        : e->shape.count > 4                               ? "UNROLL_FOUR"
+                                                           : "UNROLL_TWO",
         indent, e->plan->flat ? "i64" : "int",
         e->shape.stages ? " const int l = (i * LANES + lane) * VEC;" : "", indent, e->plan->flat ? "" : "on",
         ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");

@@ -5,7 +5,8 @@
 // the program: the same bits whatever the other rows are.
 
 #define UNROLL _Pragma("unroll")
-#define UNROLL_SOME _Pragma("unroll 4")
+#define UNROLL_TWO _Pragma("unroll 2")
+#define UNROLL_FOUR _Pragma("unroll 4")
 #define EACH(n) _Pragma("unroll") for (int e = 0; e < (n); e++)
 
 // ---- N neighbours as they lie in memory
