@@ -17,6 +17,7 @@ typedef struct access {
     epi_columns cols;
     int pointer;
     bool vectors;   /* whole vectors lie together */
+    int64_t step;   /* TAKE: between places along the axis */
     int64_t staged; /* where its part of a row lies in a stage of the ring, in bytes */
 } access;
 
@@ -56,6 +57,9 @@ static epi_name name_of(const emitter *e, int v) {
 static bool moves(const epi_tile_step *s) {
     return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_STORE;
 }
+static bool reads_or_moves(const epi_tile_step *s) {
+    return moves(s) || s->kind == EPI_TILE_TAKE || s->kind == EPI_TILE_RANDOM;
+}
 static int value_of(const epi_tile_step *s) {
     return s->kind == EPI_TILE_STORE ? s->arg[0] : s->dst;
 }
@@ -83,15 +87,22 @@ static void find_access(emitter *e) {
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         access *a = &e->access[i];
-        if (!moves(s) && s->kind != EPI_TILE_INDEX)
+        if (!moves(s) && s->kind != EPI_TILE_INDEX && s->kind != EPI_TILE_RANDOM && s->kind != EPI_TILE_TAKE)
             continue;
-        if (s->kind == EPI_TILE_INDEX) /* an index is the offset in a tensor of that one axis */
-            a->ref = (epi_ref){.axes = e->g->nodes[s->node].axes, .strides = {1}};
-        else
+        if (s->kind == EPI_TILE_INDEX ||
+            s->kind == EPI_TILE_RANDOM) { /* the offset in a tensor of these axes */
+            a->ref = (epi_ref){.axes = e->g->nodes[s->node].axes};
+            epi_ref_contiguous(&a->ref, sizes);
+        } else if (s->kind == EPI_TILE_TAKE) {
+            a->ref = epi_emit_ref(e->c, e->g->nodes[s->node].arg[0], -1);
+            a->step = epi_ref_drop(&a->ref, e->g->nodes[s->node].over.at[0]);
+        } else
             a->ref = epi_emit_ref(e->c, s->node, s->tensor);
         a->rows = epi_walk_axes(&a->ref, &e->plan->rows, sizes);
         a->cols = epi_columns_of(e->plan, &a->ref, sizes, e->tile.values[value_of(s)].scale);
-        a->pointer = moves(s) ? epi_emit_pointer(e->k, s->node, s->tensor) : -1;
+        a->pointer = moves(s)                    ? epi_emit_pointer(e->k, s->node, s->tensor)
+                     : s->kind == EPI_TILE_INDEX ? -1
+                                                 : epi_emit_pointer(e->k, e->g->nodes[s->node].arg[0], -1);
     }
 }
 
@@ -103,11 +114,11 @@ static bool set_vectors(emitter *e, int vector) {
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         access *a = &e->access[i];
-        if (!moves(s) || !has_columns(e, value_of(s)))
+        if (!reads_or_moves(s) || !has_columns(e, value_of(s)))
             continue;
         int w = width(e, e->tile.values[value_of(s)].scale) / (a->cols.two ? 2 : 1);
-        a->vectors = w >= 1 && lies_in_vectors(e, a, w);
-        all &= a->vectors || !lies_in_vectors(e, a, 1);
+        a->vectors = w >= 1 && a->step % w == 0 && lies_in_vectors(e, a, w);
+        all &= a->vectors || s->kind == EPI_TILE_RANDOM || !lies_in_vectors(e, a, 1);
     }
     return all;
 }
@@ -511,6 +522,53 @@ static bool counts_columns(const access *a) {
     return !a->rows.count && !a->cols.two && c->count == 1 && c->step[0] == 1 && c->size[0] < 1 << 24;
 }
 
+static void put_random(emitter *e, int step, const char *name) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    const access *a = &e->access[step];
+    epi_scale scale = e->tile.values[s->dst].scale;
+    int w = width(e, scale);
+    if (a->vectors && !a->cols.two) {
+        PUT("uniform_n<%d, %s>(%s, seed%d, ", w, w % 4 == 0 && !e->tail ? "true" : "false", name, step);
+        put_row(e, a, "row");
+        PUT(" + ");
+        put_vector(e, a, scale, 0);
+        PUT(");");
+        return;
+    }
+    PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, ", w, step);
+    put_row(e, a, "row");
+    PUT(" + ");
+    put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+    PUT("); %s[e] = u[0]; }", name);
+}
+
+/* Elements of the table's row that this row's index names; zeros where it names none. */
+static void put_taken(emitter *e, int step, const char *name) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    const access *a = &e->access[step];
+    epi_scale scale = e->tile.values[s->dst].scale;
+    int w = width(e, scale);
+    const char *type = epi_emit_type(a->ref.type);
+    if (!a->vectors) {
+        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", w, name, step, type,
+            a->pointer, step, (long)a->step);
+        put_row(e, a, "row");
+        PUT(" + ");
+        put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+        PUT(");");
+        return;
+    }
+    for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
+        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %ldLL + ", type,
+            a->cols.two ? w / 2 : w, step, a->pointer, step, (long)a->step);
+        put_row(e, a, "row");
+        PUT(" + ");
+        put_vector(e, a, scale, part);
+        PUT("); r.");
+        PUT(a->cols.two ? "get_part(%s, %d); } " : "get(%s); } ", name, part);
+    }
+}
+
 /* Writes the step that makes a value of a vector. */
 static void put_elements(emitter *e, int step) {
     const epi_tile_step *s = &e->tile.steps[step];
@@ -543,6 +601,8 @@ static void put_elements(emitter *e, int step) {
         PUT(");");
         break;
     }
+    case EPI_TILE_RANDOM: put_random(e, step, name.text); break;
+    case EPI_TILE_TAKE: put_taken(e, step, name.text); break;
     case EPI_TILE_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(e->c, s->node).text); break;
     case EPI_TILE_PART:
         PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, name_of(e, s->arg[0]).text, s->odd);
@@ -596,6 +656,17 @@ static void put_short(emitter *e, int step, const char *indent) {
         break;
     case EPI_TILE_INDEX:
         PUT("%s = (float)(", to);
+        put_row(e, a, "row");
+        PUT(");");
+        break;
+    case EPI_TILE_RANDOM:
+        PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, ", step, step, step);
+        put_row(e, a, "row");
+        PUT("); %s = u%d[0];", to, step);
+        break;
+    case EPI_TILE_TAKE:
+        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", to, step,
+            epi_emit_type(a->ref.type), a->pointer, step, (long)a->step);
         put_row(e, a, "row");
         PUT(");");
         break;
@@ -750,6 +821,11 @@ static void put_fetch(emitter *e, const char *suffix) {
 }
 
 static void put_fill(emitter *e, const char *suffix) {
+    bool any = false;
+    for (int i = 0; i < e->tile.step_count; i++)
+        any |= fetched(e, i);
+    if (!any)
+        return;
     put_vector_loop(e, "    ");
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
@@ -844,6 +920,37 @@ static void put_release(emitter *e) {
     PUT("    __syncwarp();\n    if (threadIdx.x %% 32 == 0) mbar_arrive(empty + 8 * stage);\n    turns++;\n");
 }
 
+/* The seeds of random numbers, once; the places that this row takes from, once a row. */
+static void put_seeds(emitter *e) {
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (e->tile.steps[i].kind != EPI_TILE_RANDOM)
+            continue;
+        const access *a = &e->access[i];
+        epi_ref seed = epi_emit_ref(e->c, e->g->nodes[e->tile.steps[i].node].arg[0], -1);
+        if (seed.type == EPI_I32)
+            PUT("  const u32 seed%d = (u32)__ldg((const int *)P.ptr[%d]);\n", i, a->pointer);
+        else
+            PUT("  const u32 seed%d = (u32)__float2int_rn(load<%s>(P.ptr[%d], 0));\n", i,
+                epi_emit_type(seed.type), a->pointer);
+    }
+}
+
+static void put_places(emitter *e) {
+    const int64_t *sizes = e->c->spec->sizes;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (e->tile.steps[i].kind != EPI_TILE_TAKE)
+            continue;
+        const epi_node *n = &e->g->nodes[e->tile.steps[i].node];
+        epi_ref index = epi_emit_ref(e->c, n->arg[1], -1);
+        epi_walk w = epi_walk_axes(&index, &e->plan->rows, sizes);
+        PUT("    const i64 take%d = on ? position<%s>(P.ptr[%d], ", i, epi_emit_type(index.type),
+            epi_emit_pointer(e->k, n->arg[1], -1));
+        epi_emit_walk(&e->body, &w, "row");
+        PUT(", %ldLL) : -1;   // %s\n", (long)epi_axis_size(n->over.at[0], sizes),
+            epi_emit_name(e->g, n->arg[1]).text);
+    }
+}
+
 static void put_row_values(emitter *e, const char *suffix) {
     for (int i = 0; i < e->tile.step_count; i++)
         if (loads_row(e, i)) {
@@ -881,6 +988,7 @@ static void put_rows(emitter *e) {
         PUT("    }\n");
     }
     PUT("    %s\n    (void)row; (void)on;\n", set_row);
+    put_places(e);
     if (ring)
         put_take(e);
     else if (e->shape.resident && !ahead)
@@ -970,6 +1078,7 @@ static void put_kernel(emitter *e) {
     if (s->stages)
         put_barriers(e);
     PUT("  dependency_start();\n  dependency_wait();\n");
+    put_seeds(e);
     put_shorts(e, -1);
     put_sums(e);
     e->plan->flat ? put_flat(e) : put_rows(e);
@@ -1051,14 +1160,17 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     snprintf(k->name, sizeof k->name, "rows");
     name_shape(s, k->label, sizeof k->label);
     put_kernel(e);
+    bool uses_random = false;
+    for (int i = 0; i < e->tile.step_count; i++)
+        uses_random |= e->tile.steps[i].kind == EPI_TILE_RANDOM;
     epi_text_add(&k->source,
                  "#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS %d\n"
                  "#define CLUSTER %d\n#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "
-                 "TEAM)\n%sstatic const i64 M = %ldLL, N = %ldLL;\n%s%s%s\n// ---- written for "
+                 "TEAM)\n%sstatic const i64 M = %ldLL, N = %ldLL;\n%s%s%s%s\n// ---- written for "
                  "this program\n\n",
                  e->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"),
                  (long)e->tile.m, (long)e->tile.n, epi_device_text("ptx"), epi_device_text("folds"),
-                 epi_device_text("rows"));
+                 uses_random ? epi_device_text("random") : "", epi_device_text("rows"));
     epi_text_add(&k->source,
                  "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
                  k->pointer_count ? k->pointer_count : 1);

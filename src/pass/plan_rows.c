@@ -40,11 +40,29 @@ static bool is_leaf(const shaper *s, int node) {
 
 /* ---- the axes ---- */
 
-static const epi_axes *longest_tensor(const epi_graph *g, const bool *live) {
+/* Is the input one that rows are only taken from, by number? Its own axes do not matter to the rows then. */
+static bool is_table(const shaper *s, int node) {
+    bool taken = false;
+    for (int i = 0; i < s->g->node_count; i++)
+        for (int a = 0; a < 3; a++) {
+            if (!s->live[i] || s->g->nodes[i].arg[a] != node)
+                continue;
+            if (s->g->nodes[i].op != EPI_OP_GATHER || a != 0)
+                return false;
+            taken = true;
+        }
+    for (int t = s->g->input_count; t < s->g->tensor_count; t++)
+        taken &= s->g->tensors[t].node != node;
+    return taken && s->g->nodes[node].op == EPI_OP_INPUT;
+}
+
+static const epi_axes *longest_tensor(const shaper *s) {
+    const epi_graph *g = s->g;
     const epi_axes *best = NULL;
     for (int pass = 0; pass < 2; pass++) /* outputs first: what is written decides the order */
         for (int t = pass ? 0 : g->input_count; t < (pass ? g->input_count : g->tensor_count); t++)
-            if ((!pass || live[g->tensors[t].node]) && (!best || g->tensors[t].axes.count > best->count))
+            if ((!pass || (s->live[g->tensors[t].node] && !is_table(s, g->tensors[t].node))) &&
+                (!best || g->tensors[t].axes.count > best->count))
                 best = &g->tensors[t].axes;
     return best;
 }
@@ -79,7 +97,7 @@ static bool fits(const shaper *s, epi_axis a) {
 }
 
 static bool find_axes(shaper *s) {
-    const epi_axes *longest = longest_tensor(s->g, s->live);
+    const epi_axes *longest = longest_tensor(s);
     if (!longest || !longest->count)
         return refuse(s, "it has nothing but numbers");
     s->axes = *longest;
@@ -87,7 +105,7 @@ static bool find_axes(shaper *s) {
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        for (int j = 0; j < n->axes.count && s->live[i]; j++)
+        for (int j = 0; j < n->axes.count && s->live[i] && !is_table(s, i); j++)
             if (!fits(s, n->axes.at[j]))
                 return refuse(s, "one of its values has an axis that the longest tensor lacks");
     }
@@ -103,6 +121,14 @@ static void find_needed(shaper *s) {
 }
 
 /* ---- stages, for one split ---- */
+
+/* Can a row take the value from memory as it goes? A table's row by a number that each row has. */
+static bool takes_in_row(const shaper *s, const epi_node *n) {
+    const epi_node *index = &s->g->nodes[n->arg[1]];
+    return !s->plan->flat && n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
+           index->op == EPI_OP_INPUT && index->axes.count &&
+           count_in(&index->axes, &s->plan->rows) == index->axes.count;
+}
 
 static void mark_before(shaper *s, int node) {
     const epi_node *n = &s->g->nodes[node];
@@ -154,7 +180,9 @@ static void sort_node(shaper *s, int i) {
             late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
         }
     epi_op_class cls = epi_ops[n->op].cls;
-    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !late) { /* passes make these */
+    bool has_row = count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
+    bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
+    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !late && !in_row) { /* passes make these */
         mark_before(s, i);
         return;
     }
@@ -234,8 +262,9 @@ static bool is_flat(const shaper *s) {
                 return false;
     }
     for (int i = 0; i < g->node_count; i++)
-        if (s->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE &&
-            (s->needed[i] || g->nodes[i].axes.count))
+        if (s->live[i] &&
+            ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
+             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE))
             return false;
     return true;
 }

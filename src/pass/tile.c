@@ -164,6 +164,11 @@ static int need(builder *b, int node, epi_scale wanted) {
         make_leaf(b, v, node);
         return v;
     }
+    if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
+        v = add_value(b, node, scale, rows);
+        add_step(b, cls == EPI_CLASS_RANDOM ? EPI_TILE_RANDOM : EPI_TILE_TAKE, node)->dst = v;
+        return v;
+    }
     if (make_muladd(b, node, scale, rows))
         return find_value(b, node, scale);
     int arg[3] = {-1, -1, -1};

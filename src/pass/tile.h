@@ -21,8 +21,10 @@ typedef struct epi_tile_value {
 } epi_tile_value;
 
 typedef enum epi_tile_kind {
-    EPI_TILE_LOAD,  /* from the node's home */
-    EPI_TILE_INDEX, /* positions along an axis */
+    EPI_TILE_LOAD,   /* from the node's home */
+    EPI_TILE_INDEX,  /* positions along an axis */
+    EPI_TILE_RANDOM, /* rows: random numbers, by their place in a tensor of the node's axes */
+    EPI_TILE_TAKE,   /* rows: from a tensor, at a place along an axis that an index has for each row */
     EPI_TILE_CONST,
     EPI_TILE_MAP,
     EPI_TILE_MULADD, /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */

@@ -71,6 +71,19 @@ template <int T, int N> DEV void store_n(void *p, i64 at, const float (&v)[N]) {
   }
 }
 
+// ---- elements by their number
+
+// The position that an index means: an integer as it is, another number rounded to the nearest; -1 outside the axis.
+DEV i64 position_of(float x, i64 size) {
+  const i64 at = x >= -0.5f && x < 2147483648.f ? __float2int_rn(x) : -1;
+  return at < size ? at : -1;
+}
+template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
+  if (T != I32) return position_of(load<T>(p, i), size);
+  const i64 at = __ldg((const int *)p + i);
+  return at >= 0 && at < size ? at : -1;
+}
+
 // ---- functions of the language
 
 DEV float ex2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }

@@ -1,15 +1,4 @@
-// index.cuh: elements by their number: what an index says, and scatter.
-
-// The position that an index means: an integer as it is, another number rounded to the nearest; -1 outside the axis.
-DEV i64 position_of(float x, i64 size) {
-  const i64 at = x >= -0.5f && x < 2147483648.f ? __float2int_rn(x) : -1;
-  return at < size ? at : -1;
-}
-template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
-  if (T != I32) return position_of(load<T>(p, i), size);
-  const i64 at = __ldg((const int *)p + i);
-  return at >= 0 && at < size ? at : -1;
-}
+// index.cuh: scatter.
 
 // Adds up what an index sends to each position, in the order of the index and without atomics: a block owns ROWS
 // positions and COLS of their elements, and keeps their sums in shared memory as f32 until it is through; so they are

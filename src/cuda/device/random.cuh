@@ -14,3 +14,14 @@ DEV void philox(u64 counter, u32 seed, u32 (&c)[4]) {
   }
 }
 DEV float uniform(u32 word) { return (float)(int)(word >> 8) * 5.9604644775390625e-8f; }   // 2^-24
+
+// N neighbouring numbers; where they start at a multiple of four, so does every counter's share.
+template <int N, bool WHOLE> DEV void uniform_n(float (&v)[N], u32 seed, u64 at) {
+  u32 word[4];
+#pragma unroll
+  for (int e = 0; e < N; e++) {
+    if (!WHOLE || e % 4 == 0) philox((at + e) / 4, seed, word);
+    const int w = WHOLE ? e % 4 : (int)((at + e) % 4);
+    v[e] = uniform(w == 0 ? word[0] : w == 1 ? word[1] : w == 2 ? word[2] : word[3]);
+  }
+}

@@ -53,10 +53,13 @@ template <int T, int N> struct Raw {
     } else if (BYTES == 4) w[0] = lds32(a);
     else w[0] = lds16(a);
   }
-  // The first `left` of them, one by one: the end of a tensor.
-  DEV void some(const void *p, i64 at, i64 left) {
+  DEV void clear() {
 #pragma unroll
     for (int k = 0; k < WORDS; k++) w[k] = 0;
+  }
+  // The first `left` of them, one by one: the end of a tensor.
+  DEV void some(const void *p, i64 at, i64 left) {
+    clear();
 #pragma unroll
     for (int e = 0; e < N; e++)
       if (e < left) {
