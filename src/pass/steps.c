@@ -84,7 +84,9 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         const epi_stage *s = &k->plan.stage[g->tensors[t].node];
-        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied */
+        bool exact = k->spec->types[t] > EPI_F16 && k->homes[g->tensors[t].node].type == k->spec->types[t];
+        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
+        stored[t] &= !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are i32 and f64 */
         if (stored[t])
             roots[count++] = (epi_root){g->tensors[t].node, t};
     }
