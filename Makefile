@@ -122,7 +122,7 @@ $(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold json safetensors lang properties random cases docs jit cuda emulate
+TESTS := micro strips strips_fold json safetensors lang properties random rowloop cases docs jit cuda emulate
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
