@@ -6,10 +6,12 @@
 enum {
     CHUNK = 2048,    /* columns of a chunk at most, and elements of a block about */
     ROWS = 64,       /* rows of a block at most */
-    PIECE = 1 << 15, /* elements of a thread's piece about */
-    FOLDS = 64,      /* pieces at most where a reduction goes down the rows */
-    KEPT = 1 << 16,  /* floats of a thread's row buffers at most */
-    WORTH = 6,       /* a value that costs as much is kept for the phases after, in simple operations */
+    PIECES = 256,    /* about as many for the threads to share, */
+    PIECE = 1 << 15, /* of so many elements at least, */
+    PIECE_MOST = 1 << 20,
+    FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
+    KEPT = 1 << 16, /* floats of a thread's row buffers at most */
+    WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 
 /* ---- phases ---- */
@@ -129,8 +131,9 @@ static void choose_sizes(epi_rows *k) {
     int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, CHUNK);
     k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
     k->block = (int)epi_max64(1, epi_min64(epi_min64(ROWS, epi_max64(1, t->m)), CHUNK / k->chunk));
-    k->piece_cols = t->plan->flat ? epi_round_up(PIECE, k->chunk) : n;
-    k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : PIECE / n;
+    int64_t piece = epi_min64(PIECE_MOST, epi_max64(PIECE, t->m * n / PIECES));
+    k->piece_cols = t->plan->flat ? epi_round_up(piece, k->chunk) : n;
+    k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : piece / n;
     k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->block);
     k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
     k->col_pieces = t->plan->flat ? epi_ceil_div(t->n, k->piece_cols) : 1;
@@ -164,7 +167,7 @@ static epi_status lay_out(epi_rows *k, epi_error *err) {
         columns += epi_round_up(epi_rows_width(k, t->values[v].scale), 16);
     }
     k->access = epi_reserve(&total, t->step_count, sizeof(epi_tile_access));
-    k->source = epi_reserve(&total, t->value_count, sizeof(int));
+    k->source = epi_reserve(&total, 2 * (int64_t)t->value_count, sizeof(int));
     k->columns = epi_reserve(&total, columns, sizeof(float));
     k->partials = epi_reserve(&total, k->partial_count, sizeof(float));
     int64_t own = 0;

@@ -11,11 +11,20 @@ typedef struct rows_run {
     const epi_rows *k;
     epi_tile_access *access; /* by step */
     int *source;             /* by value */
+    int *moving, moves;      /* the values that are somewhere else in every chunk */
     float *columns;          /* values that do not depend on the row */
     float *partials;
     unsigned char *scratch;
     bool streams; /* some output goes past the caches */
 } rows_run;
+
+/* Memory that is going to be read, fetched a few lines at a time between strips. */
+enum { LINE = 64, STREAMS = 8 };
+typedef struct ahead {
+    const unsigned char *at[STREAMS];
+    int64_t lines[STREAMS], total;
+    int count;
+} ahead;
 
 /* A thread at work. */
 typedef struct worker {
@@ -23,6 +32,7 @@ typedef struct worker {
     const rows_run *r;
     float *kept, *shorts;
     int64_t row_piece, col_piece;
+    ahead next;
 } worker;
 
 /* ---- once per run ---- */
@@ -77,6 +87,9 @@ static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
     for (int i = 0; i < t->step_count; i++)
         if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
             find_store(r, i, cache);
+    for (int v = 0; v < t->value_count; v++)
+        if (r->source[v] != IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
+            r->moving[r->moves++] = v;
 }
 
 static worker worker_of(const rows_run *r, int thread) {
@@ -112,8 +125,8 @@ static void move_to(worker *w, int64_t column, int64_t end) {
     b->first[EPI_SCALE_COARSE] = column / 2;
     b->columns[EPI_SCALE_FINE] = (int)n;
     b->columns[EPI_SCALE_COARSE] = (int)(n / 2);
-    for (int v = 0; v < k->tile.value_count; v++) {
-        int source = r->source[v];
+    for (int i = 0; i < r->moves; i++) {
+        int v = r->moving[i], source = r->source[v];
         epi_scale scale = k->tile.values[v].scale;
         if (source >= 0)
             b->at[v] = (epi_spot){(float *)(void *)epi_block_address(b, &r->access[source], scale),
@@ -121,7 +134,7 @@ static void move_to(worker *w, int64_t column, int64_t end) {
         else if (source == IN_ROW_BUFFER)
             b->at[v] = (epi_spot){w->kept + k->keep[v] * epi_rows_keep(k) + b->first[scale],
                                   epi_rows_width(k, scale), 0};
-        else if (source == IN_COLUMNS && scale != EPI_SCALE_NONE)
+        else
             b->at[v].p = r->columns + k->column[v] + b->first[scale];
     }
 }
@@ -214,9 +227,55 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
+/* ---- fetching ---- */
+
+/* What is read from memory next: the next chunk where a row is walked over once, in the last phase the next
+ * rows. */
+static void look_ahead(worker *w, int p, int64_t column, int64_t end, int64_t rows_end) {
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
+    bool down = t->phases > 1 || column + k->chunk >= end;
+    int64_t row = w->b.m0 + (down ? k->block : 0), start = t->phases > 1 ? column
+                                                           : down        ? 0
+                                                                         : column + k->chunk;
+    w->next.count = 0;
+    w->next.total = 0;
+    if (p + 1 < t->phases || row >= rows_end)
+        return;
+    for (int i = 0; i < t->step_count && w->next.count < STREAMS; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        const epi_tile_access *a = &w->r->access[i];
+        if (!s->full || s->kind != EPI_TILE_LOAD || !a->plain)
+            continue;
+        bool coarse = t->values[s->dst].scale == EPI_SCALE_COARSE;
+        int64_t size = (int64_t)epi_dtype_size(a->ref.type), ld = epi_tile_access_ld(a);
+        int64_t n = epi_min64(k->chunk, end - start) >> coarse, rows = epi_min64(k->block, rows_end - row);
+        if (rows > 1 && (ld < n || ld > 2 * n))
+            continue;
+        int64_t offset = epi_walk_offset(&a->rows, row) + epi_columns_offset(&a->cols, start >> coarse);
+        w->next.at[w->next.count] = a->ref.data + offset * size;
+        w->next.lines[w->next.count] = epi_ceil_div(((rows - 1) * ld + n) * size, LINE);
+        w->next.total += w->next.lines[w->next.count++];
+    }
+}
+
+static void fetch(ahead *a, int64_t lines) {
+    while (lines > 0 && a->count) {
+        int i = a->count - 1;
+        int64_t n = epi_min64(lines, a->lines[i]);
+        const unsigned char *p = a->at[i];
+        for (int64_t j = 0; j < n; j++)
+            __builtin_prefetch(p + j * LINE, 0, 2);
+        a->at[i] = p + n * LINE;
+        a->lines[i] -= n;
+        a->count -= a->lines[i] == 0;
+        lines -= n;
+    }
+}
+
 /* ---- rows ---- */
 
-static void run_phase(worker *w, int p, int64_t start, int64_t end) {
+static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1];
@@ -229,11 +288,15 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end) {
     }
     for (int64_t column = start; column < end; column += k->chunk) {
         move_to(w, column, end);
-        for (const int *i = first; i < last; i++)
+        look_ahead(w, p, column, end, rows_end);
+        int64_t share = w->next.total / (last - first) + 1;
+        for (const int *i = first; i < last; i++) {
+            fetch(&w->next, share);
             if (reduces(&t->steps[*i]))
                 reduce_step(w, &t->steps[*i]);
             else
                 epi_block_step(&w->b, *i);
+        }
     }
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
@@ -258,7 +321,7 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
                 epi_block_step(b, i);
         }
         if (p < t->phases)
-            run_phase(w, p, start, end);
+            run_phase(w, p, start, end, rows_end);
     }
 }
 
@@ -288,6 +351,7 @@ void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensor
     rows_run r = {.k = k,
                   .access = (void *)(scratch + k->access),
                   .source = (void *)(scratch + k->source),
+                  .moving = (int *)(void *)(scratch + k->source) + t->value_count,
                   .columns = (void *)(scratch + k->columns),
                   .partials = (void *)(scratch + k->partials),
                   .scratch = scratch};
