@@ -176,6 +176,39 @@ static void test_batch(epi_module *module, const char *program, const char *dims
     epi_kernel_free(j);
 }
 
+/* An output that is larger than most caches, in rows that start anywhere, against slices of it that are not.
+ */
+static void test_large(epi_module *module, const char *program, epi_dtype type) {
+    enum { SLICES = 28 };
+    test_case many = {"rowloop", program, type == EPI_F32 ? "T=28000,D=1001" : "T=56000,D=1001", 0};
+    test_case few = {"rowloop", program, type == EPI_F32 ? "T=1000,D=1001" : "T=2000,D=1001", 0};
+    loaded l, s;
+    problem p = {0}, q = {0};
+    if (!load(module, &many, &l) || !load(module, &few, &s))
+        return;
+    epi_kernel *k = compile(&l, type, 2), *j = compile(&s, type, 1);
+    if (problem_make(&p, l.program, k, LAYOUT_PLAIN) && problem_make(&q, s.program, j, LAYOUT_PLAIN)) {
+        problem_fill(&q, CASE_SEED);
+        for (int t = 0; t < p.inputs; t++) /* the same numbers again and again */
+            for (int i = 0; i < (has_rows(l.program, t) ? SLICES : 1); i++) {
+                size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
+                memcpy(p.t[t].data + (size_t)i * bytes, q.t[t].data, bytes);
+            }
+        bool ok = problem_run(k, &p) && problem_run(j, &q);
+        for (int t = p.inputs; t < p.count; t++)
+            for (int i = 0; i < SLICES && ok; i++) {
+                size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
+                ok = !memcmp(p.t[t].data + (size_t)i * bytes, q.t[t].data, bytes);
+            }
+        check(ok && tensor_intact(&p.t[p.inputs]), "%s %s: a large output is as a small one", program,
+              epi_dtype_name(type));
+    }
+    problem_free(&p);
+    problem_free(&q);
+    epi_kernel_free(k);
+    epi_kernel_free(j);
+}
+
 /* ---- shared memory ---- */
 
 /* Runs with outputs over the inputs given for them (-1: apart) and compares with a run apart. */
@@ -265,6 +298,8 @@ int main(void) {
     test_batch(module, "softmax", "T=9,D=3001", 4);
     test_batch(module, "layernorm", "T=70,D=64", 69);
     test_batch(module, "losses", "T=5,D=1000", 2);
+    test_large(module, "rmsnorm", EPI_F32);
+    test_large(module, "swiglu", EPI_BF16);
     for (int how = 0; how < LAYOUT_COUNT; how++)
         for (int type = 0; type < 2; type++) {
             epi_dtype t = type ? EPI_BF16 : EPI_F32;

@@ -289,7 +289,7 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
     for (int64_t column = start; column < end; column += k->chunk) {
         move_to(w, column, end);
         look_ahead(w, p, column, end, rows_end);
-        int64_t share = w->next.total / (last - first) + 1;
+        int64_t share = w->next.total / epi_max64(1, last - first) + 1;
         for (const int *i = first; i < last; i++) {
             fetch(&w->next, share);
             if (reduces(&t->steps[*i]))
