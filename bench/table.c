@@ -7,6 +7,7 @@
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,25 +16,47 @@
 
 /* ---- the CPU's table ---- */
 
+static bool moves_memory(const record *r) {
+    return !isnan(number(r, "gb_per_s"));
+}
+
+/* Kernels with a product, or those without, which are held against a copy. */
+static void put_cpu_rows(const results *res, bool memory, epi_text *out) {
+    int count = 0;
+    for (const record *r = res->rows; r; r = r->next) {
+        if (moves_memory(r) != memory)
+            continue;
+        if (!count++) {
+            epi_text_add(
+                out, memory
+                         ? "| kernel | rows×cols | fused ms | unfused ms | speed-up | GB/s | copy GB/s | "
+                           "of copy | error |\n"
+                         : "| kernel | rows×cols×depth | fused ms | unfused ms | speed-up | GFLOP/s | sgemm "
+                           "ms | fused / sgemm | error |\n");
+            put_rule(out, 9);
+        }
+        epi_text_add(out, "| %s |", text(r, "kernel"));
+        if (memory)
+            epi_text_add(out, " %.0f×%.0f |", number(r, "m"), number(r, "n"));
+        else
+            put_shape(out, number(r, "m"), number(r, "n"), number(r, "k"));
+        put_cell(out, "%.2f", number(r, "fused_ms"));
+        put_cell(out, "%.2f", number(r, "unfused_ms"));
+        put_cell(out, "%.2f×", number(r, "unfused_ms") / number(r, "fused_ms"));
+        put_cell(out, memory ? "%.1f" : "%.0f", number(r, memory ? "gb_per_s" : "gflops"));
+        put_cell(out, memory ? "%.1f" : "%.2f", number(r, memory ? "copy_gb_per_s" : "sgemm_ms"));
+        put_cell(out, "%.3f", number(r, memory ? "of_copy" : "of_raw"));
+        put_cell(out, "%.1e", number(r, "error"));
+        epi_text_add(out, "\n");
+    }
+}
+
 static void put_cpu(const results *res, const char *path, epi_text *out) {
     const record *h = &res->head;
     epi_text_add(out, "%s operands, %.0f threads, %s; %s at commit %s (`%s`)\n\n", text(h, "type"),
                  number(h, "threads"), text(h, "cpu"), text(h, "date"), text(h, "commit"), path);
-    epi_text_add(out, "| kernel | rows×cols×depth | fused ms | unfused ms | speed-up | GFLOP/s | sgemm ms | "
-                      "fused / sgemm | error |\n");
-    put_rule(out, 9);
-    for (const record *r = res->rows; r; r = r->next) {
-        epi_text_add(out, "| %s |", text(r, "kernel"));
-        put_shape(out, number(r, "m"), number(r, "n"), number(r, "k"));
-        put_cell(out, "%.2f", number(r, "fused_ms"));
-        put_cell(out, "%.2f", number(r, "unfused_ms"));
-        put_cell(out, "%.2f×", number(r, "unfused_ms") / number(r, "fused_ms"));
-        put_cell(out, "%.0f", number(r, "gflops"));
-        put_cell(out, "%.2f", number(r, "sgemm_ms"));
-        put_cell(out, "%.3f", number(r, "of_raw"));
-        put_cell(out, "%.1e", number(r, "error"));
-        epi_text_add(out, "\n");
-    }
+    put_cpu_rows(res, false, out);
+    put_cpu_rows(res, true, out);
 }
 
 /* ---- the Markdown file ---- */

@@ -6,14 +6,16 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "copy.h"
 #include "tuning.h"
 
 #ifndef EPI_COMMIT
 #define EPI_COMMIT "unknown"
 #endif
 
-enum { MAX_REPEAT = 1000, HEAD = 128, GPU_BURSTS = 5, CUT = 512 };
+enum { MAX_REPEAT = 1000, HEAD = 128, GPU_BURSTS = 5, CUT = 512, TIMED = 5 };
 static const double burst_seconds = 0.020; /* on a GPU */
+static const double CUT_BYTES = 64e6;      /* rows that move more are checked with their axes cut */
 
 /* The standard set: dims in units of the size, but for the heads of rotary embedding. */
 static const struct {
@@ -53,47 +55,80 @@ static bool go_on(int round, int repeat, bool gpu, double start) {
     return round < 9 || (round < 200 && cli_seconds() - start < 3);
 }
 
+/* What a kernel is held against: a product of the same size, or a copy of as many bytes. */
+typedef struct yardstick {
+    const blas *b;
+    float *x, *y, *c;
+    copy_bench copy;
+    bool product, copies;
+} yardstick;
+
+static void yardstick_open(yardstick *s, const bench_row *row, const blas *b, bool gpu, int threads) {
+    *s = (yardstick){.b = b};
+    if (b->sgemm && row->m * row->n * row->k > 0) {
+        s->x = random_floats(row->m * row->k);
+        s->y = random_floats(row->n * row->k);
+        s->c = random_floats(row->m * row->n);
+    }
+    s->product = s->x && s->y && s->c;
+    if (row->rows && !gpu)
+        s->copies = copy_open(&s->copy, row->bytes, threads);
+}
+
+static void yardstick_close(yardstick *s) {
+    free(s->x);
+    free(s->y);
+    free(s->c);
+    copy_close(&s->copy);
+}
+
+static void yardstick_run(const yardstick *s, const bench_row *row, double *product, double *copies) {
+    double start = cli_seconds();
+    if (s->product)
+        blas_product(s->b, row->m, row->n, row->k, s->x, s->y, s->c);
+    *product = cli_seconds() - start;
+    for (int way = 0; way < 2; way++) {
+        start = cli_seconds();
+        if (s->copies)
+            copy_run(&s->copy, way);
+        copies[way] = cli_seconds() - start;
+    }
+}
+
 /* A CPU kernel is timed run by run, a GPU's in bursts that make starting and waiting small. */
 static epi_status measure(bench_row *out, const pair *p, const blas *b, int repeat, epi_error *err) {
-    double t[3][MAX_REPEAT];
-    float *x = NULL, *y = NULL, *c = NULL;
+    double t[TIMED][MAX_REPEAT];
+    yardstick stick;
     bool gpu = p->fused.device > 0;
     int n = 0, fused_runs = 1, unfused_runs = 1;
     epi_status status = EPI_OK;
-    if (b->sgemm && out->m * out->n * out->k > 0) {
-        x = random_floats(out->m * out->k);
-        y = random_floats(out->n * out->k);
-        c = random_floats(out->m * out->n);
-    }
-    bool raw = x && y && c;
+    yardstick_open(&stick, out, b, gpu, p->info.threads);
     if (gpu)
         status = cli_burst_size(&p->fused, &p->place, burst_seconds, &fused_runs, err);
     if (gpu && status == EPI_OK)
         status = cli_burst_size(&p->unfused, &p->place, burst_seconds, &unfused_runs, err);
     double start = cli_seconds();
     for (int i = gpu ? 0 : -2; status == EPI_OK && go_on(i, repeat, gpu, start); i++) {
-        double f, u, s;
+        double f, u, product, copies[2];
         status = cli_burst(&p->fused, &p->place, fused_runs, &f, err);
         if (status == EPI_OK)
             status = cli_burst(&p->unfused, &p->place, unfused_runs, &u, err);
-        s = cli_seconds();
-        if (raw)
-            blas_product(b, out->m, out->n, out->k, x, y, c);
-        s = cli_seconds() - s;
+        yardstick_run(&stick, out, &product, copies);
         if (i < 0 || status != EPI_OK) /* warm-up */
             continue;
-        t[0][n] = f;
-        t[1][n] = u;
-        t[2][n++] = s;
+        const double now[TIMED] = {f, u, product, copies[0], copies[1]};
+        for (int k = 0; k < TIMED; k++)
+            t[k][n] = now[k];
+        n++;
     }
     if (status == EPI_OK) {
         out->fused = cli_median(t[0], n);
         out->unfused = cli_median(t[1], n);
-        out->raw = raw ? cli_median(t[2], n) : 0;
+        out->raw = stick.product ? cli_median(t[2], n) : 0;
+        double plain = cli_median(t[3], n), past = cli_median(t[4], n);
+        out->copy = !stick.copies ? 0 : plain < past ? plain : past;
     }
-    free(x);
-    free(y);
-    free(c);
+    yardstick_close(&stick);
     return status;
 }
 
@@ -154,7 +189,7 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
     return cli_place_make(&p->place, s->ctx, o->device, &p->data, err);
 }
 
-/* An f64 reference of a GPU's sizes takes minutes: the timed configuration is checked with the axes cut,
+/* An f64 reference of large sizes takes minutes: the timed configuration is checked with the axes cut,
  * what is left over of eight kept. */
 static epi_status check_cut(bench_row *out, const cli_source *s, const cli_options *o, const char *config,
                             cli_error_row *errors, epi_error *err) {
@@ -210,14 +245,17 @@ static epi_status bench_program(const cli_source *s, const cli_options *o, const
         out->n = p.info.n;
         out->k = p.info.k;
         out->flops = p.info.flops;
+        out->rows = p.info.k == 0 && !strcmp(p.info.mainloop, "rows");
+        out->bytes = p.info.bytes_fused;
         out->tuned = o->tuned;
         snprintf(out->config, sizeof out->config, "%s", p.info.micro);
         status = measure(out, &p, b, o->repeat, err);
     }
-    if (status == EPI_OK && !o->device)
+    bool cut = o->device || (out->rows && out->bytes > CUT_BYTES);
+    if (status == EPI_OK && !cut)
         status = check(out, s, o, &p, errors, err);
-    if (status == EPI_OK && o->device)
-        status = check_cut(out, s, o, out->config[0] ? out->config : NULL, errors, err);
+    if (status == EPI_OK && cut)
+        status = check_cut(out, s, o, o->device && out->config[0] ? out->config : NULL, errors, err);
     if (status == EPI_OK && o->device)
         status = check_plain(out, s, o, &p, errors, err);
     free_pair(&p);

@@ -9,6 +9,8 @@ typedef struct bench_row {
     char name[128], config[64]; /* the GPU configuration or the CPU micro-kernel */
     int64_t m, n, k;
     double flops, fused, unfused, raw; /* seconds; raw 0 where there is no BLAS */
+    bool rows;                         /* no product: what counts is memory, */
+    double bytes, copy;                /* what it moves, and how long a copy of as much takes, or 0 */
     double error, naive;               /* worst output, relative to its largest value */
     int64_t checked[3];                /* the m, n, k at which those two were taken */
     double plain;                      /* of a GPU: worst distance, at full size, from the plain mainloop */
@@ -18,7 +20,8 @@ typedef struct bench_row {
 typedef struct bench_report {
     epi_json_writer *w;
     bool gpu, raw, json;
-    int rows; /* so far */
+    int rows;       /* so far */
+    bool last_kind; /* was the last one without a product? */
 } bench_report;
 
 /* Whatever says where and with what it was measured. */

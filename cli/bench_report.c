@@ -5,6 +5,25 @@
 
 #include "bench.h"
 
+static void print_rows_head(void) {
+    printf("%-20s %-18s %10s %10s %9s %9s %9s %9s %8s %10s %10s\n", "kernel", "rows x cols", "fused ms",
+           "unfused ms", "speed-up", "MB", "GB/s", "copy GB/s", "of copy", "rel. error", "naive path");
+}
+
+/* A kernel without a product moves memory: it is held against a copy of as many bytes. */
+static void print_rows(const bench_row *r) {
+    char shape[64];
+    snprintf(shape, sizeof shape, "%ldx%ld", (long)r->m, (long)r->n);
+    printf("%-20s %-18s %10.4f %10.4f %8.2fx %9.1f %9.1f", r->name, shape, 1e3 * r->fused, 1e3 * r->unfused,
+           r->unfused / r->fused, r->bytes / 1e6, r->bytes / r->fused / 1e9);
+    if (r->copy > 0)
+        printf(" %9.1f %8.3f", r->bytes / r->copy / 1e9, r->copy / r->fused);
+    else
+        printf(" %9s %8s", "-", "-");
+    printf(" %10.2e %10.2e%s\n", r->error, r->naive, r->ok ? "" : "  TOO FAR");
+    fflush(stdout);
+}
+
 static void print_head(const bench_report *p) {
     printf("%-20s %-18s %10s %10s %9s %9s", "kernel", "rows x cols x depth", "fused ms", "unfused ms",
            "speed-up", p->gpu ? "TFLOP/s" : "GFLOP/s");
@@ -48,6 +67,14 @@ static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *
         cli_put_number(w, "of_raw", r->fused / r->raw);
     }
     cli_put_number(w, "gflops", r->flops / r->fused / 1e9);
+    if (r->rows) {
+        cli_put_number(w, "bytes", r->bytes);
+        cli_put_number(w, "gb_per_s", r->bytes / r->fused / 1e9);
+    }
+    if (r->copy > 0) {
+        cli_put_number(w, "copy_gb_per_s", r->bytes / r->copy / 1e9);
+        cli_put_number(w, "of_copy", r->copy / r->fused);
+    }
     if (p->gpu) {
         cli_put_text(w, "config", r->config);
         cli_put_bool(w, "tuned", r->tuned);
@@ -64,10 +91,12 @@ static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *
 }
 
 void bench_add_row(bench_report *p, const bench_row *r) {
-    if (!p->json && !p->rows++)
-        print_head(p);
-    if (!p->json)
-        print_row(p, r);
+    if (!p->json) {
+        if (!p->rows++ || p->last_kind != r->rows)
+            r->rows ? print_rows_head() : print_head(p);
+        p->last_kind = r->rows;
+        r->rows ? print_rows(r) : print_row(p, r);
+    }
     put_row(p->w, p, r);
 }
 

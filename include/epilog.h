@@ -222,9 +222,10 @@ typedef struct epi_tensor {
 } epi_tensor;
 
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
- * inputs or each other. On the CPU an i32 input that is an index is looked through first: an element outside
- * its axis is EPI_ERR_INDEX, and nothing is written. On a GPU the pointers are the device's (16-byte aligned,
- * contiguous), and the call returns once the work is on the default stream. */
+ * inputs or each other, but for what epi_kernel_in_place allows. On the CPU an i32 input that is an index is
+ * looked through first: an element outside its axis is EPI_ERR_INDEX, and nothing is written. On a GPU the
+ * pointers are the device's (16-byte aligned, contiguous), and the call returns once the work is on the default
+ * stream. */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
@@ -232,6 +233,11 @@ EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *te
  * takes no stream: it must be NULL. */
 EPI_API epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                     void *workspace, void *stream, epi_error *err);
+
+/* 1: the output may be stored over the input (both by their place among the tensors), with the same address
+ * and strides. So it is where both have the same axes and type and a rows kernel reads the input element by
+ * element. */
+EPI_API int epi_kernel_in_place(const epi_kernel *kernel, int output, int input);
 
 /* A tensor of a compiled kernel: its type, sizes and number of elements. */
 typedef struct epi_tensor_shape {
@@ -246,10 +252,10 @@ typedef struct epi_tensor_shape {
 EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);
 
 typedef struct epi_kernel_info {
-    const char *mainloop; /* "gemm", "passes", "naive", "reference" */
+    const char *mainloop; /* "gemm", "rows", "passes", "naive", "reference" */
     const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */
     int threads;
-    int64_t m, n, k;        /* of the product, where the mainloop is gemm */
+    int64_t m, n, k; /* of the product, where the mainloop is gemm; rows and columns where it is rows */
     int64_t tile_m, tile_n; /* what is on chip at once */
     double flops;           /* multiply-adds of products count two, other operations one */
     double bytes_fused;     /* moved through memory: each tensor once, and the partials */

@@ -1,4 +1,4 @@
-/* random_program.h: random programs around one product.
+/* random_program.h: random programs around one product, or without one.
  *
  * A program is grown from values of the shapes a tile can hold: maps of what is there, pairs and
  * halves, elements of inputs by number, random numbers, reductions that leave and reductions that stay.
@@ -172,6 +172,58 @@ static void make_program(maker *m, uint64_t seed) {
         *at = 0;
         say(m, "    p0 = x @ w\n%s", rest);
     }
+}
+
+/* A program without a product over rows [B,S] and columns [H,D]: reductions over the columns stand beside
+ * anything afterwards; others leave, or make passes. */
+static inline void make_rows_program(maker *m, uint64_t seed) {
+    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
+    static const char *const over[] = {"H, %s", "B, S", "B, S, H, %s", "%s", "S"};
+    static const char *const left[] = {"[B,S]", "[H,%s]", "", "[B,S,H]", "[B,H,%s]"};
+    *m = (maker){.s = seed};
+    char body[8192], outputs[1024] = "";
+    static const char *const inputs[] = {"p", "r", "g", "t"};
+    static const bool has_rows[] = {true, true, false, true}, has_cols[] = {true, false, true, true};
+    for (int i = 0; i < 4; i++) {
+        value *v = add(m, has_rows[i], has_cols[i], false, i == 0);
+        snprintf(v->name, sizeof v->name, "%s", inputs[i]);
+    }
+    for (int i = 0, n = 2 + random_below(&m->s, 12); i < n; i++) {
+        const value last = m->v[m->count - 1];
+        if (random_below(&m->s, 4) || !last.cols || !last.rows || !last.tile) {
+            grow(m);
+            continue;
+        }
+        value *v = add(m, true, false, false, true); /* of the whole row, or of a head of it */
+        say(m, "    %s = %s(%s + 0*%s, %s%s)\n", v->name, reductions[random_below(&m->s, 5)], last.name,
+            last.half ? "ph" : "p", random_below(&m->s, 6) ? "H, " : "", last.half ? "D/2" : "D");
+    }
+    int stored = 0;
+    for (int i = m->count - 1; i >= 4 && stored < 3; i--) {
+        const value *v = &m->v[i];
+        if (!v->tile || !v->cols || !v->rows)
+            continue;
+        const char *d = v->half ? "D/2" : "D";
+        char list[64], axes[64];
+        int kind = random_below(&m->s, 9);
+        snprintf(axes, sizeof axes, "[B,S,H,%s]", d);
+        if (kind < 5) {
+            snprintf(list, sizeof list, over[kind], d);
+            snprintf(axes, sizeof axes, left[kind], d);
+            say(m, "    o%d = %s(%s + 0*%s, %s)\n", stored, reductions[random_below(&m->s, 5)], v->name,
+                v->half ? "ph" : "p", list);
+        } else {
+            say(m, "    o%d = %s + 0*%s\n", stored, v->name, v->half ? "ph" : "p");
+        }
+        size_t n = strlen(outputs);
+        snprintf(outputs + n, sizeof outputs - n, "o%d%s, ", stored++, axes);
+    }
+    snprintf(body, sizeof body, "%s", m->text);
+    m->text[0] = 0;
+    say(m, "f(p[B,S,H,D], r[B,S], g[D], t[B,S,H,D]) -> (%sy[B,S,H,D]) {\n%s%s    y = p*r\n}\n", outputs,
+        strstr(body, "0*ph") ? (m->halves ? "    ph, ph2 = halves(p, D)\n" : "    ph, ph2 = pairs(p, D)\n")
+                             : "",
+        body);
 }
 
 /* Has it functions that jump, where a rounded value may land on the other side? */

@@ -60,7 +60,7 @@ expect 1 'byte 0xff' check binary.epi
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
 expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
 expect 0 'its axes are T K D' show residual_rms
-expect 0 'unfused, an operation at a time: it has no product' show layernorm_linear:layernorm_stats --dims T=4,D=4
+expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
 expect 1 'has 4 programs; say which' show matmul.epi
 expect 1 "has no program 'nosuch'" show matmul:nosuch
 expect 2 'show wants one' show

@@ -1,7 +1,7 @@
 /* test_docs.c: the examples of docs/language.md do what it says.
  *
  * What stands behind the three backquotes says what a block is; NAME=SIZE,... after that sets sizes
- * that are not 6, and a last word `gemm` or `passes` is the mainloop that the last program must get.
+ * that are not 6, and a last word `gemm`, `rows` or `passes` is the mainloop that the last program must get.
  *
  *     epi        checks, prints back, and runs fused within the error rule, in f32 and in bf16
  *     plan       lines that the description of the last program of the `epi` block before must have

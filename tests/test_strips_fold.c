@@ -295,6 +295,27 @@ static void check_load(const epi_strips *s) {
     report(s, "load: i32 and f64", "");
 }
 
+/* Past the caches the same bytes arrive, wherever they start and however many there are. */
+static void check_stream(const epi_strips *s) {
+    enum { MOST = 700 };
+    static float x[MOST];
+    _Alignas(64) static unsigned char a[MOST * 8 + 128], b[MOST * 8 + 128];
+    for (int i = 0; i < MOST; i++)
+        x[i] = (float)(i - 300) * 0.37f;
+    for (int type = 0; type < EPI_DTYPE_COUNT; type++)
+        for (int n = 0; n < MOST; n = n < 70 ? n + 1 : n * 2 - 3) {
+            size_t size = epi_dtype_size((epi_dtype)type), start = (size_t)(n % 33) * size;
+            memset(a, 0xa5, sizeof a);
+            memset(b, 0xa5, sizeof b);
+            s->store(a + start, (epi_dtype)type, 1, x, n);
+            s->stream(b + start, (epi_dtype)type, x, n);
+            s->settle();
+            if (memcmp(a, b, sizeof a) != 0)
+                wrong("%d elements of type %d at byte %zu differ", n, type, start);
+        }
+    report(s, "stream: as store", "");
+}
+
 int main(void) {
     for (int t = 0; epi_strips_at(t); t++) {
         const epi_strips *s = epi_strips_at(t);
@@ -307,6 +328,7 @@ int main(void) {
         check_patterns(s, EPI_BF16, 0x7f80, 0x40);
         check_patterns(s, EPI_F16, 0x7c00, 0x200);
         check_load(s);
+        check_stream(s);
     }
     return summary();
 }

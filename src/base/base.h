@@ -70,6 +70,17 @@ static inline int64_t epi_max64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
+/* Reserves room for `count` things of `size` bytes at a multiple of 64 and answers where it starts; the first
+ * overflow sticks in *total as -1. */
+static inline int64_t epi_reserve(int64_t *total, int64_t count, int64_t size) {
+    int64_t at = *total, bytes;
+    if (at < 0 || !epi_mul_size(count, size, &bytes) || !epi_add_size(at, bytes, total) ||
+        !epi_add_size(*total, 63, total))
+        return *total = -1;
+    *total -= *total % 64;
+    return at;
+}
+
 /* Our own mistakes, never a user's: EPI_ASSERT in debug builds, EPI_CHECK always. */
 void epi_assert_fail(const char *what, const char *file, int line) __attribute__((noreturn));
 #define EPI_CHECK(x) ((x) ? (void)0 : epi_assert_fail(#x, __FILE__, __LINE__))

@@ -1,6 +1,9 @@
 /* access.c: strips of a walk, loaded and stored. */
 #include "cpu/access.h"
 
+#include <math.h>
+#include <string.h>
+
 /* The elements left in the fastest digit's run that `start` lies in. */
 static int64_t run_left(const epi_walk *w, int64_t start, int64_t n) {
     return w->count <= 1 ? n : epi_min64(n, w->size[w->count - 1] - start % w->size[w->count - 1]);
@@ -70,4 +73,35 @@ void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, co
         s->deinterleave(tmp, 0, (epi_view){src, 0, 1}, part, 1, half);
         epi_walk_store(s, ref, base + part * c->part, &c->walk, start / 2, tmp, half);
     }
+}
+
+/* ---- numbers of elements, and seeds ---- */
+
+int64_t epi_position(double index, int64_t size) {
+    int64_t at = index >= -0.5 && index < 0x1p31 ? (int64_t)nearbyint(index) : -1;
+    return at < size ? at : -1;
+}
+
+int64_t epi_position_load(const epi_strips *s, const epi_ref *index, int64_t offset, int64_t size) {
+    const unsigned char *p = index->data + offset * (int64_t)epi_dtype_size(index->type);
+    if (index->type == EPI_I32) {
+        int32_t at;
+        memcpy(&at, p, sizeof at);
+        return at >= 0 && at < size ? at : -1;
+    }
+    float x;
+    s->load(&x, p, index->type, 1, 1);
+    return epi_position((double)x, size);
+}
+
+int32_t epi_seed_load(const epi_strips *s, const epi_ref *ref) {
+    int32_t seed;
+    float x;
+    if (ref->type == EPI_I32) {
+        memcpy(&seed, ref->data, sizeof seed);
+        return seed;
+    }
+    s->load(&x, ref->data, ref->type, 1, 1);
+    s->store(&seed, EPI_I32, 1, &x, 1);
+    return seed;
 }

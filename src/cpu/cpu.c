@@ -4,30 +4,39 @@
 #include <string.h>
 
 #include "cpu/gemm.h"
+#include "cpu/rows.h"
 
 /* ---- compile ---- */
 
-/* Builds the products; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
-static epi_status build_products(epi_cpu_kernel *k, epi_error *err) {
-    const epi_steps *steps = &k->steps;
-    for (int i = 0; i < steps->count; i++) {
-        const epi_step *s = &steps->at[i];
-        if (!s->plan)
-            continue;
-        if (s->plan->product == EPI_NO_NODE)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "it has no product");
-        const epi_node *n = &k->spec.graph->nodes[s->node];
-        epi_dtype types[2] = {steps->homes[n->arg[s->plan->row_arg]].type,
-                              steps->homes[n->arg[!s->plan->row_arg]].type};
-        k->gemms[i] = epi_arena_alloc(k->arena, sizeof *k->gemms[i]);
-        if (!k->gemms[i])
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-        epi_status status = epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots,
-                                           s->root_count, k->gemms[i], err);
-        if (status != EPI_OK)
-            return status;
+static epi_status build_product(epi_cpu_kernel *k, const epi_step *s, epi_gemm **out, epi_error *err) {
+    const epi_node *n = &k->spec.graph->nodes[s->node];
+    epi_dtype types[2] = {k->steps.homes[n->arg[s->plan->row_arg]].type,
+                          k->steps.homes[n->arg[!s->plan->row_arg]].type};
+    *out = epi_arena_alloc(k->arena, sizeof **out);
+    if (!*out)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots, s->root_count, *out, err);
+}
+
+static epi_status build_rows(epi_cpu_kernel *k, const epi_step *s, epi_rows **out, epi_error *err) {
+    *out = epi_arena_alloc(k->arena, sizeof **out);
+    if (!*out)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return epi_rows_build(k->arena, &k->spec, s->plan, k->strips, s->roots, s->root_count, *out, err);
+}
+
+/* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
+static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
+    epi_status status = EPI_OK;
+    for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
+        const epi_step *s = &k->steps.at[i];
+        k->gemms[i] = NULL;
+        if (s->plan && s->plan->product == EPI_NO_NODE)
+            status = build_rows(k, s, &k->rows, err);
+        else if (s->plan)
+            status = build_product(k, s, &k->gemms[i], err);
     }
-    return EPI_OK;
+    return status;
 }
 
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err) {
@@ -50,7 +59,7 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     }
     status = epi_steps_make(arena, &k->steps, err);
     if (status == EPI_OK)
-        status = build_products(k, err);
+        status = build_mainloops(k, err);
     if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) { /* right, but not for a tile */
         epi_error why = {0};
         if (err)
@@ -58,7 +67,7 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
         epi_error_clear(err);
         status = epi_steps_unfuse(arena, &k->steps, why.message, err);
         if (status == EPI_OK)
-            status = build_products(k, err);
+            status = build_mainloops(k, err);
     }
     if (status != EPI_OK)
         return status;
@@ -66,11 +75,13 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     k->scratch = epi_round_up(k->scratch, 64);
     int64_t most = epi_pass_scratch(spec->threads);
     for (int i = 0; i < k->steps.count; i++)
-        if (k->steps.at[i].plan)
+        if (k->gemms[i])
             most = epi_max64(most, k->gemms[i]->scratch);
-        else if (g->nodes[k->steps.at[i].node].op == EPI_OP_SCATTER)
+        else if (k->steps.at[i].node >= 0 && g->nodes[k->steps.at[i].node].op == EPI_OP_SCATTER)
             most = epi_max64(most, epi_pass_scratch(spec->threads) +
                                        epi_scatter_scratch(spec, k->steps.at[i].node));
+    if (k->rows)
+        most = epi_max64(most, k->rows->scratch);
     k->workspace = k->scratch + most;
     return EPI_OK;
 }
@@ -117,7 +128,9 @@ epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *w
     }
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *s = &k->steps.at[i];
-        if (s->plan)
+        if (s->plan && s->plan->product == EPI_NO_NODE)
+            epi_rows_run(k->rows, homes, tensors, base + k->scratch);
+        else if (s->plan)
             epi_gemm_run(k->gemms[i], homes, tensors, base + k->scratch);
         else if (s->tensor >= 0)
             epi_pass_copy(k, &tensors[s->tensor], &homes[s->node], &tensors[s->tensor].axes);

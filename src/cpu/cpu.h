@@ -8,12 +8,14 @@
 #include "pass/steps.h"
 
 typedef struct epi_gemm epi_gemm; /* a product with its epilogue: gemm.h */
+typedef struct epi_rows epi_rows; /* rows of a program without a product: rows.h */
 
 typedef struct epi_cpu_kernel {
     epi_arena *arena;
     epi_spec spec;
     epi_steps steps;
     epi_gemm **gemms; /* by step: its product, or NULL */
+    epi_rows *rows;   /* of a program that has none and is fused */
     const epi_strips *strips;
     int64_t workspace; /* bytes in all */
     int64_t scratch;   /* where the steps' own scratch starts */
@@ -40,7 +42,5 @@ void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, uns
 int64_t epi_scatter_scratch(const epi_spec *spec, int node);
 /* Holds every index that is an i32 input against the axis it counts along. */
 epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_ref *tensors, epi_error *err);
-/* The position that a computed index means: the nearest integer; -1 where it is outside the axis. */
-int64_t epi_position(double index, int64_t size);
 
 #endif

@@ -1,10 +1,11 @@
 /* describe.c: what a compiled CPU kernel will do, in numbers and in words. */
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "cpu/rows.h"
 
 static const epi_gemm *main_gemm(const epi_cpu_kernel *k) {
     for (int i = 0; i < k->steps.count; i++)
-        if (k->steps.at[i].plan)
+        if (k->gemms[i])
             return k->gemms[i];
     return NULL;
 }
@@ -23,7 +24,32 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->tile_m = EPI_TILE_M;
         out->tile_n = gemm->epilogue.tile.tile_n;
     }
-    epi_steps_count(&k->steps, gemm ? (double)gemm->epilogue.partials * sizeof(float) : 0, out);
+    double partials = gemm ? (double)gemm->epilogue.partials : 0;
+    if (k->rows) {
+        out->mainloop = "rows";
+        out->m = k->rows->tile.m;
+        out->n = k->rows->tile.n;
+        out->tile_m = k->rows->block;
+        out->tile_n = k->rows->chunk;
+        partials = (double)k->rows->partial_count;
+    }
+    epi_steps_count(&k->steps, partials * sizeof(float), out);
+}
+
+static void describe_rows(const epi_cpu_kernel *k, epi_text *out) {
+    const epi_rows *r = k->rows;
+    if (r->tile.plan->flat)
+        epi_text_add(out, "one long row, %ld elements at a time", (long)r->chunk);
+    else
+        epi_text_add(out, "%d row%s at a time, %ld column%s of each", r->block, r->block == 1 ? "" : "s",
+                     (long)epi_min64(r->chunk, r->tile.n), r->chunk == 1 ? "" : "s");
+    if (r->tile.phases > 1)
+        epi_text_add(out, ", %d times over a row", r->tile.phases);
+    if (r->keep_count)
+        epi_text_add(out, ", %d value%s kept from one time to the next", r->keep_count,
+                     r->keep_count == 1 ? "" : "s");
+    epi_text_add(out, "\n");
+    epi_steps_describe_stages(&k->steps, r->col_pieces, r->row_pieces, out);
 }
 
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
@@ -33,8 +59,12 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
     }
     if (epi_steps_describe_unfused(&k->steps, out))
         return;
-    const epi_gemm *gemm = main_gemm(k);
     epi_steps_describe_shape(&k->steps, out);
+    if (k->rows) {
+        describe_rows(k, out);
+        return;
+    }
+    const epi_gemm *gemm = main_gemm(k);
     long tiles = (long)(gemm->epilogue.row_tiles * gemm->epilogue.col_tiles);
     epi_text_add(out, "tile %d x %d, %ld tile%s, micro-kernel %s (%d x %d)\n", EPI_TILE_M,
                  gemm->epilogue.tile.tile_n, tiles, tiles == 1 ? "" : "s", gemm->micro->name, gemm->micro->mr,

@@ -6,8 +6,7 @@
 #ifndef EPI_CPU_EPILOGUE_H
 #define EPI_CPU_EPILOGUE_H
 
-#include "cpu/access.h"
-#include "pass/tile.h"
+#include "cpu/block.h"
 
 enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
 
@@ -24,14 +23,6 @@ typedef struct epi_epilogue {
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                               const epi_strips *strips, const epi_root *roots, int root_count,
                               epi_epilogue *out, epi_error *err);
-
-/* Where one tensor's elements lie, worked out once per run. */
-typedef struct epi_tile_access {
-    epi_ref ref;
-    epi_walk rows;
-    epi_columns cols;
-    bool direct; /* f32, rows a fixed distance apart, columns neighbours: strips can work on it in place */
-} epi_tile_access;
 
 /* Bytes: of the table shared by all threads, and of what each thread needs. */
 int64_t epi_epilogue_shared(const epi_epilogue *e);

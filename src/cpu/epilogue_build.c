@@ -1,44 +1,6 @@
 /* epilogue_build.c: where the strips keep the values of a tile. */
 #include "cpu/epilogue.h"
 
-/* Gives values their slots; a full slot is free again after the last step that reads it. */
-static void assign_slots(epi_epilogue *e, bool *busy) {
-    epi_tile *t = &e->tile;
-    for (int v = 0; v < t->value_count; v++)
-        t->values[v].slot = t->values[v].store = t->values[v].last = -1;
-    for (int i = 0; i < t->step_count; i++) {
-        epi_tile_step *s = &t->steps[i];
-        int shape = s->dst >= 0 ? s->dst : s->arg[0];
-        s->full = t->values[shape].rows && t->values[shape].scale != EPI_SCALE_NONE;
-        for (int a = 0; a < 3; a++)
-            if (s->arg[a] >= 0)
-                t->values[s->arg[a]].last = i;
-        if (s->dst >= 0)
-            t->values[s->dst].made = s->kind != EPI_TILE_LOAD;
-        else if (s->kind == EPI_TILE_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
-            t->values[s->arg[0]].store = i;
-    }
-    for (int i = 0; i < t->step_count; i++) {
-        epi_tile_step *s = &t->steps[i];
-        if (s->dst >= 0 && !s->full)
-            t->values[s->dst].slot = e->short_count++;
-        if (s->dst >= 0 && s->full) {
-            int slot = 0;
-            while (busy[slot])
-                slot++;
-            busy[slot] = true;
-            t->values[s->dst].slot = slot;
-            e->slot_count = slot + 1 > e->slot_count ? slot + 1 : e->slot_count;
-        }
-        for (int a = 0; a < 3; a++) {
-            int v = s->arg[a];
-            if (v >= 0 && t->values[v].last == i && t->values[v].slot >= 0 && t->values[v].rows &&
-                t->values[v].scale != EPI_SCALE_NONE)
-                busy[t->values[v].slot] = false;
-        }
-    }
-}
-
 /* Gives the reductions that leave the tile room for their partials. */
 static void assign_partials(epi_epilogue *e) {
     epi_tile *t = &e->tile;
@@ -69,7 +31,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    assign_slots(out, busy);
+    epi_block_slots(t, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     return EPI_OK;
 }

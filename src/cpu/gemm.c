@@ -66,16 +66,6 @@ static block block_at(const gemm_run *r, int side, int64_t tile, int64_t sweep) 
                    depth, rows * depth * size};
 }
 
-/* Reserves bytes of scratch; the first overflow sticks as -1. */
-static int64_t reserve(int64_t *total, int64_t count, int64_t size) {
-    int64_t at = *total, bytes;
-    if (at < 0 || !epi_mul_size(count, size, &bytes) || !epi_add_size(at, bytes, total) ||
-        !epi_add_size(*total, 63, total))
-        return *total = -1;
-    *total -= *total % 64;
-    return at;
-}
-
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                           const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
                           int root_count, epi_gemm *g, epi_error *err) {
@@ -98,14 +88,14 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
     g->row_block = epi_max64(1, epi_min64(g->epilogue.row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_block = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
-    g->packed[0] = reserve(&total, g->row_block, tile[0]);
-    g->packed[1] = reserve(&total, g->col_block, tile[1]);
+    g->packed[0] = epi_reserve(&total, g->row_block, tile[0]);
+    g->packed[1] = epi_reserve(&total, g->col_block, tile[1]);
     for (int side = 0; side < 2; side++)
-        g->depth[side] = reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
-    g->shared = reserve(&total, 1, epi_epilogue_shared(&g->epilogue));
-    g->partials = reserve(&total, g->epilogue.partials, sizeof(float));
+        g->depth[side] = epi_reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
+    g->shared = epi_reserve(&total, 1, epi_epilogue_shared(&g->epilogue));
+    g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
     g->thread_bytes = (int64_t)sizeof(float) * EPI_TILE_M * EPI_TILE_N + epi_epilogue_private(&g->epilogue);
-    g->per_thread = reserve(&total, g->threads, g->thread_bytes);
+    g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
     g->scratch = total;
     if (total < 0)
         return epi_fail(err, EPI_ERR_MEMORY, "the workspace of this product overflows 64 bits");

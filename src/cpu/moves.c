@@ -12,11 +12,6 @@
 
 enum { CHUNK = 1024 };
 
-int64_t epi_position(double index, int64_t size) {
-    int64_t at = index >= -0.5 && index < 0x1p31 ? (int64_t)nearbyint(index) : -1;
-    return at < size ? at : -1;
-}
-
 typedef struct move {
     const epi_cpu_kernel *k;
     epi_ref to, from, index;
@@ -56,16 +51,7 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
 }
 
 static int64_t index_at(const move *m, int64_t i) {
-    int64_t offset = epi_walk_offset(&m->which, i);
-    const unsigned char *p = m->index.data + offset * (int64_t)epi_dtype_size(m->index.type);
-    if (m->index.type == EPI_I32) {
-        int32_t at;
-        memcpy(&at, p, sizeof at);
-        return at >= 0 && at < m->size ? at : -1;
-    }
-    float x;
-    m->k->strips->load(&x, p, m->index.type, 1, 1);
-    return epi_position((double)x, m->size);
+    return epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->size);
 }
 
 /* Do the elements of the walk lie side by side? */

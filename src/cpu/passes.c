@@ -239,19 +239,6 @@ static void run_part(pass p) {
     }
 }
 
-/* The seed, exactly where it is stored as declared. */
-static int32_t seed_of(const epi_cpu_kernel *k, const epi_ref *ref) {
-    int32_t seed;
-    float x;
-    if (ref->type == EPI_I32) {
-        memcpy(&seed, ref->data, sizeof seed);
-        return seed;
-    }
-    k->strips->load(&x, ref->data, ref->type, 1, 1);
-    k->strips->store(&seed, EPI_I32, 1, &x, 1);
-    return seed;
-}
-
 void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
     const epi_node *n = &k->spec.graph->nodes[node];
     pass p = {.k = k,
@@ -284,7 +271,7 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
         (n->op == EPI_OP_GATHER ? epi_gather_run : epi_scatter_run)(k, node, refs, scratch);
         break;
     case EPI_CLASS_RANDOM:
-        p.seed = seed_of(k, &p.from[0]);
+        p.seed = epi_seed_load(k->strips, &p.from[0]);
         p.operands = 0;
         run_chunks(&p, &n->axes, random_chunk);
         break;

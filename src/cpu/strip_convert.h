@@ -9,7 +9,7 @@
 
 #include "cpu/strip_loop.h"
 
-#if defined(__F16C__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -183,5 +183,52 @@ static void store(void *dst, epi_dtype type, ptrdiff_t stride, const float *src,
     case EPI_DTYPE_COUNT: break;
     }
 }
+
+/* ---- past the caches ---- */
+
+enum { LINE = 64 };
+
+#if defined(__AVX512F__)
+static inline void stream_line(unsigned char *dst, const unsigned char *src) {
+    _mm512_stream_si512((void *)dst, _mm512_loadu_si512(src));
+}
+#elif defined(__x86_64__)
+static inline void stream_line(unsigned char *dst, const unsigned char *src) {
+    for (int i = 0; i < LINE; i += 16)
+        _mm_stream_si128((void *)(dst + i), _mm_loadu_si128((const void *)(src + i)));
+}
+#endif
+
+#if defined(__x86_64__)
+/* Whole lines of the destination; what is left at both ends goes through the caches. */
+static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
+    unsigned char buf[CHUNK * sizeof(double)], *to = dst;
+    int64_t size = (int64_t)epi_dtype_size(type), per_line = LINE / size;
+    int64_t head = (int64_t)(-(uintptr_t)dst % LINE) / size;
+    head = head < n ? head : n;
+    store(to, type, 1, src, head);
+    for (int64_t j = head; j < n;) {
+        int64_t m = n - j < CHUNK ? n - j : CHUNK, whole = m - m % per_line;
+        if (!whole) {
+            store(to + j * size, type, 1, src + j, m);
+            break;
+        }
+        const unsigned char *from = type == EPI_F32 ? (const unsigned char *)(src + j) : buf;
+        if (type != EPI_F32)
+            store(buf, type, 1, src + j, whole);
+        for (int64_t b = 0; b < whole * size; b += LINE)
+            stream_line(to + j * size + b, from + b);
+        j += whole;
+    }
+}
+static void settle(void) {
+    _mm_sfence();
+}
+#else
+static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
+    store(dst, type, 1, src, n);
+}
+static void settle(void) {}
+#endif
 
 #endif

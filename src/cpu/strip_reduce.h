@@ -42,11 +42,17 @@ static ALWAYS_INLINE float short_fold(fold *f, float start, const float *x, int 
     return start;
 }
 
+/* The running values are held apart from memory: the loop is as long as their additions take. */
 static ALWAYS_INLINE void lanes_fold(fold *f, float *lane, const float *x, int n) {
+    float run[LANES];
     int j = 0;
+    for (int l = 0; l < LANES; l++)
+        run[l] = lane[l];
     for (; j + LANES <= n; j += LANES)
         for (int l = 0; l < LANES; l++)
-            lane[l] = f(lane[l], x[j + l]);
+            run[l] = f(run[l], x[j + l]);
+    for (int l = 0; l < LANES; l++)
+        lane[l] = run[l];
     for (int l = 0; j + l < n; l++)
         lane[l] = f(lane[l], x[j + l]);
 }
@@ -63,8 +69,10 @@ static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int
         return short_fold(f, identity, x, n);
     float lane[LANES];
     fill(lane, identity, LANES);
-    for (int j = 0; j < n; j += CHUNK)
-        lanes_fold(f, lane, x + j * col, chunk_length(n, j));
+    if (col)
+        lanes_fold(f, lane, x, n);
+    for (int j = 0; j < n && !col; j += CHUNK) /* one element spread over a chunk */
+        lanes_fold(f, lane, x, chunk_length(n, j));
     return lanes_join(f, lane);
 }
 

@@ -202,4 +202,6 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .deinterleave = deinterleave,
     .load = load,
     .store = store,
+    .stream = stream,
+    .settle = settle,
 };

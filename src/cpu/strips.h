@@ -53,6 +53,10 @@ typedef struct epi_strips {
        i32 saturates after rounding to nearest even, NaN gives 0. */
     void (*load)(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, int64_t n);
     void (*store)(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n);
+    /* The same at stride 1, past the caches where the CPU can: for what nobody reads soon. A thread that
+       stored so calls `settle` before another one may look. */
+    void (*stream)(void *dst, epi_dtype type, const float *src, int64_t n);
+    void (*settle)(void);
 } epi_strips;
 
 const epi_strips *epi_strips_choose(void);

@@ -101,9 +101,11 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
 void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
     const epi_axes *groups[3] = {&k->plan.rows, &k->plan.cols, &k->plan.depth};
-    static const char *const names[3] = {"rows", ", columns", ", depth"};
-    for (int i = 0; i < 3; i++)
-        epi_text_add(out, "%s %s = %ld", names[i], epi_axes_label(g, groups[i]).text,
+    int count = 0;
+    static const char *const names[3] = {"rows", "columns", "depth"};
+    for (int i = k->plan.rows.count || k->plan.product != EPI_NO_NODE ? 0 : 1;
+         i < (k->plan.product == EPI_NO_NODE ? 2 : 3); i++)
+        epi_text_add(out, "%s%s %s = %ld", count++ ? ", " : "", names[i], epi_axes_label(g, groups[i]).text,
                      (long)count_of(k, groups[i]));
     epi_text_add(out, "\n");
 }
@@ -111,19 +113,21 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,
                                epi_text *out) {
     const epi_graph *g = k->spec->graph;
+    bool rows = k->plan.product == EPI_NO_NODE;
     if (k->plan.part != EPI_OP_COUNT)
-        epi_text_add(out, "%s of %s meet in the tile\n", epi_ops[k->plan.part].text,
-                     epi_axis_label(g, k->plan.fine).text);
-    list_stage(k, out, "before the product: ", 0);
-    list_stage(k, out, "on the tile: ", 1);
+        epi_text_add(out, "%s of %s meet in the %s\n", epi_ops[k->plan.part].text,
+                     epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");
+    list_stage(k, out, rows ? "before the rows: " : "before the product: ", 0);
+    list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
     for (int i = 0; i < g->node_count; i++) {
         epi_leave leave = k->plan.stage[i].leave;
         epi_label over = epi_axes_label(g, &g->nodes[i].over);
         if (leave == EPI_LEAVE_LOCAL)
-            epi_text_add(out, "%s over %s stays in the tile\n", epi_ops[g->nodes[i].op].text, over.text);
+            epi_text_add(out, "%s over %s stays in the %s\n", epi_ops[g->nodes[i].op].text, over.text,
+                         rows ? "row" : "tile");
         else if (leave != EPI_LEAVE_NONE)
             epi_text_add(out, "%s over %s leaves as partials, %ld per result\n", epi_ops[g->nodes[i].op].text,
                          over.text, (long)(leave == EPI_LEAVE_ROWS ? row_partials : col_partials));
     }
-    list_stage(k, out, "after the product: ", 2);
+    list_stage(k, out, rows ? "after the rows: " : "after the product: ", 2);
 }

@@ -84,7 +84,9 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         const epi_stage *s = &k->plan.stage[g->tensors[t].node];
-        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied */
+        bool exact = k->spec->types[t] > EPI_F16 && k->homes[g->tensors[t].node].type == k->spec->types[t];
+        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
+        stored[t] &= !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are i32 and f64 */
         if (stored[t])
             roots[count++] = (epi_root){g->tensors[t].node, t};
     }
@@ -235,4 +237,41 @@ epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reas
         snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
     start_over(steps);
     return list_unfused(arena, steps, err);
+}
+
+/* ---- in place ---- */
+
+/* Every axis of the rows' long tensors? */
+static bool is_long(const epi_plan *plan, const epi_axes *axes) {
+    int count = 0;
+    for (int i = 0; i < axes->count; i++)
+        count += epi_axes_find_dim(&plan->rows, axes->at[i].dim) >= 0 ||
+                 epi_axes_find_dim(&plan->cols, axes->at[i].dim) >= 0;
+    return count == plan->rows.count + plan->cols.count;
+}
+
+bool epi_steps_in_place(const epi_steps *k, int output, int input) {
+    const epi_graph *g = k->spec->graph;
+    if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
+        !k->plan.fused || k->plan.product != EPI_NO_NODE || k->spec->types[output] != k->spec->types[input])
+        return false;
+    const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
+    bool may = axes->count == from->count && is_long(&k->plan, axes), stored = false;
+    for (int i = 0; i < axes->count && may; i++)
+        may = epi_axis_equal(axes->at[i], from->at[i]);
+    for (int i = 0; i < k->count && may; i++) {
+        const epi_step *s = &k->at[i];
+        int node = g->tensors[input].node;
+        for (int r = 0; r < s->root_count; r++)
+            stored |= s->roots[r].tensor == output;
+        if (s->tensor >= 0)
+            may &= s->node != node;
+        for (int a = 0; a < 3 && !s->plan && s->tensor < 0; a++)
+            may &= g->nodes[s->node].arg[a] != node;
+    }
+    for (int i = 0; i < g->node_count; i++) /* a table is read at other places than a row's own */
+        for (int a = 0; a < 3; a++)
+            may &= !k->live[i] || epi_ops[g->nodes[i].op].cls != EPI_CLASS_MOVE ||
+                   g->nodes[i].arg[a] != g->tensors[input].node;
+    return may && stored;
 }

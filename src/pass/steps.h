@@ -47,6 +47,10 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);
 /* Over again as unfused, for a backend that finds that its tile cannot hold the program. */
 epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
 
+/* May the output be stored over the input, which has the same axes and type? Where only rows read it, element
+ * by element: these store an element after the last load of it. */
+bool epi_steps_in_place(const epi_steps *steps, int output, int input);
+
 /* describe.c: operations and bytes of the whole, fused and unfused; and how it goes, in words. */
 void epi_steps_count(const epi_steps *steps, double partial_bytes, epi_kernel_info *out);
 bool epi_steps_describe_unfused(const epi_steps *steps, epi_text *out); /* false: it is fused */

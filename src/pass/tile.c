@@ -265,6 +265,15 @@ static int *count_uses(epi_arena *arena, const epi_graph *g) {
     return uses;
 }
 
+/* A reduction has the shape of what it reduces, every other step that of what it makes. */
+static void mark_full(epi_tile *t) {
+    for (int i = 0; i < t->step_count; i++) {
+        epi_tile_step *s = &t->steps[i];
+        const epi_tile_value *v = &t->values[s->dst >= 0 && s->kind != EPI_TILE_FOLD ? s->dst : s->arg[0]];
+        s->full = v->rows && v->scale != EPI_SCALE_NONE;
+    }
+}
+
 epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
                           const epi_root *roots, int root_count, epi_tile *out, epi_error *err) {
     *out = (epi_tile){.plan = plan, .spec = spec};
@@ -277,24 +286,21 @@ epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     add_value(&b, plan->product, out->acc_scale, true);
     add_roots(&b, roots, root_count);
+    mark_full(out);
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }
 
 /* ---- whole rows ---- */
-
-static bool is_full(const epi_tile *t, int value) {
-    return t->values[value].rows && t->values[value].scale != EPI_SCALE_NONE;
-}
 
 /* Numbers the phases: a fold's result is there in the next one. */
 static bool number_phases(epi_arena *arena, epi_tile *t) {
     int *phase = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *phase);
     if (!phase)
         return false;
+    mark_full(t);
     t->phases = 1;
     for (int i = 0; i < t->step_count; i++) {
         epi_tile_step *s = &t->steps[i];
-        s->full = is_full(t, s->dst >= 0 && s->kind != EPI_TILE_FOLD ? s->dst : s->arg[0]);
         for (int a = 0; a < 3; a++)
             if (s->arg[a] >= 0 && phase[s->arg[a]] > s->phase)
                 s->phase = phase[s->arg[a]];

@@ -4,6 +4,7 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "run/overlap.h"
 #include "run/run.h"
 
 struct epi_kernel {
@@ -245,6 +246,42 @@ static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_te
     return EPI_OK;
 }
 
+static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *tensor) {
+    const epi_axes *axes = &kernel->program->graph.tensors[t].axes;
+    epi_extent e = {.data = (uintptr_t)tensor->data,
+                    .size = (int64_t)epi_dtype_size(kernel->spec->types[t]),
+                    .rank = axes->count};
+    int64_t step = 1;
+    for (int i = axes->count - 1; i >= 0; i--) {
+        e.counts[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
+        e.steps[i] = (int64_t)((uint64_t)e.size * (uint64_t)(tensor->strides ? tensor->strides[i] : step));
+        step *= epi_max64(1, e.counts[i]);
+    }
+    return e;
+}
+
+/* Outputs lie apart from everything else, but for those that may take an input's place. */
+static epi_status check_overlap(const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err) {
+    const epi_graph *g = &kernel->program->graph;
+    for (int o = g->input_count; o < g->tensor_count; o++) {
+        epi_extent out = extent_of(kernel, o, &tensors[o]);
+        for (int t = 0; t < o; t++) {
+            epi_extent other = extent_of(kernel, t, &tensors[t]);
+            if (!epi_extents_overlap(&out, &other))
+                continue;
+            bool input = t < g->input_count, may = epi_kernel_in_place(kernel, o, t);
+            if (may && epi_extents_same(&out, &other))
+                continue;
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the output '%s' overlaps the %s '%s'%s",
+                            g->tensors[o].name, input ? "input" : "output", g->tensors[t].name,
+                            may     ? ": it may take its place, but with the same address and strides"
+                            : input ? ": this kernel cannot store it there"
+                                    : "");
+        }
+    }
+    return EPI_OK;
+}
+
 epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
                             void *stream, epi_error *err) {
     epi_error_clear(err);
@@ -267,6 +304,9 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
         if (status != EPI_OK)
             return status;
     }
+    epi_status apart = check_overlap(kernel, tensors, err);
+    if (apart != EPI_OK)
+        return apart;
     if (kernel->cuda && !kernel->cuda->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     if (kernel->cuda)
@@ -308,6 +348,11 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
         out->sizes[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
     out->index_below = index_below(kernel, index);
     return EPI_OK;
+}
+
+int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
+    return kernel &&
+           epi_steps_in_place(kernel->cpu ? &kernel->cpu->steps : &kernel->cuda->steps, output, input);
 }
 
 void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {

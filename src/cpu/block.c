@@ -1,0 +1,313 @@
+/* block.c: the steps of a list on a block of elements and on the short vectors beside it. */
+#include "cpu/block.h"
+
+#include "base/philox.h"
+#include "cpu/parallel.h"
+
+/* ---- once ---- */
+
+void epi_block_slots(epi_tile *t, bool *busy, int *slots, int *shorts) {
+    for (int v = 0; v < t->value_count; v++)
+        t->values[v].slot = t->values[v].store = t->values[v].last = -1;
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        for (int a = 0; a < 3; a++)
+            if (s->arg[a] >= 0)
+                t->values[s->arg[a]].last = i;
+        if (s->dst >= 0)
+            t->values[s->dst].made = s->kind != EPI_TILE_LOAD;
+        else if (s->kind == EPI_TILE_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
+            t->values[s->arg[0]].store = i;
+    }
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        if (s->dst >= 0 && !epi_tile_is_full(&t->values[s->dst])) {
+            t->values[s->dst].slot = (*shorts)++;
+        } else if (s->dst >= 0) {
+            int slot = 0;
+            while (busy[slot])
+                slot++;
+            busy[slot] = true;
+            t->values[s->dst].slot = slot;
+            *slots = slot + 1 > *slots ? slot + 1 : *slots;
+        }
+        for (int a = 0; a < 3; a++) {
+            int v = s->arg[a];
+            if (v >= 0 && t->values[v].last == i && t->values[v].slot >= 0 && epi_tile_is_full(&t->values[v]))
+                busy[t->values[v].slot] = false;
+        }
+    }
+}
+
+void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, const epi_ref *tensors,
+                          epi_tile_access *out) {
+    const epi_tile_step *s = &t->steps[step];
+    *out = (epi_tile_access){0};
+    const epi_node *n = &t->spec->graph->nodes[s->node];
+    bool counts = s->kind == EPI_TILE_INDEX || s->kind == EPI_TILE_RANDOM;
+    if (s->kind != EPI_TILE_LOAD && s->kind != EPI_TILE_STORE && s->kind != EPI_TILE_TAKE && !counts)
+        return;
+    const epi_tile_value *v = &t->values[s->kind == EPI_TILE_STORE ? s->arg[0] : s->dst];
+    if (counts) { /* an index, and a random number's place, is the offset in a tensor of these axes */
+        out->ref = (epi_ref){.axes = n->axes};
+        epi_ref_contiguous(&out->ref, t->spec->sizes);
+    }
+    if (s->kind == EPI_TILE_RANDOM)
+        out->index = homes[n->arg[0]];
+    if (s->kind == EPI_TILE_TAKE) {
+        out->ref = homes[n->arg[0]];
+        out->step = epi_ref_drop(&out->ref, n->over.at[0]);
+        out->size = epi_axis_size(n->over.at[0], t->spec->sizes);
+        out->index = homes[n->arg[1]];
+        out->which = epi_walk_axes(&out->index, &t->plan->rows, t->spec->sizes);
+    } else if (!counts)
+        out->ref = s->tensor >= 0 ? tensors[s->tensor] : homes[s->node];
+    out->rows = epi_walk_axes(&out->ref, &t->plan->rows, t->spec->sizes);
+    out->cols = epi_columns_of(t->plan, &out->ref, t->spec->sizes, v->scale);
+    const epi_walk *cols = &out->cols.walk;
+    bool moves = s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_STORE;
+    out->plain = s->kind != EPI_TILE_INDEX && !out->cols.two && cols->count <= 1 &&
+                 (cols->count == 0 || cols->step[0] == 1);
+    out->direct = moves && out->plain && out->ref.type == EPI_F32 && out->rows.count <= 1;
+}
+
+/* ---- operands ---- */
+
+/* A value as an operand: of a step on elements, or of one on a whole short vector. */
+static inline epi_view view_of(const epi_block *t, int value, bool full) {
+    const epi_tile_value *v = &t->tile->values[value];
+    const epi_spot *at = &t->at[value];
+    if (epi_tile_is_full(v))
+        return (epi_view){at->p + t->number * at->walk, at->ld, 1};
+    if (v->rows)
+        return full ? (epi_view){at->p + t->row, 1, 0} : (epi_view){at->p, 0, 1};
+    return (epi_view){at->p, 0, v->scale != EPI_SCALE_NONE};
+}
+
+static int64_t row_offset(const epi_tile_access *a, int64_t row) {
+    return epi_walk_offset(&a->rows, row);
+}
+
+unsigned char *epi_block_address(const epi_block *t, const epi_tile_access *a, epi_scale scale) {
+    return a->ref.data + (row_offset(a, t->m0) + epi_columns_offset(&a->cols, t->first[scale])) *
+                             (int64_t)epi_dtype_size(a->ref.type);
+}
+
+/* ---- steps ---- */
+
+static void load_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+    const epi_tile_value *v = &t->tile->values[s->dst];
+    float *dst = t->at[s->dst].p;
+    int64_t c0 = t->first[v->scale];
+    int n = t->columns[v->scale];
+    if (!s->full) {
+        if (v->rows)
+            epi_walk_load(t->strips, dst, &a->ref, 0, &a->rows, t->m0, t->rows);
+        else
+            epi_columns_load(t->strips, dst, &a->ref, 0, &a->cols, c0, n, t->tmp);
+    } else if (!a->direct) {
+        int rows = t->block_rows;
+        for (int i = 0; i < rows; i++)
+            epi_columns_load(t->strips, dst + i * t->at[s->dst].ld, &a->ref,
+                             row_offset(a, t->m0 + t->row + i), &a->cols, c0, n, t->tmp);
+    }
+}
+
+/* Positions along the columns of a row that starts at `base`. */
+static void index_columns(float *dst, const epi_columns *c, int64_t base, int64_t start, int n) {
+    if (!c->two && c->walk.count <= 1) {
+        int64_t step = c->walk.count ? c->walk.step[0] : 0;
+        for (int j = 0; j < n; j++)
+            dst[j] = (float)(base + (start + j) * step);
+        return;
+    }
+    for (int j = 0; j < n; j++)
+        dst[j] = (float)(base + epi_columns_offset(c, start + j));
+}
+
+static void index_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+    const epi_tile_value *v = &t->tile->values[s->dst];
+    float *dst = t->at[s->dst].p;
+    if (v->scale == EPI_SCALE_NONE) {
+        for (int i = 0; i < (v->rows ? t->rows : 1); i++)
+            dst[i] = (float)(v->rows ? row_offset(a, t->m0 + i) : 0);
+        return;
+    }
+    for (int i = 0; i < (s->full ? t->block_rows : 1); i++)
+        index_columns(dst + i * t->at[s->dst].ld, &a->cols, s->full ? row_offset(a, t->m0 + t->row + i) : 0,
+                      t->first[v->scale], t->columns[v->scale]);
+}
+
+/* Rows of a table by number; zeros where a number names none. */
+static void take_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+    const epi_tile_value *v = &t->tile->values[s->dst];
+    int64_t first = t->m0 + (s->full ? t->row : 0);
+    int n = s->full ? t->columns[v->scale] : 1;
+    ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
+    for (int i = 0; i < (s->full ? t->block_rows : t->rows); i++) {
+        float *dst = t->at[s->dst].p + i * ld;
+        int64_t at = epi_position_load(t->strips, &a->index, epi_walk_offset(&a->which, first + i), a->size);
+        if (at >= 0)
+            epi_columns_load(t->strips, dst, &a->ref, row_offset(a, first + i) + at * a->step, &a->cols,
+                             s->full ? t->first[v->scale] : 0, n, t->tmp);
+        for (int j = 0; j < n && at < 0; j++)
+            dst[j] = 0;
+    }
+}
+
+static void random_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+    const epi_tile_value *v = &t->tile->values[s->dst];
+    int32_t seed = epi_seed_load(t->strips, &a->index);
+    int64_t first = t->m0 + (s->full ? t->row : 0), c0 = s->full ? t->first[v->scale] : 0;
+    int n = s->full ? t->columns[v->scale] : 1;
+    ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
+    for (int i = 0; i < (s->full ? t->block_rows : t->rows); i++) {
+        float *dst = t->at[s->dst].p + i * ld;
+        if (a->plain)
+            epi_philox_uniform(dst, seed, row_offset(a, first + i) + c0, n);
+        for (int j = 0; j < n && !a->plain; j++)
+            epi_philox_uniform(dst + j, seed, row_offset(a, first + i) + epi_columns_offset(&a->cols, c0 + j),
+                               1);
+    }
+}
+
+static void store_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+    const epi_tile_value *v = &t->tile->values[s->arg[0]];
+    epi_view src = view_of(t, s->arg[0], s->full);
+    if (!s->full) {
+        epi_walk_store(t->strips, &a->ref, 0, &a->rows, t->m0, src.p, t->rows);
+        return;
+    }
+    int64_t c0 = t->first[v->scale];
+    int rows = t->block_rows, n = t->columns[v->scale];
+    if (a->direct &&
+        src.p == (float *)(void *)epi_block_address(t, a, v->scale) + t->row * epi_tile_access_ld(a))
+        return; /* made in place */
+    for (int i = 0; i < rows && a->stream; i++)
+        t->strips->stream(a->ref.data +
+                              (row_offset(a, t->m0 + t->row + i) + c0) * (int64_t)epi_dtype_size(a->ref.type),
+                          a->ref.type, src.p + i * src.row, n);
+    for (int i = 0; i < rows && !a->stream; i++)
+        epi_columns_store(t->strips, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0,
+                          src.p + i * src.row, n, t->tmp);
+}
+
+void epi_block_reduce(const epi_block *t, const epi_tile_step *s, float *p, float *p2) {
+    epi_view v = view_of(t, s->arg[0], true);
+    int n = t->columns[t->tile->values[s->arg[0]].scale];
+    if (s->kind == EPI_TILE_REDUCE_COLS)
+        t->strips->reduce_cols(s->op, p, p2, v, t->block_rows, n);
+    else
+        t->strips->reduce_rows(s->op, p, p2, v, t->block_rows, n);
+}
+
+void epi_block_step(const epi_block *t, int i) {
+    const epi_tile_step *s = &t->tile->steps[i];
+    if (s->kind == EPI_TILE_LOAD) {
+        load_step(t, s, &t->access[i]);
+        return;
+    }
+    if (s->kind == EPI_TILE_STORE) {
+        store_step(t, s, &t->access[i]);
+        return;
+    }
+    if (s->kind == EPI_TILE_INDEX) {
+        index_step(t, s, &t->access[i]);
+        return;
+    }
+    if (s->kind == EPI_TILE_TAKE) {
+        take_step(t, s, &t->access[i]);
+        return;
+    }
+    if (s->kind == EPI_TILE_RANDOM) {
+        random_step(t, s, &t->access[i]);
+        return;
+    }
+    const epi_tile_value *v = &t->tile->values[s->dst];
+    float *dst = t->at[s->dst].p + t->number * t->at[s->dst].walk;
+    ptrdiff_t ld = t->at[s->dst].ld;
+    int rows = s->full ? t->block_rows : 1;
+    int n = v->scale != EPI_SCALE_NONE ? t->columns[v->scale] : v->rows ? t->rows : 1;
+    switch (s->kind) {
+    case EPI_TILE_CONST:
+        dst[0] = (float)(s->op == EPI_OP_CONST
+                             ? t->tile->spec->graph->nodes[s->node].value
+                             : (double)epi_axis_size(t->tile->spec->graph->nodes[s->node].over.at[0],
+                                                     t->tile->spec->sizes));
+        for (int k = 0; k < rows && s->full; k++)
+            for (int j = 0; j < n; j++)
+                dst[k * ld + j] = dst[0];
+        break;
+    case EPI_TILE_MAP:
+    case EPI_TILE_MULADD: {
+        epi_view arg[3];
+        for (int a = 0; a < 3 && s->arg[a] >= 0; a++)
+            arg[a] = view_of(t, s->arg[a], s->full);
+        if (s->kind == EPI_TILE_MAP)
+            t->strips->map[s->op](dst, ld, arg, rows, n);
+        else
+            t->strips->muladd(dst, ld, arg, s->sign, s->other, rows, n);
+        break;
+    }
+    case EPI_TILE_PART:
+        t->strips->deinterleave(dst, ld, view_of(t, s->arg[0], s->full), s->odd, rows, n);
+        break;
+    case EPI_TILE_JOIN:
+        t->strips->interleave(dst, ld, view_of(t, s->arg[0], s->full), view_of(t, s->arg[1], s->full), rows,
+                              n / 2);
+        break;
+    case EPI_TILE_GROUP:
+        t->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n,
+                                 t->tile->group[v->scale]);
+        break;
+    default: EPI_NEVER("no step of a tile");
+    }
+}
+
+/* ---- partials ---- */
+
+enum { FOLD = 256 };
+
+typedef struct fold {
+    const epi_strips *strips;
+    const epi_tile_step *s;
+    const float *partials;
+    epi_ref home;
+    epi_walk rows;
+    epi_columns cols;
+    int64_t length, partial_count; /* results, partials of each */
+    double count;                  /* elements behind one result */
+} fold;
+
+static void fold_chunk(void *ctx, int64_t item, int thread) {
+    (void)thread;
+    const fold *f = ctx;
+    int64_t start = item * FOLD;
+    int n = (int)epi_min64(FOLD, f->length - start);
+    float acc[FOLD], acc2[FOLD], tmp[FOLD];
+    for (int j = 0; j < n; j++) {
+        acc[j] = epi_reduce_identity(f->s->op);
+        acc2[j] = 0;
+    }
+    for (int64_t t = 0; t < f->partial_count; t++)
+        f->strips->combine(f->s->op, acc, acc2, f->partials + f->s->state + t * f->length + start,
+                           f->partials + f->s->state2 + t * f->length + start, n);
+    f->strips->finish(f->s->op, acc, acc2, n, f->count);
+    if (f->s->kind == EPI_TILE_REDUCE_ROWS)
+        epi_walk_store(f->strips, &f->home, 0, &f->rows, start, acc, n);
+    else
+        epi_columns_store(f->strips, &f->home, 0, &f->cols, start, acc, n, tmp);
+}
+
+void epi_partials_fold(const epi_tile *t, const epi_strips *strips, const epi_tile_step *s,
+                       const epi_ref *home, const float *partials, int64_t length, int64_t count,
+                       int threads) {
+    const int64_t *sizes = t->spec->sizes;
+    fold f = {.strips = strips, .s = s, .partials = partials, .home = *home};
+    f.rows = epi_walk_axes(home, &t->plan->rows, sizes);
+    f.cols = epi_columns_of(t->plan, home, sizes, t->values[s->arg[0]].scale);
+    f.length = length;
+    f.partial_count = count;
+    f.count = (double)epi_axes_size(&t->spec->graph->nodes[s->node].over, sizes);
+    epi_parallel_for(threads, epi_ceil_div(f.length, FOLD), fold_chunk, &f);
+}

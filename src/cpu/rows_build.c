@@ -1,0 +1,204 @@
+/* rows_build.c: the sizes of a block, which steps a phase takes, and where values are kept. */
+#include <string.h>
+
+#include "cpu/rows.h"
+
+enum {
+    CHUNK = 2048,    /* columns of a chunk at most, and elements of a block about */
+    ROWS = 64,       /* rows of a block at most */
+    PIECES = 256,    /* about as many for the threads to share, */
+    PIECE = 1 << 15, /* of so many elements at least, */
+    PIECE_MOST = 1 << 20,
+    FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
+    KEPT = 1 << 16, /* floats of a thread's row buffers at most */
+    WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
+};
+
+/* ---- phases ---- */
+
+static int cost_of(const epi_tile_step *s) {
+    switch (s->op) {
+    case EPI_OP_EXP:
+    case EPI_OP_EXP2:
+    case EPI_OP_LOG:
+    case EPI_OP_LOG2:
+    case EPI_OP_SIN:
+    case EPI_OP_COS:
+    case EPI_OP_TANH:
+    case EPI_OP_ERF:
+    case EPI_OP_SIGMOID:
+    case EPI_OP_SILU:
+    case EPI_OP_GELU:
+    case EPI_OP_GELU_TANH:
+    case EPI_OP_SOFTPLUS:
+    case EPI_OP_POW: return WORTH;
+    default: return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_CONST ? 0 : 1;
+    }
+}
+
+/* Leaves out what nothing of the phase needs any more. */
+static void prune(const epi_tile *t, bool *run, int without) {
+    run[without] = false;
+    for (int i = without - 1; i >= 0; i--) {
+        const epi_tile_step *s = &t->steps[i];
+        bool ends = s->dst < 0 || s->kind == EPI_TILE_FOLD, needed = ends;
+        for (int j = i + 1; j < t->step_count && run[i] && !needed; j++)
+            for (int a = 0; a < 3; a++)
+                needed |= run[j] && t->steps[j].arg[a] == s->dst;
+        run[i] &= needed;
+    }
+}
+
+/* Keeps the value that step `i` makes in a row buffer if it is dear, wanted again and there is room. */
+static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
+    const epi_tile *t = &k->tile;
+    const epi_tile_step *s = &t->steps[i];
+    if (!s->full || s->dst < 0 || s->kind == EPI_TILE_FOLD || cost[s->dst] < WORTH ||
+        (k->keep_count + 1) * epi_rows_keep(k) > KEPT)
+        return;
+    int first = 0, times = 0;
+    for (int p = t->phases - 1; p >= 0; p--)
+        if (run[p * t->step_count + i]) {
+            first = p;
+            times++;
+        }
+    if (times < 2)
+        return;
+    k->keep[s->dst] = k->keep_count++;
+    for (int p = first + 1; p < t->phases; p++)
+        prune(t, run + p * t->step_count, i);
+}
+
+static bool list_phases(epi_arena *arena, epi_rows *k) {
+    const epi_tile *t = &k->tile;
+    size_t steps = (size_t)t->step_count, phases = (size_t)t->phases;
+    bool *run = epi_arena_alloc(arena, phases * steps + 1);
+    int *cost = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *cost);
+    k->keep = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *k->keep);
+    k->list = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->list);
+    k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
+    if (arena->failed)
+        return false;
+    for (int v = 0; v < t->value_count; v++)
+        k->keep[v] = -1;
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        if (!s->full || s->dst < 0 || s->kind == EPI_TILE_FOLD)
+            continue;
+        cost[s->dst] = cost_of(s);
+        for (int a = 0; a < 3; a++)
+            if (s->arg[a] >= 0)
+                cost[s->dst] += cost[s->arg[a]];
+        cost[s->dst] = (int)epi_min64(cost[s->dst], WORTH);
+    }
+    for (int p = 0; p < t->phases; p++)
+        epi_tile_phase(t, p, run + p * t->step_count);
+    for (int i = t->step_count - 1; i >= 0; i--)
+        keep_value(k, run, cost, i);
+    int count = 0;
+    for (int p = 0; p < t->phases; p++) {
+        for (int i = 0; i < t->step_count; i++)
+            if (run[p * t->step_count + i])
+                k->list[count++] = i;
+        k->list_start[p + 1] = count;
+    }
+    return true;
+}
+
+/* Elements are stored after everything else, so that an output may lie over an input. */
+static bool stores_last(epi_arena *arena, epi_tile *t) {
+    epi_tile_step *steps = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *steps);
+    if (!steps)
+        return false;
+    int count = 0;
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < t->step_count; i++)
+            if ((t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE) == last)
+                steps[count++] = t->steps[i];
+    t->steps = steps;
+    return true;
+}
+
+/* ---- sizes ---- */
+
+/* They follow from the program's sizes alone, and those that say in which order a row is added up from its
+ * length. */
+static void choose_sizes(epi_rows *k) {
+    const epi_tile *t = &k->tile;
+    bool down = false;
+    for (int i = 0; i < t->step_count; i++)
+        down |= t->steps[i].kind == EPI_TILE_REDUCE_COLS;
+    int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, CHUNK);
+    k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
+    k->block = (int)epi_max64(1, epi_min64(epi_min64(ROWS, epi_max64(1, t->m)), CHUNK / k->chunk));
+    int64_t piece = epi_min64(PIECE_MOST, epi_max64(PIECE, t->m * n / PIECES));
+    k->piece_cols = t->plan->flat ? epi_round_up(piece, k->chunk) : n;
+    k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : piece / n;
+    k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->block);
+    k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
+    k->col_pieces = t->plan->flat ? epi_ceil_div(t->n, k->piece_cols) : 1;
+}
+
+static void assign_partials(epi_rows *k) {
+    for (int i = 0; i < k->tile.step_count; i++) {
+        epi_tile_step *s = &k->tile.steps[i];
+        if (s->kind == EPI_TILE_FOLD && s->op == EPI_OP_LOGSUMEXP)
+            s->state2 = k->short_count++;
+        if (s->kind != EPI_TILE_REDUCE_ROWS && s->kind != EPI_TILE_REDUCE_COLS)
+            continue;
+        int64_t count = s->kind == EPI_TILE_REDUCE_ROWS
+                            ? k->col_pieces * k->tile.m
+                            : k->row_pieces * epi_rows_width(k, k->tile.values[s->arg[0]].scale);
+        s->state = k->partial_count;
+        k->partial_count += count;
+        s->state2 = k->partial_count;
+        if (s->op == EPI_OP_LOGSUMEXP)
+            k->partial_count += count;
+    }
+}
+
+static epi_status lay_out(epi_rows *k, epi_error *err) {
+    const epi_tile *t = &k->tile;
+    int64_t total = 0, columns = 0;
+    for (int v = 0; v < t->value_count; v++) {
+        if (t->values[v].rows)
+            continue;
+        k->column[v] = columns;
+        columns += epi_round_up(epi_rows_width(k, t->values[v].scale), 16);
+    }
+    k->access = epi_reserve(&total, t->step_count, sizeof(epi_tile_access));
+    k->source = epi_reserve(&total, 2 * (int64_t)t->value_count, sizeof(int));
+    k->columns = epi_reserve(&total, columns, sizeof(float));
+    k->partials = epi_reserve(&total, k->partial_count, sizeof(float));
+    int64_t own = 0;
+    epi_reserve(&own, t->value_count, sizeof(epi_spot));
+    epi_reserve(&own, k->slot_count + 1, epi_rows_slot(k) * (int64_t)sizeof(float));
+    epi_reserve(&own, k->keep_count, epi_rows_keep(k) * (int64_t)sizeof(float));
+    epi_reserve(&own, k->short_count + 2, epi_rows_short(k) * (int64_t)sizeof(float));
+    k->thread_bytes = own;
+    k->per_thread = epi_reserve(&total, k->threads, own);
+    k->scratch = total;
+    return total < 0 || own < 0
+               ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of these rows overflows 64 bits")
+               : EPI_OK;
+}
+
+epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                          const epi_strips *strips, const epi_root *roots, int root_count, epi_rows *out,
+                          epi_error *err) {
+    *out = (epi_rows){.strips = strips, .threads = spec->threads};
+    epi_tile *t = &out->tile;
+    epi_status status = epi_tile_build_rows(arena, spec, plan, roots, root_count, t, err);
+    if (status != EPI_OK)
+        return status;
+    bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
+    out->column = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *out->column);
+    if (!stores_last(arena, t) || arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    choose_sizes(out);
+    if (!list_phases(arena, out))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_block_slots(t, busy, &out->slot_count, &out->short_count);
+    assign_partials(out);
+    return lay_out(out, err);
+}

@@ -1,0 +1,369 @@
+/* rows_run.c: walks over the rows of a program without a product. */
+#include <unistd.h>
+
+#include "cpu/parallel.h"
+#include "cpu/rows.h"
+
+/* Where a value is found, if not in the tensor of the step of that number. */
+enum { IN_SLOT = -1, IN_ROW_BUFFER = -2, IN_COLUMNS = -3 };
+
+typedef struct rows_run {
+    const epi_rows *k;
+    epi_tile_access *access; /* by step */
+    int *source;             /* by value */
+    int *moving, moves;      /* the values that are somewhere else in every chunk */
+    float *columns;          /* values that do not depend on the row */
+    float *partials;
+    unsigned char *scratch;
+    bool streams; /* some output goes past the caches */
+} rows_run;
+
+/* Memory that is going to be read, fetched a few lines at a time between strips. */
+enum { LINE = 64, STREAMS = 8 };
+typedef struct ahead {
+    const unsigned char *at[STREAMS];
+    int64_t lines[STREAMS], total;
+    int count;
+} ahead;
+
+/* A thread at work. */
+typedef struct worker {
+    epi_block b;
+    const rows_run *r;
+    float *kept, *shorts;
+    int64_t row_piece, col_piece;
+    ahead next;
+} worker;
+
+/* ---- once per run ---- */
+
+/* Past the caches is the better way for what does not fit into them. */
+static int64_t cache_bytes(void) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+        return bytes;
+#endif
+    return 32 << 20;
+}
+
+/* Is the output stored over something that the rows load? */
+static bool is_in_place(const rows_run *r, int store) {
+    const epi_tile *t = &r->k->tile;
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].kind == EPI_TILE_LOAD && r->access[i].ref.data == r->access[store].ref.data)
+            return true;
+    return false;
+}
+
+static void find_store(rows_run *r, int i, int64_t cache) {
+    const epi_rows *k = r->k;
+    const epi_tile_step *s = &k->tile.steps[i];
+    const epi_tile_value *v = &k->tile.values[s->arg[0]];
+    epi_tile_access *a = &r->access[i];
+    int64_t bytes = epi_axes_size(&a->ref.axes, k->tile.spec->sizes) * (int64_t)epi_dtype_size(a->ref.type);
+    bool in_place = is_in_place(r, i);
+    a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
+    r->streams |= a->stream;
+    if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == IN_SLOT)
+        r->source[s->arg[0]] = i;
+}
+
+static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
+    const epi_rows *k = r->k;
+    const epi_tile *t = &k->tile;
+    int64_t cache = cache_bytes();
+    for (int v = 0; v < t->value_count; v++)
+        r->source[v] = !t->values[v].rows ? IN_COLUMNS : k->keep[v] >= 0 ? IN_ROW_BUFFER : IN_SLOT;
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        epi_tile_access *a = &r->access[i];
+        epi_tile_access_find(t, i, homes, tensors, a);
+        if (s->full && a->plain && a->ref.type == EPI_F32 && k->block == 1)
+            a->direct = true; /* one row is not apart from others */
+        if (s->kind == EPI_TILE_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
+            r->source[s->dst] = i;
+    }
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+            find_store(r, i, cache);
+    for (int v = 0; v < t->value_count; v++)
+        if (r->source[v] != IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
+            r->moving[r->moves++] = v;
+}
+
+static worker worker_of(const rows_run *r, int thread) {
+    const epi_rows *k = r->k;
+    const epi_tile *t = &k->tile;
+    unsigned char *mine = r->scratch + k->per_thread + thread * k->thread_bytes;
+    worker w = {.r = r, .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine}};
+    float *slots = (float *)(void *)(mine + epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64));
+    w.b.tmp = slots + k->slot_count * epi_rows_slot(k);
+    w.kept = w.b.tmp + epi_rows_slot(k);
+    w.shorts = w.kept + k->keep_count * epi_rows_keep(k);
+    w.b.columns[EPI_SCALE_NONE] = 1;
+    for (int v = 0; v < t->value_count; v++) {
+        const epi_tile_value *value = &t->values[v];
+        if (!value->rows)
+            w.b.at[v] = (epi_spot){r->columns + k->column[v], 0, 0};
+        else if (value->scale == EPI_SCALE_NONE)
+            w.b.at[v] = (epi_spot){w.shorts + value->slot * epi_rows_short(k), 0, 0};
+        else
+            w.b.at[v] = (epi_spot){slots + value->slot * epi_rows_slot(k),
+                                   value->scale == EPI_SCALE_COARSE ? k->chunk / 2 : k->chunk, 0};
+    }
+    return w;
+}
+
+/* Moves on to a chunk of columns: values that lie in longer rows are looked for there. */
+static void move_to(worker *w, int64_t column, int64_t end) {
+    const rows_run *r = w->r;
+    const epi_rows *k = r->k;
+    epi_block *b = &w->b;
+    int64_t n = epi_min64(k->chunk, end - column);
+    b->first[EPI_SCALE_FINE] = column;
+    b->first[EPI_SCALE_COARSE] = column / 2;
+    b->columns[EPI_SCALE_FINE] = (int)n;
+    b->columns[EPI_SCALE_COARSE] = (int)(n / 2);
+    for (int i = 0; i < r->moves; i++) {
+        int v = r->moving[i], source = r->source[v];
+        epi_scale scale = k->tile.values[v].scale;
+        if (source >= 0)
+            b->at[v] = (epi_spot){(float *)(void *)epi_block_address(b, &r->access[source], scale),
+                                  epi_tile_access_ld(&r->access[source]), 0};
+        else if (source == IN_ROW_BUFFER)
+            b->at[v] = (epi_spot){w->kept + k->keep[v] * epi_rows_keep(k) + b->first[scale],
+                                  epi_rows_width(k, scale), 0};
+        else
+            b->at[v].p = r->columns + k->column[v] + b->first[scale];
+    }
+}
+
+/* ---- values that do not depend on the row ---- */
+
+static void run_short(worker *w, int i) {
+    const epi_tile_step *s = &w->b.tile->steps[i];
+    if (s->kind != EPI_TILE_LOAD || w->r->source[s->dst] < 0) /* what lies well is used where it is */
+        epi_block_step(&w->b, i);
+}
+
+static bool is_number(const epi_tile *t, int v) {
+    return v >= 0 && !t->values[v].rows && t->values[v].scale == EPI_SCALE_NONE;
+}
+
+static bool is_column(const epi_tile *t, int v) {
+    return v >= 0 && !t->values[v].rows && t->values[v].scale != EPI_SCALE_NONE;
+}
+
+static void column_chunk(void *ctx, int64_t item, int thread) {
+    const rows_run *r = ctx;
+    const epi_tile *t = &r->k->tile;
+    worker w = worker_of(r, thread);
+    move_to(&w, item * r->k->chunk, t->n);
+    for (int i = 0; i < t->step_count; i++)
+        if (is_column(t, t->steps[i].dst))
+            run_short(&w, i);
+}
+
+static void make_columns(rows_run *r) {
+    const epi_tile *t = &r->k->tile;
+    worker w = worker_of(r, 0);
+    bool any = false;
+    for (int i = 0; i < t->step_count; i++) {
+        any |= is_column(t, t->steps[i].dst);
+        if (is_number(t, t->steps[i].dst))
+            run_short(&w, i);
+    }
+    if (any)
+        epi_parallel_for(r->k->threads, epi_ceil_div(t->n, r->k->chunk), column_chunk, r);
+}
+
+/* ---- folds and partials ---- */
+
+static void set_identity(epi_op op, float *p, float *p2, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        p[i] = epi_reduce_identity(op);
+    for (int64_t i = 0; i < n && op == EPI_OP_LOGSUMEXP; i++)
+        p2[i] = 0;
+}
+
+static float *short_at(const worker *w, int64_t slot) {
+    return w->shorts + slot * epi_rows_short(w->r->k);
+}
+
+/* The running state of a step that reduces: of a fold per row of the block, of partials in their place. */
+typedef struct state {
+    float *p, *p2;
+    int64_t n;
+} state;
+
+static state state_of(const worker *w, const epi_tile_step *s) {
+    const epi_rows *k = w->r->k;
+    float *partials = w->r->partials;
+    if (s->kind == EPI_TILE_FOLD)
+        return (state){w->b.at[s->dst].p, short_at(w, s->state2), w->b.rows};
+    if (s->kind == EPI_TILE_REDUCE_ROWS) {
+        int64_t at = w->col_piece * k->tile.m + w->b.m0;
+        return (state){partials + s->state + at, partials + s->state2 + at, w->b.rows};
+    }
+    int64_t width = epi_rows_width(k, k->tile.values[s->arg[0]].scale), at = w->row_piece * width;
+    return (state){partials + s->state + at, partials + s->state2 + at, width};
+}
+
+static bool reduces(const epi_tile_step *s) {
+    return s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS;
+}
+
+static void reduce_step(const worker *w, const epi_tile_step *s) {
+    const epi_block *b = &w->b;
+    state to = state_of(w, s);
+    if (s->kind == EPI_TILE_REDUCE_COLS) {
+        int64_t first = b->first[b->tile->values[s->arg[0]].scale];
+        epi_block_reduce(b, s, to.p + first, to.p2 + first);
+        return;
+    }
+    float *x = short_at(w, w->r->k->short_count), *x2 = short_at(w, w->r->k->short_count + 1);
+    epi_block_reduce(b, s, x, x2);
+    b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
+}
+
+/* ---- fetching ---- */
+
+/* What is read from memory next: the next chunk where a row is walked over once, in the last phase the next
+ * rows. */
+static void look_ahead(worker *w, int p, int64_t column, int64_t end, int64_t rows_end) {
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
+    bool down = t->phases > 1 || column + k->chunk >= end;
+    int64_t row = w->b.m0 + (down ? k->block : 0), start = t->phases > 1 ? column
+                                                           : down        ? 0
+                                                                         : column + k->chunk;
+    w->next.count = 0;
+    w->next.total = 0;
+    if (p + 1 < t->phases || row >= rows_end)
+        return;
+    for (int i = 0; i < t->step_count && w->next.count < STREAMS; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        const epi_tile_access *a = &w->r->access[i];
+        if (!s->full || s->kind != EPI_TILE_LOAD || !a->plain)
+            continue;
+        bool coarse = t->values[s->dst].scale == EPI_SCALE_COARSE;
+        int64_t size = (int64_t)epi_dtype_size(a->ref.type), ld = epi_tile_access_ld(a);
+        int64_t n = epi_min64(k->chunk, end - start) >> coarse, rows = epi_min64(k->block, rows_end - row);
+        if (rows > 1 && (ld < n || ld > 2 * n))
+            continue;
+        int64_t offset = epi_walk_offset(&a->rows, row) + epi_columns_offset(&a->cols, start >> coarse);
+        w->next.at[w->next.count] = a->ref.data + offset * size;
+        w->next.lines[w->next.count] = epi_ceil_div(((rows - 1) * ld + n) * size, LINE);
+        w->next.total += w->next.lines[w->next.count++];
+    }
+}
+
+static void fetch(ahead *a, int64_t lines) {
+    while (lines > 0 && a->count) {
+        int i = a->count - 1;
+        int64_t n = epi_min64(lines, a->lines[i]);
+        const unsigned char *p = a->at[i];
+        for (int64_t j = 0; j < n; j++)
+            __builtin_prefetch(p + j * LINE, 0, 2);
+        a->at[i] = p + n * LINE;
+        a->lines[i] -= n;
+        a->count -= a->lines[i] == 0;
+        lines -= n;
+    }
+}
+
+/* ---- rows ---- */
+
+static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
+    const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1];
+    for (const int *i = first; i < last; i++) {
+        const epi_tile_step *s = &t->steps[*i];
+        if (s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS) {
+            state to = state_of(w, s);
+            set_identity(s->op, to.p, to.p2, to.n);
+        }
+    }
+    for (int64_t column = start; column < end; column += k->chunk) {
+        move_to(w, column, end);
+        look_ahead(w, p, column, end, rows_end);
+        int64_t share = w->next.total / epi_max64(1, last - first) + 1;
+        for (const int *i = first; i < last; i++) {
+            fetch(&w->next, share);
+            if (reduces(&t->steps[*i]))
+                reduce_step(w, &t->steps[*i]);
+            else
+                epi_block_step(&w->b, *i);
+        }
+    }
+    for (const int *i = first; i < last; i++) {
+        const epi_tile_step *s = &t->steps[*i];
+        if (s->kind == EPI_TILE_FOLD) {
+            state to = state_of(w, s);
+            k->strips->finish(s->op, to.p, to.p2, to.n,
+                              (double)epi_rows_width(k, t->values[s->arg[0]].scale));
+        }
+    }
+}
+
+static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end) {
+    const epi_tile *t = &w->r->k->tile;
+    epi_block *b = &w->b;
+    b->m0 = row;
+    b->rows = b->block_rows = (int)epi_min64(w->r->k->block, rows_end - row);
+    for (int p = 0; p <= t->phases; p++) {
+        for (int i = 0; i < t->step_count; i++) {
+            const epi_tile_step *s = &t->steps[i];
+            const epi_tile_value *v = &t->values[s->dst >= 0 ? s->dst : s->arg[0]];
+            if (!s->full && s->phase == p && v->rows)
+                epi_block_step(b, i);
+        }
+        if (p < t->phases)
+            run_phase(w, p, start, end, rows_end);
+    }
+}
+
+static void run_piece(void *ctx, int64_t item, int thread) {
+    const rows_run *r = ctx;
+    const epi_rows *k = r->k;
+    worker w = worker_of(r, thread);
+    w.row_piece = item / k->col_pieces;
+    w.col_piece = item % k->col_pieces;
+    int64_t row = w.row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
+    int64_t start = w.col_piece * k->piece_cols, end = epi_min64(k->tile.n, start + k->piece_cols);
+    for (int i = 0; i < k->tile.step_count; i++) {
+        const epi_tile_step *s = &k->tile.steps[i];
+        if (s->kind == EPI_TILE_REDUCE_COLS) {
+            state to = state_of(&w, s);
+            set_identity(s->op, to.p, to.p2, to.n);
+        }
+    }
+    for (; row < rows_end; row += k->block)
+        run_block(&w, row, rows_end, start, end);
+    if (r->streams)
+        k->strips->settle();
+}
+
+void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
+    const epi_tile *t = &k->tile;
+    rows_run r = {.k = k,
+                  .access = (void *)(scratch + k->access),
+                  .source = (void *)(scratch + k->source),
+                  .moving = (int *)(void *)(scratch + k->source) + t->value_count,
+                  .columns = (void *)(scratch + k->columns),
+                  .partials = (void *)(scratch + k->partials),
+                  .scratch = scratch};
+    begin(&r, homes, tensors);
+    make_columns(&r);
+    epi_parallel_for(k->threads, k->row_pieces * k->col_pieces, run_piece, &r);
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        if (s->kind == EPI_TILE_REDUCE_ROWS)
+            epi_partials_fold(t, k->strips, s, &homes[s->node], r.partials, t->m, k->col_pieces, k->threads);
+        else if (s->kind == EPI_TILE_REDUCE_COLS)
+            epi_partials_fold(t, k->strips, s, &homes[s->node], r.partials,
+                              epi_rows_width(k, t->values[s->arg[0]].scale), k->row_pieces, k->threads);
+    }
+}

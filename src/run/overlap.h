@@ -1,0 +1,21 @@
+/* overlap.h: whether two tensors of a call share memory. */
+#ifndef EPI_RUN_OVERLAP_H
+#define EPI_RUN_OVERLAP_H
+
+#include "base/base.h"
+
+/* A tensor as its bytes lie. */
+typedef struct epi_extent {
+    uintptr_t data;
+    int64_t size; /* of an element */
+    int rank;
+    int64_t counts[EPI_MAX_AXES], steps[EPI_MAX_AXES]; /* per axis; steps in bytes */
+} epi_extent;
+
+/* False only where no byte is in both: where their stretches of memory are apart, or where one lies in the
+ * gaps of the other, as two slices of a matrix do. */
+bool epi_extents_overlap(const epi_extent *a, const epi_extent *b);
+/* The very same elements in the very same order? */
+bool epi_extents_same(const epi_extent *a, const epi_extent *b);
+
+#endif
