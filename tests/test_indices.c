@@ -375,8 +375,8 @@ static void test_dropout_nan(void) {
 
 enum { WEIGHTS = 100003 };
 
-/* Weights between 1 and 2, of either sign, where bf16 numbers are 2^-7 apart. Every step is about the
- * rate, 1/8 of that, towards the smaller number: rounded to the nearest, no weight would ever move. */
+/* Weights between 1 and 2, of either sign, where bf16 numbers are 2^-7 apart. Every step is about the rate,
+ * an eighth of that, away from zero: rounded to the nearest, hardly a weight would move. */
 static void fill_adamw(run *r, void *arg) {
     static const struct {
         const char *name;
@@ -389,9 +389,10 @@ static void fill_adamw(run *r, void *arg) {
         put(r, scalars[i].name, 0, scalars[i].value);
     put(r, "seed", 0, *(double *)arg);
     for (int64_t e = 0; e < r->p.t[0].shape.count; e++) {
-        put(r, "w", e, 1 + random_below(&s, 100) * 0x1p-7);
-        put(r, "grad", e, 0.5 + random_unit(&s));
-        put(r, "m", e, 0.02 * random_unit(&s));
+        double sign = e & 1 ? -1 : 1;
+        put(r, "w", e, sign * (1 + random_below(&s, 100) * 0x1p-7));
+        put(r, "grad", e, -sign * (0.5 + random_unit(&s)));
+        put(r, "m", e, -sign * 0.02 * random_unit(&s));
         put(r, "v", e, 1e-4 * random_unit(&s));
     }
 }
@@ -409,8 +410,7 @@ static void test_adamw_formula(void) {
     run_program(&r, "optim", "adamw_bf16", "N=1009", in_f64, fill_adamw, &seed);
     bool ok = r.ok, near = r.ok;
     for (int e = 0; e < 1009 && ok; e++) {
-        double g = at(&r, "grad", e) * 0.125, unit = at(&r, "w_next", e) < 1 ? 0x1p-8 : 0x1p-7,
-               w = at(&r, "w_next", e);
+        double g = at(&r, "grad", e) * 0.125, w = at(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
         ok = close_to(at(&r, "m_next", e), 0.9 * at(&r, "m", e) + 0.1 * g) &&
              close_to(at(&r, "v_next", e), 0.999 * at(&r, "v", e) + 0.001 * g * g);
         near &= fabs(w - exact_step(&r, e)) < unit && fmod(w, unit) == 0;
@@ -432,14 +432,14 @@ static void test_adamw_rounding(void) {
         bool ok = r.ok && other.ok;
         int moved = 0, differ = 0;
         for (int e = 0; e < WEIGHTS && ok; e++) {
-            double x = exact_step(&r, e), unit = x < 1 ? 0x1p-8 : 0x1p-7, w = at(&r, "w_next", e),
-                   fraction = x / unit - floor(x / unit);
+            double sign = e & 1 ? -1 : 1, x = sign * exact_step(&r, e), w = sign * at(&r, "w_next", e),
+                   unit = x < 1 ? 0x1p-8 : 0x1p-7, fraction = x / unit - floor(x / unit);
             /* the exact weight is known to f32's precision here; w is a bf16 number as it is stored */
             ok = fabs(w - x) < unit * (1 + 0x1p-12);
             off += (w - x) / unit;
             variance += fraction * (1 - fraction);
-            moved += w != at(&r, "w", e);
-            differ += w != at(&other, "w_next", e);
+            moved += w != sign * at(&r, "w", e);
+            differ += w != sign * at(&other, "w_next", e);
         }
         check(ok, "every weight is one of the two neighbours of the exact one, %s", way_name(way));
         check(ok && fabs(off) <= 5 * sqrt(variance), "weights are off by %g units in sum, deviation %g, %s",
