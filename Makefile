@@ -122,7 +122,7 @@ $(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold json safetensors lang moves properties random rowloop cases rows formulas puzzle docs jit cuda emulate
+TESTS := micro strips strips_fold json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda emulate
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -138,7 +138,7 @@ $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 .PHONY: suite sanitize threads fuzz
 suite: all $(TEST_BIN) $(EXAMPLES)
 	@set -e; for t in $(TESTS); do \
-	    case $$t in cases|rows|formulas|puzzle) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
+	    case $$t in cases|rows|formulas|indices|puzzle) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
 	        cuda) args="programs $(BUILD)/cache $(CUDA_MODE)";; \
 	        emulate) args="programs $(BUILD)/emulate $(CUDA_MODE)";; *) args=;; esac; \
 	    printf '%-12s ' $$t; $(BUILD)/test/$$t $$args >$(BUILD)/test/$$t.log 2>&1 || { tail -40 $(BUILD)/test/$$t.log; exit 1; }; \

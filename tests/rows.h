@@ -91,8 +91,8 @@ static inline double scalar_value(const char *name) {
     static const struct {
         const char *name;
         double value;
-    } known[] = {{"eps", 1e-5},  {"smoothing", 0.1}, {"zloss", 0.02}, {"cap", 3},
-                 {"dloss", 0.3}, {"ignore", 2},      {"most", 1}};
+    } known[] = {{"eps", 1e-5}, {"smoothing", 0.1}, {"zloss", 0.02}, {"cap", 3}, {"dloss", 0.3},
+                 {"ignore", 2}, {"most", 1},        {"seed", 77},    {"p", 0.3}, {"scale", 1.5}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(known[i].name, name))
             return known[i].value;
@@ -100,11 +100,13 @@ static inline double scalar_value(const char *name) {
     return 0;
 }
 
-/* Random elements; labels are over the vocabulary, with some negative ones. */
+/* Random elements; an index is within its axis, labels are over the vocabulary, with some negative ones. */
 static inline double random_element(const run *r, int i, uint64_t *s) {
     const tensor *t = &r->p.t[i];
     if (!t->shape.rank)
         return scalar_value(r->names[i]);
+    if (t->shape.index_below > 0)
+        return random_below(s, (int)t->shape.index_below);
     if (t->shape.type == EPI_I32) {
         int v = (int)r->p.t[0].shape.sizes[1];
         return random_below(s, v + 1 + v / 4) - v / 4 - 1;

@@ -125,6 +125,23 @@ static void test_gradients(void) {
         {"gated", "reglu_gate_halves", "reglu_gate_halves_grad", {"T=3,F=5", "T=1,F=1"}},
         {"rotary", "rotary_pairs", "rotary_pairs_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
         {"rotary", "rotary_halves", "rotary_halves_grad", {"B=2,S=3,H=1,D=2", "B=1,S=2,H=3,D=6"}},
+        {"rotary", "rotary_packed_pairs", "rotary_packed_pairs_grad", {"P=5,T=3,H=1,D=2", "P=3,T=5,H=3,D=6"}},
+        {"rotary",
+         "rotary_packed_halves",
+         "rotary_packed_halves_grad",
+         {"P=5,T=3,H=1,D=2", "P=3,T=5,H=3,D=6"}},
+        {"embedding", "embedding", "embedding_grad", {"V=3,D=5,T=7", "V=1,D=1,T=1", "V=13,D=2,T=5"}},
+        {"embedding", "embedding_scaled", "embedding_scaled_grad", {"V=3,D=5,T=7", "V=1,D=1,T=1"}},
+        {"embedding",
+         "embedding_learned",
+         "embedding_learned_grad",
+         {"V=3,P=7,D=5,B=3,S=5", "V=1,P=1,D=1,B=2,S=1"}},
+        {"embedding", "embedding_packed", "embedding_packed_grad", {"V=3,P=5,D=5,T=11", "V=1,P=1,D=1,T=1"}},
+        {"embedding", "permute_rows", "permute_rows_grad", {"T=5,R=11,D=3", "T=1,R=1,D=1"}},
+        {"embedding", "unpermute_rows", "unpermute_rows_grad", {"T=5,R=11,D=3", "T=1,R=1,D=1"}},
+        {"embedding", "combine_rows", "combine_rows_grad", {"T=5,R=11,D=3", "T=1,R=1,D=1"}},
+        {"dropout", "dropout", "dropout_grad", {"T=5,D=7", "T=1,D=2"}},
+        {"dropout", "dropout_add", "dropout_grad", {"T=5,D=7", "T=1,D=2"}},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         for (int d = 0; d < 3 && pairs[i].dims[d]; d++)

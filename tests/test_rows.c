@@ -443,6 +443,12 @@ static void test_rows(void) {
         {"gated", "reglu_gate_halves", "T,F=257"},
         {"rotary", "rotary_pairs", "B,S=3,H=2,D=22"},
         {"rotary", "rotary_halves_grad", "B,S=3,H=2,D=22"},
+        {"rotary", "rotary_packed_pairs", "T,P=31,H=2,D=22"},
+        {"rotary", "rotary_packed_halves_grad", "T,P=31,H=2,D=22"},
+        {"embedding", "embedding", "T,V=31,D=515"},
+        {"embedding", "embedding_learned", "B,V=31,P=5,S=3,D=131"},
+        {"embedding", "embedding_packed", "T,V=31,P=13,D=257"},
+        {"embedding", "combine_rows_grad", "R,T=31,D=1037"},
     };
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         for (int t = 0; t < 3; t++)

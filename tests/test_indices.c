@@ -1,0 +1,586 @@
+/* test_indices.c: programs that take rows by number or draw random numbers are what their names say:
+ * embeddings, routing and rotary against plain loops; dropout and rounding at random by their statistics; an
+ * index out of range; bits that do not depend on threads.
+ *
+ *     indices [programs]
+ */
+#include "rows.h"
+
+static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
+static const char *const path_names[] = {"fused", "unfused"};
+
+static const manner in_f64 = {.path = EPI_PATH_REFERENCE, .wide = true};
+
+/* Fused and unfused, in every storage type. */
+enum { WAYS = 6 };
+static manner way_of(int way) {
+    return (manner){
+        .path = way & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = storage[way / 2], .threads = 2};
+}
+static const char *way_name(int way) {
+    static char name[32];
+    snprintf(name, sizeof name, "%s %s", epi_dtype_name(storage[way / 2]), path_names[way & 1]);
+    return name;
+}
+
+/* The unfused path stores every value in the type: random numbers, tables and sums are rounded to it. */
+static bool rounds_between(int way) {
+    return way & 1 && storage[way / 2] != EPI_F32;
+}
+
+/* Both in f64, so only the order of operations differs. */
+static bool close_to(double got, double want) {
+    return fabs(got - want) <= 1e-12 * (1 + fabs(want));
+}
+
+static bool same_tensor(const run *a, int i, const run *b, int j) {
+    const tensor *t = &a->p.t[i], *u = &b->p.t[j];
+    return t->span == u->span && t->shape.type == u->shape.type &&
+           !memcmp(t->data, u->data, (size_t)t->span * epi_dtype_size(t->shape.type));
+}
+
+/* Random tensors, and the inputs that the test has of its own. */
+typedef struct own {
+    uint64_t seed;
+    filler *fill;
+    void *arg;
+    const run *from; /* inputs that an earlier run has a tensor of the same name for are taken from it */
+} own;
+
+static void fill_own(run *r, void *arg) {
+    own *o = arg;
+    fill_random(r, &o->seed);
+    for (int i = 0; i < r->p.inputs && o->from; i++) {
+        int from = tensor_named(o->from, r->names[i]);
+        if (from >= 0)
+            memcpy(r->p.t[i].data, o->from->p.t[from].data,
+                   (size_t)r->p.t[i].span * epi_dtype_size(r->p.t[i].shape.type));
+    }
+    if (o->fill)
+        o->fill(r, o->arg);
+}
+
+/* ---- embeddings ---- */
+
+static void test_embedding(void) {
+    enum { V = 11, D = 37, T = 53 };
+    for (int way = 0; way < WAYS; way++) {
+        uint64_t seed = 21;
+        run r;
+        run_program(&r, "embedding", "embedding", "V=11,D=37,T=53", way_of(way), fill_random, &seed);
+        size_t row = D * epi_dtype_size(storage[way / 2]);
+        bool ok = r.ok;
+        for (int t = 0; t < T && ok; t++)
+            ok =
+                !memcmp(r.p.t[2].data + (size_t)t * row, r.p.t[0].data + (size_t)at(&r, "ids", t) * row, row);
+        check(ok, "embedding copies rows bit for bit, %s", way_name(way));
+        run_free(&r);
+    }
+    uint64_t seed = 22;
+    run r;
+    run_program(&r, "embedding", "embedding_scaled", "V=11,D=37,T=53", in_f64, fill_random, &seed);
+    bool ok = r.ok;
+    for (int e = 0; e < T * D && ok; e++)
+        ok = at(&r, "x", e) == scalar_value("scale") * at(&r, "table", (int)at(&r, "ids", e / D) * D + e % D);
+    check(ok, "embedding_scaled is the row times the scale");
+    run_free(&r);
+}
+
+/* Few rows and many tokens, so every row is named again and again; one is not named at all. The sums have the
+ * bits of plain loops in f32 over the tokens in their order. */
+static void leave_out_last(run *r, void *arg) {
+    (void)arg;
+    for (int t = 0; t < 301; t++)
+        put(r, "ids", t, (int)at(r, "ids", t) % 4);
+}
+
+static void test_embedding_grad(void) {
+    enum { V = 5, D = 37, T = 301 };
+    for (int way = 0; way < WAYS; way++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            own o = {23, leave_out_last, NULL, NULL};
+            run r;
+            run_program(&r, "embedding", scaled ? "embedding_scaled_grad" : "embedding_grad",
+                        "V=5,D=37,T=301", way_of(way), fill_own, &o);
+            static float sum[V * D];
+            memset(sum, 0, sizeof sum);
+            for (int e = 0; e < T * D && r.ok; e++)
+                sum[(int)at(&r, "ids", e / D) * D + e % D] += (float)at(&r, "dx", e);
+            bool ok = r.ok;
+            for (int e = 0; e < V * D && ok && !(scaled && rounds_between(way)); e++)
+                ok = at(&r, "dtable", e) == (double)(sum[e] * (scaled ? (float)scalar_value("scale") : 1));
+            check(ok, "%s adds the tokens of a row in their order, %s",
+                  scaled ? "embedding_scaled_grad" : "embedding_grad", way_name(way));
+            for (int d = 0; d < D && ok; d++)
+                ok = at(&r, "dtable", (V - 1) * D + d) == 0;
+            check(ok, "a row that no token names has the gradient 0, %s", way_name(way));
+            run_free(&r);
+        }
+}
+
+static void test_positions(void) {
+    enum { V = 11, P = 7, D = 13, B = 3, S = 5 };
+    uint64_t seed = 24;
+    run r;
+    run_program(&r, "embedding", "embedding_learned", "V=11,P=7,D=13,B=3,S=5", in_f64, fill_random, &seed);
+    bool ok = r.ok;
+    for (int e = 0; e < B * S * D && ok; e++)
+        ok = at(&r, "x", e) ==
+             at(&r, "wte", (int)at(&r, "ids", e / D) * D + e % D) + at(&r, "wpe", e / D % S * D + e % D);
+    check(ok, "embedding_learned adds the row of the position in the sequence");
+    run_free(&r);
+    run_program(&r, "embedding", "embedding_learned_grad", "V=11,P=7,D=13,B=3,S=5", in_f64, fill_random,
+                &seed);
+    static double wte[V * D], wpe[P * D];
+    for (int e = 0; e < B * S * D && r.ok; e++) {
+        wte[(int)at(&r, "ids", e / D) * D + e % D] += at(&r, "dx", e);
+        wpe[e / D % S * D + e % D] += at(&r, "dx", e);
+    }
+    ok = r.ok;
+    for (int e = 0; e < V * D && ok; e++)
+        ok = close_to(at(&r, "dwte", e), wte[e]) && (e >= P * D || close_to(at(&r, "dwpe", e), wpe[e]));
+    check(ok, "embedding_learned_grad; positions beyond the sequence have the gradient 0");
+    run_free(&r);
+    run_program(&r, "embedding", "embedding_packed", "V=11,P=7,D=13,T=15", in_f64, fill_random, &seed);
+    ok = r.ok;
+    for (int e = 0; e < 15 * D && ok; e++)
+        ok = at(&r, "x", e) == at(&r, "wte", (int)at(&r, "ids", e / D) * D + e % D) +
+                                   at(&r, "wpe", (int)at(&r, "pos", e / D) * D + e % D);
+    check(ok, "embedding_packed adds the row of the position that the token says");
+    run_free(&r);
+}
+
+/* ---- rows for experts ---- */
+
+static void fill_permutation(run *r, void *arg) {
+    int n = *(int *)arg;
+    for (int i = 0; i < n; i++)
+        put(r, "order", i, (i * 29 + 13) % n);
+}
+
+/* There and back by a permutation is where it was, bit for bit. */
+static void test_permutation(void) {
+    int n = 67;
+    for (int way = 0; way < WAYS; way++) {
+        run there, back;
+        own o = {25, fill_permutation, &n, NULL};
+        run_program(&there, "embedding", "permute_rows", "T=67,R=67,D=41", way_of(way), fill_own, &o);
+        own again = {26, NULL, NULL, &there};
+        run_program(&back, "embedding", "unpermute_rows", "T=67,R=67,D=41", way_of(way), fill_own, &again);
+        bool ok = there.ok && back.ok;
+        for (int e = 0; e < 67 * 41 && ok; e++)
+            ok = at(&there, "y", e) == at(&there, "x", (e / 41 * 29 + 13) % 67 * 41 + e % 41);
+        check(ok, "permute_rows takes rows in the order given, %s", way_name(way));
+        check(ok && same_tensor(&there, 0, &back, tensor_named(&back, "x")),
+              "unpermute_rows puts them back, %s", way_name(way));
+        run_free(&there);
+        run_free(&back);
+    }
+}
+
+/* Two experts a token, rows sorted by expert; the last token has none. */
+enum { TOKENS = 9, ROUTED = 16, WIDE = 5 };
+static void fill_routed(run *r, void *arg) {
+    (void)arg;
+    for (int i = 0; i < ROUTED; i++)
+        put(r, "order", i, i * 3 % (TOKENS - 1));
+}
+
+static void test_combine(void) {
+    own o = {27, fill_routed, NULL, NULL};
+    run r;
+    run_program(&r, "embedding", "combine_rows", "T=9,R=16,D=5", in_f64, fill_own, &o);
+    bool ok = r.ok;
+    for (int t = 0; t < TOKENS && ok; t++)
+        for (int d = 0; d < WIDE; d++) {
+            double want = 0;
+            int rows = 0;
+            for (int i = 0; i < ROUTED; i++)
+                if ((int)at(&r, "order", i) == t) {
+                    want += at(&r, "weight", i) * at(&r, "y", i * WIDE + d);
+                    rows++;
+                }
+            ok &= close_to(at(&r, "x", t * WIDE + d), want) && rows == (t < TOKENS - 1 ? 2 : 0);
+        }
+    check(ok, "combine_rows adds up what a token's experts made, by their weights");
+    run_free(&r);
+}
+
+/* ---- rotary by position ---- */
+
+enum { POSITIONS = 5, HEADS = 3, HEAD = 8 };
+static void fill_angles(run *r, void *arg) {
+    for (int s = 0; s < POSITIONS; s++)
+        for (int i = 0; i < HEAD / 2; i++) {
+            put(r, "cos_t", s * HEAD / 2 + i, cos(s * pow(0.1, i)));
+            put(r, "sin_t", s * HEAD / 2 + i, sin(s * pow(0.1, i)));
+        }
+    for (int t = 0; arg && t < 2 * POSITIONS; t++)
+        put(r, "pos", t, t % POSITIONS);
+}
+
+/* A pair is a complex number, turned by the angle of its position. */
+static void test_rotary(void) {
+    for (int halves = 0; halves < 2; halves++) {
+        own o = {28, fill_angles, NULL, NULL};
+        run r;
+        run_program(&r, "rotary", halves ? "rotary_packed_halves" : "rotary_packed_pairs", "P=5,T=11,H=3,D=8",
+                    in_f64, fill_own, &o);
+        bool ok = r.ok;
+        for (int head = 0; head < 11 * HEADS && ok; head++)
+            for (int i = 0; i < HEAD / 2; i++) {
+                int a = head * HEAD + (halves ? i : 2 * i),
+                    b = head * HEAD + (halves ? i + HEAD / 2 : 2 * i + 1);
+                double angle = at(&r, "pos", head / HEADS) * pow(0.1, i), x = at(&r, "x", a),
+                       y = at(&r, "x", b);
+                ok &= close_to(at(&r, "y", a), hypot(x, y) * cos(atan2(y, x) + angle)) &&
+                      close_to(at(&r, "y", b), hypot(x, y) * sin(atan2(y, x) + angle));
+            }
+        check(ok, "packed rotary of %s turns each pair by the angle of its position",
+              halves ? "halves" : "pairs");
+        run_free(&r);
+    }
+}
+
+/* Sequences that are not packed are a case of it. */
+static void test_rotary_plain(void) {
+    static const char *const names[][2] = {{"rotary_pairs", "rotary_packed_pairs"},
+                                           {"rotary_pairs_grad", "rotary_packed_pairs_grad"},
+                                           {"rotary_halves", "rotary_packed_halves"},
+                                           {"rotary_halves_grad", "rotary_packed_halves_grad"}};
+    for (int n = 0; n < 4; n++)
+        for (int way = 0; way < WAYS; way++) {
+            if (rounds_between(way))
+                continue;
+            run plain, packed;
+            own o = {29, fill_angles, NULL, NULL}, again = {30, fill_angles, &again, &plain};
+            run_program(&plain, "rotary", names[n][0], "B=2,S=5,H=3,D=8", way_of(way), fill_own, &o);
+            run_program(&packed, "rotary", names[n][1], "P=5,T=10,H=3,D=8", way_of(way), fill_own, &again);
+            check(plain.ok && packed.ok && same_tensor(&plain, plain.p.inputs, &packed, packed.p.inputs),
+                  "%s is %s where positions are in order, %s", names[n][1], names[n][0], way_name(way));
+            run_free(&plain);
+            run_free(&packed);
+        }
+}
+
+/* ---- dropout ---- */
+
+enum { DROP_T = 131, DROP_D = 1031, DROPS = DROP_T * DROP_D };
+
+typedef struct drop {
+    double seed, p;
+    bool ones; /* the first tensor is 1; otherwise it is random and nowhere 0 */
+} drop;
+
+static void fill_drop(run *r, void *arg) {
+    const drop *d = arg;
+    for (int e = 0; e < DROPS; e++)
+        put(r, r->names[0], e, d->ones ? 1 : 0.5 + at(r, r->names[0], e) / 4);
+    put(r, "seed", 0, d->seed);
+    put(r, "p", 0, d->p);
+}
+
+static void run_drop(run *r, const char *program, manner how, drop d) {
+    own o = {31, fill_drop, &d, NULL};
+    run_program(r, "dropout", program, "T=131,D=1031", how, fill_own, &o);
+}
+
+/* How many are kept, where an element is kept with the probability `keep`: five deviations are allowed. */
+static bool likely(int64_t count, double of, double keep) {
+    return fabs((double)count - of * keep) <= 5 * sqrt(of * keep * (1 - keep)) + 1e-9;
+}
+
+static void test_dropout_mean(void) {
+    static const double ps[] = {0, 0.1, 0.5, 0.9, 1};
+    for (int i = 0; i < 5; i++)
+        for (int way = 0; way < WAYS; way++) {
+            if (rounds_between(way))
+                continue;
+            run r;
+            run_drop(&r, "dropout", way_of(way), (drop){5, ps[i], true});
+            float keep = 1 - (float)ps[i];
+            unsigned char one[8];
+            put_element(one, storage[way / 2], 0, (double)(1 / keep));
+            double value = get_element(one, storage[way / 2], 0);
+            int64_t kept = 0, by_row = 0, by_column = 0;
+            bool ok = r.ok;
+            for (int e = 0; e < DROPS && ok; e++) {
+                double y = at(&r, "y", e);
+                ok = y == 0 || y == value;
+                kept += y != 0;
+                by_row += e / DROP_D == 77 && y != 0;
+                by_column += e % DROP_D == 901 && y != 0;
+            }
+            check(ok, "dropout by %g: 0 or one over 1 - p, %s", ps[i], way_name(way));
+            check(likely(kept, DROPS, 1 - ps[i]) && likely(by_row, DROP_D, 1 - ps[i]) &&
+                      likely(by_column, DROP_T, 1 - ps[i]),
+                  "dropout by %g keeps %ld of %d, %ld of a row, %ld of a column, %s", ps[i], (long)kept,
+                  DROPS, (long)by_row, (long)by_column, way_name(way));
+            run_free(&r);
+        }
+}
+
+static void test_dropout_mask(void) {
+    for (int way = 0; way < WAYS; way++) {
+        run forward, gradient, added, other;
+        run_drop(&forward, "dropout", way_of(way), (drop){-9, 0.25, false});
+        run_drop(&gradient, "dropout_grad", way_of(way), (drop){-9, 0.25, true});
+        run_drop(&added, "dropout_add", way_of(way), (drop){-9, 0.25, true});
+        run_drop(&other, "dropout", way_of(way), (drop){-8, 0.25, false});
+        bool ok = forward.ok && gradient.ok && added.ok && other.ok, same = ok, sum = ok;
+        int64_t both = 0;
+        for (int e = 0; e < DROPS && ok; e++) {
+            bool kept = at(&forward, "y", e) != 0;
+            same &= kept == (at(&gradient, "dx", e) != 0);
+            sum &= kept == (at(&added, "y", e) != at(&added, "res", e));
+            both += kept && at(&other, "y", e) != 0;
+        }
+        check(same, "the gradient of dropout has the same mask, %s", way_name(way));
+        check(sum, "dropout_add has the same mask, and the residual where nothing is kept, %s",
+              way_name(way));
+        check(rounds_between(way) || likely(both, DROPS, 0.75 * 0.75),
+              "masks of two seeds share %ld of %d, %s", (long)both, DROPS, way_name(way));
+        run_free(&forward);
+        run_free(&gradient);
+        run_free(&added);
+        run_free(&other);
+        run_drop(&forward, "dropout", way_of(way), (drop){3, 0, false});
+        check(forward.ok && same_tensor(&forward, 0, &forward, forward.p.inputs),
+              "dropout by 0 keeps every bit, %s", way_name(way));
+        run_free(&forward);
+    }
+}
+
+/* What is dropped is 0 whatever it was. */
+static void fill_nan(run *r, void *arg) {
+    (void)arg;
+    for (int e = 0; e < 35; e++)
+        put(r, "x", e, NAN);
+}
+
+static void test_dropout_nan(void) {
+    own o = {32, fill_nan, NULL, NULL};
+    run r;
+    run_program(&r, "dropout", "dropout", "T=5,D=7", way_of(0), fill_own, &o);
+    int zero = 0, nan = 0;
+    for (int e = 0; e < 35 && r.ok; e++) {
+        zero += at(&r, "y", e) == 0;
+        nan += isnan(at(&r, "y", e));
+    }
+    check(zero > 0 && nan > 0 && zero + nan == 35, "dropout makes zeros of NaN, and hands it on where kept");
+    run_free(&r);
+}
+
+/* ---- AdamW on bf16 weights ---- */
+
+enum { WEIGHTS = 100003 };
+
+/* Weights between 1 and 2, of either sign, where bf16 numbers are 2^-7 apart. Every step is about the rate,
+ * an eighth of that, away from zero: rounded to the nearest, hardly a weight would move. */
+static void fill_adamw(run *r, void *arg) {
+    static const struct {
+        const char *name;
+        double value;
+    } scalars[] = {{"lr", 0x1p-10},  {"beta1", 0.9},          {"beta2", 0.999},          {"eps", 1e-8},
+                   {"decay", 0.125}, {"correct1", 1 - 0.729}, {"correct2", 0.002997001}, {"scale", 0.25},
+                   {"clip", 0.5}};
+    uint64_t s = 33;
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        put(r, scalars[i].name, 0, scalars[i].value);
+    put(r, "seed", 0, *(double *)arg);
+    for (int64_t e = 0; e < r->p.t[0].shape.count; e++) {
+        double sign = e & 1 ? -1 : 1;
+        put(r, "w", e, sign * (1 + random_below(&s, 100) * 0x1p-7));
+        put(r, "grad", e, -sign * (0.5 + random_unit(&s)));
+        put(r, "m", e, -sign * 0.02 * random_unit(&s));
+        put(r, "v", e, 1e-4 * random_unit(&s));
+    }
+}
+
+/* The third step, as for test_formulas.c: what the weight would be, exactly. */
+static double exact_step(const run *r, int e) {
+    double g = at(r, "grad", e) * 0.125, m = 0.9 * at(r, "m", e) + 0.1 * g,
+           v = 0.999 * at(r, "v", e) + 0.001 * g * g, w = at(r, "w", e) * (1 - 0x1p-10 * 0.125);
+    return w - 0x1p-10 * (m / (1 - pow(0.9, 3))) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8);
+}
+
+static void test_adamw_formula(void) {
+    double seed = 4;
+    run r;
+    run_program(&r, "optim", "adamw_bf16", "N=1009", in_f64, fill_adamw, &seed);
+    bool ok = r.ok, near = r.ok;
+    for (int e = 0; e < 1009 && ok; e++) {
+        double g = at(&r, "grad", e) * 0.125, w = at(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
+        ok = close_to(at(&r, "m_next", e), 0.9 * at(&r, "m", e) + 0.1 * g) &&
+             close_to(at(&r, "v_next", e), 0.999 * at(&r, "v", e) + 0.001 * g * g);
+        near &= fabs(w - exact_step(&r, e)) < unit && fmod(w, unit) == 0;
+    }
+    check(ok, "adamw_bf16 has the moments of AdamW");
+    check(near, "its weights are the bf16 neighbours of AdamW's");
+    run_free(&r);
+}
+
+static void test_adamw_rounding(void) {
+    for (int way = 0; way < WAYS; way++) {
+        if (rounds_between(way))
+            continue;
+        run r, other;
+        double seed = 5, next = 6;
+        run_program(&r, "optim", "adamw_bf16", "N=100003", way_of(way), fill_adamw, &seed);
+        run_program(&other, "optim", "adamw_bf16", "N=100003", way_of(way), fill_adamw, &next);
+        double off = 0, variance = 0;
+        bool ok = r.ok && other.ok;
+        int moved = 0, differ = 0;
+        for (int e = 0; e < WEIGHTS && ok; e++) {
+            double sign = e & 1 ? -1 : 1, x = sign * exact_step(&r, e), w = sign * at(&r, "w_next", e),
+                   unit = x < 1 ? 0x1p-8 : 0x1p-7, fraction = x / unit - floor(x / unit);
+            /* the exact weight is known to f32's precision here; w is a bf16 number as it is stored */
+            ok = fabs(w - x) < unit * (1 + 0x1p-12);
+            off += (w - x) / unit;
+            variance += fraction * (1 - fraction);
+            moved += w != sign * at(&r, "w", e);
+            differ += w != sign * at(&other, "w_next", e);
+        }
+        check(ok, "every weight is one of the two neighbours of the exact one, %s", way_name(way));
+        check(ok && fabs(off) <= 5 * sqrt(variance), "weights are off by %g units in sum, deviation %g, %s",
+              off, sqrt(variance), way_name(way));
+        check(moved > WEIGHTS / 20 && differ > WEIGHTS / 20, "%d weights move, %d by the seed, %s", moved,
+              differ, way_name(way));
+        run_free(&r);
+        run_free(&other);
+    }
+}
+
+/* ---- indices out of range ---- */
+
+static void test_out_of_range(void) {
+    static const struct {
+        const char *file, *program, *dims, *index;
+        int64_t element, value;
+        const char *message;
+    } cases[] = {
+        {"embedding", "embedding", "V=50257,D=3,T=5", "ids", 4, 50257,
+         "ids[4] is 50257: outside axis V of 50257"},
+        {"embedding", "embedding_grad", "V=7,D=3,T=5", "ids", 0, -1, "ids[0] is -1: outside axis V of 7"},
+        {"embedding", "embedding_scaled", "V=7,D=3,T=5", "ids", 2, 7, "ids[2] is 7: outside axis V of 7"},
+        {"embedding", "embedding_scaled_grad", "V=7,D=3,T=5", "ids", 2, 8,
+         "ids[2] is 8: outside axis V of 7"},
+        {"embedding", "embedding_learned", "V=7,P=4,D=3,B=2,S=3", "ids", 5, 7,
+         "ids[1,2] is 7: outside axis V of 7"},
+        {"embedding", "embedding_learned_grad", "V=7,P=4,D=3,B=2,S=3", "ids", 3, -5,
+         "ids[1,0] is -5: outside axis V of 7"},
+        {"embedding", "embedding_packed", "V=7,P=4,D=3,T=5", "pos", 1, 4, "pos[1] is 4: outside axis P of 4"},
+        {"embedding", "embedding_packed_grad", "V=7,P=4,D=3,T=5", "pos", 1, 5,
+         "pos[1] is 5: outside axis P of 4"},
+        {"embedding", "permute_rows", "T=5,R=10,D=3", "order", 9, 5, "order[9] is 5: outside axis T of 5"},
+        {"embedding", "permute_rows_grad", "T=5,R=10,D=3", "order", 9, 5,
+         "order[9] is 5: outside axis T of 5"},
+        {"embedding", "unpermute_rows", "T=5,R=10,D=3", "order", 0, 9, "order[0] is 9: outside axis T of 5"},
+        {"embedding", "unpermute_rows_grad", "T=5,R=10,D=3", "order", 0, 9,
+         "order[0] is 9: outside axis T of 5"},
+        {"embedding", "combine_rows", "T=5,R=10,D=3", "order", 7, -2, "order[7] is -2: outside axis T of 5"},
+        {"embedding", "combine_rows_grad", "T=5,R=10,D=3", "order", 7, 6,
+         "order[7] is 6: outside axis T of 5"},
+        {"rotary", "rotary_packed_pairs", "P=6,T=5,H=2,D=4", "pos", 3, 6, "pos[3] is 6: outside axis P of 6"},
+        {"rotary", "rotary_packed_pairs_grad", "P=6,T=5,H=2,D=4", "pos", 3, 6,
+         "pos[3] is 6: outside axis P of 6"},
+        {"rotary", "rotary_packed_halves", "P=6,T=5,H=2,D=4", "pos", 3, 6,
+         "pos[3] is 6: outside axis P of 6"},
+        {"rotary", "rotary_packed_halves_grad", "P=6,T=5,H=2,D=4", "pos", 3, 6,
+         "pos[3] is 6: outside axis P of 6"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int way = 0; way < WAYS; way++) {
+            uint64_t seed = 34;
+            run r;
+            run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(way), fill_random, &seed);
+            if (r.ok) {
+                put(&r, cases[c].index, cases[c].element, (double)cases[c].value);
+                bool untouched = true;
+                for (int i = r.p.inputs; i < r.p.count; i++)
+                    memset(r.p.t[i].data, POISON,
+                           (size_t)r.p.t[i].span * epi_dtype_size(r.p.t[i].shape.type));
+                epi_error err = {0};
+                void *work = aligned_alloc(64, epi_kernel_workspace(r.kernel));
+                epi_status status = epi_kernel_run(r.kernel, r.p.args, r.p.count, work, &err);
+                free(work);
+                check(status == EPI_ERR_INDEX && !strcmp(err.message, cases[c].message),
+                      "%s says '%s', expected '%s'", cases[c].program, err.message, cases[c].message);
+                for (int i = r.p.inputs; i < r.p.count; i++)
+                    for (size_t b = 0; b < (size_t)r.p.t[i].span * epi_dtype_size(r.p.t[i].shape.type); b++)
+                        untouched &= r.p.t[i].data[b] == POISON;
+                check(untouched, "%s writes nothing then, %s", cases[c].program, way_name(way));
+            }
+            run_free(&r);
+        }
+}
+
+/* ---- threads ---- */
+
+static void fill_any(run *r, void *arg) { /* scalars too, whatever their names */
+    problem_fill(&r->p, *(uint64_t *)arg);
+}
+
+static void test_threads(void) {
+    static const char *const programs[][3] = {
+        {"embedding", "embedding", "V=101,D=257,T=67"},
+        {"embedding", "embedding_grad", "V=13,D=257,T=301"},
+        {"embedding", "embedding_scaled", "V=101,D=257,T=67"},
+        {"embedding", "embedding_scaled_grad", "V=13,D=257,T=301"},
+        {"embedding", "embedding_learned", "V=101,P=67,D=257,B=3,S=31"},
+        {"embedding", "embedding_learned_grad", "V=13,P=67,D=257,B=3,S=31"},
+        {"embedding", "embedding_packed", "V=101,P=67,D=257,T=67"},
+        {"embedding", "embedding_packed_grad", "V=13,P=7,D=257,T=301"},
+        {"embedding", "permute_rows", "T=67,R=134,D=257"},
+        {"embedding", "permute_rows_grad", "T=67,R=134,D=257"},
+        {"embedding", "unpermute_rows", "T=67,R=134,D=257"},
+        {"embedding", "unpermute_rows_grad", "T=67,R=134,D=257"},
+        {"embedding", "combine_rows", "T=67,R=134,D=257"},
+        {"embedding", "combine_rows_grad", "T=67,R=134,D=257"},
+        {"dropout", "dropout", "T=131,D=257"},
+        {"dropout", "dropout_grad", "T=131,D=257"},
+        {"dropout", "dropout_add", "T=131,D=257"},
+        {"optim", "adamw_bf16", "N=30011"},
+        {"rotary", "rotary_packed_pairs", "P=31,T=67,H=5,D=64"},
+        {"rotary", "rotary_packed_pairs_grad", "P=31,T=67,H=5,D=64"},
+        {"rotary", "rotary_packed_halves", "P=31,T=67,H=5,D=64"},
+        {"rotary", "rotary_packed_halves_grad", "P=31,T=67,H=5,D=64"},
+    };
+    for (size_t c = 0; c < sizeof programs / sizeof *programs; c++)
+        for (int way = 0; way < WAYS; way++) {
+            uint64_t seed = 35;
+            run two, one;
+            manner alone = way_of(way);
+            alone.threads = 1;
+            run_program(&two, programs[c][0], programs[c][1], programs[c][2], way_of(way), fill_any, &seed);
+            run_program(&one, programs[c][0], programs[c][1], programs[c][2], alone, fill_any, &seed);
+            bool ok = two.ok && one.ok;
+            for (int i = one.p.inputs; i < one.p.count && ok; i++)
+                ok = same_tensor(&two, i, &one, i);
+            check(ok, "%s: the same bits with one thread and with two, %s", programs[c][1], way_name(way));
+            run_free(&two);
+            run_free(&one);
+        }
+}
+
+int main(int argc, char **argv) {
+    folder = argc > 1 ? argv[1] : "programs";
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    test_embedding();
+    test_embedding_grad();
+    test_positions();
+    test_permutation();
+    test_combine();
+    test_rotary();
+    test_rotary_plain();
+    test_dropout_mean();
+    test_dropout_mask();
+    test_dropout_nan();
+    test_adamw_formula();
+    test_adamw_rounding();
+    test_out_of_range();
+    test_threads();
+    epi_context_close(ctx);
+    return finish();
+}
