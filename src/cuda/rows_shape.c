@@ -1,0 +1,401 @@
+/* rows_shape.c: how a kernel over rows reaches its tensors and walks over them.
+ *
+ * Everything here follows from the columns and the program, never from the number of rows: so do a row's
+ * bits. Rows come to registers or, on Hopper, through a ring in shared memory that the copy engine fills. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/emit_rows.h"
+
+enum { SHORT_ROW = 1024 /* columns */, FLAT_BLOCKS = 512, SUM_BLOCKS = 128 };
+
+static bool moves(const epi_tile_step *s) {
+    return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_STORE;
+}
+static bool reads_or_moves(const epi_tile_step *s) {
+    return moves(s) || s->kind == EPI_TILE_TAKE || s->kind == EPI_TILE_RANDOM;
+}
+
+/* ---- access ---- */
+
+/* Do `w` neighbouring columns lie together, at a multiple of w, for every vector of every row? */
+static bool lies_in_vectors(const epi_rows_emit *e, const epi_rows_access *a, int w) {
+    const epi_walk *c = &a->cols.walk;
+    if (a->cols.part % w && a->cols.two)
+        return false;
+    for (int i = 0; i < a->rows.count; i++)
+        if (a->rows.step[i] % w)
+            return false;
+    for (int i = 0; i < c->count - 1; i++)
+        if (c->step[i] % w)
+            return false;
+    if (!c->count)
+        return w == 1;
+    return c->step[c->count - 1] == 1 && (c->size[c->count - 1] % w == 0 || (e->plan->flat && c->count == 1));
+}
+
+static void find_access(epi_rows_emit *e) {
+    const int64_t *sizes = e->c->spec->sizes;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        const epi_tile_step *s = &e->tile.steps[i];
+        epi_rows_access *a = &e->access[i];
+        if (!moves(s) && s->kind != EPI_TILE_INDEX && s->kind != EPI_TILE_RANDOM && s->kind != EPI_TILE_TAKE)
+            continue;
+        if (s->kind == EPI_TILE_INDEX ||
+            s->kind == EPI_TILE_RANDOM) { /* the offset in a tensor of these axes */
+            a->ref = (epi_ref){.axes = e->g->nodes[s->node].axes};
+            epi_ref_contiguous(&a->ref, sizes);
+        } else if (s->kind == EPI_TILE_TAKE) {
+            a->ref = epi_emit_ref(e->c, e->g->nodes[s->node].arg[0], -1);
+            a->step = epi_ref_drop(&a->ref, e->g->nodes[s->node].over.at[0]);
+        } else
+            a->ref = epi_emit_ref(e->c, s->node, s->tensor);
+        a->rows = epi_walk_axes(&a->ref, &e->plan->rows, sizes);
+        a->cols = epi_columns_of(e->plan, &a->ref, sizes, e->tile.values[epi_rows_value(s)].scale);
+        a->pointer = moves(s)                    ? epi_emit_pointer(e->k, s->node, s->tensor)
+                     : s->kind == EPI_TILE_INDEX ? -1
+                                                 : epi_emit_pointer(e->k, e->g->nodes[s->node].arg[0], -1);
+    }
+}
+
+/* Sets which tensors are reached in vectors of this many columns; answers whether all of them are, that could
+ * be at all. */
+static bool set_vectors(epi_rows_emit *e, int vector) {
+    bool all = true;
+    e->shape.vector = vector;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        const epi_tile_step *s = &e->tile.steps[i];
+        epi_rows_access *a = &e->access[i];
+        if (!reads_or_moves(s) || !epi_rows_has_columns(e, epi_rows_value(s)))
+            continue;
+        int w = epi_rows_width(e, e->tile.values[epi_rows_value(s)].scale) / (a->cols.two ? 2 : 1);
+        a->vectors = w >= 1 && a->step % w == 0 && lies_in_vectors(e, a, w);
+        all &= a->vectors || s->kind == EPI_TILE_RANDOM || !lies_in_vectors(e, a, 1);
+    }
+    return all;
+}
+
+/* Is a row of the tensor one stretch of memory, of a multiple of 16 bytes? */
+static bool lies_whole(const epi_rows_emit *e, int step) {
+    const epi_rows_access *a = &e->access[step];
+    epi_scale scale = e->tile.values[epi_rows_value(&e->tile.steps[step])].scale;
+    int64_t n = scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n;
+    int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
+    if (a->cols.walk.count != 1 || a->cols.walk.step[0] != 1 || n * bytes % 16)
+        return false;
+    for (int i = 0; i < a->rows.count; i++)
+        if (a->rows.step[i] * bytes % 16)
+            return false;
+    return a->cols.two ? 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 : a->cols.walk.size[0] == n;
+}
+
+bool epi_rows_fetched(const epi_rows_emit *e, int step) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    return s->kind == EPI_TILE_LOAD && epi_rows_is_full(e, s->dst) && e->access[step].vectors;
+}
+
+/* Columns of a row that one block of the cluster has. */
+int64_t epi_rows_slice(const epi_rows_emit *e) {
+    return (int64_t)e->shape.vector * e->shape.lanes * e->shape.count;
+}
+
+/* Bytes of a tensor's slice of a row in the ring: of one part, where its columns are in two. */
+int64_t epi_rows_part_bytes(const epi_rows_emit *e, int step) {
+    const epi_rows_access *a = &e->access[step];
+    bool coarse = e->tile.values[e->tile.steps[step].dst].scale == EPI_SCALE_COARSE;
+    int64_t columns = epi_min64(epi_rows_slice(e), e->tile.n) / (coarse || a->cols.two ? 2 : 1);
+    return epi_round_up(columns * (int64_t)epi_dtype_size(a->ref.type), 128);
+}
+
+/* Lays a row out in a stage; answers its bytes, 0 where the copy engine cannot fetch it. */
+static int64_t lay_out(epi_rows_emit *e) {
+    int64_t bytes = 0;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (!epi_rows_fetched(e, i))
+            continue;
+        if (!lies_whole(e, i))
+            return 0;
+        e->access[i].staged = bytes;
+        bytes += epi_rows_part_bytes(e, i) * (e->access[i].cols.two ? 2 : 1);
+    }
+    return bytes;
+}
+
+/* Can the copy engine bring the rows, and is it worth it? Short ones come faster to registers. */
+static bool rows_lie_whole(const epi_rows_emit *e) {
+    int count = 0;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (epi_rows_fetched(e, i) && !lies_whole(e, i))
+            return false;
+        count += epi_rows_fetched(e, i);
+    }
+    return count > 0 && e->tile.n >= SHORT_ROW;
+}
+
+/* Sums per column are in registers, which only unrolled loops can name. */
+bool epi_rows_sums(const epi_rows_emit *e) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS)
+            return true;
+    return false;
+}
+
+/* ---- the shape ---- */
+
+static int64_t round_up(int64_t x, int64_t to) {
+    return epi_ceil_div(x, to) * to;
+}
+
+static int power_of_two(int64_t x) {
+    int p = 1;
+    while (p < x)
+        p *= 2;
+    return p;
+}
+
+/* Threads a row and vectors a thread, at most `per` of these: few threads idle, about four vectors each. */
+static void spread(epi_rows_shape *s, int64_t vectors, int per) {
+    double best = 1e30;
+    if (vectors <= 32) {
+        s->lanes = power_of_two(epi_ceil_div(vectors, epi_min64(per, 4)));
+        if (s->lanes < 8)
+            s->lanes = (int)epi_min64(8, power_of_two(vectors));
+        s->count = (int)epi_ceil_div(vectors, s->lanes);
+        return;
+    }
+    for (int nv = s->cluster > 1 ? per : 1; nv <= per; nv++) {
+        int64_t lanes = round_up(epi_ceil_div(vectors, nv), 32);
+        double idle = (double)(lanes * nv - vectors) / (double)vectors;
+        double cost = 4 * idle + 0.1 * (nv > 4 ? nv - 4 : 4 - nv) + (double)lanes / 4096;
+        if (lanes <= 1024 && cost < best) {
+            best = cost;
+            s->lanes = (int)lanes;
+            s->count = nv;
+        }
+    }
+}
+
+static int most_vectors(double words, double registers, int vector) {
+    double per = registers / (words * vector), most = vector < 4 ? 32.0 / vector : 8;
+    return per < 1 ? 1 : per > most ? (int)most : (int)per;
+}
+
+/* What a row has in registers or in the ring: words a column that are loaded, and that are summed. */
+static void weigh(const epi_rows_emit *e, double *loaded, double *summed, bool *total) {
+    *loaded = *summed = 0;
+    *total = false;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        const epi_tile_step *t = &e->tile.steps[i];
+        int v = t->kind == EPI_TILE_LOAD ? t->dst : t->arg[0];
+        double share = v >= 0 && e->tile.values[v].scale == EPI_SCALE_COARSE ? 0.5 : 1;
+        if (epi_rows_fetched(e, i))
+            *loaded += share * (double)epi_dtype_size(e->access[i].ref.type) / 4;
+        *summed += t->kind == EPI_TILE_REDUCE_COLS ? share : 0;
+        *total |= t->kind == EPI_TILE_REDUCE_ROWS;
+    }
+}
+
+static void shape_flat(epi_rows_emit *e, int64_t vectors, double loaded, bool total) {
+    epi_rows_shape *s = &e->shape;
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 8, s->vector);
+    s->lanes = 256;
+    s->count = per > 4 ? 4 : per;
+    s->blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
+    if (total)
+        s->blocks = epi_min64(s->blocks, FLAT_BLOCKS);
+}
+
+/* Threads and vectors for rows that are read from shared memory: four vectors each, more where rows are long.
+ */
+static void spread_held(epi_rows_shape *s, int64_t vectors) {
+    s->lanes = (int)epi_min64(256, round_up(epi_ceil_div(vectors, 4), 32));
+    s->count = (int)epi_ceil_div(vectors, s->lanes);
+}
+
+/* Rows that the copy engine brings to shared memory, one at a time and block: small blocks, many of them, so
+ * that some load while others compute or store. */
+static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
+    epi_rows_shape *s = &e->shape;
+    while (s->cluster < 8 && 4 * loaded * (double)(vectors * s->vector) / s->cluster > (64 << 10))
+        s->cluster *= 2;
+    spread_held(s, epi_ceil_div(vectors, s->cluster));
+    s->stages = 1;
+}
+
+/* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
+static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double summed, bool ring) {
+    epi_rows_shape *s = &e->shape;
+    int per = ring ? most_vectors(summed, 64, s->vector) : most_vectors(2 * loaded + summed, 28, s->vector);
+    int threads = ring ? 512 : 1024;
+    per = per > 4 ? 4 : per;
+    while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
+        s->cluster *= 2;
+    spread(s, epi_ceil_div(vectors, s->cluster), per);
+    if (s->cluster == 1 && s->lanes < threads)
+        s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
+    s->ahead = true;
+}
+
+/* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
+static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
+    epi_rows_shape *s = &e->shape;
+    int64_t n = e->tile.n, m = e->tile.m, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
+    double loaded, summed;
+    bool total, ring = e->c->capability == 90 && rows_lie_whole(e);
+    weigh(e, &loaded, &summed, &total);
+    s->cluster = s->rows = 1;
+    s->resident = true;
+    if (e->plan->flat) {
+        shape_flat(e, vectors, loaded, total);
+        return EPI_OK;
+    }
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
+    if (summed > 0)
+        shape_sums(e, vectors, loaded, summed, ring);
+    else if (ring)
+        shape_held(e, vectors, loaded);
+    else {
+        while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * 512 * s->cluster)
+            s->cluster *= 2;
+        if (vectors <= (int64_t)per * 1024 * s->cluster)
+            spread(s, epi_ceil_div(vectors, s->cluster), per);
+    }
+    if (!s->lanes && summed > 0)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a sum down rows of %ld columns", (long)n);
+    if (!s->lanes) { /* too long: read again in every phase */
+        s->cluster = 1;
+        s->stages = 0;
+        s->resident = false;
+        s->lanes = 512;
+        s->count = (int)epi_ceil_div(vectors, 512);
+    }
+    if (s->cluster == 1 && s->lanes < 256 && !s->stages && !s->ahead)
+        s->rows = (int)epi_min64(256 / s->lanes, s->lanes > 32 ? 15 : 1024);
+    s->blocks = epi_max64(1, epi_ceil_div(m, s->rows)) * s->cluster;
+    if (summed > 0)
+        s->blocks = epi_min64(s->blocks, SUM_BLOCKS / s->cluster * s->cluster);
+    return EPI_OK;
+}
+
+/* The ring in shared memory that the copy engine fills with rows. */
+static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
+    epi_rows_shape *s = &e->shape;
+    if ((!s->stages && !s->ahead) || e->plan->flat)
+        return EPI_OK;
+    int64_t room = (int64_t)220 << 10, teams = s->rows * s->lanes / (s->lanes < 32 ? 32 : s->lanes);
+    s->row_bytes = lay_out(e);
+    if (!s->stages) /* rows ahead wait in registers where the copy engine cannot bring them */
+        s->stages = e->c->capability == 90 && s->row_bytes
+                        ? (int)epi_min64(4, room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
+                                                (s->rows * s->row_bytes))
+                        : 0;
+    else if (e->c->capability != 90 || !s->row_bytes || s->rows * s->lanes % 32 || teams < 1)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the copy engine cannot bring these rows");
+    int64_t bytes = s->stages * s->rows * s->row_bytes;
+    if (s->stages && epi_rows_sums(e) && s->rows > 1) /* at the end the ring takes all sums of the block */
+        bytes = epi_max64(bytes, 4 * s->rows * epi_rows_slice(e));
+    if (bytes > room)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the rows do not fit in shared memory");
+    e->k->shared = (int)bytes;
+    return EPI_OK;
+}
+
+/* ---- names ---- */
+
+static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
+    char ring[32] = "", threads[16] = "";
+    if (s->stages)
+        snprintf(ring, sizeof ring, "_m%d", s->stages);
+    if (s->threads)
+        snprintf(threads, sizeof threads, "_t%d", s->threads);
+    strcat(ring, threads);
+    snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s%s", s->lanes, s->count, s->rows, s->cluster,
+             (long)s->blocks, ring, s->ahead ? "_a" : "", s->resident ? "" : "_s");
+}
+
+/* A shape by the name that name_shape gives; only the first part has to be there. */
+static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) {
+    epi_rows_shape *s = &e->shape;
+    int at = 0;
+    if (strncmp(name, "rows_", 5))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for products: this is rows",
+                        name);
+    if (sscanf(name, "rows_%dx%d%n", &s->lanes, &s->count, &at) != 2)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s' for rows: rows_LANESxCOUNT",
+                        name);
+    s->ahead = false;
+    s->resident = true;
+    s->rows = s->cluster = 1;
+    s->blocks = s->stages = s->threads = 0;
+    for (const char *p = name + at; *p;) {
+        long number = 0;
+        char letter = 0;
+        int used = 0;
+        if (sscanf(p, "_%c%ld%n", &letter, &number, &used) < 2)
+            used = 2;
+        letter = p[0] == '_' ? p[1] : 0;
+        if (letter == 'r')
+            s->rows = (int)number;
+        else if (letter == 'c')
+            s->cluster = (int)number;
+        else if (letter == 'b')
+            s->blocks = number;
+        else if (letter == 'a')
+            s->ahead = true;
+        else if (letter == 'm')
+            s->stages = (int)number;
+        else if (letter == 't')
+            s->threads = (int)number;
+        else if (letter == 's')
+            s->resident = false;
+        else
+            return epi_fail(err, EPI_ERR_ARGUMENT, "'%s' in the configuration '%s' says nothing", p, name);
+        p += used;
+    }
+    bool whole = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0));
+    bool right = whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
+                 s->cluster <= 8 && s->blocks >= 0 && s->threads >= 0 && s->threads <= 2048 &&
+                 (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
+                 (s->cluster == 1 || (s->rows == 1 && e->c->capability >= 90)) &&
+                 (!e->plan->flat || s->rows == 1);
+    if (!right || (!e->plan->flat && (int64_t)s->lanes * s->count * s->cluster * s->vector < e->tile.n))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
+    int64_t all = e->plan->flat ? epi_ceil_div(e->tile.n, (int64_t)s->lanes * s->count * s->vector)
+                                : epi_ceil_div(e->tile.m, s->rows);
+    all = epi_max64(1, all) * s->cluster;
+    s->blocks = s->blocks ? epi_min64(all, round_up(s->blocks, s->cluster)) : all;
+    return EPI_OK;
+}
+
+/* ---- all of it ---- */
+
+/* The widest vector that all tensors allow that lie in vectors at all. */
+static void choose_vector(epi_rows_emit *e) {
+    int smallest = 4;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        const epi_tile_step *s = &e->tile.steps[i];
+        int size = (int)epi_dtype_size(e->access[i].ref.type);
+        if (moves(s) && epi_rows_is_full(e, epi_rows_value(s)) && size < smallest)
+            smallest = size;
+    }
+    int vector = 16 / smallest * (e->plan->part != EPI_OP_COUNT ? 2 : 1);
+    while (vector > 1 && ((!e->plan->flat && e->tile.n % vector) || !set_vectors(e, vector)))
+        vector /= 2;
+    set_vectors(e, vector);
+    e->tail = e->plan->flat && e->tile.n % vector != 0;
+}
+
+epi_status epi_rows_choose(epi_rows_emit *e, epi_error *err) {
+    if (!e->plan->flat && e->tile.n > INT32_MAX / 2)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a row of %ld columns", (long)e->tile.n);
+    find_access(e);
+    choose_vector(e);
+    epi_status status = choose_shape(e, err);
+    if (status == EPI_OK && e->c->config)
+        status = take_name(e, e->c->config, err);
+    if (status == EPI_OK)
+        status = give_ring(e, err);
+    if (status == EPI_OK)
+        name_shape(&e->shape, e->k->label, sizeof e->k->label);
+    return status;
+}
