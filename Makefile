@@ -110,7 +110,8 @@ GPU ?= gpu
 bench-gpu: $(BUILD)/libepilog.so
 	python3 bench/vs_torch.py --product --kernels 4096,8192 --rounding packed,exact --ragged --chain --launch --compile \
 	    --lib $(BUILD)/libepilog.so --commit $(COMMIT) --out bench/results/$(GPU).json
-	@echo 'bench/results/$(GPU).json is written; make readme puts it into the tables that name it'
+	python3 bench/rows_torch.py --lib $(BUILD)/libepilog.so --commit $(COMMIT) --out bench/results/$(GPU)-rows.json
+	@echo 'bench/results/$(GPU).json and $(GPU)-rows.json are written; make readme puts them into the tables that name them'
 
 # The tables of the README and the notes, from the result files that they name.
 TABLED := README.md $(wildcard docs/*-notes.md)

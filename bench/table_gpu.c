@@ -58,6 +58,7 @@ static const table tables[] = {
       {"flushed / cuBLAS", "packed", "flushed/ours_ratio", "%.3f", false},
       {"exact, hot", "exact", "hot/ratio", "%.3f", false},
       {"exact, cool", "exact", "cool/ratio", "%.3f", false}}},
+    {.section = "rows"},
     {.section = "chain"},
     {.section = "launch"},
     {.section = "compile"},
@@ -213,6 +214,34 @@ static void put_chain(const results *res, epi_text *out) {
     }
 }
 
+/* Kernels over rows, beside a copy that moves as many bytes. */
+static void put_rows(const results *res, epi_text *out) {
+    static const struct {
+        const char *title, *path, *format;
+    } columns[] = {{"µs", "ours_us", "%.1f"},        {"GB/s", "gb_s", "%.0f"},
+                   {"of a copy", "of_copy", "%.3f"}, {"torch.compile µs", "compile_us", "%.1f"},
+                   {"eager µs", "eager_us", "%.1f"}, {"error / eager's", "worst/of_eager", "%.2f"}};
+    enum { COLUMNS = sizeof columns / sizeof *columns };
+    epi_text_add(out, "Rows, bytes that must be moved over the time, beside a copy of as many:\n\n"
+                      "| kernel | rows×columns |");
+    for (int c = 0; c < COLUMNS; c++)
+        epi_text_add(out, " %s |", columns[c].title);
+    epi_text_add(out, "\n");
+    put_rule(out, COLUMNS + 2);
+    for (const record *r = res->rows; r; r = r->next) {
+        if (!belongs(r, "rows"))
+            continue;
+        epi_text_add(out, "| %s%s |", text(r, "kernel"),
+                     number(r, "ok") != 0 ? ""
+                     : *text(r, "error")  ? " (failed)"
+                                          : " (wrong)");
+        epi_text_add(out, " %.0f×%.0f |", number(r, "m"), number(r, "n"));
+        for (int c = 0; c < COLUMNS; c++)
+            put_cell(out, columns[c].format, number(r, columns[c].path));
+        epi_text_add(out, "\n");
+    }
+}
+
 static void put_launch(const results *res, epi_text *out) {
     for (const record *r = res->rows; r; r = r->next) {
         if (!belongs(r, "launch"))
@@ -307,6 +336,8 @@ bool put_gpu(const results *res, const char *path, const char *names, epi_text *
         epi_text_add(out, "\n");
         if (tables[i].caption)
             put_problems(res, &tables[i], out);
+        else if (!strcmp(tables[i].section, "rows"))
+            put_rows(res, out);
         else if (!strcmp(tables[i].section, "chain"))
             put_chain(res, out);
         else if (!strcmp(tables[i].section, "launch"))
