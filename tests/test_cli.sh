@@ -70,6 +70,11 @@ echo 'f(x[V,D], ids: i32[T], seed: i32) -> y[T,D] { y = x[ids]*uniform(seed, T, 
 expect 0 'y .*bf16' run embed.epi --dims V=3,T=1000,D=7 --type bf16
 expect 1 'ids\[0\] is .*: outside axis V of 0' run embed.epi --dims V=0,T=3,D=7
 rm embed.epi
+expect 0 'dwpe .*f32' run embedding:embedding_packed_grad --dims V=5,P=3,T=1000,D=7 --type bf16
+expect 0 'dweight .*f32' run embedding:combine_rows_grad --dims T=5,R=10,D=7 --type f16
+expect 0 'y .*f32' run dropout:dropout_add --dims T=5,D=7
+expect 0 'w_next .*bf16' run optim:adamw_bf16 --dims N=1000
+expect 0 'y .*bf16' run rotary:rotary_packed_halves --dims P=3,T=100,H=2,D=8 --type bf16
 expect 0 'naive path' run matmul --dims M=33,N=35,K=37
 expect 0 'bf16' run matmul --dims M=33,N=35,K=37 --type bf16
 expect 0 '"ok":true' run norm_swiglu --dims T=9,D=8,F=6 --type f16 --json
