@@ -3,9 +3,9 @@
  *
  *     emulate [programs] [folder for what is compiled] [texts]     with "texts" it is skipped
  *
- * Covered: the mainloops gemm_any and gemm_sm80 with their epilogues, the finishing kernels, the passes of
- * the unfused path, and the copies of operands ahead of Hopper's products; not gemm_sm90. Results are held
- * against the f64 reference by the rule of all the other tests. */
+ * Covered: the mainloops gemm_any and gemm_sm80 with their epilogues, the mainloop over rows in many shapes,
+ * the finishing kernels, the passes of the unfused path, and the copies of operands ahead of Hopper's
+ * products; not gemm_sm90. Results are held against the f64 reference by the rule of all the other tests. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,15 +25,21 @@ static epi_context *ctx;
 
 typedef struct text {
     char *source, name[64];
-    bool compiled;
-    void *library;
     emu_run_function *run;
 } text;
 
-enum { MOST_TEXTS = 4096, JOBS = 2 };
+/* Starting a compiler takes longer than a short text does: it is given as many as make a long one. */
+typedef struct batch {
+    int first, count;
+    bool compiled;
+    void *library;
+} batch;
+
+enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 120000 };
 static text texts[MOST_TEXTS];
-static int text_count;
-static atomic_int next_text;
+static batch batches[MOST_TEXTS];
+static int text_count, batch_count;
+static atomic_int next_batch;
 
 static int add_text(const epi_kernel_text *t) {
     int at = 0;
@@ -58,6 +64,22 @@ static const char *function_end(const char *from) {
     return from + strlen(from);
 }
 
+/* An array in shared memory as large as a launch asks for is where its block has it; names are the text's
+ * own.
+ */
+static void write_piece(FILE *f, const char *from, const char *end) {
+    static const char array[] = "extern __shared__ ", entry[] = "extern \"C\" ";
+    if (!strncmp(from, entry, sizeof entry - 1))
+        from += sizeof entry - 1;
+    for (const char *at; (at = memmem(from, (size_t)(end - from), array, sizeof array - 1));) {
+        const char *type = strstr(at, "u8 "), *after = strstr(at, "[];");
+        fprintf(f, "%.*su8 *const %.*s = block->memory;", (int)(at - from), from, (int)(after - type) - 3,
+                type + 3);
+        from = after + 3;
+    }
+    fwrite(from, 1, (size_t)(end - from), f);
+}
+
 /* The text without the functions that are written in PTX; an empty asm only stands in the optimizer's way. */
 static void write_without_ptx(FILE *f, const char *source) {
     for (const char *line = source; *line;) {
@@ -69,63 +91,99 @@ static void write_without_ptx(FILE *f, const char *source) {
             if (ptx && (ptx[3] == '(' || ptx[3] == ' ') && strncmp(ptx, "asm volatile(\"\"", 15) != 0)
                 line = end;
         }
-        fwrite(line, 1, (size_t)(end - line), f);
+        write_piece(f, line, end);
         line = end;
         if (*line == '\n')
             fputc(*line++, f);
     }
 }
 
-static void compile_text(int at) {
-    text *t = &texts[at];
+/* A text in a namespace of its own; what it defines for the preprocessor ends with it. */
+static void write_text(FILE *f, int at) {
+    static const char define[] = "#define ";
+    const text *t = &texts[at];
+    fprintf(f,
+            "namespace text%d {\n#line 1 \"text%d\"\n"
+            "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n",
+            at, at);
+    write_without_ptx(f, t->source);
+    fprintf(f, "\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include \"entry.h\"\n}\n",
+            t->name, at);
+    for (const char *p = t->source; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        if (!strncmp(p, define, sizeof define - 1))
+            fprintf(f, "#undef %.*s\n", (int)strcspn(p + sizeof define - 1, " (\n"), p + sizeof define - 1);
+}
+
+static void compile_batch(int at) {
+    batch *b = &batches[at];
     char path[1024], command[4096];
-    snprintf(path, sizeof path, "%s/text%d.cc", folder, at);
+    snprintf(path, sizeof path, "%s/batch%d.cc", folder, at);
     FILE *f = fopen(path, "w");
     if (!f)
         return;
-    fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n");
-    write_without_ptx(f, t->source);
-    fprintf(f, "\n#define NAME_OF_KERNEL %s\n#include \"run.h\"\n", t->name);
+    fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n#include \"run.h\"\n");
+    for (int i = 0; i < b->count; i++)
+        write_text(f, b->first + i);
     bool written = !ferror(f);
     written &= fclose(f) == 0;
     snprintf(command, sizeof command,
              "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -w -Wno-psabi -fPIC -shared -fvisibility=hidden "
-             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/text%d.so'",
+             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/batch%d.so'",
              path, folder, at);
-    t->compiled = written && system(command) == 0;
+    b->compiled = written && system(command) == 0;
 }
 
 static void *compile_some(void *unused) {
-    for (int i; (i = atomic_fetch_add(&next_text, 1)) < text_count;)
-        compile_text(i);
+    for (int i; (i = atomic_fetch_add(&next_batch, 1)) < batch_count;)
+        compile_batch(i);
     return unused;
+}
+
+static void make_batches(void) {
+    for (int i = 0, length = LONG_TEXT; i < text_count; i++) {
+        int own = (int)strlen(texts[i].source);
+        if (length + own > LONG_TEXT) {
+            batches[batch_count++].first = i;
+            length = 0;
+        }
+        batches[batch_count - 1].count++;
+        length += own;
+    }
+}
+
+static void open_batch(int at) {
+    batch *b = &batches[at];
+    char name[1024];
+    snprintf(name, sizeof name, "%s/batch%d.so", folder, at);
+    b->library = b->compiled ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
+    for (int i = b->first; i < b->first + b->count; i++) {
+        snprintf(name, sizeof name, "emu_run_%d", i);
+        void *run = b->library ? dlsym(b->library, name) : NULL;
+        memcpy(&texts[i].run, &run, sizeof run);
+        check(run != NULL, "text%d in %s/batch%d.cc compiles for the host", i, folder, at);
+    }
 }
 
 static void compile_texts(void) {
     pthread_t threads[JOBS];
     int started = 0;
+    make_batches();
     while (started < JOBS && pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
         started++;
     if (!started)
         compile_some(NULL);
     while (started--)
         pthread_join(threads[started], NULL);
-    for (int i = 0; i < text_count; i++) {
-        char path[1024];
-        snprintf(path, sizeof path, "%s/text%d.so", folder, i);
-        texts[i].library = texts[i].compiled ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        void *run = texts[i].library ? dlsym(texts[i].library, "emu_run") : NULL;
-        memcpy(&texts[i].run, &run, sizeof run);
-        check(run != NULL, "%s/text%d.cc compiles for the host", folder, i);
-    }
+    for (int i = 0; i < batch_count; i++)
+        open_batch(i);
 }
 
 static void free_texts(void) {
-    for (int i = 0; i < text_count; i++) {
+    for (int i = 0; i < text_count; i++)
         free(texts[i].source);
-        if (texts[i].library)
-            dlclose(texts[i].library);
-    }
+    for (int i = 0; i < batch_count; i++)
+        if (batches[i].library)
+            dlclose(batches[i].library);
 }
 
 /* ---- kernels ---- */
@@ -224,7 +282,8 @@ static void run_launch(const place *at, const epi_cuda_step *s, const text *t, b
             (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type)};
     }
     host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace};
-    int ended = t->run(&host, params, (int)s->launch.grid[0], (int)s->launch.block, (int)s->launch.shared);
+    int ended = t->run(&host, params, (int)s->launch.grid[0], s->launch.cluster ? (int)s->launch.cluster : 1,
+                       (int)s->launch.block, (int)s->launch.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
     check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
 }
