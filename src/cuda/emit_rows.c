@@ -123,7 +123,9 @@ static bool lies_whole(const emitter *e, int step) {
     for (int i = 0; i < a->rows.count; i++)
         if (a->rows.step[i] * bytes % 16)
             return false;
-    return a->cols.two ? 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 : a->cols.walk.size[0] == n;
+    if (a->cols.two) /* each half is a stretch of its own */
+        return 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 && n / 2 * bytes % 16 == 0;
+    return a->cols.walk.size[0] == n;
 }
 
 static bool fetched(const emitter *e, int step) {
@@ -315,7 +317,7 @@ static epi_status give_ring(emitter *e, epi_error *err) {
         }
     s->row_bytes = lay_out(e);
     if (!s->stages) /* rows ahead wait in registers where the copy engine cannot bring them */
-        s->stages = e->c->capability == 90 && s->row_bytes
+        s->stages = e->c->capability == 90 && s->row_bytes && s->rows * s->lanes % 32 == 0
                         ? (int)epi_min64(4, room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
                                                 (s->rows * s->row_bytes))
                         : 0;
@@ -355,9 +357,13 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
         long number = 0;
         char letter = 0;
         int used = 0;
-        if (sscanf(p, "_%c%ld%n", &letter, &number, &used) < 2)
-            used = 2;
+        bool counted = sscanf(p, "_%c%ld%n", &letter, &number, &used) == 2;
         letter = p[0] == '_' ? p[1] : 0;
+        if (letter && counted != (strchr("rcbm", letter) != NULL))
+            letter = 0;
+        if (!counted)
+            used = 2;
+        number = number > INT32_MAX ? INT32_MAX : number;
         if (letter == 'r')
             s->rows = (int)number;
         else if (letter == 'c')
@@ -375,11 +381,13 @@ static epi_status take_name(emitter *e, const char *name, epi_error *err) {
         p += used;
     }
     bool whole = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0));
-    bool right = whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
-                 s->cluster <= 8 && s->blocks >= 0 && (int64_t)s->lanes * s->rows <= 1024 &&
-                 (s->rows <= 15 || s->lanes <= 32) &&
-                 (s->cluster == 1 || (s->rows == 1 && e->c->capability >= 90)) &&
-                 (!e->plan->flat || s->rows == 1);
+    bool right =
+        whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
+        s->cluster <= 8 && s->blocks >= 0 && (int64_t)s->lanes * s->rows <= 1024 &&
+        (s->rows <= 15 || s->lanes <= 32) &&
+        (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && e->c->capability >= 90)) &&
+        (s->resident || !s->ahead) &&
+        (!e->plan->flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
     if (!right || (!e->plan->flat && (int64_t)s->lanes * s->count * s->cluster * s->vector < e->tile.n))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
     int64_t all = e->plan->flat ? epi_ceil_div(e->tile.n, (int64_t)s->lanes * s->count * s->vector)
@@ -789,17 +797,19 @@ static void put_barriers(emitter *e) {
 
 static void put_ring(emitter *e) {
     const char *rank = e->shape.cluster > 1 ? "rank" : "0";
+    bool none = e->shape.cluster > 1; /* the last blocks of a cluster may have no columns */
     PUT("  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
         "row0);\n"
-        "    const int columns = (int)min((i64)SLICE, N - %s * SLICE);\n    int bytes = 0;\n",
-        rank);
+        "    const int columns = (int)%smin((i64)SLICE, N - %s * SLICE)%s;\n    int bytes = 0;\n",
+        none ? "max((i64)0, " : "", rank, none ? ")" : "");
     for (int i = 0; i < e->tile.step_count; i++)
         if (fetched(e, i))
             PUT("    bytes += columns * %ld%s;\n", (long)epi_dtype_size(e->access[i].ref.type),
                 e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
-    PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows; r++) {\n"
+    PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows%s; r++) {\n"
         "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
-        "/ LANES) + r) * ROW_BYTES;\n");
+        "/ LANES) + r) * ROW_BYTES;\n",
+        none ? " && columns" : "");
     for (int i = 0; i < e->tile.step_count; i++) {
         if (!fetched(e, i))
             continue;

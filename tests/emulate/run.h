@@ -64,9 +64,10 @@ static void take_turn(Block *b) {
 static bool run_cluster() {
     for (int left = 1; left;) {
         const i64 before = progress;
+        const int first = (int)(host->seed >> 20);
         left = 0;
         for (int i = 0; i < cluster_blocks; i++) {
-            Block *b = cluster[(i + (int)(host->seed >> 20)) % cluster_blocks];
+            Block *b = cluster[(first + i) % cluster_blocks];
             take_turn(b);
             left += b->left;
         }
