@@ -8,24 +8,24 @@
 typedef struct row_program {
     const char *file, *program;
     const char *rows, *columns,
-        *others; /* axes: one that counts rows, or NULL, the columns, and what is left */
-    int part;    /* columns of a row for one of that axis */
+        *others;    /* axes: one that counts rows, or NULL, the columns, and what is left */
+    int part, even; /* columns of a row for one of that axis; they come in multiples of that */
 } row_program;
 
 static const row_program row_programs[] = {
-    {"norms", "rmsnorm", "T", "D", "", 1},
-    {"norms", "layernorm", "T", "D", "", 1},
-    {"norms", "rmsnorm_grad", "T", "D", "", 1},
-    {"norms", "layernorm_grad", "T", "D", "", 1},
-    {"softmax", "softmax", "T", "D", "", 1},
-    {"losses", "token_loss", "T", "V", "", 1},
-    {"gated", "swiglu_gate_halves", "T", "F", "", 2},
-    {"gated", "swiglu_gate_pairs_grad", "T", "F", "", 2},
-    {"rotary", "rotary_halves", "S", "D", ",B=1,H=2", 1},
-    {"rotary", "rotary_pairs", "S", "D", ",B=1,H=2", 1},
-    {"copies", "transpose", "N", "M", "", 1},
-    {"optim", "adamw", NULL, "N", "", 1},
-    {"optim", "global_norm", NULL, "N", "", 1},
+    {"norms", "rmsnorm", "T", "D", "", 1, 1},
+    {"norms", "layernorm", "T", "D", "", 1, 1},
+    {"norms", "rmsnorm_grad", "T", "D", "", 1, 1},
+    {"norms", "layernorm_grad", "T", "D", "", 1, 1},
+    {"softmax", "softmax", "T", "D", "", 1, 1},
+    {"losses", "token_loss", "T", "V", "", 1, 1},
+    {"gated", "swiglu_gate_halves", "T", "F", "", 2, 2},
+    {"gated", "swiglu_gate_pairs_grad", "T", "F", "", 2, 2},
+    {"rotary", "rotary_halves", "S", "D", ",B=1,H=2", 1, 2},
+    {"rotary", "rotary_pairs", "S", "D", ",B=1,H=2", 1, 2},
+    {"copies", "transpose", "N", "M", "", 1, 1},
+    {"optim", "adamw", NULL, "N", "", 1, 1},
+    {"optim", "global_norm", NULL, "N", "", 1, 1},
 };
 enum { ROW_PROGRAMS = sizeof row_programs / sizeof *row_programs };
 
@@ -54,6 +54,17 @@ static inline int shape_count(const row_program *r) {
 }
 static inline const char *shape_at(const row_program *r, int i) {
     return r->rows ? row_shapes[i] : flat_shapes[i];
+}
+
+/* Do the rows of every tensor lie one after the other? */
+static inline bool rows_apart(const row_program *r) {
+    return r->rows && strcmp(r->file, "copies") != 0;
+}
+
+/* Where the row of a tensor is that is the whole of `one`, and its length; what every row sees has one. */
+static inline size_t row_of(const tensor *many, const tensor *one, int64_t rows, int64_t row, size_t *bytes) {
+    *bytes = (size_t)one->span * epi_dtype_size(one->shape.type);
+    return many->shape.count == rows * one->shape.count ? (size_t)row * *bytes : 0;
 }
 
 /* A program with so many rows of so many columns; `c` and `dims` outlive it. */

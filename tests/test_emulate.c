@@ -355,12 +355,6 @@ static bool make_problem(const emulated *e, problem *p) {
     return true;
 }
 
-/* Where a tensor's rows are, and how long; a tensor that every row sees has one. */
-static size_t row_of(const tensor *many, const tensor *one, int64_t rows, int64_t row, size_t *bytes) {
-    *bytes = (size_t)one->span * epi_dtype_size(one->shape.type);
-    return many->shape.count == rows * one->shape.count ? (size_t)row * *bytes : 0;
-}
-
 /* A batch of one gives the bits of that row in a larger batch. */
 static void compare_row(const emulated *e, const problem *many, int64_t row, const char *what) {
     const emulated *o = &kernels[e->one];
@@ -550,8 +544,8 @@ static void add_aligned_rows(void) {
         row_cases[at].from = (test_case){cases[i].file, cases[i].program, row_cases[at].dims, 0};
         if (!load_case(ctx, programs, &row_cases[at].from, &row_cases[at].l))
             continue;
-        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 90, NULL, false}, false);
-        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 80, NULL, false}, false);
+        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 90, NULL, true}, false);
+        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 80, NULL, true}, false);
         n++;
     }
 }
@@ -562,9 +556,8 @@ static void add_shapes(void) {
         const row_program *r = &row_programs[p];
         for (int t = 0; t < 2; t++) {
             const loaded *many = add_rows(r, BATCH, t ? 1000 : 1024);
-            bool apart = r->rows && strcmp(r->file, "copies") != 0; /* rows lie one after the other */
-            const loaded *one = apart ? add_rows(r, 1, t ? 1000 : 1024) : NULL;
-            variant v = {t ? EPI_F32 : EPI_BF16, EPI_PATH_FUSED, 90, NULL, false};
+            const loaded *one = rows_apart(r) ? add_rows(r, 1, t ? 1000 : 1024) : NULL;
+            variant v = {t ? EPI_F32 : EPI_BF16, EPI_PATH_FUSED, 90, NULL, true};
             add_both(many, one, v);
             v.capability = 80;
             add_both(many, one, v);
@@ -615,8 +608,7 @@ static void add_lengths(void) {
         const loaded *l = add_rows(&row_programs[lengths[i].program], lengths[i].rows, lengths[i].columns);
         if (l)
             add_kernel(
-                l,
-                (variant){lengths[i].type, EPI_PATH_FUSED, lengths[i].capability, lengths[i].config, false},
+                l, (variant){lengths[i].type, EPI_PATH_FUSED, lengths[i].capability, lengths[i].config, true},
                 false);
     }
 }
