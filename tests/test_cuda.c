@@ -12,6 +12,7 @@
 #include "cuda/jit.h"
 #include "moves.h"
 #include "random_program.h"
+#include "shapes.h"
 #include "spec.h"
 
 static const char *folder;
@@ -66,7 +67,8 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
         items[at] = (epi_jit_item){.source = strdup(t->source.data),
                                    .name = strdup(t->name),
                                    .arch = t->arch,
-                                   .keep_slow = t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+                                   .keep_slow = k->launches[i].product < 0 ||
+                                                t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
         wants[at] =
             (wanted){.l = l, .v = v, .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
@@ -429,6 +431,177 @@ static void emit_moves(void) {
         }
 }
 
+/* ---- rows ---- */
+
+enum { MOST_ROWS = 256 };
+static struct {
+    loaded l;
+    test_case from;
+    char dims[64];
+} row_cases[MOST_ROWS];
+static int row_case_count;
+
+static const loaded *add_rows(const row_program *r, int64_t rows, int64_t columns) {
+    if (!check(row_case_count < MOST_ROWS, "more programs of rows than expected"))
+        return NULL;
+    int at = row_case_count++;
+    bool ok =
+        load_rows(ctx, folder, r, rows, columns, &row_cases[at].from, &row_cases[at].dims, &row_cases[at].l);
+    return ok ? &row_cases[at].l : NULL;
+}
+
+/* What is chosen for rows of usual lengths spills no registers: there the reason is an error. */
+static void emit_usual_rows(void) {
+    static const int64_t lengths[] = {2048, 4096, 8192};
+    static const int capabilities[] = {80, 90, 120};
+    for (int p = 0; p < ROW_PROGRAMS; p++)
+        for (int n = 0; n < 3; n++) {
+            const loaded *l = add_rows(&row_programs[p], 4096, lengths[n]);
+            for (int c = 0; c < 3 && l; c++) {
+                int from = item_count;
+                emit(l, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true},
+                     c == 1 || !n);
+                for (int i = from; i < item_count; i++)
+                    items[i].keep_slow = false;
+            }
+        }
+}
+
+/* Shapes by name: all are emitted, and each compiled for one kind of GPU. */
+static void emit_row_shapes(void) {
+    static const int capabilities[] = {90, 80, 120};
+    for (int p = 0; p < ROW_PROGRAMS; p++)
+        for (int n = 0; n < 2; n++) {
+            const row_program *r = &row_programs[p];
+            const loaded *l = add_rows(r, 37, n ? 1000 : 1024);
+            for (int i = 0; i < 3 * shape_count(r) && l; i++) {
+                const char *shape = shape_at(r, i / 3);
+                int turn = strchr(shape, 'm') ? 0 : (p + i / 3) % (strchr(shape, 'c') ? 2 : 3);
+                if (strchr(shape, 'c') && turn)
+                    turn = 2;
+                emit(l,
+                     (variant){capabilities[i % 3], shape, false, EPI_PATH_FUSED,
+                               (p + n) % 2 ? EPI_F32 : EPI_BF16, false},
+                     i % 3 == turn && i / 3 % 2 == n);
+            }
+        }
+}
+
+/* A kernel's text and the name of its shape; NULL where it is refused. */
+static char *text_of(const loaded *l, int capability, const char *config, char *micro, epi_status *status,
+                     epi_error *err) {
+    epi_options o = case_options(l, EPI_BF16, EPI_PATH_FUSED);
+    epi_kernel *k = NULL;
+    o.device = -capability;
+    o.config = config;
+    *err = (epi_error){0};
+    *status = epi_kernel_compile(l->program, &o, &k, err);
+    if (*status != EPI_OK)
+        return NULL;
+    epi_kernel_info info;
+    epi_kernel_get_info(k, &info);
+    snprintf(micro, 64, "%s", info.micro);
+    size_t length = epi_kernel_source(k, NULL, 0);
+    char *text = malloc(length + 1);
+    if (text)
+        epi_kernel_source(k, text, length + 1);
+    epi_kernel_free(k);
+    return text;
+}
+
+/* The name of what is chosen names it. */
+static void names_of_shapes(void) {
+    static const int capabilities[] = {80, 90};
+    for (int i = 0; i < row_case_count; i++)
+        for (int c = 0; c < 2 && row_cases[i].l.program; c++) {
+            epi_error err;
+            epi_status status;
+            char name[64], again[64];
+            char *chosen = text_of(&row_cases[i].l, capabilities[c], NULL, name, &status, &err);
+            char *named =
+                chosen ? text_of(&row_cases[i].l, capabilities[c], name, again, &status, &err) : NULL;
+            check(chosen && named && !strcmp(chosen, named) && !strcmp(name, again),
+                  "%s %s: what is chosen is '%s' by name: %s", row_cases[i].from.program, row_cases[i].dims,
+                  chosen ? name : "", err.message);
+            free(chosen);
+            free(named);
+        }
+}
+
+static void wrong_shapes(void) {
+    static const char *const malformed[] = {"rows_",
+                                            "rows_32",
+                                            "rows_32x",
+                                            "rows_x8",
+                                            "rows_32x8_",
+                                            "rows_32x8_q3",
+                                            "rows_32x8_r",
+                                            "rows_32x8r3",
+                                            "rows_32x8_a3",
+                                            "rows_32x8_m2x",
+                                            "rows_32x8__b2",
+                                            "rows_32x8_s1",
+                                            "rows_32x8_b3 ",
+                                            "rows_32x8_b3_zz",
+                                            "rows_32x8_m",
+                                            "rows_32x8_c_b2",
+                                            "rows_32x8_r2.5",
+                                            "rows_thirtyx8",
+                                            NULL};
+    static const char *const unfit[] = {"rows_0x8",
+                                        "rows_-32x8",
+                                        "rows_32x0",
+                                        "rows_3x64",
+                                        "rows_33x8",
+                                        "rows_48x8",
+                                        "rows_32x3",
+                                        "rows_32x8_r0",
+                                        "rows_32x8_r-1",
+                                        "rows_32x8_c0",
+                                        "rows_32x8_c9",
+                                        "rows_64x8_r16",
+                                        "rows_512x1_r3",
+                                        "rows_2048x1",
+                                        "rows_32x8_r2_c2",
+                                        "rows_4x64_c8",
+                                        "rows_32x8_m9",
+                                        "rows_32x8_m-1",
+                                        "rows_4x32_m1",
+                                        "rows_32x8_b-1",
+                                        "rows_32x8_a_s",
+                                        "rows_32x8_r15_m8",
+                                        "rows_32x8_r4294967297",
+                                        NULL};
+    static const char *const flat[] = {"rows_32x8_r2", "rows_32x8_c2", "rows_32x8_m2",
+                                       "rows_32x8_a",  "rows_32x8_s",  NULL};
+    const loaded *rows = add_rows(&row_programs[0], 37, 1024), *one = add_rows(&row_programs[11], 37, 1024);
+    const struct {
+        const loaded *l;
+        int capability;
+        const char *const *names;
+        epi_status status;
+    } lists[] = {
+        {rows, 90, malformed, EPI_ERR_ARGUMENT},
+        {rows, 90, unfit, EPI_ERR_UNSUPPORTED},
+        {one, 90, malformed, EPI_ERR_ARGUMENT},
+        {one, 90, flat, EPI_ERR_UNSUPPORTED},
+        {rows, 80, (const char *const[]){"rows_32x8_m1", "rows_32x4_c2", NULL}, EPI_ERR_UNSUPPORTED},
+        {rows, 120, (const char *const[]){"rows_32x8_m1", NULL}, EPI_ERR_UNSUPPORTED},
+        {rows, 90, (const char *const[]){"sm90_128x128_c1_d", "any_64x64", NULL}, EPI_ERR_UNSUPPORTED},
+        {largest("matmul", true), 90, row_shapes, EPI_ERR_ARGUMENT}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && rows && one; i++)
+        for (int n = 0; lists[i].names[n] && !(lists[i].names == row_shapes && n >= ROW_SHAPES); n++) {
+            epi_error err;
+            epi_status status;
+            char micro[64];
+            free(text_of(lists[i].l, lists[i].capability, lists[i].names[n], micro, &status, &err));
+            check(status == lists[i].status && err.message[0] &&
+                      (status != EPI_ERR_ARGUMENT || strstr(err.message, lists[i].names[n])),
+                  "the shape '%s' of %s is refused: %d, '%s'", lists[i].names[n], lists[i].l->from->program,
+                  (int)status, err.message);
+        }
+}
+
 /* ---- random programs: emitted, and some of them compiled ---- */
 
 enum { RANDOMS = 200, RANDOMS_COMPILED = 16 };
@@ -477,6 +650,10 @@ int main(int argc, char **argv) {
         emit_cases();
         emit_programs();
         emit_moves();
+        emit_usual_rows();
+        emit_row_shapes();
+        names_of_shapes();
+        wrong_shapes();
         emit_random();
     }
     printf("%d forced configurations were refused\n", refused);
@@ -488,6 +665,8 @@ int main(int argc, char **argv) {
         epi_module_free(all[i].module);
     for (int i = 0; i < MOVES; i++)
         epi_module_free(moved[i].module);
+    for (int i = 0; i < row_case_count; i++)
+        epi_module_free(row_cases[i].l.module);
     for (int i = 0; i < RANDOMS; i++)
         epi_module_free(random_programs[i].module);
     epi_context_close(ctx);

@@ -1,11 +1,14 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts]     with "texts" it is skipped
+ *     emulate [programs] [folder for what is compiled] [texts | rows]
  *
- * Covered: the mainloops gemm_any and gemm_sm80 with their epilogues, the finishing kernels, the passes of
- * the unfused path, and the copies of operands ahead of Hopper's products; not gemm_sm90. Results are held
- * against the f64 reference by the rule of all the other tests. */
+ *     texts   it is skipped
+ *     rows    the mainloop over rows alone
+ *
+ * Covered: the mainloops gemm_any and gemm_sm80 with their epilogues, the mainloop over rows in many shapes,
+ * the finishing kernels, the passes of the unfused path, and the copies of operands ahead of Hopper's
+ * products; not gemm_sm90. Results are held against the f64 reference by the rule of all the other tests. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,6 +19,7 @@
 #include "emulate/host.h"
 #include "moves.h"
 #include "random_program.h"
+#include "shapes.h"
 #include "spec.h"
 
 static const char *programs, *folder;
@@ -25,15 +29,21 @@ static epi_context *ctx;
 
 typedef struct text {
     char *source, name[64];
-    bool compiled;
-    void *library;
     emu_run_function *run;
 } text;
 
-enum { MOST_TEXTS = 4096, JOBS = 2 };
+/* Starting a compiler takes longer than a short text does: it is given as many as make a long one. */
+typedef struct batch {
+    int first, count;
+    bool compiled;
+    void *library;
+} batch;
+
+enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 120000 };
 static text texts[MOST_TEXTS];
-static int text_count;
-static atomic_int next_text;
+static batch batches[MOST_TEXTS];
+static int text_count, batch_count;
+static atomic_int next_batch;
 
 static int add_text(const epi_kernel_text *t) {
     int at = 0;
@@ -58,6 +68,22 @@ static const char *function_end(const char *from) {
     return from + strlen(from);
 }
 
+/* An array in shared memory as large as a launch asks for is where its block has it; names are the text's
+ * own.
+ */
+static void write_piece(FILE *f, const char *from, const char *end) {
+    static const char array[] = "extern __shared__ ", entry[] = "extern \"C\" ";
+    if (!strncmp(from, entry, sizeof entry - 1))
+        from += sizeof entry - 1;
+    for (const char *at; (at = memmem(from, (size_t)(end - from), array, sizeof array - 1));) {
+        const char *type = strstr(at, "u8 "), *after = strstr(at, "[];");
+        fprintf(f, "%.*su8 *const %.*s = block->memory;", (int)(at - from), from, (int)(after - type) - 3,
+                type + 3);
+        from = after + 3;
+    }
+    fwrite(from, 1, (size_t)(end - from), f);
+}
+
 /* The text without the functions that are written in PTX; an empty asm only stands in the optimizer's way. */
 static void write_without_ptx(FILE *f, const char *source) {
     for (const char *line = source; *line;) {
@@ -69,63 +95,99 @@ static void write_without_ptx(FILE *f, const char *source) {
             if (ptx && (ptx[3] == '(' || ptx[3] == ' ') && strncmp(ptx, "asm volatile(\"\"", 15) != 0)
                 line = end;
         }
-        fwrite(line, 1, (size_t)(end - line), f);
+        write_piece(f, line, end);
         line = end;
         if (*line == '\n')
             fputc(*line++, f);
     }
 }
 
-static void compile_text(int at) {
-    text *t = &texts[at];
+/* A text in a namespace of its own; what it defines for the preprocessor ends with it. */
+static void write_text(FILE *f, int at) {
+    static const char define[] = "#define ";
+    const text *t = &texts[at];
+    fprintf(f,
+            "namespace text%d {\n#line 1 \"text%d\"\n"
+            "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n",
+            at, at);
+    write_without_ptx(f, t->source);
+    fprintf(f, "\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include \"entry.h\"\n}\n",
+            t->name, at);
+    for (const char *p = t->source; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        if (!strncmp(p, define, sizeof define - 1))
+            fprintf(f, "#undef %.*s\n", (int)strcspn(p + sizeof define - 1, " (\n"), p + sizeof define - 1);
+}
+
+static void compile_batch(int at) {
+    batch *b = &batches[at];
     char path[1024], command[4096];
-    snprintf(path, sizeof path, "%s/text%d.cc", folder, at);
+    snprintf(path, sizeof path, "%s/batch%d.cc", folder, at);
     FILE *f = fopen(path, "w");
     if (!f)
         return;
-    fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n");
-    write_without_ptx(f, t->source);
-    fprintf(f, "\n#define NAME_OF_KERNEL %s\n#include \"run.h\"\n", t->name);
+    fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n#include \"run.h\"\n");
+    for (int i = 0; i < b->count; i++)
+        write_text(f, b->first + i);
     bool written = !ferror(f);
     written &= fclose(f) == 0;
     snprintf(command, sizeof command,
              "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -w -Wno-psabi -fPIC -shared -fvisibility=hidden "
-             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/text%d.so'",
+             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/batch%d.so'",
              path, folder, at);
-    t->compiled = written && system(command) == 0;
+    b->compiled = written && system(command) == 0;
 }
 
 static void *compile_some(void *unused) {
-    for (int i; (i = atomic_fetch_add(&next_text, 1)) < text_count;)
-        compile_text(i);
+    for (int i; (i = atomic_fetch_add(&next_batch, 1)) < batch_count;)
+        compile_batch(i);
     return unused;
+}
+
+static void make_batches(void) {
+    for (int i = 0, length = LONG_TEXT; i < text_count; i++) {
+        int own = (int)strlen(texts[i].source);
+        if (length + own > LONG_TEXT) {
+            batches[batch_count++].first = i;
+            length = 0;
+        }
+        batches[batch_count - 1].count++;
+        length += own;
+    }
+}
+
+static void open_batch(int at) {
+    batch *b = &batches[at];
+    char name[1024];
+    snprintf(name, sizeof name, "%s/batch%d.so", folder, at);
+    b->library = b->compiled ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
+    for (int i = b->first; i < b->first + b->count; i++) {
+        snprintf(name, sizeof name, "emu_run_%d", i);
+        void *run = b->library ? dlsym(b->library, name) : NULL;
+        memcpy(&texts[i].run, &run, sizeof run);
+        check(run != NULL, "text%d in %s/batch%d.cc compiles for the host", i, folder, at);
+    }
 }
 
 static void compile_texts(void) {
     pthread_t threads[JOBS];
     int started = 0;
+    make_batches();
     while (started < JOBS && pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
         started++;
     if (!started)
         compile_some(NULL);
     while (started--)
         pthread_join(threads[started], NULL);
-    for (int i = 0; i < text_count; i++) {
-        char path[1024];
-        snprintf(path, sizeof path, "%s/text%d.so", folder, i);
-        texts[i].library = texts[i].compiled ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        void *run = texts[i].library ? dlsym(texts[i].library, "emu_run") : NULL;
-        memcpy(&texts[i].run, &run, sizeof run);
-        check(run != NULL, "%s/text%d.cc compiles for the host", folder, i);
-    }
+    for (int i = 0; i < batch_count; i++)
+        open_batch(i);
 }
 
 static void free_texts(void) {
-    for (int i = 0; i < text_count; i++) {
+    for (int i = 0; i < text_count; i++)
         free(texts[i].source);
-        if (texts[i].library)
-            dlclose(texts[i].library);
-    }
+    for (int i = 0; i < batch_count; i++)
+        if (batches[i].library)
+            dlclose(batches[i].library);
 }
 
 /* ---- kernels ---- */
@@ -138,7 +200,7 @@ typedef struct variant {
     bool exact;
 } variant;
 
-enum { MOST_KERNELS = 1024, MOST_LAUNCHES = 64 };
+enum { MOST_KERNELS = 2048, MOST_LAUNCHES = 64 };
 
 typedef struct emulated {
     const loaded *l;
@@ -146,6 +208,8 @@ typedef struct emulated {
     epi_arena arena;
     epi_cuda_kernel *k;
     int texts[MOST_LAUNCHES];
+    int one;      /* the kernel that does the same with one row, or 0 */
+    bool partner; /* it is such a kernel, and not run by itself */
 } emulated;
 
 static emulated kernels[MOST_KERNELS];
@@ -224,7 +288,8 @@ static void run_launch(const place *at, const epi_cuda_step *s, const text *t, b
             (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type)};
     }
     host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace};
-    int ended = t->run(&host, params, (int)s->launch.grid[0], (int)s->launch.block, (int)s->launch.shared);
+    int ended = t->run(&host, params, (int)s->launch.grid[0], s->launch.cluster ? (int)s->launch.cluster : 1,
+                       (int)s->launch.block, (int)s->launch.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
     check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
 }
@@ -241,64 +306,112 @@ static void check_copy(const place *at, const epi_repack *r, const char *what) {
     check(same, "%s: the copy of an operand is the operand", what);
 }
 
-static void run_kernel(const emulated *e, const oracles *oracle) {
-    const loaded *l = e->l;
-    bool fused = e->k->steps.plan.fused, copies = e->v.config && strstr(e->v.config, "sm90"), ok = true;
-    char what[300], how[64];
-    snprintf(how, sizeof how, "%s %s %s %s", epi_dtype_name(e->v.type),
-             e->v.path == EPI_PATH_FUSED ? "fused" : "unfused", e->v.exact ? "exact" : "packed",
-             e->v.config ? e->v.config : "chosen");
-    snprintf(what, sizeof what, "%s:%s %s %s", l->from->file, l->from->program, l->from->dims, how);
+/* All launches of a kernel, with a workspace that is poisoned and guarded. */
+static void run_launches(const emulated *e, problem *p, bool late, const char *what) {
+    size_t bytes = (size_t)epi_round_up(e->k->workspace, 64);
+    unsigned char *memory = aligned_alloc(64, bytes + 2 * GUARD);
+    bool copies = e->v.config && strstr(e->v.config, "sm90"), intact = true;
+    if (!check(memory != NULL, "memory"))
+        return;
+    place at = {e->k, p, memory + GUARD};
+    memset(memory, SENTINEL, bytes + 2 * GUARD);
+    memset(at.workspace, POISON, (size_t)e->k->workspace);
+    for (int i = 0; i < e->k->count; i++) {
+        const epi_cuda_step *s = &e->k->launches[i];
+        if (copies && s->product >= 0)
+            for (int r = 0; r < s->text.repack_count; r++)
+                check_copy(&at, &s->text.repacks[r], what);
+        else if (!s->empty)
+            run_launch(&at, s, &texts[e->texts[i]], late, what);
+    }
+    for (int i = 0; i < p->count; i++)
+        intact &= tensor_intact(&p->t[i]);
+    for (size_t i = 0; i < GUARD; i++)
+        intact &= memory[i] == SENTINEL && memory[GUARD + bytes + i] == SENTINEL;
+    check(intact, "%s: nothing outside the tensors is touched", what);
+    free(memory);
+}
+
+static bool runs(const emulated *e) {
+    bool copies = e->v.config && strstr(e->v.config, "sm90"), ok = true;
     for (int i = 0; i < e->k->count; i++)
         ok &= e->k->launches[i].empty || (copies && e->k->launches[i].product >= 0) || texts[e->texts[i]].run;
-    if (!ok)
-        return; /* was reported */
-    epi_options o = case_options(l, e->v.type, e->v.path);
-    epi_kernel *shapes;
-    if (!check(epi_kernel_compile(l->program, &o, &shapes, NULL) == EPI_OK, "%s has shapes", what))
-        return;
-    size_t bytes = (size_t)epi_round_up(e->k->workspace, 64);
-    for (int late = 0; late < 2; late++) {
-        problem p = {0};
-        unsigned char *memory = aligned_alloc(64, bytes + 2 * GUARD);
-        if (check(problem_make(&p, l->program, shapes, LAYOUT_PLAIN) && memory, "memory")) {
-            place at = {e->k, &p, memory + GUARD};
-            problem_fill(&p, CASE_SEED);
-            memset(memory, SENTINEL, bytes + 2 * GUARD);
-            memset(at.workspace, POISON, (size_t)e->k->workspace);
-            for (int i = 0; i < e->k->count; i++) {
-                const epi_cuda_step *s = &e->k->launches[i];
-                if (copies && s->product >= 0)
-                    for (int r = 0; r < s->text.repack_count; r++)
-                        check_copy(&at, &s->text.repacks[r], what);
-                else if (!s->empty)
-                    run_launch(&at, s, &texts[e->texts[i]], late, what);
-            }
-            if (!copies)
-                check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
-            bool intact = true;
-            for (int i = 0; i < p.count; i++)
-                intact &= tensor_intact(&p.t[i]);
-            for (size_t i = 0; i < GUARD; i++)
-                intact &= memory[i] == SENTINEL && memory[GUARD + bytes + i] == SENTINEL;
-            check(intact, "%s: nothing outside the tensors is touched", what);
-        }
-        problem_free(&p);
-        free(memory);
-    }
+    return ok; /* else it was reported */
+}
+
+/* Tensors of the shapes that a kernel has. */
+static bool make_problem(const emulated *e, problem *p) {
+    epi_options o = case_options(e->l, e->v.type, e->v.path);
+    epi_kernel *shapes = NULL;
+    *p = (problem){0};
+    bool ok = epi_kernel_compile(e->l->program, &o, &shapes, NULL) == EPI_OK &&
+              problem_make(p, e->l->program, shapes, LAYOUT_PLAIN);
     epi_kernel_free(shapes);
+    if (!check(ok, "%s %s has shapes, and memory", e->l->from->program, e->l->from->dims)) {
+        problem_free(p);
+        return false;
+    }
+    problem_fill(p, CASE_SEED);
+    return true;
+}
+
+/* A batch of one gives the bits of that row in a larger batch. */
+static void compare_row(const emulated *e, const problem *many, int64_t row, const char *what) {
+    const emulated *o = &kernels[e->one];
+    int64_t rows = e->l->dims[0].size;
+    problem one;
+    size_t bytes;
+    if (!runs(o) || !make_problem(o, &one))
+        return;
+    for (int i = 0; i < one.inputs; i++) {
+        size_t from = row_of(&many->t[i], &one.t[i], rows, row, &bytes);
+        memcpy(one.t[i].data, many->t[i].data + from, bytes);
+    }
+    run_launches(o, &one, row & 1, what);
+    for (int i = one.inputs; i < one.count; i++) {
+        size_t from = row_of(&many->t[i], &one.t[i], rows, row, &bytes);
+        check(many->t[i].shape.count == one.t[i].shape.count || /* a sum down the rows */
+                  !memcmp(one.t[i].data, many->t[i].data + from, bytes),
+              "%s: tensor %d, a batch of one is row %ld of a larger one, bit for bit", what, i, (long)row);
+    }
+    problem_free(&one);
+}
+
+static void run_kernel(const emulated *e, const oracles *oracle) {
+    const loaded *l = e->l;
+    bool fused = e->k->steps.plan.fused, copies = e->v.config && strstr(e->v.config, "sm90");
+    char what[300], how[96];
+    snprintf(how, sizeof how, "%s %s %s %s, %d", epi_dtype_name(e->v.type),
+             e->v.path == EPI_PATH_FUSED ? "fused" : "unfused", e->v.exact ? "exact" : "packed",
+             e->v.config ? e->v.config : "chosen", e->v.capability);
+    snprintf(what, sizeof what, "%s:%s %s %s", l->from->file, l->from->program, l->from->dims, how);
+    for (int late = 0; late < 2 && runs(e); late++) {
+        problem p;
+        if (!make_problem(e, &p))
+            return;
+        run_launches(e, &p, late, what);
+        if (!copies)
+            check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
+        for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
+            compare_row(e, &p, row, what);
+        problem_free(&p);
+    }
 }
 
 static void run_kernels(void) {
     oracles oracle = {0};
+    const emulated *last = NULL;
     for (int i = 0; i < kernel_count; i++) { /* kernels of one program and type follow each other */
         const emulated *e = &kernels[i];
-        if (!i || e->l != kernels[i - 1].l || e->v.type != kernels[i - 1].v.type) {
+        if (e->partner)
+            continue;
+        if (!last || e->l != last->l || e->v.type != last->v.type) {
             oracles_free(&oracle);
             oracles_make(e->l, e->v.type, &oracle);
         }
         if (check(oracle.ok, "%s %s has a reference", e->l->from->program, e->l->from->dims))
             run_kernel(e, &oracle);
+        last = e;
     }
     oracles_free(&oracle);
 }
@@ -339,8 +452,6 @@ static bool has_product(const loaded *l) {
  * and unfused in one type. Its other cases run in one way each. */
 static void add_cases(void) {
     const variant ways[] = {F32_FUSED, BF16_SM80, BF16_FUSED, BF16_SM80_EXACT};
-    for (int i = 0; i < CASES; i++)
-        load_case(ctx, programs, &cases[i], &all[i]);
     for (int i = 0, program = 0; i < CASES; i++) {
         bool largest = true;
         for (int j = 0; j < CASES; j++)
@@ -387,6 +498,121 @@ static void add_moves(void) {
         }
 }
 
+/* ---- rows ---- */
+
+/* Programs of rows at sizes of their own. */
+enum { MOST_ROWS = 512, BATCH = 37 };
+static struct {
+    loaded l;
+    test_case from;
+    char dims[64];
+} row_cases[MOST_ROWS];
+static int row_case_count;
+
+static const loaded *add_rows(const row_program *r, int64_t rows, int64_t columns) {
+    if (!check(row_case_count < MOST_ROWS, "more programs of rows than expected"))
+        return NULL;
+    int at = row_case_count++;
+    bool ok = load_rows(ctx, programs, r, rows, columns, &row_cases[at].from, &row_cases[at].dims,
+                        &row_cases[at].l);
+    return ok ? &row_cases[at].l : NULL;
+}
+
+/* A kernel, and the one that does its rows one by one. Shapes may be refused. */
+static void add_both(const loaded *many, const loaded *one, variant v) {
+    if (!add_kernel(many, v, false))
+        return;
+    int at = kernel_count - 1;
+    if (one && add_kernel(one, v, false)) {
+        kernels[at].one = kernel_count - 1;
+        kernels[kernel_count - 1].partner = true;
+    }
+}
+
+/* The large cases of the table, which have rows that the copy engine takes, with fewer rows. */
+static void add_aligned_rows(void) {
+    static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
+    for (int i = 0, n = 0; i < CASES; i++) {
+        if (!(cases[i].flags & LARGE) || !all[i].program || has_product(&all[i]) ||
+            !check(row_case_count < MOST_ROWS, "more programs of rows than expected"))
+            continue;
+        int at = row_case_count++;
+        const char *rest = strchr(cases[i].dims, ',');
+        bool rows = !strncmp(cases[i].dims, "T=", 2) && rest;
+        snprintf(row_cases[at].dims, sizeof row_cases[at].dims, "%s%s", rows ? "T=19" : cases[i].dims,
+                 rows ? rest : "");
+        row_cases[at].from = (test_case){cases[i].file, cases[i].program, row_cases[at].dims, 0};
+        if (!load_case(ctx, programs, &row_cases[at].from, &row_cases[at].l))
+            continue;
+        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 90, NULL, true}, false);
+        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 80, NULL, true}, false);
+        n++;
+    }
+}
+
+/* What is chosen, and shapes by name, with whole and with ragged rows. Every other of them in each type. */
+static void add_shapes(void) {
+    for (int p = 0; p < ROW_PROGRAMS; p++) {
+        const row_program *r = &row_programs[p];
+        for (int t = 0; t < 2; t++) {
+            const loaded *many = add_rows(r, BATCH, t ? 1000 : 1024);
+            const loaded *one = rows_apart(r) ? add_rows(r, 1, t ? 1000 : 1024) : NULL;
+            variant v = {t ? EPI_F32 : EPI_BF16, EPI_PATH_FUSED, 90, NULL, true};
+            add_both(many, one, v);
+            v.capability = 80;
+            add_both(many, one, v);
+            for (int i = 0; i < shape_count(r); i++) {
+                v.config = shape_at(r, i);
+                v.capability = strpbrk(v.config + 5, "cm") ? 90 : 80;
+                if ((i + p + t) % 2 == 0)
+                    add_both(many, (i + p) % 4 ? NULL : one, v);
+            }
+        }
+    }
+}
+
+/* Rows as they are chosen at lengths where the choice changes, and where vectors do not fit. */
+static void add_lengths(void) {
+    static const struct {
+        int program, rows, columns;
+        epi_dtype type;
+        int capability;
+        const char *config;
+    } lengths[] = {
+        {0, 67, 1, EPI_BF16, 90, NULL},
+        {0, 67, 3, EPI_BF16, 80, NULL},
+        {0, 67, 8, EPI_F32, 90, NULL},
+        {0, 67, 17, EPI_BF16, 90, NULL},
+        {2, 67, 16, EPI_BF16, 90, NULL},
+        {4, 67, 127, EPI_F32, 80, NULL},
+        {5, 67, 129, EPI_BF16, 90, NULL},
+        {0, 2, 65600, EPI_BF16, 90, NULL},
+        {4, 2, 100003, EPI_BF16, 90, NULL},
+        {4, 2, 100003, EPI_BF16, 80, NULL},
+        {5, 3, 40000, EPI_F32, 90, NULL},
+        {1, 2, 33000, EPI_F16, 80, NULL},
+        {3, 9, 16384, EPI_BF16, 90, NULL},
+        {2, 5, 10000, EPI_F32, 80, NULL},
+        {2, 5, 16001, EPI_BF16, 90, NULL},
+        {6, 3, 1032, EPI_BF16, 90, NULL},
+        {7, 3, 1032, EPI_BF16, 90, NULL},
+        {8, 5, 1032, EPI_BF16, 90, NULL},
+        {6, 5, 4104, EPI_F32, 90, NULL},
+        {8, 5, 6, EPI_BF16, 90, NULL},
+        {0, 5, 1024, EPI_BF16, 90, "rows_64x2_c4_m1"},
+        {0, 5, 1024, EPI_BF16, 90, "rows_4x16_c8"},
+        {12, 37, 1024, EPI_F32, 90, "rows_64x2_c2"},
+        {2, 5, 24, EPI_BF16, 90, "rows_4x1_r5"},
+    };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const loaded *l = add_rows(&row_programs[lengths[i].program], lengths[i].rows, lengths[i].columns);
+        if (l)
+            add_kernel(
+                l, (variant){lengths[i].type, EPI_PATH_FUSED, lengths[i].capability, lengths[i].config, true},
+                false);
+    }
+}
+
 enum { RANDOMS = 10 };
 static loaded random_programs[RANDOMS];
 static test_case random_cases[RANDOMS];
@@ -431,10 +657,17 @@ int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     mkdir(folder, 0777);
-    add_cases();
-    add_copies();
-    add_moves();
-    add_random();
+    for (int i = 0; i < CASES; i++)
+        load_case(ctx, programs, &cases[i], &all[i]);
+    if (argc < 4 || strcmp(argv[3], "rows") != 0) {
+        add_cases();
+        add_copies();
+        add_moves();
+        add_random();
+    }
+    add_aligned_rows();
+    add_shapes();
+    add_lengths();
     compile_texts();
     run_kernels();
     printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
@@ -447,6 +680,8 @@ int main(int argc, char **argv) {
         epi_module_free(odd_cases[i].module);
     for (int i = 0; i < MOVES; i++)
         epi_module_free(moved[i].module);
+    for (int i = 0; i < row_case_count; i++)
+        epi_module_free(row_cases[i].l.module);
     for (int i = 0; i < RANDOMS; i++)
         epi_module_free(random_programs[i].module);
     epi_context_close(ctx);

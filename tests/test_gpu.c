@@ -14,6 +14,7 @@
 
 #include "cuda/cuda.h"
 #include "gpu.h"
+#include "gpu_rows.h"
 #include "moves.h"
 #include "run/run.h"
 
@@ -621,6 +622,8 @@ static void test_all(void) {
         test_cases();
         if (!broken && mode != SANITIZE)
             test_moves_bits();
+        if (!broken)
+            test_row_shapes(folder);
         if (device && !broken)
             test_outside();
         bool driver = device && !broken && mode != SANITIZE && find_driver();

@@ -186,7 +186,8 @@ static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
                 (epi_jit_item){.source = t->source.data,
                                .name = t->name,
                                .arch = t->arch,
-                               .keep_slow = t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+                               .keep_slow = k->launches[i].product < 0 ||
+                                            t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
         }
     if (status == EPI_OK)
         epi_jit_compile_all(items, count);

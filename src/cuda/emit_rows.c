@@ -169,17 +169,19 @@ static void put_barriers(epi_rows_emit *e) {
 
 static void put_ring(epi_rows_emit *e) {
     const char *rank = e->shape.cluster > 1 ? "rank" : "0";
+    bool none = e->shape.cluster > 1; /* the last blocks of a cluster may have no columns */
     PUT("  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
         "row0);\n"
-        "    const int columns = (int)min((i64)SLICE, N - %s * SLICE);\n    int bytes = 0;\n",
-        rank);
+        "    const int columns = (int)%smin((i64)SLICE, N - %s * SLICE)%s;\n    int bytes = 0;\n",
+        none ? "max((i64)0, " : "", rank, none ? ")" : "");
     for (int i = 0; i < e->tile.step_count; i++)
         if (epi_rows_fetched(e, i))
             PUT("    bytes += columns * %ld%s;\n", (long)epi_dtype_size(e->access[i].ref.type),
                 e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
-    PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows; r++) {\n"
+    PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows%s; r++) {\n"
         "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
-        "/ LANES) + r) * ROW_BYTES;\n");
+        "/ LANES) + r) * ROW_BYTES;\n",
+        none ? " && columns" : "");
     for (int i = 0; i < e->tile.step_count; i++) {
         if (!epi_rows_fetched(e, i))
             continue;

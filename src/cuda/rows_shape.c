@@ -86,7 +86,9 @@ static bool lies_whole(const epi_rows_emit *e, int step) {
     for (int i = 0; i < a->rows.count; i++)
         if (a->rows.step[i] * bytes % 16)
             return false;
-    return a->cols.two ? 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 : a->cols.walk.size[0] == n;
+    if (a->cols.two) /* each half is a stretch of its own */
+        return 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 && n / 2 * bytes % 16 == 0;
+    return a->cols.walk.size[0] == n;
 }
 
 bool epi_rows_fetched(const epi_rows_emit *e, int step) {
@@ -285,7 +287,7 @@ static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
     int64_t room = (int64_t)220 << 10, teams = s->rows * s->lanes / (s->lanes < 32 ? 32 : s->lanes);
     s->row_bytes = lay_out(e);
     if (!s->stages) /* rows ahead wait in registers where the copy engine cannot bring them */
-        s->stages = e->c->capability == 90 && s->row_bytes
+        s->stages = e->c->capability == 90 && s->row_bytes && s->rows * s->lanes % 32 == 0
                         ? (int)epi_min64(4, room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
                                                 (s->rows * s->row_bytes))
                         : 0;
@@ -331,9 +333,13 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
         long number = 0;
         char letter = 0;
         int used = 0;
-        if (sscanf(p, "_%c%ld%n", &letter, &number, &used) < 2)
-            used = 2;
+        bool counted = sscanf(p, "_%c%ld%n", &letter, &number, &used) == 2;
         letter = p[0] == '_' ? p[1] : 0;
+        if (letter && counted != (strchr("rcbmt", letter) != NULL))
+            letter = 0;
+        if (!counted)
+            used = 2;
+        number = number > INT32_MAX ? INT32_MAX : number;
         if (letter == 'r')
             s->rows = (int)number;
         else if (letter == 'c')
@@ -353,11 +359,13 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
         p += used;
     }
     bool whole = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0));
-    bool right = whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
-                 s->cluster <= 8 && s->blocks >= 0 && s->threads >= 0 && s->threads <= 2048 &&
-                 (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
-                 (s->cluster == 1 || (s->rows == 1 && e->c->capability >= 90)) &&
-                 (!e->plan->flat || s->rows == 1);
+    bool right =
+        whole && s->count > 0 && s->rows > 0 && s->stages >= 0 && s->stages <= 8 && s->cluster > 0 &&
+        s->cluster <= 8 && s->blocks >= 0 && s->threads >= 0 && s->threads <= 2048 &&
+        (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
+        (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && e->c->capability >= 90)) &&
+        (s->resident || !s->ahead) &&
+        (!e->plan->flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
     if (!right || (!e->plan->flat && (int64_t)s->lanes * s->count * s->cluster * s->vector < e->tile.n))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
     int64_t all = e->plan->flat ? epi_ceil_div(e->tile.n, (int64_t)s->lanes * s->count * s->vector)

@@ -1,8 +1,11 @@
-/* device.h: enough of CUDA C++ for the emitted texts to compile for the host. Comes before a text.
+/* device.h: enough of CUDA C++ for the emitted texts to compile for the host. Comes before the texts.
  *
  * The threads of a block are contexts that run in turn and change over where they wait: at a barrier, or for
- * the other lanes of their warp. Blocks run one after the other, so shared memory is a static object. */
+ * the other lanes of their warp. Clusters run one after the other; the blocks of one take turns, and
+ * whoever's turn it is has his shared memory put in place. */
+#include <link.h>
 #include <math.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +25,7 @@ typedef long long i64;
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n)
-#define __shared__ thread_local /* one thread runs all: static, and `extern` may stand before it */
+#define __shared__ thread_local /* one thread runs all; what a library has of these lies together */
 
 /* ---- what went wrong ---- */
 
@@ -33,15 +36,15 @@ static void wrong(const char *what, i64 number) {
         snprintf(host->first, sizeof host->first, "%s: %lld", what, number);
 }
 
-static void check_read(const void *p, size_t bytes, size_t alignment) {
+static void check_access(const void *p, size_t bytes, size_t alignment) {
     const char *at = (const char *)p;
     if ((size_t)p % alignment)
-        wrong("a read that is not aligned to", (i64)alignment);
+        wrong("an access that is not aligned to", (i64)alignment);
     for (int i = 0; i < host->range_count; i++)
         if (at >= host->ranges[i].from && at + bytes <= host->ranges[i].from + host->ranges[i].bytes)
             return;
     if (bytes)
-        wrong("a read outside all tensors, of bytes", (i64)bytes);
+        wrong("an access outside all tensors, of bytes", (i64)bytes);
 }
 
 /* ---- threads ---- */
@@ -56,52 +59,81 @@ struct Copy { /* on its way into shared memory; the rest of `size` becomes zero 
     int bytes, size;
 };
 
-enum { MOST_COPIES = 256, STACK_BYTES = 1 << 16 };
+enum { MOST_COPIES = 256, STACK_BYTES = 1 << 16, MOST_CLUSTER = 8 };
 
 struct Thread {
-    ucontext_t context;
+    jmp_buf at;
+    ucontext_t start;
+    bool started, done;
     Index index;
-    bool done;
     char *stack;
     Copy copies[MOST_COPIES]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
     int copy_count, group_count, ends[16];
 };
 
-static Thread *current;
-static ucontext_t scheduler;
-static Index blockIdx, gridDim;
-static i64 progress; /* barriers passed and threads ended */
-#define threadIdx (current->index)
-
-static void change_over() {
-    swapcontext(&current->context, &scheduler);
-}
-
-static int barrier_waiting, barrier_number, barrier_threads;
-
-static void __syncthreads() {
-    const int mine = barrier_number;
-    if (++barrier_waiting == barrier_threads) {
-        barrier_waiting = 0;
-        barrier_number++;
-        progress++;
-    }
-    while (barrier_number == mine)
-        change_over();
-}
+struct Barrier {
+    int waiting, number, threads;
+};
 
 /* All lanes of a warp hand in words; the last makes everyone's result. */
 struct Warp {
-    int waiting, number;
+    int waiting, number, lanes;
     u32 in[32][10], out[32][4];
 };
-static Warp warps[32];
+
+struct Arriving { /* brought by the copy engine, late */
+    u32 to, bytes, barrier;
+    const void *from;
+};
+
+struct Block {
+    Index index;
+    Thread threads[1024];
+    int left;             /* threads that have not ended */
+    Barrier barriers[16]; /* the first is that of __syncthreads() */
+    Warp warps[32];
+    Arriving arriving[MOST_COPIES];
+    int arriving_count;
+    u8 *memory, *rest; /* what the launch asked for; the other shared memory while others have their turn */
+};
+
+static Thread *current;
+static Block *block;
+static jmp_buf scheduler;
+static Index gridDim;
+static i64 progress; /* barriers passed and threads ended */
+#define threadIdx (current->index)
+#define blockIdx (block->index)
+
+static void change_over() {
+    if (!_setjmp(current->at))
+        _longjmp(scheduler, 1);
+}
+
+static void meet(Barrier &b, int threads) {
+    const int mine = b.number;
+    if (b.waiting && b.threads != threads)
+        wrong("a barrier of different numbers of threads", threads);
+    b.threads = threads;
+    if (++b.waiting == threads) {
+        b.waiting = 0;
+        b.number++;
+        progress++;
+    }
+    while (b.number == mine)
+        change_over();
+}
+
+static int block_threads;
+static void __syncthreads() {
+    meet(block->barriers[0], block_threads);
+}
 
 template <class F> static const u32 *together(const u32 *in, int count, F make) {
-    Warp &w = warps[threadIdx.x / 32];
+    Warp &w = block->warps[threadIdx.x / 32];
     const int lane = threadIdx.x % 32, mine = w.number;
     memcpy(w.in[lane], in, 4 * (size_t)count);
-    if (++w.waiting == 32) {
+    if (++w.waiting == w.lanes) {
         make(w);
         w.waiting = 0;
         w.number++;
@@ -122,10 +154,13 @@ template <class T> static T __shfl_xor_sync(u32, T value, int mask) {
     u32 in[2] = {0, (u32)mask};
     memcpy(in, &value, 4);
     const u32 *out = together(in, 2, [](Warp &w) {
-        for (int l = 0; l < 32; l++) {
+        for (int l = 0; l < w.lanes; l++) {
+            const int from = (l ^ (int)w.in[l][1]) & 31;
             if (w.in[l][1] != w.in[0][1])
                 wrong("lanes that shuffle by different masks", l);
-            w.out[l][0] = w.in[(l ^ w.in[l][1]) & 31][0];
+            if (from >= w.lanes)
+                wrong("a shuffle from a lane that is not there", from);
+            w.out[l][0] = w.in[from][0];
         }
     });
     memcpy(&value, out, 4);
@@ -136,7 +171,7 @@ static u32 __ballot_sync(u32, bool vote) {
     const u32 in = vote;
     return *together(&in, 1, [](Warp &w) {
         u32 all = 0;
-        for (int l = 0; l < 32; l++)
+        for (int l = 0; l < w.lanes; l++)
             all |= w.in[l][0] << l;
         for (int l = 0; l < 32; l++)
             w.out[l][0] = all;
@@ -204,7 +239,7 @@ static int __float2int_rn(float a) {
 }
 template <class T> static T __ldg(const T *p) {
     T value;
-    check_read(p, sizeof(T), sizeof(T));
+    check_access(p, sizeof(T), sizeof(T));
     memcpy(&value, p, sizeof(T));
     return value;
 }
@@ -214,21 +249,37 @@ static int min(int a, int b) {
 static int max(int a, int b) {
     return a > b ? a : b;
 }
-
-/* ---- shared memory that a launch asks for ---- */
-
-extern "C" thread_local u8 memory[];
-static u32 memory_bytes;
-
-static u64 __cvta_generic_to_shared(const void *p) {
-    return (u64)((const u8 *)p - memory);
+static i64 min(i64 a, i64 b) {
+    return a < b ? a : b;
+}
+static i64 max(i64 a, i64 b) {
+    return a > b ? a : b;
 }
 
-/* The place of `bytes` bytes, which start at a multiple of their number. */
-static u8 *shared_at(u32 address, u32 bytes) {
-    if (address % bytes || address + bytes > memory_bytes) {
+/* ---- shared memory ---- */
+
+/* What the texts declare comes first among the addresses, and from ASKED_FOR on what a launch asks for. */
+enum { ASKED_FOR = 1 << 20, MOST_MEMORY = 256 << 10 };
+static u8 *declared;
+static u32 declared_bytes, memory_bytes;
+static __shared__ u64 first_declared;
+
+static u64 __cvta_generic_to_shared(const void *p) {
+    const u8 *at = (const u8 *)p;
+    return at >= declared && at < declared + declared_bytes ? (u64)(at - declared)
+                                                            : ASKED_FOR + (u64)(at - block->memory);
+}
+
+/* The place of `bytes` bytes, which start at a multiple of `alignment`. */
+static u8 *shared_place(u32 address, u32 bytes, u32 alignment) {
+    const bool asked = address >= ASKED_FOR;
+    const u32 at = asked ? address - ASKED_FOR : address, end = asked ? memory_bytes : declared_bytes;
+    if (address % alignment || bytes > end || at > end - bytes) {
         wrong("shared memory, misplaced at", address);
-        address = 0;
+        return block->memory;
     }
-    return memory + address;
+    return (asked ? block->memory : declared) + at;
+}
+static u8 *shared_at(u32 address, u32 bytes) {
+    return shared_place(address, bytes, bytes);
 }

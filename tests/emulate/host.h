@@ -12,7 +12,7 @@ typedef struct emu_range {
 } emu_range;
 
 typedef struct emu_host {
-    emu_range ranges[EMU_RANGES]; /* memory that may be read */
+    emu_range ranges[EMU_RANGES]; /* memory that may be touched */
     int range_count;
     unsigned seed; /* of the order in which threads run */
     int late;      /* asynchronous copies land as late as they may, else at once */
@@ -21,6 +21,7 @@ typedef struct emu_host {
 } emu_host;
 
 /* Runs all blocks of a launch; false where its threads wait for each other. */
-typedef int emu_run_function(emu_host *host, const void *params, int grid, int block, int shared);
+typedef int emu_run_function(emu_host *host, const void *params, int grid, int cluster, int block,
+                             int shared);
 
 #endif

@@ -1,7 +1,5 @@
-/* ptx.h: the functions that a text writes in PTX, as C++: the test leaves those out of the text. What a
- * function here is not for (the copy engine, barriers in memory, wgmma) does not compile, and so is seen. */
-
-static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);
+/* ptx.h: the functions that a text writes in PTX, as C++: the test leaves those out of the text. What no
+ * function here is for (tensor maps, wgmma) does not compile, and so is seen. */
 
 /* ---- base.cuh ---- */
 
@@ -45,13 +43,25 @@ static float f_max(float a, float b) {
 
 /* ---- ptx.cuh ---- */
 
-static void sts32(u32 at, u32 x) {
-    memcpy(shared_at(at, 4), &x, 4);
+template <class T> static T read_shared(u32 at) {
+    T x;
+    memcpy(&x, shared_at(at, sizeof x), sizeof x);
+    return x;
+}
+static u32 lds16(u32 at) {
+    return read_shared<u16>(at);
 }
 static u32 lds32(u32 at) {
-    u32 x;
-    memcpy(&x, shared_at(at, 4), 4);
-    return x;
+    return read_shared<u32>(at);
+}
+static uint2 lds64(u32 at) {
+    return read_shared<uint2>(at);
+}
+static uint4 lds128(u32 at) {
+    return read_shared<uint4>(at);
+}
+static void sts32(u32 at, u32 x) {
+    memcpy(shared_at(at, 4), &x, 4);
 }
 static void sts128(u32 at, u32 x, u32 y, u32 z, u32 w) {
     const u32 words[4] = {x, y, z, w};
@@ -78,10 +88,149 @@ static void ldm4(u32 at, u32 (&words)[4]) {
     ldm<false>(at, words);
 }
 
+static void stream(u32 *words, const void *from, size_t bytes) {
+    check_access(from, bytes, bytes);
+    words[0] = 0;
+    memcpy(words, from, bytes);
+}
+static void stream16(u32 *words, const void *from) {
+    stream(words, from, 16);
+}
+static void stream8(u32 *words, const void *from) {
+    stream(words, from, 8);
+}
+static void stream4(u32 *words, const void *from) {
+    stream(words, from, 4);
+}
+static void stream2(u32 *words, const void *from) {
+    stream(words, from, 2);
+}
+static void write(void *to, const u32 *words, size_t bytes) {
+    check_access(to, bytes, bytes);
+    memcpy(to, words, bytes);
+}
+static void write16(void *to, const u32 *words) {
+    write(to, words, 16);
+}
+static void write8(void *to, const u32 *words) {
+    write(to, words, 8);
+}
+static void write4(void *to, const u32 *words) {
+    write(to, words, 4);
+}
+static void write2(void *to, const u32 *words) {
+    write(to, words, 2);
+}
+
+static void bar_sync(u32 id, u32 threads) {
+    if (id > 15 || threads % 32 || !threads || threads > (u32)block_threads)
+        wrong("a barrier of threads", threads);
+    else
+        meet(block->barriers[id], (int)threads);
+}
+
+/* ---- barriers in memory, and what the copy engine brings ---- */
+
+struct MemoryBarrier { /* memory starts as ones: no barrier has that mark */
+    u32 phase : 1, mark : 7, count : 12, left : 12;
+    int bytes; /* that are announced and have not come, or the other way round */
+};
+enum { MARK = 0x2a };
+
+static void mbar_init(u32 at, u32 count) {
+    const MemoryBarrier b = {0, MARK, count, count, 0};
+    memcpy(shared_at(at, 8), &b, 8);
+}
+static MemoryBarrier *memory_barrier(u32 at) {
+    static MemoryBarrier none;
+    MemoryBarrier *b = (MemoryBarrier *)shared_at(at, 8);
+    if (b->mark == MARK)
+        return b;
+    wrong("no barrier was made at", at);
+    none = {0, MARK, 1, 1, 0};
+    return &none;
+}
+static void barrier_changed(MemoryBarrier *b) {
+    progress++;
+    if (b->left || b->bytes)
+        return;
+    b->phase ^= 1;
+    b->left = b->count;
+}
+static void mbar_expect(u32 at, u32 bytes) {
+    MemoryBarrier *b = memory_barrier(at);
+    if (!b->left)
+        wrong("more arrivals than a barrier has, at", at);
+    b->left -= b->left > 0;
+    b->bytes += (int)bytes;
+    barrier_changed(b);
+}
+static void mbar_arrive(u32 at) {
+    mbar_expect(at, 0);
+}
+static void mbar_fence() {}
+
+static void arrive_from_memory(const Arriving &a) {
+    MemoryBarrier *b = memory_barrier(a.barrier);
+    memcpy(shared_place(a.to, a.bytes, 16), a.from, a.bytes);
+    b->bytes -= (int)a.bytes;
+    barrier_changed(b);
+}
+static void bulk_load(u32 to, const void *from, u32 bytes, u32 barrier) {
+    const Arriving a = {to, bytes, barrier, from};
+    if (!bytes || bytes % 16 || bytes > MOST_MEMORY) {
+        wrong("the copy engine is asked for bytes", (int)bytes);
+        return;
+    }
+    check_access(from, bytes, 16);
+    memory_barrier(barrier);
+    memset(shared_place(to, bytes, 16), 0xff, bytes); /* nobody may still want what was there */
+    if (!host->late)
+        arrive_from_memory(a);
+    else if (block->arriving_count < MOST_COPIES)
+        block->arriving[block->arriving_count++] = a;
+    else
+        wrong("more copies on their way than", MOST_COPIES);
+}
+/* Late is: when somebody waits. */
+static void mbar_wait(u32 at, u32 parity) {
+    while (memory_barrier(at)->phase == parity) {
+        int left = 0;
+        for (int i = 0; i < block->arriving_count; i++)
+            if (block->arriving[i].barrier == at)
+                arrive_from_memory(block->arriving[i]);
+            else
+                block->arriving[left++] = block->arriving[i];
+        block->arriving_count = left;
+        if (memory_barrier(at)->phase == parity)
+            change_over();
+    }
+}
+
+/* ---- clusters ---- */
+
+static int cluster_blocks;
+static Block *cluster[MOST_CLUSTER];
+static Barrier cluster_barrier;
+
+static u32 cluster_rank() {
+    return blockIdx.x % (unsigned)cluster_blocks;
+}
+static void cluster_sync() {
+    meet(cluster_barrier, cluster_blocks * block_threads);
+}
+template <class F> static void send(void *room, u32 to, const F &f) {
+    const u32 at = (u32)__cvta_generic_to_shared(room);
+    if (to >= (u32)cluster_blocks || at + sizeof f > declared_bytes || !cluster[to]->left)
+        wrong("nobody to send to in block", to);
+    else
+        memcpy((cluster[to] == block ? declared : cluster[to]->rest) + at, &f, sizeof f);
+}
+
 /* ---- gemm_sm80.cuh ---- */
 
 static void land(const Copy &c) {
-    check_read(c.from, (size_t)c.bytes, (size_t)c.size);
+    check_access(c.from, (size_t)c.bytes, (size_t)c.size);
     u8 *to = shared_at(c.to, (u32)c.size);
     memcpy(to, c.from, (size_t)c.bytes);
     memset(to + c.bytes, 0, (size_t)(c.size - c.bytes));

@@ -1,108 +1,149 @@
-/* run.h: comes after a text: what needs its types, and all blocks of a launch. NAME_OF_KERNEL is its entry.
- */
+/* run.h: comes before the texts, after ptx.h: all blocks of a launch. */
 
-alignas(1024) thread_local u8 memory[256 << 10];
-
-static_assert(BF16 == 1, "pack() knows it by number");
-
-/* mma.sync of 16 rows and 8 columns, 16 deep. */
-#ifdef HALF
-static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
-    u32 in[10] = {a[0], a[1], a[2], a[3], b0, b1};
-    memcpy(in + 6, d, 16);
-    const u32 *out = together(in, 10, [](Warp &w) {
-        static float x[16][16], y[16][8], z[16][8];
-        for (int l = 0; l < 32; l++)
-            for (int e = 0; e < 2; e++) {
-                const int r = l / 4, c = l % 4 * 2 + e;
-                for (int i = 0; i < 6; i++) {
-                    const float v = e ? high<HALF>(w.in[l][i]) : low<HALF>(w.in[l][i]);
-                    if (i < 4)
-                        x[r + i % 2 * 8][c + i / 2 * 8] = v;
-                    else
-                        y[c + (i - 4) * 8][r] = v;
-                }
-                z[r][c] = __uint_as_float(w.in[l][6 + e]);
-                z[r + 8][c] = __uint_as_float(w.in[l][8 + e]);
-            }
-        for (int r = 0; r < 16; r++)
-            for (int c = 0; c < 8; c++) {
-                double sum = z[r][c];
-                for (int k = 0; k < 16; k++)
-                    sum += (double)x[r][k] * y[k][c];
-                z[r][c] = (float)sum;
-            }
-        for (int l = 0; l < 32; l++)
-            for (int i = 0; i < 4; i++)
-                w.out[l][i] = __float_as_uint(z[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2]);
-    });
-    memcpy(d, out, 16);
-}
-#endif
-
-static const Params *params;
+static void (*enter_kernel)();
 
 static void thread_main() {
-    NAME_OF_KERNEL(*params);
+    enter_kernel();
     current->done = true;
+    block->left--;
     progress++;
-    for (;;)
-        change_over();
+    _longjmp(scheduler, 1);
 }
 
-static void begin(Thread *t, unsigned index) {
-    t->done = false;
+static void go_on(Thread *t) {
+    static ucontext_t here; /* never returned to */
+    current = t;
+    if (_setjmp(scheduler))
+        return;
+    if (t->started)
+        _longjmp(t->at, 1);
+    t->started = true;
+    swapcontext(&here, &t->start);
+}
+
+static void begin_thread(Thread *t, unsigned index) {
+    t->started = t->done = false;
     t->index.x = index;
     t->copy_count = t->group_count = 0;
-    getcontext(&t->context);
-    t->context.uc_stack.ss_sp = t->stack;
-    t->context.uc_stack.ss_size = STACK_BYTES;
-    t->context.uc_link = 0;
-    makecontext(&t->context, thread_main, 0);
+    getcontext(&t->start);
+    t->start.uc_stack.ss_sp = t->stack;
+    t->start.uc_stack.ss_size = STACK_BYTES;
+    t->start.uc_link = 0;
+    makecontext(&t->start, thread_main, 0);
+}
+
+static void begin_block(Block *b, unsigned index) {
+    b->index.x = index;
+    b->left = block_threads;
+    b->arriving_count = 0;
+    memset(b->barriers, 0, sizeof b->barriers);
+    memset(b->warps, 0, sizeof b->warps);
+    memset(b->memory, 0xff, MOST_MEMORY);
+    memset(b->rest, 0xff, declared_bytes);
+    for (int i = 0; i < block_threads; i++) {
+        b->warps[i / 32].lanes++;
+        begin_thread(&b->threads[i], (unsigned)i);
+    }
+}
+
+static void take_turn(Block *b) {
+    const unsigned count = (unsigned)block_threads;
+    host->seed = host->seed * 1664525 + 1013904223;
+    const unsigned first = host->seed >> 16, step = host->seed >> 8 & 1 || count % 97 == 0 ? 1 : 97;
+    block = b;
+    memcpy(declared, b->rest, declared_bytes);
+    for (unsigned i = 0; i < count; i++) {
+        Thread *t = &b->threads[(first + i * step) % count];
+        if (!t->done)
+            go_on(t);
+    }
+    memcpy(b->rest, declared, declared_bytes);
 }
 
 /* In turns, each in another order. False where a whole turn brings nobody on. */
-static bool run_block(Thread *threads, int count) {
-    for (int left = count; left;) {
+static bool run_cluster() {
+    for (int left = 1; left;) {
         const i64 before = progress;
-        host->seed = host->seed * 1664525 + 1013904223;
-        const unsigned first = host->seed >> 16, step = host->seed >> 8 & 1 ? 1 : 97; /* coprime to count */
+        const int first = (int)(host->seed >> 20);
         left = 0;
-        for (unsigned i = 0; i < (unsigned)count; i++) {
-            current = &threads[(first + i * step) % (unsigned)count];
-            if (!current->done)
-                swapcontext(&scheduler, &current->context);
-            left += !current->done;
+        for (int i = 0; i < cluster_blocks; i++) {
+            Block *b = cluster[(first + i) % cluster_blocks];
+            take_turn(b);
+            left += b->left;
         }
         if (left && progress == before)
             return false;
     }
+    for (int i = 0; i < cluster_blocks; i++)
+        if (cluster[i]->arriving_count)
+            wrong("the copy engine was not waited for, copies", cluster[i]->arriving_count);
     return true;
 }
 
-extern "C" __attribute__((visibility("default"))) int emu_run(emu_host *h, const void *bytes, int grid,
-                                                              int block, int shared) {
-    alignas(64) static Params copy;
-    static Thread threads[1024];
-    bool ok = true;
-    memcpy((void *)&copy, bytes, sizeof copy);
-    params = &copy;
+/* Where what is declared as shared lies: the thread's part of this library. */
+static int find_declared(dl_phdr_info *info, size_t, void *) {
+    const u64 here = (u64)(const void *)&host;
+    bool mine = false;
+    u32 bytes = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const auto &h = info->dlpi_phdr[i];
+        mine |= h.p_type == PT_LOAD && here >= info->dlpi_addr + h.p_vaddr &&
+                here < info->dlpi_addr + h.p_vaddr + h.p_memsz;
+        if (h.p_type == PT_TLS)
+            bytes = (u32)h.p_memsz;
+    }
+    if (mine) {
+        declared = (u8 *)info->dlpi_tls_data;
+        declared_bytes = bytes;
+    }
+    return mine;
+}
+
+static bool make_blocks() {
+    for (int c = 0; c < cluster_blocks; c++) {
+        Block *b = cluster[c];
+        if (!b) {
+            b = cluster[c] = (Block *)calloc(1, sizeof(Block));
+            if (!b || !(b->memory = (u8 *)aligned_alloc(1024, MOST_MEMORY)) ||
+                !(b->rest = (u8 *)malloc(declared_bytes)))
+                return false;
+        }
+        for (int i = 0; i < block_threads; i++)
+            if (!b->threads[i].stack && !(b->threads[i].stack = (char *)malloc(STACK_BYTES)))
+                return false;
+    }
+    return true;
+}
+
+static void free_blocks() {
+    for (int c = 0; c < MOST_CLUSTER && cluster[c]; c++) {
+        for (int i = 0; i < 1024; i++)
+            free(cluster[c]->threads[i].stack);
+        free(cluster[c]->memory);
+        free(cluster[c]->rest);
+        free(cluster[c]);
+        cluster[c] = 0;
+    }
+}
+
+static int run_grid(emu_host *h, void (*enter)(), int grid, int blocks, int threads, int shared) {
     host = h;
+    enter_kernel = enter;
+    cluster_blocks = blocks;
+    block_threads = threads;
     memory_bytes = (u32)shared;
     gridDim.x = (unsigned)grid;
-    for (int i = 0; i < block; i++)
-        ok &= (threads[i].stack = (char *)malloc(STACK_BYTES)) != 0;
-    for (int b = 0; b < grid && ok; b++) {
-        blockIdx.x = (unsigned)b;
-        barrier_waiting = 0;
-        barrier_threads = block;
-        memset(warps, 0, sizeof warps);
-        memset(memory, 0xff, sizeof memory);
-        for (int i = 0; i < block; i++)
-            begin(&threads[i], (unsigned)i);
-        ok = run_block(threads, block);
+    cluster_barrier = {};
+    *(volatile u64 *)&first_declared = 0; /* so that it is there */
+    dl_iterate_phdr(find_declared, 0);
+    bool ok = make_blocks();
+    if (grid % blocks)
+        wrong("no whole number of clusters in blocks", grid);
+    for (int b = 0; b < grid && ok; b += blocks) {
+        for (int i = 0; i < blocks; i++)
+            begin_block(cluster[i], (unsigned)(b + i));
+        ok = run_cluster();
     }
-    for (int i = 0; i < block; i++)
-        free(threads[i].stack);
+    free_blocks();
     return ok;
 }

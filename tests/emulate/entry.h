@@ -1,0 +1,52 @@
+/* entry.h: comes after each text: what needs its types. NAME_OF_KERNEL is its entry, NAME_OF_RUN that of the
+ * host. */
+
+static_assert(BF16 == 1, "pack() knows it by number");
+
+/* mma.sync of 16 rows and 8 columns, 16 deep. */
+#ifdef HALF
+static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
+    u32 in[10] = {a[0], a[1], a[2], a[3], b0, b1};
+    memcpy(in + 6, d, 16);
+    const u32 *out = together(in, 10, [](Warp &w) {
+        static float x[16][16], y[16][8], z[16][8];
+        for (int l = 0; l < 32; l++)
+            for (int e = 0; e < 2; e++) {
+                const int r = l / 4, c = l % 4 * 2 + e;
+                for (int i = 0; i < 6; i++) {
+                    const float v = e ? high<HALF>(w.in[l][i]) : low<HALF>(w.in[l][i]);
+                    if (i < 4)
+                        x[r + i % 2 * 8][c + i / 2 * 8] = v;
+                    else
+                        y[c + (i - 4) * 8][r] = v;
+                }
+                z[r][c] = __uint_as_float(w.in[l][6 + e]);
+                z[r + 8][c] = __uint_as_float(w.in[l][8 + e]);
+            }
+        for (int r = 0; r < 16; r++)
+            for (int c = 0; c < 8; c++) {
+                double sum = z[r][c];
+                for (int k = 0; k < 16; k++)
+                    sum += (double)x[r][k] * y[k][c];
+                z[r][c] = (float)sum;
+            }
+        for (int l = 0; l < 32; l++)
+            for (int i = 0; i < 4; i++)
+                w.out[l][i] = __float_as_uint(z[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2]);
+    });
+    memcpy(d, out, 16);
+}
+#endif
+
+alignas(64) static Params params;
+static void enter() {
+    NAME_OF_KERNEL(params);
+}
+
+extern "C" __attribute__((visibility("default"))) int NAME_OF_RUN(emu_host *h, const void *bytes, int grid,
+                                                                  int blocks, int threads, int shared) {
+    memcpy((void *)&params, bytes, sizeof params);
+    return run_grid(h, enter, grid, blocks, threads, shared);
+}
+#undef NAME_OF_KERNEL
+#undef NAME_OF_RUN

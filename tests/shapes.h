@@ -1,0 +1,82 @@
+/* shapes.h: programs of rows, and the shapes that tests force on them by name: one table for the emitted text
+ * (test_cuda.c, test_emulate.c) and for GPUs (test_gpu.c). */
+#ifndef EPI_TESTS_SHAPES_H
+#define EPI_TESTS_SHAPES_H
+
+#include "cases.h"
+
+typedef struct row_program {
+    const char *file, *program;
+    const char *rows, *columns,
+        *others;    /* axes: one that counts rows, or NULL, the columns, and what is left */
+    int part, even; /* columns of a row for one of that axis; they come in multiples of that */
+} row_program;
+
+static const row_program row_programs[] = {
+    {"norms", "rmsnorm", "T", "D", "", 1, 1},
+    {"norms", "layernorm", "T", "D", "", 1, 1},
+    {"norms", "rmsnorm_grad", "T", "D", "", 1, 1},
+    {"norms", "layernorm_grad", "T", "D", "", 1, 1},
+    {"softmax", "softmax", "T", "D", "", 1, 1},
+    {"losses", "token_loss", "T", "V", "", 1, 1},
+    {"gated", "swiglu_gate_halves", "T", "F", "", 2, 2},
+    {"gated", "swiglu_gate_pairs_grad", "T", "F", "", 2, 2},
+    {"rotary", "rotary_halves", "S", "D", ",B=1,H=2", 1, 2},
+    {"rotary", "rotary_pairs", "S", "D", ",B=1,H=2", 1, 2},
+    {"copies", "transpose", "N", "M", "", 1, 1},
+    {"optim", "adamw", NULL, "N", "", 1, 1},
+    {"optim", "global_norm", NULL, "N", "", 1, 1},
+};
+enum { ROW_PROGRAMS = sizeof row_programs / sizeof *row_programs };
+
+/* For rows of up to 256 vectors: 1024 columns in f32, 2048 in 16 bits. */
+static const char *const row_shapes[] = {
+    "rows_32x8_b3_m3",      /* few blocks, so the ring goes round */
+    "rows_8x32_r8_b2_m2",   /* several rows a warp */
+    "rows_64x4_r3_b2_m2_a", /* several teams a block, each with a ring of its own */
+    "rows_64x4_r2_b2_a",    /* rows ahead, in registers where there is no copy engine */
+    "rows_128x2_s",         /* read again in every phase */
+    "rows_4x64_r16_b1",     "rows_1x256_r32_s",      "rows_96x3_r5_b2",
+    "rows_64x2_c2_b4_m2", /* blocks share a row */
+    "rows_32x2_c4_a",       "rows_32x1_c8_b8_m1",    "rows_512x1_r2_a",
+    "rows_256x1_m4",        "rows_16x16_r2_b5_a_m8",
+};
+/* For one long row that is cut anywhere. */
+static const char *const flat_shapes[] = {"rows_32x2_b3", "rows_64x1", "rows_256x4_b1", "rows_1024x1_b2",
+                                          "rows_96x3_b5"};
+enum {
+    ROW_SHAPES = sizeof row_shapes / sizeof *row_shapes,
+    FLAT_SHAPES = sizeof flat_shapes / sizeof *flat_shapes
+};
+
+static inline int shape_count(const row_program *r) {
+    return r->rows ? ROW_SHAPES : FLAT_SHAPES;
+}
+static inline const char *shape_at(const row_program *r, int i) {
+    return r->rows ? row_shapes[i] : flat_shapes[i];
+}
+
+/* Do the rows of every tensor lie one after the other? */
+static inline bool rows_apart(const row_program *r) {
+    return r->rows && strcmp(r->file, "copies") != 0;
+}
+
+/* Where the row of a tensor is that is the whole of `one`, and its length; what every row sees has one. */
+static inline size_t row_of(const tensor *many, const tensor *one, int64_t rows, int64_t row, size_t *bytes) {
+    *bytes = (size_t)one->span * epi_dtype_size(one->shape.type);
+    return many->shape.count == rows * one->shape.count ? (size_t)row * *bytes : 0;
+}
+
+/* A program with so many rows of so many columns; `c` and `dims` outlive it. */
+static inline bool load_rows(epi_context *ctx, const char *folder, const row_program *r, int64_t rows,
+                             int64_t columns, test_case *c, char (*dims)[64], loaded *out) {
+    if (r->rows)
+        snprintf(*dims, sizeof *dims, "%s=%ld,%s=%ld%s", r->rows, (long)rows, r->columns,
+                 (long)(columns / r->part), r->others);
+    else
+        snprintf(*dims, sizeof *dims, "%s=%ld", r->columns, (long)(rows * columns));
+    *c = (test_case){r->file, r->program, *dims, 0};
+    return load_case(ctx, folder, c, out);
+}
+
+#endif
