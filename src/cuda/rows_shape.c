@@ -233,7 +233,7 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
         s->cluster *= 2;
     spread(s, epi_ceil_div(vectors, s->cluster), per);
-    if (s->cluster == 1 && s->lanes < threads)
+    if (s->cluster == 1 && s->lanes && s->lanes < threads)
         s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->ahead = true;
 }
@@ -245,6 +245,7 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
     double loaded, summed;
     bool total, ring = e->c->capability == 90 && rows_lie_whole(e);
     weigh(e, &loaded, &summed, &total);
+    ring &= 4 * loaded * (double)n / 8 < (200 << 10); /* what eight blocks hold */
     s->cluster = s->rows = 1;
     s->resident = true;
     if (e->plan->flat) {
