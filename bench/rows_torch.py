@@ -218,11 +218,12 @@ def main():
     bench = v.Bench(args, epi, nvml)
     wanted = args.only.split(",") if args.only else None
     shapes = [tuple(int(x) for x in s.split("x")) for s in args.shapes.split(",")] if args.shapes else None
-    plan = [(p, m, n) for p in FORWARD for m in (8192, 16384) for n in (2048, 3584, 4096, 5120, 8192)]
+    plan = [("rmsnorm", m, n) for m, n in SHAPES] + [("rmsnorm_grad", m, n) for m, n in SHAPES]
+    plan += [(p, m, n) for p in FORWARD for m in (8192, 16384) for n in (2048, 3584, 4096, 5120, 8192)]
     plan += [(p, 2048, 131072) for p in ("rmsnorm", "layernorm", "softmax", "swiglu_gate")]
-    plan += [("rmsnorm", m, n) for m, n in SHAPES if ("rmsnorm", m, n) not in plan]
-    plan += [("rmsnorm_grad", m, n) for m, n in SHAPES] + [("layernorm_grad", 8192, n) for n in (4096, 8192)]
+    plan += [("rotary_halves", 2048, 131072), ("layernorm_grad", 8192, 4096), ("layernorm_grad", 8192, 8192)]
     plan += [("token_loss", 8192, 32768), ("adamw", 1 << 15, 45776)]
+    plan = list(dict.fromkeys(plan))
     compiled = {("rmsnorm", m, n) for m, n in SHAPES} | {("rmsnorm_grad", m, n) for m, n in SHAPES}
     compiled |= {(p, 8192, 4096) for p in FORWARD + ["layernorm_grad"]}
     if args.compile_all:
