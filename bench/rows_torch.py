@@ -9,7 +9,7 @@ kernel is the time of a device copy that moves as many bytes, measured in the sa
 
   python3 bench/rows_torch.py --out bench/results/h200-rows.json
 """
-import argparse, math, os, statistics, sys
+import argparse, json, math, os, statistics, sys
 import vs_torch as v
 
 EPS = 1e-5
@@ -195,7 +195,8 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--out", help="where the results go, as JSON")
     p.add_argument("--lib", default=v.ROOT + "/build/libepilog.so")
-    p.add_argument("--only", default="", help="programs, separated by commas")
+    p.add_argument("--append", action="store_true", help="add the rows to those that the file has")
+    p.add_argument("--only", default="", help="programs, separated by commas; after a ^ all others")
     p.add_argument("--shapes", default="", help="MxN,...")
     p.add_argument("--config", default="", help="shapes of rows to try, separated by commas; - is the chosen one")
     p.add_argument("--torch", default="eager,compile", help="what else is timed: eager, compile, none")
@@ -216,7 +217,10 @@ def main():
     if args.text:
         epi.parse(open(args.text, "rb").read(), args.text.encode())
     bench = v.Bench(args, epi, nvml)
-    wanted = args.only.split(",") if args.only else None
+    if args.append and os.path.exists(args.out or ""):
+        with open(args.out) as f:
+            bench.result["rows"] = json.load(f)["rows"]
+    wanted = args.only.lstrip("^").split(",") if args.only else None
     shapes = [tuple(int(x) for x in s.split("x")) for s in args.shapes.split(",")] if args.shapes else None
     plan = [("rmsnorm", m, n) for m, n in SHAPES] + [("rmsnorm_grad", m, n) for m, n in SHAPES]
     plan += [(p, m, n) for p in FORWARD for m in (8192, 16384) for n in (2048, 3584, 4096, 5120, 8192)]
@@ -229,7 +233,7 @@ def main():
     if args.compile_all:
         compiled = set(plan)
     if wanted:
-        plan = [(p, m, n) for p, m, n in plan if p in wanted]
+        plan = [(p, m, n) for p, m, n in plan if (p in wanted) != args.only.startswith("^")]
         if shapes:
             plan = [(p, m, n) for p in wanted for m, n in shapes]
     for program, m, n in plan:

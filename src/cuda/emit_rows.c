@@ -40,12 +40,21 @@ static bool ragged(const epi_rows_emit *e) {
     return e->plan->flat || (int64_t)s->vector * s->lanes * s->count * s->cluster != e->tile.n;
 }
 
+/* How far the loop over a row's vectors is unrolled: as far as registers have to be named; else so that what
+ * the compiler fetches early does not take the registers of other blocks. */
+static const char *unrolling(const epi_rows_emit *e) {
+    int shared = 0; /* tensors that all rows read */
+    for (int i = 0; i < e->tile.step_count; i++)
+        shared += e->tile.steps[i].kind == EPI_TILE_LOAD && !epi_rows_is_full(e, e->tile.steps[i].dst) &&
+                  epi_rows_has_columns(e, e->tile.steps[i].dst);
+    if (e->shape.resident && (!e->shape.stages || epi_rows_sums(e)))
+        return "UNROLL";
+    return shared > 1 && e->shape.count <= 4 ? "UNROLL_TWO" : "UNROLL_FOUR";
+}
+
 static void put_vector_loop(epi_rows_emit *e, const char *indent) {
     PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);%s\n%s  if (%s%s) {\n", indent,
-        e->shape.resident && (!e->shape.stages || epi_rows_sums(e)) ? "UNROLL"
-        : e->shape.count > 4                                        ? "UNROLL_FOUR"
-                                                                    : "UNROLL_TWO",
-        indent, e->plan->flat ? "i64" : "int",
+        unrolling(e), indent, e->plan->flat ? "i64" : "int",
         e->shape.stages ? " const int l = (i * LANES + lane) * VEC;" : "", indent, e->plan->flat ? "" : "on",
         ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");
 }

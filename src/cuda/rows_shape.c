@@ -7,7 +7,12 @@
 
 #include "cuda/emit_rows.h"
 
-enum { SHORT_ROW = 1024 /* columns */, FLAT_BLOCKS = 512, SUM_BLOCKS = 128 };
+enum {
+    SHORT_ROW = 1024, /* columns that the copy engine is not worth it for */
+    FEW_ROWS = 512,   /* that come to registers: nothing hides the engine's latency */
+    FLAT_BLOCKS = 512,
+    SUM_BLOCKS = 128
+};
 
 static bool moves(const epi_tile_step *s) {
     return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_STORE;
@@ -221,7 +226,7 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
     while (s->cluster < 8 && 4 * loaded * (double)(vectors * s->vector) / s->cluster > (64 << 10))
         s->cluster *= 2;
     spread_held(s, epi_ceil_div(vectors, s->cluster));
-    s->stages = 1;
+    s->stages = e->tile.m > FEW_ROWS || s->count > 4; /* the bits are the same either way */
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
@@ -272,7 +277,7 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
         s->lanes = 512;
         s->count = (int)epi_ceil_div(vectors, 512);
     }
-    if (s->cluster == 1 && s->lanes < 256 && !s->stages && !s->ahead)
+    if (s->cluster == 1 && s->lanes < 256 && !ring && !s->ahead)
         s->rows = (int)epi_min64(256 / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->blocks = epi_max64(1, epi_ceil_div(m, s->rows)) * s->cluster;
     if (summed > 0)
