@@ -46,33 +46,44 @@ static void begin_block(Block *b, unsigned index) {
     }
 }
 
-static void take_turn(Block *b) {
-    const unsigned count = (unsigned)block_threads;
+static u32 next_random() {
     host->seed = host->seed * 1664525 + 1013904223;
-    const unsigned first = host->seed >> 16, step = host->seed >> 8 & 1 || count % 97 == 0 ? 1 : 97;
+    return host->seed;
+}
+
+/* All threads in some order, but for those of the warps that are held back. */
+static void take_turn(Block *b, u32 held) {
+    const unsigned count = (unsigned)block_threads, random = next_random();
+    const unsigned first = random >> 16, step = random >> 8 & 1 || count % 97 == 0 ? 1 : 97;
     block = b;
     memcpy(declared, b->rest, declared_bytes);
     for (unsigned i = 0; i < count; i++) {
-        Thread *t = &b->threads[(first + i * step) % count];
-        if (!t->done)
-            go_on(t);
+        const unsigned at = (first + i * step) % count;
+        if (!b->threads[at].done && !(held >> at / 32 & 1))
+            go_on(&b->threads[at]);
     }
     memcpy(b->rest, declared, declared_bytes);
 }
 
-/* In turns, each in another order. False where a whole turn brings nobody on. */
+/* In turns. Where all is late some warps wait until the others come no further, then others do. False where
+ * a turn of all brings nobody on. */
 static bool run_cluster() {
+    u32 held = 0;
     for (int left = 1; left;) {
         const i64 before = progress;
-        const int first = (int)(host->seed >> 20);
+        const int first = (int)(next_random() >> 20);
         left = 0;
         for (int i = 0; i < cluster_blocks; i++) {
-            Block *b = cluster[(first + i) % cluster_blocks];
-            take_turn(b);
-            left += b->left;
+            const int at = (first + i) % cluster_blocks;
+            take_turn(cluster[at], held && at ? held * 2654435761u * (u32)at : held);
+            left += cluster[at]->left;
         }
-        if (left && progress == before)
+        if (left && progress == before && !held)
             return false;
+        if (progress == before)
+            held = 0;
+        else if (!held && host->late)
+            held = next_random() ^ next_random() >> 16;
     }
     for (int i = 0; i < cluster_blocks; i++)
         if (cluster[i]->arriving_count)
