@@ -227,6 +227,10 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
         s->cluster *= 2;
     spread_held(s, epi_ceil_div(vectors, s->cluster));
     s->stages = e->tile.m > FEW_ROWS || s->count > 4; /* the bits are the same either way */
+    double bytes = 4 * loaded * (double)epi_rows_slice(e);
+    int blocks = bytes > 0 ? (int)((220 << 10) / bytes) : 0; /* that shared memory has room for at once */
+    if (s->stages && blocks * s->lanes < 1024)
+        s->threads = blocks * s->lanes; /* their registers are free to use */
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
@@ -237,7 +241,13 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     per = per > 4 ? 4 : per;
     while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
         s->cluster *= 2;
-    spread(s, epi_ceil_div(vectors, s->cluster), per);
+    int64_t lanes = round_up(epi_ceil_div(vectors, (int64_t)per * s->cluster), 32);
+    if (ring && lanes <= threads) { /* as many vectors a thread as its registers hold */
+        s->lanes = (int)lanes;
+        s->count = (int)epi_ceil_div(vectors, lanes * s->cluster);
+    } else {
+        spread(s, epi_ceil_div(vectors, s->cluster), per);
+    }
     if (s->cluster == 1 && s->lanes && s->lanes < threads)
         s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->ahead = true;
