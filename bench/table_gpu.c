@@ -1,6 +1,7 @@
 /* table_gpu.c: ours beside cuBLAS, torch.compile and eager PyTorch, as tables. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "record.h"
@@ -215,7 +216,7 @@ static void put_chain(const results *res, epi_text *out) {
 }
 
 /* Kernels over rows, beside a copy that moves as many bytes. */
-static void put_rows(const results *res, epi_text *out) {
+static void put_rows(const results *res, double rows, epi_text *out) {
     static const struct {
         const char *title, *path, *format;
     } columns[] = {{"µs", "ours_us", "%.1f"},        {"GB/s", "gb_s", "%.0f"},
@@ -229,7 +230,7 @@ static void put_rows(const results *res, epi_text *out) {
     epi_text_add(out, "\n");
     put_rule(out, COLUMNS + 2);
     for (const record *r = res->rows; r; r = r->next) {
-        if (!belongs(r, "rows"))
+        if (!belongs(r, "rows") || (rows > 0 && number(r, "m") != rows))
             continue;
         epi_text_add(out, "| %s%s |", text(r, "kernel"),
                      number(r, "ok") != 0 ? ""
@@ -323,11 +324,13 @@ bool put_gpu(const results *res, const char *path, const char *names, epi_text *
         asked++;
     for (int i = 0; i < TABLES; i++) {
         bool wanted = !asked, there = false;
+        double rows = 0; /* "rows@8192": those alone */
         for (const char *at = names; *(at += strspn(at, " ")); at += strcspn(at, " "))
-            if (strcspn(at, " ") == strlen(tables[i].section) &&
+            if (strcspn(at, " @") == strlen(tables[i].section) &&
                 !strncmp(at, tables[i].section, strlen(tables[i].section))) {
                 wanted = true;
                 known++;
+                rows = at[strcspn(at, " @")] == '@' ? strtod(at + strcspn(at, " @") + 1, NULL) : 0;
             }
         for (const record *r = res->rows; r; r = r->next)
             there |= belongs(r, tables[i].section);
@@ -337,7 +340,7 @@ bool put_gpu(const results *res, const char *path, const char *names, epi_text *
         if (tables[i].caption)
             put_problems(res, &tables[i], out);
         else if (!strcmp(tables[i].section, "rows"))
-            put_rows(res, out);
+            put_rows(res, rows, out);
         else if (!strcmp(tables[i].section, "chain"))
             put_chain(res, out);
         else if (!strcmp(tables[i].section, "launch"))
