@@ -276,7 +276,8 @@ static epi_status choose_shape(emitter *e, epi_error *err) {
         shape_flat(e, vectors, loaded, total);
         return EPI_OK;
     }
-    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector), threads = summed > 0 ? 1024 : 256;
+    int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
+    int threads = summed > 0 ? (s->vector > 8 ? 512 : 1024) : 256; /* sums: see give_partials */
     if (summed > 0)
         shape_sums(e, vectors, summed, ring);
     else if (ring)
@@ -983,6 +984,8 @@ static epi_status give_partials(emitter *e, epi_error *err) {
             continue;
         if (!rows && s->op == EPI_OP_LOGSUMEXP)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a log-sum-exp down the rows");
+        if (!rows && (int64_t)4 * (e->shape.rows - 1) * e->shape.lanes * e->shape.vector > 40 << 10)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit in shared memory");
         int64_t blocks = e->shape.blocks / e->shape.cluster;
         e->c->partials[s->node] = e->c->workspace;
         e->c->workspace += epi_round_up(blocks * (rows ? 1 : e->tile.n) * 8, 64);
