@@ -45,9 +45,9 @@ static void add_forced(shaped_list *s) {
                     add_shaped(s, p, small ? 5 : 37, n ? 1000 : 1024, (p + i + n) % 2 ? EPI_F32 : EPI_BF16,
                                shape_at(&row_programs[p], i));
             }
-    for (int p = 0; p < 10 && mode != SANITIZE; p++)
+    for (int p = 0; p < ROW_PROGRAMS && mode != SANITIZE; p++)
         for (int i = 0; i < (int)(sizeof wide / sizeof *wide); i++)
-            if (mode == FULL || (p + i) % 4 == 0)
+            if (row_programs[p].rows && (mode == FULL || (p + i) % 4 == 0))
                 add_shaped(s, p, 11, (p + i) % 3 ? 16384 : 15008, EPI_BF16, wide[i]);
 }
 
@@ -57,8 +57,10 @@ static void add_lengths(shaped_list *s) {
                                       1032, 2048, 5003, 8192, 8200, 32768, 65600, 100003, 131072, 262144};
     static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        for (int p = 0; p < 10; p++) {
+        for (int p = 0; p < ROW_PROGRAMS; p++) {
             bool some = mode == FULL || (lengths[i] > 16 && p % 5 == (int)i % 5) || (int)i % 10 == p;
+            if (!row_programs[p].rows)
+                continue;
             if (mode != SANITIZE ? some : p == 0 && lengths[i] < 130 && i % 4 == 0)
                 add_shaped(s, p, lengths[i] < 200 ? 67 : 3, lengths[i], types[(p + (int)i) % 3], NULL);
         }
@@ -69,8 +71,8 @@ static void add_flat(shaped_list *s) {
     static const int64_t lengths[] = {1,  2,    3,    5,    7,      8,       9,      15,
                                       17, 1023, 1025, 4099, 100003, 1048576, 3000001};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        for (int p = 11; p < ROW_PROGRAMS; p++)
-            for (int t = 0; t < 2; t++)
+        for (int p = 0; p < ROW_PROGRAMS; p++)
+            for (int t = 0; t < 2 && !row_programs[p].rows; t++)
                 if (mode != SANITIZE || (lengths[i] < 2000 && i % 3 == 0))
                     add_shaped(s, p, 1, lengths[i], t ? EPI_F32 : EPI_BF16, NULL);
 }

@@ -7,9 +7,9 @@
 
 typedef struct row_program {
     const char *file, *program;
-    const char *rows, *columns,
-        *others;    /* axes: one that counts rows, or NULL, the columns, and what is left */
-    int part, even; /* columns of a row for one of that axis; they come in multiples of that */
+    const char *rows, *columns; /* the axes: one that counts rows, or NULL; and the columns */
+    const char *others;         /* what is left of them, with sizes */
+    int part, even;             /* columns of a row for one of that axis; a divisor of their number */
 } row_program;
 
 static const row_program row_programs[] = {
@@ -26,6 +26,8 @@ static const row_program row_programs[] = {
     {"copies", "transpose", "N", "M", "", 1, 1},
     {"optim", "adamw", NULL, "N", "", 1, 1},
     {"optim", "global_norm", NULL, "N", "", 1, 1},
+    {"../tests/row_sums", "pairs_sum", "T", "F", "", 2, 2},
+    {"../tests/row_sums", "halves_sum", "T", "F", "", 2, 2},
 };
 enum { ROW_PROGRAMS = sizeof row_programs / sizeof *row_programs };
 

@@ -459,8 +459,7 @@ static void emit_usual_rows(void) {
             const loaded *l = add_rows(&row_programs[p], 4096, lengths[n]);
             for (int c = 0; c < 3 && l; c++) {
                 int from = item_count;
-                emit(l, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true},
-                     c == 1 || !n);
+                emit(l, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true}, true);
                 for (int i = from; i < item_count; i++)
                     items[i].keep_slow = false;
             }

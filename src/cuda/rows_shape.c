@@ -237,7 +237,7 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
 static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double summed, bool ring) {
     epi_rows_shape *s = &e->shape;
     int per = ring ? most_vectors(summed, 64, s->vector) : most_vectors(2 * loaded + summed, 28, s->vector);
-    int threads = ring ? 512 : 1024;
+    int threads = ring || s->vector > 8 ? 512 : 1024; /* the sums of a block fit in shared memory */
     per = per > 4 ? 4 : per;
     while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
         s->cluster *= 2;
