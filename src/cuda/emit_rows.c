@@ -404,9 +404,11 @@ static epi_status give_partials(epi_rows_emit *e, epi_error *err) {
             continue;
         if (!rows && s->op == EPI_OP_LOGSUMEXP)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a log-sum-exp down the rows");
-        if (!rows && !e->shape.stages &&
-            (int64_t)4 * (e->shape.rows - 1) * e->shape.lanes * e->shape.vector > 40 << 10)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit in shared memory");
+        const epi_rows_shape *shape =
+            &e->shape; /* a thread's sums are registers, a block's are shared memory */
+        int64_t room = shape->stages ? 0 : (int64_t)4 * (shape->rows - 1) * shape->lanes * shape->vector;
+        if (!rows && (shape->count > 32 || room > 40 << 10))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
         int64_t blocks = e->shape.blocks / e->shape.cluster;
         e->c->partials[s->node] = e->c->workspace;
         e->c->workspace += epi_round_up(blocks * (rows ? 1 : e->tile.n) * 8, 64);
