@@ -241,6 +241,27 @@ static bool in_list(const char *const *list, const char *name) {
     return false;
 }
 
+static bool has_product(const loaded *l) {
+    const epi_graph *g = &l->program->graph;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i].op == EPI_OP_MATMUL)
+            return true;
+    return false;
+}
+
+/* Of the many programs without a product one text each is compiled, and of some a second one and the passes;
+ * their shapes are compiled below. */
+static void emit_row_program(const loaded *aligned, const loaded *ragged) {
+    static int turn;
+    variant v = {90, NULL, false, EPI_PATH_FUSED, EPI_BF16, true};
+    emit(aligned, v, true);
+    emit(ragged, v, turn % 3 == 0);
+    v.path = EPI_PATH_UNFUSED;
+    emit(aligned, v, turn % 12 == 0);
+    v = (variant){80, NULL, false, EPI_PATH_FUSED, turn % 2 ? EPI_F32 : EPI_F16, true};
+    emit(aligned, v, turn++ % 4 == 0);
+}
+
 static void emit_program(const char *name) {
     static const char *const thorough[] = {"matmul_nn",        "residual_rms",    "norm_swiglu",
                                            "rmsnorm_backward", "swiglu_backward", NULL};
@@ -252,6 +273,10 @@ static void emit_program(const char *name) {
     const loaded *aligned = largest(name, true), *ragged = largest(name, false);
     if (!check(aligned && ragged, "%s has cases with aligned and with ragged sizes", name))
         return;
+    if (!has_product(aligned)) {
+        emit_row_program(aligned, ragged);
+        return;
+    }
     loaded *filling = &grown_cases[grown_count];
     grown_from[grown_count] =
         (test_case){aligned->from->file, aligned->from->program, "eight times as long", LARGE};
@@ -457,9 +482,10 @@ static void emit_usual_rows(void) {
     for (int p = 0; p < ROW_PROGRAMS; p++)
         for (int n = 0; n < 3; n++) {
             const loaded *l = add_rows(&row_programs[p], 4096, lengths[n]);
-            for (int c = 0; c < 3 && l; c++) {
+            for (int c = 0; c < 3 && l; c++) { /* Hopper's all, of the others one length each */
                 int from = item_count;
-                emit(l, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true}, true);
+                emit(l, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true},
+                     c == 1 || (p + c) % 3 == n);
                 for (int i = from; i < item_count; i++)
                     items[i].keep_slow = false;
             }
@@ -481,7 +507,7 @@ static void emit_row_shapes(void) {
                 emit(l,
                      (variant){capabilities[i % 3], shape, false, EPI_PATH_FUSED,
                                (p + n) % 2 ? EPI_F32 : EPI_BF16, false},
-                     i % 3 == turn && i / 3 % 2 == n);
+                     i % 3 == turn && (i / 3 + p) % 4 == n);
             }
         }
 }
