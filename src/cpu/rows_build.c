@@ -4,13 +4,14 @@
 #include "cpu/rows.h"
 
 enum {
-    CHUNK = 2048,    /* columns of a chunk at most, and elements of a block about */
+    CHUNK = 4096,    /* columns of a chunk at most, and elements of a block about */
     ROWS = 64,       /* rows of a block at most */
     PIECES = 256,    /* about as many for the threads to share, */
     PIECE = 1 << 15, /* of so many elements at least, */
     PIECE_MOST = 1 << 20,
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
+    CHAINED = 512,  /* columns of a chunk at least where steps become chains */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 
@@ -77,6 +78,7 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     k->keep = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *k->keep);
     k->list = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->list);
     k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
+    k->last = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->last);
     if (arena->failed)
         return false;
     for (int v = 0; v < t->value_count; v++)
@@ -101,6 +103,23 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
             if (run[p * t->step_count + i])
                 k->list[count++] = i;
         k->list_start[p + 1] = count;
+    }
+    return true;
+}
+
+/* Makes chains of the steps where they pay; until[i] says at which one step i is carried out. */
+static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
+    for (int i = 0; i < k->tile.step_count; i++)
+        until[i] = i;
+    for (int p = 0; p < k->tile.phases; p++) {
+        int first = k->list_start[p], count = k->list_start[p + 1] - first;
+        int *list = k->list + first, *last = k->last + first;
+        for (int i = 0; i < count; i++)
+            last[i] = i;
+        if (k->chunk >= CHAINED && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
+            return false;
+        for (int i = 0; i < count; i++)
+            until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }
     return true;
 }
@@ -193,12 +212,13 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return status;
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     out->column = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *out->column);
+    int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
     if (!stores_last(arena, t) || arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     choose_sizes(out);
-    if (!list_phases(arena, out))
+    if (!list_phases(arena, out) || !make_chains(arena, out, until))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_block_slots(t, busy, &out->slot_count, &out->short_count);
+    epi_block_slots(t, until, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     return lay_out(out, err);
 }

@@ -15,7 +15,8 @@ typedef struct rows_run {
     float *columns;          /* values that do not depend on the row */
     float *partials;
     unsigned char *scratch;
-    bool streams; /* some output goes past the caches */
+    bool streams;  /* some output goes past the caches */
+    bool in_place; /* some output is stored over an input */
 } rows_run;
 
 /* Memory that is going to be read, fetched a few lines at a time between strips. */
@@ -65,6 +66,7 @@ static void find_store(rows_run *r, int i, int64_t cache) {
     bool in_place = is_in_place(r, i);
     a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
     r->streams |= a->stream;
+    r->in_place |= in_place;
     if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == IN_SLOT)
         r->source[s->arg[0]] = i;
 }
@@ -96,7 +98,9 @@ static worker worker_of(const rows_run *r, int thread) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
     unsigned char *mine = r->scratch + k->per_thread + thread * k->thread_bytes;
-    worker w = {.r = r, .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine}};
+    worker w = {
+        .r = r,
+        .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine, .keep = k->keep}};
     float *slots = (float *)(void *)(mine + epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64));
     w.b.tmp = slots + k->slot_count * epi_rows_slot(k);
     w.kept = w.b.tmp + epi_rows_slot(k);
@@ -227,6 +231,17 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
+static void chain_steps(const worker *w, const int *steps, int count, epi_fetch next) {
+    const epi_block *b = &w->b;
+    const epi_tile_step *s = &b->tile->steps[steps[count - 1]];
+    float *x = short_at(w, w->r->k->short_count);
+    epi_chain_run(b, steps, count, w->r->in_place, x, next);
+    if (epi_chain_folds(s)) {
+        state to = state_of(w, s);
+        b->strips->combine(s->op, to.p, to.p2, x, x, b->rows);
+    }
+}
+
 /* ---- fetching ---- */
 
 /* What is read from memory next: the next chunk where a row is walked over once, in the last phase the next
@@ -259,18 +274,21 @@ static void look_ahead(worker *w, int p, int64_t column, int64_t end, int64_t ro
     }
 }
 
-static void fetch(ahead *a, int64_t lines) {
-    while (lines > 0 && a->count) {
-        int i = a->count - 1;
-        int64_t n = epi_min64(lines, a->lines[i]);
-        const unsigned char *p = a->at[i];
-        for (int64_t j = 0; j < n; j++)
-            __builtin_prefetch(p + j * LINE, 0, 2);
-        a->at[i] = p + n * LINE;
-        a->lines[i] -= n;
-        a->count -= a->lines[i] == 0;
-        lines -= n;
-    }
+/* Some of it: of one stream, and one call's share or less. */
+static epi_fetch take_ahead(ahead *a, int64_t lines) {
+    if (!a->count)
+        return (epi_fetch){0};
+    int i = a->count - 1;
+    epi_fetch f = {a->at[i], epi_min64(lines, a->lines[i])};
+    a->at[i] += f.lines * LINE;
+    a->lines[i] -= f.lines;
+    a->count -= a->lines[i] == 0;
+    return f;
+}
+
+static void fetch(epi_fetch f) {
+    for (int64_t j = 0; j < f.lines; j++)
+        __builtin_prefetch(f.at + j * LINE, 0, 2);
 }
 
 /* ---- rows ---- */
@@ -278,7 +296,8 @@ static void fetch(ahead *a, int64_t lines) {
 static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
-    const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1];
+    const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1],
+              *ends = k->last + k->list_start[p];
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
         if (s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS) {
@@ -290,13 +309,22 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         move_to(w, column, end);
         look_ahead(w, p, column, end, rows_end);
         int64_t share = w->next.total / epi_max64(1, last - first) + 1;
-        for (const int *i = first; i < last; i++) {
-            fetch(&w->next, share);
-            if (reduces(&t->steps[*i]))
-                reduce_step(w, &t->steps[*i]);
-            else
-                epi_block_step(&w->b, *i);
+        for (int i = 0, end; i < last - first; i = end) {
+            end = ends[i] + 1;
+            epi_fetch next = take_ahead(&w->next, share * (end - i));
+            if (end - i > 1) {
+                chain_steps(w, first + i, end - i, next);
+                continue;
+            }
+            fetch(next);
+            if (reduces(&t->steps[first[i]]))
+                reduce_step(w, &t->steps[first[i]]);
+            else if (!w->r->in_place || t->steps[first[i]].kind != EPI_TILE_STORE)
+                epi_block_step(&w->b, first[i]);
         }
+        for (const int *i = first; i < last && w->r->in_place; i++)
+            if (t->steps[*i].kind == EPI_TILE_STORE)
+                epi_block_step(&w->b, *i);
     }
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
