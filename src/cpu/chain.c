@@ -146,8 +146,6 @@ epi_status epi_chains_find(epi_arena *arena, const epi_tile *t, int *list, int *
 
 /* ---- a row ---- */
 
-enum { LINE = 64 };
-
 typedef struct row {
     const epi_block *b;
     const int *steps;
@@ -196,29 +194,30 @@ static void over(float b, float *scale) {
     scale[1] = power > 1 ? inverse * 2 : power;
 }
 
-static epi_link link_of(const row *r, const epi_tile_step *s, int v) {
-    epi_link k = {.kind = EPI_LINK_MAP, .op = s->op};
+/* In place: a copy would wait for what was written just before. */
+static void link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
+    k->kind = EPI_LINK_MAP;
+    k->op = s->op;
     int other = s->arg[0] == v ? s->arg[1] : s->arg[0];
     if (s->kind == EPI_TILE_MULADD) {
         bool factor = s->arg[2] != v;
-        k.kind = factor ? EPI_LINK_MULADD : EPI_LINK_ADD_PRODUCT;
-        k.a = operand_of(r, factor ? other : s->arg[0]);
-        k.b = operand_of(r, factor ? s->arg[2] : s->arg[1]);
-        k.scale[0] = s->sign;
-        k.scale[1] = s->other;
+        k->kind = factor ? EPI_LINK_MULADD : EPI_LINK_ADD_PRODUCT;
+        k->a = operand_of(r, factor ? other : s->arg[0]);
+        k->b = operand_of(r, factor ? s->arg[2] : s->arg[1]);
+        k->scale[0] = s->sign;
+        k->scale[1] = s->other;
     } else if (s->op == EPI_OP_MUL && other == v) {
-        k.kind = EPI_LINK_SQUARE;
+        k->kind = EPI_LINK_SQUARE;
     } else if (s->op == EPI_OP_DIV) {
-        k.kind = EPI_LINK_SCALE;
-        over(*(const float *)operand_of(r, other).p, k.scale);
+        k->kind = EPI_LINK_SCALE;
+        over(*(const float *)operand_of(r, other).p, k->scale);
     } else if (epi_ops[s->op].arity == 2) {
-        k.a = operand_of(r, other);
-        k.kind = s->op == EPI_OP_MUL   ? EPI_LINK_MUL
-                 : s->op == EPI_OP_ADD ? EPI_LINK_ADD
-                 : s->arg[0] == v      ? EPI_LINK_SUB
-                                       : EPI_LINK_SUB_FROM;
+        k->a = operand_of(r, other);
+        k->kind = s->op == EPI_OP_MUL   ? EPI_LINK_MUL
+                  : s->op == EPI_OP_ADD ? EPI_LINK_ADD
+                  : s->arg[0] == v      ? EPI_LINK_SUB
+                                        : EPI_LINK_SUB_FROM;
     }
-    return k;
 }
 
 /* Where the chain's last value goes. */
@@ -227,6 +226,8 @@ static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back
     const epi_tile_step *s = &b->tile->steps[last];
     const epi_tile_access *a = &b->access[last];
     c->fold = s->op;
+    c->out = NULL;
+    c->stream = false;
     if (epi_chain_folds(s))
         return;
     c->out = b->at[v].p + r->i * b->at[v].ld;
@@ -238,7 +239,8 @@ static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back
     }
 }
 
-void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out, epi_fetch next) {
+void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,
+                   const epi_fetch *next) {
     const epi_tile *t = b->tile;
     int first = 0, last = steps[count - 1];
     const epi_tile_step *end = &t->steps[last];
@@ -250,28 +252,30 @@ void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, f
         if (copies || !is_row(&b->access[steps[i]]))
             epi_block_step(b, steps[i]);
     int start = start_of(t, &t->steps[steps[first]]), n = b->columns[t->values[start].scale];
-    int64_t blocks = epi_max64(1, (int64_t)b->block_rows * (n / EPI_CHAIN_BLOCK));
     row r = {.b = b, .steps = steps, .count = count};
+    const epi_fetch none = {.count = 0};
     for (; r.i < b->block_rows && !copies; r.i++) {
-        epi_chain c = {.x = operand_of(&r, start), .ahead = next.at};
-        c.ahead_lines = (int)epi_ceil_div(next.lines, blocks);
+        epi_chain c; /* its links are set as far as they are there */
+        c.x = operand_of(&r, start);
+        c.count = 0;
+        c.ahead = r.i == 0 ? next : &none;
         int v = start;
         for (int i = first; i < count; i++) {
             const epi_tile_step *s = &t->steps[steps[i]];
             if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
                 break;
-            c.link[c.count++] = link_of(&r, s, v);
+            link_set(&c.link[c.count++], &r, s, v);
             v = s->dst;
             if (i < count - 1 && b->keep[v] >= 0) {
                 const epi_spot *at = &b->at[v];
-                c.link[c.count++] = (epi_link){.kind = EPI_LINK_KEEP, .keep = at->p + r.i * at->ld};
+                c.link[c.count].kind = EPI_LINK_KEEP;
+                c.link[c.count++].keep = at->p + r.i * at->ld;
             }
         }
         end_with(&r, &c, last, v, held_back);
         float state = b->strips->chain(&c, n);
         if (epi_chain_folds(end))
             out[r.i] = state;
-        next.at += c.ahead_lines * (int64_t)(n / EPI_CHAIN_BLOCK) * LINE;
     }
     if (stores && held_back && !held)
         epi_block_step(b, last);

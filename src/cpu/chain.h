@@ -13,12 +13,6 @@
 epi_status epi_chains_find(epi_arena *arena, const epi_tile *t, int *list, int *last, int count,
                            const int *kept);
 
-/* What is read from memory next: that many lines from `at` on. */
-typedef struct epi_fetch {
-    const unsigned char *at;
-    int64_t lines;
-} epi_fetch;
-
 /* Is the step one that a chain may end with, leaving nothing but a state per row? */
 static inline bool epi_chain_folds(const epi_tile_step *s) {
     return s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS;
@@ -26,6 +20,7 @@ static inline bool epi_chain_folds(const epi_tile_step *s) {
 
 /* Carries out the `count` steps of a chain on a block; of one that folds the states go to `out`. Elements
  * that it stores stay in the slot of the last value if `held`. */
-void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out, epi_fetch next);
+void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,
+                   const epi_fetch *next);
 
 #endif

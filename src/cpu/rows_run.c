@@ -19,12 +19,10 @@ typedef struct rows_run {
     bool in_place; /* some output is stored over an input */
 } rows_run;
 
-/* Memory that is going to be read, fetched a few lines at a time between strips. */
-enum { LINE = 64, STREAMS = 8 };
+/* What is read from memory next, and how many steps there are to fetch it in. */
 typedef struct ahead {
-    const unsigned char *at[STREAMS];
-    int64_t lines[STREAMS], total;
-    int count;
+    epi_fetch streams;
+    int64_t steps;
 } ahead;
 
 /* A thread at work. */
@@ -231,7 +229,7 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
-static void chain_steps(const worker *w, const int *steps, int count, epi_fetch next) {
+static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
     const epi_block *b = &w->b;
     const epi_tile_step *s = &b->tile->steps[steps[count - 1]];
     float *x = short_at(w, w->r->k->short_count);
@@ -244,51 +242,46 @@ static void chain_steps(const worker *w, const int *steps, int count, epi_fetch 
 
 /* ---- fetching ---- */
 
-/* What is read from memory next: the next chunk where a row is walked over once, in the last phase the next
- * rows. */
-static void look_ahead(worker *w, int p, int64_t column, int64_t end, int64_t rows_end) {
+/* In the next `steps` steps the rows from `row` on are fetched, in the columns from `start` to `end`. */
+static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t steps) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
-    bool down = t->phases > 1 || column + k->chunk >= end;
-    int64_t row = w->b.m0 + (down ? k->block : 0), start = t->phases > 1 ? column
-                                                           : down        ? 0
-                                                                         : column + k->chunk;
-    w->next.count = 0;
-    w->next.total = 0;
-    if (p + 1 < t->phases || row >= rows_end)
-        return;
-    for (int i = 0; i < t->step_count && w->next.count < STREAMS; i++) {
+    epi_fetch *f = &w->next.streams;
+    int64_t rows = epi_min64(k->block, rows_end - row);
+    f->count = 0;
+    w->next.steps = steps;
+    for (int i = 0; i < t->step_count && f->count < EPI_STREAMS && rows > 0; i++) {
         const epi_tile_step *s = &t->steps[i];
         const epi_tile_access *a = &w->r->access[i];
         if (!s->full || s->kind != EPI_TILE_LOAD || !a->plain)
             continue;
         bool coarse = t->values[s->dst].scale == EPI_SCALE_COARSE;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type), ld = epi_tile_access_ld(a);
-        int64_t n = epi_min64(k->chunk, end - start) >> coarse, rows = epi_min64(k->block, rows_end - row);
+        int64_t n = (end - start) >> coarse;
         if (rows > 1 && (ld < n || ld > 2 * n))
             continue;
         int64_t offset = epi_walk_offset(&a->rows, row) + epi_columns_offset(&a->cols, start >> coarse);
-        w->next.at[w->next.count] = a->ref.data + offset * size;
-        w->next.lines[w->next.count] = epi_ceil_div(((rows - 1) * ld + n) * size, LINE);
-        w->next.total += w->next.lines[w->next.count++];
+        f->at[f->count] = a->ref.data + offset * size;
+        f->lines[f->count++] = epi_ceil_div(((rows - 1) * ld + n) * size, EPI_LINE);
     }
 }
 
-/* Some of it: of one stream, and one call's share or less. */
-static epi_fetch take_ahead(ahead *a, int64_t lines) {
-    if (!a->count)
-        return (epi_fetch){0};
-    int i = a->count - 1;
-    epi_fetch f = {a->at[i], epi_min64(lines, a->lines[i])};
-    a->at[i] += f.lines * LINE;
-    a->lines[i] -= f.lines;
-    a->count -= a->lines[i] == 0;
-    return f;
+/* What of it falls to the next few steps. */
+static epi_fetch take_ahead(ahead *a, int64_t steps) {
+    epi_fetch now = a->streams;
+    for (int i = 0; i < now.count; i++) {
+        now.lines[i] = epi_min64(now.lines[i], epi_ceil_div(now.lines[i] * steps, epi_max64(1, a->steps)));
+        a->streams.at[i] += now.lines[i] * EPI_LINE;
+        a->streams.lines[i] -= now.lines[i];
+    }
+    a->steps -= steps;
+    return now;
 }
 
-static void fetch(epi_fetch f) {
-    for (int64_t j = 0; j < f.lines; j++)
-        __builtin_prefetch(f.at + j * LINE, 0, 2);
+static void fetch(const epi_fetch *f) {
+    for (int i = 0; i < f->count; i++)
+        for (int64_t j = 0; j < f->lines[i]; j++)
+            __builtin_prefetch(f->at[i] + j * EPI_LINE, 0, 2);
 }
 
 /* ---- rows ---- */
@@ -307,16 +300,20 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
     }
     for (int64_t column = start; column < end; column += k->chunk) {
         move_to(w, column, end);
-        look_ahead(w, p, column, end, rows_end);
-        int64_t share = w->next.total / epi_max64(1, last - first) + 1;
+        if (t->phases == 1 && column + k->chunk < end)
+            look_ahead(w, w->b.m0, rows_end, column + k->chunk, epi_min64(column + 2 * k->chunk, end),
+                       last - first);
+        else if (t->phases == 1)
+            look_ahead(w, w->b.m0 + k->block, rows_end, start, epi_min64(start + k->chunk, end),
+                       last - first);
         for (int i = 0, end; i < last - first; i = end) {
             end = ends[i] + 1;
-            epi_fetch next = take_ahead(&w->next, share * (end - i));
+            epi_fetch next = take_ahead(&w->next, end - i);
             if (end - i > 1) {
-                chain_steps(w, first + i, end - i, next);
+                chain_steps(w, first + i, end - i, &next);
                 continue;
             }
-            fetch(next);
+            fetch(&next);
             if (reduces(&t->steps[first[i]]))
                 reduce_step(w, &t->steps[first[i]]);
             else if (!w->r->in_place || t->steps[first[i]].kind != EPI_TILE_STORE)
@@ -337,10 +334,14 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
 }
 
 static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end) {
-    const epi_tile *t = &w->r->k->tile;
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
     epi_block *b = &w->b;
     b->m0 = row;
-    b->rows = b->block_rows = (int)epi_min64(w->r->k->block, rows_end - row);
+    b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
+    if (t->phases > 1) /* the next rows, a part in every phase */
+        look_ahead(w, row + k->block, rows_end, start, end,
+                   k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
         for (int i = 0; i < t->step_count; i++) {
             const epi_tile_step *s = &t->steps[i];

@@ -12,8 +12,7 @@
 #include "cpu/strip_reduce.h"
 #include "cpu/strip_wide.h"
 
-enum { WIDE = 16, PARTS = 8, BLOCK = EPI_CHAIN_BLOCK };
-_Static_assert(BLOCK == WIDE * PARTS, "a block is its parts");
+enum { WIDE = 16, PARTS = 8, BLOCK = WIDE * PARTS };
 
 /* Compilers break a vector of this length up where the CPU has shorter ones. */
 typedef float wide __attribute__((vector_size(WIDE * sizeof(float))));
@@ -283,18 +282,36 @@ static __attribute__((noinline)) void block_convert(unsigned char *to, epi_dtype
         memcpy(to, raw, (size_t)bytes);
 }
 
-static ALWAYS_INLINE void fetch_lines(const unsigned char **at, int lines) {
-    for (int l = 0; l < lines; l++, *at += LINE)
-        __builtin_prefetch(*at, 0, 2);
+/* A stream's lines, as many for every block. */
+typedef struct ahead {
+    const unsigned char *at;
+    int64_t left, each;
+} ahead;
+
+static int ahead_begin(ahead *a, const epi_fetch *f, ptrdiff_t n) {
+    for (int k = 0; k < f->count; k++)
+        a[k] = (ahead){f->at[k], f->lines[k], (f->lines[k] * BLOCK + n - 1) / (n > 0 ? n : 1)};
+    return f->count;
+}
+
+static ALWAYS_INLINE void fetch_some(ahead *a, int count) {
+    for (int k = 0; k < count; k++) {
+        int64_t lines = a[k].each < a[k].left ? a[k].each : a[k].left;
+        for (int64_t l = 0; l < lines; l++)
+            __builtin_prefetch(a[k].at + l * LINE, 0, 2);
+        a[k].at += lines * LINE;
+        a[k].left -= lines;
+    }
 }
 
 static void chain_store(const epi_chain *c, ptrdiff_t j, ptrdiff_t n, ptrdiff_t size) {
-    const unsigned char *ahead = c->ahead;
+    ahead next[EPI_STREAMS];
+    int streams = ahead_begin(next, c->ahead, n - j);
     unsigned char *to = c->out;
     block b;
     float x[BLOCK];
     for (; j < n; j += BLOCK) {
-        fetch_lines(&ahead, c->ahead_lines);
+        fetch_some(next, streams);
         links_run(c, j, &b);
         if (c->out_type != EPI_F32) {
             block_put(x, &b);
@@ -308,11 +325,12 @@ static void chain_store(const epi_chain *c, ptrdiff_t j, ptrdiff_t n, ptrdiff_t 
 }
 
 static void chain_fold(const epi_chain *c, ptrdiff_t n, float *lane) {
-    const unsigned char *ahead = c->ahead;
+    ahead next[EPI_STREAMS];
+    int streams = ahead_begin(next, c->ahead, n);
     block acc, b;
     block_fill(&acc, epi_reduce_identity(c->fold));
     for (ptrdiff_t j = 0; j < n; j += BLOCK) {
-        fetch_lines(&ahead, c->ahead_lines);
+        fetch_some(next, streams);
         links_run(c, j, &b);
         if (c->fold == EPI_OP_RMAX)
             block_max(&acc, &b);

@@ -52,7 +52,14 @@ typedef struct epi_link {
     float scale[2], *keep;
 } epi_link;
 
-enum { EPI_LINKS = 8, EPI_CHAIN_BLOCK = 128 };
+enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_LINE = 64 };
+
+/* Memory that is going to be read: so many lines of each stream. */
+typedef struct epi_fetch {
+    const unsigned char *at[EPI_STREAMS];
+    int64_t lines[EPI_STREAMS];
+    int count;
+} epi_fetch;
 
 typedef struct epi_chain {
     epi_operand x;
@@ -61,9 +68,8 @@ typedef struct epi_chain {
     void *out; /* where the row goes, of the type, past the caches or not; NULL: it is folded */
     epi_dtype out_type;
     bool stream;
-    epi_op fold;                /* SUM, MEAN (which sums), RMAX or RMIN */
-    const unsigned char *ahead; /* fetched meanwhile: so many lines of 64 bytes for every block */
-    int ahead_lines;
+    epi_op fold;            /* SUM, MEAN (which sums), RMAX or RMIN */
+    const epi_fetch *ahead; /* what is fetched meanwhile */
 } epi_chain;
 
 typedef struct epi_strips {
