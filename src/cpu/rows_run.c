@@ -343,12 +343,8 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
         look_ahead(w, row + k->block, rows_end, start, end,
                    k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
-        for (int i = 0; i < t->step_count; i++) {
-            const epi_tile_step *s = &t->steps[i];
-            const epi_tile_value *v = &t->values[s->dst >= 0 ? s->dst : s->arg[0]];
-            if (!s->full && s->phase == p && v->rows)
-                epi_block_step(b, i);
-        }
+        for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
+            epi_block_step(b, k->between[i]);
         if (p < t->phases)
             run_phase(w, p, start, end, rows_end);
     }
