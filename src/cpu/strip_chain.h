@@ -92,6 +92,13 @@ static ALWAYS_INLINE void block_min(block *to, const block *b) {
 static ALWAYS_INLINE void block_stream(float *p, const block *b) {
     EACH(_mm512_stream_ps(p + i * WIDE, (__m512)b->v[i]));
 }
+static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
+    EACH(b->v[i] = (wide)_mm512_slli_epi32(
+             _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(p + i * WIDE))), 16));
+}
+static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
+    EACH(_mm256_storeu_si256((void *)(p + i * WIDE), wide_bf16((__m512)b->v[i])));
+}
 #else
 static ALWAYS_INLINE void block_fmadd(block *to, const block *a, const block *b, const block *c) {
     float x[BLOCK], y[BLOCK], z[BLOCK];
@@ -121,6 +128,18 @@ static ALWAYS_INLINE void block_stream(float *p, const block *b) {
     block_put(x, b);
     stream(p, EPI_F32, x, BLOCK);
 }
+static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
+    float x[BLOCK];
+    for (int l = 0; l < BLOCK; l++)
+        x[l] = bf16_float(p[l]);
+    block_get(b, x);
+}
+static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
+    float x[BLOCK];
+    block_put(x, b);
+    for (int l = 0; l < BLOCK; l++)
+        p[l] = float_bf16(x[l]);
+}
 #endif
 
 /* ---- links ---- */
@@ -135,11 +154,7 @@ static ALWAYS_INLINE void operand_get(block *to, const epi_operand *o, ptrdiff_t
     } else if (o->type == EPI_F32) {
         block_get(to, (const float *)o->p + j);
     } else if (o->type == EPI_BF16) {
-        const uint16_t *p = (const uint16_t *)o->p + j;
-        float x[BLOCK];
-        for (int l = 0; l < BLOCK; l++)
-            x[l] = bf16_float(p[l]);
-        block_get(to, x);
+        block_get_bf16(to, (const uint16_t *)o->p + j);
     } else {
         float x[BLOCK];
         load_block(x, (const unsigned char *)o->p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type);
@@ -310,10 +325,16 @@ static void chain_store(const epi_chain *c, ptrdiff_t j, ptrdiff_t n, ptrdiff_t 
     unsigned char *to = c->out;
     block b;
     float x[BLOCK];
+    _Alignas(LINE) uint16_t halves[BLOCK];
     for (; j < n; j += BLOCK) {
         fetch_some(next, streams);
         links_run(c, j, &b);
-        if (c->out_type != EPI_F32) {
+        if (c->out_type == EPI_BF16 && c->stream) {
+            block_put_bf16(halves, &b);
+            stream_lines(to + j * size, (const unsigned char *)halves, sizeof halves);
+        } else if (c->out_type == EPI_BF16) {
+            block_put_bf16((uint16_t *)(void *)(to + j * size), &b);
+        } else if (c->out_type != EPI_F32) {
             block_put(x, &b);
             block_convert(to + j * size, c->out_type, c->stream, x);
         } else if (c->stream) {

@@ -13,6 +13,16 @@ static ALWAYS_INLINE __m512 wide_of(float x) {
     return _mm512_set1_ps(x);
 }
 
+/* As float_bf16. */
+static ALWAYS_INLINE __m256i wide_bf16(__m512 x) {
+    __m512i u = _mm512_castps_si512(x),
+            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    rounded = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
 /* e^x = (1 + m) * 2^k for |x| <= 120 */
 typedef struct wide_scaled {
     __m512 m, k;
