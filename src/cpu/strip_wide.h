@@ -71,8 +71,8 @@ static ALWAYS_INLINE __m512 wide_silu(__m512 x) {
     __m512 v = wide_minus_abs(x);
     wide_scaled s = wide_exp_scaled(v);
     __m512 e = _mm512_scalef_ps(_mm512_add_ps(s.m, wide_of(1.0f)), s.k);
-    __m512 n = _mm512_scalef_ps(_mm512_fmadd_ps(v, s.m, v), s.k); /* below zero */
-    __m512 y = _mm512_add_ps(_mm512_max_ps(wide_of(-0.0f), x), wide_over_one_plus(n, e));
+    __m512 n = _mm512_scalef_ps(_mm512_fnmsub_ps(v, s.m, v), s.k);
+    __m512 y = _mm512_sub_ps(_mm512_max_ps(wide_of(-0.0f), x), wide_over_one_plus(n, e));
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, wide_of(-FLT_MAX), _CMP_LT_OQ), wide_of(NAN));
 }
 #endif
