@@ -123,7 +123,7 @@ $(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda emulate
+TESTS := micro strips strips_fold chain json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda emulate
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -205,7 +205,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 # The suite for AArch64 on another machine, where a cross compiler and qemu-user are installed.
-ARM_TESTS := micro strips_fold json safetensors lang moves properties random rowloop docs cuda
+ARM_TESTS := micro strips_fold chain json safetensors lang moves properties random rowloop docs cuda
 .PHONY: test-arm64
 test-arm64:
 	@$(MAKE) --no-print-directory -s CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar BUILD=$(BUILD)/arm64 $(ARM_TESTS:%=$(BUILD)/arm64/test/%)

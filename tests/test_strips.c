@@ -43,12 +43,19 @@ static double ulp_error(float y, double exact) {
 enum { BATCH = 1000 };
 static float xs[3][BATCH];
 
-/* Runs op over the first n of xs and takes the largest error into *worst. */
-static void measure(const epi_strips *s, epi_op op, int n, double *worst) {
+/* Runs op over the first n of xs, as a strip or as a chain's only link, and takes the largest error into
+ * *worst. */
+static void measure(const epi_strips *s, epi_op op, bool chained, int n, double *worst) {
     struct bound bound = bound_of(op);
     epi_view v[3] = {{xs[0], 0, 1}, {xs[1], 0, 1}, {xs[2], 0, 1}};
+    const epi_fetch none = {.count = 0};
     float *y = fresh();
-    s->map[op](y, ROOM, v, 1, n);
+    epi_chain c = {.x = {xs[0], EPI_F32, 1}, .count = 1, .out = y, .out_type = EPI_F32, .ahead = &none};
+    c.link[0] = (epi_link){.kind = EPI_LINK_MAP, .op = op};
+    if (chained)
+        s->chain(&c, n);
+    else
+        s->map[op](y, ROOM, v, 1, n);
     intact(1, ROOM, n);
     for (int j = 0; j < n; j++) {
         float a = xs[0][j], b = xs[1][j], c = xs[2][j];
@@ -79,7 +86,8 @@ static void check_accuracy(const epi_strips *s, epi_op op) {
                 xs[1][j] = random_between(-126, 126) / fabsf(log2f(xs[0][j]));
             }
         }
-        measure(s, op, BATCH, &worst);
+        for (int chained = 0; chained <= one; chained++)
+            measure(s, op, chained, BATCH, &worst);
     }
     for (int i = 0; i < SPECIALS * SPECIALS; i++) {
         for (int j = 0; j < SPECIALS; j++) {
@@ -87,7 +95,8 @@ static void check_accuracy(const epi_strips *s, epi_op op) {
             xs[1][j] = specials[i % SPECIALS];
             xs[2][j] = specials[j];
         }
-        measure(s, op, SPECIALS, &worst);
+        for (int chained = 0; chained <= one; chained++)
+            measure(s, op, chained, SPECIALS, &worst);
     }
     char measured[64];
     snprintf(measured, sizeof measured, " (%.3f ulp, bound %g)", worst, bound_of(op).ulp);

@@ -6,14 +6,14 @@
 
 /* ---- once ---- */
 
-void epi_block_slots(epi_tile *t, bool *busy, int *slots, int *shorts) {
+void epi_block_slots(epi_tile *t, const int *until, bool *busy, int *slots, int *shorts) {
     for (int v = 0; v < t->value_count; v++)
         t->values[v].slot = t->values[v].store = t->values[v].last = -1;
     for (int i = 0; i < t->step_count; i++) {
         const epi_tile_step *s = &t->steps[i];
         for (int a = 0; a < 3; a++)
             if (s->arg[a] >= 0)
-                t->values[s->arg[a]].last = i;
+                t->values[s->arg[a]].last = (int)epi_max64(t->values[s->arg[a]].last, until ? until[i] : i);
         if (s->dst >= 0)
             t->values[s->dst].made = s->kind != EPI_TILE_LOAD;
         else if (s->kind == EPI_TILE_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
@@ -31,11 +31,9 @@ void epi_block_slots(epi_tile *t, bool *busy, int *slots, int *shorts) {
             t->values[s->dst].slot = slot;
             *slots = slot + 1 > *slots ? slot + 1 : *slots;
         }
-        for (int a = 0; a < 3; a++) {
-            int v = s->arg[a];
-            if (v >= 0 && t->values[v].last == i && t->values[v].slot >= 0 && epi_tile_is_full(&t->values[v]))
+        for (int v = 0; v < t->value_count; v++)
+            if (t->values[v].last == i && t->values[v].slot >= 0 && epi_tile_is_full(&t->values[v]))
                 busy[t->values[v].slot] = false;
-        }
     }
 }
 

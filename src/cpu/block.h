@@ -36,6 +36,7 @@ typedef struct epi_block {
     const epi_strips *strips;
     const epi_tile_access *access; /* by step */
     epi_spot *at;                  /* by value */
+    const int *keep;               /* by value: not -1 if it is wanted after the list; NULL: none is */
     float *tmp;                    /* as many floats as there are columns */
     int64_t m0;
     int rows;
@@ -44,9 +45,10 @@ typedef struct epi_block {
     int row, number, block_rows;    /* the block: its first row after m0, its place, how many rows */
 } epi_block;
 
-/* Gives values their slots; that of a value of elements is free again after the last step that reads it.
- * `busy` has a place per value, all false. */
-void epi_block_slots(epi_tile *t, bool *busy, int *slots, int *shorts);
+/* Gives values their slots; that of a value of elements is free again after the last step that reads it,
+ * which comes as late as step until[i] for step i (NULL: in its own place). `busy` has a place per value, all
+ * false. */
+void epi_block_slots(epi_tile *t, const int *until, bool *busy, int *slots, int *shorts);
 
 /* Works out where the tensor of a load, a store or an index lies. `homes` is by node, `tensors` by tensor. */
 void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, const epi_ref *tensors,

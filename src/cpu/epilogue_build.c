@@ -31,7 +31,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_block_slots(t, busy, &out->slot_count, &out->short_count);
+    epi_block_slots(t, NULL, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     return EPI_OK;
 }

@@ -6,7 +6,7 @@
 #ifndef EPI_CPU_ROWS_H
 #define EPI_CPU_ROWS_H
 
-#include "cpu/block.h"
+#include "cpu/chain.h"
 
 typedef struct epi_rows {
     epi_tile tile;
@@ -18,8 +18,11 @@ typedef struct epi_rows {
     int slot_count, short_count, keep_count;
     int *list,
         *list_start; /* the steps on elements: phase p takes list[list_start[p] to list_start[p + 1]) */
-    int *keep;       /* by value: which row buffer has it from its first phase on, or -1 */
-    int64_t *column; /* by value without rows: where it lies among the columns' floats */
+    int *between,
+        *between_start; /* the same for steps on rows, which come before phase p or after the last */
+    int *last;          /* by place in the list: where the chain ends that the step is part of, or itself */
+    int *keep;          /* by value: which row buffer has it from its first phase on, or -1 */
+    int64_t *column;    /* by value without rows: where it lies among the columns' floats */
     /* offsets in the scratch, in bytes */
     int64_t access, source, columns, partials, per_thread, thread_bytes, scratch;
     int64_t partial_count; /* floats */

@@ -4,13 +4,16 @@
 #include "cpu/rows.h"
 
 enum {
-    CHUNK = 2048,    /* columns of a chunk at most, and elements of a block about */
-    ROWS = 64,       /* rows of a block at most */
-    PIECES = 256,    /* about as many for the threads to share, */
-    PIECE = 1 << 15, /* of so many elements at least, */
+    CHUNK = 4096,            /* columns of a chunk at most */
+    ELEMENTS = 2048,         /* of a block at most, about, */
+    CHAINED_ELEMENTS = 4096, /* and where chains leave little between the steps */
+    ROWS = 64,               /* rows of a block at most */
+    PIECES = 256,            /* about as many for the threads to share, */
+    PIECE = 1 << 15,         /* of so many elements at least, */
     PIECE_MOST = 1 << 20,
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
+    CHAINED = 512,  /* columns of a chunk at least where steps become chains */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 
@@ -77,6 +80,7 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     k->keep = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *k->keep);
     k->list = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->list);
     k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
+    k->last = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->last);
     if (arena->failed)
         return false;
     for (int v = 0; v < t->value_count; v++)
@@ -101,6 +105,38 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
             if (run[p * t->step_count + i])
                 k->list[count++] = i;
         k->list_start[p + 1] = count;
+    }
+    return true;
+}
+
+static bool list_between(epi_arena *arena, epi_rows *k) {
+    const epi_tile *t = &k->tile;
+    k->between = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *k->between);
+    k->between_start = epi_arena_alloc(arena, ((size_t)t->phases + 2) * sizeof *k->between_start);
+    for (int p = 0, count = 0; p <= t->phases && !arena->failed; p++) {
+        for (int i = 0; i < t->step_count; i++) {
+            const epi_tile_step *s = &t->steps[i];
+            if (!s->full && s->phase == p && t->values[s->dst >= 0 ? s->dst : s->arg[0]].rows)
+                k->between[count++] = i;
+        }
+        k->between_start[p + 1] = count;
+    }
+    return !arena->failed;
+}
+
+/* Makes chains of the steps where they pay; until[i] says at which one step i is carried out. */
+static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
+    for (int i = 0; i < k->tile.step_count; i++)
+        until[i] = i;
+    for (int p = 0; p < k->tile.phases; p++) {
+        int first = k->list_start[p], count = k->list_start[p + 1] - first;
+        int *list = k->list + first, *last = k->last + first;
+        for (int i = 0; i < count; i++)
+            last[i] = i;
+        if (k->chunk >= CHAINED && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
+            return false;
+        for (int i = 0; i < count; i++)
+            until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }
     return true;
 }
@@ -130,7 +166,8 @@ static void choose_sizes(epi_rows *k) {
         down |= t->steps[i].kind == EPI_TILE_REDUCE_COLS;
     int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, CHUNK);
     k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
-    k->block = (int)epi_max64(1, epi_min64(epi_min64(ROWS, epi_max64(1, t->m)), CHUNK / k->chunk));
+    k->block = (int)epi_max64(1, epi_min64(epi_min64(ROWS, epi_max64(1, t->m)),
+                                           (k->chunk >= CHAINED ? CHAINED_ELEMENTS : ELEMENTS) / k->chunk));
     int64_t piece = epi_min64(PIECE_MOST, epi_max64(PIECE, t->m * n / PIECES));
     k->piece_cols = t->plan->flat ? epi_round_up(piece, k->chunk) : n;
     k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : piece / n;
@@ -193,12 +230,13 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return status;
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     out->column = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *out->column);
+    int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
     if (!stores_last(arena, t) || arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     choose_sizes(out);
-    if (!list_phases(arena, out))
+    if (!list_phases(arena, out) || !list_between(arena, out) || !make_chains(arena, out, until))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_block_slots(t, busy, &out->slot_count, &out->short_count);
+    epi_block_slots(t, until, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     return lay_out(out, err);
 }

@@ -15,15 +15,14 @@ typedef struct rows_run {
     float *columns;          /* values that do not depend on the row */
     float *partials;
     unsigned char *scratch;
-    bool streams; /* some output goes past the caches */
+    bool streams;  /* some output goes past the caches */
+    bool in_place; /* some output is stored over an input */
 } rows_run;
 
-/* Memory that is going to be read, fetched a few lines at a time between strips. */
-enum { LINE = 64, STREAMS = 8 };
+/* What is read from memory next, and how many steps there are to fetch it in. */
 typedef struct ahead {
-    const unsigned char *at[STREAMS];
-    int64_t lines[STREAMS], total;
-    int count;
+    epi_fetch streams;
+    int64_t steps;
 } ahead;
 
 /* A thread at work. */
@@ -65,6 +64,7 @@ static void find_store(rows_run *r, int i, int64_t cache) {
     bool in_place = is_in_place(r, i);
     a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
     r->streams |= a->stream;
+    r->in_place |= in_place;
     if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == IN_SLOT)
         r->source[s->arg[0]] = i;
 }
@@ -96,7 +96,9 @@ static worker worker_of(const rows_run *r, int thread) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
     unsigned char *mine = r->scratch + k->per_thread + thread * k->thread_bytes;
-    worker w = {.r = r, .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine}};
+    worker w = {
+        .r = r,
+        .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine, .keep = k->keep}};
     float *slots = (float *)(void *)(mine + epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64));
     w.b.tmp = slots + k->slot_count * epi_rows_slot(k);
     w.kept = w.b.tmp + epi_rows_slot(k);
@@ -227,50 +229,59 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
+static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
+    const epi_block *b = &w->b;
+    const epi_tile_step *s = &b->tile->steps[steps[count - 1]];
+    float *x = short_at(w, w->r->k->short_count);
+    epi_chain_run(b, steps, count, w->r->in_place, x, next);
+    if (epi_chain_folds(s)) {
+        state to = state_of(w, s);
+        b->strips->combine(s->op, to.p, to.p2, x, x, b->rows);
+    }
+}
+
 /* ---- fetching ---- */
 
-/* What is read from memory next: the next chunk where a row is walked over once, in the last phase the next
- * rows. */
-static void look_ahead(worker *w, int p, int64_t column, int64_t end, int64_t rows_end) {
+/* In the next `steps` steps the rows from `row` on are fetched, in the columns from `start` to `end`. */
+static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t steps) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
-    bool down = t->phases > 1 || column + k->chunk >= end;
-    int64_t row = w->b.m0 + (down ? k->block : 0), start = t->phases > 1 ? column
-                                                           : down        ? 0
-                                                                         : column + k->chunk;
-    w->next.count = 0;
-    w->next.total = 0;
-    if (p + 1 < t->phases || row >= rows_end)
-        return;
-    for (int i = 0; i < t->step_count && w->next.count < STREAMS; i++) {
+    epi_fetch *f = &w->next.streams;
+    int64_t rows = epi_min64(k->block, rows_end - row);
+    f->count = 0;
+    w->next.steps = steps;
+    for (int i = 0; i < t->step_count && f->count < EPI_STREAMS && rows > 0; i++) {
         const epi_tile_step *s = &t->steps[i];
         const epi_tile_access *a = &w->r->access[i];
         if (!s->full || s->kind != EPI_TILE_LOAD || !a->plain)
             continue;
         bool coarse = t->values[s->dst].scale == EPI_SCALE_COARSE;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type), ld = epi_tile_access_ld(a);
-        int64_t n = epi_min64(k->chunk, end - start) >> coarse, rows = epi_min64(k->block, rows_end - row);
+        int64_t n = (end - start) >> coarse;
         if (rows > 1 && (ld < n || ld > 2 * n))
             continue;
         int64_t offset = epi_walk_offset(&a->rows, row) + epi_columns_offset(&a->cols, start >> coarse);
-        w->next.at[w->next.count] = a->ref.data + offset * size;
-        w->next.lines[w->next.count] = epi_ceil_div(((rows - 1) * ld + n) * size, LINE);
-        w->next.total += w->next.lines[w->next.count++];
+        f->at[f->count] = a->ref.data + offset * size;
+        f->lines[f->count++] = epi_ceil_div(((rows - 1) * ld + n) * size, EPI_LINE);
     }
 }
 
-static void fetch(ahead *a, int64_t lines) {
-    while (lines > 0 && a->count) {
-        int i = a->count - 1;
-        int64_t n = epi_min64(lines, a->lines[i]);
-        const unsigned char *p = a->at[i];
-        for (int64_t j = 0; j < n; j++)
-            __builtin_prefetch(p + j * LINE, 0, 2);
-        a->at[i] = p + n * LINE;
-        a->lines[i] -= n;
-        a->count -= a->lines[i] == 0;
-        lines -= n;
+/* What of it falls to the next few steps. */
+static epi_fetch take_ahead(ahead *a, int64_t steps) {
+    epi_fetch now = a->streams;
+    for (int i = 0; i < now.count; i++) {
+        now.lines[i] = epi_min64(now.lines[i], epi_ceil_div(now.lines[i] * steps, epi_max64(1, a->steps)));
+        a->streams.at[i] += now.lines[i] * EPI_LINE;
+        a->streams.lines[i] -= now.lines[i];
     }
+    a->steps -= steps;
+    return now;
+}
+
+static void fetch(const epi_fetch *f) {
+    for (int i = 0; i < f->count; i++)
+        for (int64_t j = 0; j < f->lines[i]; j++)
+            __builtin_prefetch(f->at[i] + j * EPI_LINE, 0, 2);
 }
 
 /* ---- rows ---- */
@@ -278,7 +289,8 @@ static void fetch(ahead *a, int64_t lines) {
 static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
-    const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1];
+    const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1],
+              *ends = k->last + k->list_start[p];
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
         if (s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS) {
@@ -288,15 +300,28 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
     }
     for (int64_t column = start; column < end; column += k->chunk) {
         move_to(w, column, end);
-        look_ahead(w, p, column, end, rows_end);
-        int64_t share = w->next.total / epi_max64(1, last - first) + 1;
-        for (const int *i = first; i < last; i++) {
-            fetch(&w->next, share);
-            if (reduces(&t->steps[*i]))
-                reduce_step(w, &t->steps[*i]);
-            else
-                epi_block_step(&w->b, *i);
+        if (t->phases == 1 && column + k->chunk < end)
+            look_ahead(w, w->b.m0, rows_end, column + k->chunk, epi_min64(column + 2 * k->chunk, end),
+                       last - first);
+        else if (t->phases == 1)
+            look_ahead(w, w->b.m0 + k->block, rows_end, start, epi_min64(start + k->chunk, end),
+                       last - first);
+        for (int i = 0, end; i < last - first; i = end) {
+            end = ends[i] + 1;
+            epi_fetch next = take_ahead(&w->next, end - i);
+            if (end - i > 1) {
+                chain_steps(w, first + i, end - i, &next);
+                continue;
+            }
+            fetch(&next);
+            if (reduces(&t->steps[first[i]]))
+                reduce_step(w, &t->steps[first[i]]);
+            else if (!w->r->in_place || t->steps[first[i]].kind != EPI_TILE_STORE)
+                epi_block_step(&w->b, first[i]);
         }
+        for (const int *i = first; i < last && w->r->in_place; i++)
+            if (t->steps[*i].kind == EPI_TILE_STORE)
+                epi_block_step(&w->b, *i);
     }
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
@@ -309,17 +334,17 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
 }
 
 static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end) {
-    const epi_tile *t = &w->r->k->tile;
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
     epi_block *b = &w->b;
     b->m0 = row;
-    b->rows = b->block_rows = (int)epi_min64(w->r->k->block, rows_end - row);
+    b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
+    if (t->phases > 1) /* the next rows, a part in every phase */
+        look_ahead(w, row + k->block, rows_end, start, end,
+                   k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
-        for (int i = 0; i < t->step_count; i++) {
-            const epi_tile_step *s = &t->steps[i];
-            const epi_tile_value *v = &t->values[s->dst >= 0 ? s->dst : s->arg[0]];
-            if (!s->full && s->phase == p && v->rows)
-                epi_block_step(b, i);
-        }
+        for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
+            epi_block_step(b, k->between[i]);
         if (p < t->phases)
             run_phase(w, p, start, end, rows_end);
     }

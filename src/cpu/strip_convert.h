@@ -200,6 +200,11 @@ static inline void stream_line(unsigned char *dst, const unsigned char *src) {
 #endif
 
 #if defined(__x86_64__)
+static inline void stream_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
+    for (int64_t b = 0; b < bytes; b += LINE)
+        stream_line(dst + b, src + b);
+}
+
 /* Whole lines of the destination; what is left at both ends goes through the caches. */
 static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
     unsigned char buf[CHUNK * sizeof(double)], *to = dst;
@@ -216,8 +221,7 @@ static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
         const unsigned char *from = type == EPI_F32 ? (const unsigned char *)(src + j) : buf;
         if (type != EPI_F32)
             store(buf, type, 1, src + j, whole);
-        for (int64_t b = 0; b < whole * size; b += LINE)
-            stream_line(to + j * size + b, from + b);
+        stream_lines(to + j * size, from, whole * size);
         j += whole;
     }
 }
@@ -225,6 +229,9 @@ static void settle(void) {
     _mm_sfence();
 }
 #else
+static inline void stream_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
+    memcpy(dst, src, (size_t)bytes);
+}
 static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
     store(dst, type, 1, src, n);
 }

@@ -57,8 +57,8 @@ static ALWAYS_INLINE void lanes_fold(fold *f, float *lane, const float *x, int n
         lane[l] = f(lane[l], x[j + l]);
 }
 
-static ALWAYS_INLINE float lanes_join(fold *f, float *lane) {
-    for (int width = LANES / 2; width > 0; width /= 2)
+static ALWAYS_INLINE float lanes_join(fold *f, float *lane, int count) {
+    for (int width = count / 2; width > 0; width /= 2)
         for (int l = 0; l < width; l++)
             lane[l] = f(lane[l], lane[l + width]);
     return lane[0];
@@ -73,7 +73,7 @@ static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int
         lanes_fold(f, lane, x, n);
     for (int j = 0; j < n && !col; j += CHUNK) /* one element spread over a chunk */
         lanes_fold(f, lane, x, chunk_length(n, j));
-    return lanes_join(f, lane);
+    return lanes_join(f, lane, LANES);
 }
 
 static inline void exps(float *e, const float *x, float shift, int n) {
@@ -93,7 +93,7 @@ static float row_exp_sum(const float *x, int col, int n, float shift) {
         exps(e, x + j * col, shift, m);
         lanes_fold(fold_add, lane, e, m);
     }
-    return lanes_join(fold_add, lane);
+    return lanes_join(fold_add, lane, LANES);
 }
 
 static state row_state(epi_op op, const float *x, int col, int n) {

@@ -141,6 +141,8 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
 #undef EPI_MAP2
 #undef EPI_MAP3
 
+#include "cpu/strip_chain.h"
+
 /* ---- pairs --------------------------------------------------------------------------------- */
 
 static void interleave(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n) {
@@ -198,6 +200,7 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .combine = combine,
     .finish = finish,
     .reduce_groups = reduce_groups,
+    .chain = chain,
     .interleave = interleave,
     .deinterleave = deinterleave,
     .load = load,

@@ -23,6 +23,55 @@ typedef struct epi_view {
  * struct of three words copied onto the stack would wait for all stores before it. */
 typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n);
 
+/* Operations on one row of elements, one after the other on each element: a value v comes in, every link
+ * makes a new one of it, and the last is stored or folded. */
+typedef enum epi_link_kind {
+    EPI_LINK_MUL,         /* v*a */
+    EPI_LINK_ADD,         /* v + a */
+    EPI_LINK_SUB,         /* v - a */
+    EPI_LINK_SUB_FROM,    /* a - v */
+    EPI_LINK_MULADD,      /* v*(scale[0]*a) + scale[1]*b */
+    EPI_LINK_ADD_PRODUCT, /* (scale[0]*a)*b + scale[1]*v */
+    EPI_LINK_SQUARE,
+    EPI_LINK_SCALE, /* v*scale[0]*scale[1] */
+    EPI_LINK_MAP,   /* op of v alone */
+    EPI_LINK_KEEP,  /* v stays, and is put into `keep` as well */
+} epi_link_kind;
+
+/* Neighbours from p on, or (col 0) one f32 for all. */
+typedef struct epi_operand {
+    const void *p;
+    epi_dtype type;
+    int col;
+} epi_operand;
+
+typedef struct epi_link {
+    epi_link_kind kind;
+    epi_op op;
+    epi_operand a, b;
+    float scale[2], *keep;
+} epi_link;
+
+enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_LINE = 64 };
+
+/* Memory that is going to be read: so many lines of each stream. */
+typedef struct epi_fetch {
+    const unsigned char *at[EPI_STREAMS];
+    int64_t lines[EPI_STREAMS];
+    int count;
+} epi_fetch;
+
+typedef struct epi_chain {
+    epi_operand x;
+    epi_link link[EPI_LINKS];
+    int count;
+    void *out; /* where the row goes, of the type, past the caches or not; NULL: it is folded */
+    epi_dtype out_type;
+    bool stream;
+    epi_op fold;            /* SUM, MEAN (which sums), RMAX or RMIN */
+    const epi_fetch *ahead; /* what is fetched meanwhile */
+} epi_chain;
+
 typedef struct epi_strips {
     const char *name;                 /* "avx512" */
     epi_strip_map *map[EPI_OP_COUNT]; /* NULL where the operation is not a map */
@@ -43,6 +92,9 @@ typedef struct epi_strips {
     /* every element of each group of g columns becomes the finished reduction of its group; n is a multiple
      * of g */
     void (*reduce_groups)(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g);
+
+    /* A chain over n elements; the fold's state if it folds, in an order of additions for given n. */
+    float (*chain)(const epi_chain *c, int n);
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
     void (*interleave)(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n);

@@ -1,0 +1,282 @@
+/* chain.c: which steps become a chain, and the chain of a row. */
+#include "cpu/chain.h"
+
+#include <string.h>
+
+/* ---- once ---- */
+
+typedef struct finder {
+    const epi_tile *t;
+    const int *list, *kept;
+    int count;
+    int *next, *before; /* by place in the list: the next link of a chain, and the one before; or -1 */
+} finder;
+
+static bool is_short(const epi_tile *t, int v) {
+    return t->values[v].scale == EPI_SCALE_NONE;
+}
+
+static int times_read(const epi_tile_step *s, int v) {
+    return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
+}
+
+/* Can the step go on with the value `v`? */
+static bool is_link(const epi_tile *t, const epi_tile_step *s, int v) {
+    if (!s->full || times_read(s, v) == 0)
+        return false;
+    switch (s->kind) {
+    case EPI_TILE_FOLD:
+    case EPI_TILE_REDUCE_ROWS: return s->op != EPI_OP_LOGSUMEXP;
+    case EPI_TILE_STORE: return true;
+    case EPI_TILE_MULADD: return times_read(s, v) == 1;
+    case EPI_TILE_MAP: break;
+    default: return false;
+    }
+    switch (s->op) {
+    case EPI_OP_MUL: return true;
+    case EPI_OP_ADD:
+    case EPI_OP_SUB: return times_read(s, v) == 1;
+    case EPI_OP_DIV: return s->arg[0] == v && is_short(t, s->arg[1]);
+    default: return epi_ops[s->op].arity == 1;
+    }
+}
+
+/* The operand that a chain which starts with the step takes up, or -1. */
+static int start_of(const epi_tile *t, const epi_tile_step *s) {
+    for (int a = 0; a < 3; a++)
+        if (s->arg[a] >= 0 && epi_tile_is_full(&t->values[s->arg[a]]) && is_link(t, s, s->arg[a]))
+            return s->arg[a];
+    return -1;
+}
+
+/* Is the step one whose result the next link may take? */
+static bool is_source(const epi_tile *t, const epi_tile_step *s) {
+    return s->full && s->dst >= 0 && s->kind != EPI_TILE_FOLD &&
+           (s->kind == EPI_TILE_LOAD || start_of(t, s) >= 0);
+}
+
+/* The one step of the list that reads what step i makes, or -1. */
+static int only_reader(const finder *f, int i) {
+    int reader = -1, v = f->t->steps[f->list[i]].dst;
+    for (int j = 0; j < f->count; j++)
+        if (times_read(&f->t->steps[f->list[j]], v)) {
+            if (reader >= 0)
+                return -1;
+            reader = j;
+        }
+    return reader;
+}
+
+/* Joins two steps where they can be; values that are computed go before those that are loaded. */
+static void join(finder *f, bool loaded) {
+    for (int i = 0; i < f->count; i++) {
+        const epi_tile_step *s = &f->t->steps[f->list[i]];
+        if ((s->kind == EPI_TILE_LOAD) != loaded || !is_source(f->t, s))
+            continue;
+        int j = only_reader(f, i);
+        if (j < 0 || f->before[j] >= 0 || !is_link(f->t, &f->t->steps[f->list[j]], s->dst))
+            continue;
+        f->next[i] = j;
+        f->before[j] = i;
+    }
+}
+
+/* A link, one more where the value is kept, two for a division at most. */
+static void cut_long(finder *f) {
+    for (int i = 0; i < f->count; i++) {
+        if (f->before[i] >= 0)
+            continue;
+        for (int at = i, links = 0; at >= 0; at = f->next[at]) {
+            const epi_tile_step *s = &f->t->steps[f->list[at]];
+            links += 1 + (s->dst >= 0 && f->kept[s->dst] >= 0);
+            if (links + 2 >= EPI_LINKS && f->next[at] >= 0) {
+                f->before[f->next[at]] = -1;
+                f->next[at] = -1;
+            }
+        }
+    }
+}
+
+/* Writes out what ends at place i: first what it alone loads besides. */
+static int write_chain(const finder *f, int i, int *to, int *last, int n) {
+    int start = n, first = i;
+    while (f->before[first] >= 0)
+        first = f->before[first];
+    for (int at = first; at >= 0 && first != i; at = f->next[at])
+        for (int j = 0; j < f->count; j++)
+            if (j != first && f->t->steps[f->list[j]].kind == EPI_TILE_LOAD && f->next[j] < 0 &&
+                only_reader(f, j) == at)
+                to[n++] = f->list[j];
+    for (int at = first; at >= 0; at = f->next[at])
+        to[n++] = f->list[at];
+    for (int j = start; j < n; j++)
+        last[j] = n - 1;
+    return n;
+}
+
+/* Is what step i loads left to the chain that reads it? */
+static bool is_taken_along(const finder *f, int i) {
+    if (f->t->steps[f->list[i]].kind != EPI_TILE_LOAD || f->next[i] >= 0)
+        return false;
+    int reader = only_reader(f, i);
+    return reader >= 0 && (f->before[reader] >= 0 || f->next[reader] >= 0);
+}
+
+epi_status epi_chains_find(epi_arena *arena, const epi_tile *t, int *list, int *last, int count,
+                           const int *kept) {
+    finder f = {.t = t, .list = list, .kept = kept, .count = count};
+    f.next = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *f.next);
+    f.before = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *f.before);
+    int *to = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to);
+    if (arena->failed)
+        return EPI_ERR_MEMORY;
+    for (int i = 0; i < count; i++)
+        f.next[i] = f.before[i] = -1;
+    join(&f, false);
+    join(&f, true);
+    cut_long(&f);
+    int n = 0;
+    for (int i = 0; i < count; i++)
+        if (f.next[i] < 0 && !is_taken_along(&f, i))
+            n = write_chain(&f, i, to, last, n);
+    EPI_CHECK(n == count);
+    memcpy(list, to, (size_t)count * sizeof *list);
+    return EPI_OK;
+}
+
+/* ---- a row ---- */
+
+typedef struct row {
+    const epi_block *b;
+    const int *steps;
+    int count, i; /* of the block's rows */
+} row;
+
+/* Are the elements of a row neighbours in the tensor? */
+static bool is_row(const epi_tile_access *a) {
+    return a->plain && a->cols.walk.count == 1;
+}
+
+static unsigned char *row_address(const epi_block *b, const epi_tile_access *a, epi_scale scale, int i) {
+    return a->ref.data +
+           (epi_walk_offset(&a->rows, b->m0 + b->row + i) + epi_columns_offset(&a->cols, b->first[scale])) *
+               (int64_t)epi_dtype_size(a->ref.type);
+}
+
+/* The value where it lies; what the chain loads itself straight from its tensor. */
+static epi_operand operand_of(const row *r, int v) {
+    const epi_block *b = r->b;
+    const epi_tile_value *value = &b->tile->values[v];
+    const epi_spot *at = &b->at[v];
+    if (!epi_tile_is_full(value))
+        return (epi_operand){value->rows ? at->p + b->row + r->i : at->p, EPI_F32,
+                             !value->rows && value->scale != EPI_SCALE_NONE};
+    for (int k = 0; k < r->count; k++) {
+        const epi_tile_step *s = &b->tile->steps[r->steps[k]];
+        const epi_tile_access *a = &b->access[r->steps[k]];
+        if (s->kind == EPI_TILE_LOAD && s->dst == v && is_row(a))
+            return (epi_operand){row_address(b, a, value->scale, r->i), a->ref.type, 1};
+    }
+    return (epi_operand){at->p + r->i * at->ld, EPI_F32, 1};
+}
+
+/* Two factors instead of a division: a power of two, and the inverse of b brought near 1 by it. Neither of
+ * them nor a product in between leaves the range of a float where the quotient does not. */
+static void over(float b, float *scale) {
+    uint32_t u;
+    memcpy(&u, &b, sizeof u);
+    uint32_t exponent = u >> 23 & 255;
+    u = (exponent > 253 ? 1 : 254 - exponent) << 23;
+    float power;
+    memcpy(&power, &u, sizeof power);
+    float inverse = 1 / (b * power);
+    scale[0] = power > 1 ? power / 2 : inverse;
+    scale[1] = power > 1 ? inverse * 2 : power;
+}
+
+/* In place: a copy would wait for what was written just before. */
+static void link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
+    k->kind = EPI_LINK_MAP;
+    k->op = s->op;
+    int other = s->arg[0] == v ? s->arg[1] : s->arg[0];
+    if (s->kind == EPI_TILE_MULADD) {
+        bool factor = s->arg[2] != v;
+        k->kind = factor ? EPI_LINK_MULADD : EPI_LINK_ADD_PRODUCT;
+        k->a = operand_of(r, factor ? other : s->arg[0]);
+        k->b = operand_of(r, factor ? s->arg[2] : s->arg[1]);
+        k->scale[0] = s->sign;
+        k->scale[1] = s->other;
+    } else if (s->op == EPI_OP_MUL && other == v) {
+        k->kind = EPI_LINK_SQUARE;
+    } else if (s->op == EPI_OP_DIV) {
+        k->kind = EPI_LINK_SCALE;
+        over(*(const float *)operand_of(r, other).p, k->scale);
+    } else if (epi_ops[s->op].arity == 2) {
+        k->a = operand_of(r, other);
+        k->kind = s->op == EPI_OP_MUL   ? EPI_LINK_MUL
+                  : s->op == EPI_OP_ADD ? EPI_LINK_ADD
+                  : s->arg[0] == v      ? EPI_LINK_SUB
+                                        : EPI_LINK_SUB_FROM;
+    }
+}
+
+/* Where the chain's last value goes. */
+static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back) {
+    const epi_block *b = r->b;
+    const epi_tile_step *s = &b->tile->steps[last];
+    const epi_tile_access *a = &b->access[last];
+    c->fold = s->op;
+    c->out = NULL;
+    c->stream = false;
+    if (epi_chain_folds(s))
+        return;
+    c->out = b->at[v].p + r->i * b->at[v].ld;
+    c->out_type = EPI_F32;
+    if (s->kind == EPI_TILE_STORE && !held_back) {
+        c->out = row_address(b, a, b->tile->values[v].scale, r->i);
+        c->out_type = a->ref.type;
+        c->stream = a->stream;
+    }
+}
+
+void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,
+                   const epi_fetch *next) {
+    const epi_tile *t = b->tile;
+    int first = 0, last = steps[count - 1];
+    const epi_tile_step *end = &t->steps[last];
+    bool stores = end->kind == EPI_TILE_STORE, held_back = stores && (held || !is_row(&b->access[last]));
+    while (t->steps[steps[first]].kind == EPI_TILE_LOAD)
+        first++;
+    bool copies = held_back && first == count - 1; /* what is loaded is all there is to store */
+    for (int i = 0; i < first; i++)
+        if (copies || !is_row(&b->access[steps[i]]))
+            epi_block_step(b, steps[i]);
+    int start = start_of(t, &t->steps[steps[first]]), n = b->columns[t->values[start].scale];
+    row r = {.b = b, .steps = steps, .count = count};
+    const epi_fetch none = {.count = 0};
+    for (; r.i < b->block_rows && !copies; r.i++) {
+        epi_chain c; /* its links are set as far as they are there */
+        c.x = operand_of(&r, start);
+        c.count = 0;
+        c.ahead = r.i == 0 ? next : &none;
+        int v = start;
+        for (int i = first; i < count; i++) {
+            const epi_tile_step *s = &t->steps[steps[i]];
+            if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
+                break;
+            link_set(&c.link[c.count++], &r, s, v);
+            v = s->dst;
+            if (i < count - 1 && b->keep[v] >= 0) {
+                const epi_spot *at = &b->at[v];
+                c.link[c.count].kind = EPI_LINK_KEEP;
+                c.link[c.count++].keep = at->p + r.i * at->ld;
+            }
+        }
+        end_with(&r, &c, last, v, held_back);
+        float state = b->strips->chain(&c, n);
+        if (epi_chain_folds(end))
+            out[r.i] = state;
+    }
+    if (stores && held_back && !held)
+        epi_block_step(b, last);
+}

@@ -1,0 +1,26 @@
+/* chain.h: steps of a list that one strip carries out together, see epi_chain in strips.h.
+ *
+ * A chain is a run of steps each of which takes the value that the one before made, where nothing else of the
+ * list reads that value. It comes last where its last step was. */
+#ifndef EPI_CPU_CHAIN_H
+#define EPI_CPU_CHAIN_H
+
+#include "cpu/block.h"
+
+/* Puts `count` steps in the order in which they are to be carried out, a chain's one after the other with
+ * what only it loads before them, and says in last[i] where the one that list[i] belongs to ends. `kept` says
+ * which values have to be left behind. */
+epi_status epi_chains_find(epi_arena *arena, const epi_tile *t, int *list, int *last, int count,
+                           const int *kept);
+
+/* Is the step one that a chain may end with, leaving nothing but a state per row? */
+static inline bool epi_chain_folds(const epi_tile_step *s) {
+    return s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS;
+}
+
+/* Carries out the `count` steps of a chain on a block; of one that folds the states go to `out`. Elements
+ * that it stores stay in the slot of the last value if `held`. */
+void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,
+                   const epi_fetch *next);
+
+#endif

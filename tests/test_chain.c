@@ -1,0 +1,147 @@
+/* test_chain.c: chains of every table of strips against its maps, reductions and stores. */
+#include "strips_check.h"
+
+enum { MOST = 700 };
+static const epi_fetch none = {.count = 0};
+static const int lengths[] = {0, 1, 2, 17, 64, 127, 128, 129, 256, 300, MOST};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+static float *const x = operands[0], *const a = operands[1], *const b = operands[2], want[MOST];
+
+static void draw(float (*one)(void)) {
+    for (int j = 0; j < MOST; j++) {
+        x[j] = one();
+        a[j] = one();
+        b[j] = one();
+    }
+}
+
+static float small(void) {
+    return random_between(-8, 8);
+}
+
+/* ---- links ---------------------------------------------------------------------------------- */
+
+/* What one link makes of n elements, by the maps. */
+static void by_maps(const epi_strips *s, const epi_link *k, float *y, int n) {
+    epi_view v[3] = {{x, 0, 1}, {k->a.p, 0, k->a.col}, {k->b.p, 0, k->b.col}};
+    epi_view turned[3] = {v[1], v[0], v[2]}, added[3] = {v[1], v[2], v[0]}, square[3] = {v[0], v[0]};
+    switch (k->kind) {
+    case EPI_LINK_MUL: s->map[EPI_OP_MUL](y, 0, v, 1, n); break;
+    case EPI_LINK_ADD: s->map[EPI_OP_ADD](y, 0, v, 1, n); break;
+    case EPI_LINK_SUB: s->map[EPI_OP_SUB](y, 0, v, 1, n); break;
+    case EPI_LINK_SUB_FROM: s->map[EPI_OP_SUB](y, 0, turned, 1, n); break;
+    case EPI_LINK_SQUARE: s->map[EPI_OP_MUL](y, 0, square, 1, n); break;
+    case EPI_LINK_MULADD: s->muladd(y, 0, v, k->scale[0], k->scale[1], 1, n); break;
+    case EPI_LINK_ADD_PRODUCT: s->muladd(y, 0, added, k->scale[0], k->scale[1], 1, n); break;
+    case EPI_LINK_SCALE:
+        for (int j = 0; j < n; j++)
+            y[j] = x[j] * k->scale[0] * k->scale[1];
+        break;
+    default: break;
+    }
+}
+
+static void check_links(const epi_strips *s) {
+    for (int kind = EPI_LINK_MUL; kind <= EPI_LINK_SCALE; kind++)
+        for (int mix = 0; mix < 16; mix++)
+            for (int l = 0; l < LENGTHS; l++) {
+                int n = lengths[l];
+                float kept[MOST];
+                draw(random_float);
+                float *y = fresh();
+                epi_chain c = {
+                    .x = {x, EPI_F32, 1}, .count = 2, .out = y, .out_type = EPI_F32, .ahead = &none};
+                c.link[0] = (epi_link){.kind = (epi_link_kind)kind,
+                                       .a = {a, EPI_F32, mix & 1},
+                                       .b = {b, EPI_F32, mix >> 1 & 1},
+                                       .scale = {mix & 4 ? -1 : 1, mix & 8 ? -1 : 1}};
+                c.link[1] = (epi_link){.kind = EPI_LINK_KEEP, .keep = kept};
+                s->chain(&c, n);
+                intact(1, ROOM, n);
+                by_maps(s, &c.link[0], want, n);
+                for (int j = 0; j < n; j++)
+                    if (!same(y[j], want[j]) || !same(kept[j], want[j]))
+                        wrong("link %d mix %d n %d at %d: %a, not %a", kind, mix, n, j, y[j], want[j]);
+            }
+    report(s, "links: the bits of the maps", "");
+}
+
+/* ---- storage -------------------------------------------------------------------------------- */
+
+/* Every type in and out, at any start, through the caches and past them, over the operand too. */
+static void check_storage(const epi_strips *s) {
+    static _Alignas(64) unsigned char in[MOST * 8], out[MOST * 8 + 128], other[MOST * 8 + 128];
+    for (int type = 0; type < EPI_DTYPE_COUNT; type++)
+        for (int way = 0; way < 12; way++)
+            for (int l = 0; l < LENGTHS; l++) {
+                int n = lengths[l];
+                size_t size = epi_dtype_size((epi_dtype)type), start = (size_t)(way >> 1) * 3 * size;
+                draw(small);
+                s->store(in, (epi_dtype)type, 1, a, n);
+                memset(out, 0xa5, sizeof out);
+                memset(other, 0xa5, sizeof other);
+                epi_chain c = {.x = {x, EPI_F32, 1}, .count = 1, .out = out + start, .ahead = &none};
+                c.out_type = (epi_dtype)type;
+                c.stream = way & 1;
+                c.link[0] = (epi_link){.kind = EPI_LINK_MUL, .a = {in, (epi_dtype)type, 1}};
+                s->chain(&c, n);
+                s->settle();
+                s->load(want, in, (epi_dtype)type, 1, n);
+                for (int j = 0; j < n; j++)
+                    want[j] *= x[j];
+                s->store(other + start, (epi_dtype)type, 1, want, n);
+                if (memcmp(out, other, sizeof out) != 0)
+                    wrong("type %d way %d n %d", type, way, n);
+            }
+    report(s, "chains: every type in and out", "");
+}
+
+/* ---- folds ---------------------------------------------------------------------------------- */
+
+static void check_folds(const epi_strips *s) {
+    static const epi_op ops[] = {EPI_OP_SUM, EPI_OP_MEAN, EPI_OP_RMAX, EPI_OP_RMIN};
+    for (int o = 0; o < 4; o++)
+        for (int l = 0; l < LENGTHS; l++)
+            for (int odd = 0; odd < 5; odd++) {
+                static const float odds[] = {0, NAN, INFINITY, -INFINITY, -100};
+                int n = lengths[l];
+                draw(small);
+                if (odd && n)
+                    x[random_bits() % (uint32_t)n] = odds[odd];
+                epi_chain c = {.x = {x, EPI_F32, 1}, .count = 1, .fold = ops[o], .ahead = &none};
+                c.link[0] = (epi_link){.kind = EPI_LINK_MUL, .a = {a, EPI_F32, 1}};
+                float y = s->chain(&c, n);
+                double exact = epi_op_identity(ops[o]);
+                for (int j = 0; j < n; j++)
+                    exact = epi_op_combine(ops[o], exact, (double)(x[j] * a[j]));
+                bool close = exact != exact || isinf(exact) ? same(y, (float)exact)
+                                                            : fabs(y - exact) <= (n + 8) * 0x1p-24 * 8000;
+                if (!close || (o > 1 && !same(y, (float)exact)))
+                    wrong("%s of %d with %g: %a, not %a", epi_ops[ops[o]].id, n, odds[odd], y, exact);
+            }
+    report(s, "chains: folds", "");
+}
+
+/* Lines that are fetched meanwhile change nothing. */
+static void check_fetch(const epi_strips *s) {
+    epi_fetch f = {{(void *)a, (void *)b}, {40, 3}, 2};
+    float y[MOST];
+    draw(small);
+    epi_chain c = {.x = {x, EPI_F32, 1}, .out = y, .out_type = EPI_F32, .ahead = &f};
+    s->chain(&c, MOST);
+    if (memcmp(x, y, sizeof y) != 0)
+        wrong("a copy is not one");
+    report(s, "chains: fetching, no links", "");
+}
+
+int main(void) {
+    for (int t = 0; epi_strips_at(t); t++) {
+        const epi_strips *s = epi_strips_at(t);
+        check_links(s);
+        check_storage(s);
+        check_folds(s);
+        check_fetch(s);
+    }
+    return summary();
+}
