@@ -459,17 +459,24 @@ static void add_cases(void) {
                        volume(&all[j]) <= volume(&all[i]);
         if (cases[i].flags & LARGE || !all[i].program)
             continue;
+        bool rows = !has_product(&all[i]); /* there are many of them, and their shapes are below */
         if (!largest) {
-            add_case(&all[i], ways[i % 4]);
+            if (!rows || i % 2)
+                add_case(&all[i], ways[rows ? i / 2 % 4 : i % 4]);
             continue;
         }
         bool odd = program++ & 1;
+        if (rows) {
+            add_case(&all[i], odd ? F32_FUSED : BF16_FUSED);
+            if (program % 8 < 2)
+                add_case(&all[i], odd ? BF16_UNFUSED : F32_UNFUSED);
+            continue;
+        }
         add_case(&all[i], F32_FUSED);
         if (odd)
             add_case(&all[i], F32_UNFUSED);
         add_case(&all[i], BF16_FUSED);
-        if (has_product(&all[i]))
-            add_case(&all[i], odd ? BF16_SM80_EXACT : BF16_SM80);
+        add_case(&all[i], odd ? BF16_SM80_EXACT : BF16_SM80);
         if (!odd)
             add_case(&all[i], BF16_UNFUSED);
     }
@@ -545,8 +552,8 @@ static void add_aligned_rows(void) {
         if (!load_case(ctx, programs, &row_cases[at].from, &row_cases[at].l))
             continue;
         add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 90, NULL, true}, false);
-        add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 80, NULL, true}, false);
-        n++;
+        if (n++ % 3 == 0)
+            add_kernel(&row_cases[at].l, (variant){types[n % 3], EPI_PATH_FUSED, 80, NULL, true}, false);
     }
 }
 
