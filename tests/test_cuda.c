@@ -553,6 +553,34 @@ static void names_of_shapes(void) {
         }
 }
 
+/* An output that may lie over an input is stored after the loads of it, also where these are one by one. */
+static void loads_before_stores(void) {
+    static const char source[] =
+        "f(x[D,T], w[T,D]) -> (a[T,D], y[D,T], z[D,T]) { a = w + 1; y = w*2; z = x + 1 }";
+    epi_dim_binding dims[] = {{"T", 64}, {"D", 96}};
+    epi_options o = {.dims = dims, .dim_count = 2, .type = EPI_BF16, .device = -90};
+    epi_module *module;
+    epi_kernel *k = NULL;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, source, sizeof source - 1, "text", &module, &err) == EPI_OK, "%s",
+               err.message))
+        return;
+    char *text = malloc(1 << 20), *load = NULL, *store = NULL;
+    if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK && text, "%s",
+              err.message) &&
+        check(epi_kernel_in_place(k, 3, 0), "y may lie over x")) {
+        epi_kernel_source(k, text, 1 << 20);
+        char *written = strstr(text, "written for this program");
+        load = written ? strstr(written, "float x_") : NULL;
+        store = written ? strstr(written, "store<BF16>") : NULL;
+        check(load && store && load < store && !strstr(written, "load<BF16>"),
+              "x is loaded before y is stored, and not by way of the read-only cache");
+    }
+    free(text);
+    epi_kernel_free(k);
+    epi_module_free(module);
+}
+
 static void wrong_shapes(void) {
     static const char *const malformed[] = {"rows_",
                                             "rows_32",
@@ -596,6 +624,7 @@ static void wrong_shapes(void) {
                                         "rows_32x8_a_s",
                                         "rows_32x8_r15_m8",
                                         "rows_32x8_r4294967297",
+                                        "rows_512x99999999",
                                         NULL};
     static const char *const flat[] = {"rows_32x8_r2", "rows_32x8_c2", "rows_32x8_m2",
                                        "rows_32x8_a",  "rows_32x8_s",  NULL};
@@ -679,6 +708,7 @@ int main(int argc, char **argv) {
         emit_row_shapes();
         names_of_shapes();
         wrong_shapes();
+        loads_before_stores();
         emit_random();
     }
     printf("%d forced configurations were refused\n", refused);

@@ -27,6 +27,8 @@ static const char text[] =
     "adam(p[T,D], g[T,D], m[T,D], v[T,D], lr) -> (q[T,D], n[T,D], w[T,D]) {\n"
     "    n = 0.9*m + 0.1*g; w = 0.99*v*v + 0.01*g*g; q = p - lr*n/(sqrt(w) + 0.1) }\n"
     "crossed(x[T,D], k[T,D]) -> (a[T,D], b[T,D]) { a = x + k; b = x*k - a }\n"
+    "handed(x[T,D], k[T,D]) -> (a[T,D], b[T,D]) { a = x + k; b = x }\n"
+    "swapped(x[T,D], k[T,D]) -> (a[T,D], b[T,D]) { a = k; b = x }\n"
     "mixed(x:bf16[T,D], y:f32[T,D], z:f16[T]) -> (a:f32[T,D], b:bf16[T,D], c:f16[T]) {\n"
     "    c = max(x*y, D) + z; a = x - c; b = y*exp(x - c) }\n"
     "vector(x[D]) -> y[D] { e = exp(x - max(x, D)); y = e/sum(e, D) }\n"
@@ -309,6 +311,13 @@ int main(void) {
             test_in_place(module, &(test_case){"", "crossed", "T=33,D=2999", 0}, t, (layout)how,
                           (int[]){0, 1});
             test_in_place(module, &(test_case){"", "crossed", "T=33,D=2999", 0}, t, (layout)how,
+                          (int[]){1, 0});
+            test_in_place(module, &(test_case){"", "handed", "T=33,D=2999", 0}, t, (layout)how,
+                          (int[]){0, -1});
+            test_in_place(module, &(test_case){"", "handed", "T=33,D=299", 0}, t, (layout)how, (int[]){1, 0});
+            test_in_place(module, &(test_case){"", "swapped", "T=33,D=299", 0}, t, (layout)how,
+                          (int[]){0, 1});
+            test_in_place(module, &(test_case){"", "swapped", "T=3,D=2999", 0}, t, (layout)how,
                           (int[]){1, 0});
             test_in_place(module, &(test_case){"", "rope", "T=2,S=5,D=64", 0}, t, (layout)how, (int[]){0});
             test_in_place(module, &(test_case){"", "norm_back", "T=80,D=40", 0}, t, (layout)how,

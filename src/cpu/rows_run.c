@@ -69,6 +69,20 @@ static void find_store(rows_run *r, int i, int64_t cache) {
         r->source[s->arg[0]] = i;
 }
 
+/* An input that is stored as it is, while another output takes its place, is copied to a slot first. */
+static void save_source(rows_run *r, int store) {
+    const epi_tile *t = &r->k->tile;
+    int v = t->steps[store].arg[0], from = r->source[v];
+    if (from < 0 || t->steps[from].kind != EPI_TILE_LOAD)
+        return;
+    for (int i = 0; i < t->step_count; i++)
+        if (i != store && t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE &&
+            r->access[i].ref.data == r->access[from].ref.data) {
+            r->access[from].direct = false;
+            r->source[v] = IN_SLOT;
+        }
+}
+
 static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
@@ -87,6 +101,9 @@ static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
     for (int i = 0; i < t->step_count; i++)
         if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
             find_store(r, i, cache);
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+            save_source(r, i);
     for (int v = 0; v < t->value_count; v++)
         if (r->source[v] != IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
             r->moving[r->moves++] = v;

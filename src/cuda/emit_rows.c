@@ -79,6 +79,11 @@ static void put_phase(epi_rows_emit *e, int phase) {
         if (!s->full || s->phase != phase || (s->dst >= 0 && s->kind != EPI_TILE_FOLD))
             continue;
         epi_rows_need(e, s->arg[0]);
+        for (int j = i + 1; j < e->tile.step_count && s->kind == EPI_TILE_STORE; j++) {
+            const epi_tile_step *next = &e->tile.steps[j];
+            if (next->full && next->phase == phase && (next->dst < 0 || next->kind == EPI_TILE_FOLD))
+                epi_rows_need_early(e, next->arg[0]);
+        }
         epi_name name = epi_rows_name(e, s->arg[0]);
         bool coarse = e->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
         if (s->kind == EPI_TILE_FOLD)

@@ -68,6 +68,7 @@ bool epi_rows_sums(const epi_rows_emit *e);
 epi_name epi_rows_name(const epi_rows_emit *e, int v);
 /* The value of a vector, written in this scope if it is not yet. */
 void epi_rows_need(epi_rows_emit *e, int v);
+void epi_rows_need_early(epi_rows_emit *e, int v);
 /* A step that makes or stores a number or a value per row. */
 void epi_rows_put_short(epi_rows_emit *e, int step, const char *indent);
 /* A step that stores a vector. */

@@ -64,6 +64,15 @@ static void put_map(epi_rows_emit *e, const epi_tile_step *s, const char *to) {
     PUT(";");
 }
 
+/* May an output be stored over the elements that the step loads? */
+static bool overwritten(const epi_rows_emit *e, int step) {
+    int tensor = e->c->steps->homes[e->tile.steps[step].node].tensor;
+    for (int t = e->g->input_count; t < e->g->tensor_count; t++)
+        if (epi_rows_is_full(e, e->tile.steps[step].dst) && epi_steps_in_place(e->c->steps, t, tensor))
+            return true;
+    return false;
+}
+
 /* A load of elements that are in registers already, or that are fetched here. */
 static void put_load(epi_rows_emit *e, int step, const char *name) {
     const epi_tile_step *s = &e->tile.steps[step];
@@ -74,13 +83,19 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
     bool full = epi_rows_is_full(e, s->dst);
     PUT("        float %s[%d]; ", name, w);
     if (!a->vectors) {
-        PUT("EACH(%d) %s[e] = load<%s>(P.ptr[%d], ", w, name, type, a->pointer);
+        bool ordered = overwritten(e, step); /* in order with the stores, then */
+        if (ordered)
+            PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], ", w, type, a->pointer);
+        else
+            PUT("EACH(%d) %s[e] = load<%s>(P.ptr[%d], ", w, name, type, a->pointer);
         if (full) {
             epi_rows_put_row(e, a, "row");
             PUT(" + ");
         }
         put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
         PUT(");");
+        if (ordered)
+            PUT(" %s[e] = r.one(0); }", name);
     } else {
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
             char get[48] = "";
@@ -219,6 +234,20 @@ void epi_rows_need(epi_rows_emit *e, int v) {
         if (s->arg[a] >= 0)
             epi_rows_need(e, s->arg[a]);
     put_elements(e, e->maker[v]);
+}
+
+/* What the value needs from memory that an output may take the place of: before anything is stored. */
+void epi_rows_need_early(epi_rows_emit *e, int v) {
+    if (!epi_rows_has_columns(e, v) || e->written[v] == e->scope)
+        return;
+    int step = e->maker[v];
+    const epi_tile_step *s = &e->tile.steps[step];
+    bool held = e->access[step].vectors && (e->shape.resident || e->shape.stages);
+    if (s->kind == EPI_TILE_LOAD && !held && overwritten(e, step))
+        epi_rows_need(e, v);
+    for (int a = 0; a < 3; a++)
+        if (s->arg[a] >= 0)
+            epi_rows_need_early(e, s->arg[a]);
 }
 
 /* A value per row that comes from memory. */

@@ -382,7 +382,9 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
         (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && e->c->capability >= 90)) &&
         (s->resident || !s->ahead) &&
         (!e->plan->flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
-    if (!right || (!e->plan->flat && (int64_t)s->lanes * s->count * s->cluster * s->vector < e->tile.n))
+    int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */
+    right = right && s->count <= INT32_MAX / columns;
+    if (!right || (!e->plan->flat && columns * s->count < e->tile.n))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
     int64_t all = e->plan->flat ? epi_ceil_div(e->tile.n, (int64_t)s->lanes * s->count * s->vector)
                                 : epi_ceil_div(e->tile.m, s->rows);
