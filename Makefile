@@ -104,6 +104,7 @@ MACHINE ?= $(shell uname -m)
 bench: $(BUILD)/epilog
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --out bench/results/$(MACHINE)-f32.json
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --type bf16 --out bench/results/$(MACHINE)-bf16.json
+	$(BUILD)/epilog bench rmsnorm softmax swiglu_gate --dims T=16384,D=4096,F=4096 --threads 2 --out bench/results/$(MACHINE)-rows-f32.json
 
 # The same on a GPU, beside cuBLAS and PyTorch: needs python3 with torch. GPU names the result file.
 GPU ?= gpu

@@ -279,6 +279,25 @@ static void standard_dims(cli_options *o, const char *dims, int64_t size) {
             o->dims[o->dim_count++] = (epi_dim_binding){single[i], size};
 }
 
+static bool has_axis(const epi_program *program, const char *dim) {
+    epi_tensor_info info;
+    for (int i = 0; i < epi_program_tensor_count(program); i++)
+        for (int a = 0; epi_program_tensor(program, i, &info) == EPI_OK && a < info.rank; a++)
+            if (!strcmp(info.axes[a].dim, dim))
+                return true;
+    return false;
+}
+
+/* Several programs share the sizes that are given: each takes those of its axes. Of one that none has, the
+ * first says so. */
+static void keep_own_dims(cli_options *o, const epi_program *program, const bool *common) {
+    int count = 0;
+    for (int i = 0; i < o->dim_count; i++)
+        if (!common[i] || has_axis(program, o->dims[i].name))
+            o->dims[count++] = o->dims[i];
+    o->dim_count = count;
+}
+
 static int bench_one(const char *name, const cli_options *given, const tuning *t, const blas *b,
                      bench_report *report) {
     cli_options o = *given;
@@ -288,6 +307,16 @@ static int bench_one(const char *name, const cli_options *given, const tuning *t
     if (cli_program_open(&s, name, &err) != EPI_OK)
         return cli_fail(&err);
     snprintf(r.name, sizeof r.name, "%s", epi_program_name(s.program));
+    bool common[CLI_MAX_BINDINGS] = {0}; /* axes that another of the programs has */
+    for (int i = 0; i < given->dim_count; i++)
+        for (int n = 0; n < given->name_count && !common[i]; n++) {
+            cli_source other;
+            if (cli_program_open(&other, given->names[n], &err) != EPI_OK)
+                return cli_source_close(&s), cli_fail(&err);
+            common[i] = has_axis(other.program, given->dims[i].name);
+            cli_source_close(&other);
+        }
+    keep_own_dims(&o, s.program, common);
     cli_progress("measuring %s", r.name);
     int status = tuning_apply(t, &s, &o);
     if (status == EXIT_OK && bench_program(&s, &o, b, &r, &err) != EPI_OK)

@@ -62,6 +62,7 @@ static const struct command {
      "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE]\n"
      "epilog bench FILE:NAME... --dims M=...,N=... [the same options but --size]\n\n"
      "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
+     "Of the sizes in --dims each of several programs takes those of its own axes.\n"
      "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
      "(default 1024, on a GPU 4096). Where OpenBLAS is installed, its sgemm of the same shape is timed in\n"
      "between: 'of raw' is fused over that. A program without a product is timed beside a copy of as many\n"
