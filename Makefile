@@ -137,7 +137,8 @@ $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -o $@ $< $(BUILD)/libepilog.a $(LIBS)
 
 # One suite, run in the plain build and again under the sanitizers.
-.PHONY: suite sanitize threads fuzz
+.PHONY: suite sanitize threads fuzz tests
+tests: all $(TEST_BIN) $(EXAMPLES)
 suite: all $(TEST_BIN) $(EXAMPLES)
 	@set -e; for t in $(TESTS); do \
 	    case $$t in cases|rows|formulas|indices|puzzle) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
@@ -166,6 +167,7 @@ test: suite
 
 sanitize:
 	@echo 'under AddressSanitizer and UndefinedBehaviorSanitizer:'
+	@$(MAKE) --no-print-directory -s -j$$(nproc) BUILD=$(BUILD)/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' tests
 	@ASAN_OPTIONS=allocator_may_return_null=1 $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 CUDA_MODE=texts OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
 
 # What needs a GPU: the table of cases in full, then tiny ones under compute-sanitizer where it is installed.

@@ -644,7 +644,7 @@ static void wrong_shapes(void) {
         {rows, 90, (const char *const[]){"sm90_128x128_c1_d", "any_64x64", NULL}, EPI_ERR_UNSUPPORTED},
         {largest("matmul", true), 90, row_shapes, EPI_ERR_ARGUMENT}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rows && one; i++)
-        for (int n = 0; lists[i].names[n] && !(lists[i].names == row_shapes && n >= ROW_SHAPES); n++) {
+        for (int n = 0; !(lists[i].names == row_shapes && n >= ROW_SHAPES) && lists[i].names[n]; n++) {
             epi_error err;
             epi_status status;
             char micro[64];
