@@ -122,6 +122,11 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
  * which parts its work into so many items of one block each. */
 void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
 void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
+/* The seed of a node's random numbers; the place that an index means, walked along these axes: of the
+ * launch's own pointer, or of one by that name. */
+void epi_emit_seed(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
+void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, const epi_node *n,
+                       const epi_axes *axes, const char *pointer, const char *index);
 void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
 int64_t epi_scatter_items(const epi_emit_context *c, int node);
 
@@ -144,10 +149,17 @@ epi_name epi_emit_name(const epi_graph *g, int node);
 void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index);
 /* An operation's CUDA expression with its operands put in. */
 void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c);
+/* The same of a column of a tile, whose two parts may lie apart. */
+void epi_emit_columns(epi_text *t, const epi_columns *c, const char *index);
 /* A literal that reads back as the same f32. */
 epi_name epi_emit_number(double value);
 /* The type of device/folds.cuh that a reduction folds with: "Total". */
 const char *epi_emit_fold(epi_op op);
+/* What a fold of that name ends with, of so many elements. */
+epi_name epi_emit_fold_end(epi_op op, const char *fold, int64_t count);
+/* The only parameter of a kernel without maps; and whether its text is whole. */
+void epi_emit_params(epi_kernel_text *k);
+epi_status epi_emit_end(epi_kernel_text *k, epi_error *err);
 /* Is the node a number known now: a constant or a size? Texts hold those; they are never stored to be loaded.
  */
 bool epi_emit_is_number(const epi_emit_context *c, int node);

@@ -4,8 +4,8 @@
 #include "cuda/emit.h"
 
 /* `position<I32>(P.ptr[1], …, 50257LL)`, with the index's elements walked along these axes. */
-static void put_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, const epi_node *n,
-                         const epi_axes *axes, const char *pointer, const char *index) {
+void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, const epi_node *n,
+                       const epi_axes *axes, const char *pointer, const char *index) {
     const int64_t *sizes = c->spec->sizes;
     long size = (long)epi_axis_size(n->over.at[0], sizes);
     if (epi_emit_is_number(c, n->arg[1])) {
@@ -30,7 +30,7 @@ void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text
     epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
              write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
     epi_text_add(out, "    const i64 at = ");
-    put_position(c, k, out, n, &n->axes, NULL, "x");
+    epi_emit_position(c, k, out, n, &n->axes, NULL, "x");
     epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %ldLL + ",
                  epi_emit_type(from.type), epi_emit_pointer(k, n->arg[0], -1), (long)step);
     epi_emit_walk(out, &read, "x");
@@ -40,17 +40,22 @@ void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text
     epi_text_add(out, ", v);\n");
 }
 
+void epi_emit_seed(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+    int from = c->spec->graph->nodes[node].arg[0], pointer = epi_emit_pointer(k, from, -1);
+    epi_ref seed = epi_emit_ref(c, from, -1);
+    if (seed.type == EPI_I32)
+        epi_text_add(out, "(u32)__ldg((const int *)P.ptr[%d])", pointer);
+    else
+        epi_text_add(out, "(u32)__float2int_rn(load<%s>(P.ptr[%d], 0))", epi_emit_type(seed.type), pointer);
+}
+
 /* Four neighbours a thread: what one counter gives. */
 void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
-    epi_ref seed = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    epi_ref to = epi_emit_ref(c, node, -1);
     epi_walk write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
-    int from = epi_emit_pointer(k, n->arg[0], -1);
     epi_text_add(out, "    u32 word[4];\n    philox(x, ");
-    if (seed.type == EPI_I32)
-        epi_text_add(out, "(u32)__ldg((const int *)P.ptr[%d])", from);
-    else
-        epi_text_add(out, "(u32)__float2int_rn(load<%s>(P.ptr[%d], 0))", epi_emit_type(seed.type), from);
+    epi_emit_seed(c, node, k, out);
     epi_text_add(out,
                  ", word);\n#pragma unroll\n    for (int w = 0; w < 4; w++) {\n"
                  "      const i64 e = 4 * x + w;\n      if (e < %ldLL) store<%s>((void *)P.ptr[%d], ",
@@ -116,7 +121,7 @@ void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_tex
                  "  static DEV i64 at(const void *p, i64 q) { return ",
                  (long)p.size, (long)p.count, (long)p.inner, (long)p.chunks, (long)p.rows, (long)p.cols,
                  p.width, p.groups);
-    put_position(c, k, out, n, &p.outer, "p", "q");
+    epi_emit_position(c, k, out, n, &p.outer, "p", "q");
     epi_text_add(out, "; }\n  static DEV i64 outer(i64 q) { return ");
     epi_emit_walk(out, &outer, "q");
     epi_text_add(out, "; }\n  static DEV float value(const void *p, i64 at, i64 x) { return ");

@@ -10,21 +10,6 @@ static void begin(epi_kernel_text *k, bool fast, const char *arch) {
     k->arch = arch;
 }
 
-static void put_params(epi_text *out, int pointers) {
-    epi_text_add(out,
-                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
-                 pointers ? pointers : 1);
-}
-
-static epi_status end(epi_kernel_text *k, epi_error *err) {
-    if (!k->source.failed && !k->full)
-        return EPI_OK;
-    epi_text_free(&k->source);
-    if (k->full)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
-    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-}
-
 /* ---- one operation ---- */
 
 static bool joins(const epi_node *n) {
@@ -153,12 +138,7 @@ static void reduce_body(pass *p, int node) {
     epi_emit_walk(&p->body, &over, "y");
     epi_text_add(&p->body, "));\n#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n    if "
                            "((threadIdx.x & 31) == 0) ");
-    char value[160];
-    if (n->op == EPI_OP_MEAN)
-        snprintf(value, sizeof value, "__fdiv_rn(f.end(1.f), %s)", epi_emit_number((double)count).text);
-    else
-        snprintf(value, sizeof value, "f.end(1.f)");
-    put_store(p, &to, node, -1, 0, value);
+    put_store(p, &to, node, -1, 0, epi_emit_fold_end(n->op, "f", count).text);
 }
 
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *k, epi_error *err) {
@@ -184,7 +164,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
     begin(k, false, epi_emit_arch(c));
     if (copy_to < 0 && (cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM))
         epi_text_add(&k->source, "%s", epi_device_text(cls == EPI_CLASS_MOVE ? "index" : "random"));
-    put_params(&k->source, k->pointer_count);
+    epi_emit_params(k);
     bool whole = copy_to < 0 && p.n->op == EPI_OP_SCATTER; /* a kernel of its own */
     if (whole)
         epi_text_add(&k->source, "%s", p.body.data ? p.body.data : "");
@@ -201,18 +181,10 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
                      warps ? " / 32" : "", p.body.data ? p.body.data : "");
     k->source.failed |= p.body.failed;
     epi_text_free(&p.body);
-    return end(k, err);
+    return epi_emit_end(k, err);
 }
 
 /* ---- operands copied to where the copy engine can take them ---- */
-
-static void put_out(epi_text *out, const epi_columns *c, const char *index) {
-    char half[64];
-    snprintf(half, sizeof half, c->two ? "(%s >> 1)" : "%s", index);
-    epi_emit_walk(out, &c->walk, half);
-    if (c->two)
-        epi_text_add(out, " + (%s & 1) * %ldLL", index, (long)c->part);
-}
 
 epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *r, epi_kernel_text *k, int64_t *elements,
                            epi_error *err) {
@@ -222,11 +194,11 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *r, epi_kernel_
     long inner = (long)(r->mn ? r->out_count : r->depth_count),
          outer = (long)(r->mn ? r->depth_count : r->out_count);
     begin(k, false, epi_emit_arch(c));
-    put_params(&k->source, k->pointer_count);
+    epi_emit_params(k);
     epi_text_add(&k->source,
                  "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at(i64 x) { return ",
                  epi_emit_name(c->spec->graph, r->node).text);
-    put_out(&k->source, &r->out, "x");
+    epi_emit_columns(&k->source, &r->out, "x");
     epi_text_add(&k->source, "; }\nDEV i64 depth_at(i64 x) { return ");
     epi_emit_walk(&k->source, &r->depth, "x");
     epi_text_add(
@@ -246,7 +218,7 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *r, epi_kernel_
         from, to, (long)(r->offset / 2), (long)(r->pitch / 8), (long)(r->pitch / 8), inner,
         r->mn ? "out_at(at) + depth_at(row)" : "out_at(row) + depth_at(at)", (long)r->pitch);
     *elements = outer * (r->pitch / 8);
-    return end(k, err);
+    return epi_emit_end(k, err);
 }
 
 /* ---- finishing partials ---- */
@@ -387,11 +359,8 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
         const epi_node *node = &g->nodes[i];
         int64_t count = *results_out;
         int64_t over = epi_axes_size(&node->over, c->spec->sizes);
-        char scale[160] = "f.end(1.f)";
         epi_name results;
         snprintf(results.text, sizeof results.text, leave == EPI_LEAVE_ROWS ? "P.M" : "%ldLL", (long)count);
-        if (node->op == EPI_OP_MEAN)
-            snprintf(scale, sizeof scale, "__fdiv_rn(f.end(1.f), %s)", epi_emit_number((double)over).text);
         epi_text_add(
             &folds,
             "  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n"
@@ -400,7 +369,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
             "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
             i, epi_ops[node->op].text, node->place.line, epi_emit_fold(node->op), results.text,
             epi_emit_fold(node->op), (long)blocks, segments, pointer, (long)(c->partials[i] / 4),
-            (long)blocks, segments, fold++ & 1, i, scale);
+            (long)blocks, segments, fold++ & 1, i, epi_emit_fold_end(node->op, "f", over).text);
     }
     for (int i = 0; i < g->node_count; i++) {
         if (!in[i] && finishes(c, plan, i, group, in)) {
@@ -421,7 +390,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
             put_results(c, plan, k, &body, group, i, in);
     snprintf(k->name, sizeof k->name, "finish");
     begin(k, false, epi_emit_arch(c));
-    put_params(&k->source, k->pointer_count);
+    epi_emit_params(k);
     epi_text_add(
         &k->source,
         "// 32 results a block; its warps share their partials in segments that depend on their number "
@@ -439,5 +408,5 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
     epi_text_free(&folds);
     epi_text_free(&ahead);
     epi_text_free(&body);
-    return end(k, err);
+    return epi_emit_end(k, err);
 }

@@ -25,15 +25,6 @@ static void put_shorts(epi_rows_emit *e, int phase) {
     }
 }
 
-static const char *fold_end(epi_rows_emit *e, const epi_tile_step *s, char *buffer, size_t size) {
-    double count = (double)epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
-    if (s->op == EPI_OP_MEAN)
-        snprintf(buffer, size, "__fdiv_rn(f%d.end(1.f), %s)", s->dst, epi_emit_number(count).text);
-    else
-        snprintf(buffer, size, "f%d.end(1.f)", s->dst);
-    return buffer;
-}
-
 /* Is some lane without a vector? */
 static bool ragged(const epi_rows_emit *e) {
     const epi_rows_shape *s = &e->shape;
@@ -59,13 +50,18 @@ static void put_vector_loop(epi_rows_emit *e, const char *indent) {
         ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");
 }
 
+/* What a phase is for: folds, partials and stores of elements. */
+static bool ends_in(const epi_tile_step *s, int phase) {
+    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_TILE_FOLD);
+}
+
 static void put_phase(epi_rows_emit *e, int phase) {
     bool any = false;
     e->scope = phase + 1;
     put_shorts(e, phase);
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
-        if (!s->full || s->phase != phase || (s->dst >= 0 && s->kind != EPI_TILE_FOLD))
+        if (!ends_in(s, phase))
             continue;
         any = true;
         if (s->kind == EPI_TILE_FOLD)
@@ -76,14 +72,12 @@ static void put_phase(epi_rows_emit *e, int phase) {
     put_vector_loop(e, "    ");
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
-        if (!s->full || s->phase != phase || (s->dst >= 0 && s->kind != EPI_TILE_FOLD))
+        if (!ends_in(s, phase))
             continue;
         epi_rows_need(e, s->arg[0]);
-        for (int j = i + 1; j < e->tile.step_count && s->kind == EPI_TILE_STORE; j++) {
-            const epi_tile_step *next = &e->tile.steps[j];
-            if (next->full && next->phase == phase && (next->dst < 0 || next->kind == EPI_TILE_FOLD))
-                epi_rows_need_early(e, next->arg[0]);
-        }
+        for (int j = i + 1; j < e->tile.step_count && s->kind == EPI_TILE_STORE; j++)
+            if (ends_in(&e->tile.steps[j], phase))
+                epi_rows_need_early(e, e->tile.steps[j].arg[0]);
         epi_name name = epi_rows_name(e, s->arg[0]);
         bool coarse = e->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
         if (s->kind == EPI_TILE_FOLD)
@@ -102,10 +96,12 @@ static void put_phase(epi_rows_emit *e, int phase) {
     PUT("      }\n    }\n");
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
-        char end[200];
         if (s->kind == EPI_TILE_FOLD && s->phase == phase) {
-            PUT("    f%d = fold_row(f%d, &rooms, turn);\n    const float %s = %s;", s->dst, s->dst,
-                epi_rows_name(e, s->dst).text, fold_end(e, s, end, sizeof end));
+            char fold[16];
+            snprintf(fold, sizeof fold, "f%d", s->dst);
+            int64_t count = epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
+            PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = %s;", fold, fold,
+                epi_rows_name(e, s->dst).text, epi_emit_fold_end(s->op, fold, count).text);
             epi_rows_put_comment(e, s->node);
         }
     }
@@ -237,29 +233,20 @@ static void put_seeds(epi_rows_emit *e) {
     for (int i = 0; i < e->tile.step_count; i++) {
         if (e->tile.steps[i].kind != EPI_TILE_RANDOM)
             continue;
-        const epi_rows_access *a = &e->access[i];
-        epi_ref seed = epi_emit_ref(e->c, e->g->nodes[e->tile.steps[i].node].arg[0], -1);
-        if (seed.type == EPI_I32)
-            PUT("  const u32 seed%d = (u32)__ldg((const int *)P.ptr[%d]);\n", i, a->pointer);
-        else
-            PUT("  const u32 seed%d = (u32)__float2int_rn(load<%s>(P.ptr[%d], 0));\n", i,
-                epi_emit_type(seed.type), a->pointer);
+        PUT("  const u32 seed%d = ", i);
+        epi_emit_seed(e->c, e->tile.steps[i].node, e->k, &e->body);
+        PUT(";\n");
     }
 }
 
 static void put_places(epi_rows_emit *e) {
-    const int64_t *sizes = e->c->spec->sizes;
     for (int i = 0; i < e->tile.step_count; i++) {
         if (e->tile.steps[i].kind != EPI_TILE_TAKE)
             continue;
         const epi_node *n = &e->g->nodes[e->tile.steps[i].node];
-        epi_ref index = epi_emit_ref(e->c, n->arg[1], -1);
-        epi_walk w = epi_walk_axes(&index, &e->plan->rows, sizes);
-        PUT("    const i64 take%d = on ? position<%s>(P.ptr[%d], ", i, epi_emit_type(index.type),
-            epi_emit_pointer(e->k, n->arg[1], -1));
-        epi_emit_walk(&e->body, &w, "row");
-        PUT(", %ldLL) : -1;   // %s\n", (long)epi_axis_size(n->over.at[0], sizes),
-            epi_emit_name(e->g, n->arg[1]).text);
+        PUT("    const i64 take%d = on ? ", i);
+        epi_emit_position(e->c, e->k, &e->body, n, &e->plan->rows, NULL, "row");
+        PUT(" : -1;   // %s\n", epi_emit_name(e->g, n->arg[1]).text);
     }
 }
 
@@ -469,9 +456,7 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
                  e->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"),
                  (long)e->tile.m, (long)e->tile.n, epi_device_text("ptx"), epi_device_text("folds"),
                  uses_random ? epi_device_text("random") : "", epi_device_text("rows"));
-    epi_text_add(&k->source,
-                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
-                 k->pointer_count ? k->pointer_count : 1);
+    epi_emit_params(k);
     if (s->stages)
         epi_text_add(&k->source, "#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages,
                      (long)s->row_bytes, (long)epi_rows_slice(e));
@@ -483,9 +468,5 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     epi_text_add(&k->source, "%s", e->body.data ? e->body.data : "");
     k->source.failed |= e->body.failed;
     epi_text_free(&e->body);
-    if (!k->source.failed && !k->full)
-        return EPI_OK;
-    epi_text_free(&k->source);
-    return k->full ? epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes")
-                   : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return epi_emit_end(k, err);
 }

@@ -12,12 +12,9 @@ epi_name epi_rows_name(const epi_rows_emit *e, int v) {
     return n;
 }
 
-static void put_column(epi_text *out, const epi_columns *c, const char *index) {
-    char half[64];
-    snprintf(half, sizeof half, c->two ? "((%s) >> 1)" : "(%s)", index);
-    epi_emit_walk(out, &c->walk, half);
-    if (c->two)
-        epi_text_add(out, " + ((%s) & 1) * %ldLL", index, (long)c->part);
+/* The offset of element e of the vector in hand, beyond the row's. */
+static void put_element(epi_rows_emit *e, const epi_rows_access *a, epi_scale scale) {
+    epi_emit_columns(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
 }
 
 /* The offset of the first column of the vector in hand, beyond the row's; `part` for columns in two parts. */
@@ -47,14 +44,18 @@ static epi_name operand(const epi_rows_emit *e, int v) {
     return n;
 }
 
+/* A division of elements by one number is a multiplication where 16 bits are stored. */
+static bool divides_often(const epi_rows_emit *e, const epi_tile_step *s) {
+    return e->fast && s->kind == EPI_TILE_MAP && s->op == EPI_OP_DIV && !epi_rows_has_columns(e, s->arg[1]) &&
+           epi_rows_has_columns(e, s->dst);
+}
+
 static void put_map(epi_rows_emit *e, const epi_tile_step *s, const char *to) {
     epi_name a[3] = {{{0}}};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(e, s->arg[i]);
     PUT("%s = ", to);
-    bool by_row = e->fast && s->kind == EPI_TILE_MAP && s->op == EPI_OP_DIV &&
-                  !epi_rows_has_columns(e, s->arg[1]) && epi_rows_has_columns(e, s->dst);
-    if (by_row)
+    if (divides_often(e, s))
         PUT("over_%d.of(%s)", s->dst, a[0].text);
     else if (s->kind == EPI_TILE_MULADD)
         PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0].text, a[1].text,
@@ -92,7 +93,7 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
             epi_rows_put_row(e, a, "row");
             PUT(" + ");
         }
-        put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+        put_element(e, a, scale);
         PUT(");");
         if (ordered)
             PUT(" %s[e] = r.one(0); }", name);
@@ -146,7 +147,7 @@ static void put_random(epi_rows_emit *e, int step, const char *name) {
     PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, ", w, step);
     epi_rows_put_row(e, a, "row");
     PUT(" + ");
-    put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+    put_element(e, a, scale);
     PUT("); %s[e] = u[0]; }", name);
 }
 
@@ -162,7 +163,7 @@ static void put_taken(epi_rows_emit *e, int step, const char *name) {
             a->pointer, step, (long)a->step);
         epi_rows_put_row(e, a, "row");
         PUT(" + ");
-        put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+        put_element(e, a, scale);
         PUT(");");
         return;
     }
@@ -189,7 +190,7 @@ static void put_elements(epi_rows_emit *e, int step) {
         return;
     }
     PUT("        float %s[%d]; ", name.text, w);
-    if (e->fast && s->kind == EPI_TILE_MAP && s->op == EPI_OP_DIV && !epi_rows_has_columns(e, s->arg[1]))
+    if (divides_often(e, s))
         PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(e, s->arg[1]).text);
     switch (s->kind) {
     case EPI_TILE_INDEX: {
@@ -204,8 +205,7 @@ static void put_elements(epi_rows_emit *e, int step) {
             epi_rows_put_row(e, a, "row");
             PUT(" + ");
         }
-        put_column(&e->body, &a->cols,
-                   e->tile.values[s->dst].scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+        put_element(e, a, e->tile.values[s->dst].scale);
         PUT(");");
         break;
     }
@@ -315,7 +315,7 @@ void epi_rows_put_store(epi_rows_emit *e, int step) {
         PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], ", w, type, a->pointer);
         epi_rows_put_row(e, a, "row");
         PUT(" + ");
-        put_column(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+        put_element(e, a, scale);
         PUT(", %s[e]);", name.text);
     }
     for (int part = 0; part < (a->cols.two ? 2 : 1) && a->vectors; part++) {

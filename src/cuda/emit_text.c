@@ -131,3 +131,36 @@ int epi_emit_pointer(epi_kernel_text *k, int node, int tensor) {
     k->pointers[k->pointer_count] = (epi_pointer_need){node, tensor};
     return k->pointer_count++;
 }
+
+void epi_emit_columns(epi_text *t, const epi_columns *c, const char *index) {
+    char half[64];
+    snprintf(half, sizeof half, c->two ? "((%s) >> 1)" : "(%s)", index);
+    epi_emit_walk(t, &c->walk, half);
+    if (c->two)
+        epi_text_add(t, " + ((%s) & 1) * %ldLL", index, (long)c->part);
+}
+
+epi_name epi_emit_fold_end(epi_op op, const char *fold, int64_t count) {
+    epi_name n;
+    if (op == EPI_OP_MEAN)
+        snprintf(n.text, sizeof n.text, "__fdiv_rn(%s.end(1.f), %.60s)", fold,
+                 epi_emit_number((double)count).text);
+    else
+        snprintf(n.text, sizeof n.text, "%s.end(1.f)", fold);
+    return n;
+}
+
+void epi_emit_params(epi_kernel_text *k) {
+    epi_text_add(&k->source,
+                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
+                 k->pointer_count ? k->pointer_count : 1);
+}
+
+epi_status epi_emit_end(epi_kernel_text *k, epi_error *err) {
+    if (!k->source.failed && !k->full)
+        return EPI_OK;
+    epi_text_free(&k->source);
+    if (k->full)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
+    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}

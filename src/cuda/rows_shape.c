@@ -44,7 +44,7 @@ static void find_access(epi_rows_emit *e) {
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         epi_rows_access *a = &e->access[i];
-        if (!moves(s) && s->kind != EPI_TILE_INDEX && s->kind != EPI_TILE_RANDOM && s->kind != EPI_TILE_TAKE)
+        if (!reads_or_moves(s) && s->kind != EPI_TILE_INDEX)
             continue;
         if (s->kind == EPI_TILE_INDEX ||
             s->kind == EPI_TILE_RANDOM) { /* the offset in a tensor of these axes */
@@ -149,10 +149,6 @@ bool epi_rows_sums(const epi_rows_emit *e) {
 
 /* ---- the shape ---- */
 
-static int64_t round_up(int64_t x, int64_t to) {
-    return epi_ceil_div(x, to) * to;
-}
-
 static int power_of_two(int64_t x) {
     int p = 1;
     while (p < x)
@@ -171,7 +167,7 @@ static void spread(epi_rows_shape *s, int64_t vectors, int per) {
         return;
     }
     for (int nv = s->cluster > 1 ? per : 1; nv <= per; nv++) {
-        int64_t lanes = round_up(epi_ceil_div(vectors, nv), 32);
+        int64_t lanes = epi_round_up(epi_ceil_div(vectors, nv), 32);
         double idle = (double)(lanes * nv - vectors) / (double)vectors;
         double cost = 4 * idle + 0.1 * (nv > 4 ? nv - 4 : 4 - nv) + (double)lanes / 4096;
         if (lanes <= 1024 && cost < best) {
@@ -215,7 +211,7 @@ static void shape_flat(epi_rows_emit *e, int64_t vectors, double loaded, bool to
 /* Threads and vectors for rows that are read from shared memory: four vectors each, more where rows are long.
  */
 static void spread_held(epi_rows_shape *s, int64_t vectors) {
-    s->lanes = (int)epi_min64(256, round_up(epi_ceil_div(vectors, 4), 32));
+    s->lanes = (int)epi_min64(256, epi_round_up(epi_ceil_div(vectors, 4), 32));
     s->count = (int)epi_ceil_div(vectors, s->lanes);
 }
 
@@ -241,7 +237,7 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     per = per > 4 ? 4 : per;
     while (e->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
         s->cluster *= 2;
-    int64_t lanes = round_up(epi_ceil_div(vectors, (int64_t)per * s->cluster), 32);
+    int64_t lanes = epi_round_up(epi_ceil_div(vectors, (int64_t)per * s->cluster), 32);
     if (ring && lanes <= threads) { /* as many vectors a thread as its registers hold */
         s->lanes = (int)lanes;
         s->count = (int)epi_ceil_div(vectors, lanes * s->cluster);
@@ -389,7 +385,7 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
     int64_t all = e->plan->flat ? epi_ceil_div(e->tile.n, (int64_t)s->lanes * s->count * s->vector)
                                 : epi_ceil_div(e->tile.m, s->rows);
     all = epi_max64(1, all) * s->cluster;
-    s->blocks = s->blocks ? epi_min64(all, round_up(s->blocks, s->cluster)) : all;
+    s->blocks = s->blocks ? epi_min64(all, epi_round_up(s->blocks, s->cluster)) : all;
     return EPI_OK;
 }
 
