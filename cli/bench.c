@@ -288,18 +288,31 @@ static bool has_axis(const epi_program *program, const char *dim) {
     return false;
 }
 
-/* Several programs share the sizes that are given: each takes those of its axes. Of one that none has, the
- * first says so. */
-static void keep_own_dims(cli_options *o, const epi_program *program, const bool *common) {
+/* Several programs share the sizes that are given: each takes those of its axes. An axis that no program has
+ * is left to the first of them to complain of. */
+static void keep_own_dims(cli_options *o, const epi_program *program, const bool *known) {
     int count = 0;
     for (int i = 0; i < o->dim_count; i++)
-        if (!common[i] || has_axis(program, o->dims[i].name))
+        if (!known[i] || has_axis(program, o->dims[i].name))
             o->dims[count++] = o->dims[i];
     o->dim_count = count;
 }
 
-static int bench_one(const char *name, const cli_options *given, const tuning *t, const blas *b,
-                     bench_report *report) {
+/* Notes the sizes whose axis one of the named programs has; one that cannot be opened says so in its turn. */
+static void find_known_dims(const cli_options *o, bool *known) {
+    for (int n = 0; n < o->name_count; n++) {
+        cli_source s;
+        epi_error err;
+        if (cli_program_open(&s, o->names[n], &err) != EPI_OK)
+            continue;
+        for (int i = 0; i < o->dim_count; i++)
+            known[i] |= has_axis(s.program, o->dims[i].name);
+        cli_source_close(&s);
+    }
+}
+
+static int bench_one(const char *name, const cli_options *given, const bool *known, const tuning *t,
+                     const blas *b, bench_report *report) {
     cli_options o = *given;
     cli_source s;
     epi_error err;
@@ -307,16 +320,7 @@ static int bench_one(const char *name, const cli_options *given, const tuning *t
     if (cli_program_open(&s, name, &err) != EPI_OK)
         return cli_fail(&err);
     snprintf(r.name, sizeof r.name, "%s", epi_program_name(s.program));
-    bool common[CLI_MAX_BINDINGS] = {0}; /* axes that another of the programs has */
-    for (int i = 0; i < given->dim_count; i++)
-        for (int n = 0; n < given->name_count && !common[i]; n++) {
-            cli_source other;
-            if (cli_program_open(&other, given->names[n], &err) != EPI_OK)
-                return cli_source_close(&s), cli_fail(&err);
-            common[i] = has_axis(other.program, given->dims[i].name);
-            cli_source_close(&other);
-        }
-    keep_own_dims(&o, s.program, common);
+    keep_own_dims(&o, s.program, known);
     cli_progress("measuring %s", r.name);
     int status = tuning_apply(t, &s, &o);
     if (status == EXIT_OK && bench_program(&s, &o, b, &r, &err) != EPI_OK)
@@ -331,15 +335,17 @@ static int bench_one(const char *name, const cli_options *given, const tuning *t
 
 static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_report *report) {
     int status = EXIT_OK, one;
+    bool known[CLI_MAX_BINDINGS] = {0};
+    find_known_dims(o, known);
     for (int i = 0; i < o->name_count; i++)
-        if ((one = bench_one(o->names[i], o, t, b, report)) != EXIT_OK)
+        if ((one = bench_one(o->names[i], o, known, t, b, report)) != EXIT_OK)
             status = one;
     if (!o->size_count)
         o->sizes[o->size_count++] = o->device ? 4096 : 1024;
     for (int s = 0; s < o->size_count && !o->name_count; s++)
         for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
             standard_dims(o, standard[i].dims, o->sizes[s]);
-            if ((one = bench_one(standard[i].name, o, t, b, report)) != EXIT_OK)
+            if ((one = bench_one(standard[i].name, o, known, t, b, report)) != EXIT_OK)
                 status = one;
         }
     if (!report->json)

@@ -24,6 +24,13 @@ int epi_axes_find_dim(const epi_axes *axes, int dim) {
     return -1;
 }
 
+int epi_axes_count_in(const epi_axes *axes, const epi_axes *group) {
+    int n = 0;
+    for (int i = 0; i < axes->count; i++)
+        n += epi_axes_find_dim(group, axes->at[i].dim) >= 0;
+    return n;
+}
+
 void epi_axes_remove(epi_axes *axes, int position) {
     for (int i = position; i + 1 < axes->count; i++)
         axes->at[i] = axes->at[i + 1];

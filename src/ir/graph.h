@@ -62,6 +62,7 @@ typedef struct epi_graph {
 bool epi_axis_equal(epi_axis a, epi_axis b);
 int epi_axes_find(const epi_axes *axes, epi_axis axis); /* position or -1 */
 int epi_axes_find_dim(const epi_axes *axes, int dim);
+int epi_axes_count_in(const epi_axes *axes, const epi_axes *group); /* how many have a dim of the group */
 void epi_axes_remove(epi_axes *axes, int position);
 epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone);
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);

@@ -18,11 +18,7 @@ static bool has_dim(const epi_axes *axes, int dim) {
 }
 
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group) {
-    const epi_axes *axes = &g->nodes[node].axes;
-    for (int i = 0; i < axes->count; i++)
-        if (has_dim(group, axes->at[i].dim))
-            return true;
-    return false;
+    return epi_axes_count_in(&g->nodes[node].axes, group) > 0;
 }
 
 static bool refuse(planner *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -53,13 +49,9 @@ static void sort_group(epi_axes *group, const epi_axes *order) {
 
 /* The output that a tile is shaped after: the first that has the product's axes. */
 static const epi_axes *main_output(const epi_graph *g, const epi_axes *product) {
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        int common = 0;
-        for (int i = 0; i < product->count; i++)
-            common += has_dim(&g->tensors[t].axes, product->at[i].dim);
-        if (common == product->count)
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (epi_axes_count_in(product, &g->tensors[t].axes) == product->count)
             return &g->tensors[t].axes;
-    }
     return product;
 }
 
@@ -141,32 +133,26 @@ static bool make_local(planner *p, const epi_axes *over) {
     return true;
 }
 
-static int count_in(const epi_axes *axes, const epi_axes *group) {
-    int n = 0;
-    for (int i = 0; i < axes->count; i++)
-        n += has_dim(group, axes->at[i].dim);
-    return n;
-}
-
 /* A reduction of a tile value: over all rows, all columns, or inner columns. */
 static bool sort_reduction(planner *p, const epi_node *n, epi_stage *stage) {
     const epi_plan *plan = p->plan;
     const epi_axes *from = &p->g->nodes[n->arg[0]].axes;
-    int over_rows = count_in(&n->over, &plan->rows), over_cols = count_in(&n->over, &plan->cols);
+    int over_rows = epi_axes_count_in(&n->over, &plan->rows),
+        over_cols = epi_axes_count_in(&n->over, &plan->cols);
     if (over_rows + over_cols < n->over.count)
         return refuse(p, "%s at line %d reduces an axis that the product does not have", epi_ops[n->op].text,
                       n->place.line);
     if (over_rows && over_cols)
         return refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions",
                       epi_ops[n->op].text, n->place.line);
-    if (over_rows ? over_rows != plan->rows.count : count_in(from, &plan->cols) != plan->cols.count)
+    if (over_rows ? over_rows != plan->rows.count : epi_axes_count_in(from, &plan->cols) != plan->cols.count)
         return refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
                       epi_ops[n->op].text, n->place.line);
     if (over_cols && over_cols < plan->cols.count) {
         stage->leave = EPI_LEAVE_LOCAL;
         return make_local(p, &n->over);
     }
-    if (over_rows && count_in(from, &plan->cols) != plan->cols.count)
+    if (over_rows && epi_axes_count_in(from, &plan->cols) != plan->cols.count)
         return refuse(p, "%s at line %d reduces a value that lacks some columns", epi_ops[n->op].text,
                       n->place.line);
     stage->leave = over_rows ? EPI_LEAVE_COLS : EPI_LEAVE_ROWS;
@@ -320,8 +306,8 @@ static bool sort_others(planner *p) {
         if (depends[node])
             continue;
         const epi_axes *axes = &g->nodes[node].axes;
-        bool whole = count_in(axes, &plan->rows) == plan->rows.count &&
-                     count_in(axes, &plan->cols) == plan->cols.count;
+        bool whole = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&
+                     epi_axes_count_in(axes, &plan->cols) == plan->cols.count;
         if (whole && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
             mark_tile(p, node);
         else

@@ -22,16 +22,9 @@ static bool refuse(shaper *s, const char *reason) {
     return false;
 }
 
-static int count_in(const epi_axes *axes, const epi_axes *group) {
-    int n = 0;
-    for (int i = 0; i < axes->count; i++)
-        n += epi_axes_find_dim(group, axes->at[i].dim) >= 0;
-    return n;
-}
-
 /* Does the value have every axis there is? */
 static bool is_long(const shaper *s, int node) {
-    return count_in(&s->axes, &s->g->nodes[node].axes) == s->axes.count;
+    return epi_axes_count_in(&s->axes, &s->g->nodes[node].axes) == s->axes.count;
 }
 
 static bool is_leaf(const shaper *s, int node) {
@@ -105,7 +98,9 @@ static bool find_axes(shaper *s) {
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        for (int j = 0; j < n->axes.count && s->live[i] && !is_table(s, i); j++)
+        if (!s->live[i] || is_table(s, i))
+            continue;
+        for (int j = 0; j < n->axes.count; j++)
             if (!fits(s, n->axes.at[j]))
                 return refuse(s, "one of its values has an axis that the longest tensor lacks");
     }
@@ -127,7 +122,7 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
     const epi_node *index = &s->g->nodes[n->arg[1]];
     return !s->plan->flat && n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
            index->op == EPI_OP_INPUT && index->axes.count &&
-           count_in(&index->axes, &s->plan->rows) == index->axes.count;
+           epi_axes_count_in(&index->axes, &s->plan->rows) == index->axes.count;
 }
 
 static void mark_before(shaper *s, int node) {
@@ -145,9 +140,10 @@ static void mark_before(shaper *s, int node) {
 static epi_leave leave_of(const shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
-    int over_rows = count_in(&n->over, &plan->rows), over_cols = count_in(&n->over, &plan->cols);
-    bool all_rows = count_in(from, &plan->rows) == plan->rows.count,
-         all_cols = count_in(from, &plan->cols) == plan->cols.count;
+    int over_rows = epi_axes_count_in(&n->over, &plan->rows),
+        over_cols = epi_axes_count_in(&n->over, &plan->cols);
+    bool all_rows = epi_axes_count_in(from, &plan->rows) == plan->rows.count,
+         all_cols = epi_axes_count_in(from, &plan->cols) == plan->cols.count;
     if (!all_rows || !all_cols)
         return EPI_LEAVE_NONE;
     if (over_rows == 0 && over_cols == plan->cols.count)
@@ -163,7 +159,8 @@ static void keep_operand(shaper *s, int node) {
     if (stage->after || stage->leave > EPI_LEAVE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
         return;
     const epi_axes *axes = &s->g->nodes[node].axes;
-    bool rows = count_in(axes, &s->plan->rows) == s->plan->rows.count, cols = count_in(axes, &s->plan->cols);
+    bool rows = epi_axes_count_in(axes, &s->plan->rows) == s->plan->rows.count,
+         cols = epi_axes_count_in(axes, &s->plan->cols);
     if (is_leaf(s, node) || !rows || (!s->plan->rows.count && !cols))
         mark_before(s, node);
     else
@@ -180,7 +177,7 @@ static void sort_node(shaper *s, int i) {
             late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
         }
     epi_op_class cls = epi_ops[n->op].cls;
-    bool has_row = count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
+    bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
     if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !late && !in_row) { /* passes make these */
         mark_before(s, i);
@@ -209,8 +206,8 @@ static void sort_outputs(shaper *s) {
         const epi_axes *axes = &g->nodes[node].axes;
         if (stage->after || stage->leave > EPI_LEAVE_LOCAL)
             continue;
-        bool rows = count_in(axes, &s->plan->rows) == s->plan->rows.count,
-             cols = count_in(axes, &s->plan->cols) > 0;
+        bool rows = epi_axes_count_in(axes, &s->plan->rows) == s->plan->rows.count,
+             cols = epi_axes_count_in(axes, &s->plan->cols) > 0;
         if (is_leaf(s, node))
             stage->tile = is_long(s, node);
         else if (!rows || (!s->plan->rows.count && !cols))

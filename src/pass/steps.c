@@ -243,11 +243,8 @@ epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reas
 
 /* Every axis of the rows' long tensors? */
 static bool is_long(const epi_plan *plan, const epi_axes *axes) {
-    int count = 0;
-    for (int i = 0; i < axes->count; i++)
-        count += epi_axes_find_dim(&plan->rows, axes->at[i].dim) >= 0 ||
-                 epi_axes_find_dim(&plan->cols, axes->at[i].dim) >= 0;
-    return count == plan->rows.count + plan->cols.count;
+    return epi_axes_count_in(axes, &plan->rows) + epi_axes_count_in(axes, &plan->cols) ==
+           plan->rows.count + plan->cols.count;
 }
 
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {
