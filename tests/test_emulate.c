@@ -301,7 +301,7 @@ static void check_copy(const place *at, const epi_repack *r, const char *what) {
     const uint16_t *x = (const void *)from->data, *y = (const void *)(at->workspace + r->offset);
     bool same = true;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < r->pitch; j++)
+        for (int64_t j = 0; j < epi_round_up(length, 8); j++)
             same &= y[i * r->pitch + j] == (j < length ? x[i * length + j] : 0);
     check(same, "%s: the copy of an operand is the operand", what);
 }
@@ -420,6 +420,74 @@ static void free_kernels(void) {
     for (int i = 0; i < kernel_count; i++) {
         epi_cuda_kernel_free(kernels[i].k);
         epi_arena_free(&kernels[i].arena);
+    }
+}
+
+/* ---- tiles that lanes move ---- */
+
+typedef struct panel_case {
+    int width, size, count; /* bytes of a panel's row and of an element, and rows at once */
+    int rows, columns, stride, start;
+    int text;
+} panel_case;
+
+static panel_case panels[] = {
+    {128, 2, 8, 64, 64, 65, 0, 0}, {128, 2, 4, 70, 131, 131, 0, 0}, {128, 2, 2, 3, 33, 37, 1, 0},
+    {64, 2, 4, 130, 99, 99, 0, 0}, {64, 2, 2, 65, 31, 33, 3, 0},    {32, 2, 8, 64, 17, 17, 0, 0},
+    {32, 2, 4, 67, 50, 51, 1, 0},  {128, 4, 8, 65, 45, 45, 0, 0},   {64, 4, 2, 64, 33, 35, 1, 0},
+    {128, 2, 8, 64, 1, 1, 0, 0},   {64, 2, 8, 66, 2, 3, 1, 0},      {32, 4, 4, 1, 9, 9, 0, 0},
+};
+enum { PANELS = sizeof panels / sizeof *panels };
+
+/* Panel by panel from one tensor to shared memory, and from there to another. */
+static void add_panels(void) {
+    for (int i = 0; i < PANELS; i++) {
+        panel_case *p = &panels[i];
+        epi_kernel_text t = {.name = "panels"};
+        epi_text_add(
+            &t.source,
+            "#define EPI_FAST 0\n%s%s%s%s\nstruct Params {\n  TMap map[1];\n  const void *ptr[2];\n  "
+            "i64 M, group, extra[2];\n};\n"
+            "extern \"C\" __global__ void panels(const __grid_constant__ Params P) {\n"
+            "  extern __shared__ __align__(1024) u8 memory[];\n"
+            "  const u32 at = (u32)__cvta_generic_to_shared(memory);\n  const int lane = threadIdx.x;\n"
+            "  for (int y = 0; y < %d; y += 64)\n    for (int x = 0; x < %d; x += %d) {\n"
+            "      panel_load<%d, %d, %d>(at, P.ptr[0], y, x, %d, %d, %d, lane);\n      __syncwarp();\n"
+            "      panel_store<%d, %d, %d>(at, (void *)P.ptr[1], y, x, %d, %d, %d, lane);\n"
+            "      __syncwarp();\n    }\n}\n",
+            epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
+            epi_device_text("tiles"), p->rows, p->columns, p->width / p->size, p->width, p->size, p->count,
+            p->rows, p->columns, p->stride, p->width, p->size, p->count, p->rows, p->columns, p->stride);
+        p->text = add_text(&t);
+        epi_text_free(&t.source);
+    }
+}
+
+/* Everything between the rows stays as it was. */
+static void run_panels(void) {
+    enum { ROOM = 1 << 17 };
+    static _Alignas(64) unsigned char from[ROOM], to[ROOM], want[ROOM];
+    for (int i = 0; i < PANELS; i++) {
+        const panel_case *p = &panels[i];
+        size_t start = (size_t)p->start * (size_t)p->size, row = (size_t)p->stride * (size_t)p->size;
+        size_t wide = (size_t)p->columns * (size_t)p->size, bytes = row * (size_t)(p->rows - 1) + wide;
+        _Alignas(64) unsigned char params[256] = {0};
+        void *pointers[2] = {from + start, to + start};
+        emu_host host = {.ranges = {{(const char *)from, start + bytes}, {(const char *)to, start + bytes}},
+                         .range_count = 2};
+        for (size_t b = 0; b < ROOM; b++)
+            from[b] = (unsigned char)(b * 7 + b / 251);
+        memset(to, SENTINEL, ROOM);
+        memset(want, SENTINEL, ROOM);
+        for (int r = 0; r < p->rows; r++)
+            memcpy(want + start + (size_t)r * row, from + start + (size_t)r * row, wide);
+        memcpy(params + 128, pointers, sizeof pointers);
+        const text *t = &texts[p->text];
+        bool ended = t->run && t->run(&host, params, 1, 1, 32, 64 * 128);
+        check(ended && !host.wrong, "panels of %d bytes, %d rows of %d: %s", p->width, p->rows, p->columns,
+              host.first);
+        check(!memcmp(to, want, ROOM), "panels of %d bytes, %d rows of %d arrive, and nothing else", p->width,
+              p->rows, p->columns);
     }
 }
 
@@ -672,11 +740,13 @@ int main(int argc, char **argv) {
         add_moves();
         add_random();
     }
+    add_panels();
     add_aligned_rows();
     add_shapes();
     add_lengths();
     compile_texts();
     run_kernels();
+    run_panels();
     printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
            refused);
     free_kernels();

@@ -11,6 +11,7 @@
 EMBED(base)
 EMBED(ptx)
 EMBED(folds)
+EMBED(tiles)
 EMBED(index)
 EMBED(random)
 EMBED(gemm_sm90)
@@ -24,6 +25,7 @@ const char *epi_device_text(const char *name) {
     } all[] = {{"base", epi_text_base},
                {"ptx", epi_text_ptx},
                {"folds", epi_text_folds},
+               {"tiles", epi_text_tiles},
                {"gemm_sm90", epi_text_gemm_sm90},
                {"gemm_sm80", epi_text_gemm_sm80},
                {"gemm_any", epi_text_gemm_any},

@@ -244,10 +244,11 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  "TILE_N %d\n#define STAGES %d\n"
                  "#define CLUSTER %d\n#define STEP %d\n#define STAGE_SLOTS %d\n#define DEFERRED %d\n#define "
                  "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
-                 "#define HALF %s\n#define STAGE_BYTES %d\n#define LOAD_BYTES %d\n#define FOLDS %d\n",
+                 "#define HALF %s\n#define STAGE_BYTES %d\n#define LOAD_BYTES %d\n#define LOADS %d\n#define "
+                 "LANES %d\n#define FOLDS %d\n",
                  e->k->name, e->fast, (long)e->tile->n, (long)depth_of(e), f->tile_n, f->stages, f->cluster,
                  f->step, f->stage_slots, f->deferred, !f->packed, op[0].mn, op[1].mn, epi_emit_type(e->half),
-                 e->stage_bytes, e->load_bytes, e->leave.data != NULL);
+                 e->stage_bytes, e->load_bytes, e->loads, e->lanes, e->leave.data != NULL);
     epi_text_add(out, "#define PACKED %d\n#define STEPS (TILE_N / STEP)\n", f->packed);
 }
 
@@ -287,11 +288,12 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
 static void write_access(const epi_emitter *e, epi_text *out, const epi_operand op[2],
                          const int pointers[2]) {
     if (e->config.mainloop == EPI_GEMM_SM90) {
-        epi_text_add(out, "DEV void step_load(const Params &P, u32 stage, u32 bar, int m, int n) {\n%s}\n",
-                     or_none(&e->moves));
-        epi_text_add(out, "DEV void step_store(const Params &P, u32 stage, int m, int n) {\n%s}\n",
+        epi_text_add(
+            out, "DEV void step_load(const Params &P, u32 stage, u32 bar, int m, int n, int lane) {\n%s}\n",
+            or_none(&e->moves));
+        epi_text_add(out, "DEV void step_store(const Params &P, u32 stage, int m, int n, int lane) {\n%s}\n",
                      or_none(&e->moves_out));
-        epi_text_add(out, "DEV void step_prefetch(const Params &P, int m, int n) {\n%s}\n",
+        epi_text_add(out, "DEV void step_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
                      or_none(&e->prefetch));
         epi_operand_emit_wgmma(e, out, &op[0], &op[1]);
     } else {
@@ -316,6 +318,8 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
                  "*ptr[%d];\n  i64 M, group, extra[2];\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
+    if (e->lanes)
+        epi_text_add(out, "%s", epi_device_text("tiles"));
     write_epilogue(e, out);
     write_access(e, out, op, pointers);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s", epi_device_text(files[e->config.mainloop]));

@@ -19,16 +19,17 @@
 
 #include "cuda/emit.h"
 
-/* A tile that is loaded or stored, element by element or through staging by the copy engine. */
+/* A tile that is loaded or stored, element by element or through staging. */
 typedef struct epi_stream {
     int step; /* of the tile's list; the names of its variables carry the number */
     int node, tensor;
     bool store, staged;
+    bool lanes; /* staged: moved by the lanes of a warp, not by the copy engine */
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;
     int elements, bytes;      /* of a cell */
-    int map, pointer;         /* the one a launch gives it: a map if staged, else a pointer */
+    int map, pointer;         /* the one a launch gives it: a map for the copy engine, else a pointer */
     int offset;               /* in a step's staging */
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
 } epi_stream;
@@ -60,7 +61,8 @@ typedef struct epi_emitter {
     epi_text moves, moves_out, prefetch;     /* what the copy engine does for it */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
-    int stage_bytes, load_bytes; /* of a step: its staging, and what is loaded into it */
+    int stage_bytes, load_bytes; /* of a step: its staging, and what the copy engine loads into it */
+    bool loads, lanes;           /* is anything loaded into it; do lanes move anything */
     int folds_at;                /* in a step's staging: where warps leave reductions down the rows */
     int kept;                    /* the value that is packed (or, exact, the product itself) */
     int split;     /* a multiply-add with its row scale before the packing point and its sum after, or -1 */

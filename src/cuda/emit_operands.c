@@ -34,7 +34,7 @@ static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **ou
         r->out.walk = o->out;
     r->mn = !o->cols.two && o->out.count && o->out.step[o->out.count - 1] == 1 &&
             !(o->depth.count && o->depth.step[o->depth.count - 1] == 1);
-    r->pitch = epi_round_up(r->mn ? r->out_count : depth, 8);
+    r->pitch = epi_round_up(r->mn ? r->out_count : depth, 64); /* lines of 128 bytes: the engine's best */
     r->offset = epi_round_up(e->c->workspace, 256);
     e->c->workspace = r->offset + epi_round_up((r->mn ? depth : r->out_count) * r->pitch * 2, 256);
     return true;

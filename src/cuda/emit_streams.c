@@ -1,5 +1,5 @@
-/* emit_streams.c: the tiles that are loaded and stored: which the copy engine moves, where they are staged,
- * and how cells read and write the staging. */
+/* emit_streams.c: the tiles that are loaded and stored: which are staged and where, who moves them, and how
+ * cells read and write the staging. */
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +44,8 @@ const epi_stream *epi_stream_of(const epi_emitter *e, int step) {
 
 /* ---- where they are staged ---- */
 
-/* Can the copy engine move it? Rows a fixed distance apart, columns neighbours; or a table that repeats. */
+/* Is it moved through staging? Rows a fixed distance apart, columns neighbours; or a table that repeats. The
+ * copy engine takes rows of a multiple of 16 bytes. */
 static bool can_stage(const epi_emitter *e, epi_stream *t) {
     const epi_walk *r = &t->rows, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
@@ -62,7 +63,8 @@ static bool can_stage(const epi_emitter *e, epi_stream *t) {
         t->row_mod = r->size[1];
     else if (r->count != 1)
         return false;
-    return r->step[r->count - 1] > 0 && r->step[r->count - 1] * size % 16 == 0;
+    t->lanes = r->step[r->count - 1] * size % 16 != 0;
+    return r->step[r->count - 1] > 0;
 }
 
 /* Panels are as wide as the engine's swizzle: 128 bytes at most. */
@@ -90,10 +92,12 @@ void epi_streams_place(epi_emitter *e) {
     bool taken[EPI_MAX_STREAMS] = {false};
     int widest = 0;
     e->stage_bytes = e->load_bytes = 0;
+    e->loads = e->lanes = false;
     for (int i = 0; i < e->stream_count; i++) {
         epi_stream *t = &e->streams[i];
         t->col_mod = t->row_mod = 0;
         t->staged = can_stage(e, t);
+        t->lanes &= t->staged;
         if (!t->staged)
             continue;
         int bytes = panel_width(e, t) * panel_count(e, t) * STAGE_ROWS, from = find_takeover(e, i, taken);
@@ -104,7 +108,9 @@ void epi_streams_place(epi_emitter *e) {
             t->offset = e->stage_bytes;
             e->stage_bytes += bytes;
         }
-        if (!t->store)
+        e->loads |= !t->store;
+        e->lanes |= t->lanes;
+        if (!t->store && !t->lanes)
             e->load_bytes += bytes;
         if (panel_width(e, t) > widest)
             widest = panel_width(e, t);
@@ -137,6 +143,28 @@ static int add_map(epi_emitter *e, const epi_stream *t) {
     return k->map_count++;
 }
 
+/* A panel that lanes move: where it stands, and how far its tensor goes. */
+static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *x, const char *y,
+                       const char *name) {
+    const epi_walk *r = &t->rows, *c = &t->cols.walk;
+    char place[400], height[100] = "(int)P.M";
+    int width = panel_width(e, t), size = (int)epi_dtype_size(t->ref.type);
+    bool few = e->config.tile_n >= 256; /* registers, beside wide tiles */
+    if (t->row_mod)
+        snprintf(height, sizeof height, "%s + %d", y, STAGE_ROWS);
+    snprintf(place, sizeof place, "%s, %s, %s, %ld, %ld, lane", y, x, height, (long)c->size[c->count - 1],
+             (long)r->step[r->count - 1]);
+    if (t->store) {
+        epi_text_add(&e->moves_out, "  panel_store<%d, %d, %d>(stage + %d, (void *)P.ptr[%d], %s);   // %s\n",
+                     width, size, few ? 2 : e->loads ? 4 : 8, at, t->pointer, place, name);
+    } else {
+        epi_text_add(&e->moves, "  panel_load<%d, %d, %d>(stage + %d, P.ptr[%d], %s);   // %s\n", width, size,
+                     few ? 2 : 4, at, t->pointer, place, name);
+        epi_text_add(&e->prefetch, "  panel_prefetch<%d, %d>(P.ptr[%d], %s);\n", width, size, t->pointer,
+                     place);
+    }
+}
+
 /* The copies of one step: loads and their prefetches, or stores, panel by panel. */
 static void emit_moves(epi_emitter *e, const epi_stream *t) {
     int width = panel_width(e, t), inner = width / (int)epi_dtype_size(t->ref.type);
@@ -151,13 +179,17 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
         if (t->row_mod)
             snprintf(y, sizeof y, "m %% %ld", (long)t->row_mod);
         int at = t->offset + p * width * STAGE_ROWS;
-        if (t->store) {
-            epi_text_add(&e->moves_out, "  tma_store(&P.map[%d], stage + %d, %s, %s);   // %s\n", t->map, at,
+        if (t->lanes) {
+            emit_lanes(e, t, at, x, y, name);
+        } else if (t->store) {
+            epi_text_add(&e->moves_out,
+                         "  if (lane == 0) tma_store(&P.map[%d], stage + %d, %s, %s);   // %s\n", t->map, at,
                          x, y, name);
         } else {
-            epi_text_add(&e->moves, "  tma_load(stage + %d, &P.map[%d], bar, %s, %s);   // %s\n", at, t->map,
-                         x, y, name);
-            epi_text_add(&e->prefetch, "  tma_prefetch(&P.map[%d], %s, %s);\n", t->map, x, y);
+            epi_text_add(&e->moves,
+                         "  if (lane == 0) tma_load(stage + %d, &P.map[%d], bar, %s, %s);   // %s\n", at,
+                         t->map, x, y, name);
+            epi_text_add(&e->prefetch, "  if (lane == 0) tma_prefetch(&P.map[%d], %s, %s);\n", t->map, x, y);
         }
     }
 }
@@ -165,12 +197,12 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
 void epi_streams_move(epi_emitter *e) {
     for (int i = 0; i < e->stream_count; i++) {
         epi_stream *t = &e->streams[i];
-        if (t->staged) {
+        if (t->staged && !t->lanes)
             t->map = add_map(e, t);
-            emit_moves(e, t);
-        } else {
+        else
             t->pointer = epi_emit_pointer(e->k, t->node, t->tensor);
-        }
+        if (t->staged)
+            emit_moves(e, t);
     }
 }
 

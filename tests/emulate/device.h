@@ -167,6 +167,28 @@ template <class T> static T __shfl_xor_sync(u32, T value, int mask) {
     return value;
 }
 
+static u32 __shfl_sync(u32, u32 value, int from) {
+    const u32 in[2] = {value, (u32)from & 31};
+    return *together(in, 2, [](Warp &w) {
+        for (int l = 0; l < w.lanes; l++) {
+            if ((int)w.in[l][1] >= w.lanes)
+                wrong("a shuffle from a lane that is not there", w.in[l][1]);
+            w.out[l][0] = w.in[w.in[l][1]][0];
+        }
+    });
+}
+static u32 __shfl_down_sync(u32 all, u32 value, int by) { /* the last lanes keep their own */
+    const int lane = (int)(threadIdx.x % 32);
+    return __shfl_sync(all, value, lane + by < 32 ? lane + by : lane);
+}
+static u32 __byte_perm(u32 x, u32 y, u32 selector) {
+    const u64 bytes = (u64)y << 32 | x;
+    u32 out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (u32)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
+
 static u32 __ballot_sync(u32, bool vote) {
     const u32 in = vote;
     return *together(&in, 1, [](Warp &w) {

@@ -121,6 +121,17 @@ static void write4(void *to, const u32 *words) {
 static void write2(void *to, const u32 *words) {
     write(to, words, 2);
 }
+static void write4_if(bool yes, void *to, u32 word) {
+    if (yes)
+        write4(to, &word);
+}
+static void write2_if(bool yes, void *to, u32 word) {
+    if (yes)
+        write2(to, &word);
+}
+static void prefetch(const void *from) {
+    check_access(from, 1, 1);
+}
 
 static void bar_sync(u32 id, u32 threads) {
     if (id > 15 || threads % 32 || !threads || threads > (u32)block_threads)

@@ -2,7 +2,8 @@
 //
 // A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 each hold 64 rows of the accumulators; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each, and fold what its warps have left of reductions down the rows. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
+// each, and fold what its warps have left of reductions down the rows. CLUSTER blocks stand one above the other in M and
+// share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
@@ -14,8 +15,9 @@
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
-//   step_load(P, stage, bar, m, n), step_store(P, stage, m, n), step_prefetch(P, m, n)
-//   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded (0: nothing is)
+//   step_load(P, stage, bar, m, n, lane), step_store(P, stage, m, n, lane), step_prefetch(P, m, n, lane)
+//   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded by the copy engine; LOADS where anything is loaded, LANES
+//   where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
 //   wgmma(d, a, b, add)
 
@@ -25,6 +27,8 @@
 #define SLOT_B (TILE_N * BK * 2)
 #define SLOT (SLOT_A + SLOT_B)
 #define KT ((K_SIZE + BK - 1) / BK)
+#define WARPS (FOLDS || LANES)
+#define MOVER_REGISTERS (LANES && TILE_N < 256 ? 56 : 40)
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
@@ -85,7 +89,7 @@ struct Emitter {
     const bool ring = LAST_IN_RING && last;
     const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
     u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
-    if (LOAD_BYTES) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
+    if (LOADS) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
     else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
     int t = thread;
@@ -159,7 +163,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
 
   if (wg == 2) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MOVER_REGISTERS));
     if (t == 0) {   // ---- the operands
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
 #pragma unroll 1
@@ -193,53 +197,48 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         }
       }
       dependency_start();
-    } else if ((FOLDS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
-      const int v = (t >> 5) - 1, lane = FOLDS ? t & 31 : 0;   // the first lane moves, all of them fold
+    } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
+      const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders copies, all of them fold and move
       u32 n = 0;
+      // What the lanes load is there when the copy engine's bytes are announced.
+      auto load = [&](const u32 at, const u32 bar, const int m, const int n) {
+        step_load(P, at, bar, m, n, lane);
+        if (LANES) __syncwarp();
+        if (lane == 0) mbar_expect(bar, LOAD_BYTES);
+      };
+      auto store = [&](const u32 at, const int m, const int n) {
+        step_store(P, at, m, n, lane);
+        if (lane == 0) bulk_commit();
+#if FOLDS
+        step_fold<32>(P, at, m, n, lane);
+#endif
+        if (WARPS) __syncwarp();
+      };
 #pragma unroll 1
       for (int w = cid; w < order.total; w += stride) {
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N;
         if (LAST_IN_RING && w + stride >= order.total) {
-          if (LOAD_BYTES) {
+          if (LOADS) {
 #pragma unroll 1
-            for (int c = 0; c < STEPS && lane == 0; c++) step_prefetch(P, m0, n0 + c * STEP);
+            for (int c = 0; c < STEPS; c++) step_prefetch(P, m0, n0 + c * STEP, lane);
             mbar_wait(tail, 0);
 #pragma unroll 1
-            for (int c = 0; c < STEPS && lane == 0; c++) {
-              mbar_expect(last_loaded + 8 * (v * STEPS + c), LOAD_BYTES);
-              step_load(P, LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
-            }
+            for (int c = 0; c < STEPS; c++) load(LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
           }
 #pragma unroll 1
           for (int c = 0; c < STEPS; c++) {
             mbar_wait(last_done + 8 * (v * STEPS + c), 0);
-            if (lane == 0) {
-              step_store(P, LAST_AT(v, c), m0, n0 + c * STEP);
-              bulk_commit();
-            }
-#if FOLDS
-            step_fold<32>(P, LAST_AT(v, c), m0, n0 + c * STEP, lane);
-#endif
+            store(LAST_AT(v, c), m0, n0 + c * STEP);
           }
         } else {
 #pragma unroll 1
           for (int c = 0; c < STEPS; c++, n++) {
             const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1, at = STAGE_AT(v, n);
-            if (LOAD_BYTES && lane == 0) {
-              mbar_expect(loaded + 8 * slot, LOAD_BYTES);
-              step_load(P, at, loaded + 8 * slot, m0, n0 + c * STEP);
-            }
+            if (LOADS) load(at, loaded + 8 * slot, m0, n0 + c * STEP);
             mbar_wait(done + 8 * slot, par);
-            if (lane == 0) {
-              step_store(P, at, m0, n0 + c * STEP);
-              bulk_commit();
-            }
-#if FOLDS
-            step_fold<32>(P, at, m0, n0 + c * STEP, lane);
-            __syncwarp();
-#endif
+            store(at, m0, n0 + c * STEP);
             if (lane == 0) {
               bulk_wait_read<0>();
               mbar_arrive(spare + 8 * slot);
@@ -250,7 +249,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       bulk_wait<0>();
     }
   } else {   // ---- the product
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(252 - MOVER_REGISTERS / 2));
     float d[TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
     // One slot: four wgmma, then give back the slot before, whose wgmma are done.
@@ -289,7 +288,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       }
       if (w != (int)cid) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && w != (int)cid && LAST_IN_RING) {
-        if (LOAD_BYTES) mbar_arrive(tail);
+        if (LOADS) mbar_arrive(tail);
         bar_sync(1, 256);   // both warpgroups are done with the ring
       }
       e.last = !has;

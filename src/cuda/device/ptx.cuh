@@ -67,6 +67,7 @@ DEV void stream16(u32 *w, const void *a) {
 DEV void stream8(u32 *w, const void *a) {
   asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(a) : "memory");
 }
+DEV void prefetch(const void *a) { asm volatile("prefetch.global.L2 [%0];" ::"l"(a) : "memory"); }
 DEV void stream4(u32 *w, const void *a) { asm volatile("ld.global.b32 %0, [%1];" : "=r"(w[0]) : "l"(a) : "memory"); }
 DEV void stream2(u32 *w, const void *a) {
   u16 x;
@@ -77,6 +78,8 @@ DEV void write16(void *a, const u32 *w) { asm volatile("st.global.v4.b32 [%0], {
 DEV void write8(void *a, const u32 *w) { asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(a), "r"(w[0]), "r"(w[1]) : "memory"); }
 DEV void write4(void *a, const u32 *w) { asm volatile("st.global.b32 [%0], %1;" ::"l"(a), "r"(w[0]) : "memory"); }
 DEV void write2(void *a, const u32 *w) { asm volatile("st.global.b16 [%0], %1;" ::"l"(a), "h"((u16)w[0]) : "memory"); }
+DEV void write4_if(bool yes, void *a, u32 w) { asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0;\n @p st.global.b32 [%0], %1;}" ::"l"(a), "r"(w), "r"((int)yes) : "memory"); }
+DEV void write2_if(bool yes, void *a, u32 w) { asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0;\n @p st.global.b16 [%0], %1;}" ::"l"(a), "h"((u16)w), "r"((int)yes) : "memory"); }
 
 // ---- staged tiles: rows of 32, 64 or 128 bytes, swizzled as the copy engine does it
 
