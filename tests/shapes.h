@@ -33,15 +33,20 @@ enum { ROW_PROGRAMS = sizeof row_programs / sizeof *row_programs };
 
 /* For rows of up to 256 vectors: 1024 columns in f32, 2048 in 16 bits. */
 static const char *const row_shapes[] = {
-    "rows_32x8_b3_m3",      /* few blocks, so the ring goes round */
-    "rows_8x32_r8_b2_m2",   /* several rows a warp */
-    "rows_64x4_r3_b2_m2_a", /* several teams a block, each with a ring of its own */
-    "rows_64x4_r2_b2_a",    /* rows ahead, in registers where there is no copy engine */
-    "rows_128x2_s",         /* read again in every phase */
-    "rows_4x64_r16_b1",     "rows_1x256_r32_s",      "rows_96x3_r5_b2",
+    "rows_32x8_b3_m3_w1",      /* few blocks, so the ring goes round */
+    "rows_8x32_r8_b2_m2",      /* several rows a warp */
+    "rows_64x4_r3_b2_m2_a_w2", /* several teams a block, each with a ring of its own */
+    "rows_64x4_r2_b2_a",       /* rows ahead, in registers where there is no copy engine */
+    "rows_128x2_s",            /* read again in every phase */
+    "rows_4x64_r16_b1",
+    "rows_1x256_r32_s",
+    "rows_96x3_r5_b2",
     "rows_64x2_c2_b4_m2", /* blocks share a row */
-    "rows_32x2_c4_a",       "rows_32x1_c8_b8_m1",    "rows_512x1_r2_a",
-    "rows_256x1_m4",        "rows_16x16_r2_b5_a_m8",
+    "rows_32x2_c4_a",
+    "rows_32x1_c8_b8_m1",
+    "rows_512x1_r2_a_w1",
+    "rows_256x1_m4_w2",
+    "rows_16x16_r2_b5_a_m8",
 };
 /* For one long row that is cut anywhere. */
 static const char *const flat_shapes[] = {"rows_32x2_b3", "rows_64x1", "rows_256x4_b1", "rows_1024x1_b2",

@@ -3,6 +3,7 @@
  * A value with columns is an array of a vector's elements, at its scale; any other is one number. Tensors
  * that lie in vectors are brought to registers or to shared memory as a row is taken up, or read again in
  * every phase where a row is too long for that. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,21 +39,120 @@ static const char *unrolling(const epi_rows_emit *e) {
     for (int i = 0; i < e->tile.step_count; i++)
         shared += e->tile.steps[i].kind == EPI_TILE_LOAD && !epi_rows_is_full(e, e->tile.steps[i].dst) &&
                   epi_rows_has_columns(e, e->tile.steps[i].dst);
-    if (e->shape.resident && (!e->shape.stages || epi_rows_sums(e)))
+    if (e->named)
         return "UNROLL";
     return shared > 1 && e->shape.count <= 4 ? "UNROLL_TWO" : "UNROLL_FOUR";
 }
 
-static void put_vector_loop(epi_rows_emit *e, const char *indent) {
-    PUT("%s%s for (int i = 0; i < NV; i++) {\n%s  const %s c = COLUMN(i);%s\n%s  if (%s%s) {\n", indent,
-        unrolling(e), indent, e->plan->flat ? "i64" : "int",
-        e->shape.stages ? " const int l = (i * LANES + lane) * VEC;" : "", indent, e->plan->flat ? "" : "on",
-        ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "");
+/* What is put between the two is done for every vector of the row. */
+static epi_text begin_vectors(epi_rows_emit *e) {
+    epi_text before = e->body;
+    e->body = (epi_text){0};
+    e->named = false;
+    return before;
+}
+static void end_vectors(epi_rows_emit *e, epi_text before) {
+    epi_text inner = e->body;
+    e->body = before;
+    PUT("    %s for (int i = 0; i < NV; i++) {\n      const %s c = COLUMN(i);%s\n      if (%s%s) {\n%s      "
+        "}\n    "
+        "}\n",
+        unrolling(e), e->plan->flat ? "i64" : "int",
+        e->shape.stages ? " const int l = (i * LANES + lane) * VEC;" : "", e->plan->flat ? "" : "on",
+        ragged(e) ? (e->plan->flat ? "c < N" : " && c < N") : "", inner.data ? inner.data : "");
+    e->body.failed |= inner.failed;
+    epi_text_free(&inner);
 }
 
+/* ---- folds in pairs ---- */
+
+/* The map that makes the value, if it is this one. */
+static const epi_tile_step *made_by(const epi_rows_emit *e, int v, epi_op op) {
+    const epi_tile_step *s = v >= 0 ? &e->tile.steps[e->maker[v]] : NULL;
+    return s && s->kind == EPI_TILE_MAP && s->dst == v && s->op == op ? s : NULL;
+}
+
+static bool is_number(const epi_rows_emit *e, int v, double value) {
+    const epi_node *n = &e->g->nodes[e->tile.values[v].node];
+    if (n->op == EPI_OP_NEG && e->g->nodes[n->arg[0]].op == EPI_OP_CONST)
+        return -e->g->nodes[n->arg[0]].value == value;
+    return n->op == EPI_OP_CONST && n->value == value;
+}
+
+/* Is it where(v == -inf, 0, v)? */
+static bool is_safe(const epi_rows_emit *e, int safe, int v) {
+    const epi_tile_step *s = made_by(e, safe, EPI_OP_WHERE),
+                        *same = s ? made_by(e, s->arg[0], EPI_OP_EQ) : NULL;
+    return same && same->arg[0] == v && is_number(e, same->arg[1], -INFINITY) && is_number(e, s->arg[1], 0) &&
+           s->arg[2] == v;
+}
+
+/* Is the value x less the result of this fold of x? */
+static bool is_distance(const epi_rows_emit *e, int v, const epi_tile_step *fold, bool safe) {
+    const epi_tile_step *s = made_by(e, v, EPI_OP_SUB);
+    return s && s->arg[0] == fold->arg[0] &&
+           (safe ? is_safe(e, s->arg[1], fold->dst) : s->arg[1] == fold->dst);
+}
+
+/* Is it the sum of exponentials less the largest element? */
+static bool sums_exponentials(const epi_rows_emit *e, const epi_tile_step *sum, const epi_tile_step *max,
+                              bool safe) {
+    const epi_tile_step *s = made_by(e, sum->arg[0], EPI_OP_EXP);
+    return s && is_distance(e, s->arg[0], max, safe);
+}
+
+/* Does one walk over the row do both? The sum of exponentials less the largest element goes along with the
+ * search for it. */
+static bool go_together(const epi_rows_emit *e, const epi_tile_step *first, const epi_tile_step *second) {
+    return first->kind == EPI_TILE_FOLD && first->op == EPI_OP_RMAX && second->kind == EPI_TILE_FOLD &&
+           second->op == EPI_OP_SUM && second->phase == first->phase + 1 && e->fast &&
+           (sums_exponentials(e, second, first, false) || sums_exponentials(e, second, first, true));
+}
+
+static void find_pairs(epi_rows_emit *e) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        e->pair[i] = -1;
+    for (int i = 0; i < e->tile.step_count; i++)
+        for (int j = 0; j < e->tile.step_count && e->pair[i] < 0; j++)
+            if (e->pair[j] < 0 && go_together(e, &e->tile.steps[i], &e->tile.steps[j])) {
+                e->pair[i] = j;
+                e->pair[j] = i;
+            }
+}
+
+/* Is its result there already? */
+static bool comes_second(const epi_rows_emit *e, int step) {
+    return e->pair[step] >= 0 && e->tile.steps[e->pair[step]].phase < e->tile.steps[step].phase;
+}
+
+static const char *fold_of(const epi_rows_emit *e, int step) {
+    return e->pair[step] < 0 ? epi_emit_fold(e->tile.steps[step].op) : "LogSumExp";
+}
+
+/* The fold over all lanes, and what it ends with. */
+static void put_fold(epi_rows_emit *e, int step) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    char fold[16];
+    snprintf(fold, sizeof fold, "f%d", s->dst);
+    int64_t count = epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
+    PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold,
+        epi_rows_name(e, s->dst).text);
+    if (e->pair[step] < 0) {
+        PUT("%s;", epi_emit_fold_end(s->op, fold, count).text);
+    } else {
+        const epi_tile_step *second = &e->tile.steps[e->pair[step]];
+        PUT("%s.m, %s = %s.%s();", fold, epi_rows_name(e, second->dst).text, fold,
+            sums_exponentials(e, second, s, true) ? "safe_sum" : "sum");
+    }
+    epi_rows_put_comment(e, s->node);
+}
+
+/* ---- phases ---- */
+
 /* What a phase is for: folds, partials and stores of elements. */
-static bool ends_in(const epi_tile_step *s, int phase) {
-    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_TILE_FOLD);
+static bool ends_in(const epi_rows_emit *e, int step, int phase) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_TILE_FOLD) && !comes_second(e, step);
 }
 
 static void put_phase(epi_rows_emit *e, int phase) {
@@ -61,22 +161,23 @@ static void put_phase(epi_rows_emit *e, int phase) {
     put_shorts(e, phase);
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
-        if (!ends_in(s, phase))
+        if (!ends_in(e, i, phase))
             continue;
         any = true;
         if (s->kind == EPI_TILE_FOLD)
-            PUT("    %s f%d; f%d.clear();\n", epi_emit_fold(s->op), s->dst, s->dst);
+            PUT("    %s f%d; f%d.clear();\n", fold_of(e, i), s->dst, s->dst);
     }
     if (!any)
         return;
-    put_vector_loop(e, "    ");
+    epi_text before = begin_vectors(e);
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
-        if (!ends_in(s, phase))
+        if (!ends_in(e, i, phase))
             continue;
+        e->named |= s->kind == EPI_TILE_REDUCE_COLS;
         epi_rows_need(e, s->arg[0]);
         for (int j = i + 1; j < e->tile.step_count && s->kind == EPI_TILE_STORE; j++)
-            if (ends_in(&e->tile.steps[j], phase))
+            if (ends_in(e, j, phase))
                 epi_rows_need_early(e, e->tile.steps[j].arg[0]);
         epi_name name = epi_rows_name(e, s->arg[0]);
         bool coarse = e->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
@@ -93,18 +194,10 @@ static void put_phase(epi_rows_emit *e, int phase) {
         else
             epi_rows_put_store(e, i);
     }
-    PUT("      }\n    }\n");
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        if (s->kind == EPI_TILE_FOLD && s->phase == phase) {
-            char fold[16];
-            snprintf(fold, sizeof fold, "f%d", s->dst);
-            int64_t count = epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
-            PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = %s;", fold, fold,
-                epi_rows_name(e, s->dst).text, epi_emit_fold_end(s->op, fold, count).text);
-            epi_rows_put_comment(e, s->node);
-        }
-    }
+    end_vectors(e, before);
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (e->tile.steps[i].kind == EPI_TILE_FOLD && ends_in(e, i, phase))
+            put_fold(e, i);
 }
 
 /* The registers that hold a row as it lies in memory, and the function that fills them. */
@@ -130,7 +223,8 @@ static void put_fill(epi_rows_emit *e, const char *suffix) {
         any |= epi_rows_fetched(e, i);
     if (!any)
         return;
-    put_vector_loop(e, "    ");
+    epi_text before = begin_vectors(e);
+    e->named = true;
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         const epi_rows_access *a = &e->access[i];
@@ -151,7 +245,7 @@ static void put_fill(epi_rows_emit *e, const char *suffix) {
             PUT(");\n");
         }
     }
-    PUT("      }\n    }\n");
+    end_vectors(e, before);
 }
 
 static void put_take_over(epi_rows_emit *e) {
@@ -261,11 +355,32 @@ static void put_row_values(epi_rows_emit *e, const char *suffix) {
         }
 }
 
+/* What all rows read is on its way while the first row is. */
+static void put_weights(epi_rows_emit *e) {
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (!epi_rows_holds(e, i))
+            continue;
+        const epi_rows_access *a = &e->access[i];
+        epi_scale scale = e->tile.values[e->tile.steps[i].dst].scale;
+        epi_name name = epi_rows_name(e, e->tile.steps[i].dst);
+        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
+            PUT("  Raw<%s, %d> %s_raw%d[NV];\n  UNROLL for (int i = 0; i < NV; i++) { const int c = "
+                "COLUMN(i); "
+                "if (c < N) %s_raw%d[i].cached(P.ptr[%d], ",
+                epi_emit_type(a->ref.type), epi_rows_width(e, scale) / (a->cols.two ? 2 : 1), name.text, part,
+                name.text, part, a->pointer);
+            epi_rows_put_vector(e, a, scale, part);
+            PUT("); }\n");
+        }
+    }
+}
+
 static void put_rows(epi_rows_emit *e) {
     static const char *const set_row = "const i64 row = row0 + sub; const bool on = row < M;";
     bool ahead = e->shape.ahead, ring = e->shape.stages > 0;
     if (ring)
         put_ring(e);
+    put_weights(e);
     if (ahead) {
         put_fetch(e, "_next");
         PUT("  {\n    const i64 row0 = first; %s\n    (void)row; (void)on;\n", set_row);
@@ -418,7 +533,8 @@ static epi_status prepare(epi_rows_emit *e, const epi_step *step, epi_error *err
     e->access = epi_arena_alloc(arena, ((size_t)e->tile.step_count + 1) * sizeof *e->access);
     e->maker = epi_arena_alloc(arena, ((size_t)e->tile.value_count + 1) * sizeof *e->maker);
     e->written = epi_arena_alloc(arena, ((size_t)e->tile.value_count + 1) * sizeof *e->written);
-    if (!e->access || !e->maker || !e->written)
+    e->pair = epi_arena_alloc(arena, ((size_t)e->tile.step_count + 1) * sizeof *e->pair);
+    if (!e->access || !e->maker || !e->written || !e->pair)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     e->fast = true;
     for (int i = 0; i < e->tile.step_count; i++)
@@ -431,6 +547,7 @@ static epi_status prepare(epi_rows_emit *e, const epi_step *step, epi_error *err
             e->fast &= epi_dtype_size(e->access[i].ref.type) == 2;
         e->fast &= s->kind != EPI_TILE_REDUCE_COLS && s->kind != EPI_TILE_REDUCE_ROWS;
     }
+    find_pairs(e);
     return status == EPI_OK ? give_partials(e, err) : status;
 }
 

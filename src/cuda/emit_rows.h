@@ -25,10 +25,12 @@ typedef struct epi_rows_emit {
     epi_rows_shape shape;
     epi_rows_access *access; /* by step */
     int *maker;              /* by value: the step that makes it */
+    int *pair;               /* by step: the fold that is done together with this one, or -1 */
     int *written;            /* by value: the scope it was last written in */
     int scope;               /* the phase being written */
     bool tail;               /* the last vector may be cut: one long row */
     bool fast;               /* every result is stored in 16 bits */
+    bool named;              /* the loop being written names registers by its counter */
     epi_text body;
 } epi_rows_emit;
 
@@ -55,6 +57,8 @@ static inline int epi_rows_value(const epi_tile_step *s) {
 epi_status epi_rows_choose(epi_rows_emit *e, epi_error *err);
 /* Is the step a load of elements that are brought, to registers or the ring, before they are needed? */
 bool epi_rows_fetched(const epi_rows_emit *e, int step);
+/* Is it a load of elements that all rows read, and that wait in registers? */
+bool epi_rows_holds(const epi_rows_emit *e, int step);
 /* Columns of a row that one block of the cluster has. */
 int64_t epi_rows_slice(const epi_rows_emit *e);
 /* Bytes of a tensor's slice of a row in the ring: of one part, where its columns are in two. */

@@ -108,8 +108,9 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
                     get);
                 continue;
             }
-            if (full && e->shape.resident) {
-                PUT("%s_raw%d[i].%s; ", name, part, get);
+            if ((full && e->shape.resident) || epi_rows_holds(e, step)) {
+                e->named = true;
+                PUT("%s_raw%d[i].%s%s; ", name, part, full || !e->shape.words ? "" : "held().", get);
                 continue;
             }
             PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, a->cols.two ? w / 2 : w,

@@ -101,6 +101,27 @@ bool epi_rows_fetched(const epi_rows_emit *e, int step) {
     return s->kind == EPI_TILE_LOAD && epi_rows_is_full(e, s->dst) && e->access[step].vectors;
 }
 
+/* Is it a load, in vectors, of what all rows read? */
+static bool is_weight(const epi_rows_emit *e, int step) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    return s->kind == EPI_TILE_LOAD && !epi_rows_is_full(e, s->dst) && epi_rows_has_columns(e, s->dst) &&
+           e->access[step].vectors;
+}
+
+static int count_weights(const epi_rows_emit *e) {
+    int count = 0;
+    for (int i = 0; i < e->tile.step_count; i++)
+        count += is_weight(e, i);
+    return count;
+}
+
+bool epi_rows_holds(const epi_rows_emit *e, int step) {
+    int before = 0;
+    for (int i = 0; i < step; i++)
+        before += is_weight(e, i);
+    return before < e->shape.weights && is_weight(e, step);
+}
+
 /* Columns of a row that one block of the cluster has. */
 int64_t epi_rows_slice(const epi_rows_emit *e) {
     return (int64_t)e->shape.vector * e->shape.lanes * e->shape.count;
@@ -227,6 +248,10 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
     int blocks = bytes > 0 ? (int)((220 << 10) / bytes) : 0; /* that shared memory has room for at once */
     if (s->stages && blocks * s->lanes < 1024)
         s->threads = blocks * s->lanes; /* their registers are free to use */
+    else if (s->stages && s->count <= 4 && count_weights(e) > 0 && count_weights(e) <= 2) {
+        s->weights = count_weights(e);
+        s->threads = (1024 / s->lanes - (1024 % s->lanes > 0)) * s->lanes; /* 64 registers, or some more */
+    }
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
@@ -247,6 +272,12 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     if (s->cluster == 1 && s->lanes && s->lanes < threads)
         s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->ahead = true;
+    double numbers = summed * s->vector * s->count;
+    bool whole = (int64_t)s->lanes * s->count * s->vector == e->tile.n;
+    if (ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(e) > 0) {
+        s->weights = 1;
+        s->stages = 2;
+    }
 }
 
 /* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
@@ -291,6 +322,15 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
     return EPI_OK;
 }
 
+/* Weights are made numbers ahead of the rows where registers allow it: half of what a thread has. */
+static void choose_words(epi_rows_emit *e) {
+    epi_rows_shape *s = &e->shape;
+    int numbers = 0;
+    for (int i = 0; i < e->tile.step_count; i++)
+        numbers += epi_rows_holds(e, i) || e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS;
+    s->words = s->weights && numbers * s->vector * s->count > (epi_rows_sums(e) ? 64 : 32);
+}
+
 /* The ring in shared memory that the copy engine fills with rows. */
 static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
     epi_rows_shape *s = &e->shape;
@@ -317,12 +357,14 @@ static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
 /* ---- names ---- */
 
 static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
-    char ring[32] = "", threads[16] = "";
+    char ring[48] = "", threads[16] = "", weights[16] = "";
     if (s->stages)
         snprintf(ring, sizeof ring, "_m%d", s->stages);
     if (s->threads)
         snprintf(threads, sizeof threads, "_t%d", s->threads);
-    strcat(ring, threads);
+    if (s->weights)
+        snprintf(weights, sizeof weights, "_w%d", s->weights);
+    strcat(strcat(ring, threads), weights);
     snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s%s", s->lanes, s->count, s->rows, s->cluster,
              (long)s->blocks, ring, s->ahead ? "_a" : "", s->resident ? "" : "_s");
 }
@@ -340,14 +382,14 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
     s->ahead = false;
     s->resident = true;
     s->rows = s->cluster = 1;
-    s->blocks = s->stages = s->threads = 0;
+    s->blocks = s->stages = s->threads = s->weights = 0;
     for (const char *p = name + at; *p;) {
         long number = 0;
         char letter = 0;
         int used = 0;
         bool counted = sscanf(p, "_%c%ld%n", &letter, &number, &used) == 2;
         letter = p[0] == '_' ? p[1] : 0;
-        if (letter && counted != (strchr("rcbmt", letter) != NULL))
+        if (letter && counted != (strchr("rcbmtw", letter) != NULL))
             letter = 0;
         if (!counted)
             used = 2;
@@ -360,6 +402,8 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
             s->blocks = number;
         else if (letter == 'a')
             s->ahead = true;
+        else if (letter == 'w')
+            s->weights = (int)number;
         else if (letter == 'm')
             s->stages = (int)number;
         else if (letter == 't')
@@ -377,6 +421,7 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
         (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
         (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && e->c->capability >= 90)) &&
         (s->resident || !s->ahead) &&
+        (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !e->plan->flat)) &&
         (!e->plan->flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
     int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */
     right = right && s->count <= INT32_MAX / columns;
@@ -417,6 +462,7 @@ epi_status epi_rows_choose(epi_rows_emit *e, epi_error *err) {
         status = take_name(e, e->c->config, err);
     if (status == EPI_OK)
         status = give_ring(e, err);
+    choose_words(e);
     if (status == EPI_OK)
         name_shape(&e->shape, e->k->label, sizeof e->k->label);
     return status;

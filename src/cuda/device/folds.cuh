@@ -48,6 +48,9 @@ struct LogSumExp {
   DEV void load(const float *p, i64 second) { m = *p; s = p[second]; }
   DEV void join(const LogSumExp &other) { lse_add(m, s, other.m, other.s); }
   DEV float end(float) const { return lse_end(m, s); }
+  // The sum of exponentials of distances from the largest; or from zero where that is -inf.
+  DEV float sum() const { return s + (m - m); }
+  DEV float safe_sum() const { return m == -INF ? s : sum(); }
 };
 
 // ---- down the rows, inside a tile: lanes, then warps

@@ -57,6 +57,12 @@ template <int T, int N> struct Raw {
 #pragma unroll
     for (int k = 0; k < WORDS; k++) w[k] = 0;
   }
+  // Words that wait in registers are made numbers here, not earlier, where numbers would take twice the registers.
+  DEV Raw &held() {
+#pragma unroll
+    for (int k = 0; k < WORDS; k++) asm volatile("" : "+r"(w[k]));
+    return *this;
+  }
   // The first `left` of them, one by one: the end of a tensor.
   DEV void some(const void *p, i64 at, i64 left) {
     clear();
