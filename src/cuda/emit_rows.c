@@ -271,12 +271,35 @@ static void put_barriers(epi_rows_emit *e) {
         "+ 8 * s, TEAM / 32); }\n    mbar_fence();\n  }\n  __syncthreads();\n");
 }
 
+/* One order to the copy engine for every stretch of a row: to a stage, or to the L2 cache. */
+static void put_orders(epi_rows_emit *e, bool load) {
+    const char *rank = e->shape.cluster > 1 ? "rank" : "0";
+    for (int i = 0; i < e->tile.step_count; i++) {
+        if (!epi_rows_fetched(e, i))
+            continue;
+        const epi_rows_access *a = &e->access[i];
+        long size = (long)epi_dtype_size(a->ref.type);
+        bool half = e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE || a->cols.two;
+        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
+            if (load)
+                PUT("      bulk_load(to + %ld, ", (long)(a->staged + part * epi_rows_part_bytes(e, i)));
+            else
+                PUT("      bulk_prefetch(");
+            PUT("(const char *)P.ptr[%d] + %ld * (", a->pointer, size);
+            epi_rows_put_row(e, a, "row");
+            PUT(" + %ldLL + %s * (SLICE%s)), columns * %ld%s%s);   // %s\n", (long)(part * a->cols.part),
+                rank, half ? " / 2" : "", size, half ? " / 2" : "", load ? ", full + 8 * s" : "",
+                epi_emit_name(e->g, e->tile.steps[i].node).text);
+        }
+    }
+}
+
 static void put_ring(epi_rows_emit *e) {
     const char *rank = e->shape.cluster > 1 ? "rank" : "0";
     bool none = e->shape.cluster > 1; /* the last blocks of a cluster may have no columns */
-    PUT("  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
-        "row0);\n"
-        "    const int columns = (int)%smin((i64)SLICE, N - %s * SLICE)%s;\n    int bytes = 0;\n",
+    PUT("  const int columns = (int)%smin((i64)SLICE, N - %s * SLICE)%s;\n"
+        "  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
+        "row0);\n    int bytes = 0;\n",
         none ? "max((i64)0, " : "", rank, none ? ")" : "");
     for (int i = 0; i < e->tile.step_count; i++)
         if (epi_rows_fetched(e, i))
@@ -286,24 +309,18 @@ static void put_ring(epi_rows_emit *e) {
         "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
         "/ LANES) + r) * ROW_BYTES;\n",
         none ? " && columns" : "");
-    for (int i = 0; i < e->tile.step_count; i++) {
-        if (!epi_rows_fetched(e, i))
-            continue;
-        const epi_rows_access *a = &e->access[i];
-        bool half = e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE || a->cols.two;
-        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
-            PUT("      bulk_load(to + %ld, (const char *)P.ptr[%d] + %ld * (",
-                (long)(a->staged + part * epi_rows_part_bytes(e, i)), a->pointer,
-                (long)epi_dtype_size(a->ref.type));
-            epi_rows_put_row(e, a, "row");
-            PUT(" + %ldLL + %s * (SLICE%s)), columns * %ld%s, full + 8 * s);   // %s\n",
-                (long)(part * a->cols.part), rank, half ? " / 2" : "", (long)epi_dtype_size(a->ref.type),
-                half ? " / 2" : "", epi_emit_name(e->g, e->tile.steps[i].node).text);
-        }
-    }
+    put_orders(e, true);
     PUT("    }\n  };\n"
         "  if (threadIdx.x %% TEAM == 0)\n    for (int s = 0; s < STAGES; s++)\n"
         "      if (first + s * step < M) ask(first + s * step, s);\n  u32 turns = 0;\n");
+}
+
+/* A row that a later block will take is on its way to the L2 cache while this one is worked on. */
+static void put_hint(epi_rows_emit *e) {
+    PUT("    if (threadIdx.x %% TEAM == 0 && row0 + %d < M%s) {\n      const i64 row = row0 + %d;\n",
+        e->shape.hint, e->shape.cluster > 1 ? " && columns" : "", e->shape.hint);
+    put_orders(e, false);
+    PUT("    }\n");
 }
 
 /* Waits for the row; asks for the rows that the stage of the turn before is now free for. */
@@ -381,6 +398,8 @@ static void put_rows(epi_rows_emit *e) {
     if (ring)
         put_ring(e);
     put_weights(e);
+    if (e->shape.cluster > 1)
+        PUT("  cluster_sync();   // all blocks are there before one writes to another\n");
     if (ahead) {
         put_fetch(e, "_next");
         PUT("  {\n    const i64 row0 = first; %s\n    (void)row; (void)on;\n", set_row);
@@ -407,6 +426,8 @@ static void put_rows(epi_rows_emit *e) {
         put_take(e);
     else if (e->shape.resident && !ahead)
         put_fill(e, "");
+    if (ring && e->shape.hint)
+        put_hint(e);
     for (int p = 0; p < e->tile.phases; p++)
         put_phase(e, p);
     put_shorts(e, e->tile.phases);
@@ -485,8 +506,7 @@ static void put_kernel(epi_rows_emit *e) {
         "LANES;\n"
         "  (void)lane; (void)team; (void)sub;\n");
     if (s->cluster > 1)
-        PUT("  const int rank = cluster_rank();\n  cluster_sync();   // all blocks are there before one "
-            "writes to another\n");
+        PUT("  const int rank = cluster_rank();\n");
     PUT("  const i64 first = (i64)(blockIdx.x / CLUSTER) * ROWS + team * (TEAM / LANES);\n"
         "  const i64 step = (i64)(gridDim.x / CLUSTER) * ROWS;\n  (void)first; (void)step;\n");
     if (s->stages)
@@ -497,9 +517,7 @@ static void put_kernel(epi_rows_emit *e) {
     put_sums(e);
     e->plan->flat ? put_flat(e) : put_rows(e);
     put_partials(e);
-    if (s->cluster > 1)
-        PUT("  cluster_sync();   // nobody leaves while another may still write to it\n");
-    PUT("}\n");
+    PUT("}\n"); /* blocks of a cluster leave as they like: none writes to another after the last fold */
 }
 
 /* Room for what leaves, and how many partials a result has. */

@@ -357,14 +357,16 @@ static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
 /* ---- names ---- */
 
 static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
-    char ring[48] = "", threads[16] = "", weights[16] = "";
+    char ring[64] = "", threads[16] = "", weights[16] = "", hint[16] = "";
     if (s->stages)
         snprintf(ring, sizeof ring, "_m%d", s->stages);
     if (s->threads)
         snprintf(threads, sizeof threads, "_t%d", s->threads);
     if (s->weights)
         snprintf(weights, sizeof weights, "_w%d", s->weights);
-    strcat(strcat(ring, threads), weights);
+    if (s->hint)
+        snprintf(hint, sizeof hint, "_p%d", s->hint);
+    strcat(strcat(strcat(ring, threads), weights), hint);
     snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s%s", s->lanes, s->count, s->rows, s->cluster,
              (long)s->blocks, ring, s->ahead ? "_a" : "", s->resident ? "" : "_s");
 }
@@ -382,14 +384,14 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
     s->ahead = false;
     s->resident = true;
     s->rows = s->cluster = 1;
-    s->blocks = s->stages = s->threads = s->weights = 0;
+    s->blocks = s->stages = s->threads = s->weights = s->hint = 0;
     for (const char *p = name + at; *p;) {
         long number = 0;
         char letter = 0;
         int used = 0;
         bool counted = sscanf(p, "_%c%ld%n", &letter, &number, &used) == 2;
         letter = p[0] == '_' ? p[1] : 0;
-        if (letter && counted != (strchr("rcbmtw", letter) != NULL))
+        if (letter && counted != (strchr("rcbmtwp", letter) != NULL))
             letter = 0;
         if (!counted)
             used = 2;
@@ -404,6 +406,8 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
             s->ahead = true;
         else if (letter == 'w')
             s->weights = (int)number;
+        else if (letter == 'p')
+            s->hint = (int)number;
         else if (letter == 'm')
             s->stages = (int)number;
         else if (letter == 't')
@@ -420,7 +424,7 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
         s->cluster <= 8 && s->blocks >= 0 && s->threads >= 0 && s->threads <= 2048 &&
         (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32) &&
         (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && e->c->capability >= 90)) &&
-        (s->resident || !s->ahead) &&
+        (s->resident || !s->ahead) && s->hint >= 0 && (!s->hint || s->stages) &&
         (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !e->plan->flat)) &&
         (!e->plan->flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
     int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */

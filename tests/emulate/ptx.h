@@ -129,6 +129,9 @@ static void write2_if(bool yes, void *to, u32 word) {
     if (yes)
         write2(to, &word);
 }
+static void bulk_prefetch(const void *from, u32 bytes) {
+    check_access(from, bytes, 16);
+}
 static void prefetch(const void *from) {
     check_access(from, 1, 1);
 }

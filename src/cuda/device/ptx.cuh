@@ -18,6 +18,7 @@ DEV void mbar_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: 
 DEV void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar) : "memory");
 }
+DEV void bulk_prefetch(const void *src, u32 bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes) : "memory"); }
 DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
     ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");
