@@ -493,8 +493,8 @@ static void put_kernel(epi_rows_emit *e) {
     char bound[16] = ""; /* registers such that so many threads are there at once */
     if (s->threads > s->lanes * s->rows)
         snprintf(bound, sizeof bound, ", %d", s->threads / (s->lanes * s->rows));
-    PUT("extern \"C\" __global__ void __launch_bounds__(%d%s) rows(const __grid_constant__ Params P) {\n",
-        s->lanes * s->rows, bound);
+    PUT("extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ Params P) {\n",
+        s->lanes * s->rows, bound, e->k->name);
     if (s->stages)
         PUT("  extern __shared__ __align__(128) u8 ring[];\n");
     if (folds)
@@ -578,7 +578,7 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     const epi_rows_shape *s = &e->shape;
     k->block = s->lanes * s->rows;
     k->rows = *s;
-    snprintf(k->name, sizeof k->name, "rows");
+    snprintf(k->name, sizeof k->name, epi_rows_sums(e) ? "row_sums" : "rows");
     put_kernel(e);
     bool uses_random = false;
     for (int i = 0; i < e->tile.step_count; i++)

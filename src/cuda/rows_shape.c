@@ -11,7 +11,9 @@ enum {
     SHORT_ROW = 1024, /* columns that the copy engine is not worth it for */
     FEW_ROWS = 512,   /* that come to registers: nothing hides the engine's latency */
     FLAT_BLOCKS = 512,
-    SUM_BLOCKS = 128
+    SUM_BLOCKS = 128,
+    USUAL_THREADS = 1024, /* at once on a multiprocessor, with 64 registers each */
+    MULTIPROCESSORS = 132 /* of a usual Hopper: a guess is good enough */
 };
 
 static bool moves(const epi_tile_step *s) {
@@ -236,6 +238,19 @@ static void spread_held(epi_rows_shape *s, int64_t vectors) {
     s->count = (int)epi_ceil_div(vectors, s->lanes);
 }
 
+/* How far ahead a row is brought to the L2 cache: as many rows as are worked on at once, if the cache has
+ * room for them beside those, and beside what is stored. Where blocks share a row and meet once, it is no
+ * gain. */
+static int choose_hint(const epi_rows_emit *e, double row_bytes) {
+    const epi_rows_shape *s = &e->shape;
+    bool stores = false;
+    for (int i = 0; i < e->tile.step_count; i++)
+        stores |= e->tile.steps[i].kind == EPI_TILE_STORE && e->tile.steps[i].full;
+    double most = (stores ? 13e6 : 26e6) / row_bytes;
+    int at_once = MULTIPROCESSORS * ((s->threads ? s->threads : USUAL_THREADS) / s->lanes) / s->cluster;
+    return s->cluster > 1 && e->tile.phases <= 2 ? 0 : most < at_once ? (int)most : at_once;
+}
+
 /* Rows that the copy engine brings to shared memory, one at a time and block: small blocks, many of them, so
  * that some load while others compute or store. */
 static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
@@ -250,8 +265,10 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
         s->threads = blocks * s->lanes; /* their registers are free to use */
     else if (s->stages && s->count <= 4 && count_weights(e) > 0 && count_weights(e) <= 2) {
         s->weights = count_weights(e);
-        s->threads = (1024 / s->lanes - (1024 % s->lanes > 0)) * s->lanes; /* 64 registers, or some more */
+        s->threads = USUAL_THREADS / s->lanes * s->lanes;
     }
+    if (s->stages)
+        s->hint = choose_hint(e, 4 * loaded * (double)e->tile.n);
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
