@@ -11,9 +11,7 @@ typedef struct shaped {
     int64_t rows, columns;
     epi_dtype type;
     const char *config; /* NULL: as it is chosen */
-    test_case from[2];  /* all rows; one of them, where rows lie apart */
-    char dims[2][64];
-    loaded l[2];
+    row_case c[2];      /* all rows; one of them, where rows lie apart */
 } shaped;
 
 enum { MOST_SHAPED = 2048 };
@@ -106,7 +104,7 @@ static void compare_with_one(const shaped *s, const task *one, const on_device *
 static void run_shaped(const shaped *s, const task *many, const task *one, const oracles *oracle) {
     char variant[128], what[256];
     describe_task(many, variant, sizeof variant);
-    snprintf(what, sizeof what, "%s:%s %s %s", s->r->file, s->r->program, s->dims[0], variant);
+    snprintf(what, sizeof what, "%s:%s %s %s", s->r->file, s->r->program, s->c[0].dims, variant);
     if (!task_compiled(many, variant))
         return;
     epi_kernel_info info;
@@ -139,12 +137,11 @@ static void run_list(const char *folder, shaped_list *s) {
         shaped *at = &s->at[i];
         task *t = &tasks[count];
         for (int n = 0; n < 2 && ok; n++)
-            ok = load_rows(ctx, folder, at->r, n ? 1 : at->rows, at->columns, &at->from[n], &at->dims[n],
-                           &at->l[n]);
-        t[0] = (task){.l = &at->l[0], .o = {.type = at->type}, .oracle = calloc(1, sizeof(oracles))};
+            ok = load_rows(ctx, folder, at->r, n ? 1 : at->rows, at->columns, &at->c[n]) != NULL;
+        t[0] = (task){.l = &at->c[0].l, .o = {.type = at->type}, .oracle = calloc(1, sizeof(oracles))};
         ok = ok && check(t[0].oracle != NULL, "memory");
         for (int n = 0; n < 2; n++)
-            t[1 + n] = compile_task(&at->l[n], at->type, EPI_PATH_FUSED, EPI_ROUND_PACKED, at->config);
+            t[1 + n] = compile_task(&at->c[n].l, at->type, EPI_PATH_FUSED, EPI_ROUND_PACKED, at->config);
         count += 3;
     }
     pool_start(&p, tasks, ok ? count : 0);
@@ -152,7 +149,7 @@ static void run_list(const char *folder, shaped_list *s) {
         const shaped *at = &s->at[i / 3];
         for (int n = 0; n < 3; n++)
             pool_wait(&p, &tasks[i + n]);
-        if (check(tasks[i].oracle->ok, "%s %s has a reference", at->r->program, at->dims[0]))
+        if (check(tasks[i].oracle->ok, "%s %s has a reference", at->r->program, at->c[0].dims))
             run_shaped(at, &tasks[i + 1], rows_apart(at->r) ? &tasks[i + 2] : NULL, tasks[i].oracle);
         oracles_free(tasks[i].oracle);
         for (int n = 1; n < 3; n++) {
@@ -164,7 +161,7 @@ static void run_list(const char *folder, shaped_list *s) {
     free(tasks);
     for (int i = 0; i < s->count; i++)
         for (int n = 0; n < 2; n++)
-            epi_module_free(s->at[i].l[n].module);
+            epi_module_free(s->at[i].c[n].l.module);
 }
 
 static void test_row_shapes(const char *folder) {

@@ -112,17 +112,22 @@ static void take(maker *m, uint64_t seed) {
         say(m, "    %s = %s + uniform(seed, B, S, H, %s)\n", v->name, from.name, from.half ? "D/2" : "D");
 }
 
-/* A program whose last values become outputs; some of them reduced. */
-static void make_program(maker *m, uint64_t seed) {
-    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
-    *m = (maker){.s = seed};
-    char body[8192], outputs[1024] = "";
+/* The inputs that both kinds of programs start from. */
+static inline void begin_program(maker *m, uint64_t seed) {
     static const char *const inputs[] = {"p", "r", "g", "t"};
     static const bool has_rows[] = {true, true, false, true}, has_cols[] = {true, false, true, true};
+    *m = (maker){.s = seed};
     for (int i = 0; i < 4; i++) {
         value *v = add(m, has_rows[i], has_cols[i], false, i == 0);
         snprintf(v->name, sizeof v->name, "%s", inputs[i]);
     }
+}
+
+/* A program whose last values become outputs; some of them reduced. */
+static void make_program(maker *m, uint64_t seed) {
+    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
+    begin_program(m, seed);
+    char body[8192], outputs[1024] = "";
     bool local = random_below(&m->s, 3) == 0; /* a reduction inside a head */
     say(m, "    p = x @ w\n");
     if (local) {
@@ -180,14 +185,8 @@ static inline void make_rows_program(maker *m, uint64_t seed) {
     static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
     static const char *const over[] = {"H, %s", "B, S", "B, S, H, %s", "%s", "S"};
     static const char *const left[] = {"[B,S]", "[H,%s]", "", "[B,S,H]", "[B,H,%s]"};
-    *m = (maker){.s = seed};
+    begin_program(m, seed);
     char body[8192], outputs[1024] = "";
-    static const char *const inputs[] = {"p", "r", "g", "t"};
-    static const bool has_rows[] = {true, true, false, true}, has_cols[] = {true, false, true, true};
-    for (int i = 0; i < 4; i++) {
-        value *v = add(m, has_rows[i], has_cols[i], false, i == 0);
-        snprintf(v->name, sizeof v->name, "%s", inputs[i]);
-    }
     for (int i = 0, n = 2 + random_below(&m->s, 12); i < n; i++) {
         const value last = m->v[m->count - 1];
         if (random_below(&m->s, 4) || !last.cols || !last.rows || !last.tile) {

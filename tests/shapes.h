@@ -74,16 +74,22 @@ static inline size_t row_of(const tensor *many, const tensor *one, int64_t rows,
     return many->shape.count == rows * one->shape.count ? (size_t)row * *bytes : 0;
 }
 
-/* A program with so many rows of so many columns; `c` and `dims` outlive it. */
-static inline bool load_rows(epi_context *ctx, const char *folder, const row_program *r, int64_t rows,
-                             int64_t columns, test_case *c, char (*dims)[64], loaded *out) {
+/* A program with so many rows of so many columns; NULL, and reported, where it cannot be loaded. */
+typedef struct row_case {
+    loaded l;
+    test_case from;
+    char dims[64];
+} row_case;
+
+static inline const loaded *load_rows(epi_context *ctx, const char *folder, const row_program *r,
+                                      int64_t rows, int64_t columns, row_case *c) {
     if (r->rows)
-        snprintf(*dims, sizeof *dims, "%s=%ld,%s=%ld%s", r->rows, (long)rows, r->columns,
+        snprintf(c->dims, sizeof c->dims, "%s=%ld,%s=%ld%s", r->rows, (long)rows, r->columns,
                  (long)(columns / r->part), r->others);
     else
-        snprintf(*dims, sizeof *dims, "%s=%ld", r->columns, (long)(rows * columns));
-    *c = (test_case){r->file, r->program, *dims, 0};
-    return load_case(ctx, folder, c, out);
+        snprintf(c->dims, sizeof c->dims, "%s=%ld", r->columns, (long)(rows * columns));
+    c->from = (test_case){r->file, r->program, c->dims, 0};
+    return load_case(ctx, folder, &c->from, &c->l) ? &c->l : NULL;
 }
 
 #endif

@@ -22,4 +22,11 @@ static inline bool bind_spec(const loaded *l, epi_dtype type, epi_path path, epi
     return spec->types != NULL;
 }
 
+static inline bool has_product(const loaded *l) {
+    for (int i = 0; i < l->program->graph.node_count; i++)
+        if (l->program->graph.nodes[i].op == EPI_OP_MATMUL)
+            return true;
+    return false;
+}
+
 #endif

@@ -241,14 +241,6 @@ static bool in_list(const char *const *list, const char *name) {
     return false;
 }
 
-static bool has_product(const loaded *l) {
-    const epi_graph *g = &l->program->graph;
-    for (int i = 0; i < g->node_count; i++)
-        if (g->nodes[i].op == EPI_OP_MATMUL)
-            return true;
-    return false;
-}
-
 /* Of the many programs without a product one text each is compiled, and of some a second one and the passes;
  * their shapes are compiled below. */
 static void emit_row_program(const loaded *aligned, const loaded *ragged) {
@@ -459,20 +451,13 @@ static void emit_moves(void) {
 /* ---- rows ---- */
 
 enum { MOST_ROWS = 256 };
-static struct {
-    loaded l;
-    test_case from;
-    char dims[64];
-} row_cases[MOST_ROWS];
+static row_case row_cases[MOST_ROWS];
 static int row_case_count;
 
 static const loaded *add_rows(const row_program *r, int64_t rows, int64_t columns) {
     if (!check(row_case_count < MOST_ROWS, "more programs of rows than expected"))
         return NULL;
-    int at = row_case_count++;
-    bool ok =
-        load_rows(ctx, folder, r, rows, columns, &row_cases[at].from, &row_cases[at].dims, &row_cases[at].l);
-    return ok ? &row_cases[at].l : NULL;
+    return load_rows(ctx, folder, r, rows, columns, &row_cases[row_case_count++]);
 }
 
 /* What is chosen for rows of usual lengths spills no registers: there the reason is an error. */

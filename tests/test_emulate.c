@@ -509,13 +509,6 @@ static int64_t volume(const loaded *l) {
     return v;
 }
 
-static bool has_product(const loaded *l) {
-    for (int i = 0; i < l->program->graph.node_count; i++)
-        if (l->program->graph.nodes[i].op == EPI_OP_MATMUL)
-            return true;
-    return false;
-}
-
 /* Of every program the largest case that the plain loops can take: fused in both types and on both mainloops,
  * and unfused in one type. Its other cases run in one way each. */
 static void add_cases(void) {
@@ -577,20 +570,13 @@ static void add_moves(void) {
 
 /* Programs of rows at sizes of their own. */
 enum { MOST_ROWS = 512, BATCH = 37 };
-static struct {
-    loaded l;
-    test_case from;
-    char dims[64];
-} row_cases[MOST_ROWS];
+static row_case row_cases[MOST_ROWS];
 static int row_case_count;
 
 static const loaded *add_rows(const row_program *r, int64_t rows, int64_t columns) {
     if (!check(row_case_count < MOST_ROWS, "more programs of rows than expected"))
         return NULL;
-    int at = row_case_count++;
-    bool ok = load_rows(ctx, programs, r, rows, columns, &row_cases[at].from, &row_cases[at].dims,
-                        &row_cases[at].l);
-    return ok ? &row_cases[at].l : NULL;
+    return load_rows(ctx, programs, r, rows, columns, &row_cases[row_case_count++]);
 }
 
 /* A kernel, and the one that does its rows one by one. Shapes may be refused. */

@@ -267,6 +267,9 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
         s->weights = count_weights(e);
         s->threads = USUAL_THREADS / s->lanes * s->lanes;
     }
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (s->stages && !s->threads && e->tile.steps[i].kind == EPI_TILE_INDEX)
+            s->threads = 768 / s->lanes * s->lanes; /* numbers of columns take registers, too */
     if (s->stages)
         s->hint = choose_hint(e, 4 * loaded * (double)e->tile.n);
 }
@@ -342,10 +345,13 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
 /* Weights are made numbers ahead of the rows where registers allow it: half of what a thread has. */
 static void choose_words(epi_rows_emit *e) {
     epi_rows_shape *s = &e->shape;
-    int numbers = 0;
-    for (int i = 0; i < e->tile.step_count; i++)
+    int numbers = 0, fetched = 0;
+    for (int i = 0; i < e->tile.step_count; i++) {
         numbers += epi_rows_holds(e, i) || e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS;
-    s->words = s->weights && numbers * s->vector * s->count > (epi_rows_sums(e) ? 64 : 32);
+        fetched += epi_rows_fetched(e, i);
+    }
+    bool sums = epi_rows_sums(e);
+    s->words = s->weights && (numbers * s->vector * s->count > (sums ? 64 : 32) || (!sums && fetched > 1));
 }
 
 /* The ring in shared memory that the copy engine fills with rows. */
