@@ -15,7 +15,7 @@ typedef struct epi_rows {
     int block;     /* rows at a time */
     int64_t chunk; /* columns at a time, of the fine scale; even */
     int64_t piece_rows, piece_cols, row_pieces, col_pieces;
-    int slot_count, short_count, keep_count;
+    int slot_count, short_count, keep_count, chain_count;
     int *list,
         *list_start; /* the steps on elements: phase p takes list[list_start[p] to list_start[p + 1]) */
     int *between,
@@ -27,6 +27,13 @@ typedef struct epi_rows {
     int64_t access, source, columns, partials, per_thread, thread_bytes, scratch;
     int64_t partial_count; /* floats */
 } epi_rows;
+
+/* A chain that only moves on from row to row, with what is fetched meanwhile. */
+typedef struct epi_ready {
+    epi_chain chain;
+    epi_fetch fetch;
+    epi_scale scale;
+} epi_ready;
 
 epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                           const epi_strips *strips, const epi_root *roots, int root_count, epi_rows *out,

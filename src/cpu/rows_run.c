@@ -17,6 +17,7 @@ typedef struct rows_run {
     unsigned char *scratch;
     bool streams;  /* some output goes past the caches */
     bool in_place; /* some output is stored over an input */
+    bool regular;  /* nothing but chains, which differ from row to row, or chunk to chunk, by a step alone */
 } rows_run;
 
 /* What is read from memory next, and how many steps there are to fetch it in. */
@@ -32,6 +33,8 @@ typedef struct worker {
     float *kept, *shorts;
     int64_t row_piece, col_piece;
     ahead next;
+    epi_ready *ready, *next_ready; /* where all is regular: the chains of a row one after the other, */
+    bool fresh;                    /* which the first row of a piece sets */
 } worker;
 
 /* ---- once per run ---- */
@@ -83,6 +86,18 @@ static void save_source(rows_run *r, int store) {
         }
 }
 
+static bool is_regular(const rows_run *r) {
+    const epi_rows *k = r->k;
+    const epi_tile *t = &k->tile;
+    bool regular = k->block == 1 && !r->in_place && (t->plan->flat ? t->phases == 1 : t->n <= k->chunk);
+    for (int p = 0; p < t->phases && regular; p++)
+        for (int i = k->list_start[p], end; i < k->list_start[p + 1] && regular; i = end) {
+            end = k->list_start[p] + k->last[i] + 1;
+            regular = end - i > 1 && epi_chain_is_regular(t, r->access, k->list + i, end - i);
+        }
+    return regular;
+}
+
 static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
@@ -107,6 +122,7 @@ static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
     for (int v = 0; v < t->value_count; v++)
         if (r->source[v] != IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
             r->moving[r->moves++] = v;
+    r->regular = is_regular(r);
 }
 
 static worker worker_of(const rows_run *r, int thread) {
@@ -116,7 +132,10 @@ static worker worker_of(const rows_run *r, int thread) {
     worker w = {
         .r = r,
         .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine, .keep = k->keep}};
-    float *slots = (float *)(void *)(mine + epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64));
+    mine += epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64);
+    w.ready = (void *)mine;
+    float *slots = (float *)(void *)(mine + epi_round_up(k->chain_count * (int64_t)sizeof(epi_ready), 64));
+    w.b.step[t->plan->flat] = t->plan->flat ? k->chunk : k->block;
     w.b.tmp = slots + k->slot_count * epi_rows_slot(k);
     w.kept = w.b.tmp + epi_rows_slot(k);
     w.shorts = w.kept + k->keep_count * epi_rows_keep(k);
@@ -149,7 +168,9 @@ static void move_to(worker *w, int64_t column, int64_t end) {
         epi_scale scale = k->tile.values[v].scale;
         if (source >= 0)
             b->at[v] = (epi_spot){(float *)(void *)epi_block_address(b, &r->access[source], scale),
-                                  epi_tile_access_ld(&r->access[source]), 0};
+                                  epi_tile_access_ld(&r->access[source]),
+                                  b->step[0] * epi_tile_access_ld(&r->access[source]) +
+                                      (b->step[1] >> (scale == EPI_SCALE_COARSE))};
         else if (source == IN_ROW_BUFFER)
             b->at[v] = (epi_spot){w->kept + k->keep[v] * epi_rows_keep(k) + b->first[scale],
                                   epi_rows_width(k, scale), 0};
@@ -246,15 +267,17 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
-static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
-    const epi_block *b = &w->b;
-    const epi_tile_step *s = &b->tile->steps[steps[count - 1]];
-    float *x = short_at(w, w->r->k->short_count);
-    epi_chain_run(b, steps, count, w->r->in_place, x, next);
+static void fold_chain(const worker *w, const epi_tile_step *s, float *x) {
     if (epi_chain_folds(s)) {
         state to = state_of(w, s);
-        b->strips->combine(s->op, to.p, to.p2, x, x, b->rows);
+        w->b.strips->combine(s->op, to.p, to.p2, x, x, w->b.rows);
     }
+}
+
+static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
+    float *x = short_at(w, w->r->k->short_count);
+    epi_chain_run(&w->b, steps, count, w->r->in_place, x, next);
+    fold_chain(w, &w->b.tile->steps[steps[count - 1]], x);
 }
 
 /* ---- fetching ---- */
@@ -278,8 +301,11 @@ static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, 
         if (rows > 1 && (ld < n || ld > 2 * n))
             continue;
         int64_t offset = epi_walk_offset(&a->rows, row) + epi_columns_offset(&a->cols, start >> coarse);
-        f->at[f->count] = a->ref.data + offset * size;
-        f->lines[f->count++] = epi_ceil_div(((rows - 1) * ld + n) * size, EPI_LINE);
+        int64_t lines = epi_ceil_div(epi_ceil_div(((rows - 1) * ld + n) * size, EPI_LINE), EPI_WAYS);
+        f->stream[f->count].at = a->ref.data + offset * size;
+        f->stream[f->count].lines = lines;
+        f->stream[f->count].apart = lines * EPI_LINE;
+        f->stream[f->count++].step = (w->b.step[0] * ld + (w->b.step[1] >> coarse)) * size;
     }
 }
 
@@ -287,9 +313,10 @@ static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, 
 static epi_fetch take_ahead(ahead *a, int64_t steps) {
     epi_fetch now = a->streams;
     for (int i = 0; i < now.count; i++) {
-        now.lines[i] = epi_min64(now.lines[i], epi_ceil_div(now.lines[i] * steps, epi_max64(1, a->steps)));
-        a->streams.at[i] += now.lines[i] * EPI_LINE;
-        a->streams.lines[i] -= now.lines[i];
+        int64_t all = now.stream[i].lines, lines = epi_ceil_div(all * steps, epi_max64(1, a->steps));
+        now.stream[i].lines = lines = epi_min64(all, lines);
+        a->streams.stream[i].at += lines * EPI_LINE;
+        a->streams.stream[i].lines -= lines;
     }
     a->steps -= steps;
     return now;
@@ -297,11 +324,47 @@ static epi_fetch take_ahead(ahead *a, int64_t steps) {
 
 static void fetch(const epi_fetch *f) {
     for (int i = 0; i < f->count; i++)
-        for (int64_t j = 0; j < f->lines[i]; j++)
-            __builtin_prefetch(f->at[i] + j * EPI_LINE, 0, 2);
+        for (int64_t j = 0; j < f->stream[i].lines; j++)
+            for (int way = 0; way < EPI_WAYS; way++)
+                __builtin_prefetch(f->stream[i].at + j * EPI_LINE + way * f->stream[i].apart, 0, 2);
 }
 
 /* ---- rows ---- */
+
+static void run_ready(worker *w, const epi_ready *q, const epi_tile_step *s, int64_t n) {
+    float x = w->b.strips->chain(&q->chain, (int)(q->scale == EPI_SCALE_COARSE ? n / 2 : n));
+    fold_chain(w, s, &x);
+}
+
+/* The chains of a phase on the first row of a piece, or its first chunk, */
+static void first_chains(worker *w, int p) {
+    const epi_rows *k = w->r->k;
+    w->next_ready = p ? w->next_ready : w->ready;
+    for (int i = k->list_start[p], end; i < k->list_start[p + 1]; i = end) {
+        end = k->list_start[p] + k->last[i] + 1;
+        epi_ready *q = w->next_ready++;
+        q->scale = epi_chain_set(&q->chain, &w->b, k->list + i, end - i, 0, false);
+        q->fetch = take_ahead(&w->next, end - i);
+        q->chain.ahead = &q->fetch;
+        run_ready(w, q, &k->tile.steps[k->list[end - 1]], w->b.columns[EPI_SCALE_FINE]);
+    }
+}
+
+/* and those on all the others. */
+static void next_chains(worker *w, int p, int64_t n, bool more) {
+    const epi_rows *k = w->r->k;
+    const epi_fetch none = {.count = 0};
+    w->next_ready = p ? w->next_ready : w->ready;
+    for (int i = k->list_start[p], end; i < k->list_start[p + 1]; i = end) {
+        end = k->list_start[p] + k->last[i] + 1;
+        epi_ready *q = w->next_ready++;
+        epi_chain_next(&q->chain);
+        for (int f = 0; f < q->fetch.count; f++)
+            q->fetch.stream[f].at += q->fetch.stream[f].step;
+        q->chain.ahead = more ? &q->fetch : &none;
+        run_ready(w, q, &k->tile.steps[k->list[end - 1]], n);
+    }
+}
 
 static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
     const epi_rows *k = w->r->k;
@@ -316,6 +379,11 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         }
     }
     for (int64_t column = start; column < end; column += k->chunk) {
+        if (w->r->regular && !w->fresh) {
+            next_chains(w, p, epi_min64(k->chunk, end - column),
+                        t->plan->flat ? column + k->chunk < end : w->b.m0 + 1 < rows_end);
+            continue;
+        }
         move_to(w, column, end);
         if (t->phases == 1 && column + k->chunk < end)
             look_ahead(w, w->b.m0, rows_end, column + k->chunk, epi_min64(column + 2 * k->chunk, end),
@@ -323,6 +391,11 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         else if (t->phases == 1)
             look_ahead(w, w->b.m0 + k->block, rows_end, start, epi_min64(start + k->chunk, end),
                        last - first);
+        if (w->r->regular) {
+            first_chains(w, p);
+            w->fresh = p + 1 < t->phases;
+            continue;
+        }
         for (int i = 0, end; i < last - first; i = end) {
             end = ends[i] + 1;
             epi_fetch next = take_ahead(&w->next, end - i);
@@ -356,7 +429,7 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     epi_block *b = &w->b;
     b->m0 = row;
     b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
-    if (t->phases > 1) /* the next rows, a part in every phase */
+    if (t->phases > 1 && (w->fresh || !w->r->regular)) /* the next rows, a part in every phase */
         look_ahead(w, row + k->block, rows_end, start, end,
                    k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
@@ -371,6 +444,7 @@ static void run_piece(void *ctx, int64_t item, int thread) {
     const rows_run *r = ctx;
     const epi_rows *k = r->k;
     worker w = worker_of(r, thread);
+    w.fresh = true;
     w.row_piece = item / k->col_pieces;
     w.col_piece = item % k->col_pieces;
     int64_t row = w.row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
