@@ -28,21 +28,33 @@ typedef struct wide_scaled {
     __m512 m, k;
 } wide_scaled;
 
-static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
-    __m512 k = _mm512_sub_ps(_mm512_fmadd_ps(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
-    __m512 r = _mm512_fnmadd_ps(k, wide_of(LN2_LO), _mm512_fnmadd_ps(k, wide_of(LN2_HI), x));
+/* x = k * ln(2) + r */
+static ALWAYS_INLINE __m512 wide_reduce(__m512 x, __m512 *k) {
+    *k = _mm512_sub_ps(_mm512_fmadd_ps(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
+    return _mm512_fnmadd_ps(*k, wide_of(LN2_LO), _mm512_fnmadd_ps(*k, wide_of(LN2_HI), x));
+}
+
+static ALWAYS_INLINE __m512 wide_expm1_reduced(__m512 r) {
     __m512 p = _mm512_fmadd_ps(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
     p = _mm512_fmadd_ps(p, r, wide_of(0x1.55568cp-5f));
     p = _mm512_fmadd_ps(p, r, wide_of(0x1.5554a4p-3f));
     p = _mm512_fmadd_ps(p, r, wide_of(0.5f));
-    return (wide_scaled){_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), k};
+    return _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
 }
 
-/* The instructions give their second operand where one is NaN. */
+static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
+    wide_scaled e;
+    e.m = wide_expm1_reduced(wide_reduce(x, &e.k));
+    return e;
+}
+
+/* Where x is so large that r is not small, or NaN, k alone decides: the result is infinity, 0 or NaN for any r
+ * near 0. So r is bounded in size, and not x from both sides; NaN gives the bound. */
 static ALWAYS_INLINE __m512 wide_exp(__m512 x) {
-    x = _mm512_min_ps(wide_of(120.0f), _mm512_max_ps(wide_of(-120.0f), x));
-    wide_scaled e = wide_exp_scaled(x);
-    return _mm512_scalef_ps(_mm512_add_ps(e.m, wide_of(1.0f)), e.k);
+    const int smaller_by_size = 2;
+    __m512 k, r = wide_reduce(x, &k);
+    r = _mm512_range_ps(r, wide_of(0.5f), smaller_by_size);
+    return _mm512_scalef_ps(_mm512_add_ps(wide_expm1_reduced(r), wide_of(1.0f)), k);
 }
 
 /* n / (1 + e) for e from 0 to 1. The guess is good to 14 bits, and one step by what its quotient y leaves,
