@@ -33,6 +33,8 @@ typedef struct epi_ready {
     epi_chain chain;
     epi_fetch fetch;
     epi_scale scale;
+    int phase;
+    const epi_tile_step *end; /* its last step */
 } epi_ready;
 
 epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,

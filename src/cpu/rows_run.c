@@ -33,8 +33,7 @@ typedef struct worker {
     float *kept, *shorts;
     int64_t row_piece, col_piece;
     ahead next;
-    epi_ready *ready, *next_ready; /* where all is regular: the chains of a row one after the other, */
-    bool fresh;                    /* which the first row of a piece sets */
+    epi_ready *ready, *next_ready; /* where all is regular: the chains of a row, and the next of them */
 } worker;
 
 /* ---- once per run ---- */
@@ -89,7 +88,8 @@ static void save_source(rows_run *r, int store) {
 static bool is_regular(const rows_run *r) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
-    bool regular = k->block == 1 && !r->in_place && (t->plan->flat ? t->phases == 1 : t->n <= k->chunk);
+    bool one = t->plan->flat ? t->phases == 1 && !k->between_start[t->phases + 1] : t->n <= k->chunk;
+    bool regular = one && k->block == 1 && !r->in_place;
     for (int p = 0; p < t->phases && regular; p++)
         for (int i = k->list_start[p], end; i < k->list_start[p + 1] && regular; i = end) {
             end = k->list_start[p] + k->last[i] + 1;
@@ -267,17 +267,15 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
-static void fold_chain(const worker *w, const epi_tile_step *s, float *x) {
+static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
+    const epi_block *b = &w->b;
+    const epi_tile_step *s = &b->tile->steps[steps[count - 1]];
+    float *x = short_at(w, w->r->k->short_count);
+    epi_chain_run(b, steps, count, w->r->in_place, x, next);
     if (epi_chain_folds(s)) {
         state to = state_of(w, s);
-        w->b.strips->combine(s->op, to.p, to.p2, x, x, w->b.rows);
+        b->strips->combine(s->op, to.p, to.p2, x, x, b->rows);
     }
-}
-
-static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
-    float *x = short_at(w, w->r->k->short_count);
-    epi_chain_run(&w->b, steps, count, w->r->in_place, x, next);
-    fold_chain(w, &w->b.tile->steps[steps[count - 1]], x);
 }
 
 /* ---- fetching ---- */
@@ -331,38 +329,52 @@ static void fetch(const epi_fetch *f) {
 
 /* ---- rows ---- */
 
-static void run_ready(worker *w, const epi_ready *q, const epi_tile_step *s, int64_t n) {
-    float x = w->b.strips->chain(&q->chain, (int)(q->scale == EPI_SCALE_COARSE ? n / 2 : n));
-    fold_chain(w, s, &x);
+/* Folds are those of all a row, or of a stretch of a flat one, which `goes_on` after the first. */
+static void run_ready(worker *w, const epi_ready *q, int64_t n, bool goes_on) {
+    const epi_strips *strips = w->b.strips;
+    const epi_tile_step *s = q->end;
+    float x = strips->chain(&q->chain, (int)(q->scale == EPI_SCALE_COARSE ? n / 2 : n));
+    if (!epi_chain_folds(s))
+        return;
+    state to = state_of(w, s);
+    if (goes_on)
+        strips->combine(s->op, to.p, to.p2, &x, &x, 1);
+    else
+        *to.p = x;
+    if (s->kind == EPI_TILE_FOLD)
+        strips->finish(s->op, to.p, to.p2, 1,
+                       (double)epi_rows_width(w->r->k, w->b.tile->values[s->arg[0]].scale));
 }
 
 /* The chains of a phase on the first row of a piece, or its first chunk, */
-static void first_chains(worker *w, int p) {
+static void first_chains(worker *w, int p, int64_t start, int64_t end) {
     const epi_rows *k = w->r->k;
-    w->next_ready = p ? w->next_ready : w->ready;
-    for (int i = k->list_start[p], end; i < k->list_start[p + 1]; i = end) {
-        end = k->list_start[p] + k->last[i] + 1;
+    const int *list = k->list + k->list_start[p], *last = k->last + k->list_start[p];
+    int count = k->list_start[p + 1] - k->list_start[p];
+    move_to(w, start, end);
+    for (int i = 0; i < count; i = last[i] + 1) {
         epi_ready *q = w->next_ready++;
-        q->scale = epi_chain_set(&q->chain, &w->b, k->list + i, end - i, 0, false);
-        q->fetch = take_ahead(&w->next, end - i);
+        int steps = last[i] + 1 - i;
+        q->scale = epi_chain_set(&q->chain, &w->b, list + i, steps, 0, false);
+        q->end = &k->tile.steps[list[last[i]]];
+        q->phase = p;
+        q->fetch = take_ahead(&w->next, steps);
         q->chain.ahead = &q->fetch;
-        run_ready(w, q, &k->tile.steps[k->list[end - 1]], w->b.columns[EPI_SCALE_FINE]);
+        run_ready(w, q, w->b.columns[EPI_SCALE_FINE], false);
     }
 }
 
-/* and those on all the others. */
-static void next_chains(worker *w, int p, int64_t n, bool more) {
-    const epi_rows *k = w->r->k;
-    const epi_fetch none = {.count = 0};
-    w->next_ready = p ? w->next_ready : w->ready;
-    for (int i = k->list_start[p], end; i < k->list_start[p + 1]; i = end) {
-        end = k->list_start[p] + k->last[i] + 1;
-        epi_ready *q = w->next_ready++;
+/* and those on all others. */
+static void next_chains(worker *w, int p, int64_t n, bool goes_on, bool more) {
+    static const epi_fetch none = {.count = 0};
+    const epi_ready *end = w->ready + w->r->k->chain_count;
+    for (; w->next_ready < end && w->next_ready->phase == p; w->next_ready++) {
+        epi_ready *q = w->next_ready;
         epi_chain_next(&q->chain);
         for (int f = 0; f < q->fetch.count; f++)
             q->fetch.stream[f].at += q->fetch.stream[f].step;
         q->chain.ahead = more ? &q->fetch : &none;
-        run_ready(w, q, &k->tile.steps[k->list[end - 1]], n);
+        run_ready(w, q, n, goes_on);
     }
 }
 
@@ -379,11 +391,6 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         }
     }
     for (int64_t column = start; column < end; column += k->chunk) {
-        if (w->r->regular && !w->fresh) {
-            next_chains(w, p, epi_min64(k->chunk, end - column),
-                        t->plan->flat ? column + k->chunk < end : w->b.m0 + 1 < rows_end);
-            continue;
-        }
         move_to(w, column, end);
         if (t->phases == 1 && column + k->chunk < end)
             look_ahead(w, w->b.m0, rows_end, column + k->chunk, epi_min64(column + 2 * k->chunk, end),
@@ -391,11 +398,6 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         else if (t->phases == 1)
             look_ahead(w, w->b.m0 + k->block, rows_end, start, epi_min64(start + k->chunk, end),
                        last - first);
-        if (w->r->regular) {
-            first_chains(w, p);
-            w->fresh = p + 1 < t->phases;
-            continue;
-        }
         for (int i = 0, end; i < last - first; i = end) {
             end = ends[i] + 1;
             epi_fetch next = take_ahead(&w->next, end - i);
@@ -429,7 +431,7 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     epi_block *b = &w->b;
     b->m0 = row;
     b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
-    if (t->phases > 1 && (w->fresh || !w->r->regular)) /* the next rows, a part in every phase */
+    if (t->phases > 1) /* the next rows, a part in every phase */
         look_ahead(w, row + k->block, rows_end, start, end,
                    k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
@@ -440,11 +442,34 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     }
 }
 
+/* The rows of a piece, or the chunks of its stretch of a flat row. */
+static void run_regular(worker *w, int64_t row, int64_t rows_end, int64_t column, int64_t end) {
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
+    bool flat = t->plan->flat, first = true, more;
+    w->b.rows = w->b.block_rows = 1;
+    for (; row < rows_end && column < end; row += !flat, column += flat ? k->chunk : 0, first = false) {
+        w->b.m0 = row;
+        w->next_ready = w->ready;
+        more = flat ? column + k->chunk < end : row + 1 < rows_end;
+        if (first && more)
+            look_ahead(w, row + !flat, rows_end, flat ? column + k->chunk : 0,
+                       flat ? epi_min64(column + 2 * k->chunk, end) : end, k->list_start[t->phases]);
+        for (int p = 0; p <= t->phases; p++) {
+            for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
+                epi_block_step(&w->b, k->between[i]);
+            if (p < t->phases && first)
+                first_chains(w, p, column, end);
+            else if (p < t->phases)
+                next_chains(w, p, epi_min64(k->chunk, end - column), flat, more);
+        }
+    }
+}
+
 static void run_piece(void *ctx, int64_t item, int thread) {
     const rows_run *r = ctx;
     const epi_rows *k = r->k;
     worker w = worker_of(r, thread);
-    w.fresh = true;
     w.row_piece = item / k->col_pieces;
     w.col_piece = item % k->col_pieces;
     int64_t row = w.row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
@@ -456,7 +481,9 @@ static void run_piece(void *ctx, int64_t item, int thread) {
             set_identity(s->op, to.p, to.p2, to.n);
         }
     }
-    for (; row < rows_end; row += k->block)
+    if (r->regular)
+        run_regular(&w, row, rows_end, start, end);
+    for (; row < rows_end && !r->regular; row += k->block)
         run_block(&w, row, rows_end, start, end);
     if (r->streams)
         k->strips->settle();
