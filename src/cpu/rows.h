@@ -20,6 +20,7 @@ typedef struct epi_rows {
         *list_start; /* the steps on elements: phase p takes list[list_start[p] to list_start[p + 1]) */
     int *between,
         *between_start; /* the same for steps on rows, which come before phase p or after the last */
+    int *work;          /* what the list's steps before a place cost, in simple operations */
     int *last;          /* by place in the list: where the chain ends that the step is part of, or itself */
     int *keep;          /* by value: which row buffer has it from its first phase on, or -1 */
     int64_t *column;    /* by value without rows: where it lies among the columns' floats */

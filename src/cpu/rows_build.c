@@ -81,6 +81,7 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     k->list = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->list);
     k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
     k->last = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->last);
+    k->work = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->work);
     if (arena->failed)
         return false;
     for (int v = 0; v < t->value_count; v++)
@@ -137,6 +138,8 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
             return false;
         for (int i = 0; i < count; i = last[i] + 1)
             k->chain_count += last[i] > i;
+        for (int i = 0; i < count; i++)
+            k->work[first + i + 1] = k->work[first + i] + cost_of(&k->tile.steps[list[i]]);
         for (int i = 0; i < count; i++)
             until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }

@@ -20,10 +20,10 @@ typedef struct rows_run {
     bool regular;  /* nothing but chains, which differ from row to row, or chunk to chunk, by a step alone */
 } rows_run;
 
-/* What is read from memory next, and how many steps there are to fetch it in. */
+/* What is read from memory next, and during how much work it is fetched. */
 typedef struct ahead {
     epi_fetch streams;
-    int64_t steps;
+    int64_t work;
 } ahead;
 
 /* A thread at work. */
@@ -280,14 +280,14 @@ static void chain_steps(const worker *w, const int *steps, int count, const epi_
 
 /* ---- fetching ---- */
 
-/* In the next `steps` steps the rows from `row` on are fetched, in the columns from `start` to `end`. */
-static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t steps) {
+/* During so much work the rows from `row` on are fetched, in the columns from `start` to `end`. */
+static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t work) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     epi_fetch *f = &w->next.streams;
     int64_t rows = epi_min64(k->block, rows_end - row);
     f->count = 0;
-    w->next.steps = steps;
+    w->next.work = work;
     for (int i = 0; i < t->step_count && f->count < EPI_STREAMS && rows > 0; i++) {
         const epi_tile_step *s = &t->steps[i];
         const epi_tile_access *a = &w->r->access[i];
@@ -307,16 +307,16 @@ static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, 
     }
 }
 
-/* What of it falls to the next few steps. */
-static epi_fetch take_ahead(ahead *a, int64_t steps) {
+/* What of it falls to some of that. */
+static epi_fetch take_ahead(ahead *a, int64_t work) {
     epi_fetch now = a->streams;
     for (int i = 0; i < now.count; i++) {
-        int64_t all = now.stream[i].lines, lines = epi_ceil_div(all * steps, epi_max64(1, a->steps));
+        int64_t all = now.stream[i].lines, lines = epi_ceil_div(all * work, epi_max64(1, a->work));
         now.stream[i].lines = lines = epi_min64(all, lines);
         a->streams.stream[i].at += lines * EPI_LINE;
         a->streams.stream[i].lines -= lines;
     }
-    a->steps -= steps;
+    a->work -= work;
     return now;
 }
 
@@ -349,7 +349,8 @@ static void run_ready(worker *w, const epi_ready *q, int64_t n, bool goes_on) {
 /* The chains of a phase on the first row of a piece, or its first chunk, */
 static void first_chains(worker *w, int p, int64_t start, int64_t end) {
     const epi_rows *k = w->r->k;
-    const int *list = k->list + k->list_start[p], *last = k->last + k->list_start[p];
+    const int *list = k->list + k->list_start[p], *last = k->last + k->list_start[p],
+              *work = k->work + k->list_start[p];
     int count = k->list_start[p + 1] - k->list_start[p];
     move_to(w, start, end);
     for (int i = 0; i < count; i = last[i] + 1) {
@@ -358,7 +359,7 @@ static void first_chains(worker *w, int p, int64_t start, int64_t end) {
         q->scale = epi_chain_set(&q->chain, &w->b, list + i, steps, 0, false);
         q->end = &k->tile.steps[list[last[i]]];
         q->phase = p;
-        q->fetch = take_ahead(&w->next, steps);
+        q->fetch = take_ahead(&w->next, work[i + steps] - work[i]);
         q->chain.ahead = &q->fetch;
         run_ready(w, q, w->b.columns[EPI_SCALE_FINE], false);
     }
@@ -382,7 +383,7 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1],
-              *ends = k->last + k->list_start[p];
+              *ends = k->last + k->list_start[p], *work = k->work + k->list_start[p];
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
         if (s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS) {
@@ -394,13 +395,13 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         move_to(w, column, end);
         if (t->phases == 1 && column + k->chunk < end)
             look_ahead(w, w->b.m0, rows_end, column + k->chunk, epi_min64(column + 2 * k->chunk, end),
-                       last - first);
+                       work[last - first] - work[0]);
         else if (t->phases == 1)
             look_ahead(w, w->b.m0 + k->block, rows_end, start, epi_min64(start + k->chunk, end),
-                       last - first);
+                       work[last - first] - work[0]);
         for (int i = 0, end; i < last - first; i = end) {
             end = ends[i] + 1;
-            epi_fetch next = take_ahead(&w->next, end - i);
+            epi_fetch next = take_ahead(&w->next, work[end] - work[i]);
             if (end - i > 1) {
                 chain_steps(w, first + i, end - i, &next);
                 continue;
@@ -433,7 +434,7 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
     if (t->phases > 1) /* the next rows, a part in every phase */
         look_ahead(w, row + k->block, rows_end, start, end,
-                   k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
+                   k->work[k->list_start[t->phases]] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
         for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
             epi_block_step(b, k->between[i]);
@@ -454,7 +455,7 @@ static void run_regular(worker *w, int64_t row, int64_t rows_end, int64_t column
         more = flat ? column + k->chunk < end : row + 1 < rows_end;
         if (first && more)
             look_ahead(w, row + !flat, rows_end, flat ? column + k->chunk : 0,
-                       flat ? epi_min64(column + 2 * k->chunk, end) : end, k->list_start[t->phases]);
+                       flat ? epi_min64(column + 2 * k->chunk, end) : end, k->work[k->list_start[t->phases]]);
         for (int p = 0; p <= t->phases; p++) {
             for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
                 epi_block_step(&w->b, k->between[i]);
