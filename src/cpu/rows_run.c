@@ -324,7 +324,7 @@ static void fetch(const epi_fetch *f) {
     for (int i = 0; i < f->count; i++)
         for (int64_t j = 0; j < f->stream[i].lines; j++)
             for (int way = 0; way < EPI_WAYS; way++)
-                __builtin_prefetch(f->stream[i].at + j * EPI_LINE + way * f->stream[i].apart, 0, 2);
+                __builtin_prefetch(f->stream[i].at + j * EPI_LINE + way * f->stream[i].apart, 0, 3);
 }
 
 /* ---- rows ---- */

@@ -315,10 +315,10 @@ static ALWAYS_INLINE void fetch_some(ahead *a, int count) {
     for (int k = 0; k < count; k++)
         for (int64_t l = 0; l < a[k].each && a[k].left > 0; l++) {
             const unsigned char *p = a[k].at, *q = p + 2 * a[k].apart;
-            __builtin_prefetch(p, 0, 2);
-            __builtin_prefetch(p + a[k].apart, 0, 2);
-            __builtin_prefetch(q, 0, 2);
-            __builtin_prefetch(q + a[k].apart, 0, 2);
+            __builtin_prefetch(p, 0, 3);
+            __builtin_prefetch(p + a[k].apart, 0, 3);
+            __builtin_prefetch(q, 0, 3);
+            __builtin_prefetch(q + a[k].apart, 0, 3);
             a[k].at += LINE;
             a[k].left--;
         }
