@@ -1,24 +1,6 @@
 /* rows_run.c: walks over the rows of a program without a product. */
-#include <unistd.h>
-
 #include "cpu/parallel.h"
-#include "cpu/rows.h"
-
-/* Where a value is found, if not in the tensor of the step of that number. */
-enum { IN_SLOT = -1, IN_ROW_BUFFER = -2, IN_COLUMNS = -3 };
-
-typedef struct rows_run {
-    const epi_rows *k;
-    epi_tile_access *access; /* by step */
-    int *source;             /* by value */
-    int *moving, moves;      /* the values that are somewhere else in every chunk */
-    float *columns;          /* values that do not depend on the row */
-    float *partials;
-    unsigned char *scratch;
-    bool streams;  /* some output goes past the caches */
-    bool in_place; /* some output is stored over an input */
-    bool regular;  /* nothing but chains, which differ from row to row, or chunk to chunk, by a step alone */
-} rows_run;
+#include "cpu/rows_begin.h"
 
 /* What is read from memory next, and during how much work it is fetched. */
 typedef struct ahead {
@@ -29,103 +11,14 @@ typedef struct ahead {
 /* A thread at work. */
 typedef struct worker {
     epi_block b;
-    const rows_run *r;
+    const epi_rows_begun *r;
     float *kept, *shorts;
     int64_t row_piece, col_piece;
     ahead next;
     epi_ready *ready, *next_ready; /* where all is regular: the chains of a row, and the next of them */
 } worker;
 
-/* ---- once per run ---- */
-
-/* Past the caches is the better way for what does not fit into them. */
-static int64_t cache_bytes(void) {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (bytes > 0)
-        return bytes;
-#endif
-    return 32 << 20;
-}
-
-/* Is the output stored over something that the rows load? */
-static bool is_in_place(const rows_run *r, int store) {
-    const epi_tile *t = &r->k->tile;
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].kind == EPI_TILE_LOAD && r->access[i].ref.data == r->access[store].ref.data)
-            return true;
-    return false;
-}
-
-static void find_store(rows_run *r, int i, int64_t cache) {
-    const epi_rows *k = r->k;
-    const epi_tile_step *s = &k->tile.steps[i];
-    const epi_tile_value *v = &k->tile.values[s->arg[0]];
-    epi_tile_access *a = &r->access[i];
-    int64_t bytes = epi_axes_size(&a->ref.axes, k->tile.spec->sizes) * (int64_t)epi_dtype_size(a->ref.type);
-    bool in_place = is_in_place(r, i);
-    a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
-    r->streams |= a->stream;
-    r->in_place |= in_place;
-    if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == IN_SLOT)
-        r->source[s->arg[0]] = i;
-}
-
-/* An input that is stored as it is, while another output takes its place, is copied to a slot first. */
-static void save_source(rows_run *r, int store) {
-    const epi_tile *t = &r->k->tile;
-    int v = t->steps[store].arg[0], from = r->source[v];
-    if (from < 0 || t->steps[from].kind != EPI_TILE_LOAD)
-        return;
-    for (int i = 0; i < t->step_count; i++)
-        if (i != store && t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE &&
-            r->access[i].ref.data == r->access[from].ref.data) {
-            r->access[from].direct = false;
-            r->source[v] = IN_SLOT;
-        }
-}
-
-static bool is_regular(const rows_run *r) {
-    const epi_rows *k = r->k;
-    const epi_tile *t = &k->tile;
-    bool one = t->plan->flat ? t->phases == 1 && !k->between_start[t->phases + 1] : t->n <= k->chunk;
-    bool regular = one && k->block == 1 && !r->in_place;
-    for (int p = 0; p < t->phases && regular; p++)
-        for (int i = k->list_start[p], end; i < k->list_start[p + 1] && regular; i = end) {
-            end = k->list_start[p] + k->last[i] + 1;
-            regular = end - i > 1 && epi_chain_is_regular(t, r->access, k->list + i, end - i);
-        }
-    return regular;
-}
-
-static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
-    const epi_rows *k = r->k;
-    const epi_tile *t = &k->tile;
-    int64_t cache = cache_bytes();
-    for (int v = 0; v < t->value_count; v++)
-        r->source[v] = !t->values[v].rows ? IN_COLUMNS : k->keep[v] >= 0 ? IN_ROW_BUFFER : IN_SLOT;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
-        epi_tile_access *a = &r->access[i];
-        epi_tile_access_find(t, i, homes, tensors, a);
-        if (s->full && a->plain && a->ref.type == EPI_F32 && k->block == 1)
-            a->direct = true; /* one row is not apart from others */
-        if (s->kind == EPI_TILE_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
-            r->source[s->dst] = i;
-    }
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
-            find_store(r, i, cache);
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
-            save_source(r, i);
-    for (int v = 0; v < t->value_count; v++)
-        if (r->source[v] != IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
-            r->moving[r->moves++] = v;
-    r->regular = is_regular(r);
-}
-
-static worker worker_of(const rows_run *r, int thread) {
+static worker worker_of(const epi_rows_begun *r, int thread) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
     unsigned char *mine = r->scratch + k->per_thread + thread * k->thread_bytes;
@@ -155,7 +48,7 @@ static worker worker_of(const rows_run *r, int thread) {
 
 /* Moves on to a chunk of columns: values that lie in longer rows are looked for there. */
 static void move_to(worker *w, int64_t column, int64_t end) {
-    const rows_run *r = w->r;
+    const epi_rows_begun *r = w->r;
     const epi_rows *k = r->k;
     epi_block *b = &w->b;
     int64_t n = epi_min64(k->chunk, end - column);
@@ -171,7 +64,7 @@ static void move_to(worker *w, int64_t column, int64_t end) {
                                   epi_tile_access_ld(&r->access[source]),
                                   b->step[0] * epi_tile_access_ld(&r->access[source]) +
                                       (b->step[1] >> (scale == EPI_SCALE_COARSE))};
-        else if (source == IN_ROW_BUFFER)
+        else if (source == EPI_IN_ROW_BUFFER)
             b->at[v] = (epi_spot){w->kept + k->keep[v] * epi_rows_keep(k) + b->first[scale],
                                   epi_rows_width(k, scale), 0};
         else
@@ -196,7 +89,7 @@ static bool is_column(const epi_tile *t, int v) {
 }
 
 static void column_chunk(void *ctx, int64_t item, int thread) {
-    const rows_run *r = ctx;
+    const epi_rows_begun *r = ctx;
     const epi_tile *t = &r->k->tile;
     worker w = worker_of(r, thread);
     move_to(&w, item * r->k->chunk, t->n);
@@ -205,7 +98,7 @@ static void column_chunk(void *ctx, int64_t item, int thread) {
             run_short(&w, i);
 }
 
-static void make_columns(rows_run *r) {
+static void make_columns(epi_rows_begun *r) {
     const epi_tile *t = &r->k->tile;
     worker w = worker_of(r, 0);
     bool any = false;
@@ -468,7 +361,7 @@ static void run_regular(worker *w, int64_t row, int64_t rows_end, int64_t column
 }
 
 static void run_piece(void *ctx, int64_t item, int thread) {
-    const rows_run *r = ctx;
+    const epi_rows_begun *r = ctx;
     const epi_rows *k = r->k;
     worker w = worker_of(r, thread);
     w.row_piece = item / k->col_pieces;
@@ -492,14 +385,14 @@ static void run_piece(void *ctx, int64_t item, int thread) {
 
 void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_tile *t = &k->tile;
-    rows_run r = {.k = k,
-                  .access = (void *)(scratch + k->access),
-                  .source = (void *)(scratch + k->source),
-                  .moving = (int *)(void *)(scratch + k->source) + t->value_count,
-                  .columns = (void *)(scratch + k->columns),
-                  .partials = (void *)(scratch + k->partials),
-                  .scratch = scratch};
-    begin(&r, homes, tensors);
+    epi_rows_begun r = {.k = k,
+                        .access = (void *)(scratch + k->access),
+                        .source = (void *)(scratch + k->source),
+                        .moving = (int *)(void *)(scratch + k->source) + t->value_count,
+                        .columns = (void *)(scratch + k->columns),
+                        .partials = (void *)(scratch + k->partials),
+                        .scratch = scratch};
+    epi_rows_begin(&r, homes, tensors);
     make_columns(&r);
     epi_parallel_for(k->threads, k->row_pieces * k->col_pieces, run_piece, &r);
     for (int i = 0; i < t->step_count; i++) {
