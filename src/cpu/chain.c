@@ -301,7 +301,7 @@ void epi_chain_next(epi_chain *c) {
 
 bool epi_chain_is_regular(const epi_tile *t, const epi_tile_access *access, const int *steps, int count) {
     for (int i = 0; i < count; i++) {
-        int kind = t->steps[steps[i]].kind;
+        epi_tile_kind kind = t->steps[steps[i]].kind;
         const epi_tile_access *a = &access[steps[i]];
         if ((kind == EPI_TILE_LOAD || kind == EPI_TILE_STORE) && (!is_row(a) || a->rows.count > 1))
             return false;

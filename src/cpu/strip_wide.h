@@ -48,12 +48,12 @@ static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
     return e;
 }
 
-/* Where x is so large that r is not small, or NaN, k alone decides: the result is infinity, 0 or NaN for any r
- * near 0. So r is bounded in size, and not x from both sides; NaN gives the bound. */
+/* Where x is so large that r is not small, or NaN, k alone decides: the result is infinity, 0 or NaN for any
+ * r near 0. So r is bounded in size, and not x from both sides; NaN gives the bound. */
 static ALWAYS_INLINE __m512 wide_exp(__m512 x) {
-    const int smaller_by_size = 2;
+    enum { SMALLER_BY_SIZE = 2 };
     __m512 k, r = wide_reduce(x, &k);
-    r = _mm512_range_ps(r, wide_of(0.5f), smaller_by_size);
+    r = _mm512_range_ps(r, wide_of(0.5f), SMALLER_BY_SIZE);
     return _mm512_scalef_ps(_mm512_add_ps(wide_expm1_reduced(r), wide_of(1.0f)), k);
 }
 
