@@ -125,7 +125,8 @@ static void check_folds(const epi_strips *s) {
 
 /* Lines that are fetched meanwhile change nothing. */
 static void check_fetch(const epi_strips *s) {
-    epi_fetch f = {{(void *)a, (void *)b}, {40, 3}, 2};
+    epi_fetch f = {.stream = {{.at = (void *)a, .lines = 10, .apart = 640}, {.at = (void *)b, .lines = 3}},
+                   .count = 2};
     float y[MOST];
     draw(small);
     epi_chain c = {.x = {x, EPI_F32, 1}, .out = y, .out_type = EPI_F32, .ahead = &f};

@@ -39,12 +39,15 @@ static const test_case rows[] = {
     {"rowloop", "rmsnorm", "T=37,D=17", 0},
     {"rowloop", "rmsnorm", "T=300,D=5", 0},
     {"rowloop", "rmsnorm", "T=3,D=2049", 0},
+    {"rowloop", "rmsnorm", "T=41,D=2500", 0},
     {"rowloop", "rmsnorm", "T=0,D=5", 0},
     {"rowloop", "rmsnorm", "T=5,D=0", 0},
     {"rowloop", "layernorm", "T=67,D=3", 0},
     {"rowloop", "layernorm", "T=11,D=4099", 0},
+    {"rowloop", "layernorm", "T=27,D=2051", 0},
     {"rowloop", "layernorm", "T=4,D=0", 0},
     {"rowloop", "softmax", "T=130,D=16", 0},
+    {"rowloop", "softmax", "T=29,D=4096", 0},
     {"rowloop", "softmax", "T=2,D=70001", 0},
     {"rowloop", "softmax", "T=1,D=262144", 0},
     {"rowloop", "softmax", "T=7,D=1", 0},
@@ -62,6 +65,7 @@ static const test_case rows[] = {
     {"rowloop", "swiglu_halves", "T=9,D=5006", 0},
     {"rowloop", "swiglu_pairs", "T=9,D=5006", 0},
     {"rowloop", "swiglu_pairs", "T=29,D=14", 0},
+    {"rowloop", "swiglu_pairs", "T=31,D=4006", 0},
     {"rowloop", "rope", "T=3,S=7,D=64", 0},
     {"rowloop", "rope", "T=2,S=3,D=4100", 0},
     {"rowloop", "rope_pairs", "T=3,S=7,D=64", 0},
@@ -180,10 +184,13 @@ static void test_batch(epi_module *module, const char *program, const char *dims
 
 /* An output that is larger than most caches, in rows that start anywhere, against slices of it that are not.
  */
-static void test_large(epi_module *module, const char *program, epi_dtype type) {
-    enum { SLICES = 28 };
-    test_case many = {"rowloop", program, type == EPI_F32 ? "T=28000,D=1001" : "T=56000,D=1001", 0};
-    test_case few = {"rowloop", program, type == EPI_F32 ? "T=1000,D=1001" : "T=2000,D=1001", 0};
+static void test_large(epi_module *module, const char *program, epi_dtype type, int columns) {
+    enum { SLICES = 28, ELEMENTS = 1 << 20 };
+    int rows = (type == EPI_F32 ? ELEMENTS : 2 * ELEMENTS) / columns;
+    char large[64], small[64];
+    snprintf(large, sizeof large, "T=%d,D=%d", SLICES * rows, columns);
+    snprintf(small, sizeof small, "T=%d,D=%d", rows, columns);
+    test_case many = {"rowloop", program, large, 0}, few = {"rowloop", program, small, 0};
     loaded l, s;
     problem p = {0}, q = {0};
     if (!load(module, &many, &l) || !load(module, &few, &s))
@@ -202,8 +209,8 @@ static void test_large(epi_module *module, const char *program, epi_dtype type) 
                 size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
                 ok = !memcmp(p.t[t].data + (size_t)i * bytes, q.t[t].data, bytes);
             }
-        check(ok && tensor_intact(&p.t[p.inputs]), "%s %s: a large output is as a small one", program,
-              epi_dtype_name(type));
+        check(ok && tensor_intact(&p.t[p.inputs]), "%s %s %s: a large output is as a small one", program,
+              large, epi_dtype_name(type));
     }
     problem_free(&p);
     problem_free(&q);
@@ -300,8 +307,11 @@ int main(void) {
     test_batch(module, "softmax", "T=9,D=3001", 4);
     test_batch(module, "layernorm", "T=70,D=64", 69);
     test_batch(module, "losses", "T=5,D=1000", 2);
-    test_large(module, "rmsnorm", EPI_F32);
-    test_large(module, "swiglu", EPI_BF16);
+    test_large(module, "rmsnorm", EPI_F32, 1001);
+    test_large(module, "rmsnorm", EPI_F32, 3001);
+    test_large(module, "softmax", EPI_F32, 4096);
+    test_large(module, "softmax", EPI_BF16, 2999);
+    test_large(module, "swiglu", EPI_BF16, 1001);
     for (int how = 0; how < LAYOUT_COUNT; how++)
         for (int type = 0; type < 2; type++) {
             epi_dtype t = type ? EPI_BF16 : EPI_F32;

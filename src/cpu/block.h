@@ -43,6 +43,7 @@ typedef struct epi_block {
     int64_t first[EPI_SCALE_COUNT]; /* columns, by scale: the first, */
     int columns[EPI_SCALE_COUNT];   /* and how many */
     int row, number, block_rows;    /* the block: its first row after m0, its place, how many rows */
+    int64_t step[2];                /* to the next rows that are worked on: rows, columns of the fine scale */
 } epi_block;
 
 /* Gives values their slots; that of a value of elements is free again after the last step that reads it,

@@ -163,6 +163,12 @@ static unsigned char *row_address(const epi_block *b, const epi_tile_access *a, 
                (int64_t)epi_dtype_size(a->ref.type);
 }
 
+/* Bytes from a row to the next that is worked on. */
+static ptrdiff_t row_step(const epi_block *b, const epi_tile_access *a, epi_scale scale) {
+    int64_t columns = b->step[1] >> (scale == EPI_SCALE_COARSE);
+    return (b->step[0] * epi_tile_access_ld(a) + columns) * (ptrdiff_t)epi_dtype_size(a->ref.type);
+}
+
 /* The value where it lies; what the chain loads itself straight from its tensor. */
 static epi_operand operand_of(const row *r, int v) {
     const epi_block *b = r->b;
@@ -170,14 +176,15 @@ static epi_operand operand_of(const row *r, int v) {
     const epi_spot *at = &b->at[v];
     if (!epi_tile_is_full(value))
         return (epi_operand){value->rows ? at->p + b->row + r->i : at->p, EPI_F32,
-                             !value->rows && value->scale != EPI_SCALE_NONE};
+                             !value->rows && value->scale != EPI_SCALE_NONE, 0};
     for (int k = 0; k < r->count; k++) {
         const epi_tile_step *s = &b->tile->steps[r->steps[k]];
         const epi_tile_access *a = &b->access[r->steps[k]];
         if (s->kind == EPI_TILE_LOAD && s->dst == v && is_row(a))
-            return (epi_operand){row_address(b, a, value->scale, r->i), a->ref.type, 1};
+            return (epi_operand){row_address(b, a, value->scale, r->i), a->ref.type, 1,
+                                 row_step(b, a, value->scale)};
     }
-    return (epi_operand){at->p + r->i * at->ld, EPI_F32, 1};
+    return (epi_operand){at->p + r->i * at->ld, EPI_F32, 1, at->walk * (ptrdiff_t)sizeof(float)};
 }
 
 /* Two factors instead of a division: a power of two, and the inverse of b brought near 1 by it. Neither of
@@ -210,7 +217,8 @@ static void link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
         k->kind = EPI_LINK_SQUARE;
     } else if (s->op == EPI_OP_DIV) {
         k->kind = EPI_LINK_SCALE;
-        over(*(const float *)operand_of(r, other).p, k->scale);
+        k->a = operand_of(r, other);
+        over(*(const float *)k->a.p, k->scale);
     } else if (epi_ops[s->op].arity == 2) {
         k->a = operand_of(r, other);
         k->kind = s->op == EPI_OP_MUL   ? EPI_LINK_MUL
@@ -231,51 +239,94 @@ static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back
     if (epi_chain_folds(s))
         return;
     c->out = b->at[v].p + r->i * b->at[v].ld;
+    c->out_step = b->at[v].walk * (ptrdiff_t)sizeof(float);
     c->out_type = EPI_F32;
     if (s->kind == EPI_TILE_STORE && !held_back) {
         c->out = row_address(b, a, b->tile->values[v].scale, r->i);
+        c->out_step = row_step(b, a, b->tile->values[v].scale);
         c->out_type = a->ref.type;
         c->stream = a->stream;
     }
 }
 
+/* The first step that is no load. */
+static int first_link(const epi_tile *t, const int *steps) {
+    int first = 0;
+    while (t->steps[steps[first]].kind == EPI_TILE_LOAD)
+        first++;
+    return first;
+}
+
+/* Links are set as far as they are there. */
+epi_scale epi_chain_set(epi_chain *c, const epi_block *b, const int *steps, int count, int i,
+                        bool held_back) {
+    const epi_tile *t = b->tile;
+    int first = first_link(t, steps), start = start_of(t, &t->steps[steps[first]]), v = start;
+    row r = {.b = b, .steps = steps, .count = count, .i = i};
+    c->x = operand_of(&r, start);
+    c->count = 0;
+    for (int k = first; k < count; k++) {
+        const epi_tile_step *s = &t->steps[steps[k]];
+        if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
+            break;
+        link_set(&c->link[c->count++], &r, s, v);
+        v = s->dst;
+        if (k < count - 1 && b->keep[v] >= 0) {
+            const epi_spot *at = &b->at[v];
+            c->link[c->count].kind = EPI_LINK_KEEP;
+            c->link[c->count++].keep = at->p + i * at->ld;
+        }
+    }
+    end_with(&r, c, steps[count - 1], v, held_back);
+    return t->values[start].scale;
+}
+
+static void operand_next(epi_operand *o) {
+    o->p = (const unsigned char *)o->p + o->step;
+}
+
+void epi_chain_next(epi_chain *c) {
+    operand_next(&c->x);
+    for (epi_link *k = c->link, *end = k + c->count; k < end; k++) {
+        if (k->kind <= EPI_LINK_ADD_PRODUCT)
+            operand_next(&k->a);
+        if (k->kind == EPI_LINK_MULADD || k->kind == EPI_LINK_ADD_PRODUCT)
+            operand_next(&k->b);
+        if (k->kind == EPI_LINK_SCALE)
+            over(*(const float *)k->a.p, k->scale);
+    }
+    if (c->out)
+        c->out = (unsigned char *)c->out + c->out_step;
+}
+
+bool epi_chain_is_regular(const epi_tile *t, const epi_tile_access *access, const int *steps, int count) {
+    for (int i = 0; i < count; i++) {
+        epi_tile_kind kind = t->steps[steps[i]].kind;
+        const epi_tile_access *a = &access[steps[i]];
+        if ((kind == EPI_TILE_LOAD || kind == EPI_TILE_STORE) && (!is_row(a) || a->rows.count > 1))
+            return false;
+    }
+    return true;
+}
+
 void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,
                    const epi_fetch *next) {
     const epi_tile *t = b->tile;
-    int first = 0, last = steps[count - 1];
+    int first = first_link(t, steps), last = steps[count - 1];
     const epi_tile_step *end = &t->steps[last];
     bool stores = end->kind == EPI_TILE_STORE, held_back = stores && (held || !is_row(&b->access[last]));
-    while (t->steps[steps[first]].kind == EPI_TILE_LOAD)
-        first++;
     bool copies = held_back && first == count - 1; /* what is loaded is all there is to store */
     for (int i = 0; i < first; i++)
         if (copies || !is_row(&b->access[steps[i]]))
             epi_block_step(b, steps[i]);
-    int start = start_of(t, &t->steps[steps[first]]), n = b->columns[t->values[start].scale];
-    row r = {.b = b, .steps = steps, .count = count};
     const epi_fetch none = {.count = 0};
-    for (; r.i < b->block_rows && !copies; r.i++) {
-        epi_chain c; /* its links are set as far as they are there */
-        c.x = operand_of(&r, start);
-        c.count = 0;
-        c.ahead = r.i == 0 ? next : &none;
-        int v = start;
-        for (int i = first; i < count; i++) {
-            const epi_tile_step *s = &t->steps[steps[i]];
-            if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
-                break;
-            link_set(&c.link[c.count++], &r, s, v);
-            v = s->dst;
-            if (i < count - 1 && b->keep[v] >= 0) {
-                const epi_spot *at = &b->at[v];
-                c.link[c.count].kind = EPI_LINK_KEEP;
-                c.link[c.count++].keep = at->p + r.i * at->ld;
-            }
-        }
-        end_with(&r, &c, last, v, held_back);
+    for (int i = 0; i < b->block_rows && !copies; i++) {
+        epi_chain c;
+        int n = b->columns[epi_chain_set(&c, b, steps, count, i, held_back)];
+        c.ahead = i == 0 ? next : &none;
         float state = b->strips->chain(&c, n);
         if (epi_chain_folds(end))
-            out[r.i] = state;
+            out[i] = state;
     }
     if (stores && held_back && !held)
         epi_block_step(b, last);

@@ -18,6 +18,14 @@ static inline bool epi_chain_folds(const epi_tile_step *s) {
     return s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS;
 }
 
+/* The chain of `count` steps on row i of a block, whose columns' scale it gives; its loads and what it stores
+ * lie in rows, unless that is held back in the slot of the last value. */
+epi_scale epi_chain_set(epi_chain *c, const epi_block *b, const int *steps, int count, int i, bool held_back);
+/* The same a step of the block further. */
+void epi_chain_next(epi_chain *c);
+/* Do all tensors of the chain lie in rows, the same way from each to the next? */
+bool epi_chain_is_regular(const epi_tile *t, const epi_tile_access *access, const int *steps, int count);
+
 /* Carries out the `count` steps of a chain on a block; of one that folds the states go to `out`. Elements
  * that it stores stay in the slot of the last value if `held`. */
 void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,

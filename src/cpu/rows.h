@@ -15,11 +15,12 @@ typedef struct epi_rows {
     int block;     /* rows at a time */
     int64_t chunk; /* columns at a time, of the fine scale; even */
     int64_t piece_rows, piece_cols, row_pieces, col_pieces;
-    int slot_count, short_count, keep_count;
+    int slot_count, short_count, keep_count, chain_count;
     int *list,
         *list_start; /* the steps on elements: phase p takes list[list_start[p] to list_start[p + 1]) */
     int *between,
         *between_start; /* the same for steps on rows, which come before phase p or after the last */
+    int *work;          /* what the list's steps before a place cost, in simple operations */
     int *last;          /* by place in the list: where the chain ends that the step is part of, or itself */
     int *keep;          /* by value: which row buffer has it from its first phase on, or -1 */
     int64_t *column;    /* by value without rows: where it lies among the columns' floats */
@@ -27,6 +28,15 @@ typedef struct epi_rows {
     int64_t access, source, columns, partials, per_thread, thread_bytes, scratch;
     int64_t partial_count; /* floats */
 } epi_rows;
+
+/* A chain that only moves on from row to row, with what is fetched meanwhile. */
+typedef struct epi_ready {
+    epi_chain chain;
+    epi_fetch fetch;
+    epi_scale scale;
+    int phase;
+    const epi_tile_step *end; /* its last step */
+} epi_ready;
 
 epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                           const epi_strips *strips, const epi_root *roots, int root_count, epi_rows *out,

@@ -81,6 +81,7 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     k->list = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->list);
     k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
     k->last = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->last);
+    k->work = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->work);
     if (arena->failed)
         return false;
     for (int v = 0; v < t->value_count; v++)
@@ -135,6 +136,10 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
             last[i] = i;
         if (k->chunk >= CHAINED && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
             return false;
+        for (int i = 0; i < count; i = last[i] + 1)
+            k->chain_count += last[i] > i;
+        for (int i = 0; i < count; i++)
+            k->work[first + i + 1] = k->work[first + i] + cost_of(&k->tile.steps[list[i]]);
         for (int i = 0; i < count; i++)
             until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }
@@ -209,6 +214,7 @@ static epi_status lay_out(epi_rows *k, epi_error *err) {
     k->partials = epi_reserve(&total, k->partial_count, sizeof(float));
     int64_t own = 0;
     epi_reserve(&own, t->value_count, sizeof(epi_spot));
+    epi_reserve(&own, k->chain_count, sizeof(epi_ready));
     epi_reserve(&own, k->slot_count + 1, epi_rows_slot(k) * (int64_t)sizeof(float));
     epi_reserve(&own, k->keep_count, epi_rows_keep(k) * (int64_t)sizeof(float));
     epi_reserve(&own, k->short_count + 2, epi_rows_short(k) * (int64_t)sizeof(float));

@@ -1,122 +1,34 @@
 /* rows_run.c: walks over the rows of a program without a product. */
-#include <unistd.h>
-
 #include "cpu/parallel.h"
-#include "cpu/rows.h"
+#include "cpu/rows_begin.h"
 
-/* Where a value is found, if not in the tensor of the step of that number. */
-enum { IN_SLOT = -1, IN_ROW_BUFFER = -2, IN_COLUMNS = -3 };
-
-typedef struct rows_run {
-    const epi_rows *k;
-    epi_tile_access *access; /* by step */
-    int *source;             /* by value */
-    int *moving, moves;      /* the values that are somewhere else in every chunk */
-    float *columns;          /* values that do not depend on the row */
-    float *partials;
-    unsigned char *scratch;
-    bool streams;  /* some output goes past the caches */
-    bool in_place; /* some output is stored over an input */
-} rows_run;
-
-/* What is read from memory next, and how many steps there are to fetch it in. */
+/* What is read from memory next, and during how much work it is fetched. */
 typedef struct ahead {
     epi_fetch streams;
-    int64_t steps;
+    int64_t work;
 } ahead;
 
 /* A thread at work. */
 typedef struct worker {
     epi_block b;
-    const rows_run *r;
+    const epi_rows_begun *r;
     float *kept, *shorts;
     int64_t row_piece, col_piece;
     ahead next;
+    epi_ready *ready, *next_ready; /* where all is regular: the chains of a row, and the next of them */
 } worker;
 
-/* ---- once per run ---- */
-
-/* Past the caches is the better way for what does not fit into them. */
-static int64_t cache_bytes(void) {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (bytes > 0)
-        return bytes;
-#endif
-    return 32 << 20;
-}
-
-/* Is the output stored over something that the rows load? */
-static bool is_in_place(const rows_run *r, int store) {
-    const epi_tile *t = &r->k->tile;
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].kind == EPI_TILE_LOAD && r->access[i].ref.data == r->access[store].ref.data)
-            return true;
-    return false;
-}
-
-static void find_store(rows_run *r, int i, int64_t cache) {
-    const epi_rows *k = r->k;
-    const epi_tile_step *s = &k->tile.steps[i];
-    const epi_tile_value *v = &k->tile.values[s->arg[0]];
-    epi_tile_access *a = &r->access[i];
-    int64_t bytes = epi_axes_size(&a->ref.axes, k->tile.spec->sizes) * (int64_t)epi_dtype_size(a->ref.type);
-    bool in_place = is_in_place(r, i);
-    a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
-    r->streams |= a->stream;
-    r->in_place |= in_place;
-    if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == IN_SLOT)
-        r->source[s->arg[0]] = i;
-}
-
-/* An input that is stored as it is, while another output takes its place, is copied to a slot first. */
-static void save_source(rows_run *r, int store) {
-    const epi_tile *t = &r->k->tile;
-    int v = t->steps[store].arg[0], from = r->source[v];
-    if (from < 0 || t->steps[from].kind != EPI_TILE_LOAD)
-        return;
-    for (int i = 0; i < t->step_count; i++)
-        if (i != store && t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE &&
-            r->access[i].ref.data == r->access[from].ref.data) {
-            r->access[from].direct = false;
-            r->source[v] = IN_SLOT;
-        }
-}
-
-static void begin(rows_run *r, const epi_ref *homes, const epi_ref *tensors) {
-    const epi_rows *k = r->k;
-    const epi_tile *t = &k->tile;
-    int64_t cache = cache_bytes();
-    for (int v = 0; v < t->value_count; v++)
-        r->source[v] = !t->values[v].rows ? IN_COLUMNS : k->keep[v] >= 0 ? IN_ROW_BUFFER : IN_SLOT;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
-        epi_tile_access *a = &r->access[i];
-        epi_tile_access_find(t, i, homes, tensors, a);
-        if (s->full && a->plain && a->ref.type == EPI_F32 && k->block == 1)
-            a->direct = true; /* one row is not apart from others */
-        if (s->kind == EPI_TILE_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
-            r->source[s->dst] = i;
-    }
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
-            find_store(r, i, cache);
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
-            save_source(r, i);
-    for (int v = 0; v < t->value_count; v++)
-        if (r->source[v] != IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
-            r->moving[r->moves++] = v;
-}
-
-static worker worker_of(const rows_run *r, int thread) {
+static worker worker_of(const epi_rows_begun *r, int thread) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
     unsigned char *mine = r->scratch + k->per_thread + thread * k->thread_bytes;
     worker w = {
         .r = r,
         .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine, .keep = k->keep}};
-    float *slots = (float *)(void *)(mine + epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64));
+    mine += epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64);
+    w.ready = (void *)mine;
+    float *slots = (float *)(void *)(mine + epi_round_up(k->chain_count * (int64_t)sizeof(epi_ready), 64));
+    w.b.step[t->plan->flat] = t->plan->flat ? k->chunk : k->block;
     w.b.tmp = slots + k->slot_count * epi_rows_slot(k);
     w.kept = w.b.tmp + epi_rows_slot(k);
     w.shorts = w.kept + k->keep_count * epi_rows_keep(k);
@@ -136,7 +48,7 @@ static worker worker_of(const rows_run *r, int thread) {
 
 /* Moves on to a chunk of columns: values that lie in longer rows are looked for there. */
 static void move_to(worker *w, int64_t column, int64_t end) {
-    const rows_run *r = w->r;
+    const epi_rows_begun *r = w->r;
     const epi_rows *k = r->k;
     epi_block *b = &w->b;
     int64_t n = epi_min64(k->chunk, end - column);
@@ -149,8 +61,10 @@ static void move_to(worker *w, int64_t column, int64_t end) {
         epi_scale scale = k->tile.values[v].scale;
         if (source >= 0)
             b->at[v] = (epi_spot){(float *)(void *)epi_block_address(b, &r->access[source], scale),
-                                  epi_tile_access_ld(&r->access[source]), 0};
-        else if (source == IN_ROW_BUFFER)
+                                  epi_tile_access_ld(&r->access[source]),
+                                  b->step[0] * epi_tile_access_ld(&r->access[source]) +
+                                      (b->step[1] >> (scale == EPI_SCALE_COARSE))};
+        else if (source == EPI_IN_ROW_BUFFER)
             b->at[v] = (epi_spot){w->kept + k->keep[v] * epi_rows_keep(k) + b->first[scale],
                                   epi_rows_width(k, scale), 0};
         else
@@ -175,7 +89,7 @@ static bool is_column(const epi_tile *t, int v) {
 }
 
 static void column_chunk(void *ctx, int64_t item, int thread) {
-    const rows_run *r = ctx;
+    const epi_rows_begun *r = ctx;
     const epi_tile *t = &r->k->tile;
     worker w = worker_of(r, thread);
     move_to(&w, item * r->k->chunk, t->n);
@@ -184,7 +98,7 @@ static void column_chunk(void *ctx, int64_t item, int thread) {
             run_short(&w, i);
 }
 
-static void make_columns(rows_run *r) {
+static void make_columns(epi_rows_begun *r) {
     const epi_tile *t = &r->k->tile;
     worker w = worker_of(r, 0);
     bool any = false;
@@ -259,14 +173,14 @@ static void chain_steps(const worker *w, const int *steps, int count, const epi_
 
 /* ---- fetching ---- */
 
-/* In the next `steps` steps the rows from `row` on are fetched, in the columns from `start` to `end`. */
-static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t steps) {
+/* During so much work the rows from `row` on are fetched, in the columns from `start` to `end`. */
+static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t work) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     epi_fetch *f = &w->next.streams;
     int64_t rows = epi_min64(k->block, rows_end - row);
     f->count = 0;
-    w->next.steps = steps;
+    w->next.work = work;
     for (int i = 0; i < t->step_count && f->count < EPI_STREAMS && rows > 0; i++) {
         const epi_tile_step *s = &t->steps[i];
         const epi_tile_access *a = &w->r->access[i];
@@ -278,36 +192,91 @@ static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, 
         if (rows > 1 && (ld < n || ld > 2 * n))
             continue;
         int64_t offset = epi_walk_offset(&a->rows, row) + epi_columns_offset(&a->cols, start >> coarse);
-        f->at[f->count] = a->ref.data + offset * size;
-        f->lines[f->count++] = epi_ceil_div(((rows - 1) * ld + n) * size, EPI_LINE);
+        int64_t lines = epi_ceil_div(epi_ceil_div(((rows - 1) * ld + n) * size, EPI_LINE), EPI_WAYS);
+        f->stream[f->count].at = a->ref.data + offset * size;
+        f->stream[f->count].lines = lines;
+        f->stream[f->count].apart = lines * EPI_LINE;
+        f->stream[f->count++].step = (w->b.step[0] * ld + (w->b.step[1] >> coarse)) * size;
     }
 }
 
-/* What of it falls to the next few steps. */
-static epi_fetch take_ahead(ahead *a, int64_t steps) {
+/* What of it falls to some of that. */
+static epi_fetch take_ahead(ahead *a, int64_t work) {
     epi_fetch now = a->streams;
     for (int i = 0; i < now.count; i++) {
-        now.lines[i] = epi_min64(now.lines[i], epi_ceil_div(now.lines[i] * steps, epi_max64(1, a->steps)));
-        a->streams.at[i] += now.lines[i] * EPI_LINE;
-        a->streams.lines[i] -= now.lines[i];
+        int64_t all = now.stream[i].lines, lines = epi_ceil_div(all * work, epi_max64(1, a->work));
+        now.stream[i].lines = lines = epi_min64(all, lines);
+        a->streams.stream[i].at += lines * EPI_LINE;
+        a->streams.stream[i].lines -= lines;
     }
-    a->steps -= steps;
+    a->work -= work;
     return now;
 }
 
 static void fetch(const epi_fetch *f) {
     for (int i = 0; i < f->count; i++)
-        for (int64_t j = 0; j < f->lines[i]; j++)
-            __builtin_prefetch(f->at[i] + j * EPI_LINE, 0, 2);
+        for (int64_t j = 0; j < f->stream[i].lines; j++)
+            for (int way = 0; way < EPI_WAYS; way++)
+                __builtin_prefetch(f->stream[i].at + j * EPI_LINE + way * f->stream[i].apart, 0, 3);
 }
 
 /* ---- rows ---- */
+
+/* Folds are those of all a row, or of a stretch of a flat one, which `goes_on` after the first. */
+static void run_ready(worker *w, const epi_ready *q, int64_t n, bool goes_on) {
+    const epi_strips *strips = w->b.strips;
+    const epi_tile_step *s = q->end;
+    float x = strips->chain(&q->chain, (int)(q->scale == EPI_SCALE_COARSE ? n / 2 : n));
+    if (!epi_chain_folds(s))
+        return;
+    state to = state_of(w, s);
+    if (goes_on)
+        strips->combine(s->op, to.p, to.p2, &x, &x, 1);
+    else
+        *to.p = x;
+    if (s->kind == EPI_TILE_FOLD)
+        strips->finish(s->op, to.p, to.p2, 1,
+                       (double)epi_rows_width(w->r->k, w->b.tile->values[s->arg[0]].scale));
+}
+
+/* The chains of a phase on the first row of a piece, or its first chunk, */
+static void first_chains(worker *w, int p, int64_t start, int64_t end) {
+    const epi_rows *k = w->r->k;
+    const int *list = k->list + k->list_start[p], *last = k->last + k->list_start[p],
+              *work = k->work + k->list_start[p];
+    int count = k->list_start[p + 1] - k->list_start[p];
+    move_to(w, start, end);
+    for (int i = 0; i < count; i = last[i] + 1) {
+        epi_ready *q = w->next_ready++;
+        int steps = last[i] + 1 - i;
+        q->scale = epi_chain_set(&q->chain, &w->b, list + i, steps, 0, false);
+        q->end = &k->tile.steps[list[last[i]]];
+        q->phase = p;
+        q->fetch = take_ahead(&w->next, work[i + steps] - work[i]);
+        q->chain.ahead = &q->fetch;
+        run_ready(w, q, w->b.columns[EPI_SCALE_FINE], false);
+    }
+}
+
+/* and those on all others. */
+static void next_chains(worker *w, int p, int64_t n, bool goes_on, bool more) {
+    static const epi_fetch none = {.count = 0};
+    const epi_ready *end = w->ready + w->r->k->chain_count;
+    for (; w->next_ready < end && w->next_ready->phase == p; w->next_ready++) {
+        epi_ready *q = w->next_ready;
+        epi_chain_next(&q->chain);
+        for (int f = 0; f < q->fetch.count; f++)
+            q->fetch.stream[f].at += q->fetch.stream[f].step;
+        q->chain.ahead = more ? &q->fetch : &none;
+        run_ready(w, q, n, goes_on);
+    }
+}
 
 static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1],
-              *ends = k->last + k->list_start[p];
+              *ends = k->last + k->list_start[p], *work = k->work + k->list_start[p];
     for (const int *i = first; i < last; i++) {
         const epi_tile_step *s = &t->steps[*i];
         if (s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS) {
@@ -319,13 +288,13 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
         move_to(w, column, end);
         if (t->phases == 1 && column + k->chunk < end)
             look_ahead(w, w->b.m0, rows_end, column + k->chunk, epi_min64(column + 2 * k->chunk, end),
-                       last - first);
+                       work[last - first] - work[0]);
         else if (t->phases == 1)
             look_ahead(w, w->b.m0 + k->block, rows_end, start, epi_min64(start + k->chunk, end),
-                       last - first);
+                       work[last - first] - work[0]);
         for (int i = 0, end; i < last - first; i = end) {
             end = ends[i] + 1;
-            epi_fetch next = take_ahead(&w->next, end - i);
+            epi_fetch next = take_ahead(&w->next, work[end] - work[i]);
             if (end - i > 1) {
                 chain_steps(w, first + i, end - i, &next);
                 continue;
@@ -358,7 +327,7 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
     if (t->phases > 1) /* the next rows, a part in every phase */
         look_ahead(w, row + k->block, rows_end, start, end,
-                   k->list_start[t->phases] * epi_ceil_div(end - start, k->chunk));
+                   k->work[k->list_start[t->phases]] * epi_ceil_div(end - start, k->chunk));
     for (int p = 0; p <= t->phases; p++) {
         for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
             epi_block_step(b, k->between[i]);
@@ -367,8 +336,32 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     }
 }
 
+/* The rows of a piece, or the chunks of its stretch of a flat row. */
+static void run_regular(worker *w, int64_t row, int64_t rows_end, int64_t column, int64_t end) {
+    const epi_rows *k = w->r->k;
+    const epi_tile *t = &k->tile;
+    bool flat = t->plan->flat, first = true, more;
+    w->b.rows = w->b.block_rows = 1;
+    for (; row < rows_end && column < end; row += !flat, column += flat ? k->chunk : 0, first = false) {
+        w->b.m0 = row;
+        w->next_ready = w->ready;
+        more = flat ? column + k->chunk < end : row + 1 < rows_end;
+        if (first && more)
+            look_ahead(w, row + !flat, rows_end, flat ? column + k->chunk : 0,
+                       flat ? epi_min64(column + 2 * k->chunk, end) : end, k->work[k->list_start[t->phases]]);
+        for (int p = 0; p <= t->phases; p++) {
+            for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
+                epi_block_step(&w->b, k->between[i]);
+            if (p < t->phases && first)
+                first_chains(w, p, column, end);
+            else if (p < t->phases)
+                next_chains(w, p, epi_min64(k->chunk, end - column), flat, more);
+        }
+    }
+}
+
 static void run_piece(void *ctx, int64_t item, int thread) {
-    const rows_run *r = ctx;
+    const epi_rows_begun *r = ctx;
     const epi_rows *k = r->k;
     worker w = worker_of(r, thread);
     w.row_piece = item / k->col_pieces;
@@ -382,7 +375,9 @@ static void run_piece(void *ctx, int64_t item, int thread) {
             set_identity(s->op, to.p, to.p2, to.n);
         }
     }
-    for (; row < rows_end; row += k->block)
+    if (r->regular)
+        run_regular(&w, row, rows_end, start, end);
+    for (; row < rows_end && !r->regular; row += k->block)
         run_block(&w, row, rows_end, start, end);
     if (r->streams)
         k->strips->settle();
@@ -390,14 +385,14 @@ static void run_piece(void *ctx, int64_t item, int thread) {
 
 void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_tile *t = &k->tile;
-    rows_run r = {.k = k,
-                  .access = (void *)(scratch + k->access),
-                  .source = (void *)(scratch + k->source),
-                  .moving = (int *)(void *)(scratch + k->source) + t->value_count,
-                  .columns = (void *)(scratch + k->columns),
-                  .partials = (void *)(scratch + k->partials),
-                  .scratch = scratch};
-    begin(&r, homes, tensors);
+    epi_rows_begun r = {.k = k,
+                        .access = (void *)(scratch + k->access),
+                        .source = (void *)(scratch + k->source),
+                        .moving = (int *)(void *)(scratch + k->source) + t->value_count,
+                        .columns = (void *)(scratch + k->columns),
+                        .partials = (void *)(scratch + k->partials),
+                        .scratch = scratch};
+    epi_rows_begin(&r, homes, tensors);
     make_columns(&r);
     epi_parallel_for(k->threads, k->row_pieces * k->col_pieces, run_piece, &r);
     for (int i = 0; i < t->step_count; i++) {

@@ -258,7 +258,7 @@ static const epi_operand *padded(epi_operand *o, ptrdiff_t j, int m, float *pad)
     if (o->col) {
         fill(pad, 0, BLOCK);
         load(pad, (const unsigned char *)o->p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type, 1, m);
-        *o = (epi_operand){pad, EPI_F32, 1};
+        *o = (epi_operand){pad, EPI_F32, 1, 0};
     }
     return o;
 }
@@ -300,23 +300,28 @@ static __attribute__((noinline)) void block_convert(unsigned char *to, epi_dtype
 /* A stream's lines, as many for every block. */
 typedef struct ahead {
     const unsigned char *at;
+    ptrdiff_t apart;
     int64_t left, each;
 } ahead;
 
 static int ahead_begin(ahead *a, const epi_fetch *f, ptrdiff_t n) {
     for (int k = 0; k < f->count; k++)
-        a[k] = (ahead){f->at[k], f->lines[k], (f->lines[k] * BLOCK + n - 1) / (n > 0 ? n : 1)};
+        a[k] = (ahead){f->stream[k].at, f->stream[k].apart, f->stream[k].lines,
+                       (f->stream[k].lines * BLOCK + n - 1) / (n > 0 ? n : 1)};
     return f->count;
 }
 
 static ALWAYS_INLINE void fetch_some(ahead *a, int count) {
-    for (int k = 0; k < count; k++) {
-        int64_t lines = a[k].each < a[k].left ? a[k].each : a[k].left;
-        for (int64_t l = 0; l < lines; l++)
-            __builtin_prefetch(a[k].at + l * LINE, 0, 2);
-        a[k].at += lines * LINE;
-        a[k].left -= lines;
-    }
+    for (int k = 0; k < count; k++)
+        for (int64_t l = 0; l < a[k].each && a[k].left > 0; l++) {
+            const unsigned char *p = a[k].at, *q = p + 2 * a[k].apart;
+            __builtin_prefetch(p, 0, 3);
+            __builtin_prefetch(p + a[k].apart, 0, 3);
+            __builtin_prefetch(q, 0, 3);
+            __builtin_prefetch(q + a[k].apart, 0, 3);
+            a[k].at += LINE;
+            a[k].left--;
+        }
 }
 
 static void chain_store(const epi_chain *c, ptrdiff_t j, ptrdiff_t n, ptrdiff_t size) {

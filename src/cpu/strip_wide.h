@@ -28,32 +28,42 @@ typedef struct wide_scaled {
     __m512 m, k;
 } wide_scaled;
 
-static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
-    __m512 k = _mm512_sub_ps(_mm512_fmadd_ps(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
-    __m512 r = _mm512_fnmadd_ps(k, wide_of(LN2_LO), _mm512_fnmadd_ps(k, wide_of(LN2_HI), x));
+/* x = k * ln(2) + r */
+static ALWAYS_INLINE __m512 wide_reduce(__m512 x, __m512 *k) {
+    *k = _mm512_sub_ps(_mm512_fmadd_ps(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
+    return _mm512_fnmadd_ps(*k, wide_of(LN2_LO), _mm512_fnmadd_ps(*k, wide_of(LN2_HI), x));
+}
+
+static ALWAYS_INLINE __m512 wide_expm1_reduced(__m512 r) {
     __m512 p = _mm512_fmadd_ps(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
     p = _mm512_fmadd_ps(p, r, wide_of(0x1.55568cp-5f));
     p = _mm512_fmadd_ps(p, r, wide_of(0x1.5554a4p-3f));
     p = _mm512_fmadd_ps(p, r, wide_of(0.5f));
-    return (wide_scaled){_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), k};
+    return _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
 }
 
-/* The instructions give their second operand where one is NaN. */
+static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
+    wide_scaled e;
+    e.m = wide_expm1_reduced(wide_reduce(x, &e.k));
+    return e;
+}
+
+/* Where x is so large that r is not small, or NaN, k alone decides: the result is infinity, 0 or NaN for any
+ * r near 0. So r is bounded in size, and not x from both sides; NaN gives the bound. */
 static ALWAYS_INLINE __m512 wide_exp(__m512 x) {
-    x = _mm512_min_ps(wide_of(120.0f), _mm512_max_ps(wide_of(-120.0f), x));
-    wide_scaled e = wide_exp_scaled(x);
-    return _mm512_scalef_ps(_mm512_add_ps(e.m, wide_of(1.0f)), e.k);
+    enum { SMALLER_BY_SIZE = 2 };
+    __m512 k, r = wide_reduce(x, &k);
+    r = _mm512_range_ps(r, wide_of(0.5f), SMALLER_BY_SIZE);
+    return _mm512_scalef_ps(_mm512_add_ps(wide_expm1_reduced(r), wide_of(1.0f)), k);
 }
 
-/* n / (1 + e), as over_one_plus. */
+/* n / (1 + e) for e from 0 to 1. The guess is good to 14 bits, and one step by what its quotient y leaves,
+ * n - y - y*e, makes them 28. n - y is exact, but for y a little under n / 2, and 1 + e is rounded in the
+ * guess alone. */
 static ALWAYS_INLINE __m512 wide_over_one_plus(__m512 n, __m512 e) {
-    const __m512 one = wide_of(1.0f);
-    __m512 d = _mm512_add_ps(one, e), excess = _mm512_sub_ps(_mm512_sub_ps(d, one), e);
-    __m512 r = _mm512_rcp14_ps(d);
-    r = _mm512_fmadd_ps(r, _mm512_fnmadd_ps(d, r, one), r);
-    __m512 y = _mm512_mul_ps(n, r);
-    y = _mm512_fmadd_ps(_mm512_fnmadd_ps(y, d, n), r, y);
-    return _mm512_fmadd_ps(y, excess, y);
+    __m512 r = _mm512_rcp14_ps(_mm512_add_ps(wide_of(1.0f), e)), y = _mm512_mul_ps(n, r);
+    __m512 left = _mm512_fnmadd_ps(y, e, _mm512_sub_ps(n, y));
+    return _mm512_fmadd_ps(left, r, y);
 }
 
 static ALWAYS_INLINE __m512 wide_minus_abs(__m512 x) {
@@ -73,7 +83,7 @@ static ALWAYS_INLINE __m512 wide_silu(__m512 x) {
     __m512 e = _mm512_scalef_ps(_mm512_add_ps(s.m, wide_of(1.0f)), s.k);
     __m512 n = _mm512_scalef_ps(_mm512_fnmsub_ps(v, s.m, v), s.k);
     __m512 y = _mm512_sub_ps(_mm512_max_ps(wide_of(-0.0f), x), wide_over_one_plus(n, e));
-    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, wide_of(-FLT_MAX), _CMP_LT_OQ), wide_of(NAN));
+    return _mm512_fixupimm_ps(y, x, _mm512_set1_epi32(3 << 16), 0); /* NaN for -inf */
 }
 #endif
 

@@ -33,7 +33,7 @@ typedef enum epi_link_kind {
     EPI_LINK_MULADD,      /* v*(scale[0]*a) + scale[1]*b */
     EPI_LINK_ADD_PRODUCT, /* (scale[0]*a)*b + scale[1]*v */
     EPI_LINK_SQUARE,
-    EPI_LINK_SCALE, /* v*scale[0]*scale[1] */
+    EPI_LINK_SCALE, /* v*scale[0]*scale[1], which is v/a */
     EPI_LINK_MAP,   /* op of v alone */
     EPI_LINK_KEEP,  /* v stays, and is put into `keep` as well */
 } epi_link_kind;
@@ -43,6 +43,7 @@ typedef struct epi_operand {
     const void *p;
     epi_dtype type;
     int col;
+    ptrdiff_t step; /* bytes from here to where the next row's are */
 } epi_operand;
 
 typedef struct epi_link {
@@ -52,12 +53,16 @@ typedef struct epi_link {
     float scale[2], *keep;
 } epi_link;
 
-enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_LINE = 64 };
+enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_WAYS = 4, EPI_LINE = 64 };
 
-/* Memory that is going to be read: so many lines of each stream. */
+/* Memory that is going to be read. A stream is fetched at four places in turn, `apart` bytes from one to the
+ * next and so many lines at each: where they are in four pages, the hardware goes ahead in all of them. */
 typedef struct epi_fetch {
-    const unsigned char *at[EPI_STREAMS];
-    int64_t lines[EPI_STREAMS];
+    struct {
+        const unsigned char *at;
+        int64_t lines;
+        ptrdiff_t apart, step; /* step: bytes from here to where the next row's are */
+    } stream[EPI_STREAMS];
     int count;
 } epi_fetch;
 
@@ -66,6 +71,7 @@ typedef struct epi_chain {
     epi_link link[EPI_LINKS];
     int count;
     void *out; /* where the row goes, of the type, past the caches or not; NULL: it is folded */
+    ptrdiff_t out_step;
     epi_dtype out_type;
     bool stream;
     epi_op fold;            /* SUM, MEAN (which sums), RMAX or RMIN */

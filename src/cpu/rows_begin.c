@@ -1,0 +1,94 @@
+/* rows_begin.c: where a run's values lie, what goes past the caches and what is the same from row to row. */
+#include "cpu/rows_begin.h"
+
+#include <unistd.h>
+
+/* Past the caches is the better way for what does not fit into them. */
+static int64_t cache_bytes(void) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+        return bytes;
+#endif
+    return 32 << 20;
+}
+
+/* Is the output stored over something that the rows load? */
+static bool is_in_place(const epi_rows_begun *r, int store) {
+    const epi_tile *t = &r->k->tile;
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].kind == EPI_TILE_LOAD && r->access[i].ref.data == r->access[store].ref.data)
+            return true;
+    return false;
+}
+
+static void find_store(epi_rows_begun *r, int i, int64_t cache) {
+    const epi_rows *k = r->k;
+    const epi_tile_step *s = &k->tile.steps[i];
+    const epi_tile_value *v = &k->tile.values[s->arg[0]];
+    epi_tile_access *a = &r->access[i];
+    int64_t bytes = epi_axes_size(&a->ref.axes, k->tile.spec->sizes) * (int64_t)epi_dtype_size(a->ref.type);
+    bool in_place = is_in_place(r, i);
+    a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
+    r->streams |= a->stream;
+    r->in_place |= in_place;
+    if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == EPI_IN_SLOT)
+        r->source[s->arg[0]] = i;
+}
+
+/* An input that is stored as it is, while another output takes its place, is copied to a slot first. */
+static void save_source(epi_rows_begun *r, int store) {
+    const epi_tile *t = &r->k->tile;
+    int v = t->steps[store].arg[0], from = r->source[v];
+    if (from < 0 || t->steps[from].kind != EPI_TILE_LOAD)
+        return;
+    for (int i = 0; i < t->step_count; i++)
+        if (i != store && t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE &&
+            r->access[i].ref.data == r->access[from].ref.data) {
+            r->access[from].direct = false;
+            r->source[v] = EPI_IN_SLOT;
+        }
+}
+
+/* Nothing but chains, of one row each or of chunks of a flat one, with tensors that are regular too? */
+static bool is_regular(const epi_rows_begun *r) {
+    const epi_rows *k = r->k;
+    const epi_tile *t = &k->tile;
+    bool one = t->plan->flat ? t->phases == 1 && !k->between_start[t->phases + 1] : t->n <= k->chunk;
+    bool regular = one && k->block == 1 && !r->in_place;
+    for (int p = 0; p < t->phases && regular; p++)
+        for (int i = k->list_start[p], end; i < k->list_start[p + 1] && regular; i = end) {
+            end = k->list_start[p] + k->last[i] + 1;
+            regular = end - i > 1 && epi_chain_is_regular(t, r->access, k->list + i, end - i);
+        }
+    return regular;
+}
+
+void epi_rows_begin(epi_rows_begun *r, const epi_ref *homes, const epi_ref *tensors) {
+    const epi_rows *k = r->k;
+    const epi_tile *t = &k->tile;
+    int64_t cache = cache_bytes();
+    for (int v = 0; v < t->value_count; v++)
+        r->source[v] = !t->values[v].rows ? EPI_IN_COLUMNS
+                       : k->keep[v] >= 0  ? EPI_IN_ROW_BUFFER
+                                          : EPI_IN_SLOT;
+    for (int i = 0; i < t->step_count; i++) {
+        const epi_tile_step *s = &t->steps[i];
+        epi_tile_access *a = &r->access[i];
+        epi_tile_access_find(t, i, homes, tensors, a);
+        if (s->full && a->plain && a->ref.type == EPI_F32 && k->block == 1)
+            a->direct = true; /* one row is not apart from others */
+        if (s->kind == EPI_TILE_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
+            r->source[s->dst] = i;
+    }
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+            find_store(r, i, cache);
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+            save_source(r, i);
+    for (int v = 0; v < t->value_count; v++)
+        if (r->source[v] != EPI_IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
+            r->moving[r->moves++] = v;
+    r->regular = is_regular(r);
+}
