@@ -45,7 +45,7 @@ static const char *const row_shapes[] = {
     "rows_32x2_c4_a",
     "rows_32x1_c8_b8_m1",
     "rows_512x1_r2_a_w1",
-    "rows_256x1_m4_w2",
+    "rows_256x1_m4_w2_p3",
     "rows_16x16_r2_b5_a_m8",
 };
 /* For one long row that is cut anywhere. */

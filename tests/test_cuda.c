@@ -567,11 +567,13 @@ static void loads_before_stores(void) {
 }
 
 static void wrong_shapes(void) {
-    static const char *const malformed[] = {
-        "rows_",         "rows_32",        "rows_32x",       "rows_x8",         "rows_32x8_",
-        "rows_32x8_q3",  "rows_32x8_r",    "rows_32x8r3",    "rows_32x8_a3",    "rows_32x8_m2x",
-        "rows_32x8__b2", "rows_32x8_s1",   "rows_32x8_b3 ",  "rows_32x8_b3_zz", "rows_32x8_m",
-        "rows_32x8_w",   "rows_32x8_c_b2", "rows_32x8_r2.5", "rows_thirtyx8",   NULL};
+    static const char *const malformed[] = {"rows_",          "rows_32",         "rows_32x",
+                                            "rows_x8",        "rows_32x8_",      "rows_32x8_q3",
+                                            "rows_32x8_r",    "rows_32x8r3",     "rows_32x8_a3",
+                                            "rows_32x8_m2x",  "rows_32x8__b2",   "rows_32x8_s1",
+                                            "rows_32x8_b3 ",  "rows_32x8_b3_zz", "rows_32x8_m",
+                                            "rows_32x8_w",    "rows_32x8_m1_p",  "rows_32x8_c_b2",
+                                            "rows_32x8_r2.5", "rows_thirtyx8",   NULL};
     static const char *const unfit[] = {"rows_0x8",
                                         "rows_-32x8",
                                         "rows_32x0",
@@ -583,6 +585,8 @@ static void wrong_shapes(void) {
                                         "rows_32x8_r-1",
                                         "rows_32x8_c0",
                                         "rows_32x8_w-1",
+                                        "rows_32x8_m1_p-1",
+                                        "rows_32x8_p3",
                                         "rows_32x8_w1_s",
                                         "rows_32x8_c9",
                                         "rows_64x8_r16",

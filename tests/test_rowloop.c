@@ -32,7 +32,8 @@ static const char text[] =
     "mixed(x:bf16[T,D], y:f32[T,D], z:f16[T]) -> (a:f32[T,D], b:bf16[T,D], c:f16[T]) {\n"
     "    c = max(x*y, D) + z; a = x - c; b = y*exp(x - c) }\n"
     "vector(x[D]) -> y[D] { e = exp(x - max(x, D)); y = e/sum(e, D) }\n"
-    "twice(x[T,D]) -> (y[T,D], z[T,D]) { e = exp(x - max(x, D)); z = e; y = e/sum(e, D) }\n";
+    "twice(x[T,D]) -> (y[T,D], z[T,D]) { e = exp(x - max(x, D)); z = e; y = e/sum(e, D) }\n"
+    "flat(x[T,D], u[T,D], c) -> (y[T,D], z[T,D]) {\n    y = silu(x)*u\n    z = sigmoid(x)/c + x\n}\n";
 
 static const test_case rows[] = {
     {"rowloop", "rmsnorm", "T=1,D=1", 0},
@@ -307,6 +308,8 @@ int main(void) {
     test_batch(module, "softmax", "T=9,D=3001", 4);
     test_batch(module, "layernorm", "T=70,D=64", 69);
     test_batch(module, "losses", "T=5,D=1000", 2);
+    test_batch(module, "flat", "T=8,D=300", 0); /* alone, it is shorter than what chains pay for */
+    test_batch(module, "flat", "T=8,D=300", 7);
     test_large(module, "rmsnorm", EPI_F32, 1001);
     test_large(module, "rmsnorm", EPI_F32, 3001);
     test_large(module, "softmax", EPI_F32, 4096);

@@ -134,7 +134,8 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
         int *list = k->list + first, *last = k->last + first;
         for (int i = 0; i < count; i++)
             last[i] = i;
-        if (k->chunk >= CHAINED && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
+        bool chains = k->tile.plan->flat || k->chunk >= CHAINED; /* a flat row is as long as the batch */
+        if (chains && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
             return false;
         for (int i = 0; i < count; i = last[i] + 1)
             k->chain_count += last[i] > i;

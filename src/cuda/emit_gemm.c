@@ -313,13 +313,12 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
     for (int i = 0; i < 2; i++)
         pointers[i] = epi_emit_pointer(k, op[i].node, -1);
     write_macros(e, out, op);
-    epi_text_add(out, "%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"));
+    epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
+                 e->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
                  "*ptr[%d];\n  i64 M, group, extra[2];\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
-    if (e->lanes)
-        epi_text_add(out, "%s", epi_device_text("tiles"));
     write_epilogue(e, out);
     write_access(e, out, op, pointers);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s", epi_device_text(files[e->config.mainloop]));

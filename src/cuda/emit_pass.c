@@ -4,9 +4,9 @@
 
 #include "cuda/emit.h"
 
-static void begin(epi_kernel_text *k, bool fast, const char *arch) {
-    epi_text_add(&k->source, "#define EPI_FAST %d\n%s%s%s\n// ---- written for this program\n\n", fast,
-                 epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"));
+static void begin(epi_kernel_text *k, bool fast, const char *arch, const char *more) {
+    epi_text_add(&k->source, "#define EPI_FAST %d\n%s%s%s%s\n// ---- written for this program\n\n", fast,
+                 epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), more);
     k->arch = arch;
 }
 
@@ -161,7 +161,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         epi_emit_random(c, node, k, &p.body);
     else
         leaf_body(&p, node);
-    begin(k, false, epi_emit_arch(c));
+    begin(k, false, epi_emit_arch(c), "");
     if (copy_to < 0 && (cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM))
         epi_text_add(&k->source, "%s", epi_device_text(cls == EPI_CLASS_MOVE ? "index" : "random"));
     epi_emit_params(k);
@@ -214,11 +214,11 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *r, epi_kernel_
     int from = epi_emit_pointer(k, r->node, -1), to = epi_emit_pointer(k, r->node, EPI_POINTER_WORKSPACE);
     long inner = (long)(r->mn ? r->out_count : r->depth_count),
          outer = (long)(r->mn ? r->depth_count : r->out_count), eights = (inner + 7) / 8;
-    begin(k, false, epi_emit_arch(c));
+    begin(k, false, epi_emit_arch(c), epi_device_text("tiles"));
     epi_emit_params(k);
     epi_text_add(&k->source,
-                 "%s// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at(i64 x) { return ",
-                 epi_device_text("tiles"), epi_emit_name(c->spec->graph, r->node).text);
+                 "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at(i64 x) { return ",
+                 epi_emit_name(c->spec->graph, r->node).text);
     epi_emit_columns(&k->source, &r->out, "x");
     epi_text_add(&k->source, "; }\nDEV i64 depth_at(i64 x) { return ");
     epi_emit_walk(&k->source, &r->depth, "x");
@@ -405,7 +405,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
         if (in[i])
             put_results(c, plan, k, &body, group, i, in);
     snprintf(k->name, sizeof k->name, "finish");
-    begin(k, false, epi_emit_arch(c));
+    begin(k, false, epi_emit_arch(c), "");
     epi_emit_params(k);
     epi_text_add(
         &k->source,

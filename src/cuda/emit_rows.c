@@ -104,8 +104,9 @@ static bool sums_exponentials(const epi_rows_emit *e, const epi_tile_step *sum, 
 /* Does one walk over the row do both? The sum of exponentials less the largest element goes along with the
  * search for it. */
 static bool go_together(const epi_rows_emit *e, const epi_tile_step *first, const epi_tile_step *second) {
-    return first->kind == EPI_TILE_FOLD && first->op == EPI_OP_RMAX && second->kind == EPI_TILE_FOLD &&
-           second->op == EPI_OP_SUM && second->phase == first->phase + 1 && e->fast &&
+    return e->tile.n > 0 && first->kind == EPI_TILE_FOLD && first->op == EPI_OP_RMAX &&
+           second->kind == EPI_TILE_FOLD && second->op == EPI_OP_SUM && second->phase == first->phase + 1 &&
+           e->fast &&
            (sums_exponentials(e, second, first, false) || sums_exponentials(e, second, first, true));
 }
 
@@ -578,7 +579,8 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     const epi_rows_shape *s = &e->shape;
     k->block = s->lanes * s->rows;
     k->rows = *s;
-    snprintf(k->name, sizeof k->name, epi_rows_sums(e) ? "row_sums" : "rows");
+    bool teams = s->rows > 1 && s->lanes > 32; /* of several warps: racecheck does not follow their sums */
+    snprintf(k->name, sizeof k->name, epi_rows_sums(e) && teams ? "row_sums" : "rows");
     put_kernel(e);
     bool uses_random = false;
     for (int i = 0; i < e->tile.step_count; i++)

@@ -294,10 +294,7 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     s->ahead = true;
     double numbers = summed * s->vector * s->count;
     bool whole = (int64_t)s->lanes * s->count * s->vector == e->tile.n;
-    if (ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(e) > 0) {
-        s->weights = 1;
-        s->stages = 2;
-    }
+    s->weights = ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(e) > 0;
 }
 
 /* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
@@ -363,8 +360,9 @@ static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
     s->row_bytes = lay_out(e);
     if (!s->stages) /* rows ahead wait in registers where the copy engine cannot bring them */
         s->stages = e->c->capability == 90 && s->row_bytes && s->rows * s->lanes % 32 == 0
-                        ? (int)epi_min64(4, room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
-                                                (s->rows * s->row_bytes))
+                        ? (int)epi_min64(s->weights ? 2 : 4,
+                                         room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
+                                             (s->rows * s->row_bytes))
                         : 0;
     else if (e->c->capability != 90 || !s->row_bytes || s->rows * s->lanes % 32 || teams < 1)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the copy engine cannot bring these rows");
@@ -379,19 +377,21 @@ static epi_status give_ring(epi_rows_emit *e, epi_error *err) {
 
 /* ---- names ---- */
 
+static void name_part(char *label, size_t size, char letter, int64_t number) {
+    size_t at = strlen(label);
+    if (number)
+        snprintf(label + at, size - at, "_%c%ld", letter, (long)number);
+}
+
 static void name_shape(const epi_rows_shape *s, char *label, size_t size) {
-    char ring[64] = "", threads[16] = "", weights[16] = "", hint[16] = "";
-    if (s->stages)
-        snprintf(ring, sizeof ring, "_m%d", s->stages);
-    if (s->threads)
-        snprintf(threads, sizeof threads, "_t%d", s->threads);
-    if (s->weights)
-        snprintf(weights, sizeof weights, "_w%d", s->weights);
-    if (s->hint)
-        snprintf(hint, sizeof hint, "_p%d", s->hint);
-    strcat(strcat(strcat(ring, threads), weights), hint);
-    snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld%s%s%s", s->lanes, s->count, s->rows, s->cluster,
-             (long)s->blocks, ring, s->ahead ? "_a" : "", s->resident ? "" : "_s");
+    snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld", s->lanes, s->count, s->rows, s->cluster,
+             (long)s->blocks);
+    name_part(label, size, 'm', s->stages);
+    name_part(label, size, 't', s->threads);
+    name_part(label, size, 'w', s->weights);
+    name_part(label, size, 'p', s->hint);
+    snprintf(label + strlen(label), size - strlen(label), "%s%s", s->ahead ? "_a" : "",
+             s->resident ? "" : "_s");
 }
 
 /* A shape by the name that name_shape gives; only the first part has to be there. */

@@ -243,6 +243,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
               bulk_wait_read<0>();
               mbar_arrive(spare + 8 * slot);
             }
+            if (LANES) __syncwarp();
           }
         }
       }

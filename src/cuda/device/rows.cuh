@@ -148,10 +148,10 @@ template <int V> DEV void take_all(LogSumExp &f, const float (&v)[V]) {
   float top = f.m;
 #pragma unroll
   for (int e = 0; e < V; e++) top = f_max(top, v[e]);
-  const float ref = top == -INF || top == INF ? 0.f : top * LOG2E;
-  f.s *= ex2(__fmaf_rn(f.m, LOG2E, -ref));
+  const float ref = top == -INF || top == INF ? 0.f : top;   // subtracted first: the sum may be wanted by itself
+  f.s *= ex2((f.m - ref) * LOG2E);
 #pragma unroll
-  for (int e = 0; e < V; e++) f.s += ex2(__fmaf_rn(v[e], LOG2E, -ref));
+  for (int e = 0; e < V; e++) f.s += ex2((v[e] - ref) * LOG2E);
   f.m = top;
 }
 template <class F, int V> DEV void take_some(F &f, const float (&v)[V], i64 left) {
