@@ -4,12 +4,11 @@
 #include "cpu/rows.h"
 
 enum {
-    CHUNK = 4096,            /* columns of a chunk at most */
-    ELEMENTS = 2048,         /* of a block at most, about, */
-    CHAINED_ELEMENTS = 4096, /* and where chains leave little between the steps */
-    ROWS = 64,               /* rows of a block at most */
-    PIECES = 256,            /* about as many for the threads to share, */
-    PIECE = 1 << 15,         /* of so many elements at least, */
+    CHUNK = 4096,    /* columns of a chunk at most */
+    ELEMENTS = 2048, /* of a block at most, about */
+    ROWS = 64,       /* rows of a block at most */
+    PIECES = 256,    /* about as many for the threads to share, */
+    PIECE = 1 << 15, /* of so many elements at least, */
     PIECE_MOST = 1 << 20,
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
@@ -172,8 +171,9 @@ static void choose_sizes(epi_rows *k) {
         down |= t->steps[i].kind == EPI_TILE_REDUCE_COLS;
     int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, CHUNK);
     k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
-    k->block = (int)epi_max64(1, epi_min64(epi_min64(ROWS, epi_max64(1, t->m)),
-                                           (k->chunk >= CHAINED ? CHAINED_ELEMENTS : ELEMENTS) / k->chunk));
+    int64_t rows =
+        k->chunk >= CHAINED ? 1 : epi_min64(ROWS, ELEMENTS / k->chunk); /* chains are set up once */
+    k->block = (int)epi_max64(1, epi_min64(rows, t->m));
     int64_t piece = epi_min64(PIECE_MOST, epi_max64(PIECE, t->m * n / PIECES));
     k->piece_cols = t->plan->flat ? epi_round_up(piece, k->chunk) : n;
     k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : piece / n;
