@@ -148,7 +148,7 @@ static epi_status check(bench_row *out, const cli_source *s, const cli_options *
                         cli_error_row *errors, epi_error *err) {
     epi_status status = run_once(&p->fused, &p->place, &p->data, err);
     if (status == EPI_OK)
-        status = cli_errors(s, o, &p->data, p->info.k, errors, err);
+        status = cli_errors(s, o, &p->data, cli_depth(&p->info), errors, err);
     out->ok = status == EPI_OK;
     out->checked[0] = p->info.m;
     out->checked[1] = p->info.n;
@@ -226,7 +226,7 @@ static epi_status check_plain(bench_row *out, const cli_source *s, const cli_opt
     if (status == EPI_OK)
         status = run_once(&p->fused, &p->place, &p->data, err);
     if (status == EPI_OK) {
-        out->plain = cli_compare(&p->data, &d, errors, p->info.k, &near);
+        out->plain = cli_compare(&p->data, &d, errors, cli_depth(&p->info), &near);
         out->has_plain = true;
         out->ok &= near;
     }

@@ -93,10 +93,15 @@ void cli_data_free(cli_data *d);
 /* How far an output is from the f64 reference, beside the naive path's distance. */
 typedef struct cli_error_row {
     double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
-    bool ok; /* fused <= 2*naive + one unit of storage + what f32 loses in the product's sums */
+    bool ok; /* fused <= 2*naive + a rounding to storage + what f32 loses in functions and sums */
 } cli_error_row;
 
-/* Of what the kernel of `o` left in d. `depth` is the length of the product's sums. */
+/* The length of a kernel's sums: the product's, or those of a row. */
+static inline int64_t cli_depth(const epi_kernel_info *info) {
+    return info->k ? info->k : info->n;
+}
+
+/* Of what the kernel of `o` left in d. */
 epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data *d, int64_t depth,
                       cli_error_row *rows, epi_error *err);
 /* The largest distance between two runs' outputs, relative to the largest value of `plain`; *ok where each is

@@ -202,7 +202,7 @@ static epi_status run_oracle(const cli_source *s, const cli_options *o, const cl
     return status;
 }
 
-/* One unit in the last place of the storage type, relative. */
+/* What one rounding to the storage type may cost, relative. */
 static double unit_of(epi_dtype type) {
     return type == EPI_BF16 ? 0x1p-8 : type == EPI_F16 ? 0x1p-11 : 0x1p-24;
 }
@@ -213,9 +213,10 @@ static double distance(double a, double b) {
     return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
 }
 
-/* One unit of storage, and what a sum of that length in f32 loses: few results can be lucky. */
+/* A rounding to storage, three of f32 for functions, and what a sum of that length loses: the naive path may
+ * be lucky where results are few. */
 static double allowance(epi_dtype type, int64_t depth) {
-    return unit_of(type) + 0x1p-24 * sqrt((double)depth);
+    return unit_of(type) + 0x1p-24 * (3 + sqrt((double)depth));
 }
 
 epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d, int64_t depth,

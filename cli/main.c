@@ -52,7 +52,8 @@ static const struct command {
      "against\n"
      "an f64 reference beside that of the naive path (plain loops, every value rounded to the storage "
      "type),\n"
-     "both relative to the largest value. Exit status 1 where the error is more than twice the naive one.\n"
+     "both relative to the largest value. Exit status 1 where the error is more than twice the naive one\n"
+     "and a few roundings.\n"
      "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
      "leaves open: f32, bf16, f16. On a GPU the time is the best of five runs after one to warm up; the\n"
      "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,

@@ -81,8 +81,10 @@ static int set_config(cli_options *o, char *name) {
         }
         epi_text_add(&all, "%s%s", i ? ", " : "", epi_config_name(i));
     }
-    int status = cli_complain(EXIT_USAGE, "there is no configuration '%s'; there are %s", name,
-                              all.data ? all.data : "");
+    int status = cli_complain(EXIT_USAGE,
+                              "there is no configuration '%s'; there are %s; and for rows names like "
+                              "rows_128x4_r1_c1_b8192_m1, of which 'show' tells the one that is chosen",
+                              name, all.data ? all.data : "");
     epi_text_free(&all);
     return status;
 }

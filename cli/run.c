@@ -104,7 +104,7 @@ static epi_status run_program(const cli_source *s, const cli_options *o, cli_run
     status = run_kernel(r, d, &got->seconds, err);
     cli_progress("computing the f64 reference of %s", epi_program_name(s->program));
     if (status == EPI_OK)
-        status = cli_errors(s, o, d, got->info.k, rows, err);
+        status = cli_errors(s, o, d, cli_depth(&got->info), rows, err);
     cli_progress_end();
     if (status == EPI_OK && o->out)
         status = cli_data_write(d, o->out, err);

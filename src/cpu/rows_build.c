@@ -4,7 +4,8 @@
 #include "cpu/rows.h"
 
 enum {
-    CHUNK = 4096,    /* columns of a chunk at most */
+    CHUNK = 4096,    /* columns of a chunk at most, */
+    LONG = 16384,    /* and where all is chains, which need no slots */
     ELEMENTS = 2048, /* of a block at most, about */
     ROWS = 64,       /* rows of a block at most */
     PIECES = 256,    /* about as many for the threads to share, */
@@ -83,6 +84,7 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     k->work = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->work);
     if (arena->failed)
         return false;
+    k->keep_count = 0;
     for (int v = 0; v < t->value_count; v++)
         k->keep[v] = -1;
     for (int i = 0; i < t->step_count; i++) {
@@ -126,6 +128,7 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
 
 /* Makes chains of the steps where they pay; until[i] says at which one step i is carried out. */
 static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
+    k->chain_count = 0;
     for (int i = 0; i < k->tile.step_count; i++)
         until[i] = i;
     for (int p = 0; p < k->tile.phases; p++) {
@@ -143,6 +146,16 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
         for (int i = 0; i < count; i++)
             until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }
+    return true;
+}
+
+static bool all_chains(const epi_rows *k) {
+    for (int p = 0; p < k->tile.phases; p++)
+        for (int i = k->list_start[p], end; i < k->list_start[p + 1]; i = end) {
+            end = k->list_start[p] + k->last[i] + 1;
+            if (end - i < 2)
+                return false;
+        }
     return true;
 }
 
@@ -164,12 +177,12 @@ static bool stores_last(epi_arena *arena, epi_tile *t) {
 
 /* They follow from the program's sizes alone, and those that say in which order a row is added up from its
  * length. */
-static void choose_sizes(epi_rows *k) {
+static void choose_sizes(epi_rows *k, int64_t most) {
     const epi_tile *t = &k->tile;
     bool down = false;
     for (int i = 0; i < t->step_count; i++)
         down |= t->steps[i].kind == EPI_TILE_REDUCE_COLS;
-    int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, CHUNK);
+    int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, t->plan->flat ? CHUNK : most);
     k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
     int64_t rows =
         k->chunk >= CHAINED ? 1 : epi_min64(ROWS, ELEMENTS / k->chunk); /* chains are set up once */
@@ -240,9 +253,11 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
     if (!stores_last(arena, t) || arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    choose_sizes(out);
-    if (!list_phases(arena, out) || !list_between(arena, out) || !make_chains(arena, out, until))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int64_t most = LONG; most; most = most > CHUNK && !all_chains(out) ? CHUNK : 0) {
+        choose_sizes(out, most);
+        if (!list_phases(arena, out) || !list_between(arena, out) || !make_chains(arena, out, until))
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    }
     epi_block_slots(t, until, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     return lay_out(out, err);

@@ -36,7 +36,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         order[0] = config_named(target->config);
         count = 1;
         if (order[0] < 0)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
+            return !strncmp(target->config, "rows_", 5)
+                       ? epi_fail(err, EPI_ERR_UNSUPPORTED,
+                                  "the configuration '%s' is for rows: this is a product", target->config)
+                       : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
         if (!epi_config_suits(order[0], target->exact, target->capability))
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
                             "the configuration '%s' is not for this GPU or this rounding", target->config);

@@ -537,7 +537,8 @@ static epi_status give_partials(epi_rows_emit *e, epi_error *err) {
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
         int64_t blocks = e->shape.blocks / e->shape.cluster;
         e->c->partials[s->node] = e->c->workspace;
-        e->c->workspace += epi_round_up(blocks * (rows ? 1 : e->tile.n) * 8, 64);
+        e->c->workspace +=
+            epi_round_up(blocks * (rows ? 1 : e->tile.n) * (s->op == EPI_OP_LOGSUMEXP ? 8 : 4), 64);
         e->c->partial_blocks = blocks;
     }
     return EPI_OK;
