@@ -20,6 +20,11 @@ typedef struct cli_options {
     int dim_count;
     epi_type_binding types[CLI_MAX_BINDINGS];
     int type_count;
+    struct {
+        const char *name;
+        double value;
+    } scalars[CLI_MAX_BINDINGS]; /* --set */
+    int scalar_count;
     epi_dtype type;
     epi_path path;
     epi_rounding rounding;
@@ -87,6 +92,8 @@ typedef struct cli_data {
 epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kernel *kernel, epi_error *err);
 void cli_data_random(cli_data *d, uint64_t seed);
 epi_status cli_data_read(cli_data *d, const char *path, epi_error *err);
+/* The scalars of --set. */
+epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err);
 epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err);
 void cli_data_free(cli_data *d);
 

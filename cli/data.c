@@ -159,6 +159,23 @@ epi_status cli_data_read(cli_data *d, const char *path, epi_error *err) {
     return status;
 }
 
+epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
+    for (int i = 0; i < o->scalar_count; i++) {
+        const char *name = o->scalars[i].name;
+        int t = 0;
+        while (t < d->input_count && strcmp(d->infos[t].name, name) != 0)
+            t++;
+        if (t == d->input_count)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: the program has no input '%s'", name);
+        if (d->shapes[t].rank)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar; give it by --in",
+                            name);
+        float value = (float)o->scalars[i].value;
+        epi_strips_choose()->store(d->tensors[t].data, d->shapes[t].type, 1, &value, 1);
+    }
+    return EPI_OK;
+}
+
 epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err) {
     epi_safetensor out[CLI_MAX_TENSORS];
     int count = 0;

@@ -44,16 +44,14 @@ static const struct command {
      cmd_show},
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--out F]\n"
-     "           [--path fused|unfused|naive|reference] [--threads N] [--micro NAME] [--json]\n"
-     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE]\n\n"
+     "           [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro NAME]\n"
+     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--json]\n\n"
      "Runs once, on inputs from the safetensors file --in; what it lacks, or everything without it, is\n"
      "random by --seed: matrices such that a product of two has unit variance, vectors between 0.5 and 1.5,\n"
-     "scalars below 0.001, indices within their axis. Prints for every output its largest error "
-     "against\n"
-     "an f64 reference beside that of the naive path (plain loops, every value rounded to the storage "
-     "type),\n"
-     "both relative to the largest value. Exit status 1 where the error is more than twice the naive one\n"
-     "and a few roundings.\n"
+     "indices within their axis, scalars below 0.001 unless --set gives them a value. Prints for every\n"
+     "output its largest error against an f64 reference beside that of the naive path (plain loops, every\n"
+     "value rounded to the storage type), both relative to the largest value. Exit status 1 where the error\n"
+     "is more than twice the naive one and a few roundings.\n"
      "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
      "leaves open: f32, bf16, f16. On a GPU the time is the best of five runs after one to warm up; the\n"
      "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,

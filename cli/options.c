@@ -56,6 +56,18 @@ static int set_type(cli_options *o, char *name, char *value) {
     return EXIT_OK;
 }
 
+static int set_scalar(cli_options *o, char *name, char *value) {
+    char *end;
+    double number = strtod(value, &end);
+    if (end == value || *end)
+        return cli_complain(EXIT_USAGE, "the value of %s is no number: '%s'", name, value);
+    if (o->scalar_count == CLI_MAX_BINDINGS)
+        return cli_complain(EXIT_USAGE, "too many scalars");
+    o->scalars[o->scalar_count].name = name;
+    o->scalars[o->scalar_count++].value = number;
+    return EXIT_OK;
+}
+
 static int set_sizes(cli_options *o, char *text) {
     for (char *item = text, *next; item; item = next) {
         next = strchr(item, ',');
@@ -147,6 +159,8 @@ static int set_option(cli_options *o, const char *name, char *value) {
         return each_binding(o, name, value, set_dim);
     if (!strcmp(name, "--types"))
         return each_binding(o, name, value, set_type);
+    if (!strcmp(name, "--set"))
+        return each_binding(o, name, value, set_scalar);
     if (!strcmp(name, "--size"))
         return set_sizes(o, value);
     if (!strcmp(name, "--config"))

@@ -100,6 +100,8 @@ static epi_status run_program(const cli_source *s, const cli_options *o, cli_run
     cli_data_random(d, o->seed);
     if (o->in && (status = cli_data_read(d, o->in, err)) != EPI_OK)
         return status;
+    if ((status = cli_data_set(d, o, err)) != EPI_OK)
+        return status;
     cli_progress("running %s", epi_program_name(s->program));
     status = run_kernel(r, d, &got->seconds, err);
     cli_progress("computing the f64 reference of %s", epi_program_name(s->program));

@@ -106,6 +106,10 @@ expect 1 'no such file' run nosuch --dims M=1
 expect 0 'naive path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
 that 'an output file is written' test -s out.safetensors
 expect 1 'none of the program' run matmul --dims M=4,N=5,K=6 --in out.safetensors
+expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set eps=0.5
+expect 1 "no input 'nosuch'" run rmsnorm --dims T=4,D=5 --set nosuch=1
+expect 1 "'x' is a tensor" run rmsnorm --dims T=4,D=5 --set x=1
+expect 2 'is no number' run rmsnorm --dims T=4,D=5 --set eps=much
 expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
 expect 1 'is \[4,5\], the program and --dims want \[5,4\]' run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
 expect 1 "give --type or --types" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
