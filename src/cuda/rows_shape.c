@@ -239,8 +239,8 @@ static void spread_held(epi_rows_shape *s, int64_t vectors) {
 }
 
 /* How far ahead a row is brought to the L2 cache: as many rows as are worked on at once, if the cache has
- * room for them beside those, and beside what is stored. Where blocks share a row and meet once, it is no
- * gain. */
+ * room for them beside those, and beside what is stored. Where blocks share a row and do little with it, it
+ * is no gain. */
 static int choose_hint(const epi_rows_emit *e, double row_bytes) {
     const epi_rows_shape *s = &e->shape;
     bool stores = false;
