@@ -538,6 +538,20 @@ static void names_of_shapes(void) {
         }
 }
 
+/* Sums of rows with many tensors have as many stages as fit, down to one, and stay fused. */
+static void large_rows_fit(void) {
+    static const row_program four = {"../tests/row_sums", "four_inputs", "T", "D", "", 1, 1};
+    for (int64_t columns = 1024; columns <= 4096; columns *= 2) {
+        const loaded *l = add_rows(&four, 4096, columns);
+        epi_error err;
+        epi_status status;
+        char name[64] = "";
+        free(l ? text_of(l, 90, NULL, name, &status, &err) : NULL);
+        check(!strncmp(name, "rows_", 5), "four tensors of %ld columns and a sum are fused: '%s'",
+              (long)columns, name);
+    }
+}
+
 /* An output that may lie over an input is stored after the loads of it, also where these are one by one. */
 static void loads_before_stores(void) {
     static const char source[] =
@@ -684,6 +698,7 @@ int main(int argc, char **argv) {
         emit_usual_rows();
         emit_row_shapes();
         names_of_shapes();
+        large_rows_fit();
         wrong_shapes();
         loads_before_stores();
         emit_random();
