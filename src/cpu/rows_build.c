@@ -126,9 +126,10 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
     return !arena->failed;
 }
 
-/* Makes chains of the steps where they pay; until[i] says at which one step i is carried out. */
-static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
-    k->chain_count = 0;
+/* Makes chains of the steps where they pay; until[i] says at which one step i is carried out, *single counts
+ * those that stay by themselves. */
+static bool make_chains(epi_arena *arena, epi_rows *k, int *until, int *single) {
+    k->chain_count = *single = 0;
     for (int i = 0; i < k->tile.step_count; i++)
         until[i] = i;
     for (int p = 0; p < k->tile.phases; p++) {
@@ -140,22 +141,12 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until) {
         if (chains && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
             return false;
         for (int i = 0; i < count; i = last[i] + 1)
-            k->chain_count += last[i] > i;
+            ++*(last[i] > i ? &k->chain_count : single);
         for (int i = 0; i < count; i++)
             k->work[first + i + 1] = k->work[first + i] + cost_of(&k->tile.steps[list[i]]);
         for (int i = 0; i < count; i++)
             until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }
-    return true;
-}
-
-static bool all_chains(const epi_rows *k) {
-    for (int p = 0; p < k->tile.phases; p++)
-        for (int i = k->list_start[p], end; i < k->list_start[p + 1]; i = end) {
-            end = k->list_start[p] + k->last[i] + 1;
-            if (end - i < 2)
-                return false;
-        }
     return true;
 }
 
@@ -193,6 +184,12 @@ static void choose_sizes(epi_rows *k, int64_t most) {
     k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->block);
     k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
     k->col_pieces = t->plan->flat ? epi_ceil_div(t->n, k->piece_cols) : 1;
+}
+
+/* Sizes, phases and chains, with chunks of at most so many columns. */
+static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, int *until, int *single) {
+    choose_sizes(k, most);
+    return list_phases(arena, k) && list_between(arena, k) && make_chains(arena, k, until, single);
 }
 
 static void assign_partials(epi_rows *k) {
@@ -253,11 +250,12 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
     if (!stores_last(arena, t) || arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int64_t most = LONG; most; most = most > CHUNK && !all_chains(out) ? CHUNK : 0) {
-        choose_sizes(out, most);
-        if (!list_phases(arena, out) || !list_between(arena, out) || !make_chains(arena, out, until))
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    }
+    int single;
+    bool ok = cut_up(arena, out, LONG, until, &single);
+    if (ok && single && out->chunk > CHUNK)
+        ok = cut_up(arena, out, CHUNK, until, &single);
+    if (!ok)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_block_slots(t, until, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     return lay_out(out, err);

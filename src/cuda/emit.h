@@ -55,7 +55,6 @@ typedef struct epi_rows_shape {
     bool resident;     /* a row stays in registers between its phases */
     bool ahead;        /* the next row is fetched while one is worked on */
     int weights;       /* so many of the tensors that all rows read wait in registers */
-    bool words;        /* as they lie in memory, not as numbers */
     int hint;          /* the row so far ahead is brought to the L2 cache; 0: none */
     int stages;        /* of the ring in shared memory that rows come through; 0: they come to registers */
     int64_t row_bytes; /* of a row in a stage */

@@ -59,6 +59,8 @@ epi_status epi_rows_choose(epi_rows_emit *e, epi_error *err);
 bool epi_rows_fetched(const epi_rows_emit *e, int step);
 /* Is it a load of elements that all rows read, and that wait in registers? */
 bool epi_rows_holds(const epi_rows_emit *e, int step);
+/* Do these wait as they lie in memory, because as numbers they would take too many registers? */
+bool epi_rows_holds_words(const epi_rows_emit *e);
 /* Columns of a row that one block of the cluster has. */
 int64_t epi_rows_slice(const epi_rows_emit *e);
 /* Bytes of a tensor's slice of a row in the ring: of one part, where its columns are in two. */

@@ -110,7 +110,7 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
             }
             if ((full && e->shape.resident) || epi_rows_holds(e, step)) {
                 e->named = true;
-                PUT("%s_raw%d[i].%s%s; ", name, part, full || !e->shape.words ? "" : "held().", get);
+                PUT("%s_raw%d[i].%s%s; ", name, part, full || !epi_rows_holds_words(e) ? "" : "held().", get);
                 continue;
             }
             PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, a->cols.two ? w / 2 : w,

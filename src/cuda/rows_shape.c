@@ -110,18 +110,27 @@ static bool is_weight(const epi_rows_emit *e, int step) {
            e->access[step].vectors;
 }
 
-static int count_weights(const epi_rows_emit *e) {
+/* How many of them the steps before this one have. */
+static int weights_before(const epi_rows_emit *e, int step) {
     int count = 0;
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < step; i++)
         count += is_weight(e, i);
     return count;
 }
 
 bool epi_rows_holds(const epi_rows_emit *e, int step) {
-    int before = 0;
-    for (int i = 0; i < step; i++)
-        before += is_weight(e, i);
-    return before < e->shape.weights && is_weight(e, step);
+    return is_weight(e, step) && weights_before(e, step) < e->shape.weights;
+}
+
+/* Numbers may take half of a thread's registers. */
+bool epi_rows_holds_words(const epi_rows_emit *e) {
+    int numbers = 0, fetched = 0;
+    for (int i = 0; i < e->tile.step_count; i++) {
+        numbers += epi_rows_holds(e, i) || e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS;
+        fetched += epi_rows_fetched(e, i);
+    }
+    bool sums = epi_rows_sums(e);
+    return numbers * e->shape.vector * e->shape.count > (sums ? 64 : 32) || (!sums && fetched > 1);
 }
 
 /* Columns of a row that one block of the cluster has. */
@@ -260,11 +269,12 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
     spread_held(s, epi_ceil_div(vectors, s->cluster));
     s->stages = e->tile.m > FEW_ROWS || s->count > 4; /* the bits are the same either way */
     double bytes = 4 * loaded * (double)epi_rows_slice(e);
+    int weights = weights_before(e, e->tile.step_count);
     int blocks = bytes > 0 ? (int)((220 << 10) / bytes) : 0; /* that shared memory has room for at once */
     if (s->stages && blocks * s->lanes < 1024)
         s->threads = blocks * s->lanes; /* their registers are free to use */
-    else if (s->stages && s->count <= 4 && count_weights(e) > 0 && count_weights(e) <= 2) {
-        s->weights = count_weights(e);
+    else if (s->stages && s->count <= 4 && weights > 0 && weights <= 2) {
+        s->weights = weights;
         s->threads = USUAL_THREADS / s->lanes * s->lanes;
     }
     for (int i = 0; i < e->tile.step_count; i++)
@@ -294,7 +304,8 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     s->ahead = true;
     double numbers = summed * s->vector * s->count;
     bool whole = (int64_t)s->lanes * s->count * s->vector == e->tile.n;
-    s->weights = ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(e) > 0;
+    s->weights =
+        ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && weights_before(e, e->tile.step_count) > 0;
 }
 
 /* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
@@ -337,18 +348,6 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
     if (summed > 0)
         s->blocks = epi_min64(s->blocks, SUM_BLOCKS / s->cluster * s->cluster);
     return EPI_OK;
-}
-
-/* Weights are made numbers ahead of the rows where registers allow it: half of what a thread has. */
-static void choose_words(epi_rows_emit *e) {
-    epi_rows_shape *s = &e->shape;
-    int numbers = 0, fetched = 0;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        numbers += epi_rows_holds(e, i) || e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS;
-        fetched += epi_rows_fetched(e, i);
-    }
-    bool sums = epi_rows_sums(e);
-    s->words = s->weights && (numbers * s->vector * s->count > (sums ? 64 : 32) || (!sums && fetched > 1));
 }
 
 /* The ring in shared memory that the copy engine fills with rows. */
@@ -489,7 +488,6 @@ epi_status epi_rows_choose(epi_rows_emit *e, epi_error *err) {
         status = take_name(e, e->c->config, err);
     if (status == EPI_OK)
         status = give_ring(e, err);
-    choose_words(e);
     if (status == EPI_OK)
         name_shape(&e->shape, e->k->label, sizeof e->k->label);
     return status;
