@@ -26,6 +26,8 @@ typedef struct epi_rows_emit {
     epi_rows_access *access; /* by step */
     int *maker;              /* by value: the step that makes it */
     int *pair;               /* by step: the fold that is done together with this one, or -1 */
+    int mean, squares;       /* a mean, and the sum of squares of distances from it, that blocks of a cluster
+                              * fold at once; or -1 */
     int *written;            /* by value: the scope it was last written in */
     int scope;               /* the phase being written */
     bool tail;               /* the last vector may be cut: one long row */
@@ -81,6 +83,8 @@ void epi_rows_put_short(epi_rows_emit *e, int step, const char *indent);
 void epi_rows_put_store(epi_rows_emit *e, int step);
 /* Is it a value per row that comes from memory? */
 bool epi_rows_loads_row(const epi_rows_emit *e, int step);
+/* The function that reads elements of the step's tensor from memory. */
+const char *epi_rows_reader(const epi_rows_emit *e, int step);
 /* The offset of a row, and of the vector in hand beyond it; `part` for columns in two parts. */
 void epi_rows_put_row(epi_rows_emit *e, const epi_rows_access *a, const char *row);
 void epi_rows_put_vector(epi_rows_emit *e, const epi_rows_access *a, epi_scale scale, int part);

@@ -74,6 +74,16 @@ static bool overwritten(const epi_rows_emit *e, int step) {
     return false;
 }
 
+/* What is read once has no place in the first-level cache; what several rows read has: weights, and tables
+ * such as those of a rotation, which all heads of a token read. */
+const char *epi_rows_reader(const epi_rows_emit *e, int step) {
+    const epi_walk *rows = &e->access[step].rows;
+    bool again = !epi_rows_is_full(e, e->tile.steps[step].dst);
+    for (int i = 0; i < rows->count; i++)
+        again |= rows->step[i] == 0;
+    return again ? "cached" : "stream";
+}
+
 /* A load of elements that are in registers already, or that are fetched here. */
 static void put_load(epi_rows_emit *e, int step, const char *name) {
     const epi_tile_step *s = &e->tile.steps[step];
@@ -114,7 +124,7 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
                 continue;
             }
             PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, a->cols.two ? w / 2 : w,
-                full ? "stream" : "cached", a->pointer);
+                epi_rows_reader(e, step), a->pointer);
             if (full) {
                 epi_rows_put_row(e, a, "row");
                 PUT(" + ");

@@ -165,7 +165,7 @@ template <class F, int V> DEV void take_some(F &f, const float (&v)[V], i64 left
 struct Rooms {
   float2 warp[2][ROWS][LANES > 32 ? LANES / 32 : 1], block[2][CLUSTER];
 };
-template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
+template <class F> DEV F fold_block(F f, Rooms *rooms, int turn) {
 #pragma unroll
   for (int m = 1; m < (LANES < 32 ? LANES : 32); m <<= 1) f.across(m);
   if (LANES > 32) {
@@ -178,12 +178,42 @@ template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
 #pragma unroll
     for (int w = 1; w < LANES / 32; w++) f.merge(*(const F *)(room + w));
   }
+  return f;
+}
+template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
+  f = fold_block(f, rooms, turn);
   if (CLUSTER > 1) {
     if (threadIdx.x < CLUSTER) send(rooms->block[turn] + cluster_rank(), threadIdx.x, f);
     cluster_sync();
     f = *(const F *)rooms->block[turn];
 #pragma unroll
     for (int b = 1; b < CLUSTER; b++) f.merge(*(const F *)(rooms->block[turn] + b));
+  }
+  turn ^= 1;
+  return f;
+}
+
+// A mean and the sum of squares of distances from it, where the blocks of a cluster meet once and not twice: a block takes
+// the distances from the mean of its own columns, and those of the means from each other come to it in the end.
+DEV float own_columns(int block) { return (float)max((i64)0, min((i64)NV * LANES * VEC, N - block * ((i64)NV * LANES * VEC))); }
+DEV float block_mean(Total f, Rooms *rooms, int &turn) {
+  f = fold_block(f, rooms, turn);
+  turn ^= 1;
+  return __fdiv_rn(f.v, fmaxf(1.f, own_columns(cluster_rank())));
+}
+DEV Total fold_squares(Total f, float &mean, Rooms *rooms, int &turn) {
+  f = fold_block(f, rooms, turn);
+  const float2 *block = rooms->block[turn];
+  if (threadIdx.x < CLUSTER) send(rooms->block[turn] + cluster_rank(), threadIdx.x, make_float2(mean, f.v));
+  cluster_sync();
+  mean = 0.f;
+#pragma unroll
+  for (int b = 0; b < CLUSTER; b++) mean = __fmaf_rn(__fdiv_rn(own_columns(b), (float)N), block[b].x, mean);
+  f.clear();
+#pragma unroll
+  for (int b = 0; b < CLUSTER; b++) {
+    const float apart = block[b].x - mean;
+    f.take(__fmaf_rn(own_columns(b) * apart, apart, block[b].y));
   }
   turn ^= 1;
   return f;
