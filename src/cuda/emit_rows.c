@@ -168,7 +168,7 @@ static void put_fold(epi_rows_emit *e, int step) {
     int64_t count = epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
     epi_name name = epi_rows_name(e, s->dst);
     if (step == e->mean) {
-        PUT("    float %s = block_mean(%s, &rooms, turn);", name.text, fold);
+        PUT("    float %s = block_mean(%s, &rooms);", name.text, fold);
         epi_rows_put_comment(e, s->node);
         return;
     }
@@ -430,14 +430,21 @@ static void put_weights(epi_rows_emit *e) {
     }
 }
 
+static bool has_folds(const epi_rows_emit *e) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        if (e->tile.steps[i].kind == EPI_TILE_FOLD || e->tile.steps[i].kind == EPI_TILE_REDUCE_ROWS)
+            return true;
+    return false;
+}
+
 static void put_rows(epi_rows_emit *e) {
     static const char *const set_row = "const i64 row = row0 + sub; const bool on = row < M;";
     bool ahead = e->shape.ahead, ring = e->shape.stages > 0;
     if (ring)
         put_ring(e);
     put_weights(e);
-    if (e->shape.cluster > 1)
-        PUT("  cluster_sync();   // all blocks are there before one writes to another\n");
+    if (e->shape.cluster > 1 && has_folds(e))
+        PUT("  cluster_wait();   // all blocks are there before one writes to another\n");
     if (ahead) {
         put_fetch(e, "_next");
         PUT("  {\n    const i64 row0 = first; %s\n    (void)row; (void)on;\n", set_row);
@@ -524,10 +531,7 @@ static void put_partials(epi_rows_emit *e) {
 
 static void put_kernel(epi_rows_emit *e) {
     const epi_rows_shape *s = &e->shape;
-    bool folds = false;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        folds |= e->tile.steps[i].kind == EPI_TILE_FOLD || e->tile.steps[i].kind == EPI_TILE_REDUCE_ROWS;
-    }
+    bool folds = has_folds(e);
     char bound[16] = ""; /* registers such that so many threads are there at once */
     if (s->threads > s->lanes * s->rows)
         snprintf(bound, sizeof bound, ", %d", s->threads / (s->lanes * s->rows));
@@ -536,7 +540,8 @@ static void put_kernel(epi_rows_emit *e) {
     if (s->stages)
         PUT("  extern __shared__ __align__(128) u8 ring[];\n");
     if (folds)
-        PUT("  __shared__ Rooms rooms;\n  int turn = 0;\n");
+        PUT("  __shared__ Rooms rooms;\n  int turn = 0;\n%s",
+            s->cluster > 1 ? "  begin_rooms(&rooms);\n" : "");
     if (epi_rows_sums(e))
         PUT(s->stages ? "  float *const room = (float *)ring;\n"
                       : "  __shared__ float room[ROWS > 1 ? (ROWS - 1) * LANES * VEC : 1];\n");

@@ -123,8 +123,8 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
                 PUT("%s_raw%d[i].%s%s; ", name, part, full || !epi_rows_holds_words(e) ? "" : "held().", get);
                 continue;
             }
-            PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, a->cols.two ? w / 2 : w,
-                epi_rows_reader(e, step), a->pointer);
+            PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, a->cols.two ? w / 2 : w, epi_rows_reader(e, step),
+                a->pointer);
             if (full) {
                 epi_rows_put_row(e, a, "row");
                 PUT(" + ");

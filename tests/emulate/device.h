@@ -69,6 +69,7 @@ struct Thread {
     char *stack;
     Copy copies[MOST_COPIES]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
     int copy_count, group_count, ends[16];
+    int meeting; /* of the cluster, that it has arrived for */
 };
 
 struct Barrier {
@@ -110,7 +111,7 @@ static void change_over() {
         _longjmp(scheduler, 1);
 }
 
-static void meet(Barrier &b, int threads) {
+static int arrive(Barrier &b, int threads) {
     const int mine = b.number;
     if (b.waiting && b.threads != threads)
         wrong("a barrier of different numbers of threads", threads);
@@ -120,8 +121,14 @@ static void meet(Barrier &b, int threads) {
         b.number++;
         progress++;
     }
-    while (b.number == mine)
+    return mine;
+}
+static void wait_for(const Barrier &b, int number) {
+    while (b.number == number)
         change_over();
+}
+static void meet(Barrier &b, int threads) {
+    wait_for(b, arrive(b, threads));
 }
 
 static int block_threads;

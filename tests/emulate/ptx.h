@@ -230,15 +230,26 @@ static Barrier cluster_barrier;
 static u32 cluster_rank() {
     return blockIdx.x % (unsigned)cluster_blocks;
 }
-static void cluster_sync() {
-    meet(cluster_barrier, cluster_blocks * block_threads);
+static void cluster_arrive() {
+    current->meeting = arrive(cluster_barrier, cluster_blocks * block_threads);
 }
-template <class F> static void send(void *room, u32 to, const F &f) {
+static void cluster_wait() {
+    wait_for(cluster_barrier, current->meeting);
+}
+template <class F> static void send(void *room, u32 barrier, u32 to, const F &f) {
     const u32 at = (u32)__cvta_generic_to_shared(room);
-    if (to >= (u32)cluster_blocks || at + sizeof f > declared_bytes || !cluster[to]->left)
+    if (to >= (u32)cluster_blocks || at + sizeof f > declared_bytes || barrier + 8 > declared_bytes ||
+        !cluster[to]->left) {
         wrong("nobody to send to in block", to);
-    else
-        memcpy((cluster[to] == block ? declared : cluster[to]->rest) + at, &f, sizeof f);
+        return;
+    }
+    u8 *there = cluster[to] == block ? declared : cluster[to]->rest;
+    MemoryBarrier *b = (MemoryBarrier *)(there + barrier);
+    if (b->mark != MARK)
+        wrong("no barrier was made in another block at", barrier);
+    memcpy(there + at, &f, sizeof f);
+    b->bytes -= (int)sizeof f;
+    barrier_changed(b);
 }
 
 /* ---- gemm_sm80.cuh ---- */

@@ -42,15 +42,21 @@ DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 DEV u32 cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-// Writes to the same place in the shared memory of another block of the cluster.
-template <class F> DEV void send(void *room, u32 cta, const F &f) {
-  u32 a;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(smem_u32(room)), "r"(cta));
+// Writes to the same place in the shared memory of another block of the cluster; its bytes count on the same barrier there.
+template <class F> DEV void send(void *room, u32 bar, u32 cta, const F &f) {
+  u32 to, there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(smem_u32(room)), "r"(cta));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(bar), "r"(cta));
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(F) / 4); i++)
-    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(a + 4 * i), "f"(((const float *)&f)[i]) : "memory");
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+      ::"r"(to + 4 * i), "r"(((const u32 *)&f)[i]), "r"(there) : "memory");
 }
-DEV void cluster_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
+// The blocks of a cluster meet. Relaxed: nothing that threads write is published by it, and a release would put a fence of
+// the whole GPU before it.
+DEV void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+DEV void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+DEV void cluster_sync() { cluster_arrive(); cluster_wait(); }
 // What the kernel ahead in the stream wrote may be read from here on. Before Hopper it always may.
 #if __CUDA_ARCH__ >= 900
 DEV void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
