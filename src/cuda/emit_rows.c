@@ -126,36 +126,6 @@ static bool comes_second(const epi_rows_emit *e, int step) {
     return e->pair[step] >= 0 && e->tile.steps[e->pair[step]].phase < e->tile.steps[step].phase;
 }
 
-/* What a phase is for: folds, partials and stores of elements. */
-static bool ends_in(const epi_rows_emit *e, int step, int phase) {
-    const epi_tile_step *s = &e->tile.steps[step];
-    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_TILE_FOLD) && !comes_second(e, step);
-}
-
-/* Is it a fold of the squares of distances from the mean? */
-static bool folds_squares(const epi_rows_emit *e, const epi_tile_step *s, const epi_tile_step *mean) {
-    const epi_tile_step *square = s->kind == EPI_TILE_FOLD ? made_by(e, s->arg[0], EPI_OP_MUL) : NULL;
-    return square && (s->op == EPI_OP_SUM || s->op == EPI_OP_MEAN) && s->phase == mean->phase + 1 &&
-           square->arg[0] == square->arg[1] && is_distance(e, square->arg[0], mean, false);
-}
-
-/* A mean that nothing else in the next phase needs. */
-static void find_squares(epi_rows_emit *e) {
-    e->mean = e->squares = -1;
-    for (int i = 0; i < e->tile.step_count && e->shape.cluster > 1; i++)
-        for (int j = 0; j < e->tile.step_count && e->tile.steps[i].kind == EPI_TILE_FOLD; j++)
-            if (e->tile.steps[i].op == EPI_OP_MEAN &&
-                folds_squares(e, &e->tile.steps[j], &e->tile.steps[i])) {
-                e->mean = i;
-                e->squares = j;
-            }
-    for (int j = 0; j < e->tile.step_count && e->squares >= 0; j++)
-        if (j != e->squares && ends_in(e, j, e->tile.steps[e->squares].phase))
-            e->squares = -1;
-    if (e->squares < 0)
-        e->mean = -1;
-}
-
 static const char *fold_of(const epi_rows_emit *e, int step) {
     return e->pair[step] < 0 ? epi_emit_fold(e->tile.steps[step].op) : "LogSumExp";
 }
@@ -166,18 +136,8 @@ static void put_fold(epi_rows_emit *e, int step) {
     char fold[16];
     snprintf(fold, sizeof fold, "f%d", s->dst);
     int64_t count = epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
-    epi_name name = epi_rows_name(e, s->dst);
-    if (step == e->mean) {
-        PUT("    float %s = block_mean(%s, &rooms);", name.text, fold);
-        epi_rows_put_comment(e, s->node);
-        return;
-    }
-    if (step == e->squares)
-        PUT("    %s = fold_squares(%s, %s, &rooms, turn);\n", fold, fold,
-            epi_rows_name(e, e->tile.steps[e->mean].dst).text);
-    else
-        PUT("    %s = fold_row(%s, &rooms, turn);\n", fold, fold);
-    PUT("    const float %s = ", name.text);
+    PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold,
+        epi_rows_name(e, s->dst).text);
     if (e->pair[step] < 0) {
         PUT("%s;", epi_emit_fold_end(s->op, fold, count).text);
     } else {
@@ -190,11 +150,16 @@ static void put_fold(epi_rows_emit *e, int step) {
 
 /* ---- phases ---- */
 
+/* What a phase is for: folds, partials and stores of elements. */
+static bool ends_in(const epi_rows_emit *e, int step, int phase) {
+    const epi_tile_step *s = &e->tile.steps[step];
+    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_TILE_FOLD) && !comes_second(e, step);
+}
+
 static void put_phase(epi_rows_emit *e, int phase) {
-    bool any = false, late = e->squares >= 0 && e->tile.steps[e->squares].phase == phase;
+    bool any = false;
     e->scope = phase + 1;
-    if (!late)
-        put_shorts(e, phase);
+    put_shorts(e, phase);
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
         if (!ends_in(e, i, phase))
@@ -234,8 +199,6 @@ static void put_phase(epi_rows_emit *e, int phase) {
     for (int i = 0; i < e->tile.step_count; i++)
         if (e->tile.steps[i].kind == EPI_TILE_FOLD && ends_in(e, i, phase))
             put_fold(e, i);
-    if (late) /* now that the mean is the row's */
-        put_shorts(e, phase);
 }
 
 /* The registers that hold a row as it lies in memory, and the function that fills them. */
@@ -610,7 +573,6 @@ static epi_status prepare(epi_rows_emit *e, const epi_step *step, epi_error *err
         e->fast &= s->kind != EPI_TILE_REDUCE_COLS && s->kind != EPI_TILE_REDUCE_ROWS;
     }
     find_pairs(e);
-    find_squares(e);
     return status == EPI_OK ? give_partials(e, err) : status;
 }
 

@@ -26,8 +26,6 @@ typedef struct epi_rows_emit {
     epi_rows_access *access; /* by step */
     int *maker;              /* by value: the step that makes it */
     int *pair;               /* by step: the fold that is done together with this one, or -1 */
-    int mean, squares;       /* a mean, and the sum of squares of distances from it, that blocks of a cluster
-                              * fold at once; or -1 */
     int *written;            /* by value: the scope it was last written in */
     int scope;               /* the phase being written */
     bool tail;               /* the last vector may be cut: one long row */

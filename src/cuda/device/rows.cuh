@@ -161,9 +161,9 @@ template <class F, int V> DEV void take_some(F &f, const float (&v)[V], i64 left
 }
 
 // Over the lanes of one row of this block, then over the blocks of the cluster; all end with the result. Two rooms in turn:
-// nobody is two folds ahead of another, so one barrier a fold is enough. A mean of this block alone has a room of its own.
+// nobody is two folds ahead of another, so one barrier a fold is enough.
 struct Rooms {
-  float2 warp[3][ROWS][LANES > 32 ? LANES / 32 : 1], block[2][CLUSTER];
+  float2 warp[2][ROWS][LANES > 32 ? LANES / 32 : 1], block[2][CLUSTER];
   u64 bars[2];
 };
 DEV void begin_rooms(Rooms *rooms) {
@@ -172,21 +172,6 @@ DEV void begin_rooms(Rooms *rooms) {
     mbar_fence();
   }
   cluster_arrive();
-}
-template <class F> DEV F fold_block(F f, Rooms *rooms, int at) {
-#pragma unroll
-  for (int m = 1; m < (LANES < 32 ? LANES : 32); m <<= 1) f.across(m);
-  if (LANES > 32) {
-    const int sub = threadIdx.x / LANES;   // a team is one row's
-    float2 *room = rooms->warp[at][sub];
-    if (threadIdx.x % 32 == 0) *(F *)(room + threadIdx.x % LANES / 32) = f;
-    if (ROWS == 1) __syncthreads();
-    else bar_sync(1 + sub, LANES);
-    f = *(const F *)room;
-#pragma unroll
-    for (int w = 1; w < LANES / 32; w++) f.merge(*(const F *)(room + w));
-  }
-  return f;
 }
 // What every block of the cluster has, in every block.
 template <class F> DEV const float2 *share(const F &f, Rooms *rooms, int turn) {
@@ -198,35 +183,23 @@ template <class F> DEV const float2 *share(const F &f, Rooms *rooms, int turn) {
   return room;
 }
 template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
-  f = fold_block(f, rooms, turn & 1);
+#pragma unroll
+  for (int m = 1; m < (LANES < 32 ? LANES : 32); m <<= 1) f.across(m);
+  if (LANES > 32) {
+    const int sub = threadIdx.x / LANES;   // a team is one row's
+    float2 *room = rooms->warp[turn & 1][sub];
+    if (threadIdx.x % 32 == 0) *(F *)(room + threadIdx.x % LANES / 32) = f;
+    if (ROWS == 1) __syncthreads();
+    else bar_sync(1 + sub, LANES);
+    f = *(const F *)room;
+#pragma unroll
+    for (int w = 1; w < LANES / 32; w++) f.merge(*(const F *)(room + w));
+  }
   if (CLUSTER > 1) {
     const float2 *block = share(f, rooms, turn);
     f = *(const F *)block;
 #pragma unroll
     for (int b = 1; b < CLUSTER; b++) f.merge(*(const F *)(block + b));
-  }
-  turn++;
-  return f;
-}
-
-// A mean and the sum of squares of distances from it, where the blocks of a cluster meet once and not twice: a block takes
-// the distances from the mean of its own columns, and those of the means from each other come to it in the end.
-DEV float own_columns(int block) { return (float)max((i64)0, min((i64)NV * LANES * VEC, N - block * ((i64)NV * LANES * VEC))); }
-DEV float block_mean(Total f, Rooms *rooms) {
-  f = fold_block(f, rooms, 2);
-  return __fdiv_rn(f.v, fmaxf(1.f, own_columns(cluster_rank())));
-}
-DEV Total fold_squares(Total f, float &mean, Rooms *rooms, int &turn) {
-  f = fold_block(f, rooms, turn & 1);
-  const float2 *block = share(make_float2(mean, f.v), rooms, turn);
-  mean = 0.f;
-#pragma unroll
-  for (int b = 0; b < CLUSTER; b++) mean = __fmaf_rn(__fdiv_rn(own_columns(b), (float)N), block[b].x, mean);
-  f.clear();
-#pragma unroll
-  for (int b = 0; b < CLUSTER; b++) {
-    const float apart = block[b].x - mean;
-    f.take(__fmaf_rn(own_columns(b) * apart, apart, block[b].y));
   }
   turn++;
   return f;
