@@ -10,6 +10,8 @@
 enum {
     SHORT_ROW = 1024, /* columns that the copy engine is not worth it for */
     FEW_ROWS = 512,   /* that come to registers: nothing hides the engine's latency */
+    SHORT_BLOCK =
+        128, /* threads of a block of short rows: 256 wait longer for each other, 64 are too many blocks */
     FLAT_BLOCKS = 512,
     SUM_BLOCKS = 128,
     USUAL_THREADS = 1024, /* at once on a multiprocessor, with 64 registers each */
@@ -248,16 +250,15 @@ static void spread_held(epi_rows_shape *s, int64_t vectors) {
 }
 
 /* How far ahead a row is brought to the L2 cache: as many rows as are worked on at once, if the cache has
- * room for them beside those, and beside what is stored. Where blocks share a row and do little with it, it
- * is no gain. */
+ * room for them beside those, and beside what is stored. Where blocks share rows, these are long. */
 static int choose_hint(const epi_rows_emit *e, double row_bytes) {
     const epi_rows_shape *s = &e->shape;
     bool stores = false;
     for (int i = 0; i < e->tile.step_count; i++)
         stores |= e->tile.steps[i].kind == EPI_TILE_STORE && e->tile.steps[i].full;
-    double most = (stores ? 13e6 : 26e6) / row_bytes;
+    double most = (stores ? (s->cluster > 1 ? 8e6 : 13e6) : 26e6) / row_bytes;
     int at_once = MULTIPROCESSORS * ((s->threads ? s->threads : USUAL_THREADS) / s->lanes) / s->cluster;
-    return s->cluster > 1 && e->tile.phases <= 2 ? 0 : most < at_once ? (int)most : at_once;
+    return most < at_once ? (int)most : at_once;
 }
 
 /* Rows that the copy engine brings to shared memory, one at a time and block: small blocks, many of them, so
@@ -342,8 +343,8 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
         s->lanes = 512;
         s->count = (int)epi_ceil_div(vectors, 512);
     }
-    if (s->cluster == 1 && s->lanes < 256 && !ring && !s->ahead)
-        s->rows = (int)epi_min64(256 / s->lanes, s->lanes > 32 ? 15 : 1024);
+    if (s->cluster == 1 && s->lanes < SHORT_BLOCK && !ring && !s->ahead)
+        s->rows = (int)epi_min64(SHORT_BLOCK / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->blocks = epi_max64(1, epi_ceil_div(m, s->rows)) * s->cluster;
     if (summed > 0)
         s->blocks = epi_min64(s->blocks, SUM_BLOCKS / s->cluster * s->cluster);
