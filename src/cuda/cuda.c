@@ -232,6 +232,9 @@ static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocess
     /* the fewest blocks that keep the number of waves: the same time with less contention */
     s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
     s->launch.cluster = (unsigned)c->cluster;
+    s->group = c->mainloop == EPI_GEMM_SM90 && n <= m
+                   ? -8
+                   : 8; /* the columns' operand is the smaller one: stay with it */
 }
 
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
@@ -394,7 +397,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
-    int64_t numbers[4] = {s->rows, 8, s->elements, 0};
+    int64_t numbers[4] = {s->rows, s->group, s->elements, 0};
     memcpy(p, numbers, sizeof numbers);
     return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
                           err);

@@ -9,6 +9,7 @@ typedef struct epi_cuda_step {
     epi_kernel_text text;
     int64_t elements; /* of a pass, or results of a finishing kernel */
     int64_t rows;     /* M of the product */
+    int group;        /* of the order of its tiles */
     int product;      /* the gemm's step in the list, or -1 */
     int choice;       /* its configuration */
     bool empty;       /* nothing to do for these sizes */

@@ -35,15 +35,17 @@
 #define STAGING (STAGES * SLOT)
 #define BARRIERS (STAGING + 2 * STAGE_SLOTS * STAGE_BYTES)
 
-// The order of tiles: groups of `group` rows of clusters; in a group down the rows first, so that a wave of blocks
-// shares both operands in the L2 cache.
+// The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
+// both operands in the L2 cache; or, where it is negative, groups of columns, and across them first.
 struct Order {
   int tm, tn, group, total;
   DEV void at(int t, int &m, int &n) const {
-    const int per = group * tn, g = t / per, r = t - g * per, m0 = g * group;
-    const int h = tm - m0 < group ? tm - m0 : group;
-    n = r / h;
-    m = m0 + (r - n * h);
+    const bool across = group < 0;
+    const int wide = across ? -group : group, size = across ? tn : tm;
+    const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
+    const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
+    m = across ? far : near;
+    n = across ? near : far;
   }
 };
 
