@@ -50,8 +50,8 @@ static void measure(const epi_strips *s, epi_op op, bool chained, int n, double 
     epi_view v[3] = {{xs[0], 0, 1}, {xs[1], 0, 1}, {xs[2], 0, 1}};
     const epi_fetch none = {.count = 0};
     float *y = fresh();
-    epi_chain c = {.x = {xs[0], EPI_F32, 1}, .count = 1, .out = y, .out_type = EPI_F32, .ahead = &none};
-    c.link[0] = (epi_link){.kind = EPI_LINK_MAP, .op = op};
+    epi_chain c = {.x = {xs[0], EPI_F32, 1}, .out = y, .out_type = EPI_F32, .ahead = &none};
+    c.kinds = (uint64_t)(EPI_LINK_MAP + op);
     if (chained)
         s->chain(&c, n);
     else

@@ -201,31 +201,31 @@ static void over(float b, float *scale) {
     scale[1] = power > 1 ? inverse * 2 : power;
 }
 
-/* In place: a copy would wait for what was written just before. */
-static void link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
-    k->kind = EPI_LINK_MAP;
-    k->op = s->op;
+/* The kind of link that the step is, whose operands go to k. In place: a copy would wait for what was written
+ * just before. */
+static epi_link_kind link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
     int other = s->arg[0] == v ? s->arg[1] : s->arg[0];
     if (s->kind == EPI_TILE_MULADD) {
         bool factor = s->arg[2] != v;
-        k->kind = factor ? EPI_LINK_MULADD : EPI_LINK_ADD_PRODUCT;
         k->a = operand_of(r, factor ? other : s->arg[0]);
         k->b = operand_of(r, factor ? s->arg[2] : s->arg[1]);
         k->scale[0] = s->sign;
         k->scale[1] = s->other;
-    } else if (s->op == EPI_OP_MUL && other == v) {
-        k->kind = EPI_LINK_SQUARE;
-    } else if (s->op == EPI_OP_DIV) {
-        k->kind = EPI_LINK_SCALE;
-        k->a = operand_of(r, other);
-        over(*(const float *)k->a.p, k->scale);
-    } else if (epi_ops[s->op].arity == 2) {
-        k->a = operand_of(r, other);
-        k->kind = s->op == EPI_OP_MUL   ? EPI_LINK_MUL
-                  : s->op == EPI_OP_ADD ? EPI_LINK_ADD
-                  : s->arg[0] == v      ? EPI_LINK_SUB
-                                        : EPI_LINK_SUB_FROM;
+        return factor ? EPI_LINK_MULADD : EPI_LINK_ADD_PRODUCT;
     }
+    if (s->op == EPI_OP_MUL && other == v)
+        return EPI_LINK_SQUARE;
+    if (epi_ops[s->op].arity == 1)
+        return EPI_LINK_MAP + s->op;
+    k->a = operand_of(r, other);
+    if (s->op == EPI_OP_DIV) {
+        over(*(const float *)k->a.p, k->scale);
+        return EPI_LINK_SCALE;
+    }
+    return s->op == EPI_OP_MUL   ? EPI_LINK_MUL
+           : s->op == EPI_OP_ADD ? EPI_LINK_ADD
+           : s->arg[0] == v      ? EPI_LINK_SUB
+                                 : EPI_LINK_SUB_FROM;
 }
 
 /* Where the chain's last value goes. */
@@ -235,6 +235,7 @@ static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back
     const epi_tile_access *a = &b->access[last];
     c->fold = s->op;
     c->out = NULL;
+    c->beside = NULL;
     c->stream = false;
     if (epi_chain_folds(s))
         return;
@@ -264,19 +265,22 @@ epi_scale epi_chain_set(epi_chain *c, const epi_block *b, const int *steps, int 
     int first = first_link(t, steps), start = start_of(t, &t->steps[steps[first]]), v = start;
     row r = {.b = b, .steps = steps, .count = count, .i = i};
     c->x = operand_of(&r, start);
-    c->count = 0;
-    for (int k = first; k < count; k++) {
+    uint64_t kinds = 0;
+    for (int k = first, links = 0; k < count; k++) {
         const epi_tile_step *s = &t->steps[steps[k]];
         if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
             break;
-        link_set(&c->link[c->count++], &r, s, v);
+        kinds |= (uint64_t)link_set(&c->link[links], &r, s, v) << 8 * links;
+        links++;
         v = s->dst;
         if (k < count - 1 && b->keep[v] >= 0) {
             const epi_spot *at = &b->at[v];
-            c->link[c->count].kind = EPI_LINK_KEEP;
-            c->link[c->count++].keep = at->p + i * at->ld;
+            c->link[links].keep = at->p + i * at->ld;
+            kinds |= (uint64_t)EPI_LINK_KEEP << 8 * links;
+            links++;
         }
     }
+    c->kinds = kinds;
     end_with(&r, c, steps[count - 1], v, held_back);
     return t->values[start].scale;
 }
@@ -287,12 +291,14 @@ static void operand_next(epi_operand *o) {
 
 void epi_chain_next(epi_chain *c) {
     operand_next(&c->x);
-    for (epi_link *k = c->link, *end = k + c->count; k < end; k++) {
-        if (k->kind <= EPI_LINK_ADD_PRODUCT)
+    epi_link *k = c->link;
+    for (uint64_t kinds = c->kinds; kinds; kinds >>= 8, k++) {
+        epi_link_kind kind = kinds & 255;
+        if (kind <= EPI_LINK_ADD_PRODUCT)
             operand_next(&k->a);
-        if (k->kind == EPI_LINK_MULADD || k->kind == EPI_LINK_ADD_PRODUCT)
+        if (kind == EPI_LINK_MULADD || kind == EPI_LINK_ADD_PRODUCT)
             operand_next(&k->b);
-        if (k->kind == EPI_LINK_SCALE)
+        if (kind == EPI_LINK_SCALE)
             over(*(const float *)k->a.p, k->scale);
     }
     if (c->out)

@@ -76,17 +76,18 @@ static ALWAYS_INLINE void block_fill(block *b, float s) {
 static ALWAYS_INLINE void block_fmadd(block *to, const block *a, const block *b, const block *c) {
     EACH(to->v[i] = (wide)_mm512_fmadd_ps((__m512)a->v[i], (__m512)b->v[i], (__m512)c->v[i]));
 }
-/* As fold_max and fold_min: the instruction gives the second where the first is no more, or either is NaN. */
+/* As fold_max and fold_min: the instruction gives the second where the first is no more, or either is NaN,
+ * and is left out where the first is NaN. */
 static ALWAYS_INLINE void block_max(block *to, const block *b) {
     EACH({
-        __m512 x = (__m512)to->v[i], y = _mm512_max_ps(x, (__m512)b->v[i]);
-        to->v[i] = (wide)_mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x);
+        __m512 x = (__m512)to->v[i];
+        to->v[i] = (wide)_mm512_mask_max_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x, (__m512)b->v[i]);
     });
 }
 static ALWAYS_INLINE void block_min(block *to, const block *b) {
     EACH({
-        __m512 x = (__m512)to->v[i], y = _mm512_min_ps(x, (__m512)b->v[i]);
-        to->v[i] = (wide)_mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x);
+        __m512 x = (__m512)to->v[i];
+        to->v[i] = (wide)_mm512_mask_min_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x, (__m512)b->v[i]);
     });
 }
 static ALWAYS_INLINE void block_stream(float *p, const block *b) {
@@ -199,10 +200,10 @@ static ALWAYS_INLINE bool wide_map(epi_op op, block *b) {
 }
 #endif
 
-static ALWAYS_INLINE void link_run(const epi_link *k, ptrdiff_t j, block *b) {
+static ALWAYS_INLINE void link_run(const epi_link *k, epi_link_kind kind, ptrdiff_t j, block *b) {
     block x, y;
     float buf[BLOCK];
-    switch (k->kind) {
+    switch (kind) {
     case EPI_LINK_MUL:
         operand_get(&x, &k->a, j);
         EACH(b->v[i] *= x.v[i]);
@@ -235,21 +236,36 @@ static ALWAYS_INLINE void link_run(const epi_link *k, ptrdiff_t j, block *b) {
         EACH(b->v[i] *= k->scale[1]);
         block_fmadd(b, &x, &y, b);
         break;
-    case EPI_LINK_MAP:
-        if (wide_map(k->op, b))
+    case EPI_LINK_KEEP: block_put(k->keep + j, b); break;
+    default:
+        if (wide_map(kind - EPI_LINK_MAP, b))
             break;
         block_put(buf, b);
-        map_block(k->op, buf);
+        map_block(kind - EPI_LINK_MAP, buf);
         block_get(b, buf);
         break;
-    case EPI_LINK_KEEP: block_put(k->keep + j, b); break;
     }
 }
 
-static ALWAYS_INLINE void links_run(const epi_chain *c, ptrdiff_t j, block *b) {
+/* Instead of the kinds of a chain's links: the compiler does not know them. */
+enum { ANY = 255 };
+_Static_assert(EPI_LINK_MAP + EPI_OP_COUNT <= ANY, "a kind of link is a byte");
+
+/* Known links are up to three. */
+static ALWAYS_INLINE void links_run(const epi_chain *c, uint64_t known, ptrdiff_t j, block *b) {
+    const epi_link *k = c->link;
     operand_get(b, &c->x, j);
-    for (const epi_link *k = c->link, *end = k + c->count; k < end; k++)
-        link_run(k, j, b);
+    if (known == ANY) {
+        for (uint64_t kinds = c->kinds; kinds; kinds >>= 8)
+            link_run(k++, kinds & 255, j, b);
+        return;
+    }
+    if (known & 255)
+        link_run(&k[0], known & 255, j, b);
+    if (known >> 8 & 255)
+        link_run(&k[1], known >> 8 & 255, j, b);
+    if (known >> 16)
+        link_run(&k[2], known >> 16, j, b);
 }
 
 /* ---- blocks ---- */
@@ -270,16 +286,17 @@ static __attribute__((noinline)) void links_run_some(const epi_chain *from, ptrd
     epi_chain c = *from;
     block b;
     operand_get(&b, padded(&c.x, j, m, *pad++), 0);
-    for (int k = 0; k < c.count; k++) {
-        epi_link *l = &c.link[k];
+    epi_link *l = c.link;
+    for (uint64_t kinds = c.kinds; kinds; kinds >>= 8, l++) {
+        epi_link_kind kind = kinds & 255;
         float *kept = l->keep;
         l->keep = keep;
-        if (l->kind <= EPI_LINK_ADD_PRODUCT)
+        if (kind <= EPI_LINK_ADD_PRODUCT)
             padded(&l->a, j, m, *pad++);
-        if (l->kind == EPI_LINK_MULADD || l->kind == EPI_LINK_ADD_PRODUCT)
+        if (kind == EPI_LINK_MULADD || kind == EPI_LINK_ADD_PRODUCT)
             padded(&l->b, j, m, *pad++);
-        link_run(l, 0, &b);
-        if (l->kind == EPI_LINK_KEEP)
+        link_run(l, kind, 0, &b);
+        if (kind == EPI_LINK_KEEP)
             memcpy(kept + j, keep, (size_t)m * sizeof *keep);
     }
     block_put(result, &b);
@@ -324,48 +341,54 @@ static ALWAYS_INLINE void fetch_some(ahead *a, int count) {
         }
 }
 
-static void chain_store(const epi_chain *c, ptrdiff_t j, ptrdiff_t n, ptrdiff_t size) {
-    ahead next[EPI_STREAMS];
-    int streams = ahead_begin(next, c->ahead, n - j);
-    unsigned char *to = c->out;
-    block b;
+/* ---- chains ---- */
+
+/* The block goes to `to`. */
+static ALWAYS_INLINE void block_store(const epi_chain *c, unsigned char *to, const block *b) {
     float x[BLOCK];
     _Alignas(LINE) uint16_t halves[BLOCK];
-    for (; j < n; j += BLOCK) {
-        fetch_some(next, streams);
-        links_run(c, j, &b);
-        if (c->out_type == EPI_BF16 && c->stream) {
-            block_put_bf16(halves, &b);
-            stream_lines(to + j * size, (const unsigned char *)halves, sizeof halves);
-        } else if (c->out_type == EPI_BF16) {
-            block_put_bf16((uint16_t *)(void *)(to + j * size), &b);
-        } else if (c->out_type != EPI_F32) {
-            block_put(x, &b);
-            block_convert(to + j * size, c->out_type, c->stream, x);
-        } else if (c->stream) {
-            block_stream((float *)(void *)(to + j * size), &b);
-        } else {
-            block_put((float *)(void *)(to + j * size), &b);
-        }
+    if (c->out_type == EPI_BF16 && c->stream) {
+        block_put_bf16(halves, b);
+        stream_lines(to, (const unsigned char *)halves, sizeof halves);
+    } else if (c->out_type == EPI_BF16) {
+        block_put_bf16((uint16_t *)(void *)to, b);
+    } else if (c->out_type != EPI_F32) {
+        block_put(x, b);
+        block_convert(to, c->out_type, c->stream, x);
+    } else if (c->stream) {
+        block_stream((float *)(void *)to, b);
+    } else {
+        block_put((float *)(void *)to, b);
     }
 }
 
-static void chain_fold(const epi_chain *c, ptrdiff_t n, float *lane) {
+static __attribute__((noinline)) void store_some(const epi_chain *c, ptrdiff_t j, int m) {
+    float some[BLOCK];
+    links_run_some(c, j, m, some);
+    store((unsigned char *)c->out + j * (ptrdiff_t)epi_dtype_size(c->out_type), c->out_type, 1, some, m);
+}
+
+/* Elements before the first that begins a line, where that matters. */
+static ptrdiff_t unaligned(const epi_chain *c) {
+    return c->stream ? (ptrdiff_t)(-(uintptr_t)c->out % LINE / epi_dtype_size(c->out_type)) : 0;
+}
+
+static ALWAYS_INLINE float chain_store(const epi_chain *c, uint64_t kinds, ptrdiff_t n) {
+    ptrdiff_t j = unaligned(c) < n ? unaligned(c) : n, size = (ptrdiff_t)epi_dtype_size(c->out_type);
+    unsigned char *to = c->out;
     ahead next[EPI_STREAMS];
-    int streams = ahead_begin(next, c->ahead, n);
-    block acc, b;
-    block_fill(&acc, epi_reduce_identity(c->fold));
-    for (ptrdiff_t j = 0; j < n; j += BLOCK) {
+    int streams = ahead_begin(next, c->ahead, n - j);
+    block b;
+    if (j > 0)
+        store_some(c, 0, (int)j);
+    for (; j + BLOCK <= n; j += BLOCK) {
         fetch_some(next, streams);
-        links_run(c, j, &b);
-        if (c->fold == EPI_OP_RMAX)
-            block_max(&acc, &b);
-        else if (c->fold == EPI_OP_RMIN)
-            block_min(&acc, &b);
-        else
-            EACH(acc.v[i] += b.v[i]);
+        links_run(c, kinds, j, &b);
+        block_store(c, to + j * size, &b);
     }
-    block_put(lane, &acc);
+    if (j < n)
+        store_some(c, j, (int)(n - j));
+    return 0;
 }
 
 static ALWAYS_INLINE float some_folded(fold *f, float *lane, const float *x, int n) {
@@ -374,32 +397,87 @@ static ALWAYS_INLINE float some_folded(fold *f, float *lane, const float *x, int
     return lanes_join(f, lane, BLOCK);
 }
 
-static float chain(const epi_chain *c, int n) {
+/* The chain beside, if any, first: what it reads of a block this one may put something else in place of. */
+static ALWAYS_INLINE float chain_fold(const epi_chain *c, uint64_t kinds, const epi_chain *beside,
+                                      uint64_t beside_kinds, ptrdiff_t n) {
+    ahead next[EPI_STREAMS];
+    int streams = ahead_begin(next, c->ahead, n);
+    ptrdiff_t j = 0, size = beside ? (ptrdiff_t)epi_dtype_size(beside->out_type) : 0;
+    unsigned char *to = beside ? beside->out : NULL;
+    block acc, b;
+    block_fill(&acc, epi_reduce_identity(c->fold));
+    for (; j + BLOCK <= n; j += BLOCK) {
+        fetch_some(next, streams);
+        if (beside) {
+            links_run(beside, beside_kinds, j, &b);
+            block_store(beside, to + j * size, &b);
+        }
+        links_run(c, kinds, j, &b);
+        if (c->fold == EPI_OP_RMAX)
+            block_max(&acc, &b);
+        else if (c->fold == EPI_OP_RMIN)
+            block_min(&acc, &b);
+        else
+            EACH(acc.v[i] += b.v[i]);
+    }
     float some[BLOCK], lane[BLOCK];
-    ptrdiff_t head = 0, size = 1;
-    if (c->out)
-        size = (ptrdiff_t)epi_dtype_size(c->out_type);
-    if (c->out && c->stream && (uintptr_t)c->out % LINE) {
-        head = (ptrdiff_t)(-(uintptr_t)c->out % LINE) / size;
-        head = head < n ? head : n;
-        links_run_some(c, 0, (int)head, some);
-        store(c->out, c->out_type, 1, some, head);
-    }
-    ptrdiff_t whole = head + (n - head) / BLOCK * BLOCK;
-    int rest = n - (int)whole;
-    if (c->out)
-        chain_store(c, head, whole, size);
-    else
-        chain_fold(c, whole, lane);
+    int rest = (int)(n - j);
     if (rest > 0)
-        links_run_some(c, whole, rest, some);
-    if (c->out) {
-        store((unsigned char *)c->out + whole * size, c->out_type, 1, some, rest);
-        return 0;
-    }
+        links_run_some(c, j, rest, some);
+    block_put(lane, &acc);
     return c->fold == EPI_OP_RMAX   ? some_folded(fold_max, lane, some, rest)
            : c->fold == EPI_OP_RMIN ? some_folded(fold_min, lane, some, rest)
                                     : some_folded(fold_add, lane, some, rest);
+}
+
+/* ---- forms ---- */
+
+/* Chains that are met often have a loop of their own, in which there is nothing to choose. */
+enum {
+    EXP_LINK = EPI_LINK_MAP + EPI_OP_EXP,
+    SILU_LINK = EPI_LINK_MAP + EPI_OP_SILU,
+    ELEMENTS = 0,
+    SQUARES = EPI_LINK_SQUARE,
+    EXPS = EPI_KINDS(EPI_LINK_SUB, EXP_LINK, 0),
+    KEPT_EXPS = EPI_KINDS(EPI_LINK_SUB, EXP_LINK, EPI_LINK_KEEP),
+    SCALED = EPI_LINK_SCALE,
+    SHIFTED = EPI_KINDS(EPI_LINK_SUB, EPI_LINK_SUB, 0),
+    PRODUCTS = EPI_KINDS(EPI_LINK_MUL, EPI_LINK_MUL, 0),
+    GATED = EPI_KINDS(SILU_LINK, EPI_LINK_MUL, 0),
+};
+
+static float chain_stored(const epi_chain *c, int n) {
+    switch (c->kinds) {
+    case SCALED: return chain_store(c, SCALED, n);
+    case PRODUCTS: return chain_store(c, PRODUCTS, n);
+    case GATED: return chain_store(c, GATED, n);
+    default: return chain_store(c, ANY, n);
+    }
+}
+
+/* The chain beside if its links are of these kinds and it can be in the same loop; if not, it is carried out
+ * here. */
+static const epi_chain *beside_of(const epi_chain *c, uint64_t kinds, int n) {
+    const epi_chain *beside = c->beside;
+    if (!beside || (beside->kinds == kinds && n % BLOCK == 0 && !unaligned(beside)))
+        return beside;
+    chain_stored(beside, n);
+    return NULL;
+}
+
+static float chain(const epi_chain *c, int n) {
+    if (c->out)
+        return chain_stored(c, n);
+    switch (c->kinds) {
+    case EXPS: return chain_fold(c, EXPS, beside_of(c, SHIFTED, n), SHIFTED, n);
+    case KEPT_EXPS: return chain_fold(c, KEPT_EXPS, beside_of(c, SCALED, n), SCALED, n);
+    }
+    beside_of(c, ANY, n);
+    switch (c->kinds) {
+    case ELEMENTS: return chain_fold(c, ELEMENTS, NULL, 0, n);
+    case SQUARES: return chain_fold(c, SQUARES, NULL, 0, n);
+    default: return chain_fold(c, ANY, NULL, 0, n);
+    }
 }
 
 #endif

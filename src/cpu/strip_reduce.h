@@ -57,11 +57,22 @@ static ALWAYS_INLINE void lanes_fold(fold *f, float *lane, const float *x, int n
         lane[l] = f(lane[l], x[j + l]);
 }
 
+static ALWAYS_INLINE void lanes_halve(fold *f, float *lane, int width) {
+    for (int l = 0; l < width; l++)
+        lane[l] = f(lane[l], lane[l + width]);
+}
+
+/* Of 32 or 128; not a loop, so that compilers see every width. */
 static ALWAYS_INLINE float lanes_join(fold *f, float *lane, int count) {
-    for (int width = count / 2; width > 0; width /= 2)
-        for (int l = 0; l < width; l++)
-            lane[l] = f(lane[l], lane[l + width]);
-    return lane[0];
+    if (count > 64)
+        lanes_halve(f, lane, 64);
+    if (count > 32)
+        lanes_halve(f, lane, 32);
+    lanes_halve(f, lane, 16);
+    lanes_halve(f, lane, 8);
+    lanes_halve(f, lane, 4);
+    lanes_halve(f, lane, 2);
+    return f(lane[0], lane[1]);
 }
 
 static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int col, int n) {

@@ -26,7 +26,7 @@ typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows
 /* Operations on one row of elements, one after the other on each element: a value v comes in, every link
  * makes a new one of it, and the last is stored or folded. */
 typedef enum epi_link_kind {
-    EPI_LINK_MUL,         /* v*a */
+    EPI_LINK_MUL = 1,     /* v*a */
     EPI_LINK_ADD,         /* v + a */
     EPI_LINK_SUB,         /* v - a */
     EPI_LINK_SUB_FROM,    /* a - v */
@@ -34,9 +34,12 @@ typedef enum epi_link_kind {
     EPI_LINK_ADD_PRODUCT, /* (scale[0]*a)*b + scale[1]*v */
     EPI_LINK_SQUARE,
     EPI_LINK_SCALE, /* v*scale[0]*scale[1], which is v/a */
-    EPI_LINK_MAP,   /* op of v alone */
     EPI_LINK_KEEP,  /* v stays, and is put into `keep` as well */
+    EPI_LINK_MAP,   /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
+
+/* Up to three of them as a chain has them; 0 is none. */
+#define EPI_KINDS(a, b, c) ((a) | (b) << 8 | (c) << 16)
 
 /* Neighbours from p on, or (col 0) one f32 for all. */
 typedef struct epi_operand {
@@ -47,8 +50,6 @@ typedef struct epi_operand {
 } epi_operand;
 
 typedef struct epi_link {
-    epi_link_kind kind;
-    epi_op op;
     epi_operand a, b;
     float scale[2], *keep;
 } epi_link;
@@ -69,13 +70,16 @@ typedef struct epi_fetch {
 typedef struct epi_chain {
     epi_operand x;
     epi_link link[EPI_LINKS];
-    int count;
-    void *out; /* where the row goes, of the type, past the caches or not; NULL: it is folded */
+    uint64_t kinds; /* of the links, a byte each; the first is the lowest, after the last come zeros */
+    void *out;      /* where the row goes, of the type, past the caches or not; NULL: it is folded */
     ptrdiff_t out_step;
     epi_dtype out_type;
     bool stream;
     epi_op fold;            /* SUM, MEAN (which sums), RMAX or RMIN */
     const epi_fetch *ahead; /* what is fetched meanwhile */
+    /* Of one that folds: another, of as many elements, that stores meanwhile; or NULL. It is ahead: what it
+     * reads may be where this one keeps a value of the same element. */
+    const struct epi_chain *beside;
 } epi_chain;
 
 typedef struct epi_strips {
