@@ -33,6 +33,10 @@ static const char text[] =
     "    c = max(x*y, D) + z; a = x - c; b = y*exp(x - c) }\n"
     "vector(x[D]) -> y[D] { e = exp(x - max(x, D)); y = e/sum(e, D) }\n"
     "twice(x[T,D]) -> (y[T,D], z[T,D]) { e = exp(x - max(x, D)); z = e; y = e/sum(e, D) }\n"
+    "row_scales(x[T,D], g[D], c[T]) -> (s[T], y[T,D]) {\n"
+    "    e = exp(x - max(x, D)); s = sum(e, D) + c; y = (e*c - s)*g }\n"
+    "log_softmax(x[T,D]) -> y[T,D] { c = x - max(x, D); y = c - log(sum(exp(c), D)) }\n"
+    "kept_early(x[T,D]) -> y[T,D] { e = exp(x - max(x, D)); f = exp(e/sum(e, D)); y = e*f/sum(f, D) }\n"
     "flat(x[T,D], u[T,D], c) -> (y[T,D], z[T,D]) {\n    y = silu(x)*u\n    z = sigmoid(x)/c + x\n}\n";
 
 static const test_case rows[] = {
@@ -52,6 +56,10 @@ static const test_case rows[] = {
     {"rowloop", "softmax", "T=2,D=70001", 0},
     {"rowloop", "softmax", "T=1,D=262144", 0},
     {"rowloop", "softmax", "T=7,D=1", 0},
+    {"rowloop", "row_scales", "T=23,D=1024", 0},
+    {"rowloop", "row_scales", "T=9,D=1300", 0},
+    {"rowloop", "log_softmax", "T=70,D=1024", 0},
+    {"rowloop", "kept_early", "T=21,D=1024", 0},
     {"rowloop", "losses", "T=19,D=523", 0},
     {"rowloop", "losses", "T=3,D=9001", 0},
     {"rowloop", "norm_back", "T=391,D=23", 0},

@@ -16,6 +16,7 @@ typedef struct epi_rows {
     int64_t chunk; /* columns at a time, of the fine scale; even */
     int64_t piece_rows, piece_cols, row_pieces, col_pieces;
     int slot_count, short_count, keep_count, chain_count;
+    bool lags; /* the last phase of a row may be carried out beside the one before it of the next row */
     int *list,
         *list_start; /* the steps on elements: phase p takes list[list_start[p] to list_start[p + 1]) */
     int *between,
@@ -43,6 +44,11 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
                           epi_error *err);
 /* Runs; `homes` is by node, `tensors` by tensor, `scratch` has out->scratch bytes. */
 void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch);
+
+/* Workers that a thread needs room for: rows that are at work at once have one each. */
+static inline int epi_rows_workers(const epi_rows *k) {
+    return k->lags ? 2 : 1;
+}
 
 /* All the columns of a row at a scale. */
 static inline int64_t epi_rows_width(const epi_rows *k, epi_scale scale) {

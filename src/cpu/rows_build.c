@@ -150,6 +150,31 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until, int *single) 
     return true;
 }
 
+/* The one chain that a phase consists of: its last step, or NULL. */
+static const epi_tile_step *only_chain(const epi_rows *k, int p) {
+    int first = k->list_start[p], count = k->list_start[p + 1] - first;
+    return count > 1 && k->last[first] == count - 1 ? &k->tile.steps[k->list[first + count - 1]] : NULL;
+}
+
+/* Stores past the caches wait for memory, and functions of the next row can be computed meanwhile. Row
+ * buffers are shared by both rows, so nothing may be put there before. */
+static bool may_lag(const epi_rows *k) {
+    const epi_tile *t = &k->tile;
+    int p = t->phases - 2;
+    if (p < 1 || t->plan->flat || k->block > 1)
+        return false;
+    const epi_tile_step *fold = only_chain(k, p), *store = only_chain(k, p + 1);
+    bool lags = fold && store && fold->kind == EPI_TILE_FOLD && store->kind == EPI_TILE_STORE &&
+                t->values[fold->arg[0]].scale == EPI_SCALE_FINE &&
+                t->values[store->arg[0]].scale == EPI_SCALE_FINE &&
+                k->work[k->list_start[p + 1]] - k->work[k->list_start[p]] >= WORTH;
+    for (int i = 0; i < k->list_start[p]; i++) {
+        int v = t->steps[k->list[i]].dst;
+        lags &= v < 0 || k->keep[v] < 0;
+    }
+    return lags;
+}
+
 /* Elements are stored after everything else, so that an output may lie over an input. */
 static bool stores_last(epi_arena *arena, epi_tile *t) {
     epi_tile_step *steps = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *steps);
@@ -230,7 +255,7 @@ static epi_status lay_out(epi_rows *k, epi_error *err) {
     epi_reserve(&own, k->keep_count, epi_rows_keep(k) * (int64_t)sizeof(float));
     epi_reserve(&own, k->short_count + 2, epi_rows_short(k) * (int64_t)sizeof(float));
     k->thread_bytes = own;
-    k->per_thread = epi_reserve(&total, k->threads, own);
+    k->per_thread = epi_reserve(&total, k->threads * (int64_t)epi_rows_workers(k), own);
     k->scratch = total;
     return total < 0 || own < 0
                ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of these rows overflows 64 bits")
@@ -258,5 +283,6 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_block_slots(t, until, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
+    out->lags = may_lag(out);
     return lay_out(out, err);
 }

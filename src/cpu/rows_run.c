@@ -16,19 +16,22 @@ typedef struct worker {
     int64_t row_piece, col_piece;
     ahead next;
     epi_ready *ready, *next_ready; /* where all is regular: the chains of a row, and the next of them */
+    struct worker *other;          /* where rows lag: at work on the rows before and after this one's, */
+    const epi_chain *waiting; /* and the last chain of this one's row, if it is still to be carried out */
 } worker;
 
-static worker worker_of(const epi_rows_begun *r, int thread) {
+static worker worker_of(const epi_rows_begun *r, int thread, int which) {
     const epi_rows *k = r->k;
     const epi_tile *t = &k->tile;
-    unsigned char *mine = r->scratch + k->per_thread + thread * k->thread_bytes;
+    unsigned char *mine =
+        r->scratch + k->per_thread + (thread * epi_rows_workers(k) + which) * k->thread_bytes;
     worker w = {
         .r = r,
         .b = {.tile = t, .strips = k->strips, .access = r->access, .at = (void *)mine, .keep = k->keep}};
     mine += epi_round_up(t->value_count * (int64_t)sizeof(epi_spot), 64);
     w.ready = (void *)mine;
     float *slots = (float *)(void *)(mine + epi_round_up(k->chain_count * (int64_t)sizeof(epi_ready), 64));
-    w.b.step[t->plan->flat] = t->plan->flat ? k->chunk : k->block;
+    w.b.step[t->plan->flat] = t->plan->flat ? k->chunk : k->block * epi_rows_workers(k);
     w.b.tmp = slots + k->slot_count * epi_rows_slot(k);
     w.kept = w.b.tmp + epi_rows_slot(k);
     w.shorts = w.kept + k->keep_count * epi_rows_keep(k);
@@ -91,7 +94,7 @@ static bool is_column(const epi_tile *t, int v) {
 static void column_chunk(void *ctx, int64_t item, int thread) {
     const epi_rows_begun *r = ctx;
     const epi_tile *t = &r->k->tile;
-    worker w = worker_of(r, thread);
+    worker w = worker_of(r, thread, 0);
     move_to(&w, item * r->k->chunk, t->n);
     for (int i = 0; i < t->step_count; i++)
         if (is_column(t, t->steps[i].dst))
@@ -100,7 +103,7 @@ static void column_chunk(void *ctx, int64_t item, int thread) {
 
 static void make_columns(epi_rows_begun *r) {
     const epi_tile *t = &r->k->tile;
-    worker w = worker_of(r, 0);
+    worker w = worker_of(r, 0, 0);
     bool any = false;
     for (int i = 0; i < t->step_count; i++) {
         any |= is_column(t, t->steps[i].dst);
@@ -222,10 +225,21 @@ static void fetch(const epi_fetch *f) {
 
 /* ---- rows ---- */
 
-/* Folds are those of all a row, or of a stretch of a flat one, which `goes_on` after the first. */
-static void run_ready(worker *w, const epi_ready *q, int64_t n, bool goes_on) {
+/* Folds are those of all a row, or of a stretch of a flat one, which `goes_on` after the first. Where rows
+ * lag the last chain waits for the next row's last fold. */
+static void run_ready(worker *w, epi_ready *q, int64_t n, bool goes_on) {
     const epi_strips *strips = w->b.strips;
     const epi_tile_step *s = q->end;
+    int phases = w->b.tile->phases;
+    if (w->other && q->phase == phases - 1) {
+        w->waiting = &q->chain;
+        return;
+    }
+    q->chain.beside = NULL;
+    if (w->other && q->phase == phases - 2) {
+        q->chain.beside = w->other->waiting;
+        w->other->waiting = NULL;
+    }
     float x = strips->chain(&q->chain, (int)(q->scale == EPI_SCALE_COARSE ? n / 2 : n));
     if (!epi_chain_folds(s))
         return;
@@ -245,6 +259,7 @@ static void first_chains(worker *w, int p, int64_t start, int64_t end) {
     const int *list = k->list + k->list_start[p], *last = k->last + k->list_start[p],
               *work = k->work + k->list_start[p];
     int count = k->list_start[p + 1] - k->list_start[p];
+    bool rest = w->other && p == k->tile.phases - 2; /* the last phase is part of this one */
     move_to(w, start, end);
     for (int i = 0; i < count; i = last[i] + 1) {
         epi_ready *q = w->next_ready++;
@@ -252,7 +267,7 @@ static void first_chains(worker *w, int p, int64_t start, int64_t end) {
         q->scale = epi_chain_set(&q->chain, &w->b, list + i, steps, 0, false);
         q->end = &k->tile.steps[list[last[i]]];
         q->phase = p;
-        q->fetch = take_ahead(&w->next, work[i + steps] - work[i]);
+        q->fetch = take_ahead(&w->next, rest ? w->next.work : work[i + steps] - work[i]);
         q->chain.ahead = &q->fetch;
         run_ready(w, q, w->b.columns[EPI_SCALE_FINE], false);
     }
@@ -336,14 +351,24 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     }
 }
 
-/* The rows of a piece, or the chunks of its stretch of a flat row. */
-static void run_regular(worker *w, int64_t row, int64_t rows_end, int64_t column, int64_t end) {
+/* The rows of a piece, or the chunks of its stretch of a flat row, by workers that take turns. */
+static void run_regular(worker *w, int thread, int64_t row, int64_t rows_end, int64_t column, int64_t end) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
-    bool flat = t->plan->flat, first = true, more;
-    w->b.rows = w->b.block_rows = 1;
-    for (; row < rows_end && column < end; row += !flat, column += flat ? k->chunk : 0, first = false) {
+    bool flat = t->plan->flat, more;
+    int workers = epi_rows_workers(k);
+    worker second = worker_of(w->r, thread, workers - 1);
+    if (k->lags) {
+        second.row_piece = w->row_piece;
+        second.col_piece = w->col_piece;
+        second.kept = w->kept; /* a block is taken from there before the next row's is put in its place */
+        second.other = w;
+        w->other = &second;
+    }
+    for (int turn = 0; row < rows_end && column < end; turn++) {
+        bool first = turn < workers;
         w->b.m0 = row;
+        w->b.rows = w->b.block_rows = 1;
         w->next_ready = w->ready;
         more = flat ? column + k->chunk < end : row + 1 < rows_end;
         if (first && more)
@@ -357,13 +382,18 @@ static void run_regular(worker *w, int64_t row, int64_t rows_end, int64_t column
             else if (p < t->phases)
                 next_chains(w, p, epi_min64(k->chunk, end - column), flat, more);
         }
+        row += !flat;
+        column += flat ? k->chunk : 0;
+        w = w->other ? w->other : w;
     }
+    if (w->other && w->other->waiting)
+        w->b.strips->chain(w->other->waiting, (int)t->n);
 }
 
 static void run_piece(void *ctx, int64_t item, int thread) {
     const epi_rows_begun *r = ctx;
     const epi_rows *k = r->k;
-    worker w = worker_of(r, thread);
+    worker w = worker_of(r, thread, 0);
     w.row_piece = item / k->col_pieces;
     w.col_piece = item % k->col_pieces;
     int64_t row = w.row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
@@ -376,7 +406,7 @@ static void run_piece(void *ctx, int64_t item, int thread) {
         }
     }
     if (r->regular)
-        run_regular(&w, row, rows_end, start, end);
+        run_regular(&w, thread, row, rows_end, start, end);
     for (; row < rows_end && !r->regular; row += k->block)
         run_block(&w, row, rows_end, start, end);
     if (r->streams)
