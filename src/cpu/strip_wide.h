@@ -1,6 +1,6 @@
 /* strip_wide.h: functions of 16 floats at a time, with what AVX-512 has for them: a multiplication by a power
  * of two that reaches infinity and the denormals in one step, and a first guess of an inverse. The formulas
- * are those of strip_math.h, and so are the bounds of their errors. */
+ * are those of strip_math.h but for the last steps of exp, and so are the bounds of their errors. */
 #ifndef EPI_CPU_STRIP_WIDE_H
 #define EPI_CPU_STRIP_WIDE_H
 
@@ -34,12 +34,16 @@ static ALWAYS_INLINE __m512 wide_reduce(__m512 x, __m512 *k) {
     return _mm512_fnmadd_ps(*k, wide_of(LN2_LO), _mm512_fnmadd_ps(*k, wide_of(LN2_HI), x));
 }
 
-static ALWAYS_INLINE __m512 wide_expm1_reduced(__m512 r) {
+/* (e^r - 1 - r) / r^2 */
+static ALWAYS_INLINE __m512 wide_exp_slope(__m512 r) {
     __m512 p = _mm512_fmadd_ps(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
     p = _mm512_fmadd_ps(p, r, wide_of(0x1.55568cp-5f));
     p = _mm512_fmadd_ps(p, r, wide_of(0x1.5554a4p-3f));
-    p = _mm512_fmadd_ps(p, r, wide_of(0.5f));
-    return _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
+    return _mm512_fmadd_ps(p, r, wide_of(0.5f));
+}
+
+static ALWAYS_INLINE __m512 wide_expm1_reduced(__m512 r) {
+    return _mm512_fmadd_ps(_mm512_mul_ps(r, r), wide_exp_slope(r), r);
 }
 
 static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
@@ -54,7 +58,8 @@ static ALWAYS_INLINE __m512 wide_exp(__m512 x) {
     enum { SMALLER_BY_SIZE = 2 };
     __m512 k, r = wide_reduce(x, &k);
     r = _mm512_range_ps(r, wide_of(0.5f), SMALLER_BY_SIZE);
-    return _mm512_scalef_ps(_mm512_add_ps(wide_expm1_reduced(r), wide_of(1.0f)), k);
+    __m512 p = _mm512_fmadd_ps(wide_exp_slope(r), r, wide_of(1.0f));
+    return _mm512_scalef_ps(_mm512_fmadd_ps(p, r, wide_of(1.0f)), k);
 }
 
 /* n / (1 + e) for e from 0 to 1. The guess is good to 14 bits, and one step by what its quotient y leaves,
