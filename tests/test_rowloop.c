@@ -1,5 +1,7 @@
 /* test_rowloop.c: the rows mainloop: programs without a product against the f64 reference, bits that do not
  * depend on threads, batch, layout or place, and which tensors may share memory. */
+#include <float.h>
+
 #include "cases.h"
 
 static epi_context *ctx;
@@ -37,6 +39,7 @@ static const char text[] =
     "    e = exp(x - max(x, D)); s = sum(e, D) + c; y = (e*c - s)*g }\n"
     "log_softmax(x[T,D]) -> y[T,D] { c = x - max(x, D); y = c - log(sum(exp(c), D)) }\n"
     "kept_early(x[T,D]) -> y[T,D] { e = exp(x - max(x, D)); f = exp(e/sum(e, D)); y = e*f/sum(f, D) }\n"
+    "over(x[T,D], c[T]) -> y[T,D] { y = x/c }\n"
     "flat(x[T,D], u[T,D], c) -> (y[T,D], z[T,D]) {\n    y = silu(x)*u\n    z = sigmoid(x)/c + x\n}\n";
 
 static const test_case rows[] = {
@@ -227,6 +230,48 @@ static void test_large(epi_module *module, const char *program, epi_dtype type, 
     epi_kernel_free(j);
 }
 
+/* ---- numbers of all sizes ---- */
+
+static float of_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* As near to the quotient as two roundings may be; what overflows almost may overflow. */
+static bool is_quotient(float y, double x, double c) {
+    double want = x / c, size = fabs(want);
+    if (want != want || size > 1.0000002 * (double)FLT_MAX)
+        return want != want ? y != y : y == (want > 0 ? INFINITY : -INFINITY);
+    if (size > 0.9999998 * (double)FLT_MAX)
+        return fabs((double)y) > 0.9999997 * (double)FLT_MAX;
+    return fabs((double)y - want) <= 0x1p-149 + 0x1p-23 * size;
+}
+
+/* Rows over numbers of every exponent, denormal, infinite and NaN ones. */
+static void test_quotients(epi_module *module) {
+    enum { ROWS = 512, COLUMNS = 1024 };
+    test_case all = {"rowloop", "over", "T=512,D=1024", 0};
+    loaded l;
+    problem p = {0};
+    if (!load(module, &all, &l))
+        return;
+    epi_kernel *k = compile(&l, EPI_F32, 1);
+    if (problem_make(&p, l.program, k, LAYOUT_PLAIN)) {
+        float *x = (void *)p.t[0].data, *c = (void *)p.t[1].data, *y = (void *)p.t[2].data;
+        for (int i = 0; i < ROWS; i++)
+            c[i] = of_bits((uint32_t)i << 23 | (i % 3 ? (uint32_t)i * 12345 % (1 << 23) : 0));
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            x[i] = of_bits((uint32_t)i * 2654435761u);
+        int i = problem_run(k, &p) ? 0 : -1;
+        while (i >= 0 && i < ROWS * COLUMNS - 1 && is_quotient(y[i], (double)x[i], (double)c[i / COLUMNS]))
+            i++;
+        check(i == ROWS * COLUMNS - 1, "elements over a row's number, of all sizes: the one at %d", i);
+    }
+    problem_free(&p);
+    epi_kernel_free(k);
+}
+
 /* ---- shared memory ---- */
 
 /* Runs with outputs over the inputs given for them (-1: apart) and compares with a run apart. */
@@ -323,6 +368,8 @@ int main(void) {
     test_large(module, "softmax", EPI_F32, 4096);
     test_large(module, "softmax", EPI_BF16, 2999);
     test_large(module, "swiglu", EPI_BF16, 1001);
+    test_large(module, "log_softmax", EPI_F32, 1024);
+    test_quotients(module);
     for (int how = 0; how < LAYOUT_COUNT; how++)
         for (int type = 0; type < 2; type++) {
             epi_dtype t = type ? EPI_BF16 : EPI_F32;

@@ -187,8 +187,9 @@ static epi_operand operand_of(const row *r, int v) {
     return (epi_operand){at->p + r->i * at->ld, EPI_F32, 1, at->walk * (ptrdiff_t)sizeof(float)};
 }
 
-/* Two factors instead of a division: a power of two, and the inverse of b brought near 1 by it. Neither of
- * them nor a product in between leaves the range of a float where the quotient does not. */
+/* Factors instead of a division: the inverse and 1. Where a float does not hold the inverse well, a power of
+ * two and the inverse of b brought near 1 by it: neither of them nor a product in between leaves the range of
+ * a float where the quotient does not. */
 static void over(float b, float *scale) {
     uint32_t u;
     memcpy(&u, &b, sizeof u);
@@ -197,8 +198,9 @@ static void over(float b, float *scale) {
     float power;
     memcpy(&power, &u, sizeof power);
     float inverse = 1 / (b * power);
-    scale[0] = power > 1 ? power / 2 : inverse;
-    scale[1] = power > 1 ? inverse * 2 : power;
+    bool normal = exponent > 0 && exponent < 253;
+    scale[0] = normal ? inverse * power : power > 1 ? power / 2 : inverse;
+    scale[1] = normal ? 1 : power > 1 ? inverse * 2 : power;
 }
 
 /* The kind of link that the step is, whose operands go to k. In place: a copy would wait for what was written

@@ -221,7 +221,11 @@ static ALWAYS_INLINE void link_run(const epi_link *k, epi_link_kind kind, ptrdif
         EACH(b->v[i] = x.v[i] - b->v[i]);
         break;
     case EPI_LINK_SQUARE: EACH(b->v[i] *= b->v[i]); break;
-    case EPI_LINK_SCALE: EACH(b->v[i] = b->v[i] * k->scale[0] * k->scale[1]); break;
+    case EPI_LINK_SCALE:
+        EACH(b->v[i] *= k->scale[0]);
+        if (k->scale[1] != 1)
+            EACH(b->v[i] *= k->scale[1]);
+        break;
     case EPI_LINK_MULADD:
         operand_get(&x, &k->a, j);
         operand_get(&y, &k->b, j);
