@@ -356,9 +356,9 @@ static void run_regular(worker *w, int thread, int64_t row, int64_t rows_end, in
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     bool flat = t->plan->flat, more;
-    int workers = epi_rows_workers(k);
-    worker second = worker_of(w->r, thread, workers - 1);
+    worker second;
     if (k->lags) {
+        second = worker_of(w->r, thread, 1);
         second.row_piece = w->row_piece;
         second.col_piece = w->col_piece;
         second.kept = w->kept; /* a block is taken from there before the next row's is put in its place */
@@ -366,7 +366,7 @@ static void run_regular(worker *w, int thread, int64_t row, int64_t rows_end, in
         w->other = &second;
     }
     for (int turn = 0; row < rows_end && column < end; turn++) {
-        bool first = turn < workers;
+        bool first = turn < epi_rows_workers(k);
         w->b.m0 = row;
         w->b.rows = w->b.block_rows = 1;
         w->next_ready = w->ready;

@@ -1,9 +1,10 @@
 /* strip_chain.h: several operations on a row in one go, on blocks of 128 elements that stay in registers.
  *
  * Only strips.c includes this, after its maps. A chain is carried out link by link on one block after the
- * other: to choose a link costs little against 128 elements, and nothing goes through memory between two
- * links but for functions, whose loops the compiler makes. A row is folded into 128 running values, element j
- * into value j % 128, which a tree then joins, so the order of additions follows from the length alone.
+ * other: to choose a link costs little against 128 elements, and nothing where the compiler knows it. Nothing
+ * goes through memory between two links but for functions, whose loops the compiler makes. A row is folded
+ * into 128 running values, element j into value j % 128, which a tree then joins, so the order of additions
+ * follows from the length alone.
  */
 #ifndef EPI_CPU_STRIP_CHAIN_H
 #define EPI_CPU_STRIP_CHAIN_H
