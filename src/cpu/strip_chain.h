@@ -269,8 +269,8 @@ static ALWAYS_INLINE void links_run(const epi_chain *c, uint64_t known, ptrdiff_
         link_run(&k[0], known & 255, j, b);
     if (known >> 8 & 255)
         link_run(&k[1], known >> 8 & 255, j, b);
-    if (known >> 16)
-        link_run(&k[2], known >> 16, j, b);
+    if (known >> 16 & 255)
+        link_run(&k[2], known >> 16 & 255, j, b);
 }
 
 /* ---- blocks ---- */
