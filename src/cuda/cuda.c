@@ -62,10 +62,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         config.packed = !target->exact;
         c->workspace = k->workspace;
         status = epi_emit_gemm(c, step, &config, text, err);
-        for (int r = 0; status == EPI_OK && r < text->repack_count; r++) {
-            epi_cuda_step *copy = add_launch(k);
-            status = epi_emit_repack(c, &text->repacks[r], &copy->text, &copy->elements, err);
-            k->repacked += 16 * copy->elements;
+        if (status == EPI_OK && text->repack_count) {
+            epi_cuda_step *copies = add_launch(k);
+            status = epi_emit_repack(c, text, &copies->text, &copies->elements, err);
+            k->repacked += 16 * copies->elements;
         }
         if (status != EPI_OK)
             epi_text_free(&text->source);

@@ -111,7 +111,8 @@ epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_co
 /* The kernel of a program without a product. */
 epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_text *out, epi_error *err);
 
-epi_status epi_emit_repack(epi_emit_context *c, const epi_repack *repack, epi_kernel_text *out,
+/* The copies that a product needs. */
+epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, epi_kernel_text *out,
                            int64_t *elements, epi_error *err);
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */

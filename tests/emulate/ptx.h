@@ -96,6 +96,9 @@ static void stream(u32 *words, const void *from, size_t bytes) {
 static void stream16(u32 *words, const void *from) {
     stream(words, from, 16);
 }
+static void once16(u32 *words, const void *from) {
+    stream(words, from, 16);
+}
 static void stream8(u32 *words, const void *from) {
     stream(words, from, 8);
 }

@@ -97,8 +97,8 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
   const int off = (int)((u64)p & 15);
   u32 w[8];
   if (count >= 8 && from >= (const u8 *)tensor && from + 32 <= (const u8 *)(tensor + total)) {
-    stream16(w, from);
-    if (off) stream16(w + 4, from + 16);
+    once16(w, from);
+    if (off) once16(w + 4, from + 16);
 #pragma unroll
     for (int i = 0; i < 6; i++) w[i] = off & 8 ? w[i + 2] : w[i];
 #pragma unroll
