@@ -71,10 +71,10 @@ DEV void dependency_start() {}
 DEV void stream16(u32 *w, const void *a) {
   asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(a) : "memory");
 }
-// The same, and it leaves the L2 cache first: what is written meanwhile stays there.
+// Read by two neighbours and not again: it leaves the L2 cache first, and what is written meanwhile stays there.
 DEV void once16(u32 *w, const void *a) {
   asm volatile("{.reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;\n"
-    " ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], p;}" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(a) : "memory");
+    " ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], p;}" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(a) : "memory");
 }
 DEV void stream8(u32 *w, const void *a) {
   asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(a) : "memory");
