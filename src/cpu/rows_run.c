@@ -351,19 +351,19 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
     }
 }
 
-/* The rows of a piece, or the chunks of its stretch of a flat row, by workers that take turns. */
+/* The rows of a piece, or the chunks of its stretch of a flat row, by workers that take turns. There is room
+ * for two, and the first is there. */
 static void run_regular(worker *w, int thread, int64_t row, int64_t rows_end, int64_t column, int64_t end) {
     const epi_rows *k = w->r->k;
     const epi_tile *t = &k->tile;
     bool flat = t->plan->flat, more;
-    worker second;
     if (k->lags) {
-        second = worker_of(w->r, thread, 1);
-        second.row_piece = w->row_piece;
-        second.col_piece = w->col_piece;
-        second.kept = w->kept; /* a block is taken from there before the next row's is put in its place */
-        second.other = w;
-        w->other = &second;
+        w[1] = worker_of(w->r, thread, 1);
+        w[1].row_piece = w->row_piece;
+        w[1].col_piece = w->col_piece;
+        w[1].kept = w->kept; /* a block is taken from there before the next row's is put in its place */
+        w[1].other = w;
+        w->other = w + 1;
     }
     for (int turn = 0; row < rows_end && column < end; turn++) {
         bool first = turn < epi_rows_workers(k);
@@ -393,22 +393,22 @@ static void run_regular(worker *w, int thread, int64_t row, int64_t rows_end, in
 static void run_piece(void *ctx, int64_t item, int thread) {
     const epi_rows_begun *r = ctx;
     const epi_rows *k = r->k;
-    worker w = worker_of(r, thread, 0);
-    w.row_piece = item / k->col_pieces;
-    w.col_piece = item % k->col_pieces;
-    int64_t row = w.row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
-    int64_t start = w.col_piece * k->piece_cols, end = epi_min64(k->tile.n, start + k->piece_cols);
+    worker both[2] = {worker_of(r, thread, 0)}, *w = both;
+    w->row_piece = item / k->col_pieces;
+    w->col_piece = item % k->col_pieces;
+    int64_t row = w->row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
+    int64_t start = w->col_piece * k->piece_cols, end = epi_min64(k->tile.n, start + k->piece_cols);
     for (int i = 0; i < k->tile.step_count; i++) {
         const epi_tile_step *s = &k->tile.steps[i];
         if (s->kind == EPI_TILE_REDUCE_COLS) {
-            state to = state_of(&w, s);
+            state to = state_of(w, s);
             set_identity(s->op, to.p, to.p2, to.n);
         }
     }
     if (r->regular)
-        run_regular(&w, thread, row, rows_end, start, end);
+        run_regular(w, thread, row, rows_end, start, end);
     for (; row < rows_end && !r->regular; row += k->block)
-        run_block(&w, row, rows_end, start, end);
+        run_block(w, row, rows_end, start, end);
     if (r->streams)
         k->strips->settle();
 }
