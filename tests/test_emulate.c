@@ -690,7 +690,9 @@ static void add_lengths(void) {
         {6, 5, 4104, EPI_F32, 90, NULL},
         {8, 5, 6, EPI_BF16, 90, NULL},
         {0, 5, 1024, EPI_BF16, 90, "rows_64x2_c4_m1"},
-        {0, 5, 1024, EPI_BF16, 90, "rows_4x16_c8"},
+        {0, 5, 1024, EPI_BF16, 90, "rows_8x2_c8"},
+        {4, 5, 1024, EPI_BF16, 90, "rows_8x8_c2_b4"},
+        {5, 5, 1024, EPI_BF16, 90, "rows_16x4_c2_b2"},
         {12, 37, 1024, EPI_F32, 90, "rows_64x2_c2"},
         {2, 5, 24, EPI_BF16, 90, "rows_4x1_r5"},
     };

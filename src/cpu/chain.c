@@ -81,7 +81,7 @@ static void join(finder *f, bool loaded) {
     }
 }
 
-/* A link, one more where the value is kept, two for a division at most. */
+/* A link, and one more where the value is kept. */
 static void cut_long(finder *f) {
     for (int i = 0; i < f->count; i++) {
         if (f->before[i] >= 0)

@@ -152,7 +152,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     mbar_init(tail, 256);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  if (CLUSTER > 1) cluster_sync();
+  if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
   else __syncthreads();
   dependency_wait();
 
@@ -335,5 +335,5 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     }
 #endif
   }
-  if (CLUSTER > 1) cluster_sync();
+  if (CLUSTER > 1) cluster_leave();
 }

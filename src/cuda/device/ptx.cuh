@@ -53,10 +53,10 @@ template <class F> DEV void send(void *room, u32 bar, u32 cta, const F &f) {
       ::"r"(to + 4 * i), "r"(((const u32 *)&f)[i]), "r"(there) : "memory");
 }
 // The blocks of a cluster meet. Relaxed: nothing that threads write is published by it, and a release would put a fence of
-// the whole GPU before it.
+// the whole GPU before it. Before a block leaves to whose barriers others arrive, with the release: they have arrived.
 DEV void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 DEV void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
-DEV void cluster_sync() { cluster_arrive(); cluster_wait(); }
+DEV void cluster_leave() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 // What the kernel ahead in the stream wrote may be read from here on. Before Hopper it always may.
 #if __CUDA_ARCH__ >= 900
 DEV void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
