@@ -32,7 +32,8 @@ LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 CLI_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 
 # Files of one instruction set get its flags; on other machines they compile to nothing.
-STRIP_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
+# Sanitizers make the strips long to compile: there they are optimized less.
+STRIP_FLAGS := $(if $(SAN),-O1,-O3) -fno-math-errno -fno-trapping-math -ffp-contract=off
 ifeq ($(ARCH),x86_64)
 $(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mprfchw
 $(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mprfchw
@@ -183,7 +184,7 @@ test-gpu: $(BUILD)/test/gpu
 # OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
 threads:
 	@echo 'under ThreadSanitizer:'
-	@$(MAKE) --no-print-directory -s BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g' SAN=-fsanitize=thread $(BUILD)/tsan/test/properties
+	@$(MAKE) --no-print-directory -s -j$$(nproc) BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g' SAN=-fsanitize=thread $(BUILD)/tsan/test/properties
 	@printf '%-12s ' properties; $(BUILD)/tsan/test/properties
 
 # libFuzzer where clang has it, else the driver of our own; a bounded time either way.
