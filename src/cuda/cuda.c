@@ -232,9 +232,8 @@ static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocess
     /* the fewest blocks that keep the number of waves: the same time with less contention */
     s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
     s->launch.cluster = (unsigned)c->cluster;
-    s->group = c->mainloop == EPI_GEMM_SM90 && n <= m
-                   ? -8
-                   : 8; /* the columns' operand is the smaller one: stay with it */
+    /* across columns where their operand is the smaller one: stay with it */
+    s->group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
 }
 
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {

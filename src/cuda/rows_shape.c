@@ -8,10 +8,9 @@
 #include "cuda/emit_rows.h"
 
 enum {
-    SHORT_ROW = 1024, /* columns that the copy engine is not worth it for */
-    FEW_ROWS = 512,   /* that come to registers: nothing hides the engine's latency */
-    SHORT_BLOCK =
-        128, /* threads of a block of short rows: 256 wait longer for each other, 64 are too many blocks */
+    SHORT_ROW = 1024,  /* columns that the copy engine is not worth it for */
+    SHORT_BLOCK = 128, /* threads of a block of such rows */
+    FEW_ROWS = 512,    /* that come to registers: nothing hides the engine's latency */
     FLAT_BLOCKS = 512,
     SUM_BLOCKS = 128,
     USUAL_THREADS = 1024, /* at once on a multiprocessor, with 64 registers each */
