@@ -4,24 +4,28 @@
 #include "cuda/cuda.h"
 
 /* The name says tile, cluster and schedule: d for deferred (with the columns of a step, where they are not
- * left to the emitter), e for the tile's end. */
+ * left to the emitter), e for the tile's end; q where clusters queue for tiles. */
 static const struct {
     const char *name;
     epi_config config;
     double efficiency; /* of the tensor cores, in the steady state */
 } configs[] = {
-    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, true, true}, 0.95},
-    {"sm90_128x256_c2_d32", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, true, true}, 0.945},
-    {"sm90_128x256_c2_d16", {EPI_GEMM_SM90, 128, 256, 4, 2, 16, 0, true, true}, 0.94},
-    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, true, true}, 0.93},
-    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, false, true}, 0.90},
-    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, true, true}, 0.92},
-    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, true, true}, 0.90},
-    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, true, true}, 0.86},
-    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, true, true}, 0.84},
-    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, true, true}, 0.60},
-    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, false, true}, 0.55},
-    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, false, true}, 0.02},
+    {"sm90_128x256_c2_dq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, true, true, true}, 0.955},
+    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, true, true, false}, 0.95},
+    {"sm90_128x256_c2_d32q", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, true, true, true}, 0.95},
+    {"sm90_128x256_c2_d32", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, true, true, false}, 0.945},
+    {"sm90_128x256_c2_d16", {EPI_GEMM_SM90, 128, 256, 4, 2, 16, 0, true, true, false}, 0.94},
+    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, true, true, false}, 0.93},
+    {"sm90_128x256_c2_eq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, false, true, true}, 0.905},
+    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, false, true, false}, 0.90},
+    {"sm90_128x192_c2_dq", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, true, true, true}, 0.925},
+    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, true, true, false}, 0.92},
+    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, true, true, false}, 0.90},
+    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, true, true, false}, 0.86},
+    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, true, true, false}, 0.84},
+    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, true, true, false}, 0.60},
+    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, false, true, false}, 0.55},
+    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, false, true, false}, 0.02},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
@@ -37,8 +41,20 @@ const char *epi_config_name(int index) {
     return configs[index].name;
 }
 
+uint64_t epi_config_same_text(int index) {
+    uint64_t same = 0;
+    for (int i = 0; i < CONFIGS; i++) {
+        const epi_config *a = &configs[i].config, *b = &configs[index].config;
+        if (a->mainloop == b->mainloop && a->tile_m == b->tile_m && a->tile_n == b->tile_n &&
+            a->cluster == b->cluster && a->step == b->step && a->deferred == b->deferred)
+            same |= UINT64_C(1) << i;
+    }
+    return same;
+}
+
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
- * efficiency, and the last tile's epilogue, which nothing hides. */
+ * efficiency, the last tile's epilogue, which nothing hides, and the launch that a queue needs; in short
+ * tiles clusters would wait for its answers, too. */
 static double cost(int index, int64_t m, int64_t n, int64_t k, int multiprocessors) {
     const epi_config *c = &configs[index].config;
     int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
@@ -46,6 +62,8 @@ static double cost(int index, int64_t m, int64_t n, int64_t k, int multiprocesso
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     double work = (double)(resident * c->tile_m * c->tile_n) * (double)(k + 64) / configs[index].efficiency;
     double exposed = (double)c->tile_m * c->tile_n * 200;
+    if (c->queue)
+        exposed += k < 2048 ? work * (double)tiles : 128 * 256 * 320.0;
     return (double)epi_ceil_div(tiles, at_once) * work + exposed;
 }
 

@@ -22,6 +22,20 @@ static int config_named(const char *name) {
     return -1;
 }
 
+/* A product whose clusters queue for tiles has a counter in the workspace, which the launch before it sets to
+ * zero. */
+static epi_status add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_error *err) {
+    epi_cuda_step *s = &k->launches[k->count - 1];
+    if (!s->text.config.queue)
+        return EPI_OK;
+    s->counter = epi_round_up(k->workspace, 64);
+    k->workspace = s->counter + 64;
+    epi_cuda_step *product = add_launch(k);
+    *product = *s;
+    *s = (epi_cuda_step){.product = -1, .empty = product->empty};
+    return epi_emit_zero(c, product->counter, &s->text, err);
+}
+
 /* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                int index, epi_error *err) {
@@ -75,9 +89,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             s->product = index;
             s->choice = order[i];
             s->rows = m;
+            s->cols = n;
             s->empty = m == 0 || n == 0;
             k->workspace = c->workspace;
-            return EPI_OK;
+            return add_counter(k, c, err);
         }
         if (status != EPI_ERR_UNSUPPORTED)
             return status;
@@ -220,11 +235,9 @@ static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
 
 /* ---- launches ---- */
 
-static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocessors) {
-    const epi_plan *plan = k->steps.at[s->product].plan;
+static void shape_product(epi_cuda_step *s, int multiprocessors) {
     const epi_config *c = &s->text.config;
-    int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
-    int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
+    int64_t tiles = epi_ceil_div(s->rows, c->tile_m * c->cluster) * epi_ceil_div(s->cols, c->tile_n);
     int64_t at_once = epi_max64(1, multiprocessors / c->cluster) * (c->mainloop == EPI_GEMM_SM90   ? 1
                                                                     : c->mainloop == EPI_GEMM_SM80 ? 2
                                                                                                    : 8);
@@ -233,7 +246,7 @@ static void shape_product(epi_cuda_kernel *k, epi_cuda_step *s, int multiprocess
     s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
     s->launch.cluster = (unsigned)c->cluster;
     /* across columns where their operand is the smaller one: stay with it */
-    s->group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
+    s->group = c->mainloop == EPI_GEMM_SM90 && s->cols <= s->rows ? -8 : 8;
 }
 
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
@@ -246,7 +259,7 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
         s->launch.overlap =
             target->capability >= 90; /* every kernel waits by itself before it touches memory */
         if (s->product >= 0) {
-            shape_product(k, s, multiprocessors);
+            shape_product(s, multiprocessors);
         } else if (s->text.rows.blocks) {
             s->launch.grid[0] = (unsigned)epi_min64(s->text.rows.blocks, INT32_MAX / 16 * 16);
             s->launch.cluster = (unsigned)s->text.rows.cluster;
@@ -297,7 +310,7 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
     if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused && !target->config) {
         drop_launches(k);
         status = epi_steps_unfuse(k->arena, &k->steps, why.message, &why);
-        k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count * 3 + 4) * sizeof *k->launches);
+        k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
         if (!k->launches)
             return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
         if (status == EPI_OK)
@@ -332,7 +345,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         status = epi_steps_make(arena, &k->steps, err);
     if (status != EPI_OK)
         return status;
-    k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 3 + 4) * sizeof *k->launches);
+    k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
     if (!k->launches)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (;;) {
@@ -347,7 +360,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
             status = build(k, &slow, err);
         if (status == EPI_OK || slow < 0 || target->config)
             return status;
-        k->refused |= UINT64_C(1) << slow; /* the next best, then */
+        k->refused |= epi_config_same_text(slow); /* the next best, then */
         epi_error_clear(err);
         unload(k);
         drop_launches(k);
@@ -396,7 +409,9 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
-    int64_t numbers[4] = {s->rows, s->group, s->elements, 0};
+    int64_t third =
+        s->product >= 0 && t->config.queue ? (int64_t)(uintptr_t)workspace + s->counter : s->elements;
+    int64_t numbers[4] = {s->rows, s->group, third, 0};
     memcpy(p, numbers, sizeof numbers);
     return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
                           err);

@@ -7,12 +7,13 @@
 
 typedef struct epi_cuda_step {
     epi_kernel_text text;
-    int64_t elements; /* of a pass, or results of a finishing kernel */
-    int64_t rows;     /* M of the product */
-    int group;        /* of the order of its tiles */
-    int product;      /* the gemm's step in the list, or -1 */
-    int choice;       /* its configuration */
-    bool empty;       /* nothing to do for these sizes */
+    int64_t elements;   /* of a pass, or results of a finishing kernel */
+    int64_t rows, cols; /* M and N of the product */
+    int group;          /* of the order of its tiles */
+    int64_t counter;    /* in the workspace, of a product whose clusters queue for tiles */
+    int product;        /* the gemm's step in the list, or -1 */
+    int choice;         /* its configuration */
+    bool empty;         /* nothing to do for these sizes */
     epi_cuda_launch launch;
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;
@@ -58,6 +59,8 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 int epi_config_count(void);
 const epi_config *epi_config_at(int index);
 const char *epi_config_name(int index);
+/* The configurations that differ from it in their launches alone, and itself, as bits. */
+uint64_t epi_config_same_text(int index);
 /* Is it for GPUs of this capability, and for this rounding? */
 bool epi_config_suits(int index, bool exact, int capability);
 /* Candidates for a product in the order of their modelled time; answers how many. `order` has room for all.

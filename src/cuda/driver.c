@@ -29,7 +29,7 @@ enum {
     CU_LAUNCH_CLUSTER = 4,
     CU_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6,
     CU_MAP_INTERLEAVE_NONE = 0,
-    CU_MAP_PROMOTE_256 = 3,
+    CU_MAP_PROMOTE_128 = 2, /* not 256: rows that start off a line would take twice the time */
     CU_MAP_FILL_ZERO = 0,
 };
 
@@ -496,7 +496,7 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
                         (int)type, rank, swizzle);
     int code = cuda->calls->cuTensorMapEncodeTiled(
         out, types[type], (uint32_t)rank, (void *)(uintptr_t)data, sizes, rank > 1 ? strides : no_strides,
-        box, steps, CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_256, CU_MAP_FILL_ZERO);
+        box, steps, CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_128, CU_MAP_FILL_ZERO);
     return answer(cuda, code, "a tensor map", err);
 }
 

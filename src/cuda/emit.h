@@ -20,6 +20,7 @@ typedef struct epi_config {
     int stage_slots; /* steps whose tiles are staged at once, a warpgroup; 0: chosen by the emitter */
     bool deferred;   /* the epilogue runs under the next tile's main loop */
     bool packed;     /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
+    bool queue;      /* clusters take tiles as they come, by a counter; else each has its own, by number */
 } epi_config;
 
 /* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */
@@ -65,7 +66,7 @@ typedef struct epi_rows_shape {
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
- * (M, the tile order's group, and two of the pass's own). */
+ * (M, the tile order's group, a counter's address or the elements of a pass, and 0). */
 typedef struct epi_kernel_text {
     epi_text source;
     char name[64];
@@ -114,6 +115,9 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
 /* The copies that a product needs. */
 epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, epi_kernel_text *out,
                            int64_t *elements, epi_error *err);
+
+/* Sets the word at this place in the workspace to zero. */
+epi_status epi_emit_zero(epi_emit_context *c, int64_t offset, epi_kernel_text *out, epi_error *err);
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);

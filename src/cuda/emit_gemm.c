@@ -152,7 +152,7 @@ static bool fit_shared(epi_emitter *e) {
         int steps = f->tile_n / f->step;
         for (int slots = f->stage_slots ? f->stage_slots : 2; slots >= 1; slots--) {
             int bytes =
-                f->stages * slot + 2 * slots * e->stage_bytes + 16 * f->stages + 48 * slots + 32 * steps + 64;
+                f->stages * slot + 2 * slots * e->stage_bytes + 16 * f->stages + 48 * slots + 32 * steps + 96;
             if (bytes <= SHARED_MOST) {
                 f->stage_slots = slots;
                 e->k->shared = bytes;
@@ -317,7 +317,7 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
                  e->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, group, extra[2];\n};\n",
+                 "*ptr[%d];\n  i64 M, group, counter, none;\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
     write_epilogue(e, out);
     write_access(e, out, op, pointers);

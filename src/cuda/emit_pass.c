@@ -253,6 +253,23 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
     return epi_emit_end(k, err);
 }
 
+/* ---- the counter of a queue for tiles ---- */
+
+epi_status epi_emit_zero(epi_emit_context *c, int64_t offset, epi_kernel_text *k, epi_error *err) {
+    *k = (epi_kernel_text){.block = 32};
+    snprintf(k->name, sizeof k->name, "zero");
+    int to = epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE);
+    begin(k, false, epi_emit_arch(c), "");
+    epi_emit_params(k);
+    epi_text_add(
+        &k->source,
+        "extern \"C\" __global__ void __launch_bounds__(32) zero(const __grid_constant__ Params P) {\n"
+        "  dependency_start();\n  dependency_wait();\n"
+        "  if (threadIdx.x == 0) *(u32 *)((char *)P.ptr[%d] + %ldLL) = 0;\n}\n",
+        to, (long)offset);
+    return epi_emit_end(k, err);
+}
+
 /* ---- finishing partials ---- */
 
 /* Can the finishing kernel of this direction compute the value? It has the direction's axes alone, and comes

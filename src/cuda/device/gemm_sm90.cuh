@@ -2,8 +2,7 @@
 //
 // A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 each hold 64 rows of the accumulators; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each, and fold what its warps have left of reductions down the rows. CLUSTER blocks stand one above the other in M and
-// share each column operand by multicast.
+// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
@@ -11,7 +10,7 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, group }          the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
+//   struct Params { TMap map[]; ...; M, group, counter } the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
@@ -46,6 +45,35 @@ struct Order {
     const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
     m = across ? far : near;
     n = across ? near : far;
+  }
+};
+
+// The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a counter, as
+// they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
+// is drawn while the tile before it is worked on; whoever works on tiles looks at it and gives it back. Two have a place.
+#define TAKERS (CLUSTER * (9 + (STAGE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
+struct Queue {
+  u32 *counter;
+  int first, stride, total;
+  u32 given, taken, number;   // barriers and words for two
+  DEV void begin() const {
+    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
+  }
+  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % 2), 4); }
+  // Tile j + 1 of the cluster; what lies beyond the total is none.
+  DEV int at(u32 j) const {
+    if (counter) mbar_wait(given + 8 * (j % 2), j / 2 & 1);
+    return again(j);
+  }
+  DEV int again(u32 j) const { return counter ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
+  DEV void give_back(u32 j) const { if (counter) mbar_arrive_at(taken + 8 * (j % 2), 0); }
+  DEV void draw() const {   // one thread of the cluster
+    int w = 0;
+    for (u32 j = 0; w < total; j++) {
+      if (j >= 2) mbar_wait(taken + 8 * (j % 2), (j / 2 & 1) ^ 1);
+      w = stride + (int)take_number(counter);
+      for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % 2), given + 8 * (j % 2), r, w);
+    }
   }
 };
 
@@ -140,36 +168,38 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
   if (CLUSTER > 1) {
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(cid));
-    rank = __shfl_sync(~0u, rank, 0);
+    rank = __shfl_sync(~0u, cluster_rank(), 0);
     cid = __shfl_sync(~0u, cid, 0);
   }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
-    for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
-    for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
-    mbar_init(tail, 256);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
-  else __syncthreads();
-  dependency_wait();
-
   Order order;
   order.tm = (P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
   order.tn = (N_SIZE + TILE_N - 1) / TILE_N;
   order.group = P.group;
   order.total = order.tm * order.tn;
-  const int stride = gridDim.x / CLUSTER;
+  const Queue queue{(u32 *)P.counter, (int)cid, (int)gridDim.x / CLUSTER, order.total, tail + 8, tail + 24, tail + 40};
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
+    for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
+    for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
+    queue.begin();
+    mbar_init(tail, 256);
+    mbar_fence();
+  }
+  if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
+  else __syncthreads();
+  dependency_wait();
+
 #define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
 
   if (wg == 2) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MOVER_REGISTERS));
     if (t == 0) {   // ---- the operands
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
+      int w = cid;
 #pragma unroll 1
-      for (int w = cid; w < order.total; w += stride) {
+      for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
@@ -197,8 +227,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
           ADVANCE(s, ph)
         }
+        w = queue.at(j);
+        if (queue.counter) queue.expect(j + 2);
+        queue.give_back(j);
       }
       dependency_start();
+    } else if (t == 96) {   // ---- the tiles
+      if (queue.counter && rank == 0) queue.draw();
     } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders copies, all of them fold and move
       u32 n = 0;
@@ -216,12 +251,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
         if (WARPS) __syncwarp();
       };
+      int w = cid;
 #pragma unroll 1
-      for (int w = cid; w < order.total; w += stride) {
+      for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N;
-        if (LAST_IN_RING && w + stride >= order.total) {
+        w = queue.at(j);
+        if (WARPS) __syncwarp();
+        if (lane == 0) queue.give_back(j);
+        if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
 #pragma unroll 1
             for (int c = 0; c < STEPS; c++) step_prefetch(P, m0, n0 + c * STEP, lane);
@@ -283,19 +322,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #if DEFERRED
     Rows next;
 #pragma unroll 1
-    for (int w = cid;; w += stride) {
+    for (u32 j = 0;; j++) {
+      const int w = j ? queue.at(j - 1) : cid;
       const bool has = w < order.total;
       if (has) {
         order.at(w, tm, tn);
         rows_load(next, P, (tm * CLUSTER + rank) * TILE_M + wg * 64 + row_of(t));
       }
-      if (w != (int)cid) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
-      if (!has && w != (int)cid && LAST_IN_RING) {
+      if (j) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
+      if (!has && j && LAST_IN_RING) {
         if (LOADS) mbar_arrive(tail);
         bar_sync(1, 256);   // both warpgroups are done with the ring
       }
       e.last = !has;
-      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, w != (int)cid};
+      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, j != 0};
       EachStep<STEPS>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) kstep(k);
@@ -311,13 +351,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
-      order.at(w, tm, tn);
+      order.at(j ? queue.again(j - 1) : cid, tm, tn);
+      __syncwarp();
+      if (j && t % 32 == 0) queue.give_back(j - 1);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_N;
     }
 #else
+    int w = cid;
 #pragma unroll 1
-    for (int w = cid; w < order.total; w += stride) {
+    for (u32 j = 0; w < order.total; j++) {
       order.at(w, tm, tn);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_N;
@@ -332,6 +375,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
       AtEnd end{e, d};
       EachStep<STEPS>::run(end);
+      w = queue.at(j);
+      __syncwarp();
+      if (t % 32 == 0) queue.give_back(j);
     }
 #endif
   }

@@ -13,6 +13,7 @@ DEV void mbar_arrive_at(u32 b, u32 cta) {
 DEV void mbar_wait(u32 b, u32 parity) {
   asm volatile("{.reg .pred p;\nW_%=:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra W_%=;}" ::"r"(b), "r"(parity) : "memory");
 }
+DEV u32 take_number(u32 *counter) { u32 n; asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(n) : "l"(counter) : "memory"); return n; }
 DEV void mbar_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Neighbouring bytes, a multiple of 16.
 DEV void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
@@ -43,14 +44,15 @@ DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memo
 template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 DEV u32 cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 // Writes to the same place in the shared memory of another block of the cluster; its bytes count on the same barrier there.
-template <class F> DEV void send(void *room, u32 bar, u32 cta, const F &f) {
+DEV void send_word(u32 at, u32 bar, u32 cta, u32 x) {
   u32 to, there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(smem_u32(room)), "r"(cta));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(cta));
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(bar), "r"(cta));
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(x), "r"(there) : "memory");
+}
+template <class F> DEV void send(void *room, u32 bar, u32 cta, const F &f) {
 #pragma unroll
-  for (int i = 0; i < (int)(sizeof(F) / 4); i++)
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-      ::"r"(to + 4 * i), "r"(((const u32 *)&f)[i]), "r"(there) : "memory");
+  for (int i = 0; i < (int)(sizeof(F) / 4); i++) send_word(smem_u32(room) + 4 * i, bar, cta, ((const u32 *)&f)[i]);
 }
 // The blocks of a cluster meet. Relaxed: nothing that threads write is published by it, and a release would put a fence of
 // the whole GPU before it. Before a block leaves to whose barriers others arrive, with the release: they have arrived.
