@@ -131,11 +131,14 @@ static bool emit_steps(epi_emitter *e) {
 
 /* ---- what the mainloop needs ---- */
 
-/* Does the epilogue hold so much at once that wide steps would run out of registers? */
+/* Does the epilogue hold so much at once that wide steps would run out of registers, or take so long that the
+ * other warpgroup runs out of slots meanwhile? */
 static bool is_heavy(const epi_emitter *e) {
     bool heavy = e->stream_count > 3;
-    for (int i = 0; i < e->tile->step_count; i++)
-        heavy |= e->tile->steps[i].kind == EPI_TILE_GROUP;
+    for (int i = 0; i < e->tile->step_count; i++) {
+        epi_tile_kind kind = e->tile->steps[i].kind;
+        heavy |= kind == EPI_TILE_GROUP || kind == EPI_TILE_REDUCE_ROWS || kind == EPI_TILE_REDUCE_COLS;
+    }
     return heavy;
 }
 
