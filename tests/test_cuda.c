@@ -37,7 +37,7 @@ typedef struct wanted {
     const loaded *l;
     variant v;
     int choice; /* the configuration of a product, or -1 */
-    epi_kernel_info info;
+    epi_product_size size;
 } wanted;
 
 enum { MOST = 4096 };
@@ -69,10 +69,11 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
                                    .arch = t->arch,
                                    .keep_slow = k->launches[i].product < 0 ||
                                                 t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
-        wants[at] =
-            (wanted){.l = l, .v = v, .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1};
+        wants[at] = (wanted){.l = l,
+                             .v = v,
+                             .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1,
+                             .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
-        epi_cuda_info(k, &wants[at].info);
         item_count++;
     }
     return product;
@@ -152,7 +153,7 @@ static bool is_slow(const epi_jit_item *t) {
  * one of Hopper's own. */
 static void take_next_best(int item) {
     const wanted w = wants[item];
-    int order[64], count = epi_config_rank(w.info.m, w.info.n, w.info.k, w.v.exact, 90, 132, order), i = 0;
+    int order[64], count = epi_config_rank(&w.size, w.v.exact, 90, 132, order), i = 0;
     printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
     while (i < count && order[i] != w.choice)
         i++;

@@ -427,34 +427,41 @@ static void test_graph(const char *program) {
     epi_kernel_free(k);
 }
 
-/* ---- clusters that queue for tiles ---- */
+/* ---- schedules of Hopper's product ---- */
 
-/* Three waves of tiles: whichever cluster takes a tile, in whichever order, the bits are those of tiles by
- * number. */
-static void test_queue(void) {
-    static const test_case wide = {"residual_rms", "residual_rms", "T=300,D=20480,K=72", 0};
-    static const char *const configs[] = {"sm90_128x256_c2_d", "sm90_128x256_c2_dq"};
+/* Tiles for several waves, more slots than the ring has: whoever takes a tile, whenever its epilogue runs,
+ * the bits are the same. */
+static void run_schedule(const loaded *l, epi_rounding rounding, const char *config, bits *first) {
+    task t = compile_task(l, EPI_BF16, EPI_PATH_FUSED, rounding, config);
+    on_device d;
+    t.status = epi_kernel_compile(l->program, &t.o, &t.kernel, &t.err);
+    if (!task_compiled(&t, config))
+        return;
+    if (on_device_make(&d, l->program, t.kernel)) {
+        for (int run = 0; run < 3 && run_once(t.kernel, &d, config); run++)
+            check(bits_agree(first, &d.host), "%s, run %d: another schedule, other bits", config, run);
+        if (!broken)
+            repeat_graph(t.kernel, &d, first, config);
+        on_device_free(&d);
+    }
+    epi_kernel_free(t.kernel);
+}
+
+static void test_schedules(void) {
+    static const test_case wide = {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0};
+    static const char *const packed[] = {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_t"};
+    static const char *const exact[] = {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq",
+                                        "sm90_128x128_c2_t"};
     loaded l = {0};
-    bits first = {0};
+    bits first[2] = {0};
     if (!load_case(ctx, folder, &wide, &l))
         return;
-    for (int i = 0; i < 2 && !broken; i++) {
-        task t = compile_task(&l, EPI_BF16, EPI_PATH_FUSED, EPI_ROUND_PACKED, configs[i]);
-        t.status = epi_kernel_compile(l.program, &t.o, &t.kernel, &t.err);
-        on_device d;
-        if (!task_compiled(&t, configs[i]))
-            continue;
-        if (on_device_make(&d, l.program, t.kernel)) {
-            for (int run = 0; run < 4 && run_once(t.kernel, &d, configs[i]); run++)
-                check(bits_agree(&first, &d.host), "%s, run %d: tiles in another order, other bits",
-                      configs[i], run);
-            if (i == 1 && !broken)
-                repeat_graph(t.kernel, &d, &first, configs[i]);
-            on_device_free(&d);
-        }
-        epi_kernel_free(t.kernel);
-    }
-    bits_free(&first);
+    for (size_t i = 0; i < sizeof packed / sizeof *packed && !broken; i++)
+        run_schedule(&l, EPI_ROUND_PACKED, packed[i], &first[0]);
+    for (size_t i = 0; i < sizeof exact / sizeof *exact && !broken; i++)
+        run_schedule(&l, EPI_ROUND_EXACT, exact[i], &first[1]);
+    bits_free(&first[0]);
+    bits_free(&first[1]);
     epi_module_free(l.module);
 }
 
@@ -670,7 +677,7 @@ static void test_all(void) {
         if (driver && !broken)
             test_graph("norm_swiglu");
         if (driver && !broken)
-            test_queue();
+            test_schedules();
         if (driver && !broken)
             test_launch_cost();
         if ((driver || !device) && !broken)

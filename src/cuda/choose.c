@@ -4,28 +4,29 @@
 #include "cuda/cuda.h"
 
 /* The name says tile, cluster and schedule: d for deferred (with the columns of a step, where they are not
- * left to the emitter), e for the tile's end; q where clusters queue for tiles. */
+ * left to the emitter), e for the tile's end, t for warpgroups in turn; q where clusters queue for tiles. */
 static const struct {
     const char *name;
     epi_config config;
     double efficiency; /* of the tensor cores, in the steady state */
 } configs[] = {
-    {"sm90_128x256_c2_dq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, true, true, true}, 0.955},
-    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, true, true, false}, 0.95},
-    {"sm90_128x256_c2_d32q", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, true, true, true}, 0.95},
-    {"sm90_128x256_c2_d32", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, true, true, false}, 0.945},
-    {"sm90_128x256_c2_d16", {EPI_GEMM_SM90, 128, 256, 4, 2, 16, 0, true, true, false}, 0.94},
-    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, true, true, false}, 0.93},
-    {"sm90_128x256_c2_eq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, false, true, true}, 0.905},
-    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, false, true, false}, 0.90},
-    {"sm90_128x192_c2_dq", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, true, true, true}, 0.925},
-    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, true, true, false}, 0.92},
-    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, true, true, false}, 0.90},
-    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, true, true, false}, 0.86},
-    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, true, true, false}, 0.84},
-    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, true, true, false}, 0.60},
-    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, false, true, false}, 0.55},
-    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, false, true, false}, 0.02},
+    {"sm90_128x256_c2_dq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_DEFERRED, true, true}, 0.955},
+    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_DEFERRED, true, false}, 0.95},
+    {"sm90_128x256_c2_d32q", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, EPI_DEFERRED, true, true}, 0.95},
+    {"sm90_128x256_c2_d32", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, EPI_DEFERRED, true, false}, 0.945},
+    {"sm90_128x256_c2_d16", {EPI_GEMM_SM90, 128, 256, 4, 2, 16, 0, EPI_DEFERRED, true, false}, 0.94},
+    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, EPI_DEFERRED, true, false}, 0.93},
+    {"sm90_128x256_c2_eq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_AT_END, true, true}, 0.905},
+    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_AT_END, true, false}, 0.90},
+    {"sm90_128x192_c2_dq", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, true}, 0.925},
+    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, false}, 0.92},
+    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, EPI_DEFERRED, true, false}, 0.90},
+    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, EPI_DEFERRED, true, false}, 0.86},
+    {"sm90_128x128_c2_t", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, EPI_IN_TURN, true, false}, 0.86},
+    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, EPI_DEFERRED, true, false}, 0.84},
+    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, EPI_DEFERRED, true, false}, 0.60},
+    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, EPI_AT_END, true, false}, 0.55},
+    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, EPI_AT_END, true, false}, 0.02},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
@@ -46,24 +47,37 @@ uint64_t epi_config_same_text(int index) {
     for (int i = 0; i < CONFIGS; i++) {
         const epi_config *a = &configs[i].config, *b = &configs[index].config;
         if (a->mainloop == b->mainloop && a->tile_m == b->tile_m && a->tile_n == b->tile_n &&
-            a->cluster == b->cluster && a->step == b->step && a->deferred == b->deferred)
+            a->cluster == b->cluster && a->step == b->step && a->schedule == b->schedule)
             same |= UINT64_C(1) << i;
     }
     return same;
 }
 
+/* What an epilogue adds to the depth of a tile, for every tile of 16 bits that it loads or stores beyond the
+ * one that every product stores; and the last one's, which nothing hides. In turn, one warpgroup has all of
+ * it. */
+static double per_stream(const epi_config *c, bool exact) {
+    return c->schedule == EPI_AT_END ? 290 : c->schedule == EPI_IN_TURN ? 106 : exact ? 208 : 100;
+}
+static double last_stream(const epi_config *c) {
+    return c->schedule == EPI_IN_TURN ? 780 : 0;
+}
+
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
- * efficiency, the last tile's epilogue, which nothing hides, and the launch that a queue needs; in short
- * tiles clusters would wait for its answers, too. */
-static double cost(int index, int64_t m, int64_t n, int64_t k, int multiprocessors) {
+ * efficiency with their epilogues, the last tile's, which nothing hides, and the launch that a queue needs;
+ * in short tiles clusters would wait for its answers, too. */
+static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
-    int64_t tiles = epi_ceil_div(m, c->tile_m * c->cluster) * epi_ceil_div(n, c->tile_n);
+    int64_t tiles = epi_ceil_div(size->m, c->tile_m * c->cluster) * epi_ceil_div(size->n, c->tile_n);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
-    double work = (double)(resident * c->tile_m * c->tile_n) * (double)(k + 64) / configs[index].efficiency;
-    double exposed = (double)c->tile_m * c->tile_n * 200;
-    if (c->queue)
-        exposed += k < 2048 ? work * (double)tiles : 128 * 256 * 320.0;
+    double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
+    double work = (double)(resident * c->tile_m * c->tile_n) * deep;
+    double exposed = (double)c->tile_m * c->tile_n * (200 + size->streams * last_stream(c));
+    if (c->queue) {
+        exposed += 128 * 256 * 320.0;
+        work *= size->k < 2048 ? 1.02 : 1;
+    }
     return (double)epi_ceil_div(tiles, at_once) * work + exposed;
 }
 
@@ -74,17 +88,17 @@ bool epi_config_suits(int index, bool exact, int capability) {
         return false;
     if (c->mainloop == EPI_GEMM_SM80 && capability < 80)
         return false;
-    return !(exact && c->deferred && c->tile_n > 192);
+    return !(exact && c->schedule == EPI_DEFERRED && c->tile_n > 192);
 }
 
-int epi_config_rank(int64_t m, int64_t n, int64_t k, bool exact, int capability, int multiprocessors,
+int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,
                     int *order) {
     int count = 0;
     double times[CONFIGS];
     for (int i = 0; i < CONFIGS; i++) {
         if (!epi_config_suits(i, exact, capability))
             continue;
-        double t = cost(i, m, n, k, multiprocessors);
+        double t = cost(i, size, exact, multiprocessors);
         int at = count++;
         for (; at > 0 && times[at - 1] > t; at--) {
             times[at] = times[at - 1];

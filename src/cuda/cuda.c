@@ -36,16 +36,32 @@ static epi_status add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_error
     return epi_emit_zero(c, product->counter, &s->text, err);
 }
 
+static epi_product_size size_of(const epi_emit_context *c, const epi_step *step) {
+    const int64_t *sizes = c->spec->sizes;
+    epi_product_size s = {epi_axes_size(&step->plan->rows, sizes), epi_axes_size(&step->plan->cols, sizes),
+                          epi_axes_size(&step->plan->depth, sizes), 0};
+    epi_tile t;
+    if (epi_tile_build(c->arena, c->spec, step->plan, 256, step->roots, step->root_count, &t, NULL) != EPI_OK)
+        return s;
+    double bytes = 0; /* of a row, by columns of the product */
+    for (int i = 0; i < t.step_count; i++) {
+        const epi_tile_step *at = &t.steps[i];
+        int v = at->kind == EPI_TILE_LOAD ? at->dst : at->kind == EPI_TILE_STORE ? at->arg[0] : -1;
+        if (v >= 0 && at->full)
+            bytes += (double)t.width[t.values[v].scale] / t.tile_n *
+                     (double)epi_dtype_size(epi_emit_ref(c, at->node, v == at->dst ? -1 : at->tensor).type);
+    }
+    s.streams = bytes > 2 ? (bytes < 18 ? bytes / 2 - 1 : 8) : 0; /* the model knows no more than a few */
+    return s;
+}
+
 /* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                int index, epi_error *err) {
     const epi_step *step = &k->steps.at[index];
-    const int64_t *sizes = k->spec.sizes;
-    int64_t m = epi_axes_size(&step->plan->rows, sizes), n = epi_axes_size(&step->plan->cols, sizes),
-            depth = epi_axes_size(&step->plan->depth, sizes);
+    const epi_product_size size = size_of(c, step);
     int order[64];
-    int count =
-        epi_config_rank(m, n, depth, target->exact, target->capability, target->multiprocessors, order);
+    int count = epi_config_rank(&size, target->exact, target->capability, target->multiprocessors, order);
     if (target->config) {
         order[0] = config_named(target->config);
         count = 1;
@@ -59,10 +75,11 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
                             "the configuration '%s' is not for this GPU or this rounding", target->config);
     }
     const int64_t most = INT32_MAX - 512; /* mainloops count in 32 bits; tensors may be larger than that */
-    if (m > most || n > most || depth > most || epi_ceil_div(m, 64) * epi_ceil_div(n, 64) > most)
+    if (size.m > most || size.n > most || size.k > most ||
+        epi_ceil_div(size.m, 64) * epi_ceil_div(size.n, 64) > most)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)m, (long)n,
-                        (long)depth);
+                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)size.m,
+                        (long)size.n, (long)size.k);
     epi_status status =
         epi_fail(err, EPI_ERR_UNSUPPORTED,
                  k->refused ? "every configuration would be slow" : "this GPU is older than any mainloop");
@@ -88,9 +105,9 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             s->text = *text;
             s->product = index;
             s->choice = order[i];
-            s->rows = m;
-            s->cols = n;
-            s->empty = m == 0 || n == 0;
+            s->size = size;
+            s->rows = size.m;
+            s->empty = size.m == 0 || size.n == 0;
             k->workspace = c->workspace;
             return add_counter(k, c, err);
         }
@@ -237,7 +254,7 @@ static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
 
 static void shape_product(epi_cuda_step *s, int multiprocessors) {
     const epi_config *c = &s->text.config;
-    int64_t tiles = epi_ceil_div(s->rows, c->tile_m * c->cluster) * epi_ceil_div(s->cols, c->tile_n);
+    int64_t tiles = epi_ceil_div(s->size.m, c->tile_m * c->cluster) * epi_ceil_div(s->size.n, c->tile_n);
     int64_t at_once = epi_max64(1, multiprocessors / c->cluster) * (c->mainloop == EPI_GEMM_SM90   ? 1
                                                                     : c->mainloop == EPI_GEMM_SM80 ? 2
                                                                                                    : 8);
@@ -246,7 +263,7 @@ static void shape_product(epi_cuda_step *s, int multiprocessors) {
     s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
     s->launch.cluster = (unsigned)c->cluster;
     /* across columns where their operand is the smaller one: stay with it */
-    s->group = c->mainloop == EPI_GEMM_SM90 && s->cols <= s->rows ? -8 : 8;
+    s->group = c->mainloop == EPI_GEMM_SM90 && s->size.n <= s->size.m ? -8 : 8;
 }
 
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {

@@ -5,15 +5,22 @@
 #include "cuda/driver.h"
 #include "cuda/emit.h"
 
+/* What the cost model knows of a product. */
+typedef struct epi_product_size {
+    int64_t m, n, k;
+    double streams; /* tiles of 16 bits that its epilogue loads and stores, less one */
+} epi_product_size;
+
 typedef struct epi_cuda_step {
     epi_kernel_text text;
-    int64_t elements;   /* of a pass, or results of a finishing kernel */
-    int64_t rows, cols; /* M and N of the product */
-    int group;          /* of the order of its tiles */
-    int64_t counter;    /* in the workspace, of a product whose clusters queue for tiles */
-    int product;        /* the gemm's step in the list, or -1 */
-    int choice;         /* its configuration */
-    bool empty;         /* nothing to do for these sizes */
+    int64_t elements; /* of a pass, or results of a finishing kernel */
+    int64_t rows;     /* M of the product */
+    epi_product_size size;
+    int group;       /* of the order of its tiles */
+    int64_t counter; /* in the workspace, of a product whose clusters queue for tiles */
+    int product;     /* the gemm's step in the list, or -1 */
+    int choice;      /* its configuration */
+    bool empty;      /* nothing to do for these sizes */
     epi_cuda_launch launch;
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;
@@ -65,7 +72,7 @@ uint64_t epi_config_same_text(int index);
 bool epi_config_suits(int index, bool exact, int capability);
 /* Candidates for a product in the order of their modelled time; answers how many. `order` has room for all.
  */
-int epi_config_rank(int64_t m, int64_t n, int64_t k, bool exact, int capability, int multiprocessors,
+int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,
                     int *order);
 
 #endif

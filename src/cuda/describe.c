@@ -46,14 +46,17 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         const epi_plan *plan = &k->steps.plan;
         int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
         const epi_config *c = &p->text.config;
+        static const char *const epilogue[] = {
+            [EPI_AT_END] = "the epilogue runs at the tile's end",
+            [EPI_DEFERRED] = "the epilogue runs under the next tile's main loop",
+            [EPI_IN_TURN] = "the epilogue runs under the other warpgroup's main loop",
+        };
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out,
                      "tile %d x %d, %s: %u block%s of %u threads, %d stages, %d bytes of shared memory\n",
                      c->tile_m, c->tile_n, epi_config_name(p->choice), p->launch.grid[0],
                      p->launch.grid[0] == 1 ? "" : "s", p->launch.block, c->stages, p->text.shared);
-        epi_text_add(out, "%s, rounded %s\n",
-                     c->deferred ? "the epilogue runs under the next tile's main loop"
-                                 : "the epilogue runs at the tile's end",
+        epi_text_add(out, "%s, rounded %s\n", epilogue[c->schedule],
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         if (c->queue)
             epi_text_add(out, "clusters queue for tiles\n");

@@ -10,6 +10,10 @@
 
 typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;
 
+/* When a tile's epilogue runs: at its end; under the main loop of the same warpgroup's next tile; or there,
+ * but with tiles in turn, while the other warpgroup has the tensor cores. */
+typedef enum epi_schedule { EPI_AT_END, EPI_DEFERRED, EPI_IN_TURN } epi_schedule;
+
 /* How: one row of the candidates that a chooser picks from. */
 typedef struct epi_config {
     epi_mainloop mainloop;
@@ -18,9 +22,9 @@ typedef struct epi_config {
     int cluster;     /* blocks that share the columns' operand */
     int step;        /* columns an epilogue step works on; 0: chosen by the emitter */
     int stage_slots; /* steps whose tiles are staged at once, a warpgroup; 0: chosen by the emitter */
-    bool deferred;   /* the epilogue runs under the next tile's main loop */
-    bool packed;     /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
-    bool queue;      /* clusters take tiles as they come, by a counter; else each has its own, by number */
+    epi_schedule schedule;
+    bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
+    bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
 } epi_config;
 
 /* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */

@@ -194,7 +194,7 @@ static bool prepare_other(epi_emitter *e, epi_operand op[2]) {
         return epi_emitter_refuse(e, "a size is zero");
     f->step = 64;
     f->stage_slots = 1;
-    f->deferred = false;
+    f->schedule = EPI_AT_END;
     epi_streams_place(e);
     epi_operand_measure(&op[0]);
     epi_operand_measure(&op[1]);
@@ -250,9 +250,11 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  "#define HALF %s\n#define STAGE_BYTES %d\n#define LOAD_BYTES %d\n#define LOADS %d\n#define "
                  "LANES %d\n#define FOLDS %d\n",
                  e->k->name, e->fast, (long)e->tile->n, (long)depth_of(e), f->tile_n, f->stages, f->cluster,
-                 f->step, f->stage_slots, f->deferred, !f->packed, op[0].mn, op[1].mn, epi_emit_type(e->half),
-                 e->stage_bytes, e->load_bytes, e->loads, e->lanes, e->leave.data != NULL);
-    epi_text_add(out, "#define PACKED %d\n#define STEPS (TILE_N / STEP)\n", f->packed);
+                 f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn, op[1].mn,
+                 epi_emit_type(e->half), e->stage_bytes, e->load_bytes, e->loads, e->lanes,
+                 e->leave.data != NULL);
+    epi_text_add(out, "#define PACKED %d\n#define IN_TURN %d\n#define STEPS (TILE_N / STEP)\n", f->packed,
+                 f->schedule == EPI_IN_TURN);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its steps. */

@@ -7,6 +7,9 @@
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
 // loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
+// IN_TURN: the warpgroups take the cluster's tiles in turn, each all 128 rows of one, as two blocks of 64; the epilogue runs at
+// the tile's end, while the other one has the tensor cores. A warpgroup begins with a tile when the other has had all slots of
+// the one before: a slot's barrier tells its rounds apart from their neighbours only.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
@@ -164,6 +167,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per slot of the ring
   const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
   const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
+  const u32 turn = last_done;   // per warpgroup
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, like rank and cid below: then it is kept in a uniform register
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
@@ -180,9 +184,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const Queue queue{(u32 *)P.counter, (int)cid, (int)gridDim.x / CLUSTER, order.total, tail + 8, tail + 24, tail + 40};
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, (IN_TURN ? 1 : 2) * CLUSTER); }
     for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
-    for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
+    if (IN_TURN) { mbar_init(turn, 4); mbar_init(turn + 8, 4); }
+    else for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     queue.begin();
     mbar_init(tail, 256);
     mbar_fence();
@@ -251,6 +256,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
         if (WARPS) __syncwarp();
       };
+      // Step number n, from its loads to its stores.
+      auto through = [&](const u32 n, const int m, const int col) {
+        const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, at = STAGE_AT(v, n);
+        if (LOADS) load(at, loaded + 8 * slot, m, col);
+        mbar_wait(done + 8 * slot, n / STAGE_SLOTS & 1);
+        store(at, m, col);
+        if (lane == 0) {
+          bulk_wait_read<0>();
+          mbar_arrive(spare + 8 * slot);
+        }
+        if (LANES) __syncwarp();
+      };
+#if IN_TURN
+#pragma unroll 1
+      for (int w = cid + v * queue.stride; w < order.total; w += 2 * queue.stride) {
+        int tm, tn;
+        order.at(w, tm, tn);
+        const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
+#pragma unroll 1
+        for (int c = 0; LOADS && c < 2 * STEPS; c++) step_prefetch(P, m0 + c / STEPS * 64, n0 + c % STEPS * STEP, lane);
+#pragma unroll 1
+        for (int c = 0; c < 2 * STEPS; c++, n++) through(n, m0 + c / STEPS * 64, n0 + c % STEPS * STEP);
+      }
+#else
       int w = cid;
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
@@ -275,33 +304,24 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
           }
         } else {
 #pragma unroll 1
-          for (int c = 0; c < STEPS; c++, n++) {
-            const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1, at = STAGE_AT(v, n);
-            if (LOADS) load(at, loaded + 8 * slot, m0, n0 + c * STEP);
-            mbar_wait(done + 8 * slot, par);
-            store(at, m0, n0 + c * STEP);
-            if (lane == 0) {
-              bulk_wait_read<0>();
-              mbar_arrive(spare + 8 * slot);
-            }
-            if (LANES) __syncwarp();
-          }
+          for (int c = 0; c < STEPS; c++, n++) through(n, m0, n0 + c * STEP);
         }
       }
+#endif
       bulk_wait<0>();
     }
   } else {   // ---- the product
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(252 - MOVER_REGISTERS / 2));
-    float d[TILE_N / 2];
+    float d[IN_TURN ? 2 : 1][TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
     // One slot: four wgmma, then give back the slot before, whose wgmma are done.
     auto kstep = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
       wg_fence();
 #if A_MN
-      const u64 da = operand_mn<BK>(base + s * SLOT + wg * 8192);
+      const u64 da = operand_mn<BK>(base + s * SLOT + (IN_TURN ? 0 : wg * 8192));
 #else
-      const u64 da = operand_k(base + s * SLOT + wg * 8192);
+      const u64 da = operand_k(base + s * SLOT + (IN_TURN ? 0 : wg * 8192));
 #endif
 #if B_MN
       const u64 db = operand_mn<BK>(base + s * SLOT + SLOT_A);
@@ -309,7 +329,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       const u64 db = operand_k(base + s * SLOT + SLOT_A);
 #endif
 #pragma unroll
-      for (int kk = 0; kk < 4; kk++) wgmma(d, da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+      for (int kk = 0; kk < 4; kk++)
+#pragma unroll
+        for (int b = 0; b < (IN_TURN ? 2 : 1); b++)   // blocks of 64 rows lie 8192 bytes apart
+          wgmma(d[b], da + 512 * b + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
       wg_commit();
       wg_wait<1>();
       if (k && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
@@ -345,9 +368,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
-        e.kept[i] = d[i];
+        e.kept[i] = d[0][i];
 #else
-        e.kept[i] = keep(next, i, d[2 * i], d[2 * i + 1]);
+        e.kept[i] = keep(next, i, d[0][2 * i], d[0][2 * i + 1]);
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
@@ -356,6 +379,37 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       if (j && t % 32 == 0) queue.give_back(j - 1);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_N;
+    }
+#elif IN_TURN
+    auto other = [&] {   // the slots of a tile of the other warpgroup
+      s += KT % STAGES;
+      ph ^= (KT / STAGES & 1) ^ (s >= STAGES);
+      if (s >= STAGES) s -= STAGES;
+    };
+    if (wg) other();
+    u32 turns = 0;   // of the other warpgroup, that this one has waited for
+#pragma unroll 1
+    for (int w = cid + wg * queue.stride; w < order.total; w += 2 * queue.stride) {
+      if (w != (int)cid) mbar_wait(turn + 8 * wg, turns++ & 1);
+#pragma unroll 1
+      for (int k = 0; k < KT; k++) kstep(k);
+      if (t % 32 == 0) mbar_arrive(turn + 8 * (1 - wg));
+      wg_wait<0>();
+      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+      other();
+      order.at(w, tm, tn);
+      e.col = tn * TILE_N;
+#pragma unroll
+      for (int b = 0; b < 2; b++) {
+        e.row = (tm * CLUSTER + rank) * TILE_M + b * 64;
+        rows_load(e.R, P, e.row + row_of(t));
+#if !KEEP_F32
+#pragma unroll
+        for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[b][2 * i], d[b][2 * i + 1]);
+#endif
+        AtEnd end{e, d[b]};
+        EachStep<STEPS>::run(end);
+      }
     }
 #else
     int w = cid;
@@ -371,9 +425,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #if !KEEP_F32
 #pragma unroll
-      for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[2 * i], d[2 * i + 1]);
+      for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[0][2 * i], d[0][2 * i + 1]);
 #endif
-      AtEnd end{e, d};
+      AtEnd end{e, d[0]};
       EachStep<STEPS>::run(end);
       w = queue.at(j);
       __syncwarp();
