@@ -239,9 +239,8 @@ static void cluster_arrive() {
 static void cluster_wait() {
     wait_for(cluster_barrier, current->meeting);
 }
-template <class F> static void send(void *room, u32 barrier, u32 to, const F &f) {
-    const u32 at = (u32)__cvta_generic_to_shared(room);
-    if (to >= (u32)cluster_blocks || at + sizeof f > declared_bytes || barrier + 8 > declared_bytes ||
+static void send_word(u32 at, u32 barrier, u32 to, u32 word) {
+    if (to >= (u32)cluster_blocks || at + sizeof word > declared_bytes || barrier + 8 > declared_bytes ||
         !cluster[to]->left) {
         wrong("nobody to send to in block", to);
         return;
@@ -250,8 +249,8 @@ template <class F> static void send(void *room, u32 barrier, u32 to, const F &f)
     MemoryBarrier *b = (MemoryBarrier *)(there + barrier);
     if (b->mark != MARK)
         wrong("no barrier was made in another block at", barrier);
-    memcpy(there + at, &f, sizeof f);
-    b->bytes -= (int)sizeof f;
+    memcpy(there + at, &word, sizeof word);
+    b->bytes -= (int)sizeof word;
     barrier_changed(b);
 }
 
