@@ -17,7 +17,8 @@
  *     found wrong beforehand was found by compiling.
  *   - Contexts are independent. Modules and kernels are immutable once made: any number of
  *     threads may run the same or different kernels of one context at once, each with its own
- *     workspace. Close the context after everything made from it.
+ *     workspace, as have runs at once on two streams of a GPU. Close the context after everything
+ *     made from it.
  *   - Sizes are 64-bit. Strides count elements, not bytes.
  */
 #ifndef EPILOG_H

@@ -1,11 +1,12 @@
 /* test_gpu.c: the table of cases on a GPU.
  *
- *     gpu [programs] [quick | full | sanitize | cpu]
+ *     gpu [programs] [quick | full | sanitize | cpu | schedules]
  *
  *     quick      every case as the cost model would run it
  *     full       every type, path and contract; every configuration for some cases; larger properties
  *     sanitize   tiny cases in buffers without slack, to be run under compute-sanitizer
  *     cpu        the same flow on the CPU, which tests this test where there is no GPU
+ *     schedules  only the schedules of Hopper's product, one beside the other (quick has them, too)
  *
  * Without a GPU it says why and passes, unless EPILOG_NEED_GPU is set. Compiling takes nearly all the time,
  * so a pool of threads compiles ahead while the main thread runs and checks in order. */
@@ -429,14 +430,13 @@ static void test_graph(const char *program) {
 
 /* ---- schedules of Hopper's product ---- */
 
-/* Tiles for several waves, more slots than the ring has: whoever takes a tile, whenever its epilogue runs,
- * the bits are the same. */
-static void run_schedule(const loaded *l, epi_rounding rounding, const char *config, bits *first) {
+/* Whoever takes a tile, whenever its epilogue runs, the bits are the same. Answers whether it ran. */
+static bool run_schedule(const loaded *l, epi_rounding rounding, const char *config, bits *first) {
     task t = compile_task(l, EPI_BF16, EPI_PATH_FUSED, rounding, config);
     on_device d;
     t.status = epi_kernel_compile(l->program, &t.o, &t.kernel, &t.err);
     if (!task_compiled(&t, config))
-        return;
+        return false;
     if (on_device_make(&d, l->program, t.kernel)) {
         for (int run = 0; run < 3 && run_once(t.kernel, &d, config); run++)
             check(bits_agree(first, &d.host), "%s, run %d: another schedule, other bits", config, run);
@@ -445,24 +445,31 @@ static void run_schedule(const loaded *l, epi_rounding rounding, const char *con
         on_device_free(&d);
     }
     epi_kernel_free(t.kernel);
+    return true;
 }
 
+/* Tiles for several waves; fewer slots than the ring has, and more; loads, and folds down the rows. */
 static void test_schedules(void) {
-    static const test_case wide = {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0};
-    static const char *const packed[] = {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_t"};
-    static const char *const exact[] = {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq",
-                                        "sm90_128x128_c2_t"};
-    loaded l = {0};
-    bits first[2] = {0};
-    if (!load_case(ctx, folder, &wide, &l))
+    static const test_case wide[] = {{"matmul", "matmul", "M=300,N=20480,K=64", 0},
+                                     {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0},
+                                     {"rmsnorm_backward", "rmsnorm_backward", "T=300,D=20480,F=200", 0}};
+    static const char *const configs[2][4] = {
+        {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_t"},
+        {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq", "sm90_128x128_c2_t"}};
+    if (ctx->cuda.devices[device - 1].major != 9)
         return;
-    for (size_t i = 0; i < sizeof packed / sizeof *packed && !broken; i++)
-        run_schedule(&l, EPI_ROUND_PACKED, packed[i], &first[0]);
-    for (size_t i = 0; i < sizeof exact / sizeof *exact && !broken; i++)
-        run_schedule(&l, EPI_ROUND_EXACT, exact[i], &first[1]);
-    bits_free(&first[0]);
-    bits_free(&first[1]);
-    epi_module_free(l.module);
+    for (int i = 0; i < 6 && !broken; i++) {
+        loaded l = {0};
+        bits first = {0};
+        int ran = 0;
+        if (!load_case(ctx, folder, &wide[i / 2], &l))
+            return;
+        for (int c = 0; c < 4 && configs[i % 2][c] && !broken; c++)
+            ran += run_schedule(&l, i % 2 ? EPI_ROUND_EXACT : EPI_ROUND_PACKED, configs[i % 2][c], &first);
+        check(ran > 1, "%s: %d schedules to compare", wide[i / 2].program, ran);
+        bits_free(&first);
+        epi_module_free(l.module);
+    }
 }
 
 /* ---- what a start costs the host ---- */
@@ -695,13 +702,13 @@ static void test_all(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const modes[] = {"quick", "full", "sanitize", "cpu"};
+    static const char *const modes[] = {"quick", "full", "sanitize", "cpu", "schedules"};
     const char *name = argc > 2 ? argv[2] : "quick";
     int found = 0;
     folder = argc > 1 ? argv[1] : "programs";
-    while (found < 4 && strcmp(modes[found], name) != 0)
+    while (found < 5 && strcmp(modes[found], name) != 0)
         found++;
-    if (!check(found < 4, "there is no mode '%s'", name) ||
+    if (!check(found < 5, "there is no mode '%s'", name) ||
         !check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     mode = found;
@@ -712,7 +719,10 @@ int main(int argc, char **argv) {
         epi_device_info info;
         epi_device_get(ctx, device, &info);
         printf("%s: %s, %s\n", info.name, info.model, info.features);
-        test_all();
+        if (mode != SCHEDULES)
+            test_all();
+        else if (find_driver())
+            test_schedules();
         epi_context_close(ctx);
         return finish();
     }

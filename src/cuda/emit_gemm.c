@@ -179,6 +179,8 @@ static bool prepare_sm90(epi_emitter *e, epi_operand op[2]) {
         return false;
     if (e->tile->m < 1 || e->tile->n < 1 || depth_of(e) < 1)
         return epi_emitter_refuse(e, "a size is zero");
+    if (f->schedule == EPI_IN_TURN && f->queue)
+        return epi_emitter_refuse(e, "warpgroups in turn have their tiles by number");
     if (!epi_operand_map(e, &op[0], 128, 64) ||
         !epi_operand_map(e, &op[1], f->tile_n / f->cluster, 64 / f->cluster))
         return epi_emitter_refuse(e, "the copy engine cannot take an operand as it lies in memory");

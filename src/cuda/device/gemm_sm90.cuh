@@ -1,15 +1,16 @@
 // gemm_sm90.cuh: the product on Hopper: persistent blocks, TMA, wgmma, warp-specialised, with an emitted epilogue.
 //
-// A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 each hold 64 rows of the accumulators; in
+// A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles. CLUSTER blocks stand one above the other in M and share each column operand by multicast.
+// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles.
+// CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
 // loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
 // IN_TURN: the warpgroups take the cluster's tiles in turn, each all 128 rows of one, as two blocks of 64; the epilogue runs at
-// the tile's end, while the other one has the tensor cores. A warpgroup begins with a tile when the other has had all slots of
-// the one before: a slot's barrier tells its rounds apart from their neighbours only.
+// the tile's end, while the other one has the tensor cores. A warpgroup begins with a tile when the other has seen all slots of
+// the one before: a barrier's parity tells only neighbouring phases apart, and would let it through rounds too early.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
