@@ -57,7 +57,7 @@ uint64_t epi_config_same_text(int index) {
  * one that every product stores; and the last one's, which nothing hides. In turn, one warpgroup has all of
  * it. */
 static double per_stream(const epi_config *c, bool exact) {
-    return c->schedule == EPI_AT_END ? 290 : c->schedule == EPI_IN_TURN ? 106 : exact ? 208 : 100;
+    return c->schedule == EPI_AT_END ? 330 : c->schedule == EPI_IN_TURN ? 106 : exact ? 208 : 100;
 }
 static double last_stream(const epi_config *c) {
     return c->schedule == EPI_IN_TURN ? 780 : 0;

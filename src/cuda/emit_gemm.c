@@ -137,7 +137,8 @@ static bool is_heavy(const epi_emitter *e) {
     bool heavy = e->stream_count > 3;
     for (int i = 0; i < e->tile->step_count; i++) {
         epi_tile_kind kind = e->tile->steps[i].kind;
-        heavy |= kind == EPI_TILE_GROUP || kind == EPI_TILE_REDUCE_ROWS || kind == EPI_TILE_REDUCE_COLS;
+        bool folds = kind == EPI_TILE_REDUCE_ROWS || kind == EPI_TILE_REDUCE_COLS;
+        heavy |= kind == EPI_TILE_GROUP || (folds && e->config.schedule != EPI_AT_END);
     }
     return heavy;
 }
