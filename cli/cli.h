@@ -16,6 +16,8 @@ typedef struct cli_options {
     const char *command;
     const char *names[CLI_MAX_NAMES]; /* what is no option */
     int name_count;
+    const char *given[CLI_MAX_NAMES]; /* options, as they were written */
+    int given_count;
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     int dim_count;
     epi_type_binding types[CLI_MAX_BINDINGS];

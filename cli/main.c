@@ -1,4 +1,4 @@
-/* main.c: which command, and what each is for. */
+/* main.c: which command, what each is for, and by that the options that it takes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,8 +34,8 @@ static const struct command {
      cmd_list},
     {"show", "say how a program will be carried out",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
-     "            [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME] [--cuda [--brief]] "
-     "[--json]\n\n"
+     "            [--micro NAME] [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME]\n"
+     "            [--cuda [--brief]] [--json]\n\n"
      "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
      "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n"
      "--device gpu shows the kernel of this machine's GPU; --arch sm_90a, sm_80, sm_86, sm_89 or sm_120 the\n"
@@ -57,9 +57,11 @@ static const struct command {
      "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,
      cmd_run},
     {"bench", "measure programs, fused beside unfused",
-     "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--out FILE.json] [--json]\n"
-     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE]\n"
-     "epilog bench FILE:NAME... --dims M=...,N=... [the same options but --size]\n\n"
+     "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"
+     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--out FILE.json] "
+     "[--json]\n"
+     "epilog bench FILE:NAME... --dims M=...,N=... [--types x=T,...] [--set s=V,...] [the same but "
+     "--size]\n\n"
      "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
      "Of the sizes in --dims each of several programs takes those of its own axes.\n"
      "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
@@ -77,7 +79,7 @@ static const struct command {
      cmd_bench},
     {"tune", "find the fastest configuration of a GPU kernel",
      "epilog tune FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--rounding R] [--repeat N]\n"
-     "            [--device gpu|gpu1] [--out FILE] [--json]\n\n"
+     "            [--set s=V,...] [--seed N] [--device gpu|gpu1] [--out FILE] [--json]\n\n"
      "Compiles every configuration for the program, leaves out those that do not suit it or give other bits\n"
      "than the cost model's choice, and measures the rest in turn: --repeat rounds (default 7) of bursts of\n"
      "at least 10 ms, the median counts. What is less than 0.5 % faster than the model's choice is no "
@@ -115,6 +117,28 @@ int cmd_help(const char *topic) {
     return EXIT_OK;
 }
 
+/* Is the option one that the command's help names? */
+static bool takes(const struct command *c, const char *option) {
+    size_t n = strlen(option);
+    for (const char *at = c->help; (at = strstr(at, option)); at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyz-", at[n]))
+            return true;
+    return !strcmp(option, "--help") || !strcmp(option, "-h");
+}
+
+static int run_command(const struct command *c, const cli_options *o) {
+    for (int i = 0; i < o->given_count; i++)
+        if (!takes(c, o->given[i]))
+            return cli_complain(EXIT_USAGE, "'%s' takes no %s; see 'epilog help %s'", c->name, o->given[i],
+                                c->name);
+    if (o->help)
+        return cmd_help(c->name);
+    int status = c->run(o);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return cli_complain(EXIT_FAILED, "the output could not be written");
+    return status;
+}
+
 int main(int argc, char **argv) {
     cli_options o;
     if (argc > 1 && !strcmp(argv[1], "--version")) {
@@ -127,13 +151,7 @@ int main(int argc, char **argv) {
     if (status != EXIT_OK)
         return status;
     for (int i = 0; i < COMMANDS; i++)
-        if (!strcmp(o.command, commands[i].name)) {
-            if (o.help)
-                return cmd_help(o.command);
-            status = commands[i].run(&o);
-            if (fflush(stdout) != 0 || ferror(stdout))
-                return cli_complain(EXIT_FAILED, "the output could not be written");
-            return status;
-        }
+        if (!strcmp(o.command, commands[i].name))
+            return run_command(&commands[i], &o);
     return cli_complain(EXIT_USAGE, "there is no command '%s'; see 'epilog help'", o.command);
 }

@@ -201,6 +201,11 @@ int cli_parse(int argc, char **argv, cli_options *o) {
     *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
     for (int i = 2; i < argc; i++) {
         char *arg = argv[i];
+        if (arg[0] == '-' && arg[1]) {
+            if (o->given_count == CLI_MAX_NAMES)
+                return cli_complain(EXIT_USAGE, "too many options");
+            o->given[o->given_count++] = arg;
+        }
         if (set_flag(o, arg))
             continue;
         if (!strncmp(arg, "--", 2)) {

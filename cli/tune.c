@@ -257,9 +257,6 @@ int cmd_tune(const cli_options *given) {
     epi_error err;
     if (o.name_count != 1)
         return cli_complain(EXIT_USAGE, "tune wants one FILE:NAME; see 'epilog help tune'");
-    if (o.config || o.path != EPI_PATH_FUSED)
-        return cli_complain(EXIT_USAGE, "tune tries every configuration of the fused path: no --config or "
-                                        "--path goes with it");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
     int status = cli_device_choose(s.ctx, &o, "gpu");

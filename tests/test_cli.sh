@@ -97,6 +97,11 @@ expect 2 'NAME=VALUE' run matmul --dims M
 expect 2 'wants f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
 expect 1 "no device 'tpu': this machine has cpu" run matmul --dims M=1,N=1,K=1 --device tpu
 expect 2 "unknown option '--frob'" run matmul --frob 1
+expect 2 "'check' takes no --seed; see 'epilog help check'" check programs/matmul.epi --seed 3
+expect 2 "'show' takes no --tuning" show matmul --dims M=4,N=5,K=6 --tuning x
+expect 2 "'list' takes no --dims" list --dims=M=4
+expect 2 "'bench' takes no --path" bench matmul --dims M=4,N=5,K=6 --path naive
+expect 0 'epilog check FILE' check --help
 expect 2 'wants a value' run matmul --dims
 expect 2 'options are long' run matmul -x
 expect 1 "no micro-kernel 'nosuch'" run matmul --dims M=1,N=1,K=1 --micro nosuch
@@ -171,7 +176,7 @@ expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cp
 expect 2 'no CUDA text' show "${norm[@]}" --cuda --device cpu
 expect 2 'give that too' show "${norm[@]}" --brief
 expect 2 'give --dims' show norm_swiglu --cuda
-expect 2 "is for 'show'" run "${norm[@]}" --arch sm_90a
+expect 2 "'run' takes no --arch; see 'epilog help run'" run "${norm[@]}" --arch sm_90a
 expect 2 'is for GPU kernels' run "${norm[@]}" --config any_64x64
 expect 2 'is for GPU kernels' run "${norm[@]}" --rounding exact
 expect 2 'for CPU kernels' show "${norm[@]}" --arch sm_90a --micro plain
@@ -212,8 +217,8 @@ EPILOG_TUNING=tuning.txt expect 0 'naive path' run matmul --dims M=4,N=5,K=6 # o
 # tune
 expect 0 'tuning file' help tune
 expect 2 'tune wants one' tune
-expect 2 'no --config' tune matmul:matmul --dims M=4,N=5,K=6 --config any_64x64
-expect 2 'no --config' tune matmul:matmul --dims M=4,N=5,K=6 --path unfused
+expect 2 "'tune' takes no --config" tune matmul:matmul --dims M=4,N=5,K=6 --config any_64x64
+expect 2 "'tune' takes no --path" tune matmul:matmul --dims M=4,N=5,K=6 --path unfused
 expect 2 'nothing to tune on the CPU' tune matmul:matmul --dims M=4,N=5,K=6 --device cpu
 expect 1 'no such file' tune nosuch --dims M=4
 
