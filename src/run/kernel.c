@@ -51,6 +51,25 @@ static epi_status fail_node(const epi_program *p, int node, epi_status status, e
     return status;
 }
 
+/* Positions along an axis that name places on a shorter one: some of them name nothing. */
+static epi_status check_positions(const epi_program *p, const int64_t *sizes, epi_error *err) {
+    const epi_graph *g = &p->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_INDEX)
+            continue;
+        epi_axis from = g->nodes[n->arg[1]].over.at[0], to = n->over.at[0];
+        int64_t have = epi_axis_size(to, sizes), want = epi_axis_size(from, sizes);
+        if (want > have)
+            return fail_node(p, i,
+                             epi_fail(err, EPI_ERR_DIMS, "index(%s) counts to %ld, but %s has %ld elements",
+                                      epi_axis_label(g, from).text, (long)want - 1,
+                                      epi_axis_label(g, to).text, (long)have),
+                             err);
+    }
+    return EPI_OK;
+}
+
 /* Every axis must have a whole number of elements, and every value a countable one. */
 static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_error *err) {
     const epi_graph *g = &p->graph;
@@ -143,6 +162,8 @@ static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options
     epi_status status = bind_dims(g, o, spec.sizes, err);
     if (status == EPI_OK)
         status = check_axes(p, spec.sizes, err);
+    if (status == EPI_OK)
+        status = check_positions(p, spec.sizes, err);
     if (status == EPI_OK)
         status = bind_types(g, o, spec.types, err);
     if (status != EPI_OK)
