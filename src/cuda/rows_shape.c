@@ -334,7 +334,9 @@ static epi_status choose_shape(epi_rows_emit *e, epi_error *err) {
             spread(s, epi_ceil_div(vectors, s->cluster), per);
     }
     if (!s->lanes && summed > 0)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a sum down rows of %ld columns", (long)n);
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "its sums down the rows do not fit in registers: %ld columns, %d loaded at a time%s",
+                        (long)n, s->vector, n % 8 ? " (8, were they a multiple of 8)" : "");
     if (!s->lanes) { /* too long: read again in every phase */
         s->cluster = 1;
         s->stages = 0;
