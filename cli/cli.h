@@ -103,6 +103,7 @@ void cli_data_free(cli_data *d);
 typedef struct cli_error_row {
     double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
     bool ok; /* fused <= 2*naive + a rounding to storage + what f32 loses in functions and sums */
+    int64_t nan, infinite; /* elements of the output */
 } cli_error_row;
 
 /* The length of a kernel's sums: the product's, or those of a row. */

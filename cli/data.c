@@ -258,6 +258,8 @@ epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_
             row->fused = fmax(row->fused, distance((double)got, want));
             row->naive = fmax(row->naive, distance((double)stored, want));
             row->scale = fmax(row->scale, isfinite(want) ? fabs(want) : 0);
+            row->nan += isnan(got) != 0;
+            row->infinite += isinf(got) != 0;
         }
         row->ok = row->fused <= 2 * row->naive + allowance(type, depth) * row->scale;
     }

@@ -50,8 +50,8 @@ static const struct command {
      "random by --seed: matrices such that a product of two has unit variance, vectors between 0.5 and 1.5,\n"
      "indices within their axis, scalars below 0.001 unless --set gives them a value. Prints for every\n"
      "output its largest error against an f64 reference beside that of the naive path (plain loops, every\n"
-     "value rounded to the storage type), both relative to the largest value. Exit status 1 where the error\n"
-     "is more than twice the naive one and a few roundings.\n"
+     "value rounded to the storage type), both relative to the largest value, and how many elements are NaN\n"
+     "or infinite. Exit status 1 where the error is more than twice the naive one and a few roundings.\n"
      "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
      "leaves open: f32, bf16, f16. On a GPU the time is the best of five runs after one to warm up; the\n"
      "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,

@@ -21,8 +21,21 @@ static void put_output(epi_json_writer *w, const char *name, const cli_error_row
     cli_put_number(w, "scale", r->scale);
     cli_put_number(w, "error", r->fused);
     cli_put_number(w, "naive_error", r->naive);
+    cli_put_integer(w, "nan", r->nan);
+    cli_put_integer(w, "infinite", r->infinite);
     cli_put_bool(w, "ok", r->ok);
     epi_json_put_close(w, '}');
+}
+
+static void print_output(const char *name, const epi_tensor_shape *shape, const cli_error_row *r) {
+    double scale = r->scale > 0 ? r->scale : 1;
+    printf("%-12s %-5s %12.4g %12.3e %12.3e%s", name, epi_dtype_name(shape->type), r->scale, r->fused / scale,
+           r->naive / scale, r->ok ? "" : "   TOO FAR");
+    if (r->nan)
+        printf("   %ld of %ld are NaN", (long)r->nan, (long)shape->count);
+    if (r->infinite)
+        printf("   %ld of %ld are infinite", (long)r->infinite, (long)shape->count);
+    printf("\n");
 }
 
 static void print_outcome(const outcome *got, const cli_options *o) {
@@ -51,9 +64,7 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
         const cli_error_row *r = &rows[t - d->input_count];
         put_output(&w, d->infos[t].name, r);
         if (!o->json)
-            printf("%-12s %-5s %12.4g %12.3e %12.3e%s\n", d->infos[t].name, epi_dtype_name(d->shapes[t].type),
-                   r->scale, r->fused / (r->scale > 0 ? r->scale : 1),
-                   r->naive / (r->scale > 0 ? r->scale : 1), r->ok ? "" : "   TOO FAR");
+            print_output(d->infos[t].name, &d->shapes[t], r);
         if (!r->ok)
             status = EXIT_FAILED;
     }
