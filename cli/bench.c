@@ -159,6 +159,7 @@ static epi_status check(bench_row *out, const cli_source *s, const cli_options *
         out->error = e->fused / scale > out->error ? e->fused / scale : out->error;
         out->naive = e->naive / scale > out->naive ? e->naive / scale : out->naive;
         out->ok &= e->ok;
+        out->nan += e->nan;
     }
     return status;
 }
@@ -186,7 +187,8 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
     if (status != EPI_OK)
         return status;
     cli_data_random(&p->data, o->seed);
-    return cli_place_make(&p->place, s->ctx, o->device, &p->data, err);
+    status = cli_data_set(&p->data, o, err);
+    return status == EPI_OK ? cli_place_make(&p->place, s->ctx, o->device, &p->data, err) : status;
 }
 
 /* An f64 reference of large sizes takes minutes: the timed configuration is checked with the axes cut,
@@ -391,6 +393,10 @@ int cmd_bench(const cli_options *given) {
     epi_context *ctx;
     epi_error err;
     tuning t = {0};
+    if (!o.name_count && o.dim_count)
+        return cli_complain(EXIT_USAGE, "--dims goes with a program's name; the ten kernels take --size");
+    if (o.out && !cli_may_write(o.out, &err))
+        return cli_fail(&err);
     if (o.name_count && !o.dim_count)
         return cli_complain(EXIT_USAGE, "bench of a named program wants --dims; see 'epilog help bench'");
     if (epi_context_open(&ctx, &err) != EPI_OK)

@@ -12,7 +12,8 @@ typedef struct bench_row {
     bool rows;                         /* no product: what counts is memory, */
     double bytes, copy;                /* what it moves, and how long a copy of as much takes, or 0 */
     double error, naive;               /* worst output, relative to its largest value */
-    int64_t checked[3];                /* the m, n, k at which those two were taken */
+    int64_t checked[3];                /* the m, n, k at which those two were taken, */
+    int64_t nan;                       /* and elements that are NaN there */
     double plain;                      /* of a GPU: worst distance, at full size, from the plain mainloop */
     bool has_plain, tuned, ok;
 } bench_row;

@@ -5,6 +5,13 @@
 
 #include "bench.h"
 
+static void print_end(const bench_row *r) {
+    if (r->nan)
+        printf("  %ld NaN", (long)r->nan);
+    printf("%s\n", r->ok ? "" : "  TOO FAR");
+    fflush(stdout);
+}
+
 static void print_rows_head(void) {
     printf("%-20s %-18s %10s %10s %9s %9s %9s %9s %8s %10s %10s\n", "kernel", "rows x cols", "fused ms",
            "unfused ms", "speed-up", "MB", "GB/s", "copy GB/s", "of copy", "rel. error", "naive path");
@@ -20,8 +27,8 @@ static void print_rows(const bench_row *r) {
         printf(" %9.1f %8.3f", r->bytes / r->copy / 1e9, r->copy / r->fused);
     else
         printf(" %9s %8s", "-", "-");
-    printf(" %10.2e %10.2e%s\n", r->error, r->naive, r->ok ? "" : "  TOO FAR");
-    fflush(stdout);
+    printf(" %10.2e %10.2e", r->error, r->naive);
+    print_end(r);
 }
 
 static void print_head(const bench_report *p) {
@@ -50,8 +57,7 @@ static void print_row(const bench_report *p, const bench_row *r) {
         printf(" %10s", "-");
     if (p->gpu)
         printf("  %s%s", r->config, r->tuned ? " (tuned)" : "");
-    printf("%s\n", r->ok ? "" : "  TOO FAR");
-    fflush(stdout);
+    print_end(r);
 }
 
 static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *r) {

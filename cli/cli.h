@@ -16,7 +16,8 @@ typedef struct cli_options {
     const char *command;
     const char *names[CLI_MAX_NAMES]; /* what is no option */
     int name_count;
-    const char *given[CLI_MAX_NAMES]; /* options, as they were written */
+    const char *given[CLI_MAX_NAMES]; /* options, as they were written, */
+    char *values[CLI_MAX_NAMES];      /* and their values; NULL: a flag */
     int given_count;
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     int dim_count;
@@ -44,7 +45,8 @@ typedef struct cli_options {
 } cli_options;
 
 /* options.c. Answers EXIT_OK, or EXIT_USAGE after saying what is wrong. */
-int cli_parse(int argc, char **argv, cli_options *out);
+int cli_parse(int argc, char **argv, cli_options *out); /* what is given */
+int cli_apply(cli_options *o);                          /* and what that means */
 
 /* report.c: what people read */
 void cli_error(const epi_error *err);
@@ -61,6 +63,9 @@ void cli_put_integer(epi_json_writer *w, const char *key, int64_t value);
 void cli_put_bool(epi_json_writer *w, const char *key, bool value);
 /* The text as a file, which appears whole or not at all; its folder must exist. */
 epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err);
+/* Asked before work whose result would be lost: is there a folder that a file may be made in? */
+bool cli_may_write(const char *path, epi_error *err);
+bool cli_same_file(const char *a, const char *b);
 double cli_median(double *values, int count); /* sorts them */
 
 /* source.c: texts and programs by name */

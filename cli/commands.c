@@ -1,5 +1,6 @@
 /* commands.c: check, list and devices. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +99,7 @@ int cmd_list(const cli_options *o) {
         return cli_fail(&err);
     DIR *dir = opendir(folder);
     if (!dir)
-        return cli_complain(EXIT_FAILED, "%s: cannot be listed", folder);
+        return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", folder, strerror(errno));
     char *files[1024];
     int count = 0, status = EXIT_OK;
     for (struct dirent *e; (e = readdir(dir)) && count < 1024;) {

@@ -126,14 +126,17 @@ static bool takes(const struct command *c, const char *option) {
     return !strcmp(option, "--help") || !strcmp(option, "-h");
 }
 
-static int run_command(const struct command *c, const cli_options *o) {
+static int run_command(const struct command *c, cli_options *o) {
     for (int i = 0; i < o->given_count; i++)
         if (!takes(c, o->given[i]))
             return cli_complain(EXIT_USAGE, "'%s' takes no %s; see 'epilog help %s'", c->name, o->given[i],
                                 c->name);
+    int status = cli_apply(o);
+    if (status != EXIT_OK)
+        return status;
     if (o->help)
         return cmd_help(c->name);
-    int status = c->run(o);
+    status = c->run(o);
     if (fflush(stdout) != 0 || ferror(stdout))
         return cli_complain(EXIT_FAILED, "the output could not be written");
     return status;

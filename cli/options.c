@@ -52,6 +52,9 @@ static int set_type(cli_options *o, char *name, char *value) {
         return cli_complain(EXIT_USAGE, "'%s' is no type; the types are f32, bf16, f16, i32, f64", value);
     if (o->type_count == CLI_MAX_BINDINGS)
         return cli_complain(EXIT_USAGE, "too many types");
+    for (int i = 0; i < o->type_count; i++)
+        if (!strcmp(o->types[i].tensor, name))
+            return cli_complain(EXIT_USAGE, "--types names %s twice", name);
     o->types[o->type_count++] = (epi_type_binding){name, type};
     return EXIT_OK;
 }
@@ -63,6 +66,9 @@ static int set_scalar(cli_options *o, char *name, char *value) {
         return cli_complain(EXIT_USAGE, "the value of %s is no number: '%s'", name, value);
     if (o->scalar_count == CLI_MAX_BINDINGS)
         return cli_complain(EXIT_USAGE, "too many scalars");
+    for (int i = 0; i < o->scalar_count; i++)
+        if (!strcmp(o->scalars[i].name, name))
+            return cli_complain(EXIT_USAGE, "--set names %s twice", name);
     o->scalars[o->scalar_count].name = name;
     o->scalars[o->scalar_count++].value = number;
     return EXIT_OK;
@@ -143,6 +149,19 @@ static int set_word(cli_options *o, const char *name, const char *value) {
     return EXIT_OK;
 }
 
+static int set_number(cli_options *o, const char *name, const char *value) {
+    int64_t n;
+    bool seed = !strcmp(name, "--seed"), threads = !strcmp(name, "--threads");
+    if (!parse_int(value, &n) || n < (seed ? 0 : 1) || (!seed && n > 1000000))
+        return cli_complain(EXIT_USAGE, "%s wants a number%s; got '%s'", name, seed ? "" : " of 1 or more",
+                            value);
+    if (seed)
+        o->seed = (uint64_t)n;
+    else
+        *(threads ? &o->threads : &o->repeat) = (int)n;
+    return EXIT_OK;
+}
+
 static int set_option(cli_options *o, const char *name, char *value) {
     const struct {
         const char *name, **to;
@@ -151,7 +170,6 @@ static int set_option(cli_options *o, const char *name, char *value) {
                  {"--micro", &o->micro},
                  {"--tuning", &o->tuning},
                  {"--device", &o->device_name}};
-    int64_t n;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!strcmp(name, texts[i].name))
             return *texts[i].to = value, EXIT_OK;
@@ -169,20 +187,55 @@ static int set_option(cli_options *o, const char *name, char *value) {
         return set_arch(o, value);
     if (!strcmp(name, "--type") || !strcmp(name, "--path") || !strcmp(name, "--rounding"))
         return set_word(o, name, value);
-    if (!strcmp(name, "--seed") || !strcmp(name, "--threads") || !strcmp(name, "--repeat")) {
-        if (!parse_int(value, &n) || n < 0 || (name[2] != 's' && n > 1000000))
-            return cli_complain(EXIT_USAGE, "%s wants a number; got '%s'", name, value);
-        if (name[2] == 's')
-            o->seed = (uint64_t)n;
-        else
-            *(name[2] == 't' ? &o->threads : &o->repeat) = (int)n;
-        return EXIT_OK;
-    }
-    return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", name, o->command);
+    return set_number(o, name, value);
 }
 
-/* Options that stand alone. */
-static bool set_flag(cli_options *o, const char *arg) {
+/* Does the option want a value? -1: there is none of that name. */
+static int wants_value(const char *name) {
+    static const char *const flags[] = {"--json", "--help", "-h", "--cuda", "--brief", NULL};
+    static const char *const others[] = {"--in",      "--out",    "--micro", "--tuning",   "--device",
+                                         "--dims",    "--types",  "--set",   "--size",     "--config",
+                                         "--arch",    "--type",   "--path",  "--rounding", "--seed",
+                                         "--threads", "--repeat", NULL};
+    return place_of(name, flags) >= 0 ? 0 : place_of(name, others) >= 0 ? 1 : -1;
+}
+
+int cli_parse(int argc, char **argv, cli_options *o) {
+    *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
+    for (int i = 2; i < argc; i++) {
+        char *arg = argv[i], *value = NULL;
+        if (arg[0] != '-' || !arg[1]) {
+            if (o->name_count == CLI_MAX_NAMES)
+                return cli_complain(EXIT_USAGE, "too many names");
+            o->names[o->name_count++] = arg;
+            continue;
+        }
+        if (!strncmp(arg, "--", 2) && (value = strchr(arg, '=')))
+            *value++ = 0;
+        int wants = wants_value(arg);
+        if (wants < 0 && arg[1] != '-')
+            return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
+        if (wants < 0)
+            return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", arg, o->command);
+        if (wants && !value && i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0)
+            value = argv[++i];
+        if (wants && !value)
+            return cli_complain(EXIT_USAGE, "%s wants a value", arg);
+        if (!wants && value)
+            return cli_complain(EXIT_USAGE, "%s takes no value", arg);
+        if (o->given_count == CLI_MAX_NAMES)
+            return cli_complain(EXIT_USAGE, "too many options");
+        bool list = !strcmp(arg, "--dims") || !strcmp(arg, "--types") || !strcmp(arg, "--set");
+        for (int k = 0; k < o->given_count && wants && !list; k++)
+            if (!strcmp(o->given[k], arg))
+                return cli_complain(EXIT_USAGE, "%s is given twice", arg);
+        o->values[o->given_count] = value;
+        o->given[o->given_count++] = arg;
+    }
+    return EXIT_OK;
+}
+
+int cli_apply(cli_options *o) {
     const struct {
         const char *name;
         bool *to;
@@ -191,42 +244,13 @@ static bool set_flag(cli_options *o, const char *arg) {
                  {"-h", &o->help},
                  {"--cuda", &o->cuda},
                  {"--brief", &o->brief}};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (!strcmp(arg, flags[i].name))
-            return *flags[i].to = true;
-    return false;
-}
-
-int cli_parse(int argc, char **argv, cli_options *o) {
-    *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
-    for (int i = 2; i < argc; i++) {
-        char *arg = argv[i];
-        if (arg[0] == '-' && arg[1]) {
-            if (o->given_count == CLI_MAX_NAMES)
-                return cli_complain(EXIT_USAGE, "too many options");
-            o->given[o->given_count++] = arg;
-        }
-        if (set_flag(o, arg))
-            continue;
-        if (!strncmp(arg, "--", 2)) {
-            char *value = strchr(arg, '=');
-            if (value) {
-                *value++ = 0;
-            } else if (i + 1 < argc) {
-                value = argv[++i];
-            } else {
-                return cli_complain(EXIT_USAGE, "%s wants a value", arg);
-            }
-            int status = set_option(o, arg, value);
-            if (status != EXIT_OK)
-                return status;
-        } else if (arg[0] == '-' && arg[1]) {
-            return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
-        } else if (o->name_count == CLI_MAX_NAMES) {
-            return cli_complain(EXIT_USAGE, "too many names");
-        } else {
-            o->names[o->name_count++] = arg;
-        }
+    for (int i = 0; i < o->given_count; i++) {
+        int status = o->values[i] ? set_option(o, o->given[i], o->values[i]) : EXIT_OK;
+        for (size_t f = 0; f < sizeof flags / sizeof *flags; f++)
+            if (!strcmp(o->given[i], flags[f].name))
+                *flags[f].to = true;
+        if (status != EXIT_OK)
+            return status;
     }
     return EXIT_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -107,6 +108,22 @@ epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err
         remove(temporary.data);
     epi_text_free(&temporary);
     return ok ? EPI_OK : epi_fail(err, EPI_ERR_FILE, "%s: cannot be written: %s", path, strerror(reason));
+}
+
+bool cli_may_write(const char *path, epi_error *err) {
+    const char *slash = strrchr(path, '/');
+    epi_text folder = {0};
+    epi_text_add(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    bool ok = folder.data && access(folder.data, W_OK | X_OK) == 0;
+    if (!ok)
+        epi_fail(err, EPI_ERR_FILE, "%s: cannot be written: %s", path, strerror(errno));
+    epi_text_free(&folder);
+    return ok;
+}
+
+bool cli_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 static int by_value(const void *a, const void *b) {

@@ -21,6 +21,8 @@ static void put_output(epi_json_writer *w, const char *name, const cli_error_row
     cli_put_number(w, "scale", r->scale);
     cli_put_number(w, "error", r->fused);
     cli_put_number(w, "naive_error", r->naive);
+    cli_put_number(w, "relative_error", r->fused / (r->scale > 0 ? r->scale : 1));
+    cli_put_number(w, "naive_relative_error", r->naive / (r->scale > 0 ? r->scale : 1));
     cli_put_integer(w, "nan", r->nan);
     cli_put_integer(w, "infinite", r->infinite);
     cli_put_bool(w, "ok", r->ok);
@@ -38,7 +40,21 @@ static void print_output(const char *name, const epi_tensor_shape *shape, const 
     printf("\n");
 }
 
+/* A number below 0.001 may be far from what the program was written for. */
+static void hint_at_scalars(const cli_data *d, const cli_options *o) {
+    for (int t = 0; t < d->input_count; t++) {
+        bool set = d->shapes[t].rank > 0 || (o->in != NULL);
+        for (int i = 0; i < o->scalar_count; i++)
+            set |= !strcmp(o->scalars[i].name, d->infos[t].name);
+        if (!set)
+            printf("%s was a random number below 0.001; --set %s=V gives it a value\n", d->infos[t].name,
+                   d->infos[t].name);
+    }
+}
+
 static void print_outcome(const outcome *got, const cli_options *o) {
+    if (o->path == EPI_PATH_FUSED && !strcmp(got->info.mainloop, "passes"))
+        printf("not fused, an operation at a time: 'epilog show' says why\n");
     printf("%.3f ms", 1e3 * got->seconds);
     if (got->device.is_gpu)
         printf(" (best of %d) on %s, %s%s%s%s", GPU_RUNS, got->device.name, got->device.model,
@@ -72,8 +88,11 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
     epi_json_put_close(&w, '}');
     if (o->json && cli_print_json(&out) != EXIT_OK)
         return EXIT_FAILED;
-    if (!o->json)
+    if (!o->json) {
+        if (status != EXIT_OK)
+            hint_at_scalars(d, o);
         print_outcome(got, o);
+    }
     epi_text_free(&out);
     return status;
 }
@@ -130,6 +149,8 @@ int cmd_run(const cli_options *given) {
     epi_error err;
     if (o.name_count != 1)
         return cli_complain(EXIT_USAGE, "run wants one FILE:NAME; see 'epilog help run'");
+    if (o.in && o.out && cli_same_file(o.in, o.out))
+        return cli_complain(EXIT_USAGE, "--in and --out are the same file: its inputs would be lost");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
     cli_runner r = {0};

@@ -136,8 +136,10 @@ static epi_status run_race(race *r, const cli_source *s, const cli_options *o, e
     epi_status status = add_candidates(r, s, o, err);
     if (status == EPI_OK) {
         cli_data_random(&r->data, o->seed);
-        status = cli_place_make(&r->place, s->ctx, o->device, &r->data, err);
+        status = cli_data_set(&r->data, o, err);
     }
+    if (status == EPI_OK)
+        status = cli_place_make(&r->place, s->ctx, o->device, &r->data, err);
     if (status == EPI_OK)
         status = measure(r, rounds, err);
     cli_progress_end();

@@ -101,10 +101,27 @@ printf 'f(x[T]) -> (y[T], z[T]) {\n    y = log(x - 1000)\n    z = 1/(x - x)\n}\n
 expect 0 'y .* 5 of 5 are NaN' run "$tmp/nan.epi:f" --dims T=5
 expect 0 'z .* 5 of 5 are infinite' run "$tmp/nan.epi:f" --dims T=5
 expect 0 '"nan":5' run "$tmp/nan.epi:f" --dims T=5 --json
+expect 0 ' 5 NaN' bench "$tmp/nan.epi:f" --dims T=5
 rm "$tmp/nan.epi"
 expect 2 "'check' takes no --seed; see 'epilog help check'" check programs/matmul.epi --seed 3
 expect 2 "'show' takes no --tuning" show matmul --dims M=4,N=5,K=6 --tuning x
 expect 2 "'list' takes no --dims" list --dims=M=4
+expect 2 "'run' takes no --size" run matmul --size 12
+expect 2 "unknown option '--foo'" list --foo
+expect 2 '.-in wants a value' run --in --dims M=4,N=5,K=6 matmul
+expect 2 '.-json takes no value' list --json=1
+expect 2 '.-type is given twice' run matmul --dims M=4,N=5,K=6 --type f32 --type bf16
+expect 0 'c .*f32' run matmul --dims M=4,N=5 --dims K=6
+expect 2 '.-set names lim twice' run matmul --dims M=4,N=5,K=6 --set lim=1,lim=2
+expect 1 "no input 'foo'" bench matmul --dims M=4,N=5,K=6 --set foo=1
+expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
+expect 2 '.-dims goes with a program' bench --dims M=4
+expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
+expect 1 'cannot be listed: No such file' list nowhere
+printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
+expect 0 'not fused, an operation at a time' run "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
+rm "$tmp/two.epi"
+expect 0 '"relative_error":' run matmul --dims M=4,N=5,K=6 --json
 expect 2 "'bench' takes no --path" bench matmul --dims M=4,N=5,K=6 --path naive
 expect 0 'epilog check FILE' check --help
 expect 2 'wants a value' run matmul --dims
@@ -132,6 +149,7 @@ expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in hug
 expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
 expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
 expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
+expect 2 'the same file' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
 that 'nothing else was left behind' test "$(ls | wc -l)" -eq 10

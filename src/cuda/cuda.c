@@ -70,9 +70,12 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
                        ? epi_fail(err, EPI_ERR_UNSUPPORTED,
                                   "the configuration '%s' is for rows: this is a product", target->config)
                        : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
+        if (!epi_config_suits(order[0], false, target->capability))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for GPUs of sm_%d",
+                            target->config, target->capability);
         if (!epi_config_suits(order[0], target->exact, target->capability))
-            return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                            "the configuration '%s' is not for this GPU or this rounding", target->config);
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for packed rounding only",
+                            target->config);
     }
     const int64_t most = INT32_MAX - 512; /* mainloops count in 32 bits; tensors may be larger than that */
     if (size.m > most || size.n > most || size.k > most ||

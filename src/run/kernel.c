@@ -1,4 +1,5 @@
 /* kernel.c: binds sizes and types to a program, has a backend compile it, and runs it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,13 @@ struct epi_kernel {
 
 /* ---- binding ---- */
 
+static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) {
+    char all[256] = "";
+    for (int i = 0, n = 0; i < g->dim_count && n < (int)sizeof all - 40; i++)
+        n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "", g->dims[i]);
+    return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'; it has %s", name, *all ? all : "none");
+}
+
 static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
     for (int i = 0; i < o->dim_count; i++) {
         int dim = 0;
@@ -27,7 +35,7 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
         while (dim < g->dim_count && strcmp(g->dims[dim], name) != 0)
             dim++;
         if (dim == g->dim_count)
-            return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'", name);
+            return no_axis(g, name, err);
         if (o->dims[i].size < 0)
             return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' is negative", name);
         if (sizes[dim] >= 0 && sizes[dim] != o->dims[i].size)
