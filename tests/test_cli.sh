@@ -190,6 +190,8 @@ expect 0 'sm90_128x64_c1_d' show "${norm[@]}" --arch sm_90a --config sm90_128x64
 that '--cuda prints nothing but the text' test "$(grep -c '^norm_swiglu\|^mainloop' all.cu)" -eq 0
 that '--brief begins with what was written for the program' grep -q '^// ---- written' <(head -1 brief.cu)
 that '--brief has a part for every launch' test "$(grep -c '^// ---- written' brief.cu)" -eq "$(grep -c '^// ---- written' all.cu)"
+that 'learned positions are one launch' test "$("$epilog" show embedding_learned --arch sm_90a \
+    --dims V=100,D=64,P=16,B=2,S=16 | grep -c ^launch)" -eq 1
 that '--brief leaves the mainloop out' test "$(grep -c 'the mainloop\|^#define EPI_FAST' brief.cu)" -eq 0
 that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <all.cu)"
 expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64' show "${norm[@]}" --arch sm_90a --config nosuch

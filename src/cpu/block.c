@@ -57,6 +57,10 @@ void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, con
         out->step = epi_ref_drop(&out->ref, n->over.at[0]);
         out->size = epi_axis_size(n->over.at[0], t->spec->sizes);
         out->index = homes[n->arg[1]];
+        if (t->spec->graph->nodes[n->arg[1]].op == EPI_OP_INDEX) { /* the place itself, stored nowhere */
+            out->index = (epi_ref){.axes = t->spec->graph->nodes[n->arg[1]].axes};
+            epi_ref_contiguous(&out->index, t->spec->sizes);
+        }
         out->which = epi_walk_axes(&out->index, &t->plan->rows, t->spec->sizes);
     } else if (!counts)
         out->ref = s->tensor >= 0 ? tensors[s->tensor] : homes[s->node];
@@ -144,7 +148,9 @@ static void take_step(const epi_block *t, const epi_tile_step *s, const epi_tile
     ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
     for (int i = 0; i < (s->full ? t->block_rows : t->rows); i++) {
         float *dst = t->at[s->dst].p + i * ld;
-        int64_t at = epi_position_load(t->strips, &a->index, epi_walk_offset(&a->which, first + i), a->size);
+        int64_t at = epi_walk_offset(&a->which, first + i);
+        if (a->index.data)
+            at = epi_position_load(t->strips, &a->index, at, a->size);
         if (at >= 0)
             epi_columns_load(t->strips, dst, &a->ref, row_offset(a, first + i) + at * a->step, &a->cols,
                              s->full ? t->first[v->scale] : 0, n, t->tmp);

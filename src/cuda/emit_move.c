@@ -13,6 +13,15 @@ void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, c
         return;
     }
     epi_ref ref = epi_emit_ref(c, n->arg[1], -1);
+    if (c->spec->graph->nodes[n->arg[1]].op == EPI_OP_INDEX) { /* inside the axis: compiling has seen to it */
+        ref = (epi_ref){.axes = c->spec->graph->nodes[n->arg[1]].axes};
+        epi_ref_contiguous(&ref, sizes);
+        epi_walk place = epi_walk_axes(&ref, axes, sizes);
+        epi_text_add(out, "(i64)(");
+        epi_emit_walk(out, &place, index);
+        epi_text_add(out, ")");
+        return;
+    }
     epi_walk w = epi_walk_axes(&ref, axes, sizes);
     epi_text_add(out, "position<%s>(", epi_emit_type(ref.type));
     if (pointer)

@@ -117,11 +117,12 @@ static void find_needed(shaper *s) {
 
 /* ---- stages, for one split ---- */
 
-/* Can a row take the value from memory as it goes? A table's row by a number that each row has. */
+/* Can a row take the value from memory as it goes? A table's row by a number that each row has, or by the row's
+ * own place along an axis. */
 static bool takes_in_row(const shaper *s, const epi_node *n) {
     const epi_node *index = &s->g->nodes[n->arg[1]];
     return !s->plan->flat && n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
-           index->op == EPI_OP_INPUT && index->axes.count &&
+           (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) && index->axes.count &&
            epi_axes_count_in(&index->axes, &s->plan->rows) == index->axes.count;
 }
 
