@@ -29,9 +29,19 @@ static const char moves_text[] =
     "position_bias(x[T,D], w[F,D], b[V,F], i: i32[T]) -> y[T,F] { y = x @ w + b[i] }\n"
     "row_scales(x[T,D], w[F,D], s[V], i: i32[T]) -> y[T,F] { y = (x @ w)*s[i] }\n"
     "drop_inside(x[T,D], w[F,D], seed: i32) -> y[T,F] { y = (x @ w)*(uniform(seed, T, F) < 0.5) }\n"
-    "chosen(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }\n";
+    "chosen(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }\n"
+    "places(x[B,S,D], w[P,D]) -> y[B,S,D] { y = x + w[index(S)] }\n"
+    "places_turned(x[D,S], w[P,D]) -> y[D,S] { y = x*w[index(S)] }\n"
+    "places_back(d[B,S,D]) -> g[P,B,D] { g = scatter(d, index(S), P) }\n"
+    "place_bias(x[T,D], w[F,D], b[P,F]) -> y[T,F] { y = x @ w + b[index(T)] }\n";
 
 static const test_case moves[] = {
+    {"moves", "places", "B=3,S=11,D=24,P=13", TINY},
+    {"moves", "places", "B=1,S=7,D=2053,P=7", 0},
+    {"moves", "places", "B=2,S=0,D=3,P=0", 0},
+    {"moves", "places_turned", "D=37,S=24,P=29", 0},
+    {"moves", "places_back", "B=3,S=11,D=24,P=13", 0},
+    {"moves", "place_bias", "T=37,D=24,F=40,P=41", 0},
     {"moves", "embed", "V=37,D=24,B=3,T=11", TINY},
     {"moves", "embed", "V=1,D=1,B=1,T=1", 0},
     {"moves", "embed", "V=5,D=2053,B=1,T=7", 0},
