@@ -1,6 +1,7 @@
 /* bench.c: times programs fused, unfused and beside a raw product, interleaved, on checked results. */
 #include "bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,9 +156,8 @@ static epi_status check(bench_row *out, const cli_source *s, const cli_options *
     out->checked[2] = p->info.k;
     for (int t = p->data.input_count; t < p->data.count && status == EPI_OK; t++) {
         const cli_error_row *e = &errors[t - p->data.input_count];
-        double scale = e->scale > 0 ? e->scale : 1;
-        out->error = e->fused / scale > out->error ? e->fused / scale : out->error;
-        out->naive = e->naive / scale > out->naive ? e->naive / scale : out->naive;
+        out->error = fmax(out->error, cli_relative(e->fused, e));
+        out->naive = fmax(out->naive, cli_relative(e->naive, e));
         out->ok &= e->ok;
         out->nan += e->nan;
     }

@@ -111,6 +111,10 @@ typedef struct cli_error_row {
     int64_t nan, infinite; /* elements of the output */
 } cli_error_row;
 
+static inline double cli_relative(double error, const cli_error_row *r) {
+    return error / (r->scale > 0 ? r->scale : 1);
+}
+
 /* The length of a kernel's sums: the product's, or those of a row. */
 static inline int64_t cli_depth(const epi_kernel_info *info) {
     return info->k ? info->k : info->n;

@@ -290,8 +290,7 @@ double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row
         }
         far /= scale > 0 ? scale : 1;
         worst = fmax(worst, far);
-        *ok &=
-            far <= 2 * (2 * row->naive / (row->scale > 0 ? row->scale : 1) + allowance(shape->type, depth));
+        *ok &= far <= 2 * (2 * cli_relative(row->naive, row) + allowance(shape->type, depth));
     }
     return worst;
 }

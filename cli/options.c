@@ -74,7 +74,8 @@ static int set_scalar(cli_options *o, char *name, char *value) {
     return EXIT_OK;
 }
 
-static int set_sizes(cli_options *o, char *text) {
+static int set_sizes(cli_options *o, const char *option, char *text) {
+    (void)option;
     for (char *item = text, *next; item; item = next) {
         next = strchr(item, ',');
         if (next)
@@ -88,7 +89,8 @@ static int set_sizes(cli_options *o, char *text) {
     return EXIT_OK;
 }
 
-static int set_config(cli_options *o, char *name) {
+static int set_config(cli_options *o, const char *option, char *name) {
+    (void)option;
     epi_text all = {0};
     if (!strncmp(name, "rows_", 5)) /* shapes of rows are not in the table: compiling reads the name */
         return o->config = name, EXIT_OK;
@@ -107,7 +109,8 @@ static int set_config(cli_options *o, char *name) {
     return status;
 }
 
-static int set_arch(cli_options *o, const char *name) {
+static int set_arch(cli_options *o, const char *option, char *name) {
+    (void)option;
     static const struct {
         const char *name;
         int capability;
@@ -126,7 +129,7 @@ static int place_of(const char *word, const char *const *words) {
     return -1;
 }
 
-static int set_word(cli_options *o, const char *name, const char *value) {
+static int set_word(cli_options *o, const char *name, char *value) {
     static const char *const paths[] = {"fused", "unfused", "naive", "reference", NULL};
     static const char *const roundings[] = {"packed", "exact", NULL};
     int at;
@@ -149,7 +152,7 @@ static int set_word(cli_options *o, const char *name, const char *value) {
     return EXIT_OK;
 }
 
-static int set_number(cli_options *o, const char *name, const char *value) {
+static int set_number(cli_options *o, const char *name, char *value) {
     int64_t n;
     bool seed = !strcmp(name, "--seed"), threads = !strcmp(name, "--threads");
     if (!parse_int(value, &n) || n < (seed ? 0 : 1) || (!seed && n > 1000000))
@@ -162,97 +165,118 @@ static int set_number(cli_options *o, const char *name, const char *value) {
     return EXIT_OK;
 }
 
-static int set_option(cli_options *o, const char *name, char *value) {
-    const struct {
-        const char *name, **to;
-    } texts[] = {{"--in", &o->in},
-                 {"--out", &o->out},
-                 {"--micro", &o->micro},
-                 {"--tuning", &o->tuning},
-                 {"--device", &o->device_name}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!strcmp(name, texts[i].name))
-            return *texts[i].to = value, EXIT_OK;
-    if (!strcmp(name, "--dims"))
-        return each_binding(o, name, value, set_dim);
-    if (!strcmp(name, "--types"))
-        return each_binding(o, name, value, set_type);
-    if (!strcmp(name, "--set"))
-        return each_binding(o, name, value, set_scalar);
-    if (!strcmp(name, "--size"))
-        return set_sizes(o, value);
-    if (!strcmp(name, "--config"))
-        return set_config(o, value);
-    if (!strcmp(name, "--arch"))
-        return set_arch(o, value);
-    if (!strcmp(name, "--type") || !strcmp(name, "--path") || !strcmp(name, "--rounding"))
-        return set_word(o, name, value);
-    return set_number(o, name, value);
+static int set_dims(cli_options *o, const char *name, char *value) {
+    return each_binding(o, name, value, set_dim);
+}
+static int set_types(cli_options *o, const char *name, char *value) {
+    return each_binding(o, name, value, set_type);
+}
+static int set_scalars(cli_options *o, const char *name, char *value) {
+    return each_binding(o, name, value, set_scalar);
 }
 
-/* Does the option want a value? -1: there is none of that name. */
-static int wants_value(const char *name) {
-    static const char *const flags[] = {"--json", "--help", "-h", "--cuda", "--brief", NULL};
-    static const char *const others[] = {"--in",      "--out",    "--micro", "--tuning",   "--device",
-                                         "--dims",    "--types",  "--set",   "--size",     "--config",
-                                         "--arch",    "--type",   "--path",  "--rounding", "--seed",
-                                         "--threads", "--repeat", NULL};
-    return place_of(name, flags) >= 0 ? 0 : place_of(name, others) >= 0 ? 1 : -1;
+/* What there is. A list may be given in parts. */
+typedef enum option_kind { FLAG, TEXT, WORD, LIST } option_kind;
+static const struct option {
+    const char *name;
+    option_kind kind;
+    size_t at;                                                /* of flags and texts, in the options */
+    int (*set)(cli_options *, const char *name, char *value); /* of the others */
+} options[] = {
+    {"--json", FLAG, offsetof(cli_options, json), NULL},
+    {"--help", FLAG, offsetof(cli_options, help), NULL},
+    {"-h", FLAG, offsetof(cli_options, help), NULL},
+    {"--cuda", FLAG, offsetof(cli_options, cuda), NULL},
+    {"--brief", FLAG, offsetof(cli_options, brief), NULL},
+    {"--in", TEXT, offsetof(cli_options, in), NULL},
+    {"--out", TEXT, offsetof(cli_options, out), NULL},
+    {"--micro", TEXT, offsetof(cli_options, micro), NULL},
+    {"--tuning", TEXT, offsetof(cli_options, tuning), NULL},
+    {"--device", TEXT, offsetof(cli_options, device_name), NULL},
+    {"--dims", LIST, 0, set_dims},
+    {"--types", LIST, 0, set_types},
+    {"--set", LIST, 0, set_scalars},
+    {"--size", WORD, 0, set_sizes},
+    {"--config", WORD, 0, set_config},
+    {"--arch", WORD, 0, set_arch},
+    {"--type", WORD, 0, set_word},
+    {"--path", WORD, 0, set_word},
+    {"--rounding", WORD, 0, set_word},
+    {"--seed", WORD, 0, set_number},
+    {"--threads", WORD, 0, set_number},
+    {"--repeat", WORD, 0, set_number},
+};
+
+static const struct option *option_of(const char *name) {
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!strcmp(name, options[i].name))
+            return &options[i];
+    return NULL;
+}
+
+static bool is_given(const cli_options *o, const char *name) {
+    for (int i = 0; i < o->given_count; i++)
+        if (!strcmp(o->given[i], name))
+            return true;
+    return false;
+}
+
+/* One option with its value, if it has one in the same word or may take the next. */
+static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) {
+    char *value = !strncmp(arg, "--", 2) ? strchr(arg, '=') : NULL;
+    if (value)
+        *value++ = 0;
+    const struct option *it = option_of(arg);
+    if (!it && arg[1] != '-')
+        return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
+    if (!it)
+        return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", arg, o->command);
+    *took_next = it->kind != FLAG && !value && next && strncmp(next, "--", 2) != 0;
+    if (*took_next)
+        value = next;
+    if (it->kind != FLAG && !value)
+        return cli_complain(EXIT_USAGE, "%s wants a value", arg);
+    if (it->kind == FLAG && value)
+        return cli_complain(EXIT_USAGE, "%s takes no value", arg);
+    if (it->kind != FLAG && it->kind != LIST && is_given(o, arg))
+        return cli_complain(EXIT_USAGE, "%s is given twice", arg);
+    if (o->given_count == CLI_MAX_NAMES)
+        return cli_complain(EXIT_USAGE, "too many options");
+    o->values[o->given_count] = value;
+    o->given[o->given_count++] = it->name;
+    return EXIT_OK;
 }
 
 int cli_parse(int argc, char **argv, cli_options *o) {
     *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
     for (int i = 2; i < argc; i++) {
-        char *arg = argv[i], *value = NULL;
-        if (arg[0] != '-' || !arg[1]) {
-            if (o->name_count == CLI_MAX_NAMES)
-                return cli_complain(EXIT_USAGE, "too many names");
-            o->names[o->name_count++] = arg;
-            continue;
+        if (argv[i][0] == '-' && argv[i][1]) {
+            bool took_next = false;
+            int status = parse_option(o, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &took_next);
+            if (status != EXIT_OK)
+                return status;
+            i += took_next;
+        } else if (o->name_count == CLI_MAX_NAMES) {
+            return cli_complain(EXIT_USAGE, "too many names");
+        } else {
+            o->names[o->name_count++] = argv[i];
         }
-        if (!strncmp(arg, "--", 2) && (value = strchr(arg, '=')))
-            *value++ = 0;
-        int wants = wants_value(arg);
-        if (wants < 0 && arg[1] != '-')
-            return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
-        if (wants < 0)
-            return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", arg, o->command);
-        if (wants && !value && i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0)
-            value = argv[++i];
-        if (wants && !value)
-            return cli_complain(EXIT_USAGE, "%s wants a value", arg);
-        if (!wants && value)
-            return cli_complain(EXIT_USAGE, "%s takes no value", arg);
-        if (o->given_count == CLI_MAX_NAMES)
-            return cli_complain(EXIT_USAGE, "too many options");
-        bool list = !strcmp(arg, "--dims") || !strcmp(arg, "--types") || !strcmp(arg, "--set");
-        for (int k = 0; k < o->given_count && wants && !list; k++)
-            if (!strcmp(o->given[k], arg))
-                return cli_complain(EXIT_USAGE, "%s is given twice", arg);
-        o->values[o->given_count] = value;
-        o->given[o->given_count++] = arg;
     }
     return EXIT_OK;
 }
 
 int cli_apply(cli_options *o) {
-    const struct {
-        const char *name;
-        bool *to;
-    } flags[] = {{"--json", &o->json},
-                 {"--help", &o->help},
-                 {"-h", &o->help},
-                 {"--cuda", &o->cuda},
-                 {"--brief", &o->brief}};
-    for (int i = 0; i < o->given_count; i++) {
-        int status = o->values[i] ? set_option(o, o->given[i], o->values[i]) : EXIT_OK;
-        for (size_t f = 0; f < sizeof flags / sizeof *flags; f++)
-            if (!strcmp(o->given[i], flags[f].name))
-                *flags[f].to = true;
-        if (status != EXIT_OK)
-            return status;
+    int status = EXIT_OK;
+    for (int i = 0; i < o->given_count && status == EXIT_OK; i++) {
+        const struct option *it = option_of(o->given[i]);
+        if (it->kind == FLAG)
+            *(bool *)((char *)o + it->at) = true;
+        else if (it->kind == TEXT)
+            *(const char **)(void *)((char *)o + it->at) = o->values[i];
+        else
+            status = it->set(o, it->name, o->values[i]);
     }
-    return EXIT_OK;
+    return status;
 }
 
 epi_options cli_compile_options(const cli_options *o) {

@@ -21,8 +21,8 @@ static void put_output(epi_json_writer *w, const char *name, const cli_error_row
     cli_put_number(w, "scale", r->scale);
     cli_put_number(w, "error", r->fused);
     cli_put_number(w, "naive_error", r->naive);
-    cli_put_number(w, "relative_error", r->fused / (r->scale > 0 ? r->scale : 1));
-    cli_put_number(w, "naive_relative_error", r->naive / (r->scale > 0 ? r->scale : 1));
+    cli_put_number(w, "relative_error", cli_relative(r->fused, r));
+    cli_put_number(w, "naive_relative_error", cli_relative(r->naive, r));
     cli_put_integer(w, "nan", r->nan);
     cli_put_integer(w, "infinite", r->infinite);
     cli_put_bool(w, "ok", r->ok);
@@ -30,9 +30,8 @@ static void put_output(epi_json_writer *w, const char *name, const cli_error_row
 }
 
 static void print_output(const char *name, const epi_tensor_shape *shape, const cli_error_row *r) {
-    double scale = r->scale > 0 ? r->scale : 1;
-    printf("%-12s %-5s %12.4g %12.3e %12.3e%s", name, epi_dtype_name(shape->type), r->scale, r->fused / scale,
-           r->naive / scale, r->ok ? "" : "   TOO FAR");
+    printf("%-12s %-5s %12.4g %12.3e %12.3e%s", name, epi_dtype_name(shape->type), r->scale,
+           cli_relative(r->fused, r), cli_relative(r->naive, r), r->ok ? "" : "   TOO FAR");
     if (r->nan)
         printf("   %ld of %ld are NaN", (long)r->nan, (long)shape->count);
     if (r->infinite)
@@ -43,7 +42,7 @@ static void print_output(const char *name, const epi_tensor_shape *shape, const 
 /* A number below 0.001 may be far from what the program was written for. */
 static void hint_at_scalars(const cli_data *d, const cli_options *o) {
     for (int t = 0; t < d->input_count; t++) {
-        bool set = d->shapes[t].rank > 0 || (o->in != NULL);
+        bool set = d->shapes[t].rank > 0 || o->in;
         for (int i = 0; i < o->scalar_count; i++)
             set |= !strcmp(o->scalars[i].name, d->infos[t].name);
         if (!set)

@@ -46,21 +46,17 @@ void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, con
     if (s->kind != EPI_TILE_LOAD && s->kind != EPI_TILE_STORE && s->kind != EPI_TILE_TAKE && !counts)
         return;
     const epi_tile_value *v = &t->values[s->kind == EPI_TILE_STORE ? s->arg[0] : s->dst];
-    if (counts) { /* an index, and a random number's place, is the offset in a tensor of these axes */
-        out->ref = (epi_ref){.axes = n->axes};
-        epi_ref_contiguous(&out->ref, t->spec->sizes);
-    }
+    if (counts) /* an index, and a random number's place, is the offset in a tensor of these axes */
+        out->ref = epi_ref_of_axes(&n->axes, t->spec->sizes);
     if (s->kind == EPI_TILE_RANDOM)
         out->index = homes[n->arg[0]];
     if (s->kind == EPI_TILE_TAKE) {
         out->ref = homes[n->arg[0]];
         out->step = epi_ref_drop(&out->ref, n->over.at[0]);
         out->size = epi_axis_size(n->over.at[0], t->spec->sizes);
-        out->index = homes[n->arg[1]];
-        if (t->spec->graph->nodes[n->arg[1]].op == EPI_OP_INDEX) { /* the place itself, stored nowhere */
-            out->index = (epi_ref){.axes = t->spec->graph->nodes[n->arg[1]].axes};
-            epi_ref_contiguous(&out->index, t->spec->sizes);
-        }
+        const epi_node *index = &t->spec->graph->nodes[n->arg[1]];
+        out->index =
+            index->op == EPI_OP_INDEX ? epi_ref_of_axes(&index->axes, t->spec->sizes) : homes[n->arg[1]];
         out->which = epi_walk_axes(&out->index, &t->plan->rows, t->spec->sizes);
     } else if (!counts)
         out->ref = s->tensor >= 0 ? tensors[s->tensor] : homes[s->node];

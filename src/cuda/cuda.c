@@ -22,20 +22,6 @@ static int config_named(const char *name) {
     return -1;
 }
 
-/* A product whose clusters queue for tiles has a counter in the workspace, which the launch before it sets to
- * zero. */
-static epi_status add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_error *err) {
-    epi_cuda_step *s = &k->launches[k->count - 1];
-    if (!s->text.config.queue)
-        return EPI_OK;
-    s->counter = epi_round_up(k->workspace, 64);
-    k->workspace = s->counter + 64;
-    epi_cuda_step *product = add_launch(k);
-    *product = *s;
-    *s = (epi_cuda_step){.product = -1, .empty = product->empty};
-    return epi_emit_zero(c, product->counter, &s->text, err);
-}
-
 static epi_product_size size_of(const epi_emit_context *c, const epi_step *step) {
     const int64_t *sizes = c->spec->sizes;
     epi_product_size s = {epi_axes_size(&step->plan->rows, sizes), epi_axes_size(&step->plan->cols, sizes),
@@ -101,6 +87,13 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             status = epi_emit_repack(c, text, &copies->text, &copies->elements, err);
             k->repacked += 16 * copies->elements;
         }
+        int64_t counter = epi_round_up(c->workspace, 64);
+        if (status == EPI_OK && text->config.queue) {
+            epi_cuda_step *zero = add_launch(k);
+            zero->empty = size.m == 0 || size.n == 0;
+            c->workspace = counter + 64;
+            status = epi_emit_zero(c, counter, &zero->text, err);
+        }
         if (status != EPI_OK)
             epi_text_free(&text->source);
         if (status == EPI_OK) {
@@ -110,9 +103,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             s->choice = order[i];
             s->size = size;
             s->rows = size.m;
+            s->counter = counter;
             s->empty = size.m == 0 || size.n == 0;
             k->workspace = c->workspace;
-            return add_counter(k, c, err);
+            return EPI_OK;
         }
         if (status != EPI_ERR_UNSUPPORTED)
             return status;

@@ -12,17 +12,16 @@ void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, c
         epi_text_add(out, "position_of(%s, %ldLL)", epi_emit_node_number(c, n->arg[1]).text, size);
         return;
     }
-    epi_ref ref = epi_emit_ref(c, n->arg[1], -1);
-    if (c->spec->graph->nodes[n->arg[1]].op == EPI_OP_INDEX) { /* inside the axis: compiling has seen to it */
-        ref = (epi_ref){.axes = c->spec->graph->nodes[n->arg[1]].axes};
-        epi_ref_contiguous(&ref, sizes);
-        epi_walk place = epi_walk_axes(&ref, axes, sizes);
+    const epi_node *i = &c->spec->graph->nodes[n->arg[1]];
+    bool counts = i->op == EPI_OP_INDEX;
+    epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, n->arg[1], -1);
+    epi_walk w = epi_walk_axes(&ref, axes, sizes);
+    if (counts) { /* inside the axis: compiling has seen to it */
         epi_text_add(out, "(i64)(");
-        epi_emit_walk(out, &place, index);
+        epi_emit_walk(out, &w, index);
         epi_text_add(out, ")");
         return;
     }
-    epi_walk w = epi_walk_axes(&ref, axes, sizes);
     epi_text_add(out, "position<%s>(", epi_emit_type(ref.type));
     if (pointer)
         epi_text_add(out, "%s, ", pointer);

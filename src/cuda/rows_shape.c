@@ -49,10 +49,8 @@ static void find_access(epi_rows_emit *e) {
         epi_rows_access *a = &e->access[i];
         if (!reads_or_moves(s) && s->kind != EPI_TILE_INDEX)
             continue;
-        if (s->kind == EPI_TILE_INDEX ||
-            s->kind == EPI_TILE_RANDOM) { /* the offset in a tensor of these axes */
-            a->ref = (epi_ref){.axes = e->g->nodes[s->node].axes};
-            epi_ref_contiguous(&a->ref, sizes);
+        if (s->kind == EPI_TILE_INDEX || s->kind == EPI_TILE_RANDOM) {
+            a->ref = epi_ref_of_axes(&e->g->nodes[s->node].axes, sizes);
         } else if (s->kind == EPI_TILE_TAKE) {
             a->ref = epi_emit_ref(e->c, e->g->nodes[s->node].arg[0], -1);
             a->step = epi_ref_drop(&a->ref, e->g->nodes[s->node].over.at[0]);

@@ -9,6 +9,12 @@ void epi_ref_contiguous(epi_ref *ref, const int64_t *sizes) {
     }
 }
 
+epi_ref epi_ref_of_axes(const epi_axes *axes, const int64_t *sizes) {
+    epi_ref ref = {.axes = *axes};
+    epi_ref_contiguous(&ref, sizes);
+    return ref;
+}
+
 int64_t epi_ref_step(const epi_ref *ref, epi_axis axis) {
     int at = epi_axes_find(&ref->axes, axis);
     return at < 0 ? 0 : ref->strides[at];

@@ -23,6 +23,8 @@ typedef struct epi_walk {
 
 /* Strides of a contiguous tensor of these axes. */
 void epi_ref_contiguous(epi_ref *ref, const int64_t *sizes);
+/* Such a tensor that lies nowhere: a walk over it counts its elements. */
+epi_ref epi_ref_of_axes(const epi_axes *axes, const int64_t *sizes);
 /* The step along an axis; 0 where the tensor lacks it (broadcast). */
 int64_t epi_ref_step(const epi_ref *ref, epi_axis axis);
 

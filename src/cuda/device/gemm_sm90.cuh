@@ -160,6 +160,14 @@ struct AtEnd {
   template <int C> DEV void step() { e.template step<C>(Kept<C>{e.kept}); }
 #endif
 };
+DEV void at_end(Emitter &e, const float (&d)[TILE_N / 2]) {   // all steps of 64 rows
+#if !KEEP_F32
+#pragma unroll
+  for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[2 * i], d[2 * i + 1]);
+#endif
+  AtEnd end{e, d};
+  EachStep<STEPS>::run(end);
+}
 #endif
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1) NAME(const __grid_constant__ Params P) {
@@ -404,12 +412,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (int b = 0; b < 2; b++) {
         e.row = (tm * CLUSTER + rank) * TILE_M + b * 64;
         rows_load(e.R, P, e.row + row_of(t));
-#if !KEEP_F32
-#pragma unroll
-        for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[b][2 * i], d[b][2 * i + 1]);
-#endif
-        AtEnd end{e, d[b]};
-        EachStep<STEPS>::run(end);
+        at_end(e, d[b]);
       }
     }
 #else
@@ -424,12 +427,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (int k = 0; k < KT; k++) kstep(k);
       wg_wait<0>();
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-#if !KEEP_F32
-#pragma unroll
-      for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[0][2 * i], d[0][2 * i + 1]);
-#endif
-      AtEnd end{e, d[0]};
-      EachStep<STEPS>::run(end);
+      at_end(e, d[0]);
       w = queue.at(j);
       __syncwarp();
       if (t % 32 == 0) queue.give_back(j);
