@@ -520,6 +520,109 @@ static void run_panels(void) {
     }
 }
 
+/* ---- operands that a product copies ---- */
+
+typedef struct copy_case {
+    int depth, rows[2], first[2]; /* parts that tiles read first; no rows: an operand that is not copied */
+    bool across;
+    int blocks, text;
+} copy_case;
+
+static copy_case copies[] = {
+    {521, {300, 37}, {2, 1}, true, 2, 0},  {1279, {16, 128}, {1, 1}, false, 1, 0},
+    {255, {0, 130}, {0, 2}, true, 3, 0},   {1, {3, 5}, {1, 1}, true, 1, 0},
+    {770, {600, 900}, {2, 3}, true, 5, 0}, {777, {900, 600}, {3, 2}, false, 2, 0},
+    {2047, {129, 0}, {1, 0}, false, 1, 0}, {1025, {140, 70}, {2, 1}, true, 2, 0},
+};
+enum { COPY_CASES = sizeof copies / sizeof *copies };
+
+/* Where the copy of an operand lies in the workspace, and after both the words. */
+static size_t copy_pitch(const copy_case *c) {
+    return (size_t)(c->depth + 63) / 64 * 128;
+}
+static size_t copy_at(const copy_case *c, int side) {
+    return side ? (size_t)(c->rows[0] + (side > 1 ? c->rows[1] : 0)) * copy_pitch(c) : 0;
+}
+static int copy_parts(const copy_case *c, int side) {
+    return (c->rows[side] + 127) / 128;
+}
+
+static void add_inner_copies(void) {
+    for (int i = 0; i < COPY_CASES; i++) {
+        copy_case *c = &copies[i];
+        epi_kernel_text t = {.name = "copies"};
+        epi_text_add(&t.source,
+                     "#define EPI_FAST 0\n#define COPIES 1\n#define TILE_N 256\n#define CLUSTER 2\n#define "
+                     "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define ACROSS %d\n#define PART_ROWS "
+                     "128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n",
+                     c->depth, c->rows[0], c->rows[1], c->across);
+        for (int s = 0; s < 2; s++)
+            epi_text_add(&t.source, "#define COPY_%c %d\n#define %c_FIRST %d\n", "AB"[s], copy_parts(c, s),
+                         "AB"[s], c -> first[s]);
+        epi_text_add(
+            &t.source,
+            "%s%s%sstruct Params {\n  TMap map[1];\n  const void *ptr[3];\n  i64 M, group, extra[2];\n};\n"
+            "struct Copied { const u8 *from; u8 *to; };\n"
+            "DEV Copied copied(const Params &P, int side) {\n"
+            "  return {(const u8 *)P.ptr[side], (u8 *)P.ptr[2] + (side ? %ldLL : 0)};\n}\n"
+            "DEV u32 *words(const Params &P) { return (u32 *)((u8 *)P.ptr[2] + %ldLL); }\n%s"
+            "extern \"C\" __global__ void copies(const __grid_constant__ Params P) {\n"
+            "  extern __shared__ __align__(1024) u8 memory[];\n"
+            "  const u32 at = (u32)__cvta_generic_to_shared(memory);\n"
+            "  const Copies c{P};\n  c.copy(at + threadIdx.x / 32 * (COPY_ROOM / 3), threadIdx.x & 31);\n"
+            "  if (blockIdx.x + 1 < gridDim.x || threadIdx.x) return;   // blocks run one after another\n"
+            "  for (int k = 0; k < SLABS; k++)\n    for (int r = 0; r < max(M_SIZE, N_SIZE); r += 128)\n"
+            "      c.wait(min(r, M_SIZE), min(r, N_SIZE), k);\n  while (!c.all()) {}\n}\n",
+            epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), (long)copy_at(c, 1),
+            (long)copy_at(c, 2), epi_device_text("copies"));
+        c->text = add_text(&t);
+        epi_text_free(&t.source);
+    }
+}
+
+/* Every row is where it should be, nothing is written beyond the copies, and every part is counted. */
+static void run_inner_copies(void) {
+    enum { ROOM = 1 << 22 };
+    unsigned char *room = aligned_alloc(64, 3 * (size_t)ROOM);
+    if (!check(room != NULL, "memory for copies"))
+        return;
+    unsigned char *from[2] = {room, room + ROOM}, *to = room + 2 * (size_t)ROOM;
+    for (int i = 0; i < COPY_CASES; i++)
+        for (int late = 0; late < 2; late++) {
+            const copy_case *c = &copies[i];
+            int parts = (copy_parts(c, 0) + copy_parts(c, 1)) * ((c->depth + 255) / 256);
+            size_t words = copy_at(c, 2), counted = 4 * (size_t)(2 + parts), deep = 2 * (size_t)c->depth;
+            _Alignas(64) unsigned char params[256] = {0};
+            void *pointers[3] = {from[0], from[1], to};
+            emu_host host = {.ranges = {{(const char *)to, words + counted}}, .range_count = 1, .late = late};
+            memset(to, SENTINEL, ROOM);
+            memset(to + words, 0, counted);
+            for (int s = 0; s < 2; s++) {
+                for (size_t b = 0; b < ROOM; b++)
+                    from[s][b] = (unsigned char)(b * 7 + b / 251 + (size_t)s);
+                if (c->rows[s])
+                    host.ranges[host.range_count++] =
+                        (emu_range){(const char *)from[s], deep * (size_t)c->rows[s]};
+            }
+            memcpy(params + 128, pointers, sizeof pointers);
+            const text *t = &texts[c->text];
+            bool ended = t->run && t->run(&host, params, c->blocks, 1, 96, 3 * 2 * 8 * 528);
+            check(ended && !host.wrong, "copies, %d deep: %s", c->depth, host.first);
+            bool right = true;
+            for (int s = 0; s < 2; s++)
+                for (int r = 0; r < c->rows[s]; r++)
+                    right &= !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c),
+                                     from[s] + (size_t)r * deep, deep);
+            check(right, "copies, %d deep: rows arrive", c->depth);
+            const uint32_t *n = (const uint32_t *)(const void *)(to + words);
+            right = n[1] == 3 * (uint32_t)c->blocks;
+            for (int p = 0; p < parts; p++)
+                right &= n[2 + p] == 16;
+            check(right, "copies, %d deep: every part is counted once", c->depth);
+        }
+    free(room);
+}
+
 /* ---- which ---- */
 
 static const variant F32_FUSED = {EPI_F32, EPI_PATH_FUSED, 80, "any_64x64", true},
@@ -758,6 +861,7 @@ int main(int argc, char **argv) {
         add_random();
     }
     add_panels();
+    add_inner_copies();
     add_aligned_rows();
     add_shapes();
     add_lengths();
@@ -765,6 +869,7 @@ int main(int argc, char **argv) {
     run_kernels();
     run_large();
     run_panels();
+    run_inner_copies();
     printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
            refused);
     free_kernels();

@@ -448,17 +448,21 @@ static bool run_schedule(const loaded *l, epi_rounding rounding, const char *con
     return true;
 }
 
-/* Tiles for several waves; fewer slots than the ring has, and more; loads, and folds down the rows. */
+/* Tiles for several waves; fewer slots than the ring has, and more; loads, and folds down the rows; operands
+ * that tiles of 192 and more columns copy themselves and others have copied ahead. */
 static void test_schedules(void) {
     static const test_case wide[] = {{"matmul", "matmul", "M=300,N=20480,K=64", 0},
                                      {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0},
-                                     {"rmsnorm_backward", "rmsnorm_backward", "T=300,D=20480,F=200", 0}};
+                                     {"rmsnorm_backward", "rmsnorm_backward", "T=300,D=20480,F=200", 0},
+                                     {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
+                                     {"residual_rms", "residual_rms", "T=3001,D=3072,K=1023", 0}};
+    enum { WIDE = sizeof wide / sizeof *wide };
     static const char *const configs[2][4] = {
         {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_t"},
         {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq", "sm90_128x128_c2_t"}};
     if (ctx->cuda.devices[device - 1].major != 9)
         return;
-    for (int i = 0; i < 6 && !broken; i++) {
+    for (int i = 0; i < 2 * WIDE && !broken; i++) {
         loaded l = {0};
         bits first = {0};
         int ran = 0;

@@ -53,6 +53,18 @@ uint64_t epi_config_same_text(int index) {
     return same;
 }
 
+epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multiprocessors) {
+    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
+    int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
+    epi_tiling t = {.rows = epi_ceil_div(m, c->tile_m * c->cluster), .cols = epi_ceil_div(n, c->tile_n)};
+    int64_t waves = epi_max64(1, epi_ceil_div(t.rows * t.cols, most));
+    /* the fewest that keep the number of waves: the same time with less contention */
+    t.at_once = epi_max64(1, epi_ceil_div(t.rows * t.cols, waves));
+    /* across columns where their operand is the smaller one: stay with it */
+    t.group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
+    return t;
+}
+
 /* What an epilogue adds to the depth of a tile, for every tile of 16 bits that it loads or stores beyond the
  * one that every product stores; and the last one's, which nothing hides. In turn, one warpgroup has all of
  * it. */

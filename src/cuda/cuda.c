@@ -41,6 +41,8 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_step *step)
     return s;
 }
 
+enum { COUNTER_WORDS = 16 }; /* of a queue for tiles; words for copies come after */
+
 /* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                int index, epi_error *err) {
@@ -82,17 +84,17 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         config.packed = !target->exact;
         c->workspace = k->workspace;
         status = epi_emit_gemm(c, step, &config, text, err);
-        if (status == EPI_OK && text->repack_count) {
-            epi_cuda_step *copies = add_launch(k);
-            status = epi_emit_repack(c, text, &copies->text, &copies->elements, err);
-            k->repacked += 16 * copies->elements;
+        for (int r = 0; status == EPI_OK && r < text->repack_count; r++) {
+            const epi_repack *copy = &text->repacks[r];
+            k->repacked += 2 * copy->pitch * (copy->mn ? copy->depth_count : copy->out_count);
         }
         int64_t counter = epi_round_up(c->workspace, 64);
-        if (status == EPI_OK && text->config.queue) {
-            epi_cuda_step *zero = add_launch(k);
-            zero->empty = size.m == 0 || size.n == 0;
-            c->workspace = counter + 64;
-            status = epi_emit_zero(c, counter, &zero->text, err);
+        int64_t zeros = text->config.queue || text->words ? COUNTER_WORDS + text->words : 0;
+        if (status == EPI_OK && (zeros || text->repack_count)) {
+            epi_cuda_step *before = add_launch(k);
+            before->empty = size.m == 0 || size.n == 0;
+            c->workspace = counter + epi_round_up(4 * zeros, 64);
+            status = epi_emit_before(c, text, counter, zeros, &before->text, &before->elements, err);
         }
         if (status != EPI_OK)
             epi_text_free(&text->source);
@@ -190,7 +192,9 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
                           .spec = &k->spec,
                           .steps = &k->steps,
                           .config = target->config,
-                          .capability = target->capability};
+                          .capability = target->capability,
+                          .multiprocessors = target->multiprocessors,
+                          .copy_ahead = k->copy_ahead};
     c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
     c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
     c.stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count + 1);
@@ -205,8 +209,8 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 
 /* ---- cubins ---- */
 
-/* Where the compiler says that a product would be slow, *slow is its configuration. */
-static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
+/* Where the compiler says that a product would be slow, *slow is it. */
+static epi_status build(epi_cuda_kernel *k, const epi_cuda_step **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
     int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
     epi_status status = items && at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -230,7 +234,7 @@ static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
             if (err)
                 *err = items[i].error;
             if (items[i].cubin.slow && s->product >= 0)
-                *slow = s->choice;
+                *slow = s;
         }
         if (status == EPI_OK && items[i].cubin.note[0])
             snprintf(k->note, sizeof k->note, "%s", items[i].cubin.note);
@@ -251,16 +255,10 @@ static epi_status build(epi_cuda_kernel *k, int *slow, epi_error *err) {
 
 static void shape_product(epi_cuda_step *s, int multiprocessors) {
     const epi_config *c = &s->text.config;
-    int64_t tiles = epi_ceil_div(s->size.m, c->tile_m * c->cluster) * epi_ceil_div(s->size.n, c->tile_n);
-    int64_t at_once = epi_max64(1, multiprocessors / c->cluster) * (c->mainloop == EPI_GEMM_SM90   ? 1
-                                                                    : c->mainloop == EPI_GEMM_SM80 ? 2
-                                                                                                   : 8);
-    int64_t waves = epi_max64(1, epi_ceil_div(tiles, at_once));
-    /* the fewest blocks that keep the number of waves: the same time with less contention */
-    s->launch.grid[0] = (unsigned)(epi_max64(1, epi_ceil_div(tiles, waves)) * c->cluster);
+    epi_tiling t = epi_tiling_of(c, s->size.m, s->size.n, multiprocessors);
+    s->launch.grid[0] = (unsigned)(t.at_once * c->cluster);
     s->launch.cluster = (unsigned)c->cluster;
-    /* across columns where their operand is the smaller one: stay with it */
-    s->group = c->mainloop == EPI_GEMM_SM90 && s->size.n <= s->size.m ? -8 : 8;
+    s->group = t.group;
 }
 
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
@@ -366,15 +364,19 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         status = make_launches(k, target, err);
         if (status != EPI_OK || !k->cuda)
             return status;
-        int slow = -1;
+        const epi_cuda_step *slow = NULL;
         status = epi_cuda_use(k->cuda, k->device, err);
         if (status == EPI_OK)
             status = encode_maps(k, err);
         if (status == EPI_OK)
             status = build(k, &slow, err);
-        if (status == EPI_OK || slow < 0 || target->config)
+        bool copies = slow && slow->text.words;
+        if (status == EPI_OK || !slow || (target->config && !copies))
             return status;
-        k->refused |= epi_config_same_text(slow); /* the next best, then */
+        if (copies) /* without, then; or the next best */
+            k->copy_ahead = true;
+        else
+            k->refused |= epi_config_same_text(slow->choice);
         epi_error_clear(err);
         unload(k);
         drop_launches(k);
@@ -423,9 +425,9 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
-    int64_t third =
-        s->product >= 0 && t->config.queue ? (int64_t)(uintptr_t)workspace + s->counter : s->elements;
-    int64_t numbers[4] = {s->rows, s->group, third, 0};
+    int64_t counter = (int64_t)(uintptr_t)workspace + s->counter;
+    int64_t numbers[4] = {s->rows, s->group, s->product >= 0 && t->config.queue ? counter : s->elements,
+                          counter + 4 * COUNTER_WORDS};
     memcpy(p, numbers, sizeof numbers);
     return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
                           err);

@@ -40,6 +40,7 @@ typedef struct epi_cuda_kernel {
     epi_cuda *cuda;   /* NULL: texts only */
     int device;
     uint64_t refused; /* configurations that the compiler found slow, as bits */
+    bool copy_ahead;  /* it did so of a product that copies its operands itself */
     char note[256];   /* what the cache had to say */
 } epi_cuda_kernel;
 

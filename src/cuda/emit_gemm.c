@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376, SM80_DEPTH = 32 };
+enum { COPY_ROOM = 6 * 8 * 528 }; /* pieces that are copied at once */
 
 bool epi_emitter_refuse(epi_emitter *e, const char *fmt, ...) {
     va_list args;
@@ -155,8 +156,10 @@ static bool fit_shared(epi_emitter *e) {
         epi_streams_place(e);
         int steps = f->tile_n / f->step;
         for (int slots = f->stage_slots ? f->stage_slots : 2; slots >= 1; slots--) {
-            int bytes =
-                f->stages * slot + 2 * slots * e->stage_bytes + 16 * f->stages + 48 * slots + 32 * steps + 96;
+            int staging = 2 * slots * e->stage_bytes;
+            if (e->k->words && staging < COPY_ROOM)
+                staging = COPY_ROOM;
+            int bytes = f->stages * slot + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
             if (bytes <= SHARED_MOST) {
                 f->stage_slots = slots;
                 e->k->shared = bytes;
@@ -176,8 +179,6 @@ static int64_t depth_of(const epi_emitter *e) {
 /* With the copy engine: operands and tiles by maps, staging beside the ring. */
 static bool prepare_sm90(epi_emitter *e, epi_operand op[2]) {
     const epi_config *f = &e->config;
-    if (!fit_shared(e))
-        return false;
     if (e->tile->m < 1 || e->tile->n < 1 || depth_of(e) < 1)
         return epi_emitter_refuse(e, "a size is zero");
     if (f->schedule == EPI_IN_TURN && f->queue)
@@ -186,7 +187,7 @@ static bool prepare_sm90(epi_emitter *e, epi_operand op[2]) {
         !epi_operand_map(e, &op[1], f->tile_n / f->cluster, 64 / f->cluster))
         return epi_emitter_refuse(e, "the copy engine cannot take an operand as it lies in memory");
     e->k->block = 384;
-    return true;
+    return fit_shared(e);
 }
 
 /* Without it: everything by offsets, one step after another at the tile's end. */
@@ -256,8 +257,11 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn, op[1].mn,
                  epi_emit_type(e->half), e->stage_bytes, e->load_bytes, e->loads, e->lanes,
                  e->leave.data != NULL);
-    epi_text_add(out, "#define PACKED %d\n#define IN_TURN %d\n#define STEPS (TILE_N / STEP)\n", f->packed,
-                 f->schedule == EPI_IN_TURN);
+    epi_text_add(out,
+                 "#define PACKED %d\n#define IN_TURN %d\n#define STEPS (TILE_N / STEP)\n#define COPIES %d\n",
+                 f->packed, f->schedule == EPI_IN_TURN, e->k->words > 0);
+    if (e->k->words)
+        epi_operand_emit_copy_macros(e, out, COPY_ROOM);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its steps. */
@@ -320,16 +324,20 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
     int pointers[2]; /* asked for before their number is written down */
     for (int i = 0; i < 2; i++)
         pointers[i] = epi_emit_pointer(k, op[i].node, -1);
+    int workspace = k->words ? epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE) : -1;
     write_macros(e, out, op);
     epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
                  e->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, group, counter, none;\n};\n",
+                 "*ptr[%d];\n  i64 M, group, counter, words;\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
     write_epilogue(e, out);
     write_access(e, out, op, pointers);
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s", epi_device_text(files[e->config.mainloop]));
+    if (k->words)
+        epi_operand_emit_copies(e, out, pointers, workspace);
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s", k->words ? epi_device_text("copies") : "",
+                 epi_device_text(files[e->config.mainloop]));
 }
 
 /* Frees the pieces; answers whether one of them ran out of memory. */

@@ -4,7 +4,7 @@
 
 epi_operand epi_operand_of(const epi_emitter *e, int side) {
     const epi_node *n = &e->g->nodes[e->plan->product];
-    epi_operand o = {.node = n->arg[side == 0 ? e->plan->row_arg : !e->plan->row_arg]};
+    epi_operand o = {.node = n->arg[side == 0 ? e->plan->row_arg : !e->plan->row_arg], .side = side};
     const int64_t *sizes = e->c->spec->sizes;
     o.ref = epi_emit_ref(e->c, o.node, -1);
     o.depth = epi_walk_axes(&o.ref, &e->plan->depth, sizes);
@@ -21,6 +21,38 @@ epi_operand epi_operand_of(const epi_emitter *e, int side) {
 
 /* ---- by the copy engine ---- */
 
+/* As device/copies.cuh has them: of a part of a copy that has a counter, and the deepest that it can name. */
+enum { PART_ROWS = 128, PART_DEEP = 256, MOST_DEEP = 1 << 18 };
+
+static epi_tiling tiling_of(const epi_emitter *e) {
+    return epi_tiling_of(&e->config, e->tile->m, e->tile->n, e->c->multiprocessors);
+}
+
+/* Rows (or columns) of the product that the first tiles of all blocks cover. */
+static int64_t first_reach(const epi_emitter *e, int side) {
+    epi_tiling t = tiling_of(e);
+    bool across = t.group < 0;
+    int64_t near = epi_min64(across ? -t.group : t.group, across ? t.cols : t.rows);
+    int64_t tiles = across == (side == 0) ? epi_ceil_div(t.at_once, near) : near;
+    return tiles * (side == 0 ? e->config.tile_m * e->config.cluster : e->config.tile_n);
+}
+
+/* Does the product copy the operand itself? Where its blocks are through with that not long after their first
+ * tile, and most pieces are whole; else a copy ahead is faster. */
+static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
+    bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.step[0] == 1 &&
+                 r->out.walk.count == 1 && r->out.walk.step[0] == r->depth_count;
+    return plain && !e->c->copy_ahead && e->config.tile_n >= 192 && r->depth_count > PART_DEEP + 8 &&
+           r->depth_count < MOST_DEEP &&
+           e->tile->m + e->tile->n <= 144 * tiling_of(e).at_once * e->config.cluster;
+}
+
+/* One for every part of the copies, one for jobs that are taken, and one for those that are done. */
+static int64_t copy_words(const epi_emitter *e, const epi_repack *r) {
+    int64_t parts = epi_ceil_div(r->out_count, PART_ROWS) * epi_ceil_div(r->depth_count, PART_DEEP);
+    return (e->k->words ? e->k->words : 2) + parts;
+}
+
 /* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops, by a
  * rule that does not look at the rows: a row's bits must not depend on the batch. */
 static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **out) {
@@ -28,13 +60,20 @@ static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **ou
     if ((double)e->tile->n * (double)depth < 0x1p18 || e->k->repack_count == 2)
         return false;
     epi_repack *r = *out = &e->k->repacks[e->k->repack_count++];
-    *r = (epi_repack){
-        .node = o->node, .out = o->cols, .depth = o->depth, .out_count = o->count, .depth_count = depth};
+    *r = (epi_repack){.node = o->node,
+                      .side = o->side,
+                      .out = o->cols,
+                      .depth = o->depth,
+                      .out_count = o->count,
+                      .depth_count = depth};
     if (!o->cols.two)
         r->out.walk = o->out;
     r->mn = !o->cols.two && o->out.count && o->out.step[o->out.count - 1] == 1 &&
             !(o->depth.count && o->depth.step[o->depth.count - 1] == 1);
     r->pitch = epi_round_up(r->mn ? r->out_count : depth, 64); /* lines of 128 bytes: the engine's best */
+    r->inside = copies_inside(e, r);
+    if (r->inside)
+        e->k->words = copy_words(e, r);
     r->offset = epi_round_up(e->c->workspace, 256);
     e->c->workspace = r->offset + epi_round_up((r->mn ? depth : r->out_count) * r->pitch * 2, 256);
     return true;
@@ -74,6 +113,38 @@ bool epi_operand_map(epi_emitter *e, epi_operand *o, int rows, int deep) {
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
     return true;
+}
+
+static const epi_repack *copy_inside(const epi_emitter *e, int side) {
+    for (int i = 0; i < e->k->repack_count; i++)
+        if (e->k->repacks[i].side == side && e->k->repacks[i].inside)
+            return &e->k->repacks[i];
+    return NULL;
+}
+
+void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room) {
+    epi_text_add(out,
+                 "#define M_SIZE %ld\n#define ACROSS %d\n#define COPY_ROOM %d\n#define PART_ROWS %d\n"
+                 "#define PART_DEEP %d\n",
+                 (long)e->tile->m, tiling_of(e).group < 0, room, PART_ROWS, PART_DEEP);
+    for (int i = 0; i < 2; i++) {
+        const epi_repack *r = copy_inside(e, i);
+        int64_t parts = r ? epi_ceil_div(r->out_count, PART_ROWS) : 0;
+        epi_text_add(out, "#define COPY_%c %ld\n#define %c_FIRST %ld\n", "AB"[i], (long)parts, "AB"[i],
+                     (long)epi_min64(parts, epi_ceil_div(first_reach(e, i), PART_ROWS)));
+    }
+}
+
+void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int pointers[2], int workspace) {
+    epi_text_add(out, "struct Copied {\n  const u8 *from;\n  u8 *to;\n};\n"
+                      "DEV Copied copied(const Params &P, int side) {\n");
+    for (int i = 0; i < 2; i++) {
+        const epi_repack *r = copy_inside(e, i);
+        if (r)
+            epi_text_add(out, "  if (side == %d) return {(const u8 *)P.ptr[%d], (u8 *)P.ptr[%d] + %ldLL};\n",
+                         i, pointers[i], workspace, (long)r->offset);
+    }
+    epi_text_add(out, "  return {};\n}\nDEV u32 *words(const Params &P) { return (u32 *)P.words; }\n");
 }
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */

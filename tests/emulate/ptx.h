@@ -132,6 +132,25 @@ static void write2_if(bool yes, void *to, u32 word) {
     if (yes)
         write2(to, &word);
 }
+static void count_up(u32 *word, u32 n) {
+    check_access(word, 4, 4);
+    *word += n;
+    progress++;
+}
+static u32 take_number(u32 *word) {
+    count_up(word, 1);
+    return *word - 1;
+}
+static u32 count_seen(const u32 *word) { /* who sees the same again waits: others go on */
+    static const u32 *before;
+    static u32 number;
+    check_access(word, 4, 4);
+    if (word == before && *word == number)
+        change_over();
+    before = word;
+    return number = *word;
+}
+static void fence_copies() {}
 static void bulk_prefetch(const void *from, u32 bytes) {
     check_access(from, bytes, 16);
 }
@@ -254,7 +273,7 @@ static void send_word(u32 at, u32 barrier, u32 to, u32 word) {
     barrier_changed(b);
 }
 
-/* ---- gemm_sm80.cuh ---- */
+/* ---- asynchronous copies ---- */
 
 static void land(const Copy &c) {
     check_access(c.from, (size_t)c.bytes, (size_t)c.size);
@@ -273,6 +292,9 @@ template <int BYTES> static void cp_async(u32 to, const void *from, int bytes) {
         t.copies[t.copy_count++] = copy;
     else
         wrong("more copies on their way than", MOST_COPIES);
+}
+static void cp_async_once(u32 to, const void *from) {
+    cp_async<16>(to, from, 16);
 }
 static void cp_commit() {
     Thread &t = *current;

@@ -22,12 +22,6 @@ static_assert(TILE_N == 128 && STEP == 64 && (BK == 32 || BK == 64) && STAGES >=
 
 // ---- PTX
 
-template <int BYTES> DEV void cp_async(u32 to, const void *from, int bytes) {   // the rest becomes zero
-  if (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-  else asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes), "n"(BYTES) : "memory");
-}
-DEV void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEV void cp_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 template <bool MN> DEV void ldm(u32 a, u32 (&w)[4]) {
   if (!MN) ldm4(a, w);
   else asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(a) : "memory");

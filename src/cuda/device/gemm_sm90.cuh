@@ -2,7 +2,8 @@
 //
 // A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles.
+// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles. Where
+// there are COPIES, warps 1 to 3 copy operands first.
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
@@ -14,7 +15,7 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, group, counter } the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
+//   struct Params { TMap map[]; ...; M, group, counter, words } the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
@@ -23,6 +24,7 @@
 //   where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
 //   wgmma(d, a, b, add)
+//   COPIES: operands are copied by the product, see copies.cuh
 
 #define TILE_M 128
 #define BK 64
@@ -31,17 +33,27 @@
 #define SLOT (SLOT_A + SLOT_B)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define WARPS (FOLDS || LANES)
-#define MOVER_REGISTERS (LANES && TILE_N < 256 ? 56 : 40)
+#define MOVER_REGISTERS (COPIES || (LANES && TILE_N < 256) ? 56 : 40)
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
 #define STAGING (STAGES * SLOT)
+#if COPIES && COPY_ROOM > 2 * STAGE_SLOTS * STAGE_BYTES
+#define BARRIERS (STAGING + COPY_ROOM)
+#else
 #define BARRIERS (STAGING + 2 * STAGE_SLOTS * STAGE_BYTES)
+#endif
 
 // The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
 // both operands in the L2 cache; or, where it is negative, groups of columns, and across them first.
 struct Order {
   int tm, tn, group, total;
+  DEV explicit Order(const Params &P) {
+    tm = ((int)P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
+    tn = (N_SIZE + TILE_N - 1) / TILE_N;
+    group = P.group;
+    total = tm * tn;
+  }
   DEV void at(int t, int &m, int &n) const {
     const bool across = group < 0;
     const int wide = across ? -group : group, size = across ? tn : tm;
@@ -59,7 +71,12 @@ struct Order {
 struct Queue {
   u32 *counter;
   int first, stride, total;
-  u32 given, taken, number;   // barriers and words for two
+  u32 given, taken, number;   // barriers and words for two, in 40 bytes
+  DEV Queue(const Params &P, int cid, u32 room) : counter((u32 *)P.counter), first(cid), stride(gridDim.x / CLUSTER), total(Order(P).total) {
+    given = room;
+    taken = given + 16;
+    number = taken + 16;
+  }
   DEV void begin() const {
     for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
   }
@@ -71,9 +88,11 @@ struct Queue {
   }
   DEV int again(u32 j) const { return counter ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
   DEV void give_back(u32 j) const { if (counter) mbar_arrive_at(taken + 8 * (j % 2), 0); }
-  DEV void draw() const {   // one thread of the cluster
+  // Numbers j to stop - 1; one thread of the cluster. Two can be drawn at once, and the rest later.
+  DEV void draw(u32 j, u32 stop) const {
     int w = 0;
-    for (u32 j = 0; w < total; j++) {
+    for (u32 i = 0; i < j && w < total; i++) w = at(i);
+    for (; w < total && j < stop; j++) {
       if (j >= 2) mbar_wait(taken + 8 * (j % 2), (j / 2 & 1) ^ 1);
       w = stride + (int)take_number(counter);
       for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % 2), given + 8 * (j % 2), r, w);
@@ -109,7 +128,7 @@ DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
 // The tile whose epilogue runs, and the steps of it.
 struct Emitter {
   const Params &P;
-  u32 base, done, loaded, spare, last_done, last_loaded, n;
+  u32 base, done, loaded, spare, last_done, last_loaded, copied, n;
   int wg, thread, row, col;
   bool last;
   Rows R;
@@ -124,7 +143,10 @@ struct Emitter {
     const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
     u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
     if (LOADS) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
-    else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
+    else if (STAGE_BYTES && !ring) {
+      if (COPIES) mbar_wait(copied, 0);
+      mbar_wait(spare + 8 * slot, par ^ 1);
+    }
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
     int t = thread;
     asm volatile("" : "+r"(stage), "+r"(t));
@@ -177,6 +199,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
   const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
   const u32 turn = last_done;   // per warpgroup
+  const u32 copied = tail + 48;   // the warps that copy are through with the staging
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, like rank and cid below: then it is kept in a uniform register
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
@@ -185,30 +208,41 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     rank = __shfl_sync(~0u, cluster_rank(), 0);
     cid = __shfl_sync(~0u, cid, 0);
   }
-  Order order;
-  order.tm = (P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
-  order.tn = (N_SIZE + TILE_N - 1) / TILE_N;
-  order.group = P.group;
-  order.total = order.tm * order.tn;
-  const Queue queue{(u32 *)P.counter, (int)cid, (int)gridDim.x / CLUSTER, order.total, tail + 8, tail + 24, tail + 40};
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, (IN_TURN ? 1 : 2) * CLUSTER); }
     for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
     if (IN_TURN) { mbar_init(turn, 4); mbar_init(turn + 8, 4); }
     else for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
-    queue.begin();
+    Queue(P, cid, tail + 8).begin();
     mbar_init(tail, 256);
+    if (COPIES) mbar_init(copied, 3);
     mbar_fence();
   }
   if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
   else __syncthreads();
   dependency_wait();
 
+  // What a role needs is worked out by it: registers are few.
 #define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
 
   if (wg == 2) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MOVER_REGISTERS));
+#if COPIES
+    const Copies copies{P};
+    if (t >= 32) {   // ---- copies of operands
+      if (t == 96 && P.counter && rank == 0) Queue(P, cid, tail + 8).draw(0, 2);
+      __syncwarp();
+      copies.copy(base + STAGING + ((t >> 5) - 1) * (COPY_ROOM / 3), t & 31);
+      fence_async();
+      __syncwarp();
+      if ((t & 31) == 0) mbar_arrive(copied);
+      mbar_wait(copied, 0);
+    }
+    bool all = false;   // copies are there
+#endif
+    const Order order(P);
+    const Queue queue(P, cid, tail + 8);
     if (t == 0) {   // ---- the operands
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
@@ -217,8 +251,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
+#if COPIES
+        if (j && !all) all = copies.all();
+#endif
 #pragma unroll 1
         for (int k = 0; k < KT; k++) {
+#if COPIES
+          if (!all && k % (PART_DEEP / BK) == 0) copies.wait(m0, n0 + rank * (TILE_N / CLUSTER), k / (PART_DEEP / BK));
+#endif
           const u32 a = base + s * SLOT, b = a + SLOT_A, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(f, SLOT);
@@ -247,7 +287,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       }
       dependency_start();
     } else if (t == 96) {   // ---- the tiles
-      if (queue.counter && rank == 0) queue.draw();
+      if (queue.counter && rank == 0) queue.draw(COPIES ? 2 : 0, ~0u);
     } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders copies, all of them fold and move
       u32 n = 0;
@@ -321,6 +361,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     }
   } else {   // ---- the product
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(252 - MOVER_REGISTERS / 2));
+    const Order order(P);
+    const Queue queue(P, cid, tail + 8);
     float d[IN_TURN ? 2 : 1][TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
     // One slot: four wgmma, then give back the slot before, whose wgmma are done.
@@ -349,7 +391,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       ADVANCE(s, ph)
     };
 
-    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
+    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, copied, 0, wg, t, 0, 0, false};
     int tm, tn;
 #if DEFERRED
     Rows next;

@@ -13,7 +13,8 @@ DEV void mbar_arrive_at(u32 b, u32 cta) {
 DEV void mbar_wait(u32 b, u32 parity) {
   asm volatile("{.reg .pred p;\nW_%=:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra W_%=;}" ::"r"(b), "r"(parity) : "memory");
 }
-DEV u32 take_number(u32 *counter) { u32 n; asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(n) : "l"(counter) : "memory"); return n; }
+// Not an addition: for those the compiler asks the other lanes first, and waits for the number at once.
+DEV u32 take_number(u32 *counter) { u32 n; asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], 0x7fffffff;" : "=r"(n) : "l"(counter) : "memory"); return n; }
 DEV void mbar_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Neighbouring bytes, a multiple of 16.
 DEV void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
@@ -37,6 +38,16 @@ DEV void tma_store(const TMap *m, u32 src, int x, int y) {
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int N> DEV void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 template <int N> DEV void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
+template <int BYTES> DEV void cp_async(u32 to, const void *from, int bytes) {   // the rest becomes zero
+  if (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes), "n"(BYTES) : "memory");
+}
+DEV void cp_async_once(u32 to, const void *from) {   // 16 bytes that leave the L2 cache first
+  asm volatile("{.reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;\n"
+    " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, p;}" ::"r"(to), "l"(from) : "memory");
+}
+DEV void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEV void cp_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 DEV void bar_sync(u32 id, u32 n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -67,6 +78,12 @@ DEV void dependency_start() { asm volatile("griddepcontrol.launch_dependents;" :
 DEV void dependency_wait() {}
 DEV void dependency_start() {}
 #endif
+
+// ---- counters in memory: who counts up has written before, who sees the number may read it; by the copy engine, after a fence
+
+DEV void count_up(u32 *word, u32 n) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(n) : "memory"); }
+DEV u32 count_seen(const u32 *n) { u32 r; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(r) : "l"(n) : "memory"); return r; }
+DEV void fence_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // ---- memory that is passed over once, in the order of the text
 
