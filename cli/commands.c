@@ -21,9 +21,9 @@ int cmd_check(const cli_options *o) {
         cli_source s;
         epi_error err;
         epi_status st = cli_source_open(&s, o->names[i], &err);
-        int programs = epi_module_count(s.module);
+        int programs = s.program ? 1 : epi_module_count(s.module);
         for (int p = 0; p < programs && st == EPI_OK; p++)
-            st = epi_program_check(epi_module_program(s.module, p), &err);
+            st = epi_program_check(s.program ? s.program : epi_module_program(s.module, p), &err);
         if (st == EPI_OK && !programs)
             st = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", o->names[i]);
         cli_source_close(&s);

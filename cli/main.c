@@ -23,10 +23,10 @@ static const struct command {
     int (*run)(const cli_options *);
 } commands[] = {
     {"check", "parse and check texts",
-     "epilog check FILE... [--json]\n\n"
-     "Parses each file and checks every program in it. Says what is wrong, where, and what to do\n"
-     "instead; also where a program is right but cannot be one fused kernel because it uses a reduction\n"
-     "before it is complete. Exit status 1 if anything is.\n",
+     "epilog check FILE[:NAME]... [--json]\n\n"
+     "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
+     "and what to do instead; also where a program is right but cannot be one fused kernel because it uses a\n"
+     "reduction before it is complete. Exit status 1 if anything is.\n",
      cmd_check},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER] [--json]\n\n"

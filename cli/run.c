@@ -150,6 +150,8 @@ int cmd_run(const cli_options *given) {
         return cli_complain(EXIT_USAGE, "run wants one FILE:NAME; see 'epilog help run'");
     if (o.in && o.out && cli_same_file(o.in, o.out))
         return cli_complain(EXIT_USAGE, "--in and --out are the same file: its inputs would be lost");
+    if (o.out && !cli_may_write(o.out, &err)) /* found out before the work */
+        return cli_fail(&err);
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
     cli_runner r = {0};

@@ -95,6 +95,67 @@ static epi_status locate(const char *file, char *out, size_t size, epi_error *er
                     file);
 }
 
+/* ---- names that are close ---- */
+
+/* Letters to put in, leave out or exchange to make one of the other; names of 63 letters and more are far
+ * from all. */
+static int distance(const char *a, const char *b) {
+    int row[64], n = (int)strlen(b);
+    if (n >= 64)
+        return n;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 0; a[i]; i++) {
+        int diagonal = row[0];
+        row[0] = i + 1;
+        for (int j = 1; j <= n; j++) {
+            int best = diagonal + (a[i] != b[j - 1]);
+            diagonal = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    return row[n];
+}
+
+/* The program whose name is closest, if it is within a third of the name and closer than the one before. */
+typedef struct close_name {
+    char name[64];
+    int distance;
+} close_name;
+
+static void look_closer(close_name *c, const epi_module *m, const char *name) {
+    for (int p = 0; p < epi_module_count(m); p++) {
+        const char *other = epi_program_name(epi_module_program(m, p));
+        int d = distance(name, other);
+        if (3 * d <= (int)strlen(name) + 2 && (!c->name[0] || d < c->distance)) {
+            snprintf(c->name, sizeof c->name, "%s", other);
+            c->distance = d;
+        }
+    }
+}
+
+static epi_status no_program(const cli_source *s, const char *name, epi_error *err) {
+    enum { MOST = 8 };
+    close_name close = {0};
+    epi_text hint = {0};
+    look_closer(&close, s->module, name);
+    if (close.name[0]) {
+        epi_text_add(&hint, "; did you mean '%s'?", close.name);
+    } else {
+        int count = epi_module_count(s->module);
+        for (int p = 0; p < count && p < MOST; p++)
+            epi_text_add(&hint, "%s%s", p ? ", " : "; it has ",
+                         epi_program_name(epi_module_program(s->module, p)));
+        if (count > MOST)
+            epi_text_add(&hint, " and %d more", count - MOST);
+    }
+    epi_status status =
+        epi_fail(err, EPI_ERR_FILE, "%s has no program '%s'%s", s->path, name, hint.data ? hint.data : "");
+    epi_text_free(&hint);
+    return status;
+}
+
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     *s = (cli_source){0};
     char file[1000];
@@ -109,7 +170,7 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     if (status == EPI_OK)
         status = epi_module_parse(s->ctx, s->text, length, s->path, &s->module, err);
     if (status == EPI_OK && colon && !(s->program = epi_module_find(s->module, colon + 1)))
-        status = epi_fail(err, EPI_ERR_FILE, "%s has no program '%s'", s->path, colon + 1);
+        status = no_program(s, colon + 1, err);
     if (status != EPI_OK)
         cli_source_close(s);
     return status;
@@ -118,22 +179,32 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
 /* Looks for a program by its own name in all the files that come with Epilog. */
 static epi_status find_program(cli_source *s, const char *name, epi_error *err) {
     char folder[800], path[1400];
+    close_name close = {0};
     DIR *dir = cli_program_folder(folder, sizeof folder, NULL) == EPI_OK ? opendir(folder) : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         size_t n = strlen(e->d_name);
         if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0)
             continue;
-        snprintf(path, sizeof path, "%s/%s:%s", folder, e->d_name, name);
-        if (cli_source_open(s, path, NULL) == EPI_OK) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (cli_source_open(s, path, NULL) != EPI_OK)
+            continue;
+        if ((s->program = epi_module_find(s->module, name))) {
             closedir(dir);
             return EPI_OK;
         }
+        look_closer(&close, s->module, name);
+        cli_source_close(s);
     }
     if (dir)
         closedir(dir);
-    return epi_fail(err, EPI_ERR_FILE,
-                    "%s: no such file, and no program of that name comes with Epilog; see 'epilog list'",
-                    name);
+    epi_text hint = {0};
+    if (close.name[0])
+        epi_text_add(&hint, "did you mean '%s'?", close.name);
+    epi_status status =
+        epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog; %s",
+                 name, hint.data ? hint.data : "see 'epilog list'");
+    epi_text_free(&hint);
+    return status;
 }
 
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {

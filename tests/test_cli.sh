@@ -62,7 +62,11 @@ expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
 expect 0 'its axes are T K D' show residual_rms
 expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
 expect 1 'has 4 programs; say which' show matmul.epi
-expect 1 "has no program 'nosuch'" show matmul:nosuch
+expect 1 "has no program 'nosuch'; it has matmul, matmul_nn, matmul_tn, matmul_tt" show matmul:nosuch
+expect 1 "has no program 'matmulnn'; did you mean 'matmul_nn'" show matmul:matmulnn
+expect 1 "comes with Epilog; did you mean 'rmsnorm_backward'" show rmsnorm_bakward
+expect 1 "comes with Epilog; see 'epilog list'" show nothing_like_it
+expect 0 'matmul:matmul_tt: 1 program, all well' check matmul:matmul_tt
 expect 2 'show wants one' show
 
 # run
@@ -116,6 +120,7 @@ expect 2 '.-set names lim twice' run matmul --dims M=4,N=5,K=6 --set lim=1,lim=2
 expect 1 "no input 'foo'" bench matmul --dims M=4,N=5,K=6 --set foo=1
 expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
 expect 2 '.-dims goes with a program' bench --dims M=4
+expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
 expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
 expect 1 'cannot be listed: No such file' list nowhere
 printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
