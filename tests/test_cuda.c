@@ -19,6 +19,7 @@ static const char *folder;
 static epi_context *ctx;
 static loaded all[CASES];
 static bool compiling; /* else the texts are looked at and forgotten */
+static bool ahead;     /* products are not to copy their operands themselves */
 static int refused, slow;
 
 /* ---- texts to compile ---- */
@@ -36,7 +37,9 @@ typedef struct wanted {
     char label[384];
     const loaded *l;
     variant v;
-    int choice; /* the configuration of a product, or -1 */
+    int choice;  /* the configuration of a product, or -1 */
+    bool copies; /* it copies operands itself */
+    bool ahead;  /* it was asked not to */
     epi_product_size size;
 } wanted;
 
@@ -72,6 +75,8 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
         wants[at] = (wanted){.l = l,
                              .v = v,
                              .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1,
+                             .copies = t->words > 0,
+                             .ahead = ahead,
                              .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
         item_count++;
@@ -114,8 +119,11 @@ static int emit(const loaded *l, variant v, bool to_compile) {
     epi_cuda_kernel *k = NULL;
     char label[256], missing[64];
     describe_variant(l, v, label, sizeof label);
-    epi_cuda_target target = {
-        .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
+    epi_cuda_target target = {.capability = v.capability,
+                              .multiprocessors = 132,
+                              .config = v.config,
+                              .exact = v.exact,
+                              .copy_ahead = ahead};
     epi_status status = bind_spec(l, v.type, v.path, &arena, &spec)
                             ? epi_cuda_compile(&arena, &spec, &target, &k, &err)
                             : EPI_ERR_MEMORY;
@@ -149,19 +157,21 @@ static bool is_slow(const epi_jit_item *t) {
     return t->status == EPI_ERR_UNSUPPORTED && strstr(t->error.message, "would be slow");
 }
 
-/* As the library does where the compiler finds a chosen product slow: the next best by the model. It must be
- * one of Hopper's own. */
+/* As the library does where the compiler finds a chosen product slow: the same without copies of its own,
+ * then the next best by the model. It must be one of Hopper's own. */
 static void take_next_best(int item) {
     const wanted w = wants[item];
     int order[64], count = epi_config_rank(&w.size, w.v.exact, 90, 132, order), i = 0;
     printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
     while (i < count && order[i] != w.choice)
         i++;
-    for (i++; i < count && epi_config_at(order[i])->mainloop == EPI_GEMM_SM90; i++) {
+    for (i += !w.copies; i < count && epi_config_at(order[i])->mainloop == EPI_GEMM_SM90; i++) {
         variant next = w.v;
         next.config = epi_config_name(order[i]);
         next.must = true;
+        ahead = w.ahead || w.copies;
         int at = emit(w.l, next, true);
+        ahead = false;
         if (at >= compiled || (at >= 0 && !is_slow(&items[at])))
             return; /* its turn comes, or it was found good */
     }
@@ -329,6 +339,24 @@ static void emit_cases(void) {
                 v.config = epi_config_name(c);
                 emit(&all[i], v, false);
             }
+        }
+}
+
+/* Operands whose rows the copy engine cannot take: the product copies them itself, in either contract. */
+static loaded odd_depths[5];
+static void emit_odd_depths(void) {
+    static const test_case odd[] = {{"matmul", "matmul", "M=4096,N=4096,K=4095", 0},
+                                    {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
+                                    {"norm_swiglu", "norm_swiglu", "T=4096,D=4097,F=4096", 0},
+                                    {"residual_rms", "residual_rms", "T=4000,D=4096,K=1023", 0},
+                                    {"rmsnorm_backward", "rmsnorm_backward", "T=4096,F=4095,D=4096", 0}};
+    for (int i = 0; i < 5; i++)
+        for (int exact = 0; exact < 2 && (exact || load_case(ctx, folder, &odd[i], &odd_depths[i]));
+             exact++) {
+            int at = emit(&odd_depths[i], (variant){90, NULL, exact, EPI_PATH_FUSED, EPI_BF16, true}, true);
+            if (compiling && !exact)
+                check(at >= 0 && wants[at].copies && strstr(items[at].source, "#define COPIES 1"),
+                      "%s %s copies its operands itself", odd[i].program, odd[i].dims);
         }
 }
 
@@ -695,6 +723,7 @@ int main(int argc, char **argv) {
         limits();
         emit_cases();
         emit_programs();
+        emit_odd_depths();
         emit_moves();
         emit_usual_rows();
         emit_row_shapes();
@@ -711,6 +740,8 @@ int main(int argc, char **argv) {
         printf("nothing is compiled: %s\n", why);
     for (int i = 0; i < CASES; i++)
         epi_module_free(all[i].module);
+    for (int i = 0; i < 5; i++)
+        epi_module_free(odd_depths[i].module);
     for (int i = 0; i < MOVES; i++)
         epi_module_free(moved[i].module);
     for (int i = 0; i < row_case_count; i++)

@@ -92,8 +92,8 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         int64_t zeros = text->config.queue || text->words ? COUNTER_WORDS + text->words : 0;
         if (status == EPI_OK && (zeros || text->repack_count)) {
             epi_cuda_step *before = add_launch(k);
-            before->empty = size.m == 0 || size.n == 0;
             c->workspace = counter + epi_round_up(4 * zeros, 64);
+            k->counted += c->workspace - counter;
             status = epi_emit_before(c, text, counter, zeros, &before->text, &before->elements, err);
         }
         if (status != EPI_OK)
@@ -203,7 +203,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
     for (int i = 0; i < g->node_count; i++)
         c.partials[i] = -1;
     k->workspace = epi_round_up(k->steps.workspace, 64);
-    k->repacked = 0;
+    k->repacked = k->counted = 0;
     return emit_all(k, &c, target, err);
 }
 
@@ -348,7 +348,11 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    *k = (epi_cuda_kernel){.arena = arena, .spec = *spec, .cuda = target->cuda, .device = target->device};
+    *k = (epi_cuda_kernel){.arena = arena,
+                           .spec = *spec,
+                           .cuda = target->cuda,
+                           .device = target->device,
+                           .copy_ahead = target->copy_ahead};
     *out = k;
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
     if (status == EPI_OK)

@@ -37,10 +37,11 @@ typedef struct epi_cuda_kernel {
     int count;
     int64_t workspace;
     int64_t repacked; /* bytes of it that are copies of operands */
+    int64_t counted;  /* and that blocks count in */
     epi_cuda *cuda;   /* NULL: texts only */
     int device;
     uint64_t refused; /* configurations that the compiler found slow, as bits */
-    bool copy_ahead;  /* it did so of a product that copies its operands itself */
+    bool copy_ahead;  /* it did so of a product that copies its operands itself, or that was asked for */
     char note[256];   /* what the cache had to say */
 } epi_cuda_kernel;
 
@@ -52,6 +53,7 @@ typedef struct epi_cuda_target {
     int multiprocessors; /* 132 */
     const char *config;  /* a configuration by name, or NULL for the model's choice */
     bool exact;          /* the contract: nothing is rounded before it is stored */
+    bool copy_ahead;     /* products do not copy their operands themselves */
 } epi_cuda_target;
 
 /* The texts and their launches. */

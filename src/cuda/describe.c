@@ -35,7 +35,7 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
     }
     double copies = (double)k->repacked;
-    epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace) - copies, out);
+    epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace - k->counted) - copies, out);
     out->bytes_fused += 2 * copies;
     out->bytes_unfused += 2 * copies;
 }

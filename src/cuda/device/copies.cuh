@@ -1,7 +1,7 @@
 // copies.cuh: operands that the copy engine cannot take, because their rows are no multiple of 16 bytes: copied to where it
 // can, ahead of the product, or by the product itself while it is at work.
 
-// The 16 bytes from byte `off`, even, of 32.
+// The 16 bytes from byte `off`, even, of 32; they are in the first four words, too.
 DEV uint4 turned(u32 (&w)[8], int off) {
 #pragma unroll
   for (int i = 0; i < 6; i++) w[i] = off & 8 ? w[i + 2] : w[i];
@@ -33,14 +33,14 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 // By the product: three warps have little to do during a block's first tile, and copy through the staging of an epilogue that
 // has not begun.
 //
-// A piece is 8 rows of an operand, as deep as a part; 16 pieces are a part, which has a counter, and whoever feeds the ring looks at it
-// before it asks for the part. Parts are numbered in about the order in which tiles want them, and taken as warps come: a block
-// that is not running yet is not waited for.
+// A piece is 8 rows of an operand, as deep as a part; 16 pieces are a part, which has a counter, and whoever feeds the ring
+// looks at it before it asks for the part. Parts are numbered in about the order in which tiles want them, and taken as warps
+// come: a block that is not running yet is not waited for.
 //
-// M_SIZE; COPY_ROOM: bytes of staging; PART_ROWS, PART_DEEP: of a part; COPY_A, COPY_B: parts that stand one below the other in an operand that is copied, else 0; A_FIRST, B_FIRST: how
-// many of them the first tiles read, ACROSS whether the next ones read more of A. Operands start at a
-// multiple of 16 bytes.
-// copied(P, side): where one lies, and its copy; words(P): see Word.
+// The emitted part says: M_SIZE; COPY_ROOM: bytes of staging; PART_ROWS, PART_DEEP: of a part; COPY_A, COPY_B: parts that stand
+// one below the other in an operand that is copied, else 0; A_FIRST, B_FIRST: how many of them the first tiles read; ACROSS:
+// whether the next ones read more of A; copied(P, side): where an operand lies, at a multiple of 16 bytes, and its copy;
+// words(P): see Word.
 #define APART (2 * K_SIZE)
 #define COPY_PITCH ((APART + 127) / 128 * 128)
 #define PIECE_ROWS 8
@@ -197,7 +197,8 @@ struct Copies {
     count(DONE, 1, lane);
   }
 
-  // Is all there? Until a tile's share of a slab is. Whoever knows may have the copy engine read it.
+  // Whoever knows that copies are there may have the copy engine read them: all of them; or, when wait() is through, a tile's
+  // share of a slab.
   DEV bool all() const {
     const bool yes = count_seen(words(P) + DONE) == 3 * gridDim.x;
     fence_copies();
