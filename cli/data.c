@@ -140,21 +140,42 @@ static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, c
 }
 
 /* Inputs the file has are taken from it; the others keep what they have. */
+/* The first few tensors of a file that no input is called after: one of them may be what was meant. */
+static void other_tensors(const cli_data *d, const epi_safetensors *file, epi_text *out) {
+    enum { MOST = 4 };
+    int others = 0;
+    for (size_t i = 0; i < epi_safetensors_count(file); i++) {
+        const char *name = epi_safetensors_at(file, i)->name;
+        bool ours = false;
+        for (int t = 0; t < d->input_count; t++)
+            ours |= !strcmp(d->infos[t].name, name);
+        if (!ours && others++ < MOST)
+            epi_text_add(out, "%s'%s'", others > 1 ? ", " : "; it has ", name);
+    }
+    if (others > MOST)
+        epi_text_add(out, " and %d more", others - MOST);
+}
+
 epi_status cli_data_read(cli_data *d, const char *path, epi_error *err) {
     epi_safetensors *file;
     epi_status status = epi_safetensors_open(path, &file, err);
     if (status != EPI_OK)
         return status;
     int found = 0;
+    epi_text others = {0};
+    other_tensors(d, file, &others);
     for (int t = 0; t < d->input_count && status == EPI_OK; t++)
         if (epi_safetensors_find(file, d->infos[t].name)) {
             status = read_tensor(d, t, file, path, err);
             found++;
         } else {
-            cli_complain(EXIT_OK, "note: %s has no '%s'; it is random", path, d->infos[t].name);
+            cli_complain(EXIT_OK, "note: %s has no '%s'; it is random%s", path, d->infos[t].name,
+                         others.data ? others.data : "");
         }
     if (status == EPI_OK && !found && d->input_count)
-        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs", path);
+        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs%s", path,
+                          others.data ? others.data : "");
+    epi_text_free(&others);
     epi_safetensors_close(file);
     return status;
 }

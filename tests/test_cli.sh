@@ -137,7 +137,7 @@ expect 1 'no such file' run nosuch --dims M=1
 # tensors in and out
 expect 0 'naive path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
 that 'an output file is written' test -s out.safetensors
-expect 1 'none of the program' run matmul --dims M=4,N=5,K=6 --in out.safetensors
+expect 1 "none of the program's inputs; it has 'c'" run matmul --dims M=4,N=5,K=6 --in out.safetensors
 expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set eps=0.5
 expect 1 "no input 'nosuch'" run rmsnorm --dims T=4,D=5 --set nosuch=1
 expect 1 "'x' is a tensor" run rmsnorm --dims T=4,D=5 --set x=1
