@@ -139,7 +139,6 @@ static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, c
     return EPI_OK;
 }
 
-/* Inputs the file has are taken from it; the others keep what they have. */
 /* The first few tensors of a file that no input is called after: one of them may be what was meant. */
 static void other_tensors(const cli_data *d, const epi_safetensors *file, epi_text *out) {
     enum { MOST = 4 };
@@ -156,6 +155,7 @@ static void other_tensors(const cli_data *d, const epi_safetensors *file, epi_te
         epi_text_add(out, " and %d more", others - MOST);
 }
 
+/* Inputs the file has are taken from it; the others keep what they have. */
 epi_status cli_data_read(cli_data *d, const char *path, epi_error *err) {
     epi_safetensors *file;
     epi_status status = epi_safetensors_open(path, &file, err);

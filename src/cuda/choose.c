@@ -80,7 +80,7 @@ static double last_stream(const epi_config *c) {
  * in short tiles clusters would wait for its answers, too. */
 static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
-    int64_t tiles = epi_ceil_div(size->m, c->tile_m * c->cluster) * epi_ceil_div(size->n, c->tile_n);
+    const epi_tiling t = epi_tiling_of(c, size->m, size->n, multiprocessors);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
@@ -90,7 +90,7 @@ static double cost(int index, const epi_product_size *size, bool exact, int mult
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;
     }
-    return (double)epi_ceil_div(tiles, at_once) * work + exposed;
+    return (double)epi_ceil_div(t.rows * t.cols, at_once) * work + exposed;
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */
