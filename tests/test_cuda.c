@@ -75,7 +75,7 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
         wants[at] = (wanted){.l = l,
                              .v = v,
                              .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1,
-                             .copies = t->words > 0,
+                             .copies = t->parts > 0,
                              .ahead = ahead,
                              .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);

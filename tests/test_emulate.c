@@ -547,79 +547,121 @@ static int copy_parts(const copy_case *c, int side) {
     return (c->rows[side] + 127) / 128;
 }
 
+/* Blocks run one after another: the warp that looks after the others is the last one's. */
 static void add_inner_copies(void) {
     for (int i = 0; i < COPY_CASES; i++) {
         copy_case *c = &copies[i];
         epi_kernel_text t = {.name = "copies"};
         epi_text_add(&t.source,
                      "#define EPI_FAST 0\n#define COPIES 1\n#define TILE_N 256\n#define CLUSTER 2\n#define "
-                     "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define ACROSS %d\n#define PART_ROWS "
-                     "128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n",
-                     c->depth, c->rows[0], c->rows[1], c->across);
+                     "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define BLOCKS %d\n#define ACROSS %d\n"
+                     "#define PART_ROWS 128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n",
+                     c->depth, c->rows[0], c->rows[1], c->blocks, c->across);
         for (int s = 0; s < 2; s++)
             epi_text_add(&t.source, "#define COPY_%c %d\n#define %c_FIRST %d\n", "AB"[s], copy_parts(c, s),
                          "AB"[s], c -> first[s]);
         epi_text_add(
             &t.source,
-            "%s%s%sstruct Params {\n  TMap map[1];\n  const void *ptr[3];\n  i64 M, group, extra[2];\n};\n"
+            "%s%s%sstruct Params {\n  TMap map[1];\n  const void *ptr[3];\n  i64 M, group, alone, "
+            "words;\n};\n"
             "struct Copied { const u8 *from; u8 *to; };\n"
             "DEV Copied copied(const Params &P, int side) {\n"
-            "  return {(const u8 *)P.ptr[side], (u8 *)P.ptr[2] + (side ? %ldLL : 0)};\n}\n"
-            "DEV u32 *words(const Params &P) { return (u32 *)((u8 *)P.ptr[2] + %ldLL); }\n%s"
+            "  return {(const u8 *)P.ptr[side], (u8 *)P.ptr[2] + (side ? %ldLL : 0)};\n}\n%s%s"
             "extern \"C\" __global__ void copies(const __grid_constant__ Params P) {\n"
             "  extern __shared__ __align__(1024) u8 memory[];\n"
             "  const u32 at = (u32)__cvta_generic_to_shared(memory);\n"
-            "  const Copies c{P};\n  c.copy(at + threadIdx.x / 32 * (COPY_ROOM / 3), threadIdx.x & 31);\n"
-            "  if (blockIdx.x + 1 < gridDim.x || threadIdx.x) return;   // blocks run one after another\n"
-            "  for (int k = 0; k < SLABS; k++)\n    for (int r = 0; r < max(M_SIZE, N_SIZE); r += 128)\n"
-            "      c.wait(min(r, M_SIZE), min(r, N_SIZE), k);\n  while (!c.all()) {}\n}\n",
+            "  const Copies c{P};\n  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;\n"
+            "  const int n = warp * BLOCKS + blockIdx.x;\n"
+            "  if (P.alone) {\n    if (n == COPIERS) c.for_others(lane);\n    return;\n  }\n"
+            "  if (threadIdx.x == 0) c.begin();\n"
+            "  if (n < COPIERS) c.copy(at + warp * (COPY_ROOM / 3), n, lane);\n"
+            "  else c.look_after(lane);\n"
+            "  if (blockIdx.x + 1 == gridDim.x && warp == 0) {\n"
+            "    for (int k = 0; k < SLABS; k++)\n      for (int r = 0; r < max(M_SIZE, N_SIZE); r += 128)\n"
+            "        c.wait(0, r, r, k, lane);\n    while (!c.wait(0, 0, 0, 0, lane)) {}\n  }\n"
+            "  if (threadIdx.x == 0) c.end();\n}\n",
             epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), (long)copy_at(c, 1),
-            (long)copy_at(c, 2), epi_device_text("copies"));
+            epi_device_text("marks"), epi_device_text("copies"));
         c->text = add_text(&t);
         epi_text_free(&t.source);
     }
 }
 
-/* Every row is where it should be, nothing is written beyond the copies, and every part is counted. */
+enum { MARKS = 80, MARKS_OF_PART = 8 }; /* words, as device/marks.cuh has them */
+static const uint64_t THERE = 0xfff7e91cffd3a5b7, AT_ZERO = 0xffc9d6e500000000;
+
+/* How many of the rows that are marked as copied are, and nothing else is the case. */
+static bool marked_rows_right(const copy_case *c, const unsigned char *const from[2], const unsigned char *to,
+                              int *rows) {
+    const uint64_t *marks = (const uint64_t *)(const void *)(to + copy_at(c, 2)) + MARKS;
+    int slabs = (c->depth + 255) / 256;
+    size_t deep = 2 * (size_t)c->depth;
+    bool right = true;
+    *rows = 0;
+    for (int s = 0; s < 2; s++)
+        for (int r = 0; r < c->rows[s]; r++)
+            for (int k = 0; k < slabs; k++) {
+                int part = ((s ? copy_parts(c, 0) : 0) + r / 128) * slabs + k;
+                size_t first = 512 * (size_t)k, bytes = deep - first < 512 ? deep - first : 512;
+                if (marks[part * MARKS_OF_PART + r % 128 / 16] != THERE)
+                    continue;
+                ++*rows;
+                right &= !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c) + first,
+                                 from[s] + (size_t)r * deep + first, bytes);
+            }
+    return right;
+}
+
+/* Every row is where it should be, nothing is written beyond the copies, and marks and counters are left as
+ * the next launch has to find them: whether they were so before, or memory held anything. Also what is done
+ * for blocks that do not run. */
 static void run_inner_copies(void) {
-    enum { ROOM = 1 << 22 };
+    enum { ROOM = 1 << 22, WAYS = 4 };
     unsigned char *room = aligned_alloc(64, 3 * (size_t)ROOM);
     if (!check(room != NULL, "memory for copies"))
         return;
     unsigned char *from[2] = {room, room + ROOM}, *to = room + 2 * (size_t)ROOM;
-    for (int i = 0; i < COPY_CASES; i++)
-        for (int late = 0; late < 2; late++) {
-            const copy_case *c = &copies[i];
-            int parts = (copy_parts(c, 0) + copy_parts(c, 1)) * ((c->depth + 255) / 256);
-            size_t words = copy_at(c, 2), counted = 4 * (size_t)(2 + parts), deep = 2 * (size_t)c->depth;
-            _Alignas(64) unsigned char params[256] = {0};
-            void *pointers[3] = {from[0], from[1], to};
-            emu_host host = {.ranges = {{(const char *)to, words + counted}}, .range_count = 1, .late = late};
-            memset(to, SENTINEL, ROOM);
-            memset(to + words, 0, counted);
-            for (int s = 0; s < 2; s++) {
-                for (size_t b = 0; b < ROOM; b++)
-                    from[s][b] = (unsigned char)(b * 7 + b / 251 + (size_t)s);
-                if (c->rows[s])
-                    host.ranges[host.range_count++] =
-                        (emu_range){(const char *)from[s], deep * (size_t)c->rows[s]};
-            }
-            memcpy(params + 128, pointers, sizeof pointers);
-            const text *t = &texts[c->text];
-            bool ended = t->run && t->run(&host, params, c->blocks, 1, 96, 3 * 2 * 8 * 528);
-            check(ended && !host.wrong, "copies, %d deep: %s", c->depth, host.first);
-            bool right = true;
-            for (int s = 0; s < 2; s++)
-                for (int r = 0; r < c->rows[s]; r++)
-                    right &= !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c),
-                                     from[s] + (size_t)r * deep, deep);
-            check(right, "copies, %d deep: rows arrive", c->depth);
-            const uint32_t *n = (const uint32_t *)(const void *)(to + words);
-            right = n[1] == 3 * (uint32_t)c->blocks;
-            for (int p = 0; p < parts; p++)
-                right &= n[2 + p] == 16;
-            check(right, "copies, %d deep: every part is counted once", c->depth);
+    for (int i = 0; i < WAYS * COPY_CASES; i++) {
+        const copy_case *c = &copies[i / WAYS];
+        bool late = i % 2, again = i % WAYS == 1, alone = i % WAYS == 3;
+        int parts = (copy_parts(c, 0) + copy_parts(c, 1)) * ((c->depth + 255) / 256);
+        int marks = parts * MARKS_OF_PART;
+        size_t words = copy_at(c, 2), used = 8 * (size_t)(MARKS + marks), deep = 2 * (size_t)c->depth;
+        _Alignas(64) unsigned char params[256] = {0};
+        void *pointers[3] = {from[0], from[1], to};
+        emu_host host = {.ranges = {{(const char *)to, words + used}}, .range_count = 1, .late = late};
+        memset(to, SENTINEL, again ? words : ROOM);
+        for (int s = 0; s < 2; s++) {
+            for (size_t b = 0; b < ROOM; b++)
+                from[s][b] = (unsigned char)(b * 7 + b / 251 + (size_t)s);
+            if (c->rows[s])
+                host.ranges[host.range_count++] =
+                    (emu_range){(const char *)from[s], deep * (size_t)c->rows[s]};
         }
+        const uint64_t *n = (const uint64_t *)(const void *)(to + words);
+        int64_t numbers[4] = {0, 0, alone, (int64_t)(uintptr_t)n};
+        memcpy(params + 128, pointers, sizeof pointers);
+        memcpy(params + 128 + sizeof pointers, numbers, sizeof numbers);
+        const text *t = &texts[c->text];
+        bool ended = t->run && t->run(&host, params, c->blocks, 1, 96, 3 * 2 * 8 * 528);
+        check(ended && !host.wrong, "copies, %d deep: %s", c->depth, host.first);
+        int rows;
+        if (alone) {
+            bool right = marked_rows_right(c, (const unsigned char *const *)from, to, &rows);
+            check(right && rows > 0, "copies, %d deep: %d rows for others", c->depth, rows);
+            continue;
+        }
+        bool right = true;
+        for (int s = 0; s < 2; s++)
+            for (int r = 0; r < c->rows[s]; r++)
+                right &=
+                    !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c), from[s] + (size_t)r * deep, deep);
+        check(right, "copies, %d deep: rows arrive", c->depth);
+        right = n[16] == AT_ZERO && n[32] == AT_ZERO && n[48] == AT_ZERO && n[64] == 0;
+        for (int p = 0; p < marks; p++)
+            right &= n[MARKS + p] == 0;
+        check(right, "copies, %d deep: marks and counters as the next launch has to find them", c->depth);
+    }
     free(room);
 }
 

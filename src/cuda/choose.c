@@ -76,7 +76,7 @@ static double last_stream(const epi_config *c) {
 }
 
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
- * efficiency with their epilogues, the last tile's, which nothing hides, and the launch that a queue needs;
+ * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to cost;
  * in short tiles clusters would wait for its answers, too. */
 static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;

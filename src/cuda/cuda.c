@@ -41,7 +41,18 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_step *step)
     return s;
 }
 
-enum { COUNTER_WORDS = 16 }; /* of a queue for tiles; words for copies come after */
+static bool copied_ahead(const epi_kernel_text *product) {
+    int ahead = 0;
+    for (int i = 0; i < product->repack_count; i++)
+        ahead += !product->repacks[i].inside;
+    return ahead > 0;
+}
+
+/* Bytes that the blocks of a product leave marks in, as device/marks.cuh has them. */
+static int64_t counted_bytes(const epi_kernel_text *product) {
+    bool needed = product->config.queue || product->parts;
+    return needed ? 8 * (80 + 8 * product->parts) : 0;
+}
 
 /* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
@@ -88,13 +99,9 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             const epi_repack *copy = &text->repacks[r];
             k->repacked += 2 * copy->pitch * (copy->mn ? copy->depth_count : copy->out_count);
         }
-        int64_t counter = epi_round_up(c->workspace, 64);
-        int64_t zeros = text->config.queue || text->words ? COUNTER_WORDS + text->words : 0;
-        if (status == EPI_OK && (zeros || text->repack_count)) {
+        if (status == EPI_OK && copied_ahead(text)) {
             epi_cuda_step *before = add_launch(k);
-            c->workspace = counter + epi_round_up(4 * zeros, 64);
-            k->counted += c->workspace - counter;
-            status = epi_emit_before(c, text, counter, zeros, &before->text, &before->elements, err);
+            status = epi_emit_repack(c, text, &before->text, &before->elements, err);
         }
         if (status != EPI_OK)
             epi_text_free(&text->source);
@@ -105,7 +112,9 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             s->choice = order[i];
             s->size = size;
             s->rows = size.m;
-            s->counter = counter;
+            s->words = epi_round_up(c->workspace, 64);
+            c->workspace = s->words + counted_bytes(text);
+            k->counted += counted_bytes(text);
             s->empty = size.m == 0 || size.n == 0;
             k->workspace = c->workspace;
             return EPI_OK;
@@ -374,7 +383,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
             status = encode_maps(k, err);
         if (status == EPI_OK)
             status = build(k, &slow, err);
-        bool copies = slow && slow->text.words;
+        bool copies = slow && slow->text.parts;
         if (status == EPI_OK || !slow || (target->config && !copies))
             return status;
         if (copies) /* without, then; or the next best */
@@ -429,9 +438,8 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
-    int64_t counter = (int64_t)(uintptr_t)workspace + s->counter;
-    int64_t numbers[4] = {s->rows, s->group, s->product >= 0 && t->config.queue ? counter : s->elements,
-                          counter + 4 * COUNTER_WORDS};
+    int64_t numbers[4] = {s->rows, s->group, s->product >= 0 ? t->config.queue : s->elements,
+                          (int64_t)(uintptr_t)workspace + s->words};
     memcpy(p, numbers, sizeof numbers);
     return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
                           err);

@@ -16,11 +16,11 @@ typedef struct epi_cuda_step {
     int64_t elements; /* of a pass, or results of a finishing kernel */
     int64_t rows;     /* M of the product */
     epi_product_size size;
-    int group;       /* of the order of its tiles */
-    int64_t counter; /* in the workspace, of a product whose clusters queue for tiles */
-    int product;     /* the gemm's step in the list, or -1 */
-    int choice;      /* its configuration */
-    bool empty;      /* nothing to do for these sizes */
+    int group;     /* of the order of its tiles */
+    int64_t words; /* in the workspace, that the blocks of a product count in */
+    int product;   /* the gemm's step in the list, or -1 */
+    int choice;    /* its configuration */
+    bool empty;    /* nothing to do for these sizes */
     epi_cuda_launch launch;
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;

@@ -12,6 +12,7 @@ EMBED(base)
 EMBED(ptx)
 EMBED(folds)
 EMBED(tiles)
+EMBED(marks)
 EMBED(copies)
 EMBED(index)
 EMBED(random)
@@ -27,6 +28,7 @@ const char *epi_device_text(const char *name) {
                {"ptx", epi_text_ptx},
                {"folds", epi_text_folds},
                {"tiles", epi_text_tiles},
+               {"marks", epi_text_marks},
                {"copies", epi_text_copies},
                {"gemm_sm90", epi_text_gemm_sm90},
                {"gemm_sm80", epi_text_gemm_sm80},

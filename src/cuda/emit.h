@@ -27,8 +27,8 @@ typedef struct epi_config {
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
 } epi_config;
 
-/* How a product's tiles lie and are taken: rows and columns of clusters, clusters at once, and the group of the
- * order, as device/gemm_sm90.cuh has it. */
+/* How a product's tiles lie and are taken: rows and columns of clusters, clusters at once, and the group of
+ * the order, as device/gemm_sm90.cuh has it. */
 typedef struct epi_tiling {
     int64_t rows, cols, at_once;
     int group;
@@ -50,7 +50,7 @@ typedef struct epi_map_need {
  * it. */
 typedef struct epi_repack {
     int node, side;
-    bool inside; /* by the product: device/copies.cuh */
+    bool inside;     /* by the product: device/copies.cuh */
     epi_columns out; /* the operand along the product's rows or columns, and along the depth */
     epi_walk depth;
     int64_t out_count, depth_count;
@@ -80,7 +80,8 @@ typedef struct epi_rows_shape {
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
- * (M, the tile order's group, a counter's address or the elements of a pass, and where its words are). */
+ * (M, the tile order's group, whether clusters queue for tiles or the elements of a pass, and where the words
+ * are that blocks count in). */
 typedef struct epi_kernel_text {
     epi_text source;
     char name[64];
@@ -91,10 +92,10 @@ typedef struct epi_kernel_text {
     int map_count;
     epi_pointer_need pointers[EPI_MAX_POINTERS];
     int pointer_count;
-    bool full;             /* it needs more maps or pointers than a launch takes */
+    bool full; /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2];
     int repack_count;
-    int64_t words; /* of the workspace that are zero before it starts; 0: none */
+    int64_t parts;       /* of operands that it copies itself, a word each; 0: none */
     epi_config config;   /* with what the emitter chose */
     epi_rows_shape rows; /* of a kernel over rows */
     char label[64];      /* its name */
@@ -129,9 +130,9 @@ epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_co
 /* The kernel of a program without a product. */
 epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_text *out, epi_error *err);
 
-/* What has to be done ahead of a product: its copies, and `zeros` words at this place in the workspace. */
-epi_status epi_emit_before(epi_emit_context *c, const epi_kernel_text *product, int64_t offset, int64_t zeros,
-                           epi_kernel_text *out, int64_t *elements, epi_error *err);
+/* The copies of operands that are made ahead of the product, one or two. */
+epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, epi_kernel_text *out,
+                           int64_t *elements, epi_error *err);
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);

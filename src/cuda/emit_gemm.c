@@ -157,7 +157,7 @@ static bool fit_shared(epi_emitter *e) {
         int steps = f->tile_n / f->step;
         for (int slots = f->stage_slots ? f->stage_slots : 2; slots >= 1; slots--) {
             int staging = 2 * slots * e->stage_bytes;
-            if (e->k->words && staging < COPY_ROOM)
+            if (e->k->parts && staging < COPY_ROOM)
                 staging = COPY_ROOM;
             int bytes = f->stages * slot + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
             if (bytes <= SHARED_MOST) {
@@ -259,8 +259,8 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  e->leave.data != NULL);
     epi_text_add(out,
                  "#define PACKED %d\n#define IN_TURN %d\n#define STEPS (TILE_N / STEP)\n#define COPIES %d\n",
-                 f->packed, f->schedule == EPI_IN_TURN, e->k->words > 0);
-    if (e->k->words)
+                 f->packed, f->schedule == EPI_IN_TURN, e->k->parts > 0);
+    if (e->k->parts)
         epi_operand_emit_copy_macros(e, out, COPY_ROOM);
 }
 
@@ -324,20 +324,21 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
     int pointers[2]; /* asked for before their number is written down */
     for (int i = 0; i < 2; i++)
         pointers[i] = epi_emit_pointer(k, op[i].node, -1);
-    int workspace = k->words ? epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE) : -1;
+    int workspace = k->parts ? epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE) : -1;
     write_macros(e, out, op);
     epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
                  e->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, group, counter, words;\n};\n",
+                 "*ptr[%d];\n  i64 M, group, queue, words;\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
     write_epilogue(e, out);
     write_access(e, out, op, pointers);
-    if (k->words)
+    if (k->parts)
         epi_operand_emit_copies(e, out, pointers, workspace);
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s", k->words ? epi_device_text("copies") : "",
-                 epi_device_text(files[e->config.mainloop]));
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
+                 e->config.mainloop == EPI_GEMM_SM90 ? epi_device_text("marks") : "",
+                 k->parts ? epi_device_text("copies") : "", epi_device_text(files[e->config.mainloop]));
 }
 
 /* Frees the pieces; answers whether one of them ran out of memory. */

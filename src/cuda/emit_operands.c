@@ -42,15 +42,9 @@ static int64_t first_reach(const epi_emitter *e, int side) {
 static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
     bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.step[0] == 1 &&
                  r->out.walk.count == 1 && r->out.walk.step[0] == r->depth_count;
-    return plain && !e->c->copy_ahead && e->config.tile_n >= 192 && r->depth_count > PART_DEEP + 8 &&
-           r->depth_count < MOST_DEEP &&
+    return plain && !e->c->copy_ahead && e->config.tile_n >= 128 && e->config.schedule != EPI_IN_TURN &&
+           r->depth_count > PART_DEEP + 8 && r->depth_count < MOST_DEEP &&
            e->tile->m + e->tile->n <= 144 * tiling_of(e).at_once * e->config.cluster;
-}
-
-/* One for every part of the copies, one for jobs that are taken, and one for those that are done. */
-static int64_t copy_words(const epi_emitter *e, const epi_repack *r) {
-    int64_t parts = epi_ceil_div(r->out_count, PART_ROWS) * epi_ceil_div(r->depth_count, PART_DEEP);
-    return (e->k->words ? e->k->words : 2) + parts;
 }
 
 /* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops, by a
@@ -73,7 +67,7 @@ static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **ou
     r->pitch = epi_round_up(r->mn ? r->out_count : depth, 64); /* lines of 128 bytes: the engine's best */
     r->inside = copies_inside(e, r);
     if (r->inside)
-        e->k->words = copy_words(e, r);
+        e->k->parts += epi_ceil_div(r->out_count, PART_ROWS) * epi_ceil_div(depth, PART_DEEP);
     r->offset = epi_round_up(e->c->workspace, 256);
     e->c->workspace = r->offset + epi_round_up((r->mn ? depth : r->out_count) * r->pitch * 2, 256);
     return true;
@@ -124,9 +118,10 @@ static const epi_repack *copy_inside(const epi_emitter *e, int side) {
 
 void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room) {
     epi_text_add(out,
-                 "#define M_SIZE %ld\n#define ACROSS %d\n#define COPY_ROOM %d\n#define PART_ROWS %d\n"
-                 "#define PART_DEEP %d\n",
-                 (long)e->tile->m, tiling_of(e).group < 0, room, PART_ROWS, PART_DEEP);
+                 "#define M_SIZE %ld\n#define BLOCKS %ld\n#define ACROSS %d\n"
+                 "#define COPY_ROOM %d\n#define PART_ROWS %d\n#define PART_DEEP %d\n",
+                 (long)e->tile->m, (long)(tiling_of(e).at_once * e->config.cluster), tiling_of(e).group < 0,
+                 room, PART_ROWS, PART_DEEP);
     for (int i = 0; i < 2; i++) {
         const epi_repack *r = copy_inside(e, i);
         int64_t parts = r ? epi_ceil_div(r->out_count, PART_ROWS) : 0;
@@ -144,7 +139,7 @@ void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int poin
             epi_text_add(out, "  if (side == %d) return {(const u8 *)P.ptr[%d], (u8 *)P.ptr[%d] + %ldLL};\n",
                          i, pointers[i], workspace, (long)r->offset);
     }
-    epi_text_add(out, "  return {};\n}\nDEV u32 *words(const Params &P) { return (u32 *)P.words; }\n");
+    epi_text_add(out, "  return {};\n}\n");
 }
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */

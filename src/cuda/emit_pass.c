@@ -228,36 +228,31 @@ static int64_t emit_copy(epi_emit_context *c, epi_kernel_text *k, const epi_repa
     return outer * eights;
 }
 
-epi_status epi_emit_before(epi_emit_context *c, const epi_kernel_text *product, int64_t offset, int64_t zeros,
-                           epi_kernel_text *k, int64_t *elements, epi_error *err) {
-    *k = (epi_kernel_text){.block = 256};
+epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, epi_kernel_text *k,
+                           int64_t *elements, epi_error *err) {
+    *k = (epi_kernel_text){.name = "repack", .block = 256};
     const epi_repack *ahead[2] = {NULL, NULL};
     int count = 0;
     for (int i = 0; i < product->repack_count; i++)
         if (!product->repacks[i].inside)
             ahead[count++] = &product->repacks[i];
-    snprintf(k->name, sizeof k->name, "%s", count ? "repack" : "zero");
     for (int i = 0; i < count; i++) /* asked for before their number is written down */
         epi_emit_pointer(k, ahead[i]->node, -1);
-    int workspace = epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE);
-    begin(k, false, epi_emit_arch(c), count ? epi_device_text("copies") : "");
+    epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE);
+    begin(k, false, epi_emit_arch(c), epi_device_text("copies"));
     epi_emit_params(k);
-    int64_t until[3] = {zeros};
-    for (int i = 0; i < count; i++)
-        until[i + 1] = until[i] + emit_copy(c, k, ahead[i], i);
+    int64_t first = emit_copy(c, k, ahead[0], 0), second = count == 2 ? emit_copy(c, k, ahead[1], 1) : 0;
+    *elements = first + second;
     epi_text_add(
         &k->source,
         "extern \"C\" __global__ void __launch_bounds__(256) %s(const __grid_constant__ Params P) {\n"
         "  dependency_start();\n  dependency_wait();\n"
         "  for (i64 x = (i64)blockIdx.x * 256 + threadIdx.x; x < P.extra[0]; x += (i64)gridDim.x * "
-        "256)\n",
+        "256)\n    ",
         k->name);
-    for (int i = count; i > 0; i--)
-        epi_text_add(&k->source, "    if (x >= %ldLL) copy_%d(P, x - %ldLL); else\n", (long)until[i - 1],
-                     i - 1, (long)until[i - 1]);
-    epi_text_add(&k->source, "    ((u32 *)((char *)P.ptr[%d] + %ldLL))[x] = 0;\n}\n", workspace,
-                 (long)offset);
-    *elements = until[count];
+    if (second)
+        epi_text_add(&k->source, "if (x >= %ldLL) copy_1(P, x - %ldLL); else ", (long)first, (long)first);
+    epi_text_add(&k->source, "copy_0(P, x);\n}\n");
     return epi_emit_end(k, err);
 }
 

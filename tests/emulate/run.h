@@ -65,10 +65,11 @@ static void take_turn(Block *b, u32 held) {
     memcpy(b->rest, declared, declared_bytes);
 }
 
-/* In turns. Where all is late some warps wait until the others come no further, then others do. False where
- * a turn of all brings nobody on. */
+/* In turns. Where all is late some warps wait until the others come no further, or long enough, then others do.
+ * False where a turn of all brings nobody on. */
 static bool run_cluster() {
     u32 held = 0;
+    int turns = 0;
     for (int left = 1; left;) {
         const i64 before = progress;
         const int first = (int)(next_random() >> 20);
@@ -80,8 +81,8 @@ static bool run_cluster() {
         }
         if (left && progress == before && !held)
             return false;
-        if (progress == before)
-            held = 0;
+        if (progress == before || ++turns > 1000)
+            held = 0, turns = 0;
         else if (!held && host->late)
             held = next_random() ^ next_random() >> 16;
     }

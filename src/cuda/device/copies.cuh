@@ -33,14 +33,14 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 // By the product: three warps have little to do during a block's first tile, and copy through the staging of an epilogue that
 // has not begun.
 //
-// A piece is 8 rows of an operand, as deep as a part; 16 pieces are a part, which has a counter, and whoever feeds the ring
-// looks at it before it asks for the part. Parts are numbered in about the order in which tiles want them, and taken as warps
-// come: a block that is not running yet is not waited for.
+// A piece is 8 rows of an operand, as deep as a part; 16 pieces are a part, with a mark for every two, and whoever feeds the ring
+// looks at them before it asks for the part. Parts are numbered in about the order in which tiles want them. A warp begins with
+// the job of its own number and takes the others as they come. One warp copies nothing: it sees to jobs of blocks that are not
+// running yet, and takes the marks away when nobody looks at them any more.
 //
-// The emitted part says: M_SIZE; COPY_ROOM: bytes of staging; PART_ROWS, PART_DEEP: of a part; COPY_A, COPY_B: parts that stand
-// one below the other in an operand that is copied, else 0; A_FIRST, B_FIRST: how many of them the first tiles read; ACROSS:
-// whether the next ones read more of A; copied(P, side): where an operand lies, at a multiple of 16 bytes, and its copy;
-// words(P): see Word.
+// The emitted part says: M_SIZE; BLOCKS: how many there are; COPY_ROOM: bytes of staging; PART_ROWS, PART_DEEP: of a part; COPY_A,
+// COPY_B: parts that stand one below the other in an operand that is copied, else 0; A_FIRST, B_FIRST: how many of them the first
+// tiles read; ACROSS: whether the next ones read more of A; copied(P, side): where an operand lies, at a multiple of 16 bytes, and its copy.
 #define APART (2 * K_SIZE)
 #define COPY_PITCH ((APART + 127) / 128 * 128)
 #define PIECE_ROWS 8
@@ -50,17 +50,25 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 #define COPY_COUNT 2   // rows that a warp reads from shared memory before it stores the first
 #define PIECES (PART_ROWS / PIECE_ROWS)
 #define SLABS ((K_SIZE + PART_DEEP - 1) / PART_DEEP)
+#define COPIERS (3 * BLOCKS - 1)   // warps
 #define ALL_PARTS ((COPY_A + COPY_B) * SLABS)
-// A warp takes 2 pieces at once of the first slabs, 4 of the next, then 8: the first are waited for.
-#define SLABS_2 1
+// A warp takes 2 pieces at once of the first slab, 4 of the next, then 8: the first are waited for. And of the last parts 4 and
+// then 2 again, so that all warps end at about the same time.
 #define SLABS_4 3
-#define JOBS_2 (min(SLABS, SLABS_2) * (A_FIRST + B_FIRST) * (PIECES / 2))
-#define JOBS_4 (min(max(SLABS - SLABS_2, 0), SLABS_4) * (A_FIRST + B_FIRST) * (PIECES / 4))
-#define JOBS (JOBS_2 + JOBS_4 + (ALL_PARTS * PIECES - 2 * JOBS_2 - 4 * JOBS_4) / 8)
+#define PARTS_2 (A_FIRST + B_FIRST)
+#define PARTS_4 (min(SLABS - 1, SLABS_4) * (A_FIRST + B_FIRST))
+#define LAST_2 min(COPIERS / 8, (ALL_PARTS - PARTS_2 - PARTS_4) / 4)
+#define LAST_4 min(COPIERS / 4, (ALL_PARTS - PARTS_2 - PARTS_4) / 2)
+#define PARTS_8 (ALL_PARTS - PARTS_2 - PARTS_4 - LAST_4 - LAST_2)
+// Jobs up to here of 2, 4, 8, 4 and 2 pieces.
+#define UNTIL_2 (PARTS_2 * (PIECES / 2))
+#define UNTIL_4 (UNTIL_2 + PARTS_4 * (PIECES / 4))
+#define UNTIL_8 (UNTIL_4 + PARTS_8 * (PIECES / 8))
+#define UNTIL_LAST_4 (UNTIL_8 + LAST_4 * (PIECES / 4))
+#define JOBS (UNTIL_LAST_4 + LAST_2 * (PIECES / 2))
+#define PATIENCE 100000   // ns until other blocks' first jobs are done for them
 
 static_assert(COPY_ROOM == 6 * PIECE_BYTES, "two pieces for each of three warps");
-
-enum Word { TAKEN, DONE, PARTS };   // jobs that are taken, warps that are through, and pieces that are there of every part
 
 struct Piece {
   u32 place;   // one word: registers are few
@@ -72,18 +80,21 @@ struct Piece {
   DEV int count() const { return 1 << (place >> 11 & 3); }   // of a job that starts with it
   DEV int rows() const { return (side() ? N_SIZE : M_SIZE) - row(); }   // from here to the operand's end
   DEV int at(int lane) const { return slab() * PART_BYTES + 16 * lane; }
-  DEV int part() const { return PARTS + ((side() ? COPY_A : 0) + row() / PART_ROWS) * SLABS + slab(); }   // its word
+  DEV int marks() const { return PARTS + (((side() ? COPY_A : 0) + row() / PART_ROWS) * SLABS + slab()) * (PIECES / 2); }   // its part's
+  DEV int mark() const { return marks() + row() % PART_ROWS / (2 * PIECE_ROWS); }   // a job's first
   // May all of its vectors be read? What lies behind a row is the next one.
-  DEV bool whole() const { return rows() > PIECE_ROWS && APART >= PIECE_PITCH; }
+  DEV bool whole() const { return rows() + ((slab() + 1) * PART_BYTES + 16 <= APART) > PIECE_ROWS && APART >= PIECE_PITCH; }
 };
 
 struct Copies {
   const Params &P;
+  DEV u64 *word(int n) const { return (u64 *)P.words + n; }
+  DEV Counter counter(int n) const { return Counter{word(n)}; }
 
   // Part number u: what the first tiles read, slab by slab of the depth; then the rest of the operand that the next ones have
   // more of; then the rest of the other. In either, as much at a time as the first tiles had.
-  template <int FIRST, int BLOCKS> static DEV void at_later(int u, int &block, int &slab) {
-    const int done = FIRST + u / max(FIRST * SLABS, 1) * FIRST, left = min(FIRST, BLOCKS - done);
+  template <int FIRST, int COUNT> static DEV void at_later(int u, int &block, int &slab) {
+    const int done = FIRST + u / max(FIRST * SLABS, 1) * FIRST, left = min(FIRST, COUNT - done);
     u %= max(FIRST * SLABS, 1);
     slab = left == FIRST ? u / max(FIRST, 1) : u / left;
     block = done + u - slab * left;
@@ -105,7 +116,7 @@ struct Copies {
   }
   DEV const u8 *from(const Piece &p, int lane) const { return copied(P, p.side()).from + ((i64)p.row() * APART + p.at(lane)); }
   DEV u8 *to(const Piece &p, int lane) const { return copied(P, p.side()).to + ((i64)p.row() * COPY_PITCH + p.at(lane)); }
-  // The last rows of an operand.
+  // What nobody else copies.
   DEV void slowly(const Piece &p, int lane) const {
     const u16 *tensor = (const u16 *)copied(P, p.side()).from;
     u8 *dst = to(p, lane);
@@ -114,10 +125,10 @@ struct Copies {
     for (int r = 0; r < PIECE_ROWS && r < p.rows() && at < K_SIZE; r++)
       *(uint4 *)(dst + r * COPY_PITCH) = eight_from(tensor, (i64)(p.row() + r) * K_SIZE + at, (i64)(p.side() ? N_SIZE : M_SIZE) * K_SIZE, min(K_SIZE - at, 8));
   }
-  // What this warp has copied is there for whoever sees the number. The fence is dear, and not only for this warp.
-  DEV void count(int word, int n, int lane) const {
+  // What this warp has copied is there for whoever sees the marks. The fence is dear, and not only for this warp.
+  DEV void mark(const Piece &p, int lane) const {
     __syncwarp();
-    if (lane == 0) count_up(words(P) + word, n);
+    if (lane < p.count() / 2) word_leave(word(p.mark() + lane), THERE);
   }
 
   // Brings a piece: of each row the 33 vectors that it touches.
@@ -130,49 +141,63 @@ struct Copies {
         const int x = lane * APART;
         cp_async_once(room + lane * PIECE_PITCH + PART_BYTES, src + (PART_BYTES - 16 * lane + x - (x & 15)));
       }
+    } else {   // as far as the operand goes
+#pragma unroll 1
+      for (int r = 0; r < PIECE_ROWS; r++)
+#pragma unroll 1
+        for (int v = lane; v < PIECE_PITCH / 16; v += 32) {
+          const i64 x = p.rows() * (i64)APART, at = r * APART / 16 * 16 + p.at(v);   // from the piece's first row
+          const int there = (int)max(min(x - at, (i64)16), (i64)0);
+          cp_async<16>(room + r * PIECE_PITCH + 16 * v, from(p, 0) + (there ? at - p.at(0) : 0), there);
+        }
     }
     cp_commit();
   }
   DEV void store(u32 room, const Piece &p, int lane) const {
     __syncwarp();
-    if (p.whole()) {
-      u8 *dst = to(p, lane);
+    u8 *dst = to(p, lane);
+    const int rows = COPY_PITCH % PART_BYTES == 0 || p.at(lane) < COPY_PITCH ? p.rows() : 0;
 #pragma unroll
-      for (int u = 0; u < PIECE_ROWS; u += COPY_COUNT) {
-        uint4 v[COPY_COUNT][2];
+    for (int u = 0; u < PIECE_ROWS; u += COPY_COUNT) {
+      uint4 v[COPY_COUNT][2];
 #pragma unroll
-        for (int c = 0; c < COPY_COUNT; c++) {
-          v[c][0] = lds128(room + (u + c) * PIECE_PITCH + 16 * lane);
-          if ((u + c) * APART & 15) v[c][1] = lds128(room + (u + c) * PIECE_PITCH + 16 * lane + 16);
-        }
-        __syncwarp();   // else the compiler reads them one by one
-#pragma unroll
-        for (int c = 0; c < COPY_COUNT; c++) {
-          u32 w[8] = {v[c][0].x, v[c][0].y, v[c][0].z, v[c][0].w, v[c][1].x, v[c][1].y, v[c][1].z, v[c][1].w};
-          turned(w, (u + c) * APART & 15);
-          if (COPY_PITCH % PART_BYTES == 0 || p.at(lane) < COPY_PITCH) write16(dst + (u + c) * COPY_PITCH, w);
-        }
+      for (int c = 0; c < COPY_COUNT; c++) {
+        v[c][0] = lds128(room + (u + c) * PIECE_PITCH + 16 * lane);
+        if ((u + c) * APART & 15) v[c][1] = lds128(room + (u + c) * PIECE_PITCH + 16 * lane + 16);
       }
-    } else slowly(p, lane);
+      __syncwarp();   // else the compiler reads them one by one
+#pragma unroll
+      for (int c = 0; c < COPY_COUNT; c++) {
+        u32 w[8] = {v[c][0].x, v[c][0].y, v[c][0].z, v[c][0].w, v[c][1].x, v[c][1].y, v[c][1].z, v[c][1].w};
+        turned(w, (u + c) * APART & 15);
+        if (u + c < rows) write16(dst + (u + c) * COPY_PITCH, w);
+      }
+    }
     __syncwarp();
   }
-  DEV int take(int lane) const { return lane ? 0 : take_number(words(P) + TAKEN); }
+  DEV int take(int lane) const { return lane ? 0 : counter(JOBS_TAKEN).take(); }
   static DEV Piece job(int n) {
     n = min(n, JOBS - 1);
-    const int many = n < JOBS_2 ? 1 : n < JOBS_2 + JOBS_4 ? 2 : 3;
-    const int u = many == 1 ? 2 * n : many == 2 ? 2 * JOBS_2 + 4 * (n - JOBS_2) : 2 * JOBS_2 + 4 * JOBS_4 + 8 * (n - JOBS_2 - JOBS_4);
-    Piece p = piece(u / PIECES, u % PIECES * PIECE_ROWS);
+    int many = 1, parts = 0;
+    if (n >= UNTIL_LAST_4) n -= UNTIL_LAST_4, parts = ALL_PARTS - LAST_2;
+    else if (n >= UNTIL_8) n -= UNTIL_8, parts = ALL_PARTS - LAST_2 - LAST_4, many = 2;
+    else if (n >= UNTIL_4) n -= UNTIL_4, parts = PARTS_2 + PARTS_4, many = 3;
+    else if (n >= UNTIL_2) n -= UNTIL_2, parts = PARTS_2, many = 2;
+    const int u = n << many;
+    Piece p = piece(parts + u / PIECES, u % PIECES * PIECE_ROWS);
     p.place |= many << 11;
     return p;
   }
-  // By one warp, job after job, through `room` for two pieces: while one is turned and stored, the other is on its way.
-  DEV void copy(u32 room, int lane) const {
-    int n = __shfl_sync(~0u, take(lane), 0);
+  // By warp number n of those that copy, job after job, through `room` for two pieces: while one is turned and stored, the other
+  // is on its way.
+  DEV void copy(u32 room, int n, int lane) const {
     Piece p = job(n);
     if (n < JOBS) {
       fetch(room, p, lane);
       fetch(room + PIECE_BYTES, p.below(1), lane);
     }
+    if (lane == 0) counter(JOBS_TAKEN).begin(JOBS);
+    __syncwarp();
 #pragma unroll 1
     while (n < JOBS) {
       const int drawn = take(lane);
@@ -184,37 +209,76 @@ struct Copies {
         store(at, p.below(h), lane);
         const int over = h + 2 - p.count();   // a piece of the next job comes to its place; or one of this
         if (over == 0) {
-          n = __shfl_sync(~0u, drawn, 0);
+          n = COPIERS + __shfl_sync(~0u, drawn, 0);
+          if (lane == 0 && n == COPIERS + JOBS - 1) counter(JOBS_TAKEN).end();   // after every job one number is taken
           next = job(n);
         }
         if (over < 0) fetch(at, p.below(h + 2), lane);
         else if (n < JOBS) fetch(at, next.below(over), lane);
         else cp_commit();
       }
-      count(p.part(), p.count(), lane);
+      mark(p, lane);
       p = next;
     }
-    count(DONE, 1, lane);
+    if (lane == 0) {
+      const Counter done = counter(WARPS_DONE);
+      done.begin(COPIERS);
+      if (done.take() == COPIERS - 1) {   // what the others have copied is marked: they have waited for that
+        done.end();
+        word_leave(word(ALL_THERE), THERE);
+      }
+    }
+    __syncwarp();
   }
-
-  // Whoever knows that copies are there may have the copy engine read them: all of them; or, when wait() is through, a tile's
-  // share of a slab.
-  DEV bool all() const {
-    const bool yes = count_seen(words(P) + DONE) == 3 * gridDim.x;
-    fence_copies();
-    return yes;
-  }
-  DEV void wait(int m0, int n0, int slab) const {
-    if (COPY_A) wait(0, m0, PART_ROWS, slab);
-    if (COPY_B) wait(1, n0, TILE_N / CLUSTER, slab);
-    fence_copies();
-  }
-  DEV void wait(int side, int r0, int rows, int slab) const {
-#pragma unroll 1
-    for (int b = r0 / PART_ROWS; b <= (r0 + rows - 1) / PART_ROWS && b < (side ? COPY_B : COPY_A); b++) {
-      const u32 *part = words(P) + Piece(side, b * PART_ROWS, slab).part();
-      while (count_seen(part) != PIECES) {}
+  DEV bool all_there() const { return word_seen(word(ALL_THERE)) == THERE; }
+  // By the warp that does not copy.
+  DEV void look_after(int lane) const {
+    bool late = false;
+    if (lane == 0)
+      for (const u64 begin = time_now(); !all_there() && !late;) late = time_now() - begin > PATIENCE;
+    if (__shfl_sync(~0u, late, 0)) for_others(lane);
+    if (lane == 0)
+      while (!all_there() || !counter(BLOCKS_DONE).has(BLOCKS)) {}
+    __syncwarp();
+    for (int i = lane; i < ALL_PARTS * (PIECES / 2); i += 32) *word(PARTS + i) = 0;
+    if (lane == 0) {
+      *word(ALL_THERE) = 0;
+      counter(BLOCKS_DONE).end();
     }
   }
+  // The first jobs of blocks that are not running; one that is done twice is no harm.
+  DEV void for_others(int lane) const {
+#pragma unroll 1
+    for (int n = 0; n < COPIERS && n < JOBS; n++) {
+      const Piece p = job(n);
+      if (__shfl_sync(~0u, lane || word_seen(word(p.mark())) == THERE, 0)) continue;
+#pragma unroll 1
+      for (int h = 0; h < p.count(); h++) slowly(p.below(h), lane);
+      mark(p, lane);
+    }
+  }
+
+  // By the warp that asks for operands. After wait() it may have the copy engine read a tile's share of a slab, or all of them.
+  // No fence of the GPU comes between a mark and that: it would wait for what this multiprocessor is storing. The copy engine
+  // reads the L2 cache, and there everything is that was written before the mark.
+  //
+  // Of each lane one mark: eight for a part's, of A and of one or two of B; and that of everything.
+  DEV u64 look(int m0, int n0, int slab, int lane) const {
+    const int side = lane >= 8, b = (side ? n0 : m0) / PART_ROWS + (lane >= 16);
+    const bool none = lane >= 24 || b >= (side ? COPY_B : COPY_A) || (lane >= 16 && b > (n0 + TILE_N / CLUSTER - 1) / PART_ROWS);
+    return lane < 31 && none ? THERE : word_seen(word(lane < 31 ? Piece(side, b * PART_ROWS, slab).marks() + lane % 8 : ALL_THERE));
+  }
+  // Answers whether everything is there.
+  DEV bool wait(u64 seen, int m0, int n0, int slab, int lane) const {
+#pragma unroll 1
+    for (;; seen = look(m0, n0, slab, lane)) {
+      const u32 missing = __ballot_sync(~0u, seen != THERE);
+      if (missing << 1 && missing >> 31) continue;
+      fence_copies();
+      return !(missing >> 31);
+    }
+  }
+  DEV void begin() const { counter(BLOCKS_DONE).begin(BLOCKS); }
+  DEV void end() const { counter(BLOCKS_DONE).take(); }   // it looks at marks no more
 };
 #endif

@@ -3,7 +3,7 @@
 // A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
 // each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles. Where
-// there are COPIES, warps 1 to 3 copy operands first.
+// there are COPIES, warps 1 to 3 copy operands first, but for the last block's warp 3 of the first cluster, which looks after them.
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
@@ -15,7 +15,7 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, group, counter, words } the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
+//   struct Params { TMap map[]; ...; M, group, queue, words } the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
@@ -33,7 +33,7 @@
 #define SLOT (SLOT_A + SLOT_B)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define WARPS (FOLDS || LANES)
-#define MOVER_REGISTERS (COPIES || (LANES && TILE_N < 256) ? 56 : 40)
+#define MOVER_REGISTERS (LANES && TILE_N < (KEEP_F32 ? 192 : 256) ? 72 : COPIES || (LANES && TILE_N < 256) ? 56 : 40)
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
@@ -64,15 +64,16 @@ struct Order {
   }
 };
 
-// The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a counter, as
+// The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a queue, as
 // they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
 // is drawn while the tile before it is worked on; whoever works on tiles looks at it and gives it back. Two have a place.
 #define TAKERS (CLUSTER * (9 + (STAGE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
 struct Queue {
-  u32 *counter;
+  bool counts;
+  Counter counter;
   int first, stride, total;
   u32 given, taken, number;   // barriers and words for two, in 40 bytes
-  DEV Queue(const Params &P, int cid, u32 room) : counter((u32 *)P.counter), first(cid), stride(gridDim.x / CLUSTER), total(Order(P).total) {
+  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.words + TILES}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P).total) {
     given = room;
     taken = given + 16;
     number = taken + 16;
@@ -83,18 +84,21 @@ struct Queue {
   DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % 2), 4); }
   // Tile j + 1 of the cluster; what lies beyond the total is none.
   DEV int at(u32 j) const {
-    if (counter) mbar_wait(given + 8 * (j % 2), j / 2 & 1);
+    if (counts) mbar_wait(given + 8 * (j % 2), j / 2 & 1);
     return again(j);
   }
-  DEV int again(u32 j) const { return counter ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
-  DEV void give_back(u32 j) const { if (counter) mbar_arrive_at(taken + 8 * (j % 2), 0); }
+  DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
+  DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % 2), 0); }
   // Numbers j to stop - 1; one thread of the cluster. Two can be drawn at once, and the rest later.
   DEV void draw(u32 j, u32 stop) const {
     int w = 0;
+    if (j == 0) counter.begin(total);
     for (u32 i = 0; i < j && w < total; i++) w = at(i);
     for (; w < total && j < stop; j++) {
       if (j >= 2) mbar_wait(taken + 8 * (j % 2), (j / 2 & 1) ^ 1);
-      w = stride + (int)take_number(counter);
+      const int n = (int)counter.take();
+      if (n == total - 1) counter.end();   // all tiles have taken a number, those of the start at the end of their clusters
+      w = stride + n;
       for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % 2), given + 8 * (j % 2), r, w);
     }
   }
@@ -229,35 +233,53 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   if (wg == 2) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MOVER_REGISTERS));
 #if COPIES
+#define SLAB (PART_DEEP / BK)   // slots
+#define LOOK (SLAB / 2)         // after so many the next slab's marks are asked for
     const Copies copies{P};
     if (t >= 32) {   // ---- copies of operands
-      if (t == 96 && P.counter && rank == 0) Queue(P, cid, tail + 8).draw(0, 2);
+      if (t == 96 && P.queue && rank == 0) Queue(P, cid, tail + 8).draw(0, 2);
       __syncwarp();
-      copies.copy(base + STAGING + ((t >> 5) - 1) * (COPY_ROOM / 3), t & 31);
-      fence_async();
-      __syncwarp();
-      if ((t & 31) == 0) mbar_arrive(copied);
+      if (t >= 96 && blockIdx.x == CLUSTER - 1) {
+        if (t == 96) mbar_arrive(copied);
+        copies.look_after(t & 31);
+      } else {
+        const int warp = (t >> 5) - 1, n = warp * BLOCKS + (int)blockIdx.x;
+        copies.copy(base + STAGING + warp * (COPY_ROOM / 3), n - (n >= 2 * BLOCKS + CLUSTER), t & 31);
+        fence_async();
+        __syncwarp();
+        if ((t & 31) == 0) mbar_arrive(copied);
+      }
       mbar_wait(copied, 0);
     }
     bool all = false;   // copies are there
 #endif
     const Order order(P);
     const Queue queue(P, cid, tail + 8);
-    if (t == 0) {   // ---- the operands
+    if (COPIES ? t < 32 : t == 0) {   // ---- the operands
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
+#if COPIES
+      if (t == 0) copies.begin();
+      __syncwarp();
+#endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
 #if COPIES
-        if (j && !all) all = copies.all();
+        const int b0 = n0 + rank * (TILE_N / CLUSTER);
+        u64 seen = 0;
 #endif
 #pragma unroll 1
         for (int k = 0; k < KT; k++) {
 #if COPIES
-          if (!all && k % (PART_DEEP / BK) == 0) copies.wait(m0, n0 + rank * (TILE_N / CLUSTER), k / (PART_DEEP / BK));
+          if (!all && k % SLAB == 0) {
+            all = copies.wait(seen, m0, b0, k / SLAB, t);
+            if (all && t == 0) copies.end();
+          }
+          if (!all && k % SLAB == LOOK && k + SLAB - LOOK < KT) seen = copies.look(m0, b0, k / SLAB + 1, t);   // it comes while slots are waited for
+          if (t == 0) {
 #endif
           const u32 a = base + s * SLOT, b = a + SLOT_A, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
@@ -279,15 +301,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
           if (CLUSTER > 1) tma_load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], f, k * BK, n0 + rank * (TILE_N / CLUSTER), (u16)((1 << CLUSTER) - 1));
           else tma_load(b, &P.map[1], f, k * BK, n0);
 #endif
+#if COPIES
+          }
+          __syncwarp();
+#endif
           ADVANCE(s, ph)
         }
         w = queue.at(j);
-        if (queue.counter) queue.expect(j + 2);
-        queue.give_back(j);
+        if (COPIES) __syncwarp();
+        if (t == 0) {
+          if (queue.counts) queue.expect(j + 2);
+          queue.give_back(j);
+        }
       }
-      dependency_start();
+#if COPIES
+      if (t == 0 && !all) copies.end();
+#endif
+      if (t == 0) dependency_start();
     } else if (t == 96) {   // ---- the tiles
-      if (queue.counter && rank == 0) queue.draw(COPIES ? 2 : 0, ~0u);
+      if (queue.counts && rank == 0) queue.draw(COPIES ? 2 : 0, ~0u);
     } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders copies, all of them fold and move
       u32 n = 0;

@@ -79,11 +79,13 @@ DEV void dependency_wait() {}
 DEV void dependency_start() {}
 #endif
 
-// ---- counters in memory: who counts up has written before, who sees the number may read it; by the copy engine, after a fence
+// ---- words in memory that blocks leave for each other: who leaves one has written before
 
-DEV void count_up(u32 *word, u32 n) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(n) : "memory"); }
-DEV u32 count_seen(const u32 *n) { u32 r; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(r) : "l"(n) : "memory"); return r; }
+DEV u64 word_seen(const u64 *p) { u64 x; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory"); return x; }
+DEV void word_leave(u64 *p, u64 x) { asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+DEV void word_swap(u64 *p, u64 from, u64 to) { asm volatile("{.reg .b64 x; atom.relaxed.gpu.global.cas.b64 x, [%0], %1, %2;}" ::"l"(p), "l"(from), "l"(to) : "memory"); }
 DEV void fence_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+DEV u64 time_now() { u64 t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)); return t; }   // in ns
 
 // ---- memory that is passed over once, in the order of the text
 
