@@ -554,6 +554,7 @@ static void add_inner_copies(void) {
         epi_kernel_text t = {.name = "copies"};
         epi_text_add(&t.source,
                      "#define EPI_FAST 0\n#define COPIES 1\n#define TILE_N 256\n#define CLUSTER 2\n#define "
+                     "STAGE_SLOTS 1\n#define STAGE_BYTES 8192\n#define "
                      "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define BLOCKS %d\n#define ACROSS %d\n"
                      "#define PART_ROWS 128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n",
                      c->depth, c->rows[0], c->rows[1], c->blocks, c->across);
@@ -574,7 +575,8 @@ static void add_inner_copies(void) {
             "  const int n = warp * BLOCKS + blockIdx.x;\n"
             "  if (P.alone) {\n    if (n == COPIERS) c.for_others(lane);\n    return;\n  }\n"
             "  if (threadIdx.x == 0) c.begin();\n"
-            "  if (n < COPIERS) c.copy(at + warp * (COPY_ROOM / 3), n, lane);\n"
+            "  if (n < COPIERS)\n    c.copy(at + warp * (COPY_ROOM / 3), n, lane, P.M ? COPIERS : warp == 2 "
+            "? BLOCKS - 1 : 0);\n"
             "  else c.look_after(lane);\n"
             "  if (blockIdx.x + 1 == gridDim.x && warp == 0) {\n"
             "    for (int k = 0; k < SLABS; k++)\n      for (int r = 0; r < max(M_SIZE, N_SIZE); r += 128)\n"
@@ -587,7 +589,7 @@ static void add_inner_copies(void) {
     }
 }
 
-enum { MARKS = 80, MARKS_OF_PART = 8 }; /* words, as device/marks.cuh has them */
+enum { MARKS = 96, MARKS_OF_PART = 8 }; /* words, as device/marks.cuh has them */
 static const uint64_t THERE = 0xfff7e91cffd3a5b7, AT_ZERO = 0xffc9d6e500000000;
 
 /* How many of the rows that are marked as copied are, and nothing else is the case. */
@@ -639,7 +641,7 @@ static void run_inner_copies(void) {
                     (emu_range){(const char *)from[s], deep * (size_t)c->rows[s]};
         }
         const uint64_t *n = (const uint64_t *)(const void *)(to + words);
-        int64_t numbers[4] = {0, 0, alone, (int64_t)(uintptr_t)n};
+        int64_t numbers[4] = {again || c->blocks == 1, 0, alone, (int64_t)(uintptr_t)n};
         memcpy(params + 128, pointers, sizeof pointers);
         memcpy(params + 128 + sizeof pointers, numbers, sizeof numbers);
         const text *t = &texts[c->text];
@@ -657,7 +659,7 @@ static void run_inner_copies(void) {
                 right &=
                     !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c), from[s] + (size_t)r * deep, deep);
         check(right, "copies, %d deep: rows arrive", c->depth);
-        right = n[16] == AT_ZERO && n[32] == AT_ZERO && n[48] == AT_ZERO && n[64] == 0;
+        right = n[16] == AT_ZERO && n[48] == AT_ZERO && n[64] == AT_ZERO && n[80] == 0;
         for (int p = 0; p < marks; p++)
             right &= n[MARKS + p] == 0;
         check(right, "copies, %d deep: marks and counters as the next launch has to find them", c->depth);

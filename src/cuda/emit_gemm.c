@@ -155,7 +155,10 @@ static bool fit_shared(epi_emitter *e) {
         f->step = widths[i];
         epi_streams_place(e);
         int steps = f->tile_n / f->step;
-        for (int slots = f->stage_slots ? f->stage_slots : 2; slots >= 1; slots--) {
+        /* one, where a warp then has room to copy beside it: device/copies.cuh */
+        bool beside = e->k->parts && f->schedule == EPI_DEFERRED && f->tile_n >= 192 && !e->loads &&
+                      2 * e->stage_bytes <= COPY_ROOM / 3 * 2;
+        for (int slots = f->stage_slots ? f->stage_slots : beside ? 1 : 2; slots >= 1; slots--) {
             int staging = 2 * slots * e->stage_bytes;
             if (e->k->parts && staging < COPY_ROOM)
                 staging = COPY_ROOM;

@@ -35,8 +35,9 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 //
 // A piece is 8 rows of an operand, as deep as a part; 16 pieces are a part, with a mark for every two, and whoever feeds the ring
 // looks at them before it asks for the part. Parts are numbered in about the order in which tiles want them. A warp begins with
-// the job of its own number and takes the others as they come. One warp copies nothing: it sees to jobs of blocks that are not
-// running yet, and takes the marks away when nobody looks at them any more.
+// the job of its own number and takes the others as they come. What the first two tiles read is copied early, by all warps; the
+// rest by those that the epilogue leaves alone. One warp copies nothing: it sees to jobs of blocks that are not running yet, and
+// takes the marks away when nobody looks at them any more.
 //
 // The emitted part says: M_SIZE; BLOCKS: how many there are; COPY_ROOM: bytes of staging; PART_ROWS, PART_DEEP: of a part; COPY_A,
 // COPY_B: parts that stand one below the other in an operand that is copied, else 0; A_FIRST, B_FIRST: how many of them the first
@@ -52,20 +53,27 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 #define SLABS ((K_SIZE + PART_DEEP - 1) / PART_DEEP)
 #define COPIERS (3 * BLOCKS - 1)   // warps
 #define ALL_PARTS ((COPY_A + COPY_B) * SLABS)
-// A warp takes 2 pieces at once of the first slab, 4 of the next, then 8: the first are waited for. And of the last parts 4 and
-// then 2 again, so that all warps end at about the same time.
+#define A_NEXT min(A_FIRST, COPY_A - A_FIRST)
+#define B_NEXT min(B_FIRST, COPY_B - B_FIRST)
+// Is there a warp's room behind the epilogue's staging, and are tiles long enough for one warp? Else nothing is late.
+#define LATE_APART (BLOCKS > 1 && TILE_N >= 192 && 2 * STAGE_SLOTS * STAGE_BYTES <= COPY_ROOM / 3 * 2)
+#define TWO_TILES (SLABS * (A_FIRST + B_FIRST + (ACROSS ? (A_NEXT ? A_NEXT : B_NEXT) : B_NEXT ? B_NEXT : A_NEXT)))
+#define EARLY_PARTS (LATE_APART ? TWO_TILES : ALL_PARTS)
+// A warp takes 2 pieces at once of the first slab, 4 of the next, then 8: the first are waited for. And of the last early parts 4
+// and then 2 again, so that all warps end at about the same time. Late ones are 4.
 #define SLABS_4 3
 #define PARTS_2 (A_FIRST + B_FIRST)
 #define PARTS_4 (min(SLABS - 1, SLABS_4) * (A_FIRST + B_FIRST))
-#define LAST_2 min(COPIERS / 8, (ALL_PARTS - PARTS_2 - PARTS_4) / 4)
-#define LAST_4 min(COPIERS / 4, (ALL_PARTS - PARTS_2 - PARTS_4) / 2)
-#define PARTS_8 (ALL_PARTS - PARTS_2 - PARTS_4 - LAST_4 - LAST_2)
-// Jobs up to here of 2, 4, 8, 4 and 2 pieces.
+#define LAST_2 min(COPIERS / 8, (EARLY_PARTS - PARTS_2 - PARTS_4) / 4)
+#define LAST_4 min(COPIERS / 4, (EARLY_PARTS - PARTS_2 - PARTS_4) / 2)
+#define PARTS_8 (EARLY_PARTS - PARTS_2 - PARTS_4 - LAST_4 - LAST_2)
+// Jobs up to here of 2, 4, 8, 4 and 2 pieces; and late ones.
 #define UNTIL_2 (PARTS_2 * (PIECES / 2))
 #define UNTIL_4 (UNTIL_2 + PARTS_4 * (PIECES / 4))
 #define UNTIL_8 (UNTIL_4 + PARTS_8 * (PIECES / 8))
 #define UNTIL_LAST_4 (UNTIL_8 + LAST_4 * (PIECES / 4))
-#define JOBS (UNTIL_LAST_4 + LAST_2 * (PIECES / 2))
+#define EARLY (UNTIL_LAST_4 + LAST_2 * (PIECES / 2))
+#define LATE ((ALL_PARTS - EARLY_PARTS) * (PIECES / 4))
 #define PATIENCE 100000   // ns until other blocks' first jobs are done for them
 
 static_assert(COPY_ROOM == 6 * PIECE_BYTES, "two pieces for each of three warps");
@@ -175,12 +183,13 @@ struct Copies {
     }
     __syncwarp();
   }
-  DEV int take(int lane) const { return lane ? 0 : counter(JOBS_TAKEN).take(); }
+  DEV int take(bool late, int lane) const { return lane ? 0 : counter(late ? LATE_TAKEN : JOBS_TAKEN).take(); }
   static DEV Piece job(int n) {
-    n = min(n, JOBS - 1);
+    n = min(n, EARLY + LATE - 1);
     int many = 1, parts = 0;
-    if (n >= UNTIL_LAST_4) n -= UNTIL_LAST_4, parts = ALL_PARTS - LAST_2;
-    else if (n >= UNTIL_8) n -= UNTIL_8, parts = ALL_PARTS - LAST_2 - LAST_4, many = 2;
+    if (n >= EARLY) n -= EARLY, parts = EARLY_PARTS, many = 2;
+    else if (n >= UNTIL_LAST_4) n -= UNTIL_LAST_4, parts = EARLY_PARTS - LAST_2;
+    else if (n >= UNTIL_8) n -= UNTIL_8, parts = EARLY_PARTS - LAST_2 - LAST_4, many = 2;
     else if (n >= UNTIL_4) n -= UNTIL_4, parts = PARTS_2 + PARTS_4, many = 3;
     else if (n >= UNTIL_2) n -= UNTIL_2, parts = PARTS_2, many = 2;
     const int u = n << many;
@@ -189,18 +198,33 @@ struct Copies {
     return p;
   }
   // By warp number n of those that copy, job after job, through `room` for two pieces: while one is turned and stored, the other
-  // is on its way.
-  DEV void copy(u32 room, int n, int lane) const {
+  // is on its way. `late_warps` do late jobs, too; where it is 0, this one does not.
+  DEV void copy(u32 room, int n, int lane, int late_warps) const {
+    bool late = false, fresh = true;   // nothing of the job is on its way
     Piece p = job(n);
-    if (n < JOBS) {
-      fetch(room, p, lane);
-      fetch(room + PIECE_BYTES, p.below(1), lane);
-    }
-    if (lane == 0) counter(JOBS_TAKEN).begin(JOBS);
-    __syncwarp();
+    auto number = [&](int drawn) {   // after every job one is taken, and one more for a warp's first late job
+      n = (late ? EARLY : COPIERS) + __shfl_sync(~0u, drawn, 0);
+      if (lane == 0 && n == (late ? EARLY + LATE + late_warps : COPIERS + EARLY) - 1) counter(late ? LATE_TAKEN : JOBS_TAKEN).end();
+    };
 #pragma unroll 1
-    while (n < JOBS) {
-      const int drawn = take(lane);
+    for (;;) {
+      if (n >= (late ? EARLY + LATE : EARLY)) {
+        if (late || !LATE || !late_warps) break;
+        late = fresh = true;
+        if (lane == 0) counter(LATE_TAKEN).begin(LATE + late_warps);
+        __syncwarp();
+        number(take(late, lane));
+        p = job(n);
+        continue;
+      }
+      if (fresh) {
+#pragma unroll 1
+        for (int h = 0; h < 2; h++) fetch(room + h * PIECE_BYTES, p.below(h), lane);
+        if (lane == 0 && !late) counter(JOBS_TAKEN).begin(EARLY);
+        __syncwarp();
+        fresh = false;
+      }
+      const int drawn = take(late, lane);
       Piece next = p;
 #pragma unroll 1
       for (int h = 0; h < p.count(); h++) {
@@ -209,12 +233,11 @@ struct Copies {
         store(at, p.below(h), lane);
         const int over = h + 2 - p.count();   // a piece of the next job comes to its place; or one of this
         if (over == 0) {
-          n = COPIERS + __shfl_sync(~0u, drawn, 0);
-          if (lane == 0 && n == COPIERS + JOBS - 1) counter(JOBS_TAKEN).end();   // after every job one number is taken
+          number(drawn);
           next = job(n);
         }
         if (over < 0) fetch(at, p.below(h + 2), lane);
-        else if (n < JOBS) fetch(at, next.below(over), lane);
+        else if (n < (late ? EARLY + LATE : EARLY)) fetch(at, next.below(over), lane);
         else cp_commit();
       }
       mark(p, lane);
@@ -249,7 +272,7 @@ struct Copies {
   // The first jobs of blocks that are not running; one that is done twice is no harm.
   DEV void for_others(int lane) const {
 #pragma unroll 1
-    for (int n = 0; n < COPIERS && n < JOBS; n++) {
+    for (int n = 0; n < COPIERS && n < EARLY; n++) {
       const Piece p = job(n);
       if (__shfl_sync(~0u, lane || word_seen(word(p.mark())) == THERE, 0)) continue;
 #pragma unroll 1

@@ -34,6 +34,11 @@
 #define KT ((K_SIZE + BK - 1) / BK)
 #define WARPS (FOLDS || LANES)
 #define MOVER_REGISTERS (LANES && TILE_N < (KEEP_F32 ? 192 : 256) ? 72 : COPIES || (LANES && TILE_N < 256) ? 56 : 40)
+#if !COPIES
+#define LATE_APART false
+#endif
+// Does warp 3 go on copying, alone, while the others serve the epilogue? Not where it has tiles to queue for.
+#define LATE_ALONE(P) (LATE_APART && !P.queue)
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
@@ -220,7 +225,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     else for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
     mbar_init(tail, 256);
-    if (COPIES) mbar_init(copied, 3);
+    if (COPIES) mbar_init(copied, LATE_ALONE(P) ? 2 : 3);
     mbar_fence();
   }
   if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
@@ -240,14 +245,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       if (t == 96 && P.queue && rank == 0) Queue(P, cid, tail + 8).draw(0, 2);
       __syncwarp();
       if (t >= 96 && blockIdx.x == CLUSTER - 1) {
-        if (t == 96) mbar_arrive(copied);
+        if (t == 96 && !LATE_ALONE(P)) mbar_arrive(copied);
         copies.look_after(t & 31);
       } else {
         const int warp = (t >> 5) - 1, n = warp * BLOCKS + (int)blockIdx.x;
-        copies.copy(base + STAGING + warp * (COPY_ROOM / 3), n - (n >= 2 * BLOCKS + CLUSTER), t & 31);
+        const int late_warps = !LATE_ALONE(P) ? COPIERS : warp == 2 ? BLOCKS - 1 : 0;
+        copies.copy(base + STAGING + warp * (COPY_ROOM / 3), n - (n >= 2 * BLOCKS + CLUSTER), t & 31, late_warps);
         fence_async();
         __syncwarp();
-        if ((t & 31) == 0) mbar_arrive(copied);
+        if ((t & 31) == 0 && (t < 96 || !LATE_ALONE(P))) mbar_arrive(copied);
       }
       mbar_wait(copied, 0);
     }
