@@ -188,15 +188,8 @@ static u32 __shfl_down_sync(u32 all, u32 value, int by) { /* the last lanes keep
     const int lane = (int)(threadIdx.x % 32);
     return __shfl_sync(all, value, lane + by < 32 ? lane + by : lane);
 }
-static bool __all_sync(u32, bool vote) {
-    const u32 in = vote;
-    return *together(&in, 1, [](Warp &w) {
-        u32 all = 1;
-        for (int l = 0; l < w.lanes; l++)
-            all &= w.in[l][0];
-        for (int l = 0; l < w.lanes; l++)
-            w.out[l][0] = all;
-    });
+static int __ffs(u32 x) {
+    return __builtin_ffs((int)x);
 }
 static u32 __byte_perm(u32 x, u32 y, u32 selector) {
     const u64 bytes = (u64)y << 32 | x;

@@ -269,15 +269,19 @@ struct Copies {
       counter(BLOCKS_DONE).end();
     }
   }
-  // The first jobs of blocks that are not running; one that is done twice is no harm.
+  // The first jobs of blocks that are not running; one that is done twice is no harm. A mark a lane: the launch ends no sooner
+  // than this, and late jobs take longer than patience lasts.
   DEV void for_others(int lane) const {
 #pragma unroll 1
-    for (int n = 0; n < COPIERS && n < EARLY; n++) {
-      const Piece p = job(n);
-      if (__shfl_sync(~0u, lane || word_seen(word(p.mark())) == THERE, 0)) continue;
+    for (int n = 0; n < COPIERS && n < EARLY; n += 32) {
+      const bool missing = n + lane < COPIERS && n + lane < EARLY && word_seen(word(job(n + lane).mark())) != THERE;
 #pragma unroll 1
-      for (int h = 0; h < p.count(); h++) slowly(p.below(h), lane);
-      mark(p, lane);
+      for (u32 them = __ballot_sync(~0u, missing); them; them &= them - 1) {
+        const Piece p = job(n + __ffs(them) - 1);
+#pragma unroll 1
+        for (int h = 0; h < p.count(); h++) slowly(p.below(h), lane);
+        mark(p, lane);
+      }
     }
   }
 
