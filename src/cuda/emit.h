@@ -95,7 +95,7 @@ typedef struct epi_kernel_text {
     bool full; /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2];
     int repack_count;
-    int64_t parts;       /* of operands that it copies itself, a word each; 0: none */
+    int64_t parts;       /* of operands that it copies itself; 0: none */
     epi_config config;   /* with what the emitter chose */
     epi_rows_shape rows; /* of a kernel over rows */
     char label[64];      /* its name */

@@ -21,7 +21,7 @@ epi_operand epi_operand_of(const epi_emitter *e, int side) {
 
 /* ---- by the copy engine ---- */
 
-/* As device/copies.cuh has them: of a part of a copy that has a counter, and the deepest that it can name. */
+/* As device/copies.cuh has them: of a part of a copy, which has marks, and the deepest that it can name. */
 enum { PART_ROWS = 128, PART_DEEP = 256, MOST_DEEP = 1 << 18 };
 
 static epi_tiling tiling_of(const epi_emitter *e) {
@@ -42,8 +42,11 @@ static int64_t first_reach(const epi_emitter *e, int side) {
 static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
     bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.step[0] == 1 &&
                  r->out.walk.count == 1 && r->out.walk.step[0] == r->depth_count;
-    return plain && !e->c->copy_ahead && e->config.tile_n >= 128 && e->config.schedule != EPI_IN_TURN &&
-           r->depth_count > PART_DEEP + 8 && r->depth_count < MOST_DEEP &&
+    bool idle =
+        e->config.cluster > 1 || !e->config.queue; /* a warp that neither moves nor queues for tiles */
+    return plain && idle && !e->c->copy_ahead && e->config.tile_n >= 128 &&
+           e->config.schedule != EPI_IN_TURN && r->depth_count > PART_DEEP + 8 &&
+           r->depth_count < MOST_DEEP &&
            e->tile->m + e->tile->n <= 144 * tiling_of(e).at_once * e->config.cluster;
 }
 

@@ -161,6 +161,7 @@ static void word_swap(u64 *word, u64 from, u64 to) {
     progress++;
 }
 static void fence_copies() {}
+static void __threadfence() {}
 static u64 time_now() {
     static u64 now;
     return now += 1000;

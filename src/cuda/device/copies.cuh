@@ -243,10 +243,12 @@ struct Copies {
       mark(p, lane);
       p = next;
     }
+    __syncwarp();
     if (lane == 0) {
+      __threadfence();   // this warp's marks are there before it counts: whoever takes them away comes after all of them
       const Counter done = counter(WARPS_DONE);
       done.begin(COPIERS);
-      if (done.take() == COPIERS - 1) {   // what the others have copied is marked: they have waited for that
+      if (done.take() == COPIERS - 1) {
         done.end();
         word_leave(word(ALL_THERE), THERE);
       }
