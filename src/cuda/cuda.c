@@ -42,10 +42,10 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_step *step)
 }
 
 static bool copied_ahead(const epi_kernel_text *product) {
-    int ahead = 0;
     for (int i = 0; i < product->repack_count; i++)
-        ahead += !product->repacks[i].inside;
-    return ahead > 0;
+        if (!product->repacks[i].inside)
+            return true;
+    return false;
 }
 
 /* Bytes that the blocks of a product leave marks in, as device/marks.cuh has them. */

@@ -42,8 +42,8 @@ static int64_t first_reach(const epi_emitter *e, int side) {
 static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
     bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.step[0] == 1 &&
                  r->out.walk.count == 1 && r->out.walk.step[0] == r->depth_count;
-    bool idle =
-        e->config.cluster > 1 || !e->config.queue; /* a warp that neither moves nor queues for tiles */
+    /* is there a warp that neither moves nor queues for tiles? */
+    bool idle = e->config.cluster > 1 || !e->config.queue;
     return plain && idle && !e->c->copy_ahead && e->config.tile_n >= 128 &&
            e->config.schedule != EPI_IN_TURN && r->depth_count > PART_DEEP + 8 &&
            r->depth_count < MOST_DEEP &&
