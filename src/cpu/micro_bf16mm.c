@@ -8,6 +8,10 @@
 enum { MR = 12, NR = 8, DEPTH = 4, PAIRS_A = MR / 2, PAIRS_B = NR / 2, VECTOR = 8 };
 enum { AHEAD = 8 }; /* A comes from the second-level cache: fetched this many steps early */
 
+/* No load through p moves above this. A compiler that loads all of A's rows first has too few registers left for the
+ * sums, and a sum that waits for its store and load again in every step makes the kernel twice as slow. */
+#define LATER(p) __asm__ volatile("" : "+r"(p))
+
 /* Four sums of one row, from two neighbouring blocks; `row` is 0 or 1. */
 static inline float32x4_t join(float32x4_t left, float32x4_t right, bool row) {
     return row ? vcombine_f32(vget_high_f32(left), vget_high_f32(right))
@@ -32,6 +36,7 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
         epi_soon_ask(&next, DEPTH);
         EPI_UNROLL for (int i = 0; i < PAIRS_A; i++) {
             const bfloat16x8_t x = vld1q_bf16(a + i * VECTOR);
+            LATER(a);
             sum[i][0] = vbfmmlaq_f32(sum[i][0], x, b0);
             sum[i][1] = vbfmmlaq_f32(sum[i][1], x, b1);
             sum[i][2] = vbfmmlaq_f32(sum[i][2], x, b2);
