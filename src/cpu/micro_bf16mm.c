@@ -8,8 +8,9 @@
 enum { MR = 12, NR = 8, DEPTH = 4, PAIRS_A = MR / 2, PAIRS_B = NR / 2, VECTOR = 8 };
 enum { AHEAD = 8 }; /* A comes from the second-level cache: fetched this many steps early */
 
-/* No load through p moves above this. A compiler that loads all of A's rows first has too few registers left for the
- * sums, and a sum that waits for its store and load again in every step makes the kernel twice as slow. */
+/* No load through p moves above this. A compiler that loads all of A's rows first has too few registers left
+ * for the sums, and a sum that waits for its store and load again in every step makes the kernel twice as
+ * slow. */
 #define LATER(p) __asm__ volatile("" : "+r"(p))
 
 /* Four sums of one row, from two neighbouring blocks; `row` is 0 or 1. */

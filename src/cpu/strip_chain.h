@@ -1,23 +1,18 @@
-/* strip_chain.h: several operations on a row in one go, on blocks of 128 elements that stay in registers.
+/* strip_chain.h: several operations on a row in one go, on blocks of eight vectors that stay in registers.
  *
  * Only strips.c includes this, after its maps. A chain is carried out link by link on one block after the
- * other: to choose a link costs little against 128 elements, and nothing where the compiler knows it. Nothing
- * goes through memory between two links but for functions, whose loops the compiler makes. A row is folded
- * into 128 running values, element j into value j % 128, which a tree then joins, so the order of additions
- * follows from the length alone.
+ * other: to choose a link costs little against 128 elements (AVX-512; 32 with NEON), and nothing where the
+ * compiler knows it. Nothing goes through memory between two links but for functions, whose loops the
+ * compiler makes. A row is folded into as many running values as a block has elements, element j into value j
+ * % BLOCK, which a tree then joins, so the order of additions follows from the length alone.
  */
 #ifndef EPI_CPU_STRIP_CHAIN_H
 #define EPI_CPU_STRIP_CHAIN_H
 
-#include "cpu/strip_convert.h"
 #include "cpu/strip_reduce.h"
 #include "cpu/strip_wide.h"
 
-enum { WIDE = 16, PARTS = 8, BLOCK = WIDE * PARTS };
-
-/* Compilers break a vector of this length up where the CPU has shorter ones. */
-typedef float wide __attribute__((vector_size(WIDE * sizeof(float))));
-typedef float wide_at __attribute__((vector_size(WIDE * sizeof(float)), aligned(4), may_alias));
+enum { PARTS = 8, BLOCK = WIDE * PARTS };
 
 typedef struct block {
     wide v[PARTS];
@@ -62,87 +57,34 @@ typedef struct block {
     } while (0)
 
 static ALWAYS_INLINE void block_get(block *b, const float *p) {
-    EACH(b->v[i] = *(const wide_at *)(p + i * WIDE));
+    EACH(b->v[i] = wide_get(p + i * WIDE));
 }
 static ALWAYS_INLINE void block_put(float *p, const block *b) {
-    EACH(*(wide_at *)(p + i * WIDE) = b->v[i]);
+    EACH(wide_put(p + i * WIDE, b->v[i]));
 }
 static ALWAYS_INLINE void block_fill(block *b, float s) {
-    EACH(b->v[i] = (wide){s, s, s, s, s, s, s, s, s, s, s, s, s, s, s, s});
+    EACH(b->v[i] = wide_of(s));
 }
-
-/* ---- what compilers do not make of plain vectors ---- */
-
+static ALWAYS_INLINE void block_fma(block *to, const block *a, const block *b, const block *c) {
+    EACH(to->v[i] = wide_fma(a->v[i], b->v[i], c->v[i]));
+}
+static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
+    EACH(b->v[i] = wide_get_bf16(p + i * WIDE));
+}
+static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
+    EACH(wide_put_bf16(p + i * WIDE, b->v[i]));
+}
+static ALWAYS_INLINE void block_stream(float *p, const block *b) {
 #if defined(__AVX512F__)
-static ALWAYS_INLINE void block_fmadd(block *to, const block *a, const block *b, const block *c) {
-    EACH(to->v[i] = (wide)_mm512_fmadd_ps((__m512)a->v[i], (__m512)b->v[i], (__m512)c->v[i]));
-}
-/* As fold_max and fold_min: the instruction gives the second where the first is no more, or either is NaN,
- * and is left out where the first is NaN. */
-static ALWAYS_INLINE void block_max(block *to, const block *b) {
-    EACH({
-        __m512 x = (__m512)to->v[i];
-        to->v[i] = (wide)_mm512_mask_max_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x, (__m512)b->v[i]);
-    });
-}
-static ALWAYS_INLINE void block_min(block *to, const block *b) {
-    EACH({
-        __m512 x = (__m512)to->v[i];
-        to->v[i] = (wide)_mm512_mask_min_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x, (__m512)b->v[i]);
-    });
-}
-static ALWAYS_INLINE void block_stream(float *p, const block *b) {
-    EACH(_mm512_stream_ps(p + i * WIDE, (__m512)b->v[i]));
-}
-static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
-    EACH(b->v[i] = (wide)_mm512_slli_epi32(
-             _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(p + i * WIDE))), 16));
-}
-static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
-    EACH(_mm256_storeu_si256((void *)(p + i * WIDE), wide_bf16((__m512)b->v[i])));
-}
+    EACH(_mm512_stream_ps(p + i * WIDE, b->v[i]));
+#elif defined(__AVX2__)
+    EACH(_mm256_stream_ps(p + i * WIDE, b->v[i]));
+#elif defined(__x86_64__)
+    EACH(_mm_stream_ps(p + i * WIDE, b->v[i]));
 #else
-static ALWAYS_INLINE void block_fmadd(block *to, const block *a, const block *b, const block *c) {
-    float x[BLOCK], y[BLOCK], z[BLOCK];
-    block_put(x, a);
-    block_put(y, b);
-    block_put(z, c);
-    for (int l = 0; l < BLOCK; l++)
-        x[l] = fmadd(x[l], y[l], z[l]);
-    block_get(to, x);
-}
-static ALWAYS_INLINE void block_fold(fold *f, block *to, const block *b) {
-    float x[BLOCK], y[BLOCK];
-    block_put(x, to);
-    block_put(y, b);
-    for (int l = 0; l < BLOCK; l++)
-        x[l] = f(x[l], y[l]);
-    block_get(to, x);
-}
-static ALWAYS_INLINE void block_max(block *to, const block *b) {
-    block_fold(fold_max, to, b);
-}
-static ALWAYS_INLINE void block_min(block *to, const block *b) {
-    block_fold(fold_min, to, b);
-}
-static ALWAYS_INLINE void block_stream(float *p, const block *b) {
-    float x[BLOCK];
-    block_put(x, b);
-    stream(p, EPI_F32, x, BLOCK);
-}
-static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
-    float x[BLOCK];
-    for (int l = 0; l < BLOCK; l++)
-        x[l] = bf16_float(p[l]);
-    block_get(b, x);
-}
-static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
-    float x[BLOCK];
-    block_put(x, b);
-    for (int l = 0; l < BLOCK; l++)
-        p[l] = float_bf16(x[l]);
-}
+    block_put(p, b);
 #endif
+}
 
 /* ---- links ---- */
 
@@ -182,25 +124,6 @@ static __attribute__((noinline)) void map_block(epi_op op, float *x) {
     }
 }
 
-#if defined(__AVX512F__)
-/* Those that the CPU has better means for than plain C can say. */
-static ALWAYS_INLINE bool wide_map(epi_op op, block *b) {
-    if (op == EPI_OP_EXP)
-        EACH(b->v[i] = (wide)wide_exp((__m512)b->v[i]));
-    else if (op == EPI_OP_SILU)
-        EACH(b->v[i] = (wide)wide_silu((__m512)b->v[i]));
-    else if (op == EPI_OP_SIGMOID)
-        EACH(b->v[i] = (wide)wide_sigmoid((__m512)b->v[i]));
-    return op == EPI_OP_EXP || op == EPI_OP_SILU || op == EPI_OP_SIGMOID;
-}
-#else
-static ALWAYS_INLINE bool wide_map(epi_op op, block *b) {
-    (void)op;
-    (void)b;
-    return false;
-}
-#endif
-
 static ALWAYS_INLINE void link_run(const epi_link *k, epi_link_kind kind, ptrdiff_t j, block *b) {
     block x, y;
     float buf[BLOCK];
@@ -232,19 +155,21 @@ static ALWAYS_INLINE void link_run(const epi_link *k, epi_link_kind kind, ptrdif
         operand_get(&y, &k->b, j);
         EACH(x.v[i] *= k->scale[0]);
         EACH(y.v[i] *= k->scale[1]);
-        block_fmadd(b, b, &x, &y);
+        block_fma(b, b, &x, &y);
         break;
     case EPI_LINK_ADD_PRODUCT:
         operand_get(&x, &k->a, j);
         operand_get(&y, &k->b, j);
         EACH(x.v[i] *= k->scale[0]);
         EACH(b->v[i] *= k->scale[1]);
-        block_fmadd(b, &x, &y, b);
+        block_fma(b, &x, &y, b);
         break;
     case EPI_LINK_KEEP: block_put(k->keep + j, b); break;
     default:
-        if (wide_map(kind - EPI_LINK_MAP, b))
+        if (wide_has(kind - EPI_LINK_MAP)) {
+            EACH(b->v[i] = wide_map(kind - EPI_LINK_MAP, b->v[i]));
             break;
+        }
         block_put(buf, b);
         map_block(kind - EPI_LINK_MAP, buf);
         block_get(b, buf);
@@ -419,9 +344,9 @@ static ALWAYS_INLINE float chain_fold(const epi_chain *c, uint64_t kinds, const 
         }
         links_run(c, kinds, j, &b);
         if (c->fold == EPI_OP_RMAX)
-            block_max(&acc, &b);
+            EACH(acc.v[i] = wide_max(acc.v[i], b.v[i]));
         else if (c->fold == EPI_OP_RMIN)
-            block_min(&acc, &b);
+            EACH(acc.v[i] = wide_min(acc.v[i], b.v[i]));
         else
             EACH(acc.v[i] += b.v[i]);
     }

@@ -39,6 +39,17 @@ static ALWAYS_INLINE uint64_t double_bits(double x) {
     return u;
 }
 
+/* which ? a : b. GCC 12 turns a comparison around where it makes a choice of it, and for NEON it writes eight
+ * instructions for "not above" instead of two for "above"; from a mask it cannot. */
+static ALWAYS_INLINE float choose(int which, float a, float b) {
+#if defined(__aarch64__)
+    uint32_t mask = -(uint32_t)which;
+    return bits_float((float_bits(a) & mask) | (float_bits(b) & ~mask));
+#else
+    return which ? a : b;
+#endif
+}
+
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 static ALWAYS_INLINE float fmadd(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
@@ -81,7 +92,7 @@ static ALWAYS_INLINE float copy_sign(float magnitude, float sign) {
 
 static ALWAYS_INLINE float bounded_abs(float x, float bound) {
     float t = fabsf(x);
-    return t > bound ? bound : t;
+    return choose(t > bound, bound, t);
 }
 
 static ALWAYS_INLINE float bounded(float x, float bound) {
@@ -170,9 +181,9 @@ typedef struct split {
 
 static ALWAYS_INLINE split log_split(float x) {
     int tiny = x < FLT_MIN;
-    uint32_t i = float_bits(tiny ? x * 0x1p23f : x) - 0x3f2aaaabu; /* relative to 2/3 */
+    uint32_t i = float_bits(choose(tiny, x * 0x1p23f, x)) - 0x3f2aaaabu; /* relative to 2/3 */
     float k = (float)((int32_t)i >> 23);
-    return (split){bits_float((i & 0x7fffffu) + 0x3f2aaaabu) - 1.0f, tiny ? k - 23.0f : k};
+    return (split){bits_float((i & 0x7fffffu) + 0x3f2aaaabu) - 1.0f, choose(tiny, k - 23.0f, k)};
 }
 
 /* log(1 + f) - f; error 2^-27.7 of the logarithm. */
@@ -195,9 +206,9 @@ static ALWAYS_INLINE float log_joined(float f, float k) {
 
 /* What log and log2 give outside the positive finite numbers, and y within. */
 static ALWAYS_INLINE float log_edges(float x, float y) {
-    y = x < INFINITY ? y : x;
-    y = x < 0.0f ? NAN : y;
-    return x == 0.0f ? -INFINITY : y;
+    y = choose(x < INFINITY, y, x);
+    y = choose(x < 0.0f, NAN, y);
+    return choose(x == 0.0f, -INFINITY, y);
 }
 
 static ALWAYS_INLINE float vlog(float x) {
@@ -215,8 +226,8 @@ static ALWAYS_INLINE float vlog2(float x) {
 static ALWAYS_INLINE float vsoftplus(float x) {
     float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
     int large = e > 0x1.555556p-2f; /* then 1 + e = 2 * (1 + f) */
-    float y = log_joined(large ? (e - 1.0f) * 0.5f : e, large ? 1.0f : 0.0f);
-    return (x > 0.0f ? x : 0.0f) + y;
+    float y = log_joined(choose(large, (e - 1.0f) * 0.5f, e), choose(large, 1.0f, 0.0f));
+    return choose(x > 0.0f, x, 0.0f) + y;
 }
 
 /* ---- roots and rounding -------------------------------------------------------------------- */
@@ -228,12 +239,12 @@ static ALWAYS_INLINE float vsqrt(float x) {
 /* The nearest integer, even where two are as near. */
 static ALWAYS_INLINE float vround(float x) {
     float t = fabsf(x);
-    return t < 0x1p23f ? copy_sign((t + 0x1p23f) - 0x1p23f, x) : x;
+    return choose(t < 0x1p23f, copy_sign((t + 0x1p23f) - 0x1p23f, x), x);
 }
 
 static ALWAYS_INLINE float vfloor(float x) {
     float y = vround(x);
-    return y > x ? y - 1.0f : y;
+    return choose(y > x, y - 1.0f, y);
 }
 
 /* ---- hyperbolic, logistic ------------------------------------------------------------------ */
@@ -252,13 +263,13 @@ static ALWAYS_INLINE float vtanh(float x) {
     scaled p = exp_scaled(v);
     float s = power_of_two(p.k), e = fmadd(s, p.m, s), minus = fmadd(s, p.m, s - 1.0f);
     int large = v < -1.1f;
-    float y = over_one_plus(large ? 2.0f * e : minus, e);
-    return copy_sign(large ? 1.0f - y : y, x);
+    float y = over_one_plus(choose(large, 2.0f * e, minus), e);
+    return copy_sign(choose(large, 1.0f - y, y), x);
 }
 
 static ALWAYS_INLINE float vsigmoid(float x) {
     float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
-    return over_one_plus(x < 0.0f ? e : 1.0f, e);
+    return over_one_plus(choose(x < 0.0f, e, 1.0f), e);
 }
 
 /* x / (1 + e^-v) given e^-|v|, where v has the sign of x, and t = |x| up to where the result is zero.
@@ -266,7 +277,7 @@ static ALWAYS_INLINE float vsigmoid(float x) {
  * even where e^-|v| is not. At -inf the formula is inf/inf. */
 static ALWAYS_INLINE float gated(float x, float t, scaled e) {
     float y = positive_part(x) - over_one_plus(times_scaled(t, e), times_scaled(1.0f, e));
-    return x < -FLT_MAX ? NAN : y;
+    return choose(x < -FLT_MAX, NAN, y);
 }
 
 static ALWAYS_INLINE float vsilu(float x) {
@@ -303,7 +314,7 @@ static ALWAYS_INLINE float verf(float x) {
     u = fmadd(u, t, 0x1.076ce8p-3f);
     scaled e = exp_scaled(-fmadd(u, t, t));
     float large = copy_sign(1.0f - (1.0f + e.m) * power_of_two(e.k), x);
-    return t < 0.92f ? fmadd(p, x, x) : large;
+    return choose(t < 0.92f, fmadd(p, x, x), large);
 }
 
 /* x times the normal distribution q(x), which is max(x, 0) - t * q(-t) with t = |x|. Then
@@ -333,7 +344,7 @@ static ALWAYS_INLINE float vgelu(float x) {
     float lost = fmadd(w, (d - 1.5f) - t, fmadd(-w, d, 1.0f)); /* by the rounding of d and of w */
     scaled e = {m + fmadd(m, lost, lost), rounded_int(sum)};
     float y = positive_part(x) - times_scaled(t * g, e);
-    return x < -FLT_MAX ? NAN : y;
+    return choose(x < -FLT_MAX, NAN, y);
 }
 
 /* ---- circular functions -------------------------------------------------------------------- */
@@ -383,8 +394,8 @@ static ALWAYS_INLINE float vpow(float x, float y) {
     y = bounded(y, FLT_MAX);
     float ax = fabsf(x);
     split l = log_split(ax);
-    l.k = ax == 0.0f ? -INFINITY : l.k;
-    l.k = ax < INFINITY ? l.k : ax;
+    l.k = choose(ax == 0.0f, -INFINITY, l.k);
+    l.k = choose(ax < INFINITY, l.k, ax);
     double f = l.f, s = f / (2.0 + f), z = s * s;
     double p = 0x1.64bbf441dcb93p-2;
     p = fmadd64(p, z, 0x1.a513b316ea910p-2);
@@ -396,13 +407,13 @@ static ALWAYS_INLINE float vpow(float x, float y) {
     e = e > 150.0 ? 150.0 : e;
     float r = times_scaled(1.0f, exp2_scaled64(e));
 
-    float half = 0.5f * y, whole = vfloor(y), invalid = whole == y ? -0.0f : NAN;
+    float half = 0.5f * y, whole = vfloor(y), invalid = choose(whole == y, -0.0f, NAN);
     uint32_t odd = vfloor(half) == half ? 0u : 0x80000000u;
     odd = whole == y ? odd : 0u;
     r = bits_float(float_bits(r) | (float_bits(x) & odd));
-    r = ((x < 0.0f) & (x >= -FLT_MAX)) ? r + invalid : r;
-    r = y == 0.0f ? 1.0f : r;
-    return x == 1.0f ? 1.0f : r;
+    r = choose((x < 0.0f) & (x >= -FLT_MAX), r + invalid, r);
+    r = choose(y == 0.0f, 1.0f, r);
+    return choose(x == 1.0f, 1.0f, r);
 }
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef EPI_CPU_STRIP_REDUCE_H
 #define EPI_CPU_STRIP_REDUCE_H
 
-#include "cpu/strip_loop.h"
+#include "cpu/strip_wide.h"
 
 enum { LANES = 32 };
 
@@ -19,15 +19,15 @@ static inline float fold_add(float a, float b) {
     return a + b;
 }
 static inline float fold_max(float a, float b) {
-    return ((a > b) | (a != a)) ? a : b;
+    return choose((a > b) | (a != a), a, b);
 }
 static inline float fold_min(float a, float b) {
-    return ((a < b) | (a != a)) ? a : b;
+    return choose((a < b) | (a != a), a, b);
 }
 
 /* What can be taken from every element before exp without changing which are infinite. */
 static inline float exp_shift(float max) {
-    return fabsf(max) == INFINITY ? 0.0f : max;
+    return choose(fabsf(max) == INFINITY, 0.0f, max);
 }
 
 typedef struct state {
@@ -62,7 +62,7 @@ static ALWAYS_INLINE void lanes_halve(fold *f, float *lane, int width) {
         lane[l] = f(lane[l], lane[l + width]);
 }
 
-/* Of 32 or 128; not a loop, so that compilers see every width. */
+/* Of 32, 64 or 128; not a loop, so that compilers see every width. */
 static ALWAYS_INLINE float lanes_join(fold *f, float *lane, int count) {
     if (count > 64)
         lanes_halve(f, lane, 64);
@@ -88,6 +88,10 @@ static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int
 }
 
 static inline void exps(float *e, const float *x, float shift, int n) {
+    if (wide_has(EPI_OP_EXP)) {
+        wide_row(EPI_OP_EXP, e, x, shift, n);
+        return;
+    }
     for (int j = 0; j < n; j++)
         e[j] = vexp(x[j] - shift);
 }
@@ -143,9 +147,9 @@ static void logsumexp_into(float *max, float *sum, const float *x, int n) {
     VECTOR_LOOP
     for (int j = 0; j < n; j++) {
         float m = max[j], s = sum[j], v = x[j];
-        float e = vexp(m == v ? 0.0f : -fabsf(m - v));
-        e = v == -INFINITY ? 0.0f : e;
-        sum[j] = v > m ? fmadd(s, e, 1.0f) : s + e;
+        float e = vexp(choose(m == v, 0.0f, -fabsf(m - v)));
+        e = choose(v == -INFINITY, 0.0f, e);
+        sum[j] = choose(v > m, fmadd(s, e, 1.0f), s + e);
         max[j] = fold_max(m, v);
     }
 }

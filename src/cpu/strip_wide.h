@@ -1,95 +1,254 @@
-/* strip_wide.h: functions of 16 floats at a time, with what AVX-512 has for them: a multiplication by a power
- * of two that reaches infinity and the denormals in one step, and a first guess of an inverse. The formulas
- * are those of strip_math.h but for the last steps of exp, and so are the bounds of their errors. */
+/* strip_wide.h: the CPU's own vectors, and functions of one where the CPU has better means for them than a
+ * compiler finds in plain C: AVX-512 multiplies by a power of two that reaches infinity and the denormals in
+ * one step, NEON takes the smaller of two and keeps NaN. The formulas are those of strip_math.h but for the
+ * last steps of exp, and so are the bounds of their errors.
+ */
 #ifndef EPI_CPU_STRIP_WIDE_H
 #define EPI_CPU_STRIP_WIDE_H
 
-#include "cpu/strip_math.h"
+#include "cpu/strip_convert.h"
 
 #if defined(__AVX512F__)
-#include <immintrin.h>
+enum { WIDE = 16 };
+typedef __m512 wide;
+#elif defined(__AVX2__)
+enum { WIDE = 8 };
+typedef __m256 wide;
+#elif defined(__aarch64__)
+enum { WIDE = 4 };
+typedef float32x4_t wide;
+#else
+enum { WIDE = 4 };
+typedef float wide __attribute__((vector_size(WIDE * sizeof(float))));
+#endif
 
-static ALWAYS_INLINE __m512 wide_of(float x) {
-    return _mm512_set1_ps(x);
+typedef float wide_at __attribute__((vector_size(WIDE * sizeof(float)), aligned(4), may_alias));
+typedef uint32_t wide_bits __attribute__((vector_size(WIDE * sizeof(uint32_t))));
+typedef uint16_t wide_halves __attribute__((vector_size(WIDE * sizeof(uint16_t))));
+
+static ALWAYS_INLINE wide wide_get(const float *p) {
+    return *(const wide_at *)p;
+}
+static ALWAYS_INLINE void wide_put(float *p, wide x) {
+    *(wide_at *)p = x;
+}
+/* Less a zero, -0 stays -0. */
+static ALWAYS_INLINE wide wide_of(float x) {
+    return x - (wide){0};
 }
 
+/* a*b + c */
+static ALWAYS_INLINE wide wide_fma(wide a, wide b, wide c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+    return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+    return vfmaq_f32(c, a, b);
+#else
+    return a * b + c;
+#endif
+}
+
+static ALWAYS_INLINE wide wide_choose(wide_bits which, wide a, wide b) {
+    return (wide)((which & (wide_bits)a) | (~which & (wide_bits)b));
+}
+
+/* As fold_max and fold_min. AVX-512's instruction gives the second where the first is no more, or either is
+ * NaN, and is left out where the first is NaN; NEON's gives a NaN that is either. */
+static ALWAYS_INLINE wide wide_max(wide a, wide b) {
+#if defined(__AVX512F__)
+    return _mm512_mask_max_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a, b);
+#elif defined(__aarch64__)
+    return vmaxq_f32(a, b);
+#else
+    return wide_choose((wide_bits)((a > b) | (a != a)), a, b);
+#endif
+}
+static ALWAYS_INLINE wide wide_min(wide a, wide b) {
+#if defined(__AVX512F__)
+    return _mm512_mask_min_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a, b);
+#elif defined(__aarch64__)
+    return vminq_f32(a, b);
+#else
+    return wide_choose((wide_bits)((a < b) | (a != a)), a, b);
+#endif
+}
+
+static ALWAYS_INLINE wide wide_get_bf16(const uint16_t *p) {
+    wide_halves h;
+    memcpy(&h, p, sizeof h);
+    return (wide)(__builtin_convertvector(h, wide_bits) << 16);
+}
 /* As float_bf16. */
-static ALWAYS_INLINE __m256i wide_bf16(__m512 x) {
+static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
+#if defined(__AVX512F__)
     __m512i u = _mm512_castps_si512(x),
             odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     rounded = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+#else
+    wide_bits u = (wide_bits)x, rounded = u + 0x7fff + (u >> 16 & 1), nan = (wide_bits)(x != x);
+    wide_halves h = __builtin_convertvector(((nan & (u | 0x400000)) | (~nan & rounded)) >> 16, wide_halves);
+    memcpy(p, &h, sizeof h);
+#endif
 }
 
-/* e^x = (1 + m) * 2^k for |x| <= 120 */
-typedef struct wide_scaled {
-    __m512 m, k;
-} wide_scaled;
+/* ---- functions ---- */
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { WIDE_FUNCTIONS = 1 };
+
+#if defined(__AVX512F__)
+/* An integer as a number */
+typedef __m512 wide_power;
 
 /* x = k * ln(2) + r */
-static ALWAYS_INLINE __m512 wide_reduce(__m512 x, __m512 *k) {
-    *k = _mm512_sub_ps(_mm512_fmadd_ps(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
+static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
+    *k = _mm512_sub_ps(wide_fma(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
     return _mm512_fnmadd_ps(*k, wide_of(LN2_LO), _mm512_fnmadd_ps(*k, wide_of(LN2_HI), x));
 }
 
-/* (e^r - 1 - r) / r^2 */
-static ALWAYS_INLINE __m512 wide_exp_slope(__m512 r) {
-    __m512 p = _mm512_fmadd_ps(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
-    p = _mm512_fmadd_ps(p, r, wide_of(0x1.55568cp-5f));
-    p = _mm512_fmadd_ps(p, r, wide_of(0x1.5554a4p-3f));
-    return _mm512_fmadd_ps(p, r, wide_of(0.5f));
-}
-
-static ALWAYS_INLINE __m512 wide_expm1_reduced(__m512 r) {
-    return _mm512_fmadd_ps(_mm512_mul_ps(r, r), wide_exp_slope(r), r);
-}
-
-static ALWAYS_INLINE wide_scaled wide_exp_scaled(__m512 x) {
-    wide_scaled e;
-    e.m = wide_expm1_reduced(wide_reduce(x, &e.k));
-    return e;
+/* x * 2^k, rounded once */
+static ALWAYS_INLINE wide wide_scaled(wide x, wide_power k) {
+    return _mm512_scalef_ps(x, k);
 }
 
 /* Where x is so large that r is not small, or NaN, k alone decides: the result is infinity, 0 or NaN for any
  * r near 0. So r is bounded in size, and not x from both sides; NaN gives the bound. */
-static ALWAYS_INLINE __m512 wide_exp(__m512 x) {
+static ALWAYS_INLINE wide wide_exp_reduce(wide x, wide_power *k) {
     enum { SMALLER_BY_SIZE = 2 };
-    __m512 k, r = wide_reduce(x, &k);
-    r = _mm512_range_ps(r, wide_of(0.5f), SMALLER_BY_SIZE);
-    __m512 p = _mm512_fmadd_ps(wide_exp_slope(r), r, wide_of(1.0f));
-    return _mm512_scalef_ps(_mm512_fmadd_ps(p, r, wide_of(1.0f)), k);
+    return _mm512_range_ps(wide_reduce(x, k), wide_of(0.5f), SMALLER_BY_SIZE);
 }
 
-/* n / (1 + e) for e from 0 to 1. The guess is good to 14 bits, and one step by what its quotient y leaves,
- * n - y - y*e, makes them 28. n - y is exact, but for y a little under n / 2, and 1 + e is rounded in the
- * guess alone. */
-static ALWAYS_INLINE __m512 wide_over_one_plus(__m512 n, __m512 e) {
-    __m512 r = _mm512_rcp14_ps(_mm512_add_ps(wide_of(1.0f), e)), y = _mm512_mul_ps(n, r);
-    __m512 left = _mm512_fnmadd_ps(y, e, _mm512_sub_ps(n, y));
-    return _mm512_fmadd_ps(left, r, y);
-}
-
-static ALWAYS_INLINE __m512 wide_minus_abs(__m512 x) {
+/* -|x| from -120 on */
+static ALWAYS_INLINE wide wide_minus_abs(wide x) {
     return _mm512_max_ps(wide_of(-120.0f), _mm512_or_ps(x, wide_of(-0.0f)));
 }
 
-static ALWAYS_INLINE __m512 wide_sigmoid(__m512 x) {
-    wide_scaled s = wide_exp_scaled(wide_minus_abs(x));
-    __m512 e = _mm512_scalef_ps(_mm512_add_ps(s.m, wide_of(1.0f)), s.k);
-    __mmask16 below = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
-    return wide_over_one_plus(_mm512_mask_mov_ps(wide_of(1.0f), below, e), e);
+/* As over_one_plus. The guess is good to 14 bits, and one step by what its quotient y leaves, n - y - y*e,
+ * makes them 28. n - y is exact, but for y a little under n / 2, and 1 + e is rounded in the guess alone. */
+static ALWAYS_INLINE wide wide_over_one_plus(wide n, wide e) {
+    wide r = _mm512_rcp14_ps(_mm512_add_ps(wide_of(1.0f), e)), y = _mm512_mul_ps(n, r);
+    wide left = _mm512_fnmadd_ps(y, e, _mm512_sub_ps(n, y));
+    return wide_fma(left, r, y);
 }
 
-static ALWAYS_INLINE __m512 wide_silu(__m512 x) {
-    __m512 v = wide_minus_abs(x);
-    wide_scaled s = wide_exp_scaled(v);
-    __m512 e = _mm512_scalef_ps(_mm512_add_ps(s.m, wide_of(1.0f)), s.k);
-    __m512 n = _mm512_scalef_ps(_mm512_fnmsub_ps(v, s.m, v), s.k);
-    __m512 y = _mm512_sub_ps(_mm512_max_ps(wide_of(-0.0f), x), wide_over_one_plus(n, e));
-    return _mm512_fixupimm_ps(y, x, _mm512_set1_epi32(3 << 16), 0); /* NaN for -inf */
+static ALWAYS_INLINE wide wide_where_negative(wide x, wide yes, wide no) {
+    return _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), yes);
+}
+
+/* y, and NaN where x is -inf */
+static ALWAYS_INLINE wide wide_gated_edge(wide x, wide y) {
+    return _mm512_fixupimm_ps(y, x, _mm512_set1_epi32(3 << 16), 0);
+}
+#else
+/* The sum of an integer k and BIASED, whose lowest bits are those of k plus the bias of two exponents. */
+typedef wide_bits wide_power;
+static const float BIASED = 0x1.8p23f + 254;
+
+static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
+    wide sum = wide_fma(x, wide_of(LOG2E), wide_of(BIASED)), number = sum - BIASED;
+    *k = (wide_bits)sum;
+    return vfmsq_f32(vfmsq_f32(x, number, wide_of(LN2_HI)), number, wide_of(LN2_LO));
+}
+
+/* Two factors of half the exponent each; what stands above the exponents' bits the shifts take away. */
+static ALWAYS_INLINE wide wide_scaled(wide x, wide_power k) {
+    wide_bits half = k >> 1;
+    return x * (wide)(half << 23) * (wide)((k - half) << 23);
+}
+
+static ALWAYS_INLINE wide wide_exp_reduce(wide x, wide_power *k) {
+    return wide_reduce(vminq_f32(vmaxq_f32(x, wide_of(-120.0f)), wide_of(120.0f)), k);
+}
+
+static ALWAYS_INLINE wide wide_minus_abs(wide x) {
+    return vmaxq_f32(wide_of(-120.0f), -vabsq_f32(x));
+}
+
+static ALWAYS_INLINE wide wide_over_one_plus(wide n, wide e) {
+    wide d = 1.0f + e, excess = (d - 1.0f) - e, y = n / d;
+    return wide_fma(y, excess, y);
+}
+
+static ALWAYS_INLINE wide wide_where_negative(wide x, wide yes, wide no) {
+    return vbslq_f32(vcltzq_f32(x), yes, no);
+}
+
+static ALWAYS_INLINE wide wide_gated_edge(wide x, wide y) {
+    return vbslq_f32(vcltq_f32(x, wide_of(-FLT_MAX)), wide_of(NAN), y);
 }
 #endif
+
+/* (e^r - 1 - r) / r^2 */
+static ALWAYS_INLINE wide wide_exp_slope(wide r) {
+    wide p = wide_fma(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
+    p = wide_fma(p, r, wide_of(0x1.55568cp-5f));
+    p = wide_fma(p, r, wide_of(0x1.5554a4p-3f));
+    return wide_fma(p, r, wide_of(0.5f));
+}
+
+static ALWAYS_INLINE wide wide_exp(wide x) {
+    wide_power k;
+    wide r = wide_exp_reduce(x, &k);
+    return wide_scaled(wide_fma(wide_fma(wide_exp_slope(r), r, wide_of(1.0f)), r, wide_of(1.0f)), k);
+}
+
+/* e^r - 1 */
+static ALWAYS_INLINE wide wide_expm1_reduced(wide r) {
+    return wide_fma(r * r, wide_exp_slope(r), r);
+}
+
+static ALWAYS_INLINE wide wide_sigmoid(wide x) {
+    wide_power k;
+    wide m = wide_expm1_reduced(wide_reduce(wide_minus_abs(x), &k)), e = wide_scaled(m + wide_of(1.0f), k);
+    return wide_over_one_plus(wide_where_negative(x, e, wide_of(1.0f)), e);
+}
+
+/* As gated, t being -v. */
+static ALWAYS_INLINE wide wide_silu(wide x) {
+    wide_power k;
+    wide v = wide_minus_abs(x), m = wide_expm1_reduced(wide_reduce(v, &k)),
+         e = wide_scaled(m + wide_of(1.0f), k);
+    wide n = wide_scaled(-wide_fma(v, m, v), k), above = wide_max(wide_of(-0.0f), x);
+    return wide_gated_edge(x, above - wide_over_one_plus(n, e));
+}
+#else
+enum { WIDE_FUNCTIONS = 0 };
+static ALWAYS_INLINE wide wide_exp(wide x) {
+    return x;
+}
+static ALWAYS_INLINE wide wide_sigmoid(wide x) {
+    return x;
+}
+static ALWAYS_INLINE wide wide_silu(wide x) {
+    return x;
+}
+#endif
+
+/* Is there such a function for the operation? */
+static ALWAYS_INLINE bool wide_has(epi_op op) {
+    return WIDE_FUNCTIONS && (op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU);
+}
+static ALWAYS_INLINE wide wide_map(epi_op op, wide x) {
+    return op == EPI_OP_EXP ? wide_exp(x) : op == EPI_OP_SIGMOID ? wide_sigmoid(x) : wide_silu(x);
+}
+
+/* y[j] = f(x[j] - shift): the last elements in a vector that is filled up, so all have the same bits
+ * anywhere. */
+static ALWAYS_INLINE void wide_row(epi_op op, float *y, const float *x, float shift, int n) {
+    int j = 0;
+    for (; j + WIDE <= n; j += WIDE)
+        wide_put(y + j, wide_map(op, wide_get(x + j) - shift));
+    if (j < n) {
+        float rest[WIDE] = {0};
+        memcpy(rest, x + j, (size_t)(n - j) * sizeof *x);
+        wide_put(rest, wide_map(op, wide_get(rest) - shift));
+        memcpy(y + j, rest, (size_t)(n - j) * sizeof *x);
+    }
+}
 
 #endif

@@ -6,8 +6,6 @@
  */
 #include "cpu/strips.h"
 
-#include "cpu/strip_convert.h"
-#include "cpu/strip_loop.h"
 #include "cpu/strip_reduce.h"
 
 #ifndef EPI_STRIPS_ISA
@@ -16,11 +14,16 @@
 
 /* ---- maps ---------------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE void map1(float (*f)(float), float *dst, ptrdiff_t ld, epi_view a, int rows, int n) {
+static ALWAYS_INLINE void map1(epi_op op, float (*f)(float), float *dst, ptrdiff_t ld, epi_view a, int rows,
+                               int n) {
     for (int i = 0; i < rows; i++) {
         const float *x = a.p + i * a.row;
         float *y = dst + i * ld;
-        if (a.col) {
+        if (wide_has(op)) {
+            wide_row(op, y, x, 0, a.col ? n : n > 0);
+            if (!a.col && n > 0)
+                fill(y, *y, n);
+        } else if (a.col) {
             VECTOR_LOOP
             for (int j = 0; j < n; j++)
                 y[j] = f(x[j]);
@@ -114,7 +117,7 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
         return strip; \
     } \
     static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
-        map1(f_##id, dst, ld, v[0], rows, n); \
+        map1(EPI_OP_##id, f_##id, dst, ld, v[0], rows, n); \
     }
 #define EPI_MAP2(id, text, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a, float b) { \
