@@ -237,6 +237,16 @@ static ALWAYS_INLINE wide wide_map(epi_op op, wide x) {
     return op == EPI_OP_EXP ? wide_exp(x) : op == EPI_OP_SIGMOID ? wide_sigmoid(x) : wide_silu(x);
 }
 
+/* Do strips of one operation take it, too? A processor's tables give the same bits, and x86-64 has three. */
+static ALWAYS_INLINE bool wide_has_row(epi_op op) {
+#if defined(__aarch64__)
+    return wide_has(op);
+#else
+    (void)op;
+    return false;
+#endif
+}
+
 /* y[j] = f(x[j] - shift): the last elements in a vector that is filled up, so all have the same bits
  * anywhere. */
 static ALWAYS_INLINE void wide_row(epi_op op, float *y, const float *x, float shift, int n) {

@@ -19,7 +19,7 @@ static ALWAYS_INLINE void map1(epi_op op, float (*f)(float), float *dst, ptrdiff
     for (int i = 0; i < rows; i++) {
         const float *x = a.p + i * a.row;
         float *y = dst + i * ld;
-        if (wide_has(op)) {
+        if (wide_has_row(op)) {
             wide_row(op, y, x, 0, a.col ? n : n > 0);
             if (!a.col && n > 0)
                 fill(y, *y, n);
