@@ -449,13 +449,18 @@ static bool run_schedule(const loaded *l, epi_rounding rounding, const char *con
 }
 
 /* Tiles for several waves; fewer slots than the ring has, and more; loads, and folds down the rows; operands
- * that tiles of 192 and more columns copy themselves and others have copied ahead. */
+ * that tiles of 192 and more columns copy themselves and others have copied ahead; last columns of tiles that are
+ * narrow, but in turn. */
 static void test_schedules(void) {
     static const test_case wide[] = {{"matmul", "matmul", "M=300,N=20480,K=64", 0},
                                      {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0},
                                      {"rmsnorm_backward", "rmsnorm_backward", "T=300,D=20480,F=200", 0},
                                      {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
-                                     {"residual_rms", "residual_rms", "T=3001,D=3072,K=1023", 0}};
+                                     {"residual_rms", "residual_rms", "T=3001,D=3072,K=1023", 0},
+                                     {"matmul", "matmul_nn", "M=3001,N=3080,K=520", 0},
+                                     {"residual_rms", "residual_rms", "T=3001,D=3077,K=1023", 0},
+                                     {"rmsnorm_backward", "rmsnorm_backward", "T=3001,D=2856,F=200", 0},
+                                     {"norm_swiglu", "norm_swiglu", "T=300,F=20490,D=200", 0}};
     enum { WIDE = sizeof wide / sizeof *wide };
     static const char *const configs[2][4] = {
         {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_t"},

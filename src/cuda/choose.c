@@ -53,13 +53,39 @@ uint64_t epi_config_same_text(int index) {
     return same;
 }
 
+/* The width of a last column of tiles that has few columns: what the instruction can take, and for operands
+ * whose rows lie across the depth what the copy engine brings at once. */
+static int narrow_width(const epi_config *c, int64_t n) {
+    enum { BOX = 64 };
+    int64_t width = epi_round_up(n % c->tile_n, BOX);
+    bool can = c->mainloop == EPI_GEMM_SM90 && c->schedule != EPI_IN_TURN && n > c->tile_n;
+    return can && width <= c->tile_n / 2 ? (int)width : 0;
+}
+
+/* The time that narrow tiles take beside full ones, of which `more` clusters have one more than the others:
+ * these share the narrow ones. */
+static double last_time(int64_t tiles, double each, int64_t clusters, int64_t more) {
+    double shared = each * (double)epi_ceil_div(tiles, clusters - more);
+    return more && shared < 1 ? 1 : shared;
+}
+
 epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multiprocessors) {
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
-    epi_tiling t = {.rows = epi_ceil_div(m, c->tile_m * c->cluster), .cols = epi_ceil_div(n, c->tile_n)};
-    int64_t waves = epi_max64(1, epi_ceil_div(t.rows * t.cols, most));
-    /* the fewest that keep the number of waves: the same time with less contention */
-    t.at_once = epi_max64(1, epi_ceil_div(t.rows * t.cols, waves));
+    epi_tiling t = {.rows = epi_ceil_div(m, c->tile_m * c->cluster), .narrow = narrow_width(c, n)};
+    t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n);
+    int64_t tiles = t.rows * t.cols;
+    /* the fewest that take the least time: less contention */
+    for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0; at_once--) {
+        int64_t more = tiles % at_once;
+        double last =
+            t.narrow ? last_time(t.rows, 0.4 + 0.5 * t.narrow / c->tile_n, at_once, more) : more > 0;
+        double time = (double)(tiles / at_once) + last;
+        if (!t.at_once || time <= t.time) {
+            t.at_once = at_once;
+            t.time = time;
+        }
+    }
     /* across columns where their operand is the smaller one: stay with it */
     t.group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
     return t;
@@ -76,13 +102,12 @@ static double last_stream(const epi_config *c) {
 }
 
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
- * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to cost;
- * in short tiles clusters would wait for its answers, too. */
+ * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to
+ * cost; in short tiles clusters would wait for its answers, too. */
 static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
     const epi_tiling t = epi_tiling_of(c, size->m, size->n, multiprocessors);
-    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
-            at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
+    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2;
     double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
     double work = (double)(resident * c->tile_m * c->tile_n) * deep;
     double exposed = (double)c->tile_m * c->tile_n * (200 + size->streams * last_stream(c));
@@ -90,7 +115,7 @@ static double cost(int index, const epi_product_size *size, bool exact, int mult
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;
     }
-    return (double)epi_ceil_div(t.rows * t.cols, at_once) * work + exposed;
+    return t.time * work + exposed;
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */

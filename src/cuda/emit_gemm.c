@@ -261,8 +261,9 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  epi_emit_type(e->half), e->stage_bytes, e->load_bytes, e->loads, e->lanes,
                  e->leave.data != NULL);
     epi_text_add(out,
-                 "#define PACKED %d\n#define IN_TURN %d\n#define STEPS (TILE_N / STEP)\n#define COPIES %d\n",
-                 f->packed, f->schedule == EPI_IN_TURN, e->k->parts > 0);
+                 "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define STEPS (TILE_N / STEP)\n"
+                 "#define COPIES %d\n",
+                 f->packed, f->schedule == EPI_IN_TURN, epi_emitter_tiling(e).narrow, e->k->parts > 0);
     if (e->k->parts)
         epi_operand_emit_copy_macros(e, out, COPY_ROOM);
 }
@@ -310,7 +311,10 @@ static void write_access(const epi_emitter *e, epi_text *out, const epi_operand 
                      or_none(&e->moves_out));
         epi_text_add(out, "DEV void step_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
                      or_none(&e->prefetch));
-        epi_operand_emit_wgmma(e, out, &op[0], &op[1]);
+        int narrow = epi_emitter_tiling(e).narrow;
+        epi_operand_emit_wgmma(e, out, "wgmma", e->config.tile_n, &op[0], &op[1]);
+        if (narrow)
+            epi_operand_emit_wgmma(e, out, "wgmma_narrow", narrow, &op[0], &op[1]);
     } else {
         epi_operand_emit(out, 'A', &op[0], pointers[0]);
         epi_operand_emit(out, 'B', &op[1], pointers[1]);

@@ -141,7 +141,9 @@ void epi_operand_emit(epi_text *out, char which, const epi_operand *o, int point
  */
 void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room);
 void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int pointers[2], int workspace);
-/* wgmma for a tile's width and these operands. */
-void epi_operand_emit_wgmma(const epi_emitter *e, epi_text *out, const epi_operand *a, const epi_operand *b);
+epi_tiling epi_emitter_tiling(const epi_emitter *e);
+/* wgmma for so many columns of a tile, and these operands. */
+void epi_operand_emit_wgmma(const epi_emitter *e, epi_text *out, const char *name, int n,
+                            const epi_operand *a, const epi_operand *b);
 
 #endif

@@ -24,13 +24,13 @@ epi_operand epi_operand_of(const epi_emitter *e, int side) {
 /* As device/copies.cuh has them: of a part of a copy, which has marks, and the deepest that it can name. */
 enum { PART_ROWS = 128, PART_DEEP = 256, MOST_DEEP = 1 << 18 };
 
-static epi_tiling tiling_of(const epi_emitter *e) {
+epi_tiling epi_emitter_tiling(const epi_emitter *e) {
     return epi_tiling_of(&e->config, e->tile->m, e->tile->n, e->c->multiprocessors);
 }
 
 /* Rows (or columns) of the product that the first tiles of all blocks cover. */
 static int64_t first_reach(const epi_emitter *e, int side) {
-    epi_tiling t = tiling_of(e);
+    epi_tiling t = epi_emitter_tiling(e);
     bool across = t.group < 0;
     int64_t near = epi_min64(across ? -t.group : t.group, across ? t.cols : t.rows);
     int64_t tiles = across == (side == 0) ? epi_ceil_div(t.at_once, near) : near;
@@ -47,7 +47,7 @@ static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
     return plain && idle && !e->c->copy_ahead && e->config.tile_n >= 128 &&
            e->config.schedule != EPI_IN_TURN && r->depth_count > PART_DEEP + 8 &&
            r->depth_count < MOST_DEEP &&
-           e->tile->m + e->tile->n <= 144 * tiling_of(e).at_once * e->config.cluster;
+           e->tile->m + e->tile->n <= 144 * epi_emitter_tiling(e).at_once * e->config.cluster;
 }
 
 /* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops, by a
@@ -123,8 +123,8 @@ void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room)
     epi_text_add(out,
                  "#define M_SIZE %ld\n#define BLOCKS %ld\n#define ACROSS %d\n"
                  "#define COPY_ROOM %d\n#define PART_ROWS %d\n#define PART_DEEP %d\n",
-                 (long)e->tile->m, (long)(tiling_of(e).at_once * e->config.cluster), tiling_of(e).group < 0,
-                 room, PART_ROWS, PART_DEEP);
+                 (long)e->tile->m, (long)(epi_emitter_tiling(e).at_once * e->config.cluster),
+                 epi_emitter_tiling(e).group < 0, room, PART_ROWS, PART_DEEP);
     for (int i = 0; i < 2; i++) {
         const epi_repack *r = copy_inside(e, i);
         int64_t parts = r ? epi_ceil_div(r->out_count, PART_ROWS) : 0;
@@ -146,14 +146,15 @@ void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int poin
 }
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */
-void epi_operand_emit_wgmma(const epi_emitter *e, epi_text *out, const epi_operand *a, const epi_operand *b) {
-    int n = e->config.tile_n, r = n / 2;
+void epi_operand_emit_wgmma(const epi_emitter *e, epi_text *out, const char *name, int n,
+                            const epi_operand *a, const epi_operand *b) {
+    int r = n / 2;
     const char *type = e->half == EPI_BF16 ? "bf16" : "f16";
     epi_text_add(out,
-                 "DEV void wgmma(float (&d)[%d], u64 a, u64 b, int add) {\n  asm volatile(\"{.reg .pred p; "
+                 "DEV void %s(float (&d)[%d], u64 a, u64 b, int add) {\n  asm volatile(\"{.reg .pred p; "
                  "setp.ne.b32 p, %%%d, 0;\\n\"\n"
                  "    \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {",
-                 r, r + 2, n, type, type);
+                 name, e->config.tile_n / 2, r + 2, n, type, type);
     for (int i = 0; i < r; i++)
         epi_text_add(out, "%s%%%d", i ? ", " : "", i);
     epi_text_add(out, "}, %%%d, %%%d, p, 1, 1, %d, %d;}\"\n    : ", r, r + 1, a->mn, b->mn);

@@ -149,14 +149,14 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
     const epi_walk *r = &t->rows, *c = &t->cols.walk;
     char place[400], height[100] = "(int)P.M";
     int width = panel_width(e, t), size = (int)epi_dtype_size(t->ref.type);
-    bool few = e->config.tile_n >= 256; /* registers, beside wide tiles */
+    bool few = e->config.tile_n >= 256 && (e->k->parts || e->stream_count > 1); /* registers, beside wide tiles */
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, STAGE_ROWS);
     snprintf(place, sizeof place, "%s, %s, %s, %ld, %ld, lane", y, x, height, (long)c->size[c->count - 1],
              (long)r->step[r->count - 1]);
     if (t->store) {
         epi_text_add(&e->moves_out, "  panel_store<%d, %d, %d>(stage + %d, (void *)P.ptr[%d], %s);   // %s\n",
-                     width, size, few ? 2 : e->loads ? 4 : 8, at, t->pointer, place, name);
+                     width, size, few || e->loads ? 4 : 8, at, t->pointer, place, name);
     } else {
         epi_text_add(&e->moves, "  panel_load<%d, %d, %d>(stage + %d, P.ptr[%d], %s);   // %s\n", width, size,
                      few ? 2 : 4, at, t->pointer, place, name);

@@ -6,6 +6,8 @@
 // there are COPIES, warps 1 to 3 copy operands first, but for the last block's warp 3 of the first cluster, which looks after them.
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
+// NARROW: the last column of tiles has so few columns that it is computed so wide only, and comes after all others.
+//
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
 // loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
@@ -23,7 +25,7 @@
 //   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded by the copy engine; LOADS where anything is loaded, LANES
 //   where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
-//   wgmma(d, a, b, add)
+//   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
 //   COPIES: operands are copied by the product, see copies.cuh
 
 #define TILE_M 128
@@ -31,14 +33,22 @@
 #define SLOT_A (TILE_M * BK * 2)
 #define SLOT_B (TILE_N * BK * 2)
 #define SLOT (SLOT_A + SLOT_B)
+#if B_MN
+#define NARROW_B ((NARROW + 63) / 64 * 64 * BK * 2)
+#else
+#define NARROW_B (SLOT_B / CLUSTER)   // the first block's share
+#endif
 #define KT ((K_SIZE + BK - 1) / BK)
 #define WARPS (FOLDS || LANES)
-#define MOVER_REGISTERS (LANES && TILE_N < (KEEP_F32 ? 192 : 256) ? 72 : COPIES || (LANES && TILE_N < 256) ? 56 : 40)
+#define MOVER_REGISTERS (LANES ? 72 : COPIES || NARROW || LANES ? 56 : 40)
 #if !COPIES
 #define LATE_APART false
 #endif
 // Does warp 3 go on copying, alone, while the others serve the epilogue? Not where it has tiles to queue for.
 #define LATE_ALONE(P) (LATE_APART && !P.queue)
+// Steps from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
+#define NARROW_STEPS (NARROW / STEP)
+#define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
@@ -50,16 +60,33 @@
 #endif
 
 // The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
-// both operands in the L2 cache; or, where it is negative, groups of columns, and across them first.
+// both operands in the L2 cache; or, where it is negative, groups of columns, and across them first. Narrow tiles are shared by
+// those clusters that have one full tile less than the others, or, where there is a queue, as they come.
 struct Order {
   int tm, tn, group, total;
-  DEV explicit Order(const Params &P) {
+  bool queue;
+  DEV Order(const Params &P, int cid) {
     tm = ((int)P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
-    tn = (N_SIZE + TILE_N - 1) / TILE_N;
+    tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_N - 1) / TILE_N;
     group = P.group;
     total = tm * tn;
+    queue = P.queue;
+    if (NARROW && queue) total += tm;
+    else if (NARROW) {
+      const int all = gridDim.x / CLUSTER, more = total % all, first = cid - more;
+      if (first >= 0 && first < tm) total += first + (tm - 1 - first) / (all - more) * all + 1;
+    }
   }
+  DEV bool narrow(int n) const { return NARROW && n == tn; }
+  DEV int steps(int n) const { return narrow(n) ? NARROW_STEPS : STEPS; }
   DEV void at(int t, int &m, int &n) const {
+    if (NARROW && t >= tm * tn) {
+      const int all = gridDim.x / CLUSTER, more = tm * tn % all;
+      t -= tm * tn;
+      m = queue ? t : t / all * (all - more) + t % all;
+      n = tn;
+      return;
+    }
     const bool across = group < 0;
     const int wide = across ? -group : group, size = across ? tn : tm;
     const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
@@ -78,7 +105,7 @@ struct Queue {
   Counter counter;
   int first, stride, total;
   u32 given, taken, number;   // barriers and words for two, in 40 bytes
-  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.words + TILES}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P).total) {
+  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.words + TILES}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
     taken = given + 16;
     number = taken + 16;
@@ -148,6 +175,7 @@ struct Emitter {
   float kept[TILE_N / 2];
 #endif
   template <int C, class A> DEV void step(const A &acc) {
+    if (NARROW && C >= NARROW_STEPS && col == NARROW_COL) return;
     const bool ring = LAST_IN_RING && last;
     const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
     u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
@@ -259,7 +287,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     }
     bool all = false;   // copies are there
 #endif
-    const Order order(P);
+    const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     if (COPIES ? t < 32 : t == 0) {   // ---- the operands
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
@@ -273,6 +301,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
+        const bool narrow = order.narrow(tn);
 #if COPIES
         const int b0 = n0 + rank * (TILE_N / CLUSTER);
         u64 seen = 0;
@@ -289,7 +318,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
           const u32 a = base + s * SLOT, b = a + SLOT_A, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
-          mbar_expect(f, SLOT);
+          mbar_expect(f, narrow ? SLOT_A + NARROW_B : SLOT);
 #if A_MN
           tma_load(a, &P.map[0], f, m0, k * BK);
           tma_load(a + 8192, &P.map[0], f, m0 + 64, k * BK);
@@ -299,12 +328,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #if B_MN
 #pragma unroll
           for (int i = 0; i < TILE_N / 64; i++) {
+            if (narrow && i * 64 >= NARROW) break;
             const u32 at = b + i * 8192 + rank * (8192 / CLUSTER);
             if (CLUSTER > 1) tma_load_all(at, &P.map[1], f, n0 + i * 64, k * BK + rank * (BK / CLUSTER), (u16)((1 << CLUSTER) - 1));
             else tma_load(at, &P.map[1], f, n0 + i * 64, k * BK);
           }
 #else
-          if (CLUSTER > 1) tma_load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], f, k * BK, n0 + rank * (TILE_N / CLUSTER), (u16)((1 << CLUSTER) - 1));
+          if (narrow && rank) {}
+          else if (CLUSTER > 1) tma_load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], f, k * BK, n0 + rank * (TILE_N / CLUSTER), (u16)((1 << CLUSTER) - 1));
           else tma_load(b, &P.map[1], f, k * BK, n0);
 #endif
 #if COPIES
@@ -372,26 +403,26 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N;
+        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N, steps = order.steps(tn);
         w = queue.at(j);
         if (WARPS) __syncwarp();
         if (lane == 0) queue.give_back(j);
         if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
 #pragma unroll 1
-            for (int c = 0; c < STEPS; c++) step_prefetch(P, m0, n0 + c * STEP, lane);
+            for (int c = 0; c < steps; c++) step_prefetch(P, m0, n0 + c * STEP, lane);
             mbar_wait(tail, 0);
 #pragma unroll 1
-            for (int c = 0; c < STEPS; c++) load(LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
+            for (int c = 0; c < steps; c++) load(LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
           }
 #pragma unroll 1
-          for (int c = 0; c < STEPS; c++) {
+          for (int c = 0; c < steps; c++) {
             mbar_wait(last_done + 8 * (v * STEPS + c), 0);
             store(LAST_AT(v, c), m0, n0 + c * STEP);
           }
         } else {
 #pragma unroll 1
-          for (int c = 0; c < STEPS; c++, n++) through(n, m0, n0 + c * STEP);
+          for (int c = 0; c < steps; c++, n++) through(n, m0, n0 + c * STEP);
         }
       }
 #endif
@@ -399,14 +430,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     }
   } else {   // ---- the product
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(252 - MOVER_REGISTERS / 2));
-    const Order order(P);
+    const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
+    bool narrow = false;   // this tile
+    (void)narrow;
     float d[IN_TURN ? 2 : 1][TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
     // One slot: four wgmma, then give back the slot before, whose wgmma are done.
     auto kstep = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
-      wg_fence();
 #if A_MN
       const u64 da = operand_mn<BK>(base + s * SLOT + (IN_TURN ? 0 : wg * 8192));
 #else
@@ -417,13 +449,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #else
       const u64 db = operand_k(base + s * SLOT + SLOT_A);
 #endif
+#if NARROW
+      if (narrow) {
+        wg_fence();
 #pragma unroll
-      for (int kk = 0; kk < 4; kk++)
+        for (int kk = 0; kk < 4; kk++) wgmma_narrow(d[0], da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+        wg_commit();
+        wg_wait<1>();
+      } else
+#endif
+      {
+        wg_fence();
 #pragma unroll
-        for (int b = 0; b < (IN_TURN ? 2 : 1); b++)   // blocks of 64 rows lie 8192 bytes apart
-          wgmma(d[b], da + 512 * b + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
-      wg_commit();
-      wg_wait<1>();
+        for (int kk = 0; kk < 4; kk++)
+#pragma unroll
+          for (int b = 0; b < (IN_TURN ? 2 : 1); b++)   // blocks of 64 rows lie 8192 bytes apart
+            wgmma(d[b], da + 512 * b + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+        wg_commit();
+        wg_wait<1>();
+      }
       if (k && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       prev = s;
       ADVANCE(s, ph)
@@ -439,6 +483,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       const bool has = w < order.total;
       if (has) {
         order.at(w, tm, tn);
+        narrow = order.narrow(tn);
         rows_load(next, P, (tm * CLUSTER + rank) * TILE_M + wg * 64 + row_of(t));
       }
       if (j) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
@@ -502,6 +547,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       order.at(w, tm, tn);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_N;
+      narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
 #pragma unroll 1
       for (int k = 0; k < KT; k++) kstep(k);
