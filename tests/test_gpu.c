@@ -449,8 +449,8 @@ static bool run_schedule(const loaded *l, epi_rounding rounding, const char *con
 }
 
 /* Tiles for several waves; fewer slots than the ring has, and more; loads, and folds down the rows; operands
- * that tiles of 192 and more columns copy themselves and others have copied ahead; last columns of tiles that are
- * narrow, but in turn. */
+ * that tiles of 192 and more columns copy themselves and others have copied ahead; last columns of tiles that
+ * are narrow, but in turn. */
 static void test_schedules(void) {
     static const test_case wide[] = {{"matmul", "matmul", "M=300,N=20480,K=64", 0},
                                      {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0},

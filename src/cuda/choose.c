@@ -79,7 +79,7 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multipro
     for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0; at_once--) {
         int64_t more = tiles % at_once;
         double last =
-            t.narrow ? last_time(t.rows, 0.4 + 0.5 * t.narrow / c->tile_n, at_once, more) : more > 0;
+            t.narrow ? last_time(t.rows, 0.45 + 0.5 * t.narrow / c->tile_n, at_once, more) : more > 0;
         double time = (double)(tiles / at_once) + last;
         if (!t.at_once || time <= t.time) {
             t.at_once = at_once;

@@ -134,7 +134,7 @@ static bool emit_steps(epi_emitter *e) {
 
 /* Does the epilogue hold so much at once that wide steps would run out of registers, or take so long that the
  * other warpgroup runs out of slots meanwhile? */
-static bool is_heavy(const epi_emitter *e) {
+bool epi_emitter_heavy(const epi_emitter *e) {
     bool heavy = e->stream_count > 3;
     for (int i = 0; i < e->tile->step_count; i++) {
         epi_tile_kind kind = e->tile->steps[i].kind;
@@ -149,15 +149,22 @@ static bool fit_shared(epi_emitter *e) {
     epi_config *f = &e->config;
     int slot = (128 + f->tile_n) * 64 * 2, wanted = f->step;
     static const int widths[] = {64, 32, 16};
-    for (int i = is_heavy(e) && !wanted ? 1 : 0; i < 3; i++) {
+    for (int i = epi_emitter_heavy(e) && !wanted ? 1 : 0; i < 3; i++) {
         if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
             continue;
         f->step = widths[i];
         epi_streams_place(e);
+        if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && e->lanes && e->loads && epi_emitter_heavy(e))
+            return epi_emitter_refuse(
+                e, "beside a tile of %d columns there are too few registers for tiles that lanes load",
+                f->tile_n);
         int steps = f->tile_n / f->step;
-        /* one, where a warp then has room to copy beside it: device/copies.cuh */
-        bool beside = e->k->parts && f->schedule == EPI_DEFERRED && f->tile_n >= 192 && !e->loads &&
-                      2 * e->stage_bytes <= COPY_ROOM / 3 * 2;
+        /* one, where a warp then has room to copy beside it: device/copies.cuh; half as wide, where it has
+         * then */
+        bool late = e->k->parts && f->schedule == EPI_DEFERRED && f->tile_n >= 192 && !e->loads;
+        bool beside = late && 2 * e->stage_bytes <= COPY_ROOM / 3 * 2;
+        if (late && !beside && !wanted && !e->lanes && i == 0 && e->stage_bytes <= COPY_ROOM / 3 * 2)
+            continue;
         for (int slots = f->stage_slots ? f->stage_slots : beside ? 1 : 2; slots >= 1; slots--) {
             int staging = 2 * slots * e->stage_bytes;
             if (e->k->parts && staging < COPY_ROOM)
@@ -262,8 +269,9 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  e->leave.data != NULL);
     epi_text_add(out,
                  "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define STEPS (TILE_N / STEP)\n"
-                 "#define COPIES %d\n",
-                 f->packed, f->schedule == EPI_IN_TURN, epi_emitter_tiling(e).narrow, e->k->parts > 0);
+                 "#define COPIES %d\n#define OWN %d\n#define HEAVY %d\n",
+                 f->packed, f->schedule == EPI_IN_TURN, epi_emitter_tiling(e).narrow, e->k->parts > 0,
+                 e->own_out.data != NULL, epi_emitter_heavy(e));
     if (e->k->parts)
         epi_operand_emit_copy_macros(e, out, COPY_ROOM);
 }
@@ -307,8 +315,11 @@ static void write_access(const epi_emitter *e, epi_text *out, const epi_operand 
         epi_text_add(
             out, "DEV void step_load(const Params &P, u32 stage, u32 bar, int m, int n, int lane) {\n%s}\n",
             or_none(&e->moves));
-        epi_text_add(out, "DEV void step_store(const Params &P, u32 stage, int m, int n, int lane) {\n%s}\n",
-                     or_none(&e->moves_out));
+        epi_text_add(
+            out,
+            "DEV void step_store(const Params &P, u32 stage, int m, int n, int lane, bool lanes) {\n%s}\n"
+            "DEV void step_store_own(const Params &P, u32 stage, int m, int n, int lane, int warp) {\n%s}\n",
+            or_none(&e->moves_out), or_none(&e->own_out));
         epi_text_add(out, "DEV void step_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
                      or_none(&e->prefetch));
         int narrow = epi_emitter_tiling(e).narrow;
@@ -350,8 +361,8 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
 
 /* Frees the pieces; answers whether one of them ran out of memory. */
 static bool free_pieces(epi_emitter *e) {
-    epi_text *all[] = {&e->members, &e->rows, &e->sums,  &e->begin, &e->group,     &e->cell,
-                       &e->after,   &e->end,  &e->leave, &e->moves, &e->moves_out, &e->prefetch};
+    epi_text *all[] = {&e->members, &e->rows,  &e->sums,  &e->begin,     &e->group,    &e->cell,   &e->after,
+                       &e->end,     &e->leave, &e->moves, &e->moves_out, &e->prefetch, &e->own_out};
     bool failed = false;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         failed |= all[i]->failed;

@@ -59,6 +59,7 @@ typedef struct epi_emitter {
     epi_text begin, group, cell, after, end; /* the step */
     epi_text leave;                          /* what folds its reductions down the rows over warps */
     epi_text moves, moves_out, prefetch;     /* what the copy engine does for it */
+    epi_text own_out;                        /* and a warp that computes, for its rows */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
     int stage_bytes, load_bytes; /* of a step: its staging, and what the copy engine loads into it */
@@ -142,6 +143,7 @@ void epi_operand_emit(epi_text *out, char which, const epi_operand *o, int point
 void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room);
 void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int pointers[2], int workspace);
 epi_tiling epi_emitter_tiling(const epi_emitter *e);
+bool epi_emitter_heavy(const epi_emitter *e); /* emit_gemm.c */
 /* wgmma for so many columns of a tile, and these operands. */
 void epi_operand_emit_wgmma(const epi_emitter *e, epi_text *out, const char *name, int n,
                             const epi_operand *a, const epi_operand *b);

@@ -21,7 +21,8 @@
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
-//   step_load(P, stage, bar, m, n, lane), step_store(P, stage, m, n, lane), step_prefetch(P, m, n, lane)
+//   step_load(P, stage, bar, m, n, lane), step_store(P, stage, m, n, lane, lanes), step_prefetch(P, m, n, lane)
+//   OWN and, where it is 1, step_store_own(P, stage, m, n, lane, warp): what lanes store, of a computing warp's own rows
 //   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded by the copy engine; LOADS where anything is loaded, LANES
 //   where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
@@ -40,7 +41,7 @@
 #endif
 #define KT ((K_SIZE + BK - 1) / BK)
 #define WARPS (FOLDS || LANES)
-#define MOVER_REGISTERS (LANES ? 72 : COPIES || NARROW || LANES ? 56 : 40)
+#define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : COPIES || (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #if !COPIES
 #define LATE_APART false
 #endif
@@ -174,6 +175,10 @@ struct Emitter {
 #elif DEFERRED
   float kept[TILE_N / 2];
 #endif
+  DEV void store_own(u32 stage, int n, int t) const {
+    __syncwarp();
+    step_store_own(P, stage, row, n, t & 31, t >> 5);
+  }
   template <int C, class A> DEV void step(const A &acc) {
     if (NARROW && C >= NARROW_STEPS && col == NARROW_COL) return;
     const bool ring = LAST_IN_RING && last;
@@ -188,6 +193,7 @@ struct Emitter {
     int t = thread;
     asm volatile("" : "+r"(stage), "+r"(t));
     epilogue_step<C>(acc, R, S, P, stage, row + row_of(t), col + C * STEP, t);
+    if (OWN && !DEFERRED) store_own(stage, col + C * STEP, t);
     if (STAGE_BYTES) {
       fence_async();
       mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
@@ -366,8 +372,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         if (LANES) __syncwarp();
         if (lane == 0) mbar_expect(bar, LOAD_BYTES);
       };
-      auto store = [&](const u32 at, const int m, const int n) {
-        step_store(P, at, m, n, lane);
+      auto store = [&](const u32 at, const int m, const int n, const bool last) {
+        step_store(P, at, m, n, lane, DEFERRED && !last);
         if (lane == 0) bulk_commit();
 #if FOLDS
         step_fold<32>(P, at, m, n, lane);
@@ -379,7 +385,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, at = STAGE_AT(v, n);
         if (LOADS) load(at, loaded + 8 * slot, m, col);
         mbar_wait(done + 8 * slot, n / STAGE_SLOTS & 1);
-        store(at, m, col);
+        store(at, m, col, false);
         if (lane == 0) {
           bulk_wait_read<0>();
           mbar_arrive(spare + 8 * slot);
@@ -418,7 +424,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
           for (int c = 0; c < steps; c++) {
             mbar_wait(last_done + 8 * (v * STEPS + c), 0);
-            store(LAST_AT(v, c), m0, n0 + c * STEP);
+            store(LAST_AT(v, c), m0, n0 + c * STEP, true);
           }
         } else {
 #pragma unroll 1
@@ -497,7 +503,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) kstep(k);
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
-      if (!has) break;
+      if (!has) {   // nobody else has to do anything now: what lanes store of the last tile, these do
+#pragma unroll 1
+        for (int c = 0; OWN && LAST_IN_RING && j && c < order.steps(e.col / TILE_N); c++) e.store_own(LAST_AT(wg, c), e.col + c * STEP, t);
+        break;
+      }
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {

@@ -1,5 +1,6 @@
 // tiles.cuh: staged tiles that the copy engine cannot move, because their rows in memory are no multiple of 16 bytes:
-// the lanes of a warp do, a word each.
+// the lanes of a warp do, a word each: of one that moves tiles, or, where the warps that compute would wait for that, of each of
+// those, its own 16 rows.
 //
 // A panel has 64 rows of WIDTH bytes. Where a row of 16-bit elements starts in the middle of a word of memory, the words
 // of memory and those of the panel are half a word apart, and lanes pass halves on.
@@ -20,12 +21,12 @@ template <int WIDTH, int SIZE> struct PanelRows {
 DEV bool is_between(const u8 *p) { return (u64)p & 2; }
 
 // COUNT rows are read at once: shared memory is slow to answer beside tensor cores. An element that has a word of memory
-// to itself, at either end of a row, is stored in a turn of its own, a row a lane.
-template <int WIDTH, int SIZE, int COUNT> DEV void panel_store(u32 panel, void *p, int y, int x, int height, int width, i64 stride, int lane) {
+// to itself, at either end of a row, is stored in a turn of its own, a row a lane. ROWS of them from `begin` on.
+template <int WIDTH, int SIZE, int COUNT, int ROWS> DEV void panel_store(u32 panel, void *p, int y, int x, int height, int width, i64 stride, int lane, int begin) {
   const PanelRows<WIDTH, SIZE> at(p, y, x, height, width, stride);
   const int WORDS = WIDTH / 4, TURN = 32 / WORDS, own = lane % WORDS, mine = lane / WORDS;
 #pragma unroll 1
-  for (int r0 = mine; r0 < 64; r0 += COUNT * TURN) {
+  for (int r0 = begin + mine; r0 < begin + ROWS; r0 += COUNT * TURN) {
     u32 w[COUNT];
 #pragma unroll
     for (int u = 0; u < COUNT; u++) w[u] = lds32(panel + swizzled<WIDTH>(r0 + u * TURN, 4 * own));
@@ -39,9 +40,9 @@ template <int WIDTH, int SIZE, int COUNT> DEV void panel_store(u32 panel, void *
       write4_if(r < at.rows && 4 * own + half + 4 <= at.bytes, row + half, between ? __byte_perm(w[u], next, 0x5432) : w[u]);
     }
   }
-  if (SIZE == 4) return;
+  if (SIZE == 4 || !(((u64)at.first | at.apart | at.bytes) & 2)) return;   // whole words
 #pragma unroll 1
-  for (int r = lane; r < 64; r += 32) {
+  for (int r = begin + lane; r < begin + ROWS; r += 32) {
     u8 *row = (u8 *)at(r);
     const bool between = is_between(row), odd = at.bytes & 2, there = r < at.rows && at.bytes > 0;
     const int last = max(at.bytes, 2) - 2;
