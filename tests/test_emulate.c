@@ -454,15 +454,21 @@ static void run_large(void) {
 
 typedef struct panel_case {
     int width, size, count; /* bytes of a panel's row and of an element, and rows at once */
+    int turn;               /* rows that a warp stores: all, or its own */
     int rows, columns, stride, start;
     int text;
 } panel_case;
 
 static panel_case panels[] = {
-    {128, 2, 8, 64, 64, 65, 0, 0}, {128, 2, 4, 70, 131, 131, 0, 0}, {128, 2, 2, 3, 33, 37, 1, 0},
-    {64, 2, 4, 130, 99, 99, 0, 0}, {64, 2, 2, 65, 31, 33, 3, 0},    {32, 2, 8, 64, 17, 17, 0, 0},
-    {32, 2, 4, 67, 50, 51, 1, 0},  {128, 4, 8, 65, 45, 45, 0, 0},   {64, 4, 2, 64, 33, 35, 1, 0},
-    {128, 2, 8, 64, 1, 1, 0, 0},   {64, 2, 8, 66, 2, 3, 1, 0},      {32, 4, 4, 1, 9, 9, 0, 0},
+    {128, 2, 8, 64, 64, 64, 65, 0, 0},   {128, 2, 4, 64, 70, 131, 131, 0, 0},
+    {128, 2, 2, 64, 3, 33, 37, 1, 0},    {64, 2, 4, 64, 130, 99, 99, 0, 0},
+    {64, 2, 2, 64, 65, 31, 33, 3, 0},    {32, 2, 8, 64, 64, 17, 17, 0, 0},
+    {32, 2, 4, 64, 67, 50, 51, 1, 0},    {128, 4, 8, 64, 65, 45, 45, 0, 0},
+    {64, 4, 2, 64, 64, 33, 35, 1, 0},    {128, 2, 8, 64, 64, 1, 1, 0, 0},
+    {64, 2, 8, 64, 66, 2, 3, 1, 0},      {32, 4, 4, 64, 1, 9, 9, 0, 0},
+    {128, 2, 8, 16, 70, 131, 131, 0, 0}, {64, 2, 8, 16, 65, 31, 33, 3, 0},
+    {32, 2, 4, 16, 67, 50, 51, 1, 0},    {128, 2, 4, 16, 41, 66, 66, 0, 0},
+    {64, 4, 4, 16, 64, 33, 35, 1, 0},
 };
 enum { PANELS = sizeof panels / sizeof *panels };
 
@@ -481,12 +487,13 @@ static void add_panels(void) {
             "  for (int y = 0; y < %d; y += 64)   // one panel too many, either way\n"
             "    for (int x = 0; x < %d; x += %d) {\n"
             "      panel_load<%d, %d, %d>(at, P.ptr[0], y, x, %d, %d, %d, lane);\n      __syncwarp();\n"
-            "      panel_store<%d, %d, %d>(at, (void *)P.ptr[1], y, x, %d, %d, %d, lane);\n"
+            "      for (int begin = 0; begin < 64; begin += %d)\n"
+            "        panel_store<%d, %d, %d, %d>(at, (void *)P.ptr[1], y, x, %d, %d, %d, lane, begin);\n"
             "      __syncwarp();\n    }\n}\n",
             epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
             epi_device_text("tiles"), p->rows + 64, p->columns + p->width / p->size, p->width / p->size,
-            p->width, p->size, p->count, p->rows, p->columns, p->stride, p->width, p->size, p->count, p->rows,
-            p->columns, p->stride);
+            p->width, p->size, p->count, p->rows, p->columns, p->stride, p->turn, p->width, p->size, p->count,
+            p->turn, p->rows, p->columns, p->stride);
         p->text = add_text(&t);
         epi_text_free(&t.source);
     }

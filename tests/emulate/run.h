@@ -92,7 +92,9 @@ static bool run_cluster() {
     return true;
 }
 
-/* Where what is declared as shared lies: the thread's part of this library. */
+/* Where what is declared as shared lies: the thread's part of this library. dl_iterate_phdr() does not find it on every
+ * processor, so the loader is asked as a compiler would. */
+extern "C" void *__tls_get_addr(size_t *module_and_offset);
 static int find_declared(dl_phdr_info *info, size_t, void *) {
     const u64 here = (u64)(const void *)&host;
     bool mine = false;
@@ -105,7 +107,8 @@ static int find_declared(dl_phdr_info *info, size_t, void *) {
             bytes = (u32)h.p_memsz;
     }
     if (mine) {
-        declared = (u8 *)info->dlpi_tls_data;
+        size_t start[2] = {info->dlpi_tls_modid, 0};
+        declared = (u8 *)__tls_get_addr(start);
         declared_bytes = bytes;
     }
     return mine;
