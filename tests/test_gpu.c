@@ -458,7 +458,8 @@ static void test_schedules(void) {
                                      {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
                                      {"residual_rms", "residual_rms", "T=3001,D=3072,K=1023", 0},
                                      {"matmul", "matmul_nn", "M=3001,N=3080,K=520", 0},
-                                     {"residual_rms", "residual_rms", "T=3001,D=3077,K=1023", 0},
+                                     {"norm_swiglu", "norm_swiglu", "T=3001,F=3078,D=1023", 0},
+                                     {"cross_entropy", "cross_entropy", "T=3001,V=3077,D=520", 0},
                                      {"rmsnorm_backward", "rmsnorm_backward", "T=3001,D=2856,F=200", 0},
                                      {"norm_swiglu", "norm_swiglu", "T=300,F=20490,D=200", 0}};
     enum { WIDE = sizeof wide / sizeof *wide };

@@ -54,11 +54,13 @@ uint64_t epi_config_same_text(int index) {
 }
 
 /* The width of a last column of tiles that has few columns: what the instruction can take, and for operands
- * whose rows lie across the depth what the copy engine brings at once. */
+ * whose rows lie across the depth what the copy engine brings at once. For tiles of less than 256 columns it
+ * does not pay: the epilogue of the tile before takes longer than a narrow main loop. */
 static int narrow_width(const epi_config *c, int64_t n) {
     enum { BOX = 64 };
     int64_t width = epi_round_up(n % c->tile_n, BOX);
-    bool can = c->mainloop == EPI_GEMM_SM90 && c->schedule != EPI_IN_TURN && n > c->tile_n;
+    bool can =
+        c->mainloop == EPI_GEMM_SM90 && c->schedule != EPI_IN_TURN && c->tile_n >= 256 && n > c->tile_n;
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
