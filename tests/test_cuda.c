@@ -343,14 +343,16 @@ static void emit_cases(void) {
 }
 
 /* Operands whose rows the copy engine cannot take: the product copies them itself, in either contract. */
-static loaded odd_depths[5];
+static loaded odd_depths[7];
 static void emit_odd_depths(void) {
     static const test_case odd[] = {{"matmul", "matmul", "M=4096,N=4096,K=4095", 0},
                                     {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
                                     {"norm_swiglu", "norm_swiglu", "T=4096,D=4097,F=4096", 0},
                                     {"residual_rms", "residual_rms", "T=4000,D=4096,K=1023", 0},
-                                    {"rmsnorm_backward", "rmsnorm_backward", "T=4096,F=4095,D=4096", 0}};
-    for (int i = 0; i < 5; i++)
+                                    {"rmsnorm_backward", "rmsnorm_backward", "T=4096,F=4095,D=4096", 0},
+                                    {"matmul", "matmul", "M=4001,N=4099,K=4095", 0},
+                                    {"norm_swiglu", "norm_swiglu", "T=4001,D=4095,F=4098", 0}};
+    for (int i = 0; i < 7; i++)
         for (int exact = 0; exact < 2 && (exact || load_case(ctx, folder, &odd[i], &odd_depths[i]));
              exact++) {
             int at = emit(&odd_depths[i], (variant){90, NULL, exact, EPI_PATH_FUSED, EPI_BF16, true}, true);
@@ -361,6 +363,57 @@ static void emit_odd_depths(void) {
 }
 
 /* ---- the public calls, without a device ---- */
+
+/* ---- the cost model ---- */
+
+static const epi_config *config_named(const char *name) {
+    for (int i = 0; i < epi_config_count(); i++)
+        if (!strcmp(epi_config_name(i), name))
+            return epi_config_at(i);
+    return NULL;
+}
+
+/* A column of tiles beyond the full ones is narrow where it has few columns, and clusters are left for it. */
+static void narrow_tiles(void) {
+    static const struct {
+        const char *config;
+        int64_t m, n;
+        int narrow;
+        int64_t cols, at_once;
+        double time;
+    } tilings[] = {
+        {"sm90_128x256_c2_d", 4096, 4096, 0, 16, 64, 4},
+        {"sm90_128x256_c2_d", 4096, 4097, 64, 16, 66, 4.15},
+        {"sm90_128x256_c2_e", 4096, 4160, 64, 16, 66, 4.15},
+        {"sm90_128x256_c2_d", 4096, 4161, 128, 16, 66, 4.4},
+        {"sm90_128x256_c2_d", 4096, 4225, 0, 17, 55, 5},
+        {"sm90_128x256_c2_d", 200, 255, 0, 1, 1, 1},
+        {"sm90_128x256_c2_d", 200, 300, 64, 1, 2, 1},
+        {"sm90_128x256_c1_d", 200, 300, 64, 1, 4, 1},
+        {"sm90_128x192_c2_d", 4096, 4096, 0, 22, 59, 6},
+        {"sm90_128x128_c2_t", 4096, 4097, 0, 33, 66, 8},
+    };
+    for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
+        epi_tiling t = epi_tiling_of(config_named(tilings[i].config), tilings[i].m, tilings[i].n, 132);
+        check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
+                  fabs(t.time - tilings[i].time) < 0.01,
+              "%s, %ld columns: %d narrow beside %ld, %ld clusters, time %g", tilings[i].config,
+              (long)tilings[i].n, t.narrow, (long)t.cols, (long)t.at_once, t.time);
+    }
+}
+
+/* Tensor cores for wide products, however small the depth and heavy the epilogue. */
+static void model(void) {
+    static const int64_t rows[] = {128, 500, 1024, 4096, 8192}, depths[] = {1, 8, 64, 4096};
+    for (int i = 0; i < 5 * 4 * 9 * 2 * 2; i++) {
+        epi_product_size size = {rows[i % 5], 8192, depths[i / 5 % 4], i / 20 % 9};
+        bool exact = i / 180 % 2;
+        int order[64], capability = i / 360 ? 90 : 80;
+        epi_config_rank(&size, exact, capability, capability == 90 ? 132 : 108, order);
+        check(epi_config_at(order[0])->mainloop != EPI_GEMM_ANY, "sm_%d, %ld rows, %ld deep, %g streams: %s",
+              capability, (long)size.m, (long)size.k, size.streams, epi_config_name(order[0]));
+    }
+}
 
 static void offline(void) {
     const loaded *l = largest("norm_swiglu", true);
@@ -721,6 +774,8 @@ int main(int argc, char **argv) {
     if (ok) {
         offline();
         limits();
+        narrow_tiles();
+        model();
         emit_cases();
         emit_programs();
         emit_odd_depths();

@@ -109,7 +109,9 @@ static double last_stream(const epi_config *c) {
 static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
     const epi_tiling t = epi_tiling_of(c, size->m, size->n, multiprocessors);
-    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2;
+    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
+            at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
+    double waves = t.narrow ? t.time : (double)epi_ceil_div(t.rows * t.cols, at_once);
     double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
     double work = (double)(resident * c->tile_m * c->tile_n) * deep;
     double exposed = (double)c->tile_m * c->tile_n * (200 + size->streams * last_stream(c));
@@ -117,7 +119,7 @@ static double cost(int index, const epi_product_size *size, bool exact, int mult
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;
     }
-    return t.time * work + exposed;
+    return waves * work + exposed;
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */

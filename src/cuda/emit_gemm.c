@@ -156,7 +156,7 @@ static bool fit_shared(epi_emitter *e) {
         epi_streams_place(e);
         if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && e->lanes && e->loads && epi_emitter_heavy(e))
             return epi_emitter_refuse(
-                e, "beside a tile of %d columns there are too few registers for tiles that lanes load",
+                e, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
                 f->tile_n);
         int steps = f->tile_n / f->step;
         /* one, where a warp then has room to copy beside it: device/copies.cuh; half as wide, where it has
