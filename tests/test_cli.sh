@@ -9,6 +9,14 @@ trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
 passed=0 failed=0
 
+# Under AddressSanitizer every run ends with a search for leaks. With GCC 12 on AArch64 that takes four seconds, and then only
+# those commands are searched that `leaks` stands before.
+thorough=$ASAN_OPTIONS
+begin=$(date +%s)
+"$epilog" help >/dev/null
+[ $(($(date +%s) - begin)) -gt 2 ] && export ASAN_OPTIONS=$thorough:detect_leaks=0
+leaks() { ASAN_OPTIONS=$thorough "$@"; }
+
 # expect STATUS PATTERN ARGUMENTS...: the command's status, and what it prints (on either stream).
 expect() {
     local want=$1 pattern=$2 out status
@@ -48,17 +56,17 @@ expect 0 'all well' check "$here"/programs/*.epi
 expect 2 'check wants' check
 echo 'f(x[T]) -> y[T] { y = x + }' >syntax.epi
 echo 'f(x[T,D], y[T,D/2]) -> z[T,D] { z = x + y }' >axis.epi
-expect 1 'syntax.epi:1:27: expected a value' check syntax.epi
-expect 1 'axis.epi:1:39: axes do not line up' check axis.epi
+leaks expect 1 'syntax.epi:1:27: expected a value' check syntax.epi
+leaks expect 1 'axis.epi:1:39: axes do not line up' check axis.epi
 expect 1 '"line":1,"column":27' check syntax.epi --json
-expect 1 'no such file' check missing.epi
+leaks expect 1 'no such file' check missing.epi
 expect 1 'is a folder' check "$here/programs"
 printf '\377\376\0\0' >binary.epi
 expect 1 'byte 0xff' check binary.epi
 
 # show
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
-expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
+leaks expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
 expect 0 'its axes are T K D' show residual_rms
 expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
 expect 1 'has 4 programs; say which' show matmul.epi
@@ -89,7 +97,7 @@ expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
 expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
-expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
+leaks expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
 cat >unused.epi <<'E'
 unused(x[A,B], y[T]) -> z[T] { z = y*2 }
 E
@@ -120,7 +128,7 @@ expect 2 '.-set names lim twice' run matmul --dims M=4,N=5,K=6 --set lim=1,lim=2
 expect 1 "no input 'foo'" bench matmul --dims M=4,N=5,K=6 --set foo=1
 expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
 expect 2 '.-dims goes with a program' bench --dims M=4
-expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
+leaks expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
 expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
 expect 1 'cannot be listed: No such file' list nowhere
 printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
@@ -142,18 +150,18 @@ expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set eps=0.5
 expect 1 "no input 'nosuch'" run rmsnorm --dims T=4,D=5 --set nosuch=1
 expect 1 "'x' is a tensor" run rmsnorm --dims T=4,D=5 --set x=1
 expect 2 'is no number' run rmsnorm --dims T=4,D=5 --set eps=much
-expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
+leaks expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
 expect 1 'is \[4,5\], the program and --dims want \[5,4\]' run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
 expect 1 "give --type or --types" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
 cp out.safetensors kept.safetensors
 head -c 30 out.safetensors >cut.safetensors
-expect 1 'cut.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in cut.safetensors
+leaks expect 1 'cut.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in cut.safetensors
 printf '\0\0\0\0\0\0\0\020{}' >huge.safetensors # a header of 2^60 bytes
-expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in huge.safetensors
+leaks expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in huge.safetensors
 : >empty.safetensors
-expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
-expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
-expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
+leaks expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
+leaks expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
+leaks expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
 expect 2 'the same file' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
@@ -175,7 +183,7 @@ expect 1 'no such file' bench nosuch --dims A=1 --out b.json
 that 'a failed bench replaces nothing' grep -q '"fused_ms"' b.json
 mkdir broken && cp syntax.epi broken/
 expect 1 'expected a value' list broken
-expect 1 'cannot be written' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out nowhere/b.json
+leaks expect 1 'cannot be written' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out nowhere/b.json
 
 # GPU kernels, as far as they can be looked at anywhere
 norm=(norm_swiglu --dims T=256,D=512,F=1024)
