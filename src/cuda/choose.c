@@ -64,8 +64,8 @@ static int narrow_width(const epi_config *c, int64_t n) {
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
-/* The time that narrow tiles take beside full ones, of which `more` clusters have one more than the others:
- * these share the narrow ones. */
+/* The time that narrow tiles take beside full ones, of which `more` clusters have one more than the others;
+ * those others share the narrow ones. */
 static double last_time(int64_t tiles, double each, int64_t clusters, int64_t more) {
     double shared = each * (double)epi_ceil_div(tiles, clusters - more);
     return more && shared < 1 ? 1 : shared;

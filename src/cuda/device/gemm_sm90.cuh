@@ -6,7 +6,7 @@
 // there are COPIES, warps 1 to 3 copy operands first, but for the last block's warp 3 of the first cluster, which looks after them.
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
-// NARROW: the last column of tiles has so few columns that it is computed so wide only, and comes after all others.
+// NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
@@ -28,6 +28,7 @@
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
 //   COPIES: operands are copied by the product, see copies.cuh
+//   HEAVY: the epilogue holds much at once, and the warps that compute have no registers to spare
 
 #define TILE_M 128
 #define BK 64
@@ -442,7 +443,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     (void)narrow;
     float d[IN_TURN ? 2 : 1][TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
-    // One slot: four wgmma, then give back the slot before, whose wgmma are done.
+    // One slot: four wgmma, then give back the slot before, whose wgmma are done. Either width has a fence and a wait of its own:
+    // where they are shared the compiler puts in more of them (C7519).
     auto kstep = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
 #if A_MN
