@@ -90,6 +90,7 @@ static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *
     }
     cli_put_number(w, "error", r->error);
     cli_put_number(w, "naive_error", r->naive);
+    cli_put_integer(w, "nan", r->nan);
     if (r->has_plain)
         cli_put_number(w, "distance_from_plain", r->plain);
     cli_put_bool(w, "ok", r->ok);

@@ -563,8 +563,9 @@ static void add_inner_copies(void) {
                      "#define EPI_FAST 0\n#define COPIES 1\n#define TILE_N 256\n#define CLUSTER 2\n#define "
                      "STAGE_SLOTS 1\n#define STAGE_BYTES 8192\n#define "
                      "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define BLOCKS %d\n#define ACROSS %d\n"
-                     "#define PART_ROWS 128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n",
-                     c->depth, c->rows[0], c->rows[1], c->blocks, c->across);
+                     "#define PART_ROWS 128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n"
+                     "#define ALL_WORDS %d\n#define PART_WORDS %d\n",
+                     c->depth, c->rows[0], c->rows[1], c->blocks, c->across, EPI_WORDS, EPI_PART_WORDS);
         for (int s = 0; s < 2; s++)
             epi_text_add(&t.source, "#define COPY_%c %d\n#define %c_FIRST %d\n", "AB"[s], copy_parts(c, s),
                          "AB"[s], c -> first[s]);
@@ -596,13 +597,12 @@ static void add_inner_copies(void) {
     }
 }
 
-enum { MARKS = 96, MARKS_OF_PART = 8 }; /* words, as device/marks.cuh has them */
 static const uint64_t THERE = 0xfff7e91cffd3a5b7, AT_ZERO = 0xffc9d6e500000000;
 
 /* How many of the rows that are marked as copied are, and nothing else is the case. */
 static bool marked_rows_right(const copy_case *c, const unsigned char *const from[2], const unsigned char *to,
                               int *rows) {
-    const uint64_t *marks = (const uint64_t *)(const void *)(to + copy_at(c, 2)) + MARKS;
+    const uint64_t *marks = (const uint64_t *)(const void *)(to + copy_at(c, 2)) + EPI_WORDS;
     int slabs = (c->depth + 255) / 256;
     size_t deep = 2 * (size_t)c->depth;
     bool right = true;
@@ -612,7 +612,7 @@ static bool marked_rows_right(const copy_case *c, const unsigned char *const fro
             for (int k = 0; k < slabs; k++) {
                 int part = ((s ? copy_parts(c, 0) : 0) + r / 128) * slabs + k;
                 size_t first = 512 * (size_t)k, bytes = deep - first < 512 ? deep - first : 512;
-                if (marks[part * MARKS_OF_PART + r % 128 / 16] != THERE)
+                if (marks[part * EPI_PART_WORDS + r % 128 / 16] != THERE)
                     continue;
                 ++*rows;
                 right &= !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c) + first,
@@ -634,8 +634,8 @@ static void run_inner_copies(void) {
         const copy_case *c = &copies[i / WAYS];
         bool late = i % 2, again = i % WAYS == 1, alone = i % WAYS == 3;
         int parts = (copy_parts(c, 0) + copy_parts(c, 1)) * ((c->depth + 255) / 256);
-        int marks = parts * MARKS_OF_PART;
-        size_t words = copy_at(c, 2), used = 8 * (size_t)(MARKS + marks), deep = 2 * (size_t)c->depth;
+        int marks = parts * EPI_PART_WORDS;
+        size_t words = copy_at(c, 2), used = 8 * (size_t)(EPI_WORDS + marks), deep = 2 * (size_t)c->depth;
         _Alignas(64) unsigned char params[256] = {0};
         void *pointers[3] = {from[0], from[1], to};
         emu_host host = {.ranges = {{(const char *)to, words + used}}, .range_count = 1, .late = late};
@@ -666,11 +666,11 @@ static void run_inner_copies(void) {
                 right &=
                     !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c), from[s] + (size_t)r * deep, deep);
         check(right, "copies, %d deep: rows arrive", c->depth);
-        bool early_only = n[32] == n[MARKS + marks]; /* as it was */
+        bool early_only = n[32] == n[EPI_WORDS + marks]; /* as it was */
         right = n[16] == AT_ZERO && (early_only || n[32] == AT_ZERO) && n[48] == AT_ZERO &&
                 n[64] == AT_ZERO && n[80] == 0;
         for (int p = 0; p < marks; p++)
-            right &= n[MARKS + p] == 0;
+            right &= n[EPI_WORDS + p] == 0;
         check(right, "copies, %d deep: marks and counters as the next launch has to find them", c->depth);
     }
     free(room);

@@ -51,7 +51,7 @@ static bool copied_ahead(const epi_kernel_text *product) {
 /* Bytes that the blocks of a product leave marks in, as device/marks.cuh has them. */
 static int64_t counted_bytes(const epi_kernel_text *product) {
     bool needed = product->config.queue || product->parts;
-    return needed ? 8 * (96 + 8 * product->parts) : 0;
+    return needed ? 8 * (EPI_WORDS + EPI_PART_WORDS * product->parts) : 0;
 }
 
 /* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */

@@ -37,6 +37,10 @@ typedef struct epi_tiling {
 } epi_tiling;
 epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multiprocessors); /* choose.c */
 
+/* Words of eight bytes that the blocks of a product count in, and how many each part of a copied operand has
+ * after them: device/marks.cuh is told. */
+enum { EPI_WORDS = 96, EPI_PART_WORDS = 8 };
+
 /* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */
 typedef struct epi_map_need {
     int node, tensor; /* the program's tensor, the node's home if -1, or the workspace */

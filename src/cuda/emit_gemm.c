@@ -267,11 +267,12 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn, op[1].mn,
                  epi_emit_type(e->half), e->stage_bytes, e->load_bytes, e->loads, e->lanes,
                  e->leave.data != NULL);
-    epi_text_add(out,
-                 "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define STEPS (TILE_N / STEP)\n"
-                 "#define COPIES %d\n#define OWN %d\n#define HEAVY %d\n",
-                 f->packed, f->schedule == EPI_IN_TURN, epi_emitter_tiling(e).narrow, e->k->parts > 0,
-                 e->own_out.data != NULL, epi_emitter_heavy(e));
+    epi_text_add(
+        out,
+        "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define STEPS (TILE_N / STEP)\n"
+        "#define COPIES %d\n#define OWN %d\n#define HEAVY %d\n#define ALL_WORDS %d\n#define PART_WORDS %d\n",
+        f->packed, f->schedule == EPI_IN_TURN, epi_emitter_tiling(e).narrow, e->k->parts > 0,
+        e->own_out.data != NULL, epi_emitter_heavy(e), EPI_WORDS, EPI_PART_WORDS);
     if (e->k->parts)
         epi_operand_emit_copy_macros(e, out, COPY_ROOM);
 }

@@ -77,6 +77,7 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 #define PATIENCE 100000   // ns until other blocks' first jobs are done for them
 
 static_assert(COPY_ROOM == 6 * PIECE_BYTES, "two pieces for each of three warps");
+static_assert(PART_WORDS == PIECES / 2, "a mark for every two pieces");
 
 struct Piece {
   u32 place;   // one word: registers are few

@@ -20,5 +20,5 @@ struct Counter {
 // Words of eight bytes: tiles of a queue; and of copies the jobs that are taken, early and late ones, the warps that are through,
 // the blocks that look at marks no more, the mark that all is copied, and those of the parts. Lines of their own, where many come
 // at once.
-enum Word { TILES, JOBS_TAKEN = 16, LATE_TAKEN = 32, WARPS_DONE = 48, BLOCKS_DONE = 64, ALL_THERE = 80, PARTS = 96 };
+enum Word { TILES, JOBS_TAKEN = 16, LATE_TAKEN = 32, WARPS_DONE = 48, BLOCKS_DONE = 64, ALL_THERE = 80, PARTS = ALL_WORDS };
 
