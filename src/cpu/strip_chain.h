@@ -75,15 +75,7 @@ static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
     EACH(wide_put_bf16(p + i * WIDE, b->v[i]));
 }
 static ALWAYS_INLINE void block_stream(float *p, const block *b) {
-#if defined(__AVX512F__)
-    EACH(_mm512_stream_ps(p + i * WIDE, b->v[i]));
-#elif defined(__AVX2__)
-    EACH(_mm256_stream_ps(p + i * WIDE, b->v[i]));
-#elif defined(__x86_64__)
-    EACH(_mm_stream_ps(p + i * WIDE, b->v[i]));
-#else
-    block_put(p, b);
-#endif
+    EACH(wide_stream(p + i * WIDE, b->v[i]));
 }
 
 /* ---- links ---- */

@@ -91,16 +91,28 @@ static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 #else
     wide_bits u = (wide_bits)x, rounded = u + 0x7fff + (u >> 16 & 1), nan = (wide_bits)(x != x);
-    wide_halves h = __builtin_convertvector(((nan & (u | 0x400000)) | (~nan & rounded)) >> 16, wide_halves);
+    wide_bits kept = (wide_bits)wide_choose(nan, (wide)(u | 0x400000), (wide)rounded);
+    wide_halves h = __builtin_convertvector(kept >> 16, wide_halves);
     memcpy(p, &h, sizeof h);
+#endif
+}
+
+/* Past the caches where the CPU can, to where a line or a part of one begins. */
+static ALWAYS_INLINE void wide_stream(float *p, wide x) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, x);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(p, x);
+#elif defined(__x86_64__)
+    _mm_stream_ps(p, x);
+#else
+    wide_put(p, x);
 #endif
 }
 
 /* ---- functions ---- */
 
 #if defined(__AVX512F__) || defined(__aarch64__)
-enum { WIDE_FUNCTIONS = 1 };
-
 #if defined(__AVX512F__)
 /* An integer as a number */
 typedef __m512 wide_power;
@@ -216,26 +228,24 @@ static ALWAYS_INLINE wide wide_silu(wide x) {
     wide n = wide_scaled(-wide_fma(v, m, v), k), above = wide_max(wide_of(-0.0f), x);
     return wide_gated_edge(x, above - wide_over_one_plus(n, e));
 }
-#else
-enum { WIDE_FUNCTIONS = 0 };
-static ALWAYS_INLINE wide wide_exp(wide x) {
-    return x;
-}
-static ALWAYS_INLINE wide wide_sigmoid(wide x) {
-    return x;
-}
-static ALWAYS_INLINE wide wide_silu(wide x) {
-    return x;
-}
-#endif
 
 /* Is there such a function for the operation? */
 static ALWAYS_INLINE bool wide_has(epi_op op) {
-    return WIDE_FUNCTIONS && (op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU);
+    return op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU;
 }
 static ALWAYS_INLINE wide wide_map(epi_op op, wide x) {
     return op == EPI_OP_EXP ? wide_exp(x) : op == EPI_OP_SIGMOID ? wide_sigmoid(x) : wide_silu(x);
 }
+#else
+static ALWAYS_INLINE bool wide_has(epi_op op) {
+    (void)op;
+    return false;
+}
+static ALWAYS_INLINE wide wide_map(epi_op op, wide x) {
+    (void)op;
+    return x;
+}
+#endif
 
 /* Do strips of one operation take it, too? A processor's tables give the same bits, and x86-64 has three. */
 static ALWAYS_INLINE bool wide_has_row(epi_op op) {

@@ -111,6 +111,7 @@ static double cost(int index, const epi_product_size *size, bool exact, int mult
     const epi_tiling t = epi_tiling_of(c, size->m, size->n, multiprocessors);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
+    /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
     double waves = t.narrow ? t.time : (double)epi_ceil_div(t.rows * t.cols, at_once);
     double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
     double work = (double)(resident * c->tile_m * c->tile_n) * deep;

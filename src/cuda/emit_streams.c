@@ -149,9 +149,11 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
     const epi_walk *r = &t->rows, *c = &t->cols.walk;
     char place[400], height[100] = "(int)P.M";
     int width = panel_width(e, t), size = (int)epi_dtype_size(t->ref.type);
-    /* registers, beside wide tiles */
+    /* rows at once: beside wide tiles registers are few */
     bool wide = e->config.tile_n >= 256, fewer = wide && epi_emitter_heavy(e);
     bool few = fewer || e->loads || (wide && (e->k->parts || e->stream_count > 1));
+    int stored = fewer ? 2 : few ? 4 : 8, loaded = fewer ? 2 : 4;
+    int own = width < 64 || e->config.schedule == EPI_DEFERRED ? 4 : 8;
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, STAGE_ROWS);
     snprintf(place, sizeof place, "%s, %s, %s, %ld, %ld, lane", y, x, height, (long)c->size[c->count - 1],
@@ -160,18 +162,13 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
         epi_text_add(
             &e->moves_out,
             "  if (lanes) panel_store<%d, %d, %d, 64>(stage + %d, (void *)P.ptr[%d], %s, 0);   // %s\n",
-            width, size,
-            fewer ? 2
-            : few ? 4
-                  : 8,
-            at, t->pointer, place, name);
+            width, size, stored, at, t->pointer, place, name);
         epi_text_add(&e->own_out,
                      "  panel_store<%d, %d, %d, 16>(stage + %d, (void *)P.ptr[%d], %s, 16 * warp);   // %s\n",
-                     width, size, width < 64 || e->config.schedule == EPI_DEFERRED ? 4 : 8, at, t->pointer,
-                     place, name);
+                     width, size, own, at, t->pointer, place, name);
     } else {
         epi_text_add(&e->moves, "  panel_load<%d, %d, %d>(stage + %d, P.ptr[%d], %s);   // %s\n", width, size,
-                     fewer ? 2 : 4, at, t->pointer, place, name);
+                     loaded, at, t->pointer, place, name);
         epi_text_add(&e->prefetch, "  panel_prefetch<%d, %d>(P.ptr[%d], %s);\n", width, size, t->pointer,
                      place);
     }

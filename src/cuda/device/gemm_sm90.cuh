@@ -36,7 +36,7 @@
 #define SLOT_B (TILE_N * BK * 2)
 #define SLOT (SLOT_A + SLOT_B)
 #if B_MN
-#define NARROW_B ((NARROW + 63) / 64 * 64 * BK * 2)
+#define NARROW_B (NARROW * BK * 2)
 #else
 #define NARROW_B (SLOT_B / CLUSTER)   // the first block's share
 #endif
