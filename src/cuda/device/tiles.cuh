@@ -20,27 +20,47 @@ template <int WIDTH, int SIZE> struct PanelRows {
 };
 DEV bool is_between(const u8 *p) { return (u64)p & 2; }
 
-// COUNT rows are read at once: shared memory is slow to answer beside tensor cores. An element that has a word of memory
-// to itself, at either end of a row, is stored in a turn of its own, a row a lane. ROWS of them from `begin` on.
+// Rows whose numbers differ by a multiple of 8 lie alike: at the same place in a word of memory, and turned the same way in the
+// panel. So what is worked out for one of them goes for LIKE of them, and each costs little but a load and a store at constant
+// offsets: instructions of these warps are not free for those that compute. COUNT rows are read at once: shared memory is slow to
+// answer beside tensor cores.
+template <int WIDTH, int SIZE, int COUNT, int ROWS, bool HALVES> DEV void panel_rows_store(u32 panel, const PanelRows<WIDTH, SIZE> &at, int lane, int begin) {
+  const int WORDS = WIDTH / 4, TURN = 32 / WORDS, LIKE = COUNT < ROWS / 8 ? COUNT : ROWS / 8, KINDS = COUNT / LIKE;
+  const int own = lane % WORDS, mine = lane / WORDS;
+#pragma unroll 1
+  for (int r0 = begin; r0 < begin + 8; r0 += KINDS * TURN)
+#pragma unroll 1
+    for (int r1 = r0; r1 < r0 + ROWS; r1 += 8 * LIKE) {
+      u32 w[KINDS][LIKE];
+#pragma unroll
+      for (int k = 0; k < KINDS; k++) {
+        const u32 from = panel + swizzled<WIDTH>(r1 + k * TURN + mine, 4 * own);
+#pragma unroll
+        for (int u = 0; u < LIKE; u++) w[k][u] = lds32(from + u * 8 * WIDTH);
+      }
+#pragma unroll
+      for (int k = 0; k < KINDS; k++) {
+        const int r = r1 + k * TURN + mine;
+        const u8 *row = at(r) + 4 * own;
+        const int half = HALVES && is_between(row) ? 2 : 0, rows = 4 * own + half + 4 <= at.bytes ? at.rows - r : 0;
+#pragma unroll
+        for (int u = 0; u < LIKE; u++) {
+          const u32 x = HALVES ? __byte_perm(w[k][u], __shfl_down_sync(~0u, w[k][u], 1), half ? 0x5432 : 0x3210) : w[k][u];
+          write4_if(8 * u < rows, (u8 *)row + half + u * 8 * at.apart, x);
+        }
+      }
+    }
+}
+
+// An element that has a word of memory to itself, at either end of a row, is stored in a turn of its own, a row a lane. ROWS of
+// them from `begin` on.
 template <int WIDTH, int SIZE, int COUNT, int ROWS> DEV void panel_store(u32 panel, void *p, int y, int x, int height, int width, i64 stride, int lane, int begin) {
   const PanelRows<WIDTH, SIZE> at(p, y, x, height, width, stride);
-  const int WORDS = WIDTH / 4, TURN = 32 / WORDS, own = lane % WORDS, mine = lane / WORDS;
-#pragma unroll 1
-  for (int r0 = begin + mine; r0 < begin + ROWS; r0 += COUNT * TURN) {
-    u32 w[COUNT];
-#pragma unroll
-    for (int u = 0; u < COUNT; u++) w[u] = lds32(panel + swizzled<WIDTH>(r0 + u * TURN, 4 * own));
-#pragma unroll
-    for (int u = 0; u < COUNT; u++) {
-      const int r = r0 + u * TURN;
-      u8 *row = (u8 *)at(r) + 4 * own;
-      const u32 next = SIZE == 2 ? __shfl_down_sync(~0u, w[u], 1) : 0;
-      const bool between = SIZE == 2 && is_between(row);
-      const int half = between ? 2 : 0;
-      write4_if(r < at.rows && 4 * own + half + 4 <= at.bytes, row + half, between ? __byte_perm(w[u], next, 0x5432) : w[u]);
-    }
+  if (SIZE == 4 || !(((u64)at.first | at.apart | at.bytes) & 2)) {   // whole words
+    panel_rows_store<WIDTH, SIZE, COUNT, ROWS, false>(panel, at, lane, begin);
+    return;
   }
-  if (SIZE == 4 || !(((u64)at.first | at.apart | at.bytes) & 2)) return;   // whole words
+  panel_rows_store<WIDTH, SIZE, COUNT, ROWS, true>(panel, at, lane, begin);
 #pragma unroll 1
   for (int r = begin + lane; r < begin + ROWS; r += 32) {
     u8 *row = (u8 *)at(r);
