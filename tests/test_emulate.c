@@ -564,6 +564,7 @@ static void add_inner_copies(void) {
                      "STAGE_SLOTS 1\n#define STAGE_BYTES 8192\n#define "
                      "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define BLOCKS %d\n#define ACROSS %d\n"
                      "#define PART_ROWS 128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n"
+                     "#define STAGING_BYTES 25344\n"
                      "#define ALL_WORDS %d\n#define PART_WORDS %d\n",
                      c->depth, c->rows[0], c->rows[1], c->blocks, c->across, EPI_WORDS, EPI_PART_WORDS);
         for (int s = 0; s < 2; s++)
@@ -583,7 +584,8 @@ static void add_inner_copies(void) {
             "  const int n = warp * BLOCKS + blockIdx.x;\n"
             "  if (P.alone) {\n    if (n == COPIERS) c.for_others(lane);\n    return;\n  }\n"
             "  if (threadIdx.x == 0) c.begin();\n"
-            "  if (n < COPIERS)\n    c.copy(at + warp * (COPY_ROOM / 3), n, lane, P.M ? COPIERS : warp == 2 "
+            "  if (n < COPIERS)\n    c.copy(at + (warp == 2 ? LAST_ROOM : warp * WARP_ROOM), n, lane, P.M ? "
+            "COPIERS : warp == 2 "
             "? BLOCKS - 1 : 0);\n"
             "  else c.look_after(lane);\n"
             "  if (blockIdx.x + 1 == gridDim.x && warp == 0) {\n"

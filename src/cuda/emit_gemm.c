@@ -144,10 +144,38 @@ bool epi_emitter_heavy(const epi_emitter *e) {
     return heavy;
 }
 
+/* Staging for two steps of a warpgroup, or one, beside the ring. Where operands are copied by the product,
+ * its room is there before; that of one warp which goes on copying lies behind it, if it can
+ * (device/copies.cuh), and is worth more than a second slot. */
+static bool fit_staging(epi_emitter *e) {
+    epi_config *f = &e->config;
+    int ring = f->stages * (128 + f->tile_n) * 64 * 2, steps = f->tile_n / f->step, room = COPY_ROOM / 3;
+    bool copies = e->k->parts > 0,
+         late = copies && f->schedule != EPI_IN_TURN && f->tile_n >= 192 && !e->loads;
+    for (int behind = late; behind >= 0; behind--)
+        for (int slots = 2; slots >= 1; slots--) {
+            if (f->stage_slots && slots != f->stage_slots)
+                continue;
+            int64_t staging = 2 * slots * e->stage_bytes;
+            if (behind)
+                staging = epi_max64(staging, 2 * room) + room;
+            else if (copies)
+                staging = epi_max64(staging, 3 * room);
+            int64_t bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
+            if (bytes > SHARED_MOST)
+                continue;
+            f->stage_slots = slots;
+            e->staging_bytes = (int)staging;
+            e->k->shared = (int)bytes;
+            return true;
+        }
+    return false;
+}
+
 /* Chooses the step's width and the staging so that all fits beside the ring. */
 static bool fit_shared(epi_emitter *e) {
     epi_config *f = &e->config;
-    int slot = (128 + f->tile_n) * 64 * 2, wanted = f->step;
+    int wanted = f->step;
     static const int widths[] = {64, 32, 16};
     for (int i = epi_emitter_heavy(e) && !wanted ? 1 : 0; i < 3; i++) {
         if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
@@ -158,26 +186,8 @@ static bool fit_shared(epi_emitter *e) {
             return epi_emitter_refuse(
                 e, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
                 f->tile_n);
-        int steps = f->tile_n / f->step;
-        /* one, where a warp then has room to copy beside it: device/copies.cuh; half as wide, where it has
-         * then */
-        bool late = e->k->parts && f->schedule == EPI_DEFERRED && f->tile_n >= 192 && !e->loads;
-        bool beside = late && 2 * e->stage_bytes <= COPY_ROOM / 3 * 2;
-        if (late && !beside && !wanted && !e->lanes && i == 0 && e->stage_bytes <= COPY_ROOM / 3 * 2)
-            continue;
-        for (int slots = f->stage_slots ? f->stage_slots : beside ? 1 : 2; slots >= 1; slots--) {
-            int staging = 2 * slots * e->stage_bytes;
-            if (e->k->parts && staging < COPY_ROOM)
-                staging = COPY_ROOM;
-            int bytes = f->stages * slot + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
-            if (bytes <= SHARED_MOST) {
-                f->stage_slots = slots;
-                e->k->shared = bytes;
-                return true;
-            }
-            if (f->stage_slots)
-                break;
-        }
+        if (fit_staging(e))
+            return true;
     }
     return epi_emitter_refuse(e, "the epilogue's tiles do not fit beside %d stages", f->stages);
 }
@@ -261,11 +271,11 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  "TILE_N %d\n#define STAGES %d\n"
                  "#define CLUSTER %d\n#define STEP %d\n#define STAGE_SLOTS %d\n#define DEFERRED %d\n#define "
                  "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
-                 "#define HALF %s\n#define STAGE_BYTES %d\n#define LOAD_BYTES %d\n#define LOADS %d\n#define "
-                 "LANES %d\n#define FOLDS %d\n",
+                 "#define HALF %s\n#define STAGE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
+                 "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
                  e->k->name, e->fast, (long)e->tile->n, (long)depth_of(e), f->tile_n, f->stages, f->cluster,
                  f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn, op[1].mn,
-                 epi_emit_type(e->half), e->stage_bytes, e->load_bytes, e->loads, e->lanes,
+                 epi_emit_type(e->half), e->stage_bytes, e->staging_bytes, e->load_bytes, e->loads, e->lanes,
                  e->leave.data != NULL);
     epi_text_add(
         out,

@@ -63,6 +63,7 @@ typedef struct epi_emitter {
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
     int stage_bytes, load_bytes; /* of a step: its staging, and what the copy engine loads into it */
+    int staging_bytes;           /* of all */
     bool loads, lanes;           /* is anything loaded into it; do lanes move anything */
     int folds_at;                /* in a step's staging: where warps leave reductions down the rows */
     int kept;                    /* the value that is packed (or, exact, the product itself) */

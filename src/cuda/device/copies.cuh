@@ -55,8 +55,11 @@ DEV uint4 eight_from(const u16 *tensor, i64 at, i64 total, int count) {
 #define ALL_PARTS ((COPY_A + COPY_B) * SLABS)
 #define A_NEXT min(A_FIRST, COPY_A - A_FIRST)
 #define B_NEXT min(B_FIRST, COPY_B - B_FIRST)
-// Is there a warp's room behind the epilogue's staging, and are tiles long enough for one warp? Else nothing is late.
-#define LATE_APART (BLOCKS > 1 && TILE_N >= 192 && 2 * STAGE_SLOTS * STAGE_BYTES <= COPY_ROOM / 3 * 2)
+// A warp's room: that of the last is behind the epilogue's staging, where there is so much.
+#define WARP_ROOM (COPY_ROOM / 3)
+#define LAST_ROOM (STAGING_BYTES - WARP_ROOM)
+// Is it, and are tiles long enough for one warp? Else nothing is late.
+#define LATE_APART (BLOCKS > 1 && TILE_N >= 192 && 2 * STAGE_SLOTS * STAGE_BYTES <= LAST_ROOM)
 #define TWO_TILES (SLABS * (A_FIRST + B_FIRST + (ACROSS ? (A_NEXT ? A_NEXT : B_NEXT) : B_NEXT ? B_NEXT : A_NEXT)))
 #define EARLY_PARTS (LATE_APART ? TWO_TILES : ALL_PARTS)
 // A warp takes 2 pieces at once of the first slab, 4 of the next, then 8: the first are waited for. And of the last early parts 4

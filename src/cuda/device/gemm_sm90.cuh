@@ -23,8 +23,8 @@
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
 //   step_load(P, stage, bar, m, n, lane), step_store(P, stage, m, n, lane, lanes), step_prefetch(P, m, n, lane)
 //   OWN and, where it is 1, step_store_own(P, stage, m, n, lane, warp): what lanes store, of a computing warp's own rows
-//   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded by the copy engine; LOADS where anything is loaded, LANES
-//   where all lanes of a warp have to move something
+//   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded by the copy engine; STAGING_BYTES of it in all; LOADS where
+//   anything is loaded, LANES where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
 //   COPIES: operands are copied by the product, see copies.cuh
@@ -51,15 +51,14 @@
 // Steps from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
 #define NARROW_STEPS (NARROW / STEP)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
+// Is what lanes store of step c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
+// steps: they stay in the staging while the next tile begins.
+#define AT_ONCE(c, steps) (IN_TURN || (!DEFERRED && (c) < (steps) - STAGE_SLOTS))
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
 #define STAGING (STAGES * SLOT)
-#if COPIES && COPY_ROOM > 2 * STAGE_SLOTS * STAGE_BYTES
-#define BARRIERS (STAGING + COPY_ROOM)
-#else
-#define BARRIERS (STAGING + 2 * STAGE_SLOTS * STAGE_BYTES)
-#endif
+#define BARRIERS (STAGING + STAGING_BYTES)
 
 // The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
 // both operands in the L2 cache; or, where it is negative, groups of columns, and across them first. Narrow tiles are shared by
@@ -194,7 +193,7 @@ struct Emitter {
     int t = thread;
     asm volatile("" : "+r"(stage), "+r"(t));
     epilogue_step<C>(acc, R, S, P, stage, row + row_of(t), col + C * STEP, t);
-    if (OWN && !DEFERRED) store_own(stage, col + C * STEP, t);
+    if (OWN && AT_ONCE(C, NARROW && col == NARROW_COL ? NARROW_STEPS : STEPS)) store_own(stage, col + C * STEP, t);
     if (STAGE_BYTES) {
       fence_async();
       mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
@@ -285,7 +284,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       } else {
         const int warp = (t >> 5) - 1, n = warp * BLOCKS + (int)blockIdx.x;
         const int late_warps = !LATE_ALONE(P) ? COPIERS : warp == 2 ? BLOCKS - 1 : 0;
-        copies.copy(base + STAGING + warp * (COPY_ROOM / 3), n - (n >= 2 * BLOCKS + CLUSTER), t & 31, late_warps);
+        copies.copy(base + STAGING + (warp == 2 ? LAST_ROOM : warp * WARP_ROOM), n - (n >= 2 * BLOCKS + CLUSTER), t & 31, late_warps);
         fence_async();
         __syncwarp();
         if ((t & 31) == 0 && (t < 96 || !LATE_ALONE(P))) mbar_arrive(copied);
@@ -373,8 +372,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         if (LANES) __syncwarp();
         if (lane == 0) mbar_expect(bar, LOAD_BYTES);
       };
-      auto store = [&](const u32 at, const int m, const int n, const bool last) {
-        step_store(P, at, m, n, lane, DEFERRED && !last);
+      auto store = [&](const u32 at, const int m, const int n, const bool lanes) {
+        step_store(P, at, m, n, lane, lanes);
         if (lane == 0) bulk_commit();
 #if FOLDS
         step_fold<32>(P, at, m, n, lane);
@@ -382,11 +381,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         if (WARPS) __syncwarp();
       };
       // Step number n, from its loads to its stores.
-      auto through = [&](const u32 n, const int m, const int col) {
+      auto through = [&](const u32 n, const int m, const int col, const bool lanes) {
         const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, at = STAGE_AT(v, n);
         if (LOADS) load(at, loaded + 8 * slot, m, col);
         mbar_wait(done + 8 * slot, n / STAGE_SLOTS & 1);
-        store(at, m, col, false);
+        store(at, m, col, lanes);
         if (lane == 0) {
           bulk_wait_read<0>();
           mbar_arrive(spare + 8 * slot);
@@ -402,7 +401,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
         for (int c = 0; LOADS && c < 2 * STEPS; c++) step_prefetch(P, m0 + c / STEPS * 64, n0 + c % STEPS * STEP, lane);
 #pragma unroll 1
-        for (int c = 0; c < 2 * STEPS; c++, n++) through(n, m0 + c / STEPS * 64, n0 + c % STEPS * STEP);
+        for (int c = 0; c < 2 * STEPS; c++, n++) through(n, m0 + c / STEPS * 64, n0 + c % STEPS * STEP, false);
       }
 #else
       int w = cid;
@@ -425,11 +424,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll 1
           for (int c = 0; c < steps; c++) {
             mbar_wait(last_done + 8 * (v * STEPS + c), 0);
-            store(LAST_AT(v, c), m0, n0 + c * STEP, true);
+            store(LAST_AT(v, c), m0, n0 + c * STEP, false);
           }
         } else {
 #pragma unroll 1
-          for (int c = 0; c < steps; c++, n++) through(n, m0, n0 + c * STEP);
+          for (int c = 0; c < steps; c++, n++) through(n, m0, n0 + c * STEP, !AT_ONCE(c, steps));
         }
       }
 #endif
