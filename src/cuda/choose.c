@@ -64,6 +64,12 @@ static int narrow_width(const epi_config *c, int64_t n) {
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
+/* What a narrow tile takes of a full one's time. A slot of it takes as long to come as a full one, but may be
+ * twice as deep. */
+static double narrow_time(const epi_config *c, int narrow) {
+    return 2 * (c->tile_m + narrow) <= c->tile_m + c->tile_n ? 0.4 : 0.7;
+}
+
 /* The time that narrow tiles take beside full ones, of which `more` clusters have one more than the others;
  * those others share the narrow ones. */
 static double last_time(int64_t tiles, double each, int64_t clusters, int64_t more) {
@@ -80,8 +86,7 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multipro
     /* the fewest that take the least time: less contention */
     for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0; at_once--) {
         int64_t more = tiles % at_once;
-        double last =
-            t.narrow ? last_time(t.rows, 0.45 + 0.5 * t.narrow / c->tile_n, at_once, more) : more > 0;
+        double last = t.narrow ? last_time(t.rows, narrow_time(c, t.narrow), at_once, more) : more > 0;
         double time = (double)(tiles / at_once) + last;
         if (!t.at_once || time <= t.time) {
             t.at_once = at_once;

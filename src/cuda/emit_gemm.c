@@ -206,6 +206,12 @@ static bool prepare_sm90(epi_emitter *e, epi_operand op[2]) {
     if (!epi_operand_map(e, &op[0], 128, 64) ||
         !epi_operand_map(e, &op[1], f->tile_n / f->cluster, 64 / f->cluster))
         return epi_emitter_refuse(e, "the copy engine cannot take an operand as it lies in memory");
+    int narrow = epi_emitter_tiling(e).narrow;
+    if (narrow && !op[1].mn) { /* its columns alone */
+        epi_map_need *m = &e->k->maps[e->k->map_count++];
+        *m = m[-1];
+        m->box[1] = (uint32_t)narrow;
+    }
     e->k->block = 384;
     return fit_shared(e);
 }

@@ -17,7 +17,8 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, group, queue, words } the operands are maps 0 and 1; N_SIZE and K_SIZE are constants
+//   struct Params { TMap map[]; ...; M, group, queue, words } the operands are maps 0 and 1, and 2 a narrow tile's columns unless
+//   B_MN; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
 //   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
@@ -35,12 +36,12 @@
 #define SLOT_A (TILE_M * BK * 2)
 #define SLOT_B (TILE_N * BK * 2)
 #define SLOT (SLOT_A + SLOT_B)
-#if B_MN
+// A slot of a narrow tile is as deep as two, where that fits: it takes as long to come as a full one.
 #define NARROW_B (NARROW * BK * 2)
-#else
-#define NARROW_B (SLOT_B / CLUSTER)   // the first block's share
-#endif
+#define NARROW_DEEP (2 * (SLOT_A + NARROW_B) <= SLOT ? 2 : 1)
+#define NARROW_SLOT (NARROW_DEEP * (SLOT_A + NARROW_B))
 #define KT ((K_SIZE + BK - 1) / BK)
+#define SLOTS(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // of a tile
 #define WARPS (FOLDS || LANES)
 #define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : COPIES || (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #if !COPIES
@@ -209,7 +210,7 @@ template <class K> struct Spread {   // a step of the tile before, after its sha
   int k, kn;
   bool emit;
   template <int C> DEV void step() {
-    const int share = KT / (STEPS + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups take turns
+    const int share = (NARROW ? kn : KT) / (STEPS + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups take turns
 #pragma unroll 1
     for (; k < stop; k++) k_step(k);
     if (emit) e.template step<C>(Kept<C>{e.kept});
@@ -296,6 +297,35 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     if (COPIES ? t < 32 : t == 0) {   // ---- the operands
+      auto load_a = [&](const u32 a, const u32 bar, const int m, const int k) {
+#if A_MN
+        tma_load(a, &P.map[0], bar, m, k * BK);
+        tma_load(a + 8192, &P.map[0], bar, m + 64, k * BK);
+#else
+        tma_load(a, &P.map[0], bar, k * BK, m);
+#endif
+      };
+      // A box of the column operand, for all blocks of the cluster.
+      auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y) {
+        if (CLUSTER > 1) tma_load_all(b, map, bar, x, y, (u16)((1 << CLUSTER) - 1));
+        else tma_load(b, map, bar, x, y);
+      };
+#if B_MN
+      auto load_slabs = [&](const u32 b, const u32 bar, const int n, const int k, const int width) {   // each block some of the depth
+#pragma unroll
+        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), &P.map[1], bar, n + i * 64, k * BK + rank * (BK / CLUSTER));
+      };
+      auto load_b = [&](const u32 b, const u32 bar, const int n, const int k) { load_slabs(b, bar, n, k, TILE_N); };
+      auto load_narrow = [&](const u32 b, const u32 bar, const int n, const int k, const u32) { load_slabs(b, bar, n, k, NARROW); };
+#else
+      auto load_b = [&](const u32 b, const u32 bar, const int n, const int k) {   // each block some of the columns
+        load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], bar, k * BK, n + rank * (TILE_N / CLUSTER));
+      };
+      auto load_narrow = [&](const u32 b, const u32 bar, const int n, const int k, const u32 i) {   // or all of them, in turn
+        if (rank == i % CLUSTER) load_all(b, &P.map[2], bar, k * BK, n);
+      };
+#endif
+      (void)load_narrow;
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
 #if COPIES
@@ -309,11 +339,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
         const bool narrow = order.narrow(tn);
 #if COPIES
-        const int b0 = n0 + rank * (TILE_N / CLUSTER);
+        const int b0 = n0 + (narrow ? 0 : rank * (TILE_N / CLUSTER));
         u64 seen = 0;
 #endif
 #pragma unroll 1
-        for (int k = 0; k < KT; k++) {
+        for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : 1) {
 #if COPIES
           if (!all && k % SLAB == 0) {
             all = copies.wait(seen, m0, b0, k / SLAB, t);
@@ -322,28 +352,22 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
           if (!all && k % SLAB == LOOK && k + SLAB - LOOK < KT) seen = copies.look(m0, b0, k / SLAB + 1, t);   // it comes while slots are waited for
           if (t == 0) {
 #endif
-          const u32 a = base + s * SLOT, b = a + SLOT_A, f = full + 8 * s;
+          const u32 a = base + s * SLOT, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
-          mbar_expect(f, narrow ? SLOT_A + NARROW_B : SLOT);
-#if A_MN
-          tma_load(a, &P.map[0], f, m0, k * BK);
-          tma_load(a + 8192, &P.map[0], f, m0 + 64, k * BK);
-#else
-          tma_load(a, &P.map[0], f, k * BK, m0);
-#endif
-#if B_MN
+          mbar_expect(f, narrow ? NARROW_SLOT : SLOT);
+#if NARROW
+          if (narrow)
 #pragma unroll
-          for (int i = 0; i < TILE_N / 64; i++) {
-            if (narrow && i * 64 >= NARROW) break;
-            const u32 at = b + i * 8192 + rank * (8192 / CLUSTER);
-            if (CLUSTER > 1) tma_load_all(at, &P.map[1], f, n0 + i * 64, k * BK + rank * (BK / CLUSTER), (u16)((1 << CLUSTER) - 1));
-            else tma_load(at, &P.map[1], f, n0 + i * 64, k * BK);
-          }
-#else
-          if (narrow && rank) {}
-          else if (CLUSTER > 1) tma_load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], f, k * BK, n0 + rank * (TILE_N / CLUSTER), (u16)((1 << CLUSTER) - 1));
-          else tma_load(b, &P.map[1], f, k * BK, n0);
+            for (int i = 0; i < NARROW_DEEP; i++) {
+              load_a(a + i * SLOT_A, f, m0, k + i);
+              load_narrow(a + NARROW_DEEP * SLOT_A + i * NARROW_B, f, n0, k + i, i);
+            }
+          else
 #endif
+          {
+            load_a(a, f, m0, k);
+            load_b(a + SLOT_A, f, n0, k);
+          }
 #if COPIES
           }
           __syncwarp();
@@ -446,26 +470,24 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     // where they are shared the compiler puts in more of them (C7519).
     auto kstep = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
-#if A_MN
-      const u64 da = operand_mn<BK>(base + s * SLOT + (IN_TURN ? 0 : wg * 8192));
-#else
-      const u64 da = operand_k(base + s * SLOT + (IN_TURN ? 0 : wg * 8192));
-#endif
-#if B_MN
-      const u64 db = operand_mn<BK>(base + s * SLOT + SLOT_A);
-#else
-      const u64 db = operand_k(base + s * SLOT + SLOT_A);
-#endif
+      const u32 a = base + s * SLOT + (IN_TURN ? 0 : wg * 8192);
+      const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
+      auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };
 #if NARROW
       if (narrow) {
+        const u64 db = operand_b(base + s * SLOT + NARROW_DEEP * SLOT_A);
         wg_fence();
 #pragma unroll
-        for (int kk = 0; kk < 4; kk++) wgmma_narrow(d[0], da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+        for (int i = 0; i < NARROW_DEEP; i++)
+#pragma unroll
+          for (int kk = 0; kk < 4; kk++)
+            wgmma_narrow(d[0], da + i * (SLOT_A >> 4) + (A_MN ? 128 : 2) * kk, db + i * (NARROW_B >> 4) + (B_MN ? 128 : 2) * kk, k | i | kk);
         wg_commit();
         wg_wait<1>();
       } else
 #endif
       {
+        const u64 db = operand_b(base + s * SLOT + SLOT_A);
         wg_fence();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++)
@@ -499,7 +521,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         bar_sync(1, 256);   // both warpgroups are done with the ring
       }
       e.last = !has;
-      Spread<decltype(kstep)> spread{e, kstep, 0, has ? KT : 0, j != 0};
+      Spread<decltype(kstep)> spread{e, kstep, 0, has ? SLOTS(narrow) : 0, j != 0};
       EachStep<STEPS>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) kstep(k);
@@ -561,7 +583,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
 #pragma unroll 1
-      for (int k = 0; k < KT; k++) kstep(k);
+      for (int k = 0; k < SLOTS(narrow); k++) kstep(k);
       wg_wait<0>();
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       at_end(e, d[0]);
