@@ -26,6 +26,7 @@ DEV bool is_between(const u8 *p) { return (u64)p & 2; }
 // answer beside tensor cores.
 template <int WIDTH, int SIZE, int COUNT, int ROWS, bool HALVES> DEV void panel_rows_store(u32 panel, const PanelRows<WIDTH, SIZE> &at, int lane, int begin) {
   const int WORDS = WIDTH / 4, TURN = 32 / WORDS, LIKE = COUNT < ROWS / 8 ? COUNT : ROWS / 8, KINDS = COUNT / LIKE;
+  static_assert(KINDS * TURN <= 8, "more rows at once than there are");
   const int own = lane % WORDS, mine = lane / WORDS;
 #pragma unroll 1
   for (int r0 = begin; r0 < begin + 8; r0 += KINDS * TURN)
