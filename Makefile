@@ -209,15 +209,17 @@ $(BUILD)/fuzz_%: tests/fuzz_%.c tests/fuzz_main.c $(BUILD)/libepilog.a
 $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
-# The suite for AArch64 on another machine, where a cross compiler and qemu-user are installed.
-ARM_TESTS := micro strips_fold chain json safetensors lang moves properties random rowloop docs cuda
-.PHONY: test-arm64
-test-arm64:
-	@$(MAKE) --no-print-directory -s CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar BUILD=$(BUILD)/arm64 $(ARM_TESTS:%=$(BUILD)/arm64/test/%)
-	@set -e; for t in $(ARM_TESTS); do \
+# The suite for the other of both architectures, where a cross compiler and qemu-user are installed. What the emulator does not
+# know (AVX-512), it does not test.
+OTHER := $(if $(filter x86_64,$(ARCH)),aarch64,x86_64)
+CROSS_TESTS := micro strips strips_fold chain json safetensors lang moves properties random rowloop docs cuda
+.PHONY: test-cross
+test-cross:
+	@$(MAKE) --no-print-directory -s CC=$(OTHER)-linux-gnu-gcc AR=$(OTHER)-linux-gnu-ar BUILD=$(BUILD)/$(OTHER) $(CROSS_TESTS:%=$(BUILD)/$(OTHER)/test/%)
+	@set -e; qemu=$$(command -v qemu-$(OTHER) || command -v qemu-$(OTHER)-static || echo qemu-$(OTHER)); for t in $(CROSS_TESTS); do \
 	    case $$t in random) args=40;; docs) args=docs/language.md;; cuda) args="programs $(BUILD)/cache texts";; *) args=;; esac; printf '%-12s ' $$t; \
-	    qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu $(BUILD)/arm64/test/$$t $$args >$(BUILD)/arm64/test/$$t.log; \
-	    tail -n 1 $(BUILD)/arm64/test/$$t.log; done
+	    $$qemu -cpu max -L /usr/$(OTHER)-linux-gnu $(BUILD)/$(OTHER)/test/$$t $$args >$(BUILD)/$(OTHER)/test/$$t.log; \
+	    tail -n 1 $(BUILD)/$(OTHER)/test/$$t.log; done
 
 # ---- installing ----
 

@@ -206,6 +206,7 @@ that '--brief has a part for every launch' test "$(grep -c '^// ---- written' br
 that 'learned positions are one launch' test "$("$epilog" show embedding_learned --arch sm_90a \
     --dims V=100,D=64,P=16,B=2,S=16 | grep -c ^launch)" -eq 1
 that '--brief leaves the mainloop out' test "$(grep -c 'the mainloop\|^#define EPI_FAST' brief.cu)" -eq 0
+that '--brief leaves the template of a scatter out' test "$("$epilog" show embedding:embedding_grad --dims V=9,T=5,D=8 --cuda --brief | grep -c template)" -eq 0
 that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <all.cu)"
 expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64' show "${norm[@]}" --arch sm_90a --config nosuch
 expect 2 'wants sm_90a, sm_80' show "${norm[@]}" --cuda --arch sm_42

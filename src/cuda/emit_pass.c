@@ -161,9 +161,11 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         epi_emit_random(c, node, k, &p.body);
     else
         leaf_body(&p, node);
-    begin(k, false, epi_emit_arch(c), "");
-    if (copy_to < 0 && (cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM))
-        epi_text_add(&k->source, "%s", epi_device_text(cls == EPI_CLASS_MOVE ? "index" : "random"));
+    bool moves = copy_to < 0 && cls == EPI_CLASS_MOVE, random = copy_to < 0 && cls == EPI_CLASS_RANDOM;
+    begin(k, false, epi_emit_arch(c),
+          moves    ? epi_device_text("index")
+          : random ? epi_device_text("random")
+                   : "");
     epi_emit_params(k);
     bool whole = copy_to < 0 && p.n->op == EPI_OP_SCATTER; /* a kernel of its own */
     if (whole)
