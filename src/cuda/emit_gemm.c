@@ -144,51 +144,59 @@ bool epi_emitter_heavy(const epi_emitter *e) {
     return heavy;
 }
 
-/* Staging for two steps of a warpgroup, or one, beside the ring. Where operands are copied by the product,
- * its room is there before; that of one warp which goes on copying lies behind it, if it can
- * (device/copies.cuh), and is worth more than a second slot. */
-static bool fit_staging(epi_emitter *e) {
+/* Where operands are copied by the product, may one warp go on with that beside the epilogue? It pays for
+ * wide tiles (device/copies.cuh). */
+static bool may_copy_late(const epi_emitter *e) {
+    return e->k->parts && e->config.schedule != EPI_IN_TURN && e->config.tile_n >= 192 && !e->loads;
+}
+
+/* Staging for two steps of a warpgroup, or one, beside the ring. Operands are copied there before, and `late`
+ * in a warp's room behind it. */
+static bool fit_staging(epi_emitter *e, bool late) {
     epi_config *f = &e->config;
     int ring = f->stages * (128 + f->tile_n) * 64 * 2, steps = f->tile_n / f->step, room = COPY_ROOM / 3;
-    bool copies = e->k->parts > 0,
-         late = copies && f->schedule != EPI_IN_TURN && f->tile_n >= 192 && !e->loads;
-    for (int behind = late; behind >= 0; behind--)
-        for (int slots = 2; slots >= 1; slots--) {
-            if (f->stage_slots && slots != f->stage_slots)
-                continue;
-            int64_t staging = 2 * slots * e->stage_bytes;
-            if (behind)
-                staging = epi_max64(staging, 2 * room) + room;
-            else if (copies)
-                staging = epi_max64(staging, 3 * room);
-            int64_t bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
-            if (bytes > SHARED_MOST)
-                continue;
-            f->stage_slots = slots;
-            e->staging_bytes = (int)staging;
-            e->k->shared = (int)bytes;
-            return true;
-        }
+    for (int slots = 2; slots >= 1; slots--) {
+        if (f->stage_slots && slots != f->stage_slots)
+            continue;
+        int64_t staging = 2 * slots * e->stage_bytes;
+        if (late)
+            staging = epi_max64(staging, 2 * room) + room;
+        else if (e->k->parts)
+            staging = epi_max64(staging, 3 * room);
+        int64_t bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
+        if (bytes > SHARED_MOST)
+            continue;
+        f->stage_slots = slots;
+        e->staging_bytes = (int)staging;
+        e->k->shared = (int)bytes;
+        return true;
+    }
     return false;
 }
 
-/* Chooses the step's width and the staging so that all fits beside the ring. */
+/* Chooses the step's width and the staging so that all fits beside the ring. Room to copy late is worth more
+ * than a second slot or steps of 64 columns; but rows of 32 lanes move badly. */
 static bool fit_shared(epi_emitter *e) {
     epi_config *f = &e->config;
-    int wanted = f->step;
     static const int widths[] = {64, 32, 16};
-    for (int i = epi_emitter_heavy(e) && !wanted ? 1 : 0; i < 3; i++) {
-        if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
-            continue;
-        f->step = widths[i];
-        epi_streams_place(e);
-        if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && e->lanes && e->loads && epi_emitter_heavy(e))
-            return epi_emitter_refuse(
-                e, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
-                f->tile_n);
-        if (fit_staging(e))
-            return true;
-    }
+    int wanted = f->step, first = epi_emitter_heavy(e) && !wanted ? 1 : 0;
+    for (int late = 1; late >= 0; late--)
+        for (int i = first; i < 3; i++) {
+            if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
+                continue;
+            f->step = widths[i];
+            epi_streams_place(e);
+            if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && e->lanes && e->loads &&
+                epi_emitter_heavy(e))
+                return epi_emitter_refuse(
+                    e, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
+                    f->tile_n);
+            bool too_narrow = !wanted && i > first && (e->lanes || i > 1);
+            if (late && (!may_copy_late(e) || too_narrow))
+                break;
+            if (fit_staging(e, late))
+                return true;
+        }
     return epi_emitter_refuse(e, "the epilogue's tiles do not fit beside %d stages", f->stages);
 }
 
