@@ -1,14 +1,16 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts | rows]
+ *     emulate [programs] [folder for what is compiled] [texts | rows | hopper]
  *
- *     texts   it is skipped
- *     rows    the mainloop over rows alone
+ *     texts    it is skipped
+ *     rows     the mainloop over rows alone
+ *     hopper   Hopper's product alone
  *
- * Covered: the mainloops gemm_any and gemm_sm80 with their epilogues, the mainloop over rows in many shapes,
- * the finishing kernels, the passes of the unfused path, and the copies of operands ahead of Hopper's
- * products; not gemm_sm90. Results are held against the f64 reference by the rule of all the other tests. */
+ * Covered: the three mainloops of products with their epilogues, the mainloop over rows in many shapes, the
+ * finishing kernels, the passes of the unfused path, and copies of operands. What fences and the order of
+ * memory would have to see to, no emulator shows. Results are held against the f64 reference by the rule of
+ * all the other tests. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -108,7 +110,9 @@ static void write_text(FILE *f, int at) {
     const text *t = &texts[at];
     fprintf(f,
             "namespace text%d {\n#line 1 \"text%d\"\n"
-            "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n",
+            "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n"
+            "template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add);\n"
+            "template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add);\n",
             at, at);
     write_without_ptx(f, t->source);
     fprintf(f, "\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include \"entry.h\"\n}\n",
@@ -210,22 +214,22 @@ typedef struct emulated {
     int texts[MOST_LAUNCHES];
     int one;      /* the kernel that does the same with one row, or 0 */
     bool partner; /* it is such a kernel, and not run by itself */
+    bool copies;  /* the copies ahead of the product alone */
 } emulated;
 
 static emulated kernels[MOST_KERNELS];
 static int kernel_count, refused;
 
-/* Two multiprocessors: a block has more than one tile to make. `copies` takes the copies ahead of a product
- * alone. */
-static bool add_kernel(const loaded *l, variant v, bool copies) {
+/* `copies` takes the copies ahead of a product alone. */
+static bool add_kernel_for(const loaded *l, variant v, bool copies, int multiprocessors) {
     if (!check(kernel_count < MOST_KERNELS, "more kernels than expected"))
         return false;
     emulated *e = &kernels[kernel_count];
     epi_spec spec;
     epi_error err = {0};
-    *e = (emulated){.l = l, .v = v};
+    *e = (emulated){.l = l, .v = v, .copies = copies};
     epi_cuda_target target = {
-        .capability = v.capability, .multiprocessors = 2, .config = v.config, .exact = v.exact};
+        .capability = v.capability, .multiprocessors = multiprocessors, .config = v.config, .exact = v.exact};
     epi_status status = bind_spec(l, v.type, v.path, &e->arena, &spec)
                             ? epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err)
                             : EPI_ERR_MEMORY;
@@ -245,6 +249,11 @@ static bool add_kernel(const loaded *l, variant v, bool copies) {
             e->texts[i] = add_text(&e->k->launches[i].text);
     kernel_count++;
     return true;
+}
+
+/* Two multiprocessors: a block has more than one tile to make. */
+static bool add_kernel(const loaded *l, variant v, bool copies) {
+    return add_kernel_for(l, v, copies, 2);
 }
 
 /* A configuration may be refused; what the model takes instead may not. */
@@ -270,24 +279,51 @@ static void *address(const place *at, epi_pointer_need need) {
     return tensor >= 0 ? at->p->t[tensor].data : at->workspace + at->k->steps.homes[need.node].offset;
 }
 
+/* A tensor map as emulate/device.h has it, by the copy engine's rules. */
+static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
+    struct {
+        unsigned char *base;
+        uint64_t sizes[2], stride;
+        uint32_t box[2];
+        int swizzle, size;
+    } box = {.base = (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor}) + m->offset,
+             .sizes = {m->sizes[0], m->sizes[1]},
+             .stride = m->strides[1],
+             .box = {m->box[0], m->box[1]},
+             .swizzle = m->swizzle,
+             .size = (int)epi_dtype_size(m->type)};
+    check(m->rank == 2 && box.box[0] <= 256 && box.box[1] <= 256 && box.stride % 16 == 0 &&
+              box.box[0] * (unsigned)box.size == (unsigned)box.swizzle && (uintptr_t)box.base % 16 == 0,
+          "%s: a map that the copy engine takes", what);
+    memcpy(to, &box, sizeof box);
+}
+
 /* One launch, with the parameters that epi_cuda_run would give it. */
 static void run_launch(const place *at, const epi_cuda_step *s, const text *t, bool late, const char *what) {
     _Alignas(64) unsigned char params[EPI_MAX_MAPS * 128 + EPI_MAX_POINTERS * 8 + 64] = {0};
     int maps = s->text.map_count ? s->text.map_count : 1, pointers = s->text.pointer_count;
     unsigned char *to = params + (size_t)maps * 128;
+    for (int i = 0; i < s->text.map_count; i++)
+        put_map(at, &s->text.maps[i], params + 128 * i, what);
     for (int i = 0; i < pointers; i++) {
         void *p = address(at, s->text.pointers[i]);
         memcpy(to + 8 * i, &p, 8);
     }
-    int64_t numbers[4] = {s->rows, 8, s->elements, 0};
+    bool hopper = s->product >= 0 && s->text.config.mainloop == EPI_GEMM_SM90;
+    int64_t numbers[4] = {s->rows, s->group, s->elements, 0};
+    if (hopper) {
+        numbers[2] = s->text.config.queue;
+        numbers[3] = (int64_t)(uintptr_t)at->workspace + s->words;
+    }
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
-    emu_host host = {.seed = late, .late = late};
+    emu_host host = {.seed = late, .late = late, .at_once = hopper};
     for (int i = 0; i < at->p->count; i++) {
         const tensor *x = &at->p->t[i];
         host.ranges[host.range_count++] =
-            (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type)};
+            (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type),
+                        hopper && i >= at->p->inputs};
     }
-    host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace};
+    host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
     int ended = t->run(&host, params, (int)s->launch.grid[0], s->launch.cluster ? (int)s->launch.cluster : 1,
                        (int)s->launch.block, (int)s->launch.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
@@ -310,7 +346,7 @@ static void check_copy(const place *at, const epi_repack *r, const char *what) {
 static void run_launches(const emulated *e, problem *p, bool late, const char *what) {
     size_t bytes = (size_t)epi_round_up(e->k->workspace, 64);
     unsigned char *memory = aligned_alloc(64, bytes + 2 * GUARD);
-    bool copies = e->v.config && strstr(e->v.config, "sm90"), intact = true;
+    bool intact = true;
     if (!check(memory != NULL, "memory"))
         return;
     place at = {e->k, p, memory + GUARD};
@@ -318,7 +354,7 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
     memset(at.workspace, POISON, (size_t)e->k->workspace);
     for (int i = 0; i < e->k->count; i++) {
         const epi_cuda_step *s = &e->k->launches[i];
-        if (copies && s->product >= 0)
+        if (e->copies && s->product >= 0)
             for (int r = 0; r < s->text.repack_count; r++)
                 check_copy(&at, &s->text.repacks[r], what);
         else if (!s->empty)
@@ -333,9 +369,10 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
 }
 
 static bool runs(const emulated *e) {
-    bool copies = e->v.config && strstr(e->v.config, "sm90"), ok = true;
+    bool ok = true;
     for (int i = 0; i < e->k->count; i++)
-        ok &= e->k->launches[i].empty || (copies && e->k->launches[i].product >= 0) || texts[e->texts[i]].run;
+        ok &= e->k->launches[i].empty || (e->copies && e->k->launches[i].product >= 0) ||
+              texts[e->texts[i]].run;
     return ok; /* else it was reported */
 }
 
@@ -379,7 +416,7 @@ static void compare_row(const emulated *e, const problem *many, int64_t row, con
 
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
-    bool fused = e->k->steps.plan.fused, copies = e->v.config && strstr(e->v.config, "sm90");
+    bool fused = e->k->steps.plan.fused;
     char what[300], how[96];
     snprintf(how, sizeof how, "%s %s %s %s, %d", epi_dtype_name(e->v.type),
              e->v.path == EPI_PATH_FUSED ? "fused" : "unfused", e->v.exact ? "exact" : "packed",
@@ -390,7 +427,7 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
         if (!make_problem(e, &p))
             return;
         run_launches(e, &p, late, what);
-        if (!copies)
+        if (!e->copies)
             check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
             compare_row(e, &p, row, what);
@@ -641,14 +678,14 @@ static void run_inner_copies(void) {
         size_t words = copy_at(c, 2), used = 8 * (size_t)(EPI_WORDS + marks), deep = 2 * (size_t)c->depth;
         _Alignas(64) unsigned char params[256] = {0};
         void *pointers[3] = {from[0], from[1], to};
-        emu_host host = {.ranges = {{(const char *)to, words + used}}, .range_count = 1, .late = late};
+        emu_host host = {.ranges = {{(const char *)to, words + used, 0}}, .range_count = 1, .late = late};
         memset(to, SENTINEL, again ? words : ROOM);
         for (int s = 0; s < 2; s++) {
             for (size_t b = 0; b < ROOM; b++)
                 from[s][b] = (unsigned char)(b * 7 + b / 251 + (size_t)s);
             if (c->rows[s])
                 host.ranges[host.range_count++] =
-                    (emu_range){(const char *)from[s], deep * (size_t)c->rows[s]};
+                    (emu_range){(const char *)from[s], deep * (size_t)c->rows[s], 0};
         }
         const uint64_t *n = (const uint64_t *)(const void *)(to + words);
         int64_t numbers[4] = {again || c->blocks == 1, 0, alone, (int64_t)(uintptr_t)n};
@@ -741,6 +778,45 @@ static void add_copies(void) {
                              (variant){EPI_BF16, EPI_PATH_FUSED, 90, "sm90_128x128_c1_d", false}, true) &&
                       kernels[kernel_count - 1].k->count > 1,
                   "%s %s copies an operand", odd[i].program, odd[i].dims);
+}
+
+/* Hopper's product: its schedules, every order of the operands, narrow last tiles, odd rows and depths, what
+ * an epilogue loads, folds and stores, and copies of operands by the product itself. */
+static const struct {
+    test_case from;
+    epi_dtype type;
+    const char *config;
+    bool exact;
+    int multiprocessors;
+} hopper[] = {
+    {{"matmul", "matmul", "M=300,N=517,K=136", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 2},
+    {{"matmul", "matmul", "M=300,N=601,K=72", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 2},
+    {{"matmul", "matmul", "M=140,N=72,K=200", 0}, EPI_F16, "sm90_128x64_c1_d", false, 2},
+    {{"matmul", "matmul_nn", "M=300,N=568,K=200", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
+    {{"matmul", "matmul_tn", "M=304,N=568,K=136", 0}, EPI_F16, "sm90_128x256_c1_d", false, 2},
+    {{"matmul", "matmul_tt", "M=304,N=565,K=72", 0}, EPI_BF16, "sm90_128x256_c2_e", false, 2},
+    {{"linear", "linear_gelu", "T=300,D=72,F=549", 0}, EPI_BF16, "sm90_128x256_c2_d16", false, 4},
+    {{"cross_entropy", "cross_entropy", "T=300,V=549,D=72", 0}, EPI_BF16, "sm90_128x256_c2_eq", true, 4},
+    {{"norm_swiglu", "norm_swiglu", "T=300,F=518,D=200", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 2},
+    {{"norm_swiglu", "norm_swiglu", "T=300,F=390,D=200", 0}, EPI_BF16, "sm90_128x128_c2_t", true, 2},
+    {{"swiglu_backward", "swiglu_backward", "T=300,D=136,F=552", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
+    {{"rmsnorm_backward", "rmsnorm_backward", "T=300,D=552,F=72", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 4},
+    {{"residual_rms", "residual_rms", "T=300,D=549,K=72", 0}, EPI_BF16, "sm90_128x192_c2_dq", true, 4},
+    {{"matmul", "matmul", "M=520,N=549,K=521", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 8},
+    {{"matmul", "matmul", "M=300,N=549,K=521", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 8},
+    {{"norm_swiglu", "norm_swiglu", "T=520,F=550,D=521", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 8},
+};
+enum { HOPPER = sizeof hopper / sizeof *hopper };
+static loaded hopper_cases[HOPPER];
+
+static void add_hopper(void) {
+    for (int i = 0; i < HOPPER; i++)
+        if (load_case(ctx, programs, &hopper[i].from, &hopper_cases[i]))
+            check(add_kernel_for(
+                      &hopper_cases[i],
+                      (variant){hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact}, false,
+                      hopper[i].multiprocessors),
+                  "%s %s is for %s", hopper[i].from.program, hopper[i].from.dims, hopper[i].config);
 }
 
 /* Gathers, scatters and random numbers, by passes and ahead of products. */
@@ -910,22 +986,29 @@ int main(int argc, char **argv) {
     mkdir(folder, 0777);
     for (int i = 0; i < CASES; i++)
         load_case(ctx, programs, &cases[i], &all[i]);
-    if (argc < 4 || strcmp(argv[3], "rows") != 0) {
+    bool rows = argc > 3 && !strcmp(argv[3], "rows"), alone = argc > 3 && !strcmp(argv[3], "hopper");
+    if (!rows)
+        add_hopper();
+    if (!rows && !alone) {
         add_cases();
         add_copies();
         add_moves();
         add_random();
     }
-    add_panels();
-    add_inner_copies();
-    add_aligned_rows();
-    add_shapes();
-    add_lengths();
+    if (!alone) {
+        add_panels();
+        add_inner_copies();
+        add_aligned_rows();
+        add_shapes();
+        add_lengths();
+    }
     compile_texts();
     run_kernels();
-    run_large();
-    run_panels();
-    run_inner_copies();
+    if (!alone) {
+        run_large();
+        run_panels();
+        run_inner_copies();
+    }
     printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
            refused);
     free_kernels();
@@ -934,6 +1017,8 @@ int main(int argc, char **argv) {
         epi_module_free(all[i].module);
     for (int i = 0; i < 2; i++)
         epi_module_free(odd_cases[i].module);
+    for (int i = 0; i < HOPPER; i++)
+        epi_module_free(hopper_cases[i].module);
     for (int i = 0; i < MOVES; i++)
         epi_module_free(moved[i].module);
     for (int i = 0; i < row_case_count; i++)

@@ -1,8 +1,8 @@
 /* device.h: enough of CUDA C++ for the emitted texts to compile for the host. Comes before the texts.
  *
  * The threads of a block are contexts that run in turn and change over where they wait: at a barrier, or for
- * the other lanes of their warp. Clusters run one after the other; the blocks of one take turns, and
- * whoever's turn it is has his shared memory put in place. */
+ * the other lanes of their warp. Clusters run one after the other, or all at once, where blocks wait for each
+ * other; the blocks that run take turns, and whoever's turn it is has his shared memory put in place. */
 #include <link.h>
 #include <math.h>
 #include <setjmp.h>
@@ -23,6 +23,7 @@ typedef long long i64;
 #define __forceinline__ inline
 #define __global__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(n)
 #define __shared__ thread_local /* one thread runs all; what a library has of these lies together */
@@ -47,6 +48,18 @@ static void check_access(const void *p, size_t bytes, size_t alignment) {
         wrong("an access outside all tensors, of bytes", (i64)bytes);
 }
 
+/* What is stored once only lies over ones. */
+static void check_once(const void *p, size_t bytes) {
+    const u8 *at = (const u8 *)p;
+    bool ones = true;
+    for (size_t i = 0; i < bytes; i++)
+        ones &= at[i] == 0xff;
+    for (int i = 0; i < host->range_count && !ones; i++)
+        if (host->ranges[i].once && (const char *)at >= host->ranges[i].from &&
+            (const char *)at < host->ranges[i].from + host->ranges[i].bytes)
+            wrong("stored twice, at byte", (const char *)at - host->ranges[i].from);
+}
+
 /* ---- threads ---- */
 
 struct Index {
@@ -59,7 +72,28 @@ struct Copy { /* on its way into shared memory; the rest of `size` becomes zero 
     int bytes, size;
 };
 
-enum { MOST_COPIES = 256, STACK_BYTES = 1 << 16, MOST_CLUSTER = 8 };
+struct Box { /* a tensor map, as test_emulate.c makes it */
+    u8 *base;
+    u64 sizes[2], stride;
+    u32 box[2];
+    int swizzle, size; /* bytes of a row in shared memory, and of an element */
+};
+
+struct Stored { /* a box on its way to memory */
+    const Box *map;
+    u32 from;
+    int x, y;
+};
+
+struct Product { /* of one warpgroup, on its way: d = a * b, of n columns, or that added to it */
+    float *d;
+    u64 a, b;
+    bool a_mn, b_mn, add;
+    int n;
+    float (*number)(u16);
+};
+
+enum { MOST_COPIES = 256, MOST_PRODUCTS = 64, STACK_BYTES = 1 << 16, MOST_BLOCKS = 8, WARPGROUP = 128 };
 
 struct Thread {
     jmp_buf at;
@@ -69,6 +103,9 @@ struct Thread {
     char *stack;
     Copy copies[MOST_COPIES]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
     int copy_count, group_count, ends[16];
+    Stored stores[MOST_COPIES];
+    Product products[MOST_PRODUCTS]; /* a queue as that of the copies */
+    int store_count, product_count, product_groups, product_ends[16];
     int meeting; /* of the cluster, that it has arrived for */
 };
 
@@ -82,16 +119,19 @@ struct Warp {
     u32 in[32][10], out[32][4];
 };
 
-struct Arriving { /* brought by the copy engine, late */
+struct Arriving { /* brought by the copy engine, late: neighbouring bytes, or a box */
     u32 to, bytes, barrier;
     const void *from;
+    const Box *map;
+    int x, y;
 };
 
 struct Block {
     Index index;
     Thread threads[1024];
-    int left;             /* threads that have not ended */
-    Barrier barriers[16]; /* the first is that of __syncthreads() */
+    int left;                         /* threads that have not ended */
+    Barrier barriers[16];             /* the first is that of __syncthreads() */
+    Barrier groups[1024 / WARPGROUP]; /* warpgroups meet where they wait for tensor cores */
     Warp warps[32];
     Arriving arriving[MOST_COPIES];
     int arriving_count;

@@ -38,6 +38,19 @@ static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
 }
 #endif
 
+/* wgmma of 64 rows, 16 deep, by a warpgroup. */
+#ifdef NARROW
+static float number_of(u16 x) {
+    return low<HALF>(x);
+}
+template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add) {
+    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, number_of});
+}
+template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add) {
+    product(Product{d, a, b, A_MN, B_MN, add != 0, NARROW, number_of});
+}
+#endif
+
 alignas(64) static Params params;
 static void enter() {
     NAME_OF_KERNEL(params);

@@ -9,11 +9,13 @@ enum { EMU_RANGES = 40 };
 typedef struct emu_range {
     const char *from;
     size_t bytes;
+    int once; /* each byte is stored once, over ones */
 } emu_range;
 
 typedef struct emu_host {
     emu_range ranges[EMU_RANGES]; /* memory that may be touched */
     int range_count;
+    int at_once;   /* all blocks run at once, not one cluster after the other */
     unsigned seed; /* of the order in which threads run */
     int late;      /* asynchronous copies land as late as they may, else at once */
     long wrong;    /* accesses that a GPU would not forgive, and the first of them in words */

@@ -1,5 +1,5 @@
 /* ptx.h: the functions that a text writes in PTX, as C++: the test leaves those out of the text. What no
- * function here is for (tensor maps, wgmma) does not compile, and so is seen. */
+ * function here is for does not compile, and so is seen. Fences do nothing: all sees everything at once. */
 
 /* ---- base.cuh ---- */
 
@@ -63,6 +63,10 @@ static uint4 lds128(u32 at) {
 static void sts32(u32 at, u32 x) {
     memcpy(shared_at(at, 4), &x, 4);
 }
+static void sts64(u32 at, u32 x, u32 y) {
+    const u32 words[2] = {x, y};
+    memcpy(shared_at(at, 8), words, 8);
+}
 static void sts128(u32 at, u32 x, u32 y, u32 z, u32 w) {
     const u32 words[4] = {x, y, z, w};
     memcpy(shared_at(at, 16), words, 16);
@@ -87,6 +91,15 @@ template <bool TURNED> static void ldm(u32 at, u32 (&words)[4]) {
 static void ldm4(u32 at, u32 (&words)[4]) {
     ldm<false>(at, words);
 }
+static void stm4(u32 at, const u32 (&words)[4]) {
+    shared_at(at, 16);
+    const u32 in[5] = {at, words[0], words[1], words[2], words[3]};
+    together(in, 5, [](Warp &w) {
+        for (int l = 0; l < 32; l++)
+            for (int m = 0; m < 4; m++)
+                memcpy(shared_at(w.in[8 * m + l / 4][0], 16) + 4 * (l % 4), &w.in[l][1 + m], 4);
+    });
+}
 
 static void stream(u32 *words, const void *from, size_t bytes) {
     check_access(from, bytes, bytes);
@@ -110,6 +123,7 @@ static void stream2(u32 *words, const void *from) {
 }
 static void write(void *to, const u32 *words, size_t bytes) {
     check_access(to, bytes, bytes);
+    check_once(to, bytes);
     memcpy(to, words, bytes);
 }
 static void write16(void *to, const u32 *words) {
@@ -137,7 +151,8 @@ static u32 take_number(u32 *word) {
     progress++;
     return (*word)++;
 }
-static u64 word_seen(const u64 *word) { /* who looks again and again, while nothing goes on, waits for others */
+static u64
+word_seen(const u64 *word) { /* who looks again and again, while nothing goes on, waits for others */
     static const Thread *who;
     static i64 before;
     static int times;
@@ -164,7 +179,7 @@ static void fence_copies() {}
 static void __threadfence() {}
 static u64 time_now() {
     static u64 now;
-    return now += 1000;
+    return now += host->late ? 1000 : 1;
 }
 static void bulk_prefetch(const void *from, u32 bytes) {
     check_access(from, bytes, 16);
@@ -221,27 +236,33 @@ static void mbar_arrive(u32 at) {
 }
 static void mbar_fence() {}
 
+static void fill_box(const Arriving &a);
 static void arrive_from_memory(const Arriving &a) {
     MemoryBarrier *b = memory_barrier(a.barrier);
-    memcpy(shared_place(a.to, a.bytes, 16), a.from, a.bytes);
+    if (a.map)
+        fill_box(a);
+    else
+        memcpy(shared_place(a.to, a.bytes, 16), a.from, a.bytes);
     b->bytes -= (int)a.bytes;
     barrier_changed(b);
 }
-static void bulk_load(u32 to, const void *from, u32 bytes, u32 barrier) {
-    const Arriving a = {to, bytes, barrier, from};
-    if (!bytes || bytes % 16 || bytes > MOST_MEMORY) {
-        wrong("the copy engine is asked for bytes", (int)bytes);
+static void come(const Arriving &a, u32 alignment) {
+    if (!a.bytes || a.bytes % 16 || a.bytes > MOST_MEMORY) {
+        wrong("the copy engine is asked for bytes", (int)a.bytes);
         return;
     }
-    check_access(from, bytes, 16);
-    memory_barrier(barrier);
-    memset(shared_place(to, bytes, 16), 0xff, bytes); /* nobody may still want what was there */
+    memory_barrier(a.barrier);
+    memset(shared_place(a.to, a.bytes, alignment), 0xff, a.bytes); /* nobody may still want what was there */
     if (!host->late)
         arrive_from_memory(a);
     else if (block->arriving_count < MOST_COPIES)
         block->arriving[block->arriving_count++] = a;
     else
         wrong("more copies on their way than", MOST_COPIES);
+}
+static void bulk_load(u32 to, const void *from, u32 bytes, u32 barrier) {
+    check_access(from, bytes, 16);
+    come(Arriving{to, bytes, barrier, from, 0, 0, 0}, 16);
 }
 /* Late is: when somebody waits. */
 static void mbar_wait(u32 at, u32 parity) {
@@ -260,33 +281,189 @@ static void mbar_wait(u32 at, u32 parity) {
 
 /* ---- clusters ---- */
 
-static int cluster_blocks;
-static Block *cluster[MOST_CLUSTER];
-static Barrier cluster_barrier;
+static int cluster_blocks, running_count;
+static Block *running[MOST_BLOCKS];
+static Barrier cluster_barriers[MOST_BLOCKS];
 
+static u32 cluster_id() {
+    return blockIdx.x / (unsigned)cluster_blocks;
+}
 static u32 cluster_rank() {
     return blockIdx.x % (unsigned)cluster_blocks;
 }
+/* The cluster's place among those that run. */
+static int cluster_place() {
+    return (int)cluster_id() % (running_count / cluster_blocks);
+}
 static void cluster_arrive() {
-    current->meeting = arrive(cluster_barrier, cluster_blocks * block_threads);
+    current->meeting = arrive(cluster_barriers[cluster_place()], cluster_blocks * block_threads);
 }
 static void cluster_wait() {
-    wait_for(cluster_barrier, current->meeting);
+    wait_for(cluster_barriers[cluster_place()], current->meeting);
 }
-static void send_word(u32 at, u32 barrier, u32 to, u32 word) {
-    if (to >= (u32)cluster_blocks || at + sizeof word > declared_bytes || barrier + 8 > declared_bytes ||
-        !cluster[to]->left) {
-        wrong("nobody to send to in block", to);
-        return;
+static void cluster_leave() {
+    cluster_arrive();
+    cluster_wait();
+}
+
+/* While it lives, shared memory is that of another block of the cluster. */
+struct Elsewhere {
+    Block *const here;
+    u8 *const mine;
+    Elsewhere(u32 rank) : here(block), mine(declared) {
+        if (rank >= (u32)cluster_blocks) {
+            wrong("no such block in the cluster", rank);
+            return;
+        }
+        block = running[cluster_place() * cluster_blocks + (int)rank];
+        declared = block == here ? mine : block->rest;
+        if (!block->left)
+            wrong("a block that has ended is asked, of rank", rank);
     }
-    u8 *there = cluster[to] == block ? declared : cluster[to]->rest;
-    MemoryBarrier *b = (MemoryBarrier *)(there + barrier);
-    if (b->mark != MARK)
-        wrong("no barrier was made in another block at", barrier);
-    memcpy(there + at, &word, sizeof word);
+    ~Elsewhere() {
+        block = here;
+        declared = mine;
+    }
+};
+static void mbar_arrive_at(u32 at, u32 rank) {
+    Elsewhere there(rank);
+    mbar_arrive(at);
+}
+static void send_word(u32 at, u32 barrier, u32 rank, u32 word) {
+    Elsewhere there(rank);
+    MemoryBarrier *b = memory_barrier(barrier);
+    sts32(at, word);
     b->bytes -= (int)sizeof word;
     barrier_changed(b);
 }
+
+/* ---- boxes of the copy engine ---- */
+
+static u32 turned(u32 at, int swizzle) {
+    return at ^ (at >> 7 & (u32)(swizzle / 16 - 1)) << 4;
+}
+/* f(element in memory or NULL where the tensor ends, the same in shared memory) for every element of the box
+ */
+template <class F> static void each_element(const Box &m, u32 shared, int x, int y, F f) {
+    const u32 size = (u32)m.size;
+    for (u32 r = 0; r < m.box[1]; r++)
+        for (u32 c = 0; c < m.box[0]; c++) {
+            const i64 at_x = x + (i64)c, at_y = y + (i64)r;
+            const bool there = at_x >= 0 && at_y >= 0 && at_x < (i64)m.sizes[0] && at_y < (i64)m.sizes[1];
+            u8 *memory = there ? m.base + (u64)at_y * m.stride + (u64)at_x * size : 0;
+            if (there)
+                check_access(memory, size, size);
+            f(memory, shared_at(turned(shared + (r * m.box[0] + c) * size, m.swizzle), size), size);
+        }
+}
+static void fill_box(const Arriving &a) {
+    each_element(*a.map, a.to, a.x, a.y, [](const u8 *memory, u8 *shared, u32 size) {
+        memory ? (void)memcpy(shared, memory, size) : (void)memset(shared, 0, size);
+    });
+}
+static void tma_load(u32 to, const void *map, u32 barrier, int x, int y) {
+    const Box &m = *(const Box *)map;
+    const u32 bytes = m.box[0] * m.box[1] * (u32)m.size;
+    come(Arriving{to, bytes, barrier, 0, &m, x, y}, 128);
+}
+static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, u16 mask) {
+    for (u32 rank = 0; rank < 16; rank++)
+        if (mask >> rank & 1) {
+            Elsewhere there(rank);
+            tma_load(to, map, barrier, x, y);
+        }
+}
+static void tma_prefetch(const void *, int, int) {}
+static void store_box(const Stored &s) {
+    each_element(*s.map, s.from, s.x, s.y, [](u8 *memory, const u8 *shared, u32 size) {
+        if (memory) {
+            check_once(memory, size);
+            memcpy(memory, shared, size);
+        }
+    });
+}
+static void tma_store(const void *map, u32 from, int x, int y) {
+    const Stored s = {(const Box *)map, from, x, y};
+    if (!host->late)
+        store_box(s);
+    else if (current->store_count < MOST_COPIES)
+        current->stores[current->store_count++] = s;
+    else
+        wrong("more stores on their way than", MOST_COPIES);
+}
+static void bulk_commit() {}
+template <int LEFT> static void bulk_wait_read() {
+    static_assert(LEFT == 0, "all of them");
+    for (int i = 0; i < current->store_count; i++)
+        store_box(current->stores[i]);
+    current->store_count = 0;
+}
+template <int LEFT> static void bulk_wait() {
+    bulk_wait_read<LEFT>();
+}
+static void fence_async() {}
+
+/* ---- tensor cores ---- */
+
+/* Element k deep of row (or column) r of an operand in shared memory, by its descriptor. */
+static float operand(u64 descriptor, bool mn, int r, int k, float (*number)(u16)) {
+    const u32 start = (u32)(descriptor & 0x3fff) << 4, slab = (u32)(descriptor >> 16 & 0x3fff) << 4,
+              eight = (u32)(descriptor >> 32 & 0x3fff) << 4;
+    const int at = mn ? r / 64 * (int)slab + k / 8 * (int)eight + k % 8 * 128 + r % 64 * 2
+                      : r / 8 * (int)eight + r % 8 * 128 + k * 2;
+    return number(read_shared<u16>(ASKED_FOR + turned(start + (u32)at, 128)));
+}
+/* This thread's share. */
+static void multiply(const Product &p) {
+    const int t = (int)threadIdx.x % WARPGROUP, row = t / 32 * 16 + t % 32 / 4, q = t % 4;
+    float a[2][16], b[16];
+    for (int i = 0; i < 32; i++)
+        a[i / 16][i % 16] = operand(p.a, p.a_mn, row + i / 16 * 8, i % 16, p.number);
+    for (int c = 0; c < p.n / 4; c++) {
+        for (int k = 0; k < 16; k++)
+            b[k] = operand(p.b, p.b_mn, c / 2 * 8 + 2 * q + c % 2, k, p.number);
+        for (int h = 0; h < 2; h++) {
+            float &d = p.d[c / 2 * 4 + 2 * h + c % 2];
+            double sum = p.add ? d : 0;
+            for (int k = 0; k < 16; k++)
+                sum += (double)a[h][k] * b[k];
+            d = (float)sum;
+        }
+    }
+}
+static void product(const Product &p) {
+    if (!host->late)
+        multiply(p);
+    else if (current->product_count < MOST_PRODUCTS)
+        current->products[current->product_count++] = p;
+    else
+        wrong("more products on their way than", MOST_PRODUCTS);
+}
+static void wg_fence() {}
+static void wg_commit() {
+    Thread &t = *current;
+    if (t.product_groups < 16)
+        t.product_ends[t.product_groups++] = t.product_count;
+    else
+        wrong("more groups of products than", 16);
+}
+/* The four warps go on together: a slot that one gives back all have read. */
+template <int LEFT> static void wg_wait() {
+    Thread &t = *current;
+    const int groups = t.product_groups - LEFT, count = groups > 0 ? t.product_ends[groups - 1] : 0;
+    for (int i = 0; i < count; i++)
+        multiply(t.products[i]);
+    if (groups > 0) {
+        t.product_count -= count;
+        t.product_groups = LEFT;
+        memmove(t.products, t.products + count, (size_t)t.product_count * sizeof *t.products);
+        for (int i = 0; i < LEFT; i++)
+            t.product_ends[i] = t.product_ends[i + groups] - count;
+    }
+    meet(block->groups[threadIdx.x / WARPGROUP], WARPGROUP);
+}
+template <int> static void fewer_registers() {}
+template <int> static void more_registers() {}
 
 /* ---- asynchronous copies ---- */
 

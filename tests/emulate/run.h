@@ -24,7 +24,7 @@ static void go_on(Thread *t) {
 static void begin_thread(Thread *t, unsigned index) {
     t->started = t->done = false;
     t->index.x = index;
-    t->copy_count = t->group_count = 0;
+    t->copy_count = t->group_count = t->store_count = t->product_count = t->product_groups = 0;
     getcontext(&t->start);
     t->start.uc_stack.ss_sp = t->stack;
     t->start.uc_stack.ss_size = STACK_BYTES;
@@ -37,6 +37,7 @@ static void begin_block(Block *b, unsigned index) {
     b->left = block_threads;
     b->arriving_count = 0;
     memset(b->barriers, 0, sizeof b->barriers);
+    memset(b->groups, 0, sizeof b->groups);
     memset(b->warps, 0, sizeof b->warps);
     memset(b->memory, 0xff, MOST_MEMORY);
     memset(b->rest, 0xff, declared_bytes);
@@ -65,19 +66,19 @@ static void take_turn(Block *b, u32 held) {
     memcpy(b->rest, declared, declared_bytes);
 }
 
-/* In turns. Where all is late some warps wait until the others come no further, or long enough, then others do.
- * False where a turn of all brings nobody on. */
-static bool run_cluster() {
+/* In turns. Where all is late some warps wait until the others come no further, or long enough, then others
+ * do. False where a turn of all brings nobody on. */
+static bool run_blocks() {
     u32 held = 0;
     int turns = 0;
     for (int left = 1; left;) {
         const i64 before = progress;
         const int first = (int)(next_random() >> 20);
         left = 0;
-        for (int i = 0; i < cluster_blocks; i++) {
-            const int at = (first + i) % cluster_blocks;
-            take_turn(cluster[at], held && at ? held * 2654435761u * (u32)at : held);
-            left += cluster[at]->left;
+        for (int i = 0; i < running_count; i++) {
+            const int at = (first + i) % running_count;
+            take_turn(running[at], held && at ? held * 2654435761u * (u32)at : held);
+            left += running[at]->left;
         }
         if (left && progress == before && !held)
             return false;
@@ -86,14 +87,14 @@ static bool run_cluster() {
         else if (!held && host->late)
             held = next_random() ^ next_random() >> 16;
     }
-    for (int i = 0; i < cluster_blocks; i++)
-        if (cluster[i]->arriving_count)
-            wrong("the copy engine was not waited for, copies", cluster[i]->arriving_count);
+    for (int i = 0; i < running_count; i++)
+        if (running[i]->arriving_count)
+            wrong("the copy engine was not waited for, copies", running[i]->arriving_count);
     return true;
 }
 
-/* Where what is declared as shared lies: the thread's part of this library. dl_iterate_phdr() does not find it on every
- * processor, so the loader is asked as a compiler would. */
+/* Where what is declared as shared lies: the thread's part of this library. dl_iterate_phdr() does not find
+ * it on every processor, so the loader is asked as a compiler would. */
 extern "C" void *__tls_get_addr(size_t *module_and_offset);
 static int find_declared(dl_phdr_info *info, size_t, void *) {
     const u64 here = (u64)(const void *)&host;
@@ -115,10 +116,10 @@ static int find_declared(dl_phdr_info *info, size_t, void *) {
 }
 
 static bool make_blocks() {
-    for (int c = 0; c < cluster_blocks; c++) {
-        Block *b = cluster[c];
+    for (int c = 0; c < running_count; c++) {
+        Block *b = running[c];
         if (!b) {
-            b = cluster[c] = (Block *)calloc(1, sizeof(Block));
+            b = running[c] = (Block *)calloc(1, sizeof(Block));
             if (!b || !(b->memory = (u8 *)aligned_alloc(1024, MOST_MEMORY)) ||
                 !(b->rest = (u8 *)malloc(declared_bytes)))
                 return false;
@@ -131,13 +132,13 @@ static bool make_blocks() {
 }
 
 static void free_blocks() {
-    for (int c = 0; c < MOST_CLUSTER && cluster[c]; c++) {
+    for (int c = 0; c < MOST_BLOCKS && running[c]; c++) {
         for (int i = 0; i < 1024; i++)
-            free(cluster[c]->threads[i].stack);
-        free(cluster[c]->memory);
-        free(cluster[c]->rest);
-        free(cluster[c]);
-        cluster[c] = 0;
+            free(running[c]->threads[i].stack);
+        free(running[c]->memory);
+        free(running[c]->rest);
+        free(running[c]);
+        running[c] = 0;
     }
 }
 
@@ -145,19 +146,22 @@ static int run_grid(emu_host *h, void (*enter)(), int grid, int blocks, int thre
     host = h;
     enter_kernel = enter;
     cluster_blocks = blocks;
+    running_count = h->at_once ? grid : blocks;
     block_threads = threads;
     memory_bytes = (u32)shared;
     gridDim.x = (unsigned)grid;
-    cluster_barrier = {};
+    memset(cluster_barriers, 0, sizeof cluster_barriers);
     *(volatile u64 *)&first_declared = 0; /* so that it is there */
     dl_iterate_phdr(find_declared, 0);
+    if (grid % blocks || running_count > MOST_BLOCKS) {
+        wrong("no whole number of clusters, or too many, in blocks", grid);
+        return true;
+    }
     bool ok = make_blocks();
-    if (grid % blocks)
-        wrong("no whole number of clusters in blocks", grid);
-    for (int b = 0; b < grid && ok; b += blocks) {
-        for (int i = 0; i < blocks; i++)
-            begin_block(cluster[i], (unsigned)(b + i));
-        ok = run_cluster();
+    for (int b = 0; b < grid && ok; b += running_count) {
+        for (int i = 0; i < running_count; i++)
+            begin_block(running[i], (unsigned)(b + i));
+        ok = run_blocks();
     }
     free_blocks();
     return ok;

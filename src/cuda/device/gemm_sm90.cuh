@@ -248,9 +248,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
   if (CLUSTER > 1) {
-    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(cid));
     rank = __shfl_sync(~0u, cluster_rank(), 0);
-    cid = __shfl_sync(~0u, cid, 0);
+    cid = __shfl_sync(~0u, cluster_id(), 0);
   }
 
   if (threadIdx.x == 0) {
@@ -271,7 +270,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
 
   if (wg == 2) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MOVER_REGISTERS));
+    fewer_registers<MOVER_REGISTERS>();
 #if COPIES
 #define SLAB (PART_DEEP / BK)   // slots
 #define LOOK (SLAB / 2)         // after so many the next slab's marks are asked for
@@ -459,7 +458,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       bulk_wait<0>();
     }
   } else {   // ---- the product
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(252 - MOVER_REGISTERS / 2));
+    more_registers<252 - MOVER_REGISTERS / 2>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     bool narrow = false;   // this tile
