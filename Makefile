@@ -181,6 +181,11 @@ test-gpu: $(BUILD)/test/gpu
 	        compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test/gpu programs sanitize || exit 1; done; \
 	else echo 'compute-sanitizer is not on the path: memcheck and racecheck are left out'; fi
 
+# All products of the table of cases in all of Hopper's configurations, on an emulator; `make test` has a few of them.
+.PHONY: test-hopper
+test-hopper: $(BUILD)/test/emulate
+	@mkdir -p $(BUILD)/emulate && $(BUILD)/test/emulate programs $(BUILD)/emulate sweep
+
 # OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
 threads:
 	@echo 'under ThreadSanitizer:'

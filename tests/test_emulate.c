@@ -1,11 +1,12 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts | rows | hopper]
+ *     emulate [programs] [folder for what is compiled] [texts | rows | hopper | sweep]
  *
  *     texts    it is skipped
  *     rows     the mainloop over rows alone
  *     hopper   Hopper's product alone
+ *     sweep    the same for all products of the table
  *
  * Covered: the three mainloops of products with their epilogues, the mainloop over rows in many shapes, the
  * finishing kernels, the passes of the unfused path, and copies of operands. What fences and the order of
@@ -819,6 +820,19 @@ static void add_hopper(void) {
                   "%s %s is for %s", hopper[i].from.program, hopper[i].from.dims, hopper[i].config);
 }
 
+/* All products of the table, in all of Hopper's configurations that take them. */
+static void add_sweep(void) {
+    for (int i = 0; i < CASES; i++)
+        for (int n = 0; all[i].program && !(cases[i].flags & LARGE) && has_product(&all[i]); n++) {
+            const char *config = epi_config_name(n);
+            if (strncmp(config, "sm90", 4) != 0)
+                break;
+            epi_dtype type = (i + n) % 3 ? EPI_BF16 : EPI_F16;
+            for (int exact = 0; exact < 2; exact++)
+                add_kernel_for(&all[i], (variant){type, EPI_PATH_FUSED, 90, config, exact}, false, 8);
+        }
+}
+
 /* Gathers, scatters and random numbers, by passes and ahead of products. */
 static loaded moved[MOVES];
 
@@ -986,8 +1000,12 @@ int main(int argc, char **argv) {
     mkdir(folder, 0777);
     for (int i = 0; i < CASES; i++)
         load_case(ctx, programs, &cases[i], &all[i]);
-    bool rows = argc > 3 && !strcmp(argv[3], "rows"), alone = argc > 3 && !strcmp(argv[3], "hopper");
-    if (!rows)
+    const char *mode = argc > 3 ? argv[3] : "";
+    bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"),
+         alone = sweep || !strcmp(mode, "hopper");
+    if (sweep)
+        add_sweep();
+    else if (!rows)
         add_hopper();
     if (!rows && !alone) {
         add_cases();
