@@ -257,10 +257,20 @@ static ALWAYS_INLINE bool wide_has_row(epi_op op) {
 #endif
 }
 
-/* y[j] = f(x[j] - shift): the last elements in a vector that is filled up, so all have the same bits
- * anywhere. */
+/* y[j] = f(x[j] - shift). Eight vectors abreast: each by itself is a chain of instructions that wait for each
+ * other. The last elements in a vector that is filled up, so all have the same bits anywhere. */
 static ALWAYS_INLINE void wide_row(epi_op op, float *y, const float *x, float shift, int n) {
+    enum { ABREAST = 8 };
     int j = 0;
+    for (; j + ABREAST * WIDE <= n; j += ABREAST * WIDE) {
+        wide v[ABREAST];
+#pragma GCC unroll 8
+        for (int i = 0; i < ABREAST; i++)
+            v[i] = wide_map(op, wide_get(x + j + i * WIDE) - shift);
+#pragma GCC unroll 8
+        for (int i = 0; i < ABREAST; i++)
+            wide_put(y + j + i * WIDE, v[i]);
+    }
     for (; j + WIDE <= n; j += WIDE)
         wide_put(y + j, wide_map(op, wide_get(x + j) - shift));
     if (j < n) {
