@@ -280,19 +280,14 @@ static void *address(const place *at, epi_pointer_need need) {
     return tensor >= 0 ? at->p->t[tensor].data : at->workspace + at->k->steps.homes[need.node].offset;
 }
 
-/* A tensor map as emulate/device.h has it, by the copy engine's rules. */
+/* A tensor map, by the copy engine's rules. */
 static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
-    struct {
-        unsigned char *base;
-        uint64_t sizes[2], stride;
-        uint32_t box[2];
-        int swizzle, size;
-    } box = {.base = (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor}) + m->offset,
-             .sizes = {m->sizes[0], m->sizes[1]},
-             .stride = m->strides[1],
-             .box = {m->box[0], m->box[1]},
-             .swizzle = m->swizzle,
-             .size = (int)epi_dtype_size(m->type)};
+    emu_box box = {.base = (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor}) + m->offset,
+                   .sizes = {m->sizes[0], m->sizes[1]},
+                   .stride = m->strides[1],
+                   .box = {m->box[0], m->box[1]},
+                   .swizzle = m->swizzle,
+                   .size = (int)epi_dtype_size(m->type)};
     check(m->rank == 2 && box.box[0] <= 256 && box.box[1] <= 256 && box.stride % 16 == 0 &&
               box.box[0] * (unsigned)box.size == (unsigned)box.swizzle && (uintptr_t)box.base % 16 == 0,
           "%s: a map that the copy engine takes", what);

@@ -72,15 +72,8 @@ struct Copy { /* on its way into shared memory; the rest of `size` becomes zero 
     int bytes, size;
 };
 
-struct Box { /* a tensor map, as test_emulate.c makes it */
-    u8 *base;
-    u64 sizes[2], stride;
-    u32 box[2];
-    int swizzle, size; /* bytes of a row in shared memory, and of an element */
-};
-
 struct Stored { /* a box on its way to memory */
-    const Box *map;
+    const emu_box *map;
     u32 from;
     int x, y;
 };
@@ -95,17 +88,47 @@ struct Product { /* of one warpgroup, on its way: d = a * b, of n columns, or th
 
 enum { MOST_COPIES = 256, MOST_PRODUCTS = 64, STACK_BYTES = 1 << 16, MOST_BLOCKS = 8, WARPGROUP = 128 };
 
+/* What a thread has on its way: at once, or where all is late, when its group is waited for. */
+template <class T, int MOST> struct Underway {
+    T at[MOST]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
+    int count, groups, ends[16];
+    template <class F> void add(const T &x, F land) {
+        if (!host->late)
+            land(x);
+        else if (count < MOST)
+            at[count++] = x;
+        else
+            wrong("more on their way than", MOST);
+    }
+    void commit() {
+        if (groups < 16)
+            ends[groups++] = count;
+        else
+            wrong("more groups on their way than", 16);
+    }
+    template <class F> void wait(int left, F land) {
+        const int over = groups - left, landed = over > 0 ? ends[over - 1] : 0;
+        if (over <= 0)
+            return;
+        for (int i = 0; i < landed; i++)
+            land(at[i]);
+        count -= landed;
+        groups = left;
+        memmove(at, at + landed, (size_t)count * sizeof *at);
+        for (int i = 0; i < left; i++)
+            ends[i] = ends[i + over] - landed;
+    }
+};
+
 struct Thread {
     jmp_buf at;
     ucontext_t start;
     bool started, done;
     Index index;
     char *stack;
-    Copy copies[MOST_COPIES]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
-    int copy_count, group_count, ends[16];
-    Stored stores[MOST_COPIES];
-    Product products[MOST_PRODUCTS]; /* a queue as that of the copies */
-    int store_count, product_count, product_groups, product_ends[16];
+    Underway<Copy, MOST_COPIES> copies;
+    Underway<Stored, MOST_COPIES> stores;
+    Underway<Product, MOST_PRODUCTS> products;
     int meeting; /* of the cluster, that it has arrived for */
 };
 
@@ -122,7 +145,7 @@ struct Warp {
 struct Arriving { /* brought by the copy engine, late: neighbouring bytes, or a box */
     u32 to, bytes, barrier;
     const void *from;
-    const Box *map;
+    const emu_box *map;
     int x, y;
 };
 

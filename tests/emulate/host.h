@@ -12,6 +12,13 @@ typedef struct emu_range {
     int once; /* each byte is stored once, over ones */
 } emu_range;
 
+typedef struct emu_box { /* a tensor map: a tensor of two axes, of which boxes are moved */
+    unsigned char *base;
+    unsigned long long sizes[2], stride;
+    unsigned box[2];
+    int swizzle, size; /* bytes of a row in shared memory, and of an element */
+} emu_box;
+
 typedef struct emu_host {
     emu_range ranges[EMU_RANGES]; /* memory that may be touched */
     int range_count;

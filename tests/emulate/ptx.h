@@ -151,8 +151,8 @@ static u32 take_number(u32 *word) {
     progress++;
     return (*word)++;
 }
-static u64
-word_seen(const u64 *word) { /* who looks again and again, while nothing goes on, waits for others */
+/* Who looks again and again, while nothing goes on, waits for others. */
+static u64 word_seen(const u64 *word) {
     static const Thread *who;
     static i64 before;
     static int times;
@@ -342,9 +342,8 @@ static void send_word(u32 at, u32 barrier, u32 rank, u32 word) {
 static u32 turned(u32 at, int swizzle) {
     return at ^ (at >> 7 & (u32)(swizzle / 16 - 1)) << 4;
 }
-/* f(element in memory or NULL where the tensor ends, the same in shared memory) for every element of the box
- */
-template <class F> static void each_element(const Box &m, u32 shared, int x, int y, F f) {
+/* f(element in memory, or NULL where the tensor ends, and in shared memory, size), for all of the box. */
+template <class F> static void each_element(const emu_box &m, u32 shared, int x, int y, F f) {
     const u32 size = (u32)m.size;
     for (u32 r = 0; r < m.box[1]; r++)
         for (u32 c = 0; c < m.box[0]; c++) {
@@ -362,7 +361,7 @@ static void fill_box(const Arriving &a) {
     });
 }
 static void tma_load(u32 to, const void *map, u32 barrier, int x, int y) {
-    const Box &m = *(const Box *)map;
+    const emu_box &m = *(const emu_box *)map;
     const u32 bytes = m.box[0] * m.box[1] * (u32)m.size;
     come(Arriving{to, bytes, barrier, 0, &m, x, y}, 128);
 }
@@ -383,20 +382,13 @@ static void store_box(const Stored &s) {
     });
 }
 static void tma_store(const void *map, u32 from, int x, int y) {
-    const Stored s = {(const Box *)map, from, x, y};
-    if (!host->late)
-        store_box(s);
-    else if (current->store_count < MOST_COPIES)
-        current->stores[current->store_count++] = s;
-    else
-        wrong("more stores on their way than", MOST_COPIES);
+    current->stores.add(Stored{(const emu_box *)map, from, x, y}, store_box);
 }
-static void bulk_commit() {}
+static void bulk_commit() {
+    current->stores.commit();
+}
 template <int LEFT> static void bulk_wait_read() {
-    static_assert(LEFT == 0, "all of them");
-    for (int i = 0; i < current->store_count; i++)
-        store_box(current->stores[i]);
-    current->store_count = 0;
+    current->stores.wait(LEFT, store_box);
 }
 template <int LEFT> static void bulk_wait() {
     bulk_wait_read<LEFT>();
@@ -432,34 +424,15 @@ static void multiply(const Product &p) {
     }
 }
 static void product(const Product &p) {
-    if (!host->late)
-        multiply(p);
-    else if (current->product_count < MOST_PRODUCTS)
-        current->products[current->product_count++] = p;
-    else
-        wrong("more products on their way than", MOST_PRODUCTS);
+    current->products.add(p, multiply);
 }
 static void wg_fence() {}
 static void wg_commit() {
-    Thread &t = *current;
-    if (t.product_groups < 16)
-        t.product_ends[t.product_groups++] = t.product_count;
-    else
-        wrong("more groups of products than", 16);
+    current->products.commit();
 }
 /* The four warps go on together: a slot that one gives back all have read. */
 template <int LEFT> static void wg_wait() {
-    Thread &t = *current;
-    const int groups = t.product_groups - LEFT, count = groups > 0 ? t.product_ends[groups - 1] : 0;
-    for (int i = 0; i < count; i++)
-        multiply(t.products[i]);
-    if (groups > 0) {
-        t.product_count -= count;
-        t.product_groups = LEFT;
-        memmove(t.products, t.products + count, (size_t)t.product_count * sizeof *t.products);
-        for (int i = 0; i < LEFT; i++)
-            t.product_ends[i] = t.product_ends[i + groups] - count;
-    }
+    current->products.wait(LEFT, multiply);
     meet(block->groups[threadIdx.x / WARPGROUP], WARPGROUP);
 }
 template <int> static void fewer_registers() {}
@@ -474,37 +447,17 @@ static void land(const Copy &c) {
     memset(to + c.bytes, 0, (size_t)(c.size - c.bytes));
 }
 template <int BYTES> static void cp_async(u32 to, const void *from, int bytes) {
-    Thread &t = *current;
-    const Copy copy = {to, from, bytes, BYTES};
     if (bytes < 0 || bytes > BYTES)
         wrong("an asynchronous copy of bytes", bytes);
-    else if (!host->late)
-        land(copy);
-    else if (t.copy_count < MOST_COPIES)
-        t.copies[t.copy_count++] = copy;
     else
-        wrong("more copies on their way than", MOST_COPIES);
+        current->copies.add(Copy{to, from, bytes, BYTES}, land);
 }
 static void cp_async_once(u32 to, const void *from) {
     cp_async<16>(to, from, 16);
 }
 static void cp_commit() {
-    Thread &t = *current;
-    if (t.group_count < 16)
-        t.ends[t.group_count++] = t.copy_count;
-    else
-        wrong("more groups of copies than", 16);
+    current->copies.commit();
 }
 template <int LEFT> static void cp_wait() {
-    Thread &t = *current;
-    const int groups = t.group_count - LEFT, count = groups > 0 ? t.ends[groups - 1] : 0;
-    if (groups <= 0)
-        return;
-    for (int i = 0; i < count; i++)
-        land(t.copies[i]);
-    t.copy_count -= count;
-    t.group_count = LEFT;
-    memmove(t.copies, t.copies + count, (size_t)t.copy_count * sizeof *t.copies);
-    for (int i = 0; i < LEFT; i++)
-        t.ends[i] = t.ends[i + groups] - count;
+    current->copies.wait(LEFT, land);
 }

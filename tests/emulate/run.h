@@ -24,7 +24,8 @@ static void go_on(Thread *t) {
 static void begin_thread(Thread *t, unsigned index) {
     t->started = t->done = false;
     t->index.x = index;
-    t->copy_count = t->group_count = t->store_count = t->product_count = t->product_groups = 0;
+    t->copies.count = t->copies.groups = t->stores.count = t->stores.groups = 0;
+    t->products.count = t->products.groups = 0;
     getcontext(&t->start);
     t->start.uc_stack.ss_sp = t->stack;
     t->start.uc_stack.ss_size = STACK_BYTES;
