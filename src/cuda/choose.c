@@ -64,12 +64,6 @@ static int narrow_width(const epi_config *c, int64_t n) {
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
-/* What a narrow tile takes of a full one's time. A slot of it takes as long to come as a full one, but may be
- * twice as deep. */
-static double narrow_time(const epi_config *c, int narrow) {
-    return 2 * (c->tile_m + narrow) <= c->tile_m + c->tile_n ? 0.4 : 0.7;
-}
-
 /* The time that narrow tiles take beside full ones, of which `more` clusters have one more than the others;
  * those others share the narrow ones. */
 static double last_time(int64_t tiles, double each, int64_t clusters, int64_t more) {
@@ -81,12 +75,15 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multipro
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
     epi_tiling t = {.rows = epi_ceil_div(m, c->tile_m * c->cluster), .narrow = narrow_width(c, n)};
+    /* a slot of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
+    t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
+    double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
     t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n);
     int64_t tiles = t.rows * t.cols;
     /* the fewest that take the least time: less contention */
     for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0; at_once--) {
         int64_t more = tiles % at_once;
-        double last = t.narrow ? last_time(t.rows, narrow_time(c, t.narrow), at_once, more) : more > 0;
+        double last = t.narrow ? last_time(t.rows, each, at_once, more) : more > 0;
         double time = (double)(tiles / at_once) + last;
         if (!t.at_once || time <= t.time) {
             t.at_once = at_once;

@@ -28,11 +28,12 @@ typedef struct epi_config {
 } epi_config;
 
 /* How a product's tiles lie and are taken: rows and columns of clusters, the width to which a last column of
- * tiles beyond those is computed (0: there is none), clusters at once, the group of the order, as
- * device/gemm_sm90.cuh has it, and the time all this takes, in that of a tile. */
+ * tiles beyond those is computed (0: there is none) and how many times as deep its slots are, clusters at
+ * once, the group of the order, as device/gemm_sm90.cuh has it, and the time all this takes, in that of a
+ * tile. */
 typedef struct epi_tiling {
     int64_t rows, cols, at_once;
-    int narrow, group;
+    int narrow, narrow_deep, group;
     double time;
 } epi_tiling;
 epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multiprocessors); /* choose.c */

@@ -280,6 +280,7 @@ static const char *or_none(const epi_text *t) {
 /* What the device texts are told by macros. */
 static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand op[2]) {
     const epi_config *f = &e->config;
+    epi_tiling t = epi_emitter_tiling(e);
     epi_text_add(out,
                  "#define NAME %s\n#define EPI_FAST %d\n#define N_SIZE %ld\n#define K_SIZE %ld\n#define "
                  "TILE_N %d\n#define STAGES %d\n"
@@ -293,9 +294,10 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  e->leave.data != NULL);
     epi_text_add(
         out,
-        "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define STEPS (TILE_N / STEP)\n"
+        "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define STEPS "
+        "(TILE_N / STEP)\n"
         "#define COPIES %d\n#define OWN %d\n#define HEAVY %d\n#define ALL_WORDS %d\n#define PART_WORDS %d\n",
-        f->packed, f->schedule == EPI_IN_TURN, epi_emitter_tiling(e).narrow, e->k->parts > 0,
+        f->packed, f->schedule == EPI_IN_TURN, t.narrow, t.narrow_deep, e->k->parts > 0,
         e->own_out.data != NULL, epi_emitter_heavy(e), EPI_WORDS, EPI_PART_WORDS);
     if (e->k->parts)
         epi_operand_emit_copy_macros(e, out, COPY_ROOM);

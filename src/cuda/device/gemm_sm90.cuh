@@ -6,7 +6,8 @@
 // there are COPIES, warps 1 to 3 copy operands first, but for the last block's warp 3 of the first cluster, which looks after them.
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
-// NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others.
+// NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its slots
+// are NARROW_DEEP times as deep.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
@@ -36,9 +37,7 @@
 #define SLOT_A (TILE_M * BK * 2)
 #define SLOT_B (TILE_N * BK * 2)
 #define SLOT (SLOT_A + SLOT_B)
-// A slot of a narrow tile is as deep as two, where that fits: it takes as long to come as a full one.
 #define NARROW_B (NARROW * BK * 2)
-#define NARROW_DEEP (2 * (SLOT_A + NARROW_B) <= SLOT ? 2 : 1)
 #define NARROW_SLOT (NARROW_DEEP * (SLOT_A + NARROW_B))
 #define KT ((K_SIZE + BK - 1) / BK)
 #define SLOTS(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // of a tile
