@@ -91,16 +91,12 @@ static int set_sizes(cli_options *o, const char *option, char *text) {
 
 static int set_config(cli_options *o, const char *option, char *name) {
     (void)option;
-    epi_text all = {0};
-    if (!strncmp(name, "rows_", 5)) /* shapes of rows are not in the table: compiling reads the name */
+    /* shapes of rows are not in the table: compiling reads the name */
+    if (!strncmp(name, "rows_", 5) || epi_config_named(name) >= 0)
         return o->config = name, EXIT_OK;
-    for (int i = 0; i < epi_config_count(); i++) {
-        if (!strcmp(name, epi_config_name(i))) {
-            epi_text_free(&all);
-            return o->config = name, EXIT_OK;
-        }
+    epi_text all = {0};
+    for (int i = 0; i < epi_config_count(); i++)
         epi_text_add(&all, "%s%s", i ? ", " : "", epi_config_name(i));
-    }
     int status = cli_complain(EXIT_USAGE,
                               "there is no configuration '%s'; there are %s; and for rows names like "
                               "rows_128x4_r1_c1_b8192_m1, of which 'show' tells the one that is chosen",

@@ -56,13 +56,6 @@ static tuning_section *section_of_model(const tuning *t, const char *model) {
     return NULL;
 }
 
-static bool known_config(const char *name) {
-    for (int i = 0; i < epi_config_count(); i++)
-        if (!strcmp(epi_config_name(i), name))
-            return true;
-    return false;
-}
-
 epi_status tuning_section_find(const tuning *t, const epi_device_info *d, const tuning_section **out,
                                epi_error *err) {
     tuning_section now = section_of(d);
@@ -80,7 +73,7 @@ epi_status tuning_section_find(const tuning *t, const epi_device_info *d, const 
         return epi_fail(err, EPI_ERR_FILE, "it was measured on '%s', and this is '%s'; tune again", s->driver,
                         now.driver);
     for (int i = 0; i < s->count; i++)
-        if (!known_config(s->entries[i].config))
+        if (epi_config_named(s->entries[i].config) < 0)
             return epi_fail(err, EPI_ERR_FILE, "its configuration '%s' of %s is not known here; tune again",
                             s->entries[i].config, s->entries[i].program);
     *out = s;

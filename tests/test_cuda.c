@@ -366,13 +366,6 @@ static void emit_odd_depths(void) {
 
 /* ---- the cost model ---- */
 
-static const epi_config *config_named(const char *name) {
-    for (int i = 0; i < epi_config_count(); i++)
-        if (!strcmp(epi_config_name(i), name))
-            return epi_config_at(i);
-    return NULL;
-}
-
 /* A column of tiles beyond the full ones is narrow where it has few columns, and clusters are left for it. */
 static void narrow_tiles(void) {
     static const struct {
@@ -389,7 +382,8 @@ static void narrow_tiles(void) {
         {"sm90_128x192_c2_d", 4096, 4096, 0, 22, 59, 6},  {"sm90_128x128_c2_t", 4096, 4097, 0, 33, 66, 8},
     };
     for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
-        epi_tiling t = epi_tiling_of(config_named(tilings[i].config), tilings[i].m, tilings[i].n, 132);
+        const epi_config *c = epi_config_at(epi_config_named(tilings[i].config));
+        epi_tiling t = epi_tiling_of(c, tilings[i].m, tilings[i].n, 132);
         check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
                   fabs(t.time - tilings[i].time) < 0.01,
               "%s, %ld columns: %d narrow beside %ld, %ld clusters, time %g", tilings[i].config,

@@ -42,6 +42,13 @@ const char *epi_config_name(int index) {
     return configs[index].name;
 }
 
+int epi_config_named(const char *name) {
+    for (int i = 0; i < CONFIGS; i++)
+        if (!strcmp(configs[i].name, name))
+            return i;
+    return -1;
+}
+
 uint64_t epi_config_same_text(int index) {
     uint64_t same = 0;
     for (int i = 0; i < CONFIGS; i++) {

@@ -15,13 +15,6 @@ static epi_cuda_step *add_launch(epi_cuda_kernel *k) {
     return s;
 }
 
-static int config_named(const char *name) {
-    for (int i = 0; i < epi_config_count(); i++)
-        if (!strcmp(epi_config_name(i), name))
-            return i;
-    return -1;
-}
-
 static epi_product_size size_of(const epi_emit_context *c, const epi_step *step) {
     const int64_t *sizes = c->spec->sizes;
     epi_product_size s = {epi_axes_size(&step->plan->rows, sizes), epi_axes_size(&step->plan->cols, sizes),
@@ -62,7 +55,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     int order[64];
     int count = epi_config_rank(&size, target->exact, target->capability, target->multiprocessors, order);
     if (target->config) {
-        order[0] = config_named(target->config);
+        order[0] = epi_config_named(target->config);
         count = 1;
         if (order[0] < 0)
             return !strncmp(target->config, "rows_", 5)
