@@ -92,7 +92,7 @@ static inline void intact(int rows, ptrdiff_t ld, int n) {
 }
 
 /* Operands of maps and reductions: ROWS rows, LD apart. */
-static float operands[3][ROWS * LD];
+static __attribute__((unused)) float operands[3][ROWS * LD];
 
 static inline int summary(void) {
     printf("%d passed, %d failed\n", passed, failed);

@@ -20,25 +20,41 @@ static int times_read(const epi_tile_step *s, int v) {
     return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
 }
 
+epi_link_kind epi_link_of(const epi_tile_step *s, int v, int *a, int *b) {
+    int times = times_read(s, v), other = s->arg[0] == v ? s->arg[1] : s->arg[0];
+    bool product = s->kind == EPI_TILE_MULADD;
+    *a = *b = -1;
+    if (times == 0 || (!product && s->kind != EPI_TILE_MAP))
+        return EPI_LINK_NONE;
+    if (!product && epi_ops[s->op].arity == 1)
+        return EPI_LINK_MAP + s->op;
+    if (!product && s->op == EPI_OP_MUL && times == 2)
+        return EPI_LINK_SQUARE;
+    if (times != 1)
+        return EPI_LINK_NONE;
+    bool added = product && s->arg[2] == v;
+    *a = added ? s->arg[0] : other;
+    *b = added ? s->arg[1] : s->arg[2];
+    if (product)
+        return added ? EPI_LINK_ADD_PRODUCT : EPI_LINK_MULADD;
+    switch (s->op) {
+    case EPI_OP_MUL: return EPI_LINK_MUL;
+    case EPI_OP_ADD: return EPI_LINK_ADD;
+    case EPI_OP_SUB: return s->arg[0] == v ? EPI_LINK_SUB : EPI_LINK_SUB_FROM;
+    case EPI_OP_DIV: return s->arg[0] == v ? EPI_LINK_SCALE : EPI_LINK_NONE;
+    default: return EPI_LINK_NONE;
+    }
+}
+
 /* Can the step go on with the value `v`? */
 static bool is_link(const epi_tile *t, const epi_tile_step *s, int v) {
+    int a, b;
     if (!s->full || times_read(s, v) == 0)
         return false;
-    switch (s->kind) {
-    case EPI_TILE_FOLD:
-    case EPI_TILE_REDUCE_ROWS: return s->op != EPI_OP_LOGSUMEXP;
-    case EPI_TILE_STORE: return true;
-    case EPI_TILE_MULADD: return times_read(s, v) == 1;
-    case EPI_TILE_MAP: break;
-    default: return false;
-    }
-    switch (s->op) {
-    case EPI_OP_MUL: return true;
-    case EPI_OP_ADD:
-    case EPI_OP_SUB: return times_read(s, v) == 1;
-    case EPI_OP_DIV: return s->arg[0] == v && is_short(t, s->arg[1]);
-    default: return epi_ops[s->op].arity == 1;
-    }
+    if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
+        return s->op != EPI_OP_LOGSUMEXP;
+    epi_link_kind kind = epi_link_of(s, v, &a, &b);
+    return kind != EPI_LINK_NONE && (kind != EPI_LINK_SCALE || is_short(t, a));
 }
 
 /* The operand that a chain which starts with the step takes up, or -1. */
@@ -176,15 +192,15 @@ static epi_operand operand_of(const row *r, int v) {
     const epi_spot *at = &b->at[v];
     if (!epi_tile_is_full(value))
         return (epi_operand){value->rows ? at->p + b->row + r->i : at->p, EPI_F32,
-                             !value->rows && value->scale != EPI_SCALE_NONE, 0};
+                             !value->rows && value->scale != EPI_SCALE_NONE, 0, 0};
     for (int k = 0; k < r->count; k++) {
         const epi_tile_step *s = &b->tile->steps[r->steps[k]];
         const epi_tile_access *a = &b->access[r->steps[k]];
         if (s->kind == EPI_TILE_LOAD && s->dst == v && is_row(a))
             return (epi_operand){row_address(b, a, value->scale, r->i), a->ref.type, 1,
-                                 row_step(b, a, value->scale)};
+                                 row_step(b, a, value->scale), 0};
     }
-    return (epi_operand){at->p + r->i * at->ld, EPI_F32, 1, at->walk * (ptrdiff_t)sizeof(float)};
+    return (epi_operand){at->p + r->i * at->ld, EPI_F32, 1, at->walk * (ptrdiff_t)sizeof(float), 0};
 }
 
 /* Factors instead of a division: the inverse and 1. Where a float does not hold the inverse well, a power of
@@ -206,28 +222,18 @@ static void over(float b, float *scale) {
 /* The kind of link that the step is, whose operands go to k. In place: a copy would wait for what was written
  * just before. */
 static epi_link_kind link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
-    int other = s->arg[0] == v ? s->arg[1] : s->arg[0];
-    if (s->kind == EPI_TILE_MULADD) {
-        bool factor = s->arg[2] != v;
-        k->a = operand_of(r, factor ? other : s->arg[0]);
-        k->b = operand_of(r, factor ? s->arg[2] : s->arg[1]);
+    int a, b;
+    epi_link_kind kind = epi_link_of(s, v, &a, &b);
+    if (a >= 0)
+        k->a = operand_of(r, a);
+    if (b >= 0) {
+        k->b = operand_of(r, b);
         k->scale[0] = s->sign;
         k->scale[1] = s->other;
-        return factor ? EPI_LINK_MULADD : EPI_LINK_ADD_PRODUCT;
     }
-    if (s->op == EPI_OP_MUL && other == v)
-        return EPI_LINK_SQUARE;
-    if (epi_ops[s->op].arity == 1)
-        return EPI_LINK_MAP + s->op;
-    k->a = operand_of(r, other);
-    if (s->op == EPI_OP_DIV) {
+    if (kind == EPI_LINK_SCALE)
         over(*(const float *)k->a.p, k->scale);
-        return EPI_LINK_SCALE;
-    }
-    return s->op == EPI_OP_MUL   ? EPI_LINK_MUL
-           : s->op == EPI_OP_ADD ? EPI_LINK_ADD
-           : s->arg[0] == v      ? EPI_LINK_SUB
-                                 : EPI_LINK_SUB_FROM;
+    return kind;
 }
 
 /* Where the chain's last value goes. */

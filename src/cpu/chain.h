@@ -18,6 +18,10 @@ static inline bool epi_chain_folds(const epi_tile_step *s) {
     return s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS;
 }
 
+/* The link that makes of v what the step makes of its operands, the others of which are a and b or -1; NONE
+ * where there is none. A division is SCALE by a. */
+epi_link_kind epi_link_of(const epi_tile_step *s, int v, int *a, int *b);
+
 /* The chain of `count` steps on row i of a block, whose columns' scale it gives; its loads and what it stores
  * lie in rows, unless that is held back in the slot of the last value. */
 epi_scale epi_chain_set(epi_chain *c, const epi_block *b, const int *steps, int count, int i, bool held_back);

@@ -6,27 +6,28 @@
 #ifndef EPI_CPU_EPILOGUE_H
 #define EPI_CPU_EPILOGUE_H
 
-#include "cpu/block.h"
+#include "cpu/tape.h"
 
 enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
 
 typedef struct epi_epilogue {
     epi_tile tile;
+    epi_tapes tapes;
     const epi_strips *strips;
     int block; /* rows of a block */
     int slot_count, short_count;
+    int64_t full_slot, short_slot, own_slot; /* floats: a value's of a block, a short vector's, a row's */
     int64_t row_tiles, col_tiles;
-    int64_t partials; /* floats */
+    int64_t partials;     /* floats */
+    int64_t shared_bytes; /* of the table shared by all threads */
+    /* Of what each thread has of its own, in bytes: where its parts begin, and all. */
+    int64_t at, links, slots, shorts, own, state, private_bytes;
 } epi_epilogue;
 
 /* Fails with EPI_ERR_UNSUPPORTED where a group is longer than a tile. */
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                               const epi_strips *strips, const epi_root *roots, int root_count,
                               epi_epilogue *out, epi_error *err);
-
-/* Bytes: of the table shared by all threads, and of what each thread needs. */
-int64_t epi_epilogue_shared(const epi_epilogue *e);
-int64_t epi_epilogue_private(const epi_epilogue *e);
 
 /* A run in progress. `homes` is by node, `tensors` by tensor. */
 typedef struct epi_tile_run {

@@ -18,6 +18,34 @@ static void assign_partials(epi_epilogue *e) {
     }
 }
 
+/* Values whose slots steps of one item share live until its end. */
+static void assign_slots(epi_epilogue *e, int *until, bool *busy) {
+    for (int i = 0; i < e->tile.step_count; i++)
+        until[i] = i;
+    for (int k = 0; k < e->tapes.item_count; k++) {
+        const epi_tape_item *item = &e->tapes.items[k];
+        for (int i = item->first; i < item->first + item->count; i++)
+            until[i] = item->first + item->count - 1;
+    }
+    epi_block_slots(&e->tile, until, busy, &e->slot_count, &e->short_count);
+}
+
+/* A thread's own memory. */
+static void assign_room(epi_epilogue *e) {
+    const int64_t size = sizeof(float), fine = e->tile.width[EPI_SCALE_FINE];
+    e->full_slot = e->block * fine;
+    e->short_slot = epi_round_up(epi_max64(EPI_TILE_M, fine), 16);
+    e->own_slot = epi_round_up(fine, 16);
+    int64_t *total = &e->private_bytes;
+    e->at = epi_reserve(total, e->tile.value_count, sizeof(epi_spot));
+    e->links = epi_reserve(total, e->tapes.link_count, sizeof(epi_link));
+    e->slots = epi_reserve(total, e->slot_count, e->full_slot * size);
+    e->shorts = epi_reserve(total, e->short_count + 1, e->short_slot * size);
+    e->own = epi_reserve(total, e->tapes.own_count, e->own_slot * size);
+    e->state = epi_reserve(total, e->tapes.fold_count, EPI_BLOCK_MOST * size);
+    epi_reserve(&e->shared_bytes, e->tile.step_count, sizeof(epi_tile_access));
+}
+
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                               const epi_strips *strips, const epi_root *roots, int root_count,
                               epi_epilogue *out, epi_error *err) {
@@ -29,9 +57,11 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     out->row_tiles = epi_ceil_div(t->m, EPI_TILE_M);
     out->col_tiles = epi_ceil_div(t->n, t->tile_n);
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
-    if (arena->failed)
+    int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
+    if (arena->failed || epi_tapes_build(arena, t, &out->tapes) != EPI_OK)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_block_slots(t, NULL, busy, &out->slot_count, &out->short_count);
+    assign_slots(out, until, busy);
+    assign_room(out);
     assign_partials(out);
     return EPI_OK;
 }

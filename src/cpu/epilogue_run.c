@@ -7,27 +7,6 @@ typedef struct tile {
     int64_t number; /* the tile's place along the columns */
 } tile;
 
-static int64_t align64(int64_t bytes) {
-    return epi_round_up(bytes, 64);
-}
-
-static int64_t full_slot(const epi_epilogue *e) {
-    return (int64_t)e->block * e->tile.width[EPI_SCALE_FINE];
-}
-static int64_t short_slot(const epi_epilogue *e) {
-    return epi_round_up(epi_max64(EPI_TILE_M, e->tile.width[EPI_SCALE_FINE]), 16);
-}
-
-int64_t epi_epilogue_shared(const epi_epilogue *e) {
-    return align64(e->tile.step_count * (int64_t)sizeof(epi_tile_access));
-}
-
-int64_t epi_epilogue_private(const epi_epilogue *e) {
-    int64_t floats = e->slot_count * full_slot(e) + (e->short_count + 1) * short_slot(e);
-    return align64(e->tile.value_count * (int64_t)sizeof(epi_spot)) +
-           align64(floats * (int64_t)sizeof(float));
-}
-
 /* ---- once per run ---- */
 
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,
@@ -65,14 +44,20 @@ static epi_spot in_tensor(const tile *t, const epi_tile_access *a, epi_scale sca
 
 /* Says where every value of the tile will be: its slot; the tensor itself where strips can work in
  * place; the accumulator. */
-static void settle(tile *t, float *acc, float *slots, float *shorts) {
+static void settle(tile *t, float *acc, unsigned char *memory) {
     const epi_epilogue *e = t->r->e;
+    float *slots = (float *)(void *)(memory + e->slots), *shorts = (float *)(void *)(memory + e->shorts),
+          *own = (float *)(void *)(memory + e->own);
+    t->b.at = (epi_spot *)(void *)(memory + e->at);
+    t->b.tmp = shorts + e->short_count * e->short_slot;
     for (int i = 0; i < e->tile.value_count; i++) {
         const epi_tile_value *v = &e->tile.values[i];
         if (!epi_tile_is_full(v))
-            t->b.at[i] = (epi_spot){shorts + v->slot * short_slot(e), 0, 0};
+            t->b.at[i] = (epi_spot){shorts + v->slot * e->short_slot, 0, 0};
+        else if (e->tapes.own[i] >= 0)
+            t->b.at[i] = (epi_spot){own + e->tapes.own[i] * e->own_slot, 0, 0};
         else if (v->slot >= 0)
-            t->b.at[i] = (epi_spot){slots + v->slot * full_slot(e), e->tile.width[v->scale], 0};
+            t->b.at[i] = (epi_spot){slots + v->slot * e->full_slot, e->tile.width[v->scale], 0};
         else
             t->b.at[i] = (epi_spot){acc, EPI_TILE_N, (ptrdiff_t)e->block * EPI_TILE_N};
     }
@@ -98,6 +83,10 @@ static float *partials_of(const tile *t, const epi_tile_step *s, int64_t state) 
     return p + t->b.m0 / EPI_TILE_M * (e->tile.n * e->tile.width[scale] / e->tile.tile_n) + t->b.first[scale];
 }
 
+static float *first_partials(const void *ctx, const epi_tile_step *s) {
+    return partials_of(ctx, s, s->state);
+}
+
 static void run_step(const tile *t, int i) {
     const epi_tile_step *s = &t->b.tile->steps[i];
     if (s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS) {
@@ -106,6 +95,27 @@ static void run_step(const tile *t, int i) {
     } else {
         epi_block_step(&t->b, i);
     }
+}
+
+/* Does a tape load or store it? */
+static bool is_taped(const tile *t, int i) {
+    const epi_tile_step *s = &t->b.tile->steps[i];
+    return epi_tape_reaches(&t->r->access[i]) &&
+           (s->kind == EPI_TILE_STORE || (s->kind == EPI_TILE_LOAD && t->r->e->tapes.load[s->dst] == i));
+}
+
+/* On the block in hand. */
+static void run_item(const tile *t, const epi_tape_item *item, epi_link *links) {
+    if (!item->link_count) {
+        if (t->b.tile->steps[item->first].kind != EPI_TILE_LOAD || !is_taped(t, item->first))
+            run_step(t, item->first);
+        return;
+    }
+    t->b.strips->tape(links + item->link, t->b.block_rows, t->b.columns[item->scale]);
+    epi_tape_walk(links + item->link);
+    for (int i = item->first; i < item->first + item->count; i++)
+        if (t->b.tile->steps[i].kind == EPI_TILE_STORE && !is_taped(t, i))
+            run_step(t, i);
 }
 
 static void clear_column_partials(const tile *t) {
@@ -125,22 +135,27 @@ static void clear_column_partials(const tile *t) {
 
 void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0, void *private_memory) {
     const epi_epilogue *e = r->e;
+    unsigned char *memory = private_memory;
+    epi_link *links = (epi_link *)(void *)(memory + e->links);
     tile t = tile_at(r, m0, n0);
-    t.b.at = private_memory;
-    unsigned char *floats =
-        (unsigned char *)private_memory + align64(e->tile.value_count * (int64_t)sizeof(epi_spot));
-    float *slots = (float *)(void *)floats, *shorts = slots + e->slot_count * full_slot(e);
-    t.b.tmp = shorts + e->short_count * short_slot(e);
-    settle(&t, acc, slots, shorts);
+    settle(&t, acc, memory);
     clear_column_partials(&t);
     for (int i = 0; i < e->tile.step_count; i++)
         if (!e->tile.steps[i].full)
             run_step(&t, i);
+    epi_tape_place place = {.tapes = &e->tapes,
+                            .block = &t.b,
+                            .rows = e->block,
+                            .partials = first_partials,
+                            .ctx = &t,
+                            .state = (float *)(void *)(memory + e->state)};
+    for (int k = 0; k < e->tapes.item_count; k++)
+        if (e->tapes.items[k].link_count)
+            epi_tape_set(&place, &e->tapes.items[k], links);
     for (t.b.row = 0; t.b.row < t.b.rows; t.b.row += e->block, t.b.number++) {
         t.b.block_rows = (int)epi_min64(e->block, t.b.rows - t.b.row);
-        for (int i = 0; i < e->tile.step_count; i++)
-            if (e->tile.steps[i].full)
-                run_step(&t, i);
+        for (int k = 0; k < e->tapes.item_count; k++)
+            run_item(&t, &e->tapes.items[k], links);
     }
 }
 

@@ -92,9 +92,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->packed[1] = epi_reserve(&total, g->col_block, tile[1]);
     for (int side = 0; side < 2; side++)
         g->depth[side] = epi_reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
-    g->shared = epi_reserve(&total, 1, epi_epilogue_shared(&g->epilogue));
+    g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
     g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
-    g->thread_bytes = (int64_t)sizeof(float) * EPI_TILE_M * EPI_TILE_N + epi_epilogue_private(&g->epilogue);
+    g->thread_bytes = (int64_t)sizeof(float) * EPI_TILE_M * EPI_TILE_N + g->epilogue.private_bytes;
     g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
     g->scratch = total;
     if (total < 0)
@@ -223,8 +223,8 @@ static void run_tile(void *ctx, int64_t item, int thread) {
     gemm_run *r = ctx;
     const epi_gemm *g = r->g;
     int64_t after = epi_min64(item + g->threads, r->row_tiles * r->col_tiles - 1);
-    int64_t tile[2] = {r->row0 + item / r->col_tiles, r->col0 + item % r->col_tiles};
-    int64_t then[2] = {r->row0 + after / r->col_tiles, r->col0 + after % r->col_tiles};
+    int64_t tile[2] = {r->row0 + item % r->row_tiles, r->col0 + item / r->row_tiles};
+    int64_t then[2] = {r->row0 + after % r->row_tiles, r->col0 + after / r->row_tiles};
     int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile.tile_n;
     unsigned char *mine = r->scratch + g->per_thread + thread * g->thread_bytes;
     float *acc = (float *)(void *)mine;

@@ -68,6 +68,11 @@ static ALWAYS_INLINE void block_fill(block *b, float s) {
 static ALWAYS_INLINE void block_fma(block *to, const block *a, const block *b, const block *c) {
     EACH(to->v[i] = wide_fma(a->v[i], b->v[i], c->v[i]));
 }
+/* By 1 most of the time. */
+static ALWAYS_INLINE void block_scale(block *b, float s) {
+    if (s != 1)
+        EACH(b->v[i] *= s);
+}
 static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
     EACH(b->v[i] = wide_get_bf16(p + i * WIDE));
 }
@@ -84,16 +89,18 @@ static __attribute__((noinline)) void load_block(float *x, const void *p, epi_dt
     load(x, p, type, 1, BLOCK);
 }
 
-static ALWAYS_INLINE void operand_get(block *to, const epi_operand *o, ptrdiff_t j) {
+/* From element j of row r on. */
+static ALWAYS_INLINE void operand_get(block *to, const epi_operand *o, ptrdiff_t r, ptrdiff_t j) {
+    const void *p = (const unsigned char *)o->p + r * o->step;
     if (!o->col) {
-        block_fill(to, *(const float *)o->p);
+        block_fill(to, *(const float *)p);
     } else if (o->type == EPI_F32) {
-        block_get(to, (const float *)o->p + j);
+        block_get(to, (const float *)p + j);
     } else if (o->type == EPI_BF16) {
-        block_get_bf16(to, (const uint16_t *)o->p + j);
+        block_get_bf16(to, (const uint16_t *)p + j);
     } else {
         float x[BLOCK];
-        load_block(x, (const unsigned char *)o->p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type);
+        load_block(x, (const unsigned char *)p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type);
         block_get(to, x);
     }
 }
@@ -116,44 +123,44 @@ static __attribute__((noinline)) void map_block(epi_op op, float *x) {
     }
 }
 
-static ALWAYS_INLINE void link_run(const epi_link *k, epi_link_kind kind, ptrdiff_t j, block *b) {
+static ALWAYS_INLINE void link_run(const epi_link *k, epi_link_kind kind, ptrdiff_t r, ptrdiff_t j,
+                                   block *b) {
     block x, y;
     float buf[BLOCK];
     switch (kind) {
     case EPI_LINK_MUL:
-        operand_get(&x, &k->a, j);
+        operand_get(&x, &k->a, r, j);
         EACH(b->v[i] *= x.v[i]);
         break;
     case EPI_LINK_ADD:
-        operand_get(&x, &k->a, j);
+        operand_get(&x, &k->a, r, j);
         EACH(b->v[i] += x.v[i]);
         break;
     case EPI_LINK_SUB:
-        operand_get(&x, &k->a, j);
+        operand_get(&x, &k->a, r, j);
         EACH(b->v[i] -= x.v[i]);
         break;
     case EPI_LINK_SUB_FROM:
-        operand_get(&x, &k->a, j);
+        operand_get(&x, &k->a, r, j);
         EACH(b->v[i] = x.v[i] - b->v[i]);
         break;
     case EPI_LINK_SQUARE: EACH(b->v[i] *= b->v[i]); break;
     case EPI_LINK_SCALE:
         EACH(b->v[i] *= k->scale[0]);
-        if (k->scale[1] != 1)
-            EACH(b->v[i] *= k->scale[1]);
+        block_scale(b, k->scale[1]);
         break;
     case EPI_LINK_MULADD:
-        operand_get(&x, &k->a, j);
-        operand_get(&y, &k->b, j);
-        EACH(x.v[i] *= k->scale[0]);
-        EACH(y.v[i] *= k->scale[1]);
+        operand_get(&x, &k->a, r, j);
+        operand_get(&y, &k->b, r, j);
+        block_scale(&x, k->scale[0]);
+        block_scale(&y, k->scale[1]);
         block_fma(b, b, &x, &y);
         break;
     case EPI_LINK_ADD_PRODUCT:
-        operand_get(&x, &k->a, j);
-        operand_get(&y, &k->b, j);
-        EACH(x.v[i] *= k->scale[0]);
-        EACH(b->v[i] *= k->scale[1]);
+        operand_get(&x, &k->a, r, j);
+        operand_get(&y, &k->b, r, j);
+        block_scale(&x, k->scale[0]);
+        block_scale(b, k->scale[1]);
         block_fma(b, &x, &y, b);
         break;
     case EPI_LINK_KEEP: block_put(k->keep + j, b); break;
@@ -176,18 +183,18 @@ _Static_assert(EPI_LINK_MAP + EPI_OP_COUNT <= ANY, "a kind of link is a byte");
 /* Known links are up to three. */
 static ALWAYS_INLINE void links_run(const epi_chain *c, uint64_t known, ptrdiff_t j, block *b) {
     const epi_link *k = c->link;
-    operand_get(b, &c->x, j);
+    operand_get(b, &c->x, 0, j);
     if (known == ANY) {
         for (uint64_t kinds = c->kinds; kinds; kinds >>= 8)
-            link_run(k++, kinds & 255, j, b);
+            link_run(k++, kinds & 255, 0, j, b);
         return;
     }
     if (known & 255)
-        link_run(&k[0], known & 255, j, b);
+        link_run(&k[0], known & 255, 0, j, b);
     if (known >> 8 & 255)
-        link_run(&k[1], known >> 8 & 255, j, b);
+        link_run(&k[1], known >> 8 & 255, 0, j, b);
     if (known >> 16 & 255)
-        link_run(&k[2], known >> 16 & 255, j, b);
+        link_run(&k[2], known >> 16 & 255, 0, j, b);
 }
 
 /* ---- blocks ---- */
@@ -196,7 +203,7 @@ static const epi_operand *padded(epi_operand *o, ptrdiff_t j, int m, float *pad)
     if (o->col) {
         fill(pad, 0, BLOCK);
         load(pad, (const unsigned char *)o->p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type, 1, m);
-        *o = (epi_operand){pad, EPI_F32, 1, 0};
+        *o = (epi_operand){pad, EPI_F32, 1, 0, 0};
     }
     return o;
 }
@@ -207,7 +214,7 @@ static __attribute__((noinline)) void links_run_some(const epi_chain *from, ptrd
     float pads[1 + 2 * EPI_LINKS][BLOCK], keep[BLOCK], (*pad)[BLOCK] = pads;
     epi_chain c = *from;
     block b;
-    operand_get(&b, padded(&c.x, j, m, *pad++), 0);
+    operand_get(&b, padded(&c.x, j, m, *pad++), 0, 0);
     epi_link *l = c.link;
     for (uint64_t kinds = c.kinds; kinds; kinds >>= 8, l++) {
         epi_link_kind kind = kinds & 255;
@@ -217,7 +224,7 @@ static __attribute__((noinline)) void links_run_some(const epi_chain *from, ptrd
             padded(&l->a, j, m, *pad++);
         if (kind == EPI_LINK_MULADD || kind == EPI_LINK_ADD_PRODUCT)
             padded(&l->b, j, m, *pad++);
-        link_run(l, kind, 0, &b);
+        link_run(l, kind, 0, 0, &b);
         if (kind == EPI_LINK_KEEP)
             memcpy(kept + j, keep, (size_t)m * sizeof *keep);
     }
@@ -265,19 +272,19 @@ static ALWAYS_INLINE void fetch_some(ahead *a, int count) {
 
 /* ---- chains ---- */
 
-/* The block goes to `to`. */
-static ALWAYS_INLINE void block_store(const epi_chain *c, unsigned char *to, const block *b) {
+/* The block goes to `to`, past the caches or not. */
+static ALWAYS_INLINE void block_store(epi_dtype type, bool past, unsigned char *to, const block *b) {
     float x[BLOCK];
     _Alignas(LINE) uint16_t halves[BLOCK];
-    if (c->out_type == EPI_BF16 && c->stream) {
+    if (type == EPI_BF16 && past) {
         block_put_bf16(halves, b);
         stream_lines(to, (const unsigned char *)halves, sizeof halves);
-    } else if (c->out_type == EPI_BF16) {
+    } else if (type == EPI_BF16) {
         block_put_bf16((uint16_t *)(void *)to, b);
-    } else if (c->out_type != EPI_F32) {
+    } else if (type != EPI_F32) {
         block_put(x, b);
-        block_convert(to, c->out_type, c->stream, x);
-    } else if (c->stream) {
+        block_convert(to, type, past, x);
+    } else if (past) {
         block_stream((float *)(void *)to, b);
     } else {
         block_put((float *)(void *)to, b);
@@ -306,17 +313,34 @@ static ALWAYS_INLINE float chain_store(const epi_chain *c, uint64_t kinds, ptrdi
     for (; j + BLOCK <= n; j += BLOCK) {
         fetch_some(next, streams);
         links_run(c, kinds, j, &b);
-        block_store(c, to + j * size, &b);
+        block_store(c->out_type, c->stream, to + j * size, &b);
     }
     if (j < n)
         store_some(c, j, (int)(n - j));
     return 0;
 }
 
+static ALWAYS_INLINE wide wide_fold(epi_op op, wide a, wide b) {
+    if (op == EPI_OP_RMAX)
+        return wide_max(a, b);
+    return op == EPI_OP_RMIN ? wide_min(a, b) : (wide)(a + b);
+}
+
+static ALWAYS_INLINE void block_fold(epi_op op, block *acc, const block *b) {
+    EACH(acc->v[i] = wide_fold(op, acc->v[i], b->v[i]));
+}
+
 static ALWAYS_INLINE float some_folded(fold *f, float *lane, const float *x, int n) {
     for (int l = 0; l < n; l++)
         lane[l] = f(lane[l], x[l]);
     return lanes_join(f, lane, BLOCK);
+}
+
+/* The running values, with n more elements. */
+static ALWAYS_INLINE float lanes_folded(epi_op op, float *lane, const float *x, int n) {
+    return op == EPI_OP_RMAX   ? some_folded(fold_max, lane, x, n)
+           : op == EPI_OP_RMIN ? some_folded(fold_min, lane, x, n)
+                               : some_folded(fold_add, lane, x, n);
 }
 
 /* The chain beside, if any, first: what it reads of a block this one may put something else in place of. */
@@ -332,24 +356,17 @@ static ALWAYS_INLINE float chain_fold(const epi_chain *c, uint64_t kinds, const 
         fetch_some(next, streams);
         if (beside) {
             links_run(beside, beside_kinds, j, &b);
-            block_store(beside, to + j * size, &b);
+            block_store(beside->out_type, beside->stream, to + j * size, &b);
         }
         links_run(c, kinds, j, &b);
-        if (c->fold == EPI_OP_RMAX)
-            EACH(acc.v[i] = wide_max(acc.v[i], b.v[i]));
-        else if (c->fold == EPI_OP_RMIN)
-            EACH(acc.v[i] = wide_min(acc.v[i], b.v[i]));
-        else
-            EACH(acc.v[i] += b.v[i]);
+        block_fold(c->fold, &acc, &b);
     }
     float some[BLOCK], lane[BLOCK];
     int rest = (int)(n - j);
     if (rest > 0)
         links_run_some(c, j, rest, some);
     block_put(lane, &acc);
-    return c->fold == EPI_OP_RMAX   ? some_folded(fold_max, lane, some, rest)
-           : c->fold == EPI_OP_RMIN ? some_folded(fold_min, lane, some, rest)
-                                    : some_folded(fold_add, lane, some, rest);
+    return lanes_folded(c->fold, lane, some, rest);
 }
 
 /* ---- forms ---- */

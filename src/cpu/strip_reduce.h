@@ -88,7 +88,7 @@ static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int
 }
 
 static inline void exps(float *e, const float *x, float shift, int n) {
-    if (wide_has_row(EPI_OP_EXP)) {
+    if (wide_has(EPI_OP_EXP)) {
         wide_row(EPI_OP_EXP, e, x, shift, n);
         return;
     }

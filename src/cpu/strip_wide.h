@@ -97,6 +97,51 @@ static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
 #endif
 }
 
+/* Elements of a and then of b: those with even and those with odd places, and back. */
+#if defined(__clang__)
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (wide_places){__VA_ARGS__})
+#endif
+typedef int32_t wide_places __attribute__((vector_size(WIDE * sizeof(int32_t))));
+
+static ALWAYS_INLINE wide wide_even(wide a, wide b) {
+#if defined(__AVX512F__)
+    return SHUFFLED(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+#elif defined(__AVX2__)
+    return SHUFFLED(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+#else
+    return SHUFFLED(a, b, 0, 2, 4, 6);
+#endif
+}
+static ALWAYS_INLINE wide wide_odd(wide a, wide b) {
+#if defined(__AVX512F__)
+    return SHUFFLED(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif defined(__AVX2__)
+    return SHUFFLED(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+    return SHUFFLED(a, b, 1, 3, 5, 7);
+#endif
+}
+static ALWAYS_INLINE wide wide_low(wide a, wide b) {
+#if defined(__AVX512F__)
+    return SHUFFLED(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif defined(__AVX2__)
+    return SHUFFLED(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#else
+    return SHUFFLED(a, b, 0, 4, 1, 5);
+#endif
+}
+static ALWAYS_INLINE wide wide_high(wide a, wide b) {
+#if defined(__AVX512F__)
+    return SHUFFLED(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif defined(__AVX2__)
+    return SHUFFLED(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+    return SHUFFLED(a, b, 2, 6, 3, 7);
+#endif
+}
+
 /* Past the caches where the CPU can, to where a line or a part of one begins. */
 static ALWAYS_INLINE void wide_stream(float *p, wide x) {
 #if defined(__AVX512F__)
@@ -246,16 +291,6 @@ static ALWAYS_INLINE wide wide_map(epi_op op, wide x) {
     return x;
 }
 #endif
-
-/* Do strips of one operation take it, too? A processor's tables give the same bits, and x86-64 has three. */
-static ALWAYS_INLINE bool wide_has_row(epi_op op) {
-#if defined(__aarch64__)
-    return wide_has(op);
-#else
-    (void)op;
-    return false;
-#endif
-}
 
 /* y[j] = f(x[j] - shift). Eight vectors abreast: each by itself is a chain of instructions that wait for each
  * other. The last elements in a vector that is filled up, so all have the same bits anywhere. */

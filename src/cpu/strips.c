@@ -19,7 +19,7 @@ static ALWAYS_INLINE void map1(epi_op op, float (*f)(float), float *dst, ptrdiff
     for (int i = 0; i < rows; i++) {
         const float *x = a.p + i * a.row;
         float *y = dst + i * ld;
-        if (wide_has_row(op)) {
+        if (wide_has(op)) {
             wide_row(op, y, x, 0, a.col ? n : n > 0);
             if (!a.col && n > 0)
                 fill(y, *y, n);
@@ -144,7 +144,7 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
 #undef EPI_MAP2
 #undef EPI_MAP3
 
-#include "cpu/strip_chain.h"
+#include "cpu/strip_tape.h"
 
 /* ---- pairs --------------------------------------------------------------------------------- */
 
@@ -204,6 +204,9 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .finish = finish,
     .reduce_groups = reduce_groups,
     .chain = chain,
+    .tape = tape,
+    .ready = ready,
+    .fetches = TAPE_FETCHES,
     .interleave = interleave,
     .deinterleave = deinterleave,
     .load = load,

@@ -26,7 +26,8 @@ typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows
 /* Operations on one row of elements, one after the other on each element: a value v comes in, every link
  * makes a new one of it, and the last is stored or folded. */
 typedef enum epi_link_kind {
-    EPI_LINK_MUL = 1,     /* v*a */
+    EPI_LINK_NONE,
+    EPI_LINK_MUL,         /* v*a */
     EPI_LINK_ADD,         /* v + a */
     EPI_LINK_SUB,         /* v - a */
     EPI_LINK_SUB_FROM,    /* a - v */
@@ -35,7 +36,16 @@ typedef enum epi_link_kind {
     EPI_LINK_SQUARE,
     EPI_LINK_SCALE, /* v*scale[0]*scale[1], which is v/a */
     EPI_LINK_KEEP,  /* v stays, and is put into `keep` as well */
-    EPI_LINK_MAP,   /* and all after: the operation of v alone whose number it is more than this */
+    /* Of tapes: */
+    EPI_LINK_GET,     /* a */
+    EPI_LINK_PARTS,   /* a's elements with even places; those with odd ones go to b */
+    EPI_LINK_JOIN,    /* v stays; v and a alternating go to b */
+    EPI_LINK_STORE,   /* v stays, and goes to a */
+    EPI_LINK_FOLD,    /* v stays; the row folded goes to a, running values are in `keep` */
+    EPI_LINK_COLUMNS, /* v stays, and is folded into the running values at a */
+    EPI_LINK_FETCH,   /* v stays; a's next row is brought into the first-level cache, col bytes for an element
+                       */
+    EPI_LINK_MAP,     /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
 
 /* Up to three of them as a chain has them; 0 is none. */
@@ -47,14 +57,20 @@ typedef struct epi_operand {
     epi_dtype type;
     int col;
     ptrdiff_t step; /* bytes from here to where the next row's are */
+    ptrdiff_t walk; /* of a tape: and to where those of its next rows are */
 } epi_operand;
 
 typedef struct epi_link {
     epi_operand a, b;
     float scale[2], *keep;
+    /* Of a tape's: */
+    epi_operand to; /* where v goes besides, as f32; p NULL: nowhere */
+    epi_link_kind kind;
+    epi_op op;         /* FOLD, COLUMNS: SUM, MEAN (which sums), RMAX or RMIN */
+    void (*run)(void); /* what carries it out, see `ready` */
 } epi_link;
 
-enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_WAYS = 4, EPI_LINE = 64 };
+enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_WAYS = 4, EPI_LINE = 64, EPI_BLOCK_MOST = 128 };
 
 /* Memory that is going to be read. A stream is fetched at four places in turn, `apart` bytes from one to the
  * next and so many lines at each: where they are in four pages, the hardware goes ahead in all of them. */
@@ -105,6 +121,13 @@ typedef struct epi_strips {
 
     /* A chain over n elements; the fold's state if it folds, in an order of additions for given n. */
     float (*chain)(const epi_chain *c, int n);
+
+    /* A tape over `rows` rows of n elements: links up to one of kind NONE, one after the other on as many
+       elements of a row as registers hold, at most EPI_BLOCK_MOST, then on the next ones. Before the first
+       time `ready` chooses what carries the links out; then only where operands lie may change. */
+    void (*tape)(const epi_link *link, int rows, int n);
+    void (*ready)(epi_link *link);
+    bool fetches; /* does it gain by links that fetch? */
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
     void (*interleave)(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n);

@@ -1,0 +1,261 @@
+/* tape_build.c: which steps become a tape, and its links. */
+#include "cpu/tape.h"
+
+#include <string.h>
+
+#include "cpu/chain.h"
+
+typedef struct builder {
+    epi_tile *t;
+    epi_tapes *out;
+    epi_tile_step *to; /* steps in their new order */
+    int count;         /* of these */
+    bool *done;        /* by step */
+    bool *ready;       /* by value */
+    bool *wanted;      /* by value: read from memory */
+    int now;           /* the value in registers, or -1 */
+} builder;
+
+static epi_scale scale_of(const epi_tile *t, const epi_tile_step *s) {
+    bool made = s->kind != EPI_TILE_JOIN && s->dst >= 0;
+    return t->values[made ? s->dst : s->arg[0]].scale;
+}
+
+static bool is_source(const epi_tile_step *s) {
+    return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_INDEX || s->kind == EPI_TILE_TAKE ||
+           s->kind == EPI_TILE_RANDOM || s->kind == EPI_TILE_CONST;
+}
+
+/* Does the step take v from registers, and leave it there? */
+static bool is_last(const epi_tile_step *s, int v) {
+    return s->arg[0] == v &&
+           (s->kind == EPI_TILE_STORE || s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS);
+}
+
+/* A division is not the same by a factor. */
+static epi_link_kind link_of(const epi_tile_step *s, int v, int *a, int *b) {
+    epi_link_kind kind = v >= 0 ? epi_link_of(s, v, a, b) : EPI_LINK_NONE;
+    return kind == EPI_LINK_SCALE ? EPI_LINK_NONE : kind;
+}
+
+/* Does the step take v from registers? */
+static bool takes(const epi_tile_step *s, int v) {
+    int a, b;
+    return is_last(s, v) || (s->kind == EPI_TILE_JOIN && s->arg[0] == v) ||
+           link_of(s, v, &a, &b) != EPI_LINK_NONE;
+}
+
+static bool is_taped(const epi_tile_step *s) {
+    if (s->kind == EPI_TILE_PART)
+        return true;
+    if (s->op == EPI_OP_LOGSUMEXP && (s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS))
+        return false;
+    return takes(s, s->arg[0]) || takes(s, s->arg[1]) || takes(s, s->arg[2]);
+}
+
+static bool is_ready(const builder *b, int i) {
+    const epi_tile_step *s = &b->t->steps[i];
+    if (b->done[i])
+        return false;
+    for (int a = 0; a < 3; a++)
+        if (s->arg[a] >= 0 && !b->ready[s->arg[a]])
+            return false;
+    return true;
+}
+
+static void do_step(builder *b, int i) {
+    const epi_tile_step *s = &b->t->steps[i];
+    b->done[i] = true;
+    if (s->dst >= 0)
+        b->ready[s->dst] = true;
+    b->to[b->count++] = *s;
+}
+
+static void add_link(builder *b, epi_link_kind kind, int x, int y, int made) {
+    b->out->links[b->out->link_count++] = (epi_tape_link){kind, x, y, made, b->count};
+    if (made >= 0)
+        b->now = made;
+}
+
+/* The value as an operand, from memory. */
+static int read(builder *b, int v) {
+    if (v >= 0)
+        b->wanted[v] = true;
+    return v;
+}
+
+/* Brings the value into registers. */
+static void bring(builder *b, int v) {
+    if (b->now != v)
+        add_link(b, EPI_LINK_GET, read(b, v), -1, -1);
+    b->now = v;
+}
+
+/* Both parts of a value; the other one's step, if any, is done with this one. */
+static void add_parts(builder *b, int i) {
+    const epi_tile_step *s = &b->t->steps[i];
+    int other = -1, part[2] = {-1, -1};
+    for (int j = 0; j < b->t->step_count; j++) {
+        const epi_tile_step *o = &b->t->steps[j];
+        if (o->kind == EPI_TILE_PART && o->arg[0] == s->arg[0] && o->odd != s->odd && !b->done[j])
+            other = j;
+    }
+    part[s->odd] = s->dst;
+    if (other >= 0)
+        part[!s->odd] = b->t->steps[other].dst;
+    b->now = -1;
+    add_link(b, EPI_LINK_PARTS, read(b, s->arg[0]), part[1], part[0]);
+    do_step(b, i);
+    if (other >= 0)
+        do_step(b, other);
+}
+
+static void add_step(builder *b, int i) {
+    const epi_tile_step *s = &b->t->steps[i];
+    if (s->kind == EPI_TILE_PART) {
+        add_parts(b, i);
+        return;
+    }
+    int v = b->now, x, y;
+    for (int a = 0; a < 3 && !takes(s, v); a++)
+        v = s->arg[a];
+    bring(b, v);
+    epi_link_kind kind = link_of(s, v, &x, &y);
+    if (kind != EPI_LINK_NONE)
+        add_link(b, kind, read(b, x), read(b, y), s->dst);
+    else if (s->kind == EPI_TILE_JOIN)
+        add_link(b, EPI_LINK_JOIN, read(b, s->arg[1]), s->dst, -1);
+    else if (s->kind == EPI_TILE_STORE)
+        add_link(b, EPI_LINK_STORE, v, -1, -1);
+    else if (s->kind == EPI_TILE_REDUCE_ROWS)
+        add_link(b, EPI_LINK_FOLD, v, b->out->fold_count++, -1);
+    else
+        add_link(b, EPI_LINK_COLUMNS, v, -1, -1);
+    do_step(b, i);
+}
+
+/* The next step of a tape: one that stores or folds what is in registers, one that takes it, any. */
+static int next_step(const builder *b, epi_scale scale) {
+    int best = -1, rank = 0;
+    for (int i = 0; i < b->t->step_count; i++) {
+        const epi_tile_step *s = &b->t->steps[i];
+        if (!is_ready(b, i) || !is_taped(s) || scale_of(b->t, s) != scale)
+            continue;
+        int r = is_last(s, b->now) ? 3 : takes(s, b->now) ? 2 : 1;
+        if (r > rank) {
+            rank = r;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Is the value read by a step that is not among those of the item? */
+static bool is_read_elsewhere(const epi_tile *t, const epi_tape_item *item, int v) {
+    for (int i = 0; i < t->step_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (t->steps[i].arg[a] == v && (i < item->first || i >= item->first + item->count))
+                return true;
+    return false;
+}
+
+static bool is_stored(const epi_tile *t, int v) {
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].kind == EPI_TILE_STORE && t->steps[i].arg[0] == v)
+            return true;
+    return false;
+}
+
+/* Once all steps are in their order: puts what a tape makes and somebody reads from memory there. */
+static void keep_values(builder *b, epi_tape_item *item, const epi_tape_link *from) {
+    epi_tapes *p = b->out;
+    int first = p->link_count;
+    for (int l = item->link; l < item->link + item->link_count; l++) {
+        const epi_tape_link *k = &from[l];
+        p->links[p->link_count++] = *k;
+        int left = k->kind == EPI_LINK_PARTS || k->kind == EPI_LINK_JOIN ? k->b : -1;
+        for (int side = 0; side < 2; side++) {
+            int v = side ? left : k->made;
+            if (v >= 0 && !is_read_elsewhere(b->t, item, v) && !is_stored(b->t, v))
+                p->own[v] = p->own_count++;
+        }
+        if (k->made >= 0 && (b->wanted[k->made] || is_read_elsewhere(b->t, item, k->made)))
+            p->links[p->link_count++] = (epi_tape_link){EPI_LINK_KEEP, k->made, -1, -1, -1};
+    }
+    item->link = first;
+    item->link_count = p->link_count - first;
+    p->link_count += item->link_count ? EPI_TAPE_FETCHES + 1 : 0;
+}
+
+/* A tape that starts with the step, or a step on its own where nothing goes with it. */
+static void add_item(builder *b, int i, bool tapes) {
+    epi_tapes *p = b->out;
+    epi_tape_item *item = &p->items[p->item_count++];
+    *item =
+        (epi_tape_item){.first = b->count, .link = p->link_count, .scale = scale_of(b->t, &b->t->steps[i])};
+    if (!tapes || !is_taped(&b->t->steps[i])) {
+        do_step(b, i);
+    } else {
+        b->now = -1;
+        for (int next = i; next >= 0; next = next_step(b, item->scale))
+            add_step(b, next);
+    }
+    item->count = b->count - item->first;
+    item->link_count = p->link_count - item->link;
+    if (item->count == 1) { /* a strip does it */
+        p->link_count = item->link;
+        item->link_count = 0;
+    }
+}
+
+/* Which values are loaded for tapes alone. */
+static void find_loads(const epi_tile *t, epi_tapes *p) {
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_LOAD)
+            p->load[t->steps[i].dst] = i;
+    for (int k = 0; k < p->item_count; k++) {
+        const epi_tile_step *s = &t->steps[p->items[k].first];
+        for (int a = 0; a < 3 && !p->items[k].link_count; a++)
+            if (s->arg[a] >= 0)
+                p->load[s->arg[a]] = -1;
+    }
+}
+
+epi_status epi_tapes_build(epi_arena *arena, epi_tile *t, epi_tapes *out) {
+    size_t steps = (size_t)t->step_count + 1, values = (size_t)t->value_count + 1;
+    *out = (epi_tapes){.items = epi_arena_alloc(arena, steps * sizeof *out->items),
+                       .links = epi_arena_alloc(arena, (4 + EPI_TAPE_FETCHES) * steps * sizeof *out->links),
+                       .own = epi_arena_alloc(arena, values * sizeof *out->own),
+                       .load = epi_arena_alloc(arena, values * sizeof *out->load)};
+    epi_tape_link *links = epi_arena_alloc(arena, 2 * steps * sizeof *links);
+    builder b = {.t = t,
+                 .out = out,
+                 .to = epi_arena_alloc(arena, steps * sizeof *b.to),
+                 .done = epi_arena_alloc(arena, steps),
+                 .ready = epi_arena_alloc(arena, values),
+                 .wanted = epi_arena_alloc(arena, values)};
+    if (arena->failed)
+        return EPI_ERR_MEMORY;
+    b.ready[0] = true; /* the product */
+    for (size_t v = 0; v < values; v++)
+        out->own[v] = out->load[v] = -1;
+    for (int i = 0; i < t->step_count; i++)
+        if (!t->steps[i].full)
+            do_step(&b, i);
+    for (int i = 0; i < t->step_count; i++)
+        if (t->steps[i].full && is_source(&t->steps[i]))
+            add_item(&b, i, false);
+    for (int i = 0; i < t->step_count; i++)
+        if (is_ready(&b, i)) {
+            add_item(&b, i, true);
+            i = -1;
+        }
+    EPI_CHECK(b.count == t->step_count);
+    memcpy(t->steps, b.to, (size_t)t->step_count * sizeof *t->steps);
+    memcpy(links, out->links, (size_t)out->link_count * sizeof *links);
+    out->link_count = 0;
+    for (int k = 0; k < out->item_count; k++)
+        keep_values(&b, &out->items[k], links);
+    find_loads(t, out);
+    return EPI_OK;
+}

@@ -1,0 +1,286 @@
+/* test_tape.c: tapes of every table of strips, drawn at random, against its maps, moves and stores. */
+#include "strips_check.h"
+
+enum { TAPE_ROWS = 3, MOST = 300, WIDTH = 2 * MOST + 7, LONGEST = 14, OUTS = LONGEST + 1 };
+static const int lengths[] = {1, 2, 17, 32, 33, 63, 64, 96, 127, 128, 129, 256, 300};
+
+/* What a tape reads: rows of f32 and bf16 with WIDTH from one to the next, a number for each row, one. */
+static float in[4][TAPE_ROWS * WIDTH], each[TAPE_ROWS], one[1];
+static uint16_t halves[TAPE_ROWS * WIDTH];
+
+/* What it writes and what it should have written, in bytes as the types have them. */
+static _Alignas(64) double got[OUTS][TAPE_ROWS * WIDTH], want[OUTS][TAPE_ROWS * WIDTH];
+static epi_dtype out_type[OUTS];
+static bool folds[OUTS]; /* of zeros of either sign any is the largest */
+static double magnitude[OUTS][TAPE_ROWS];
+static float sums[OUTS][TAPE_ROWS], folded[OUTS][TAPE_ROWS], state[OUTS][EPI_BLOCK_MOST];
+
+typedef struct drawn {
+    const epi_strips *s;
+    epi_link link[LONGEST + 2];
+    int count, n, outs;
+    float v[TAPE_ROWS * WIDTH]; /* what the links so far make, by maps */
+} drawn;
+
+static uint32_t below(uint32_t n) {
+    return random_bits() % n;
+}
+
+/* ---- operands ------------------------------------------------------------------------------- */
+
+enum { ROW, PER_ROW, NUMBER, HALVES, FORMS };
+
+static epi_operand operand(int form, int which) {
+    switch (form) {
+    case ROW: return (epi_operand){in[which], EPI_F32, 1, WIDTH * sizeof(float), 0};
+    case PER_ROW: return (epi_operand){each, EPI_F32, 0, sizeof(float), 0};
+    case NUMBER: return (epi_operand){one, EPI_F32, 0, 0, 0};
+    default: return (epi_operand){halves, EPI_BF16, 1, WIDTH * sizeof(uint16_t), 0};
+    }
+}
+
+/* The operand as maps take it; halves are brought to `buf` first. */
+static epi_view view(const drawn *d, const epi_operand *o, float *buf, int n) {
+    if (o->type == EPI_F32)
+        return (epi_view){o->p, o->step / (ptrdiff_t)sizeof(float), o->col};
+    for (int r = 0; r < TAPE_ROWS; r++)
+        d->s->load(buf + r * WIDTH, halves + r * WIDTH, EPI_BF16, 1, n);
+    return (epi_view){buf, WIDTH, 1};
+}
+
+/* Room for a result of the type, in both memories. */
+static epi_operand fresh_out(drawn *d, epi_dtype type) {
+    int out = d->outs++;
+    out_type[out] = type;
+    folds[out] = false;
+    memset(got[out], 0x5a, sizeof got[out]);
+    memset(want[out], 0x5a, sizeof want[out]);
+    return (epi_operand){got[out], type, 1, WIDTH * (ptrdiff_t)epi_dtype_size(type), 0};
+}
+
+static void expect(drawn *d, epi_dtype type, const float *x, int n) {
+    unsigned char *to = (unsigned char *)want[d->outs - 1];
+    for (int r = 0; r < TAPE_ROWS; r++)
+        d->s->store(to + r * WIDTH * (ptrdiff_t)epi_dtype_size(type), type, 1, x + r * WIDTH, n);
+}
+
+/* ---- links ---------------------------------------------------------------------------------- */
+
+static void draw_parts(drawn *d, epi_link *k) {
+    static float buf[TAPE_ROWS * WIDTH], odd[TAPE_ROWS * WIDTH];
+    k->kind = EPI_LINK_PARTS;
+    k->a = operand(below(3) ? ROW : HALVES, (int)below(4));
+    k->b = fresh_out(d, EPI_F32);
+    epi_view a = view(d, &k->a, buf, 2 * d->n);
+    d->s->deinterleave(odd, WIDTH, a, 1, TAPE_ROWS, d->n);
+    expect(d, EPI_F32, odd, d->n);
+    d->s->deinterleave(d->v, WIDTH, a, 0, TAPE_ROWS, d->n);
+}
+
+static void draw_start(drawn *d, epi_link *k) {
+    static float buf[TAPE_ROWS * WIDTH];
+    if (below(3) == 0) {
+        draw_parts(d, k);
+        return;
+    }
+    k->kind = EPI_LINK_GET;
+    k->a = operand((int)below(FORMS), (int)below(4));
+    epi_view a = view(d, &k->a, buf, d->n);
+    for (int r = 0; r < TAPE_ROWS; r++)
+        for (int j = 0; j < d->n; j++)
+            d->v[r * WIDTH + j] = a.p[r * a.row + j * a.col];
+}
+
+static void draw_arithmetic(drawn *d, epi_link *k) {
+    static const epi_op ops[] = {[EPI_LINK_MUL] = EPI_OP_MUL,
+                                 [EPI_LINK_ADD] = EPI_OP_ADD,
+                                 [EPI_LINK_SUB] = EPI_OP_SUB,
+                                 [EPI_LINK_SUB_FROM] = EPI_OP_SUB};
+    static float bufs[2][TAPE_ROWS * WIDTH];
+    k->kind = EPI_LINK_MUL + below(6);
+    bool product = k->kind == EPI_LINK_MULADD || k->kind == EPI_LINK_ADD_PRODUCT;
+    k->a = operand((int)below(FORMS), (int)below(4));
+    if (product || below(3) == 0)
+        k->b = operand(product ? (int)below(FORMS) : ROW, (int)below(4));
+    k->scale[0] = below(2) ? 1 : -1;
+    k->scale[1] = below(2) ? 1 : -1;
+    epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n), b = {0};
+    if (k->b.p)
+        b = view(d, &k->b, bufs[1], d->n);
+    if (product) {
+        epi_view arg[3] = {k->kind == EPI_LINK_MULADD ? v : a, k->kind == EPI_LINK_MULADD ? a : b,
+                           k->kind == EPI_LINK_MULADD ? b : v};
+        d->s->muladd(d->v, WIDTH, arg, k->scale[0], k->scale[1], TAPE_ROWS, d->n);
+    } else {
+        v = k->b.p ? b : v;
+        epi_view arg[3] = {k->kind == EPI_LINK_SUB_FROM ? a : v, k->kind == EPI_LINK_SUB_FROM ? v : a};
+        d->s->map[ops[k->kind]](d->v, WIDTH, arg, TAPE_ROWS, d->n);
+    }
+}
+
+static void draw_function(drawn *d, epi_link *k) {
+    static const epi_op ops[] = {EPI_OP_EXP,  EPI_OP_SIGMOID, EPI_OP_SILU, EPI_OP_TANH,
+                                 EPI_OP_GELU, EPI_OP_ABS,     EPI_OP_NEG,  EPI_OP_FLOOR};
+    epi_view v[2] = {{d->v, WIDTH, 1}, {d->v, WIDTH, 1}};
+    epi_op op = ops[below(8)];
+    k->kind = below(6) ? EPI_LINK_MAP + op : EPI_LINK_SQUARE;
+    d->s->map[k->kind == EPI_LINK_SQUARE ? EPI_OP_MUL : op](d->v, WIDTH, v, TAPE_ROWS, d->n);
+}
+
+static void draw_join(drawn *d, epi_link *k) {
+    static float buf[TAPE_ROWS * WIDTH], both[TAPE_ROWS * WIDTH];
+    k->kind = EPI_LINK_JOIN;
+    k->a = operand((int)below(FORMS), (int)below(4));
+    k->b = fresh_out(d, EPI_F32);
+    d->s->interleave(both, WIDTH, (epi_view){d->v, WIDTH, 1}, view(d, &k->a, buf, d->n), TAPE_ROWS, d->n);
+    expect(d, EPI_F32, both, 2 * d->n);
+}
+
+static void draw_store(drawn *d, epi_link *k) {
+    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16, EPI_F64};
+    k->kind = EPI_LINK_STORE;
+    k->a = fresh_out(d, types[below(4)]);
+    expect(d, k->a.type, d->v, d->n);
+}
+
+/* Of a sum only that it is near: the order of additions is the tape's own. */
+static void draw_fold(drawn *d, epi_link *k) {
+    static const epi_op ops[] = {EPI_OP_SUM, EPI_OP_MEAN, EPI_OP_RMAX, EPI_OP_RMIN};
+    int out = d->outs++;
+    out_type[out] = EPI_F32;
+    folds[out] = true;
+    k->op = ops[below(4)];
+    k->scale[0] = epi_reduce_identity(k->op);
+    if (below(2)) {
+        k->kind = EPI_LINK_FOLD;
+        k->a = (epi_operand){sums[out], EPI_F32, 0, sizeof(float), 0};
+        k->keep = state[out];
+        memset(got[out], 0, sizeof got[out]);
+        memset(want[out], 0, sizeof want[out]);
+        for (int r = 0; r < TAPE_ROWS; r++) {
+            magnitude[out][r] = 0;
+            for (int j = 0; j < d->n; j++)
+                magnitude[out][r] += fabs((double)d->v[r * WIDTH + j]);
+            d->s->reduce_rows(k->op, &folded[out][r], NULL, (epi_view){d->v + r * WIDTH, 0, 1}, 1, d->n);
+        }
+    } else {
+        k->kind = EPI_LINK_COLUMNS;
+        k->a = (epi_operand){got[out], EPI_F32, 1, 0, 0};
+        float *const both[] = {(float *)got[out], (float *)want[out]};
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < WIDTH; j++)
+                both[i][j] = k->scale[0];
+        d->s->reduce_cols(k->op, both[1], NULL, (epi_view){d->v, WIDTH, 1}, TAPE_ROWS, d->n);
+    }
+}
+
+static void draw_link(drawn *d) {
+    epi_link *k = &d->link[d->count];
+    uint32_t what = d->count == 0 ? 0 : below(10);
+    *k = (epi_link){.kind = EPI_LINK_NONE};
+    if (what == 0)
+        draw_start(d, k);
+    else if (what < 5)
+        draw_arithmetic(d, k);
+    else if (what == 5)
+        draw_function(d, k);
+    else if (what == 6)
+        draw_join(d, k);
+    else if (what == 7)
+        draw_store(d, k);
+    else if (what == 8)
+        draw_fold(d, k);
+    else
+        *k = (epi_link){.kind = EPI_LINK_FETCH, .a = operand(ROW, 1)};
+    bool makes = what <= 5;
+    if (makes && below(3) == 0 && d->outs < OUTS - 2) {
+        k->to = fresh_out(d, EPI_F32);
+        expect(d, EPI_F32, d->v, d->n);
+    }
+    d->count++;
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+static float moderate(void) {
+    return below(40) ? random_between(-4, 4) : random_float();
+}
+
+static void draw_operands(void) {
+    for (int i = 0; i < TAPE_ROWS * WIDTH; i++) {
+        for (int w = 0; w < 4; w++)
+            in[w][i] = moderate();
+        halves[i] = (uint16_t)(random_bits() & 0xbfff); /* no NaN, and none that makes sums overflow often */
+    }
+    for (int r = 0; r < TAPE_ROWS; r++)
+        each[r] = random_between(-2, 2);
+    one[0] = random_between(-2, 2);
+}
+
+/* Two orders of additions differ by no more than each does from the sum: n roundings of all of it. */
+static bool is_near(float y, float other, double magnitude, int n) {
+    return same(y, other) || !(magnitude < FLT_MAX) || fabs((double)y - other) <= n * 0x1p-23 * magnitude;
+}
+
+/* All that was written is as it should be, and nothing else was; NaN is NaN. */
+static bool as_wanted(const drawn *d, int out) {
+    static float x[2][TAPE_ROWS * WIDTH];
+    if (memcmp(got[out], want[out], sizeof got[out]) == 0)
+        return true;
+    int64_t all = (int64_t)(sizeof got[out] / epi_dtype_size(out_type[out]));
+    for (int64_t i = 0; i < all; i += TAPE_ROWS * WIDTH) {
+        int64_t n = epi_min64(all - i, TAPE_ROWS * WIDTH), at = i * (int64_t)epi_dtype_size(out_type[out]);
+        d->s->load(x[0], (unsigned char *)got[out] + at, out_type[out], 1, n);
+        d->s->load(x[1], (unsigned char *)want[out] + at, out_type[out], 1, n);
+        for (int64_t j = 0; j < n; j++)
+            if (!same(x[0][j], x[1][j]) && !(folds[out] && x[0][j] == x[1][j]))
+                return false;
+    }
+    return true;
+}
+
+static void compare(const drawn *d) {
+    for (int l = 0; l < d->count; l++) {
+        const epi_link *k = &d->link[l];
+        if (k->kind != EPI_LINK_FOLD)
+            continue;
+        int out = (int)((float(*)[TAPE_ROWS])(uintptr_t)k->a.p - sums);
+        for (int r = 0; r < TAPE_ROWS; r++) {
+            float y = sums[out][r], other = folded[out][r];
+            bool adds = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
+            if (adds ? !is_near(y, other, magnitude[out][r], d->n) : !same(y, other) && y != other)
+                wrong("fold of %d: %a, not %a", d->n, y, other);
+        }
+    }
+    for (int out = 0; out < d->outs; out++)
+        if (!as_wanted(d, out))
+            wrong("n %d, %d links: result %d", d->n, d->count, out);
+}
+
+static void check_tapes(const epi_strips *s, int longest) {
+    static drawn d;
+    for (int i = 0; i < 3000; i++) {
+        d.s = s;
+        d.count = d.outs = 0;
+        d.n = lengths[below(sizeof lengths / sizeof lengths[0])];
+        draw_operands();
+        int count = 1 + (int)below((uint32_t)longest);
+        while (d.count < count)
+            draw_link(&d);
+        d.link[d.count] = (epi_link){.kind = EPI_LINK_STORE, .a = fresh_out(&d, EPI_F32)};
+        expect(&d, EPI_F32, d.v, d.n);
+        d.link[++d.count] = (epi_link){.kind = EPI_LINK_NONE};
+        s->ready(d.link);
+        s->tape(d.link, TAPE_ROWS, d.n);
+        compare(&d);
+    }
+    report(s, longest > 2 ? "tapes: many links" : "tapes: few links", "");
+}
+
+int main(void) {
+    for (int t = 0; epi_strips_at(t); t++) {
+        check_tapes(epi_strips_at(t), 2);
+        check_tapes(epi_strips_at(t), LONGEST - 1);
+    }
+    return summary();
+}
