@@ -7,11 +7,19 @@
  * from the micro-kernel alone, so tiles, threads and neighbouring rows never change a result's bits. */
 #include "cpu/gemm.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cpu/parallel.h"
 
 enum { PACK_LIMIT = 64 << 20 }; /* bytes of one packed operand at a time */
+
+/* Tiles that a thread takes one after the other; the others take from them once they have none left. */
+typedef struct range {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+    int64_t packed; /* the tile of A that the thread has packed, or -1 */
+} range;
 
 typedef struct gemm_run {
     const epi_gemm *g;
@@ -22,6 +30,7 @@ typedef struct gemm_run {
     epi_walk depth[2];
     int64_t *koff[2]; /* element offsets along K where it is no single run, else NULL */
     unsigned char *scratch;
+    range *ranges;
     int64_t row0, col0;           /* first tile of the packed blocks */
     int64_t row_tiles, col_tiles; /* tiles of the packed blocks */
 } gemm_run;
@@ -56,14 +65,25 @@ typedef struct block {
     int64_t depth, bytes;
 } block;
 
-static block block_at(const gemm_run *r, int side, int64_t tile, int64_t sweep) {
+static unsigned char *own_memory(const gemm_run *r, int thread) {
+    return r->scratch + r->g->per_thread + thread * r->g->thread_bytes;
+}
+
+/* Where a tile is packed, or will be. */
+static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thread) {
+    const epi_gemm *g = r->g;
+    if (side == EPI_SIDE_A && g->own_a)
+        return own_memory(r, thread) + g->packed[EPI_SIDE_A];
+    return r->scratch + g->packed[side] +
+           (tile - (side == EPI_SIDE_A ? r->row0 : r->col0)) * packed_tile(g, side);
+}
+
+static block block_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
     int64_t rows = padded_rows(g, side, tile), size = (int64_t)epi_dtype_size(g->micro->type),
             kc = g->micro->kc;
-    int64_t slot = tile - (side == EPI_SIDE_A ? r->row0 : r->col0),
-            depth = epi_min64(kc, g->packed_k - sweep * kc);
-    return (block){r->scratch + g->packed[side] + slot * packed_tile(g, side) + sweep * kc * rows * size,
-                   depth, rows * depth * size};
+    int64_t depth = epi_min64(kc, g->packed_k - sweep * kc);
+    return (block){tile_at(r, side, tile, thread) + sweep * kc * rows * size, depth, rows * depth * size};
 }
 
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
@@ -86,15 +106,22 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->k = epi_axes_size(&plan->depth, spec->sizes);
     g->packed_k = epi_round_up(g->k, g->micro->depth);
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
-    g->row_block = epi_max64(1, epi_min64(g->epilogue.row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
+    g->own_a = tile[0] <= g->micro->own && g->epilogue.row_tiles >= 2 * g->threads;
+    g->row_block = g->own_a
+                       ? epi_max64(1, g->epilogue.row_tiles)
+                       : epi_max64(1, epi_min64(g->epilogue.row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_block = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
-    g->packed[0] = epi_reserve(&total, g->row_block, tile[0]);
+    if (!g->own_a)
+        g->packed[0] = epi_reserve(&total, g->row_block, tile[0]);
     g->packed[1] = epi_reserve(&total, g->col_block, tile[1]);
     for (int side = 0; side < 2; side++)
         g->depth[side] = epi_reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
     g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
+    g->ranges = epi_reserve(&total, g->threads, sizeof(range));
     g->thread_bytes = (int64_t)sizeof(float) * EPI_TILE_M * EPI_TILE_N + g->epilogue.private_bytes;
+    if (g->own_a)
+        g->packed[0] = epi_reserve(&g->thread_bytes, 1, tile[0]);
     g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
     g->scratch = total;
     if (total < 0)
@@ -104,10 +131,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-/* Item: a tile and a sweep of it. */
-static void pack_block(gemm_run *r, int side, int64_t item) {
+static void pack_block(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
-    int64_t sweep = item % sweeps(g), tile = (side == EPI_SIDE_A ? r->row0 : r->col0) + item / sweeps(g);
     int64_t first = tile * tile_size(g, side), k0 = sweep * g->micro->kc, row[EPI_TILE_N];
     int64_t rows = epi_min64(tile_size(g, side), (side == EPI_SIDE_A ? g->m : g->n) - first);
     const epi_walk *depth = &r->depth[side];
@@ -124,17 +149,18 @@ static void pack_block(gemm_run *r, int side, int64_t item) {
                            .kstride = step,
                            .koff = r->koff[side] ? r->koff[side] + k0 : NULL,
                            .k = epi_min64(g->micro->kc, g->k - k0)};
-    epi_pack(g->micro, side, &src, block_at(r, side, tile, sweep).data);
+    epi_pack(g->micro, side, &src, block_at(r, side, tile, sweep, thread).data);
 }
 
+/* Item: a tile and a sweep of it. */
 static void pack_a(void *ctx, int64_t item, int thread) {
-    (void)thread;
-    pack_block(ctx, EPI_SIDE_A, item);
+    const gemm_run *r = ctx;
+    pack_block(r, EPI_SIDE_A, r->row0 + item / sweeps(r->g), item % sweeps(r->g), thread);
 }
 
 static void pack_b(void *ctx, int64_t item, int thread) {
-    (void)thread;
-    pack_block(ctx, EPI_SIDE_B, item);
+    const gemm_run *r = ctx;
+    pack_block(r, EPI_SIDE_B, r->col0 + item / sweeps(r->g), item % sweeps(r->g), thread);
 }
 
 /* ---- tiles ---- */
@@ -187,10 +213,23 @@ static epi_soon *next_lines(fetch *f, int64_t depth, epi_soon *nothing) {
     return soon;
 }
 
+/* The rows of A that a tile is packed from, where they are a regular stretch. */
+static void add_rows(fetch *f, const gemm_run *r, int64_t tile) {
+    const epi_gemm *g = r->g;
+    const epi_walk *depth = &r->depth[EPI_SIDE_A];
+    int64_t first = tile * EPI_TILE_M, rows = epi_min64(EPI_TILE_M, g->m - first),
+            size = (int64_t)epi_dtype_size(r->ref[EPI_SIDE_A].type);
+    if (r->rows.count != 1 || depth->count != 1 || depth->step[0] != 1)
+        return;
+    add_region(f, &(epi_region){r->ref[EPI_SIDE_A].data + epi_walk_offset(&r->rows, first) * size,
+                                g->k * size, r->rows.step[0] * size, rows, false});
+}
+
 /* Accumulates one tile: for each sweep, every panel of B against every panel of A, while the next
  * sweep's panels are fetched; in the last one, what the epilogue will touch, and the first panels
  * of `then`, a tile this thread may get next. */
-static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc) {
+static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc,
+                     int thread) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
     int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]),
@@ -198,7 +237,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     if (g->packed_k == 0)
         memset(acc, 0, sizeof(float) * EPI_TILE_M * EPI_TILE_N);
     for (int64_t s = 0; s < sweeps(g); s++) {
-        block a = block_at(r, EPI_SIDE_A, tile[0], s), b = block_at(r, EPI_SIDE_B, tile[1], s);
+        block a = block_at(r, EPI_SIDE_A, tile[0], s, thread),
+              b = block_at(r, EPI_SIDE_B, tile[1], s, thread);
         bool last = s + 1 == sweeps(g);
         fetch f = {0};
         epi_soon nothing;
@@ -209,8 +249,11 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
             for (int i = 0; i < count; i++)
                 add_region(&f, &regions[i]);
         }
-        add_block(&f, block_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1));
-        add_block(&f, block_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1));
+        if (!g->own_a)
+            add_block(&f, block_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1, thread));
+        else if (last && then[0] != tile[0])
+            add_rows(&f, r, then[0]);
+        add_block(&f, block_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1, thread));
         set_pace(&f, rows / u->mr * (cols / u->nr), a.depth);
         for (int64_t j = 0; j < cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr)
@@ -219,18 +262,52 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     }
 }
 
-static void run_tile(void *ctx, int64_t item, int thread) {
+/* Splits the tiles in hand among the threads, each one's neighbours. */
+static void share_out(gemm_run *r) {
+    const int64_t count = r->row_tiles * r->col_tiles;
+    for (int t = 0; t < r->g->threads; t++) {
+        atomic_init(&r->ranges[t].next, count * t / r->g->threads);
+        r->ranges[t].end = count * (t + 1) / r->g->threads;
+        r->ranges[t].packed = -1;
+    }
+}
+
+/* Neighbours among the items share the tile that a thread keeps in its second-level cache: the one of A that
+ * it packed, or else the one of B. */
+static void find_tile(const gemm_run *r, int64_t item, int64_t tile[2]) {
+    bool by_rows = r->g->own_a;
+    tile[0] = r->row0 + (by_rows ? item / r->col_tiles : item % r->row_tiles);
+    tile[1] = r->col0 + (by_rows ? item % r->col_tiles : item / r->row_tiles);
+}
+
+/* The next tile for the thread; there is one. */
+static int64_t take(const gemm_run *r, int thread) {
+    for (int t = thread;; t = (t + 1) % r->g->threads) {
+        int64_t item = atomic_load_explicit(&r->ranges[t].next, memory_order_relaxed);
+        if (item < r->ranges[t].end && (item = atomic_fetch_add_explicit(
+                                            &r->ranges[t].next, 1, memory_order_relaxed)) < r->ranges[t].end)
+            return item;
+    }
+}
+
+static void run_tile(void *ctx, int64_t any, int thread) {
+    (void)any;
     gemm_run *r = ctx;
     const epi_gemm *g = r->g;
-    int64_t after = epi_min64(item + g->threads, r->row_tiles * r->col_tiles - 1);
-    int64_t tile[2] = {r->row0 + item % r->row_tiles, r->col0 + item / r->row_tiles};
-    int64_t then[2] = {r->row0 + after % r->row_tiles, r->col0 + after / r->row_tiles};
+    int64_t item = take(r, thread), tile[2], then[2];
+    find_tile(r, item, tile);
+    find_tile(r, epi_min64(item + 1, r->row_tiles * r->col_tiles - 1), then);
+    if (g->own_a && r->ranges[thread].packed != tile[0]) {
+        for (int64_t s = 0; s < sweeps(g); s++)
+            pack_block(r, EPI_SIDE_A, tile[0], s, thread);
+        r->ranges[thread].packed = tile[0];
+    }
     int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile.tile_n;
-    unsigned char *mine = r->scratch + g->per_thread + thread * g->thread_bytes;
+    unsigned char *mine = own_memory(r, thread);
     float *acc = (float *)(void *)mine;
     if (g->micro->enter)
         g->micro->enter();
-    multiply(r, tile, then, acc);
+    multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
         g->micro->leave();
     epi_epilogue_tile(&r->tiles, acc, m0, n0, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
@@ -239,7 +316,7 @@ static void run_tile(void *ctx, int64_t item, int thread) {
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_epilogue *e = &g->epilogue;
     const int64_t *sizes = e->tile.spec->sizes;
-    gemm_run r = {.g = g, .scratch = scratch};
+    gemm_run r = {.g = g, .scratch = scratch, .ranges = (range *)(void *)(scratch + g->ranges)};
     for (int side = 0; side < 2; side++) {
         r.ref[side] = homes[g->operand[side]];
         r.depth[side] = epi_walk_axes(&r.ref[side], &g->plan.depth, sizes);
@@ -258,7 +335,9 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         epi_parallel_for(g->threads, r.col_tiles * sweeps(g), pack_b, &r);
         for (r.row0 = 0; r.row0 < e->row_tiles; r.row0 += g->row_block) {
             r.row_tiles = epi_min64(g->row_block, e->row_tiles - r.row0);
-            epi_parallel_for(g->threads, r.row_tiles * sweeps(g), pack_a, &r);
+            if (!g->own_a)
+                epi_parallel_for(g->threads, r.row_tiles * sweeps(g), pack_a, &r);
+            share_out(&r);
             epi_parallel_for(g->threads, r.row_tiles * r.col_tiles, run_tile, &r);
         }
     }

@@ -13,8 +13,9 @@ typedef struct epi_gemm {
     int64_t m, n, k, packed_k;
     int64_t row_block, col_block; /* tiles of A and of B that are packed at a time */
     int threads;
+    bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
-    int64_t packed[2], depth[2], shared, partials, per_thread, thread_bytes, scratch;
+    int64_t packed[2], depth[2], shared, partials, ranges, per_thread, thread_bytes, scratch;
 } epi_gemm;
 
 /* `types` are the storage types of the two operands (rows' side first). */

@@ -31,13 +31,15 @@ typedef struct epi_soon {
 } epi_soon;
 
 typedef struct epi_micro {
-    const char *name;     /* "avx512" */
-    epi_dtype type;       /* what packed panels hold: EPI_F32 or EPI_BF16 */
-    int mr, nr;           /* rows of a panel of A and of B */
-    int ka, kb;           /* interleave of a panel of A and of B */
-    int depth;            /* packed depth is a multiple of this (and so of ka and kb) */
-    int kc;               /* depth of one sweep, a multiple of `depth`. The order of additions, and
-                             so the result's bits, follow from kc alone. */
+    const char *name; /* "avx512" */
+    epi_dtype type;   /* what packed panels hold: EPI_F32 or EPI_BF16 */
+    int mr, nr;       /* rows of a panel of A and of B */
+    int ka, kb;       /* interleave of a panel of A and of B */
+    int depth;        /* packed depth is a multiple of this (and so of ka and kb) */
+    int kc;           /* depth of one sweep, a multiple of `depth`. The order of additions, and
+                         so the result's bits, follow from kc alone. */
+    int64_t own; /* bytes: so large a tile of A, packed, does every thread pack for itself and keep in its
+                    second-level cache; 0: A is packed once for all */
     bool (*usable)(void); /* does this CPU, and the system, have it? */
     bool (*worth)(void);  /* and is it faster here than those after it? NULL: yes */
     void (*enter)(void);  /* once per thread before run, may be NULL (tile configuration) */

@@ -43,6 +43,7 @@ const epi_micro epi_micro_avx512 = {
     .kb = 1,
     .depth = 1,
     .kc = 256,
+    .own = 1 << 20,
     .usable = epi_has_avx512,
     .run = run,
     .widen_f16 = epi_widen_f16c,

@@ -52,6 +52,7 @@ const epi_micro epi_micro_plain = {
     .kb = 1,
     .depth = 1,
     .kc = 256,
+    .own = 1 << 20,
     .usable = epi_has_plain,
     .run = run,
     .widen_f16 = epi_widen_f16,
