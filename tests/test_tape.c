@@ -15,6 +15,9 @@ static bool folds[OUTS]; /* of zeros of either sign any is the largest */
 static double magnitude[OUTS][TAPE_ROWS];
 static float sums[OUTS][TAPE_ROWS], folded[OUTS][TAPE_ROWS], state[OUTS][EPI_BLOCK_MOST];
 
+static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16, EPI_F64};
+enum { TYPES = sizeof types / sizeof types[0] };
+
 typedef struct drawn {
     const epi_strips *s;
     epi_link link[LONGEST + 2];
@@ -131,15 +134,15 @@ static void draw_join(drawn *d, epi_link *k) {
     static float buf[TAPE_ROWS * WIDTH], both[TAPE_ROWS * WIDTH];
     k->kind = EPI_LINK_JOIN;
     k->a = operand((int)below(FORMS), (int)below(4));
-    k->b = fresh_out(d, EPI_F32);
+    epi_dtype type = types[below(TYPES)];
+    k->b = fresh_out(d, type);
     d->s->interleave(both, WIDTH, (epi_view){d->v, WIDTH, 1}, view(d, &k->a, buf, d->n), TAPE_ROWS, d->n);
-    expect(d, EPI_F32, both, 2 * d->n);
+    expect(d, type, both, 2 * d->n);
 }
 
 static void draw_store(drawn *d, epi_link *k) {
-    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16, EPI_F64};
     k->kind = EPI_LINK_STORE;
-    k->a = fresh_out(d, types[below(4)]);
+    k->a = fresh_out(d, types[below(TYPES)]);
     expect(d, k->a.type, d->v, d->n);
 }
 

@@ -77,7 +77,7 @@ static ALWAYS_INLINE void block_get_bf16(block *b, const uint16_t *p) {
     EACH(b->v[i] = wide_get_bf16(p + i * WIDE));
 }
 static ALWAYS_INLINE void block_put_bf16(uint16_t *p, const block *b) {
-    EACH(wide_put_bf16(p + i * WIDE, b->v[i]));
+    EACH(if (i % 2 == 0) wide_put_bf16_two(p + i * WIDE, b->v[i], b->v[i | 1]));
 }
 static ALWAYS_INLINE void block_stream(float *p, const block *b) {
     EACH(wide_stream(p + i * WIDE, b->v[i]));

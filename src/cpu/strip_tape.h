@@ -16,6 +16,9 @@ _Static_assert((int)BLOCK <= (int)EPI_BLOCK_MOST, "whoever makes a tape gives it
 static ALWAYS_INLINE void *place(const epi_operand *to, ptrdiff_t r, ptrdiff_t j) {
     return (unsigned char *)(uintptr_t)to->p + r * to->step + j * (ptrdiff_t)epi_dtype_size(to->type);
 }
+static ALWAYS_INLINE uint16_t *halves(const epi_operand *to, ptrdiff_t r, ptrdiff_t j) {
+    return (uint16_t *)(void *)((unsigned char *)(uintptr_t)to->p + r * to->step) + j;
+}
 static ALWAYS_INLINE float *floats(const epi_operand *to, ptrdiff_t r, ptrdiff_t j) {
     return (float *)(void *)((unsigned char *)(uintptr_t)to->p + r * to->step) + j;
 }
@@ -44,9 +47,28 @@ static ALWAYS_INLINE void parts_get_any(const void *p, epi_dtype type, block *ev
     }
 }
 
+static __attribute__((noinline)) void store_blocks(void *p, epi_dtype type, const float *x) {
+    store(p, type, 1, x, 2 * BLOCK);
+}
+
 static ALWAYS_INLINE void parts_put(float *to, const block *even, const block *odd) {
     EACH(wide_put(to + 2 * i * WIDE, wide_low(even->v[i], odd->v[i]));
          wide_put(to + (2 * i + 1) * WIDE, wide_high(even->v[i], odd->v[i])));
+}
+static ALWAYS_INLINE void parts_put_bf16(uint16_t *to, const block *even, const block *odd) {
+    EACH(wide_put_bf16_two(to + 2 * i * WIDE, wide_low(even->v[i], odd->v[i]),
+                           wide_high(even->v[i], odd->v[i])));
+}
+static ALWAYS_INLINE void parts_put_any(void *to, epi_dtype type, const block *even, const block *odd) {
+    float x[2 * BLOCK];
+    if (type == EPI_F32) {
+        parts_put(to, even, odd);
+    } else if (type == EPI_BF16) {
+        parts_put_bf16(to, even, odd);
+    } else {
+        parts_put(x, even, odd);
+        store_blocks(to, type, x);
+    }
 }
 
 /* NEON's processors bring rows from the second-level cache in time by themselves. */
@@ -113,7 +135,7 @@ static ALWAYS_INLINE void tape_link(const epi_link *k, ptrdiff_t r, ptrdiff_t j,
     case EPI_LINK_PARTS: parts_get_any(place(&k->a, r, 2 * j), k->a.type, b, floats(&k->b, r, j)); break;
     case EPI_LINK_JOIN:
         operand_get(&x, &k->a, r, j);
-        parts_put(floats(&k->b, r, 2 * j), b, &x);
+        parts_put_any(place(&k->b, r, 2 * j), k->b.type, b, &x);
         break;
     case EPI_LINK_STORE: block_store(k->a.type, false, place(&k->a, r, j), b); break;
     case EPI_LINK_FOLD: fold_row(k, k->op, r, begins, ends, b); break;
@@ -173,7 +195,7 @@ static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t 
             if (two)
                 memcpy(floats(&link->b, r, j), v, (size_t)m * sizeof(float));
             if (k.kind == EPI_LINK_JOIN)
-                memcpy(floats(&link->b, r, 2 * j), v, 2 * (size_t)m * sizeof(float));
+                store(place(&link->b, r, 2 * j), link->b.type, 1, v, 2 * m);
         }
     }
 }
@@ -201,12 +223,14 @@ typedef void link_function(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_
     LINK_ONE(name, __VA_ARGS__) \
     LINK_ONE(name##_to, __VA_ARGS__; block_put(floats(&k->to, r, j), &b))
 
-/* With a a row of f32; v from there as well; a one number, or any. */
+/* With a row of f32 for a, one for v as well; a row of bf16; one number. */
 #define LINKS(name, ...) \
     LINK(name##_row, const float *p = floats(&k->a, r, j); \
          EACH(wide a = wide_get(p + i * WIDE); __VA_ARGS__)) \
     LINK(name##_two, const float *p = floats(&k->a, r, j), *q = floats(&k->b, r, j); \
          EACH(wide a = wide_get(p + i * WIDE); b.v[i] = wide_get(q + i * WIDE); __VA_ARGS__)) \
+    LINK(name##_bf16, const uint16_t *p = halves(&k->a, r, j); \
+         EACH(wide a = wide_get_bf16(p + i * WIDE); __VA_ARGS__)) \
     LINK(name##_one, wide a = wide_of(*floats(&k->a, r, 0)); EACH(__VA_ARGS__))
 
 LINKS(mul, b.v[i] *= a)
@@ -214,6 +238,7 @@ LINKS(add, b.v[i] += a)
 LINKS(sub, b.v[i] -= a)
 LINKS(sub_from, b.v[i] = a - b.v[i])
 LINK(get, block_get(&b, floats(&k->a, r, j)))
+LINK(get_bf16, block_get_bf16(&b, halves(&k->a, r, j)))
 LINK(muladd, const float *x = floats(&k->a, r, j), *y = floats(&k->b, r, j);
      EACH(b.v[i] = wide_fma(b.v[i], wide_get(x + i * WIDE), wide_get(y + i * WIDE))))
 LINK(add_product, const float *x = floats(&k->a, r, j), *y = floats(&k->b, r, j);
@@ -223,8 +248,12 @@ LINK(exp, EACH(b.v[i] = wide_map(EPI_OP_EXP, b.v[i])))
 LINK(sigmoid, EACH(b.v[i] = wide_map(EPI_OP_SIGMOID, b.v[i])))
 LINK(silu, EACH(b.v[i] = wide_map(EPI_OP_SILU, b.v[i])))
 LINK(parts, parts_get(floats(&k->a, r, 2 * j), &b, floats(&k->b, r, j)))
+LINK(parts_bf16, parts_get_bf16(halves(&k->a, r, 2 * j), &b, floats(&k->b, r, j)))
 LINK_ONE(join, block x; block_get(&x, floats(&k->a, r, j)); parts_put(floats(&k->b, r, 2 * j), &b, &x))
+LINK_ONE(join_bf16, block x; block_get(&x, floats(&k->a, r, j));
+         parts_put_bf16(halves(&k->b, r, 2 * j), &b, &x))
 LINK_ONE(store, block_put(floats(&k->a, r, j), &b))
+LINK_ONE(store_bf16, block_put_bf16(halves(&k->a, r, j), &b))
 LINK_ONE(sum_row, fold_row(k, EPI_OP_SUM, r, j == 0, j + BLOCK == n, &b))
 LINK_ONE(sum_columns, fold_columns(k, EPI_OP_SUM, r, j, &b))
 LINK_ONE(fetch, fetch_next(&k->a, r, j))
@@ -236,38 +265,38 @@ static void link_none(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_t n, 
     (void)v0, (void)v1, (void)v2, (void)v3, (void)v4, (void)v5, (void)v6, (void)v7;
 }
 
-static bool is_row(const epi_operand *o) {
-    return o->p && o->col && o->type == EPI_F32;
-}
-
-/* Which of the functions of an operation, or NULL. */
-static link_function *by_form(const epi_link *k, link_function *const f[6]) {
-    if (k->b.p ? !is_row(&k->a) || !is_row(&k->b) : k->a.col && !is_row(&k->a))
-        return NULL;
-    return f[2 * (k->b.p ? 1 : is_row(&k->a) ? 0 : 2) + (k->to.p != NULL)];
+static bool is_row(const epi_operand *o, epi_dtype type) {
+    return o->p && o->col && o->type == type;
 }
 
 #define TO(name) (k->to.p ? link_##name##_to : link_##name)
-#define FORMS(name) \
-    by_form(k, (link_function *const[]){link_##name##_row, link_##name##_row_to, link_##name##_two, \
-                                        link_##name##_two_to, link_##name##_one, link_##name##_one_to})
+#define BY_TYPE(o, name) (is_row(o, EPI_F32) ? link_##name : is_row(o, EPI_BF16) ? link_##name##_bf16 : NULL)
+#define BY_TYPE_TO(o, name) (is_row(o, EPI_F32) ? TO(name) : is_row(o, EPI_BF16) ? TO(name##_bf16) : NULL)
+#define BY_FORM(name) \
+    (k->b.p                    ? (both ? TO(name##_two) : NULL) \
+     : is_row(&k->a, EPI_F32)  ? TO(name##_row) \
+     : is_row(&k->a, EPI_BF16) ? TO(name##_bf16) \
+     : k->a.col                ? NULL \
+                               : TO(name##_one))
 
+/* NULL: none of its own. */
 static link_function *function_of(const epi_link *k) {
-    bool row = is_row(&k->a), plain = row && is_row(&k->b) && k->scale[0] == 1 && k->scale[1] == 1,
+    bool both = is_row(&k->a, EPI_F32) && is_row(&k->b, EPI_F32),
+         plain = both && k->scale[0] == 1 && k->scale[1] == 1, joins = is_row(&k->a, EPI_F32),
          sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
     switch ((int)k->kind) {
     case EPI_LINK_NONE: return link_none;
-    case EPI_LINK_MUL: return FORMS(mul);
-    case EPI_LINK_ADD: return FORMS(add);
-    case EPI_LINK_SUB: return FORMS(sub);
-    case EPI_LINK_SUB_FROM: return FORMS(sub_from);
+    case EPI_LINK_MUL: return BY_FORM(mul);
+    case EPI_LINK_ADD: return BY_FORM(add);
+    case EPI_LINK_SUB: return BY_FORM(sub);
+    case EPI_LINK_SUB_FROM: return BY_FORM(sub_from);
     case EPI_LINK_MULADD: return plain ? TO(muladd) : NULL;
     case EPI_LINK_ADD_PRODUCT: return plain ? TO(add_product) : NULL;
     case EPI_LINK_SQUARE: return TO(square);
-    case EPI_LINK_GET: return row ? TO(get) : NULL;
-    case EPI_LINK_PARTS: return row ? TO(parts) : NULL;
-    case EPI_LINK_JOIN: return row ? link_join : NULL;
-    case EPI_LINK_STORE: return row ? link_store : NULL;
+    case EPI_LINK_GET: return BY_TYPE_TO(&k->a, get);
+    case EPI_LINK_PARTS: return BY_TYPE_TO(&k->a, parts);
+    case EPI_LINK_JOIN: return joins ? BY_TYPE(&k->b, join) : NULL;
+    case EPI_LINK_STORE: return BY_TYPE(&k->a, store);
     case EPI_LINK_FOLD: return sums ? link_sum_row : NULL;
     case EPI_LINK_COLUMNS: return sums ? link_sum_columns : NULL;
     case EPI_LINK_FETCH: return link_fetch;

@@ -75,25 +75,45 @@ static ALWAYS_INLINE wide wide_min(wide a, wide b) {
 #endif
 }
 
+/* GCC 12 takes the conversion apart, element by element, on NEON. */
 static ALWAYS_INLINE wide wide_get_bf16(const uint16_t *p) {
+#if defined(__aarch64__)
+    return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p)), 16));
+#else
     wide_halves h;
     memcpy(&h, p, sizeof h);
     return (wide)(__builtin_convertvector(h, wide_bits) << 16);
+#endif
 }
 /* As float_bf16. */
-static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
 #if defined(__AVX512F__)
+static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
     __m512i u = _mm512_castps_si512(x),
             odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     rounded = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
 #else
+/* In the upper halves */
+static ALWAYS_INLINE wide_bits wide_bf16(wide x) {
     wide_bits u = (wide_bits)x, rounded = u + 0x7fff + (u >> 16 & 1), nan = (wide_bits)(x != x);
-    wide_bits kept = (wide_bits)wide_choose(nan, (wide)(u | 0x400000), (wide)rounded);
-    wide_halves h = __builtin_convertvector(kept >> 16, wide_halves);
+    return (wide_bits)wide_choose(nan, (wide)(u | 0x400000), (wide)rounded);
+}
+static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
+    wide_halves h = __builtin_convertvector(wide_bf16(x) >> 16, wide_halves);
     memcpy(p, &h, sizeof h);
+}
+#endif
+/* Two at a time: NEON takes every other half of both in one instruction. */
+static ALWAYS_INLINE void wide_put_bf16_two(uint16_t *p, wide x, wide y) {
+#if defined(__aarch64__)
+    vst1q_u16(p, vuzp2q_u16(vreinterpretq_u16_u32((uint32x4_t)wide_bf16(x)),
+                            vreinterpretq_u16_u32((uint32x4_t)wide_bf16(y))));
+#else
+    wide_put_bf16(p, x);
+    wide_put_bf16(p + WIDE, y);
 #endif
 }
 

@@ -13,7 +13,7 @@ typedef struct epi_tape_link {
     epi_link_kind kind;
     int a, b;
     int made; /* the value that it leaves in registers, or -1 */
-    int step; /* the step it comes from, or -1 */
+    int step; /* the step it comes from, or -1; of JOIN the one that alone reads its result, and stores it */
 } epi_tape_link;
 
 enum { EPI_TAPE_FETCHES = 8 }; /* after a tape's links there is room for so many and its end */

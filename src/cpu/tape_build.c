@@ -71,10 +71,12 @@ static void do_step(builder *b, int i) {
     b->to[b->count++] = *s;
 }
 
-static void add_link(builder *b, epi_link_kind kind, int x, int y, int made) {
-    b->out->links[b->out->link_count++] = (epi_tape_link){kind, x, y, made, b->count};
+static epi_tape_link *add_link(builder *b, epi_link_kind kind, int x, int y, int made) {
+    epi_tape_link *k = &b->out->links[b->out->link_count++];
+    *k = (epi_tape_link){kind, x, y, made, b->count};
     if (made >= 0)
         b->now = made;
+    return k;
 }
 
 /* The value as an operand, from memory. */
@@ -110,6 +112,19 @@ static void add_parts(builder *b, int i) {
         do_step(b, other);
 }
 
+/* The step that stores the value where nothing else reads it, or -1. */
+static int only_store(const builder *b, int v) {
+    int store = -1;
+    for (int i = 0; i < b->t->step_count; i++) {
+        const epi_tile_step *s = &b->t->steps[i];
+        bool reads = s->arg[0] == v || s->arg[1] == v || s->arg[2] == v;
+        if (reads && (store >= 0 || s->kind != EPI_TILE_STORE))
+            return -1;
+        store = reads ? i : store;
+    }
+    return store;
+}
+
 static void add_step(builder *b, int i) {
     const epi_tile_step *s = &b->t->steps[i];
     if (s->kind == EPI_TILE_PART) {
@@ -124,7 +139,7 @@ static void add_step(builder *b, int i) {
     if (kind != EPI_LINK_NONE)
         add_link(b, kind, read(b, x), read(b, y), s->dst);
     else if (s->kind == EPI_TILE_JOIN)
-        add_link(b, EPI_LINK_JOIN, read(b, s->arg[1]), s->dst, -1);
+        add_link(b, EPI_LINK_JOIN, read(b, s->arg[1]), s->dst, -1)->step = -1;
     else if (s->kind == EPI_TILE_STORE)
         add_link(b, EPI_LINK_STORE, v, -1, -1);
     else if (s->kind == EPI_TILE_REDUCE_ROWS)
@@ -132,6 +147,11 @@ static void add_step(builder *b, int i) {
     else
         add_link(b, EPI_LINK_COLUMNS, v, -1, -1);
     do_step(b, i);
+    int store = s->kind == EPI_TILE_JOIN ? only_store(b, s->dst) : -1;
+    if (store >= 0) {
+        b->out->links[b->out->link_count - 1].step = b->count;
+        do_step(b, store);
+    }
 }
 
 /* The next step of a tape: one that stores or folds what is in registers, one that takes it, any. */

@@ -129,6 +129,10 @@ void epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *
             to->scale[0] = s->sign;
             to->scale[1] = s->other;
             break;
+        case EPI_LINK_JOIN:
+            if (s && epi_tape_reaches(&p->block->access[k->step]))
+                to->b = in_tensor(p, &p->block->access[k->step], k->b);
+            break;
         case EPI_LINK_PARTS:
             if (k->b < 0)
                 to->b = (epi_operand){p->block->tmp, EPI_F32, 1, 0, 0};
