@@ -31,6 +31,7 @@ static const test_case cases[] = {
     {"matmul", "matmul", "M=256,N=512,K=320", LARGE},
     {"matmul", "matmul", "M=384,N=256,K=1024", LARGE | SWEEP},
     {"matmul", "matmul", "M=300,N=520,K=200", LARGE | SWEEP},
+    {"matmul", "matmul", "M=401,N=530,K=70", 0}, /* enough tiles for threads to pack their own */
     {"matmul", "matmul_nn", "M=50,N=67,K=41", 0},
     {"matmul", "matmul_nn", "M=256,N=320,K=192", LARGE | SWEEP},
     {"matmul", "matmul_tn", "M=50,N=67,K=41", 0},
