@@ -18,16 +18,25 @@ typedef struct epi_epilogue {
     int slot_count, short_count;
     int64_t full_slot, short_slot, own_slot; /* floats: a value's of a block, a short vector's, a row's */
     int64_t row_tiles, col_tiles;
+    int64_t panel;        /* a tile begins at a multiple of so many rows */
     int64_t partials;     /* floats */
     int64_t shared_bytes; /* of the table shared by all threads */
     /* Of what each thread has of its own, in bytes: where its parts begin, and all. */
     int64_t at, links, slots, shorts, own, state, private_bytes;
 } epi_epilogue;
 
-/* Fails with EPI_ERR_UNSUPPORTED where a group is longer than a tile. */
+/* Rows are cut into tiles of up to EPI_TILE_M, all within a panel of the same height; into an even number of
+ * them where they are to be shared out (`even`). Fails with EPI_ERR_UNSUPPORTED where a group is longer than
+ * a tile. */
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                              const epi_strips *strips, const epi_root *roots, int root_count,
-                              epi_epilogue *out, epi_error *err);
+                              const epi_strips *strips, int panel, bool even, const epi_root *roots,
+                              int root_count, epi_epilogue *out, epi_error *err);
+
+/* The first row of a tile, and behind the last one all rows. */
+static inline int64_t epi_tile_row(const epi_epilogue *e, int64_t tile) {
+    int64_t panels = epi_ceil_div(e->tile.m, e->panel);
+    return e->row_tiles ? epi_min64(e->tile.m, tile * panels / e->row_tiles * e->panel) : 0;
+}
 
 /* A run in progress. `homes` is by node, `tensors` by tensor. */
 typedef struct epi_tile_run {
@@ -45,11 +54,12 @@ typedef struct epi_region {
     bool write;
 } epi_region;
 
-/* What the tile at (m0, n0) will read and write, for whoever can fetch it early; at most `most`. */
-int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_region *out, int most);
+/* What a tile, by its places along rows and columns, will read and write, for whoever can fetch it early; at
+ * most `most`. */
+int epi_epilogue_regions(const epi_tile_run *r, const int64_t tile[2], epi_region *out, int most);
 
-/* The tile that starts at row m0 and column n0, in acc with rows EPI_TILE_N apart. */
-void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0, void *private_memory);
+/* The tile, in acc with rows EPI_TILE_N apart. */
+void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t tile[2], void *private_memory);
 /* Folds the partials, in a fixed order, into the homes of the leaving reductions. */
 void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads);
 

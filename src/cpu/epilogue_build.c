@@ -47,14 +47,17 @@ static void assign_room(epi_epilogue *e) {
 }
 
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                              const epi_strips *strips, const epi_root *roots, int root_count,
-                              epi_epilogue *out, epi_error *err) {
-    *out = (epi_epilogue){.strips = strips, .block = EPI_TILE_BLOCK};
+                              const epi_strips *strips, int panel, bool even, const epi_root *roots,
+                              int root_count, epi_epilogue *out, epi_error *err) {
+    *out = (epi_epilogue){.strips = strips, .block = EPI_TILE_BLOCK, .panel = panel};
     epi_tile *t = &out->tile;
     epi_status status = epi_tile_build(arena, spec, plan, EPI_TILE_N, roots, root_count, t, err);
     if (status != EPI_OK)
         return status;
-    out->row_tiles = epi_ceil_div(t->m, EPI_TILE_M);
+    /* panels are dealt out, so no tile has more than its share of them rounded up */
+    out->row_tiles = epi_ceil_div(epi_ceil_div(t->m, panel), EPI_TILE_M / panel);
+    if (even && out->row_tiles > 2)
+        out->row_tiles = epi_round_up(out->row_tiles, 2);
     out->col_tiles = epi_ceil_div(t->n, t->tile_n);
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);

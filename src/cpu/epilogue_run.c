@@ -4,7 +4,7 @@
 typedef struct tile {
     epi_block b;
     const epi_tile_run *r;
-    int64_t number; /* the tile's place along the columns */
+    int64_t place[2]; /* along rows and columns */
 } tile;
 
 /* ---- once per run ---- */
@@ -18,15 +18,16 @@ void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *h
 
 /* ---- one tile ---- */
 
-static tile tile_at(const epi_tile_run *r, int64_t m0, int64_t n0) {
+static tile tile_at(const epi_tile_run *r, const int64_t place[2]) {
     const epi_epilogue *e = r->e;
+    int64_t m0 = epi_tile_row(e, place[0]), n0 = place[1] * e->tile.tile_n;
     tile t = {.b = {.tile = &e->tile,
                     .strips = e->strips,
                     .access = r->access,
                     .m0 = m0,
-                    .rows = (int)epi_min64(EPI_TILE_M, e->tile.m - m0)},
+                    .rows = (int)(epi_tile_row(e, place[0] + 1) - m0)},
               .r = r,
-              .number = n0 / e->tile.tile_n};
+              .place = {place[0], place[1]}};
     int64_t columns = epi_min64(e->tile.tile_n, e->tile.n - n0);
     t.b.columns[EPI_SCALE_NONE] = 1;
     for (int s = EPI_SCALE_COARSE; s <= EPI_SCALE_FINE; s++) {
@@ -78,9 +79,9 @@ static float *partials_of(const tile *t, const epi_tile_step *s, int64_t state) 
     const epi_epilogue *e = t->r->e;
     float *p = t->r->partials + state;
     if (s->kind == EPI_TILE_REDUCE_ROWS)
-        return p + t->number * e->tile.m + t->b.m0;
+        return p + t->place[1] * e->tile.m + t->b.m0;
     epi_scale scale = e->tile.values[s->arg[0]].scale;
-    return p + t->b.m0 / EPI_TILE_M * (e->tile.n * e->tile.width[scale] / e->tile.tile_n) + t->b.first[scale];
+    return p + t->place[0] * (e->tile.n * e->tile.width[scale] / e->tile.tile_n) + t->b.first[scale];
 }
 
 static float *first_partials(const void *ctx, const epi_tile_step *s) {
@@ -133,17 +134,17 @@ static void clear_column_partials(const tile *t) {
     }
 }
 
-void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0, void *private_memory) {
+void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2], void *private_memory) {
     const epi_epilogue *e = r->e;
     unsigned char *memory = private_memory;
     epi_link *links = (epi_link *)(void *)(memory + e->links);
-    tile t = tile_at(r, m0, n0);
+    tile t = tile_at(r, place);
     settle(&t, acc, memory);
     clear_column_partials(&t);
     for (int i = 0; i < e->tile.step_count; i++)
         if (!e->tile.steps[i].full)
             run_step(&t, i);
-    epi_tape_place place = {.tapes = &e->tapes,
+    epi_tape_place where = {.tapes = &e->tapes,
                             .block = &t.b,
                             .rows = e->block,
                             .partials = first_partials,
@@ -151,7 +152,7 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0
                             .state = (float *)(void *)(memory + e->state)};
     for (int k = 0; k < e->tapes.item_count; k++)
         if (e->tapes.items[k].link_count)
-            epi_tape_set(&place, &e->tapes.items[k], links);
+            epi_tape_set(&where, &e->tapes.items[k], links);
     for (t.b.row = 0; t.b.row < t.b.rows; t.b.row += e->block, t.b.number++) {
         t.b.block_rows = (int)epi_min64(e->block, t.b.rows - t.b.row);
         for (int k = 0; k < e->tapes.item_count; k++)
@@ -159,9 +160,9 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, int64_t m0, int64_t n0
     }
 }
 
-int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_region *out, int most) {
+int epi_epilogue_regions(const epi_tile_run *r, const int64_t place[2], epi_region *out, int most) {
     const epi_epilogue *e = r->e;
-    tile t = tile_at(r, m0, n0);
+    tile t = tile_at(r, place);
     int count = 0;
     for (int i = 0; i < e->tile.step_count && count < most; i++) {
         const epi_tile_step *s = &e->tile.steps[i];
@@ -172,9 +173,9 @@ int epi_epilogue_regions(const epi_tile_run *r, int64_t m0, int64_t n0, epi_regi
         if (a->rows.count > 1 || !a->plain || !a->cols.walk.count)
             continue;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type);
-        out[count++] = (epi_region){a->ref.data + (epi_walk_offset(&a->rows, m0) + t.b.first[scale]) * size,
-                                    t.b.columns[scale] * size, epi_tile_access_ld(a) * size, t.b.rows,
-                                    s->kind == EPI_TILE_STORE};
+        out[count++] = (epi_region){
+            a->ref.data + (epi_walk_offset(&a->rows, t.b.m0) + t.b.first[scale]) * size,
+            t.b.columns[scale] * size, epi_tile_access_ld(a) * size, t.b.rows, s->kind == EPI_TILE_STORE};
     }
     return count;
 }

@@ -35,8 +35,18 @@ typedef struct gemm_run {
     int64_t row_tiles, col_tiles; /* tiles of the packed blocks */
 } gemm_run;
 
+/* The most rows of a tile. */
 static int64_t tile_size(const epi_gemm *g, int side) {
     return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile.tile_n;
+}
+
+static int64_t first_row(const epi_gemm *g, int side, int64_t tile) {
+    return side == EPI_SIDE_A ? epi_tile_row(&g->epilogue, tile)
+                              : epi_min64(g->n, tile * g->epilogue.tile.tile_n);
+}
+
+static int64_t tile_rows(const epi_gemm *g, int side, int64_t tile) {
+    return first_row(g, side, tile + 1) - first_row(g, side, tile);
 }
 
 static int64_t panel_size(const epi_gemm *g, int side) {
@@ -55,8 +65,7 @@ static int64_t sweeps(const epi_gemm *g) {
 
 /* The rows of a tile, with those that fill its last panel. */
 static int64_t padded_rows(const epi_gemm *g, int side, int64_t tile) {
-    int64_t size = tile_size(g, side), left = (side == EPI_SIDE_A ? g->m : g->n) - tile * size;
-    return epi_round_up(epi_min64(size, left), panel_size(g, side));
+    return epi_round_up(tile_rows(g, side, tile), panel_size(g, side));
 }
 
 /* One sweep of one packed tile. */
@@ -97,8 +106,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (!g->micro)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s x %s operands",
                         spec->micro ? spec->micro : "", epi_dtype_name(types[0]), epi_dtype_name(types[1]));
-    epi_status status =
-        epi_epilogue_build(arena, spec, &g->plan, strips, roots, root_count, &g->epilogue, err);
+    epi_status status = epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
+                                           roots, root_count, &g->epilogue, err);
     if (status != EPI_OK)
         return status;
     g->m = g->epilogue.tile.m;
@@ -133,8 +142,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 static void pack_block(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
-    int64_t first = tile * tile_size(g, side), k0 = sweep * g->micro->kc, row[EPI_TILE_N];
-    int64_t rows = epi_min64(tile_size(g, side), (side == EPI_SIDE_A ? g->m : g->n) - first);
+    int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), k0 = sweep * g->micro->kc,
+            row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[side];
     int64_t step = depth->count ? depth->step[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
@@ -217,7 +226,7 @@ static epi_soon *next_lines(fetch *f, int64_t depth, epi_soon *nothing) {
 static void add_rows(fetch *f, const gemm_run *r, int64_t tile) {
     const epi_gemm *g = r->g;
     const epi_walk *depth = &r->depth[EPI_SIDE_A];
-    int64_t first = tile * EPI_TILE_M, rows = epi_min64(EPI_TILE_M, g->m - first),
+    int64_t first = first_row(g, EPI_SIDE_A, tile), rows = tile_rows(g, EPI_SIDE_A, tile),
             size = (int64_t)epi_dtype_size(r->ref[EPI_SIDE_A].type);
     if (r->rows.count != 1 || depth->count != 1 || depth->step[0] != 1)
         return;
@@ -244,8 +253,7 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         epi_soon nothing;
         if (last) {
             epi_region regions[REGIONS];
-            int count = epi_epilogue_regions(&r->tiles, tile[0] * EPI_TILE_M,
-                                             tile[1] * g->epilogue.tile.tile_n, regions, REGIONS - 2);
+            int count = epi_epilogue_regions(&r->tiles, tile, regions, REGIONS - 2);
             for (int i = 0; i < count; i++)
                 add_region(&f, &regions[i]);
         }
@@ -302,7 +310,6 @@ static void run_tile(void *ctx, int64_t any, int thread) {
             pack_block(r, EPI_SIDE_A, tile[0], s, thread);
         r->ranges[thread].packed = tile[0];
     }
-    int64_t m0 = tile[0] * EPI_TILE_M, n0 = tile[1] * g->epilogue.tile.tile_n;
     unsigned char *mine = own_memory(r, thread);
     float *acc = (float *)(void *)mine;
     if (g->micro->enter)
@@ -310,7 +317,7 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
         g->micro->leave();
-    epi_epilogue_tile(&r->tiles, acc, m0, n0, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
+    epi_epilogue_tile(&r->tiles, acc, tile, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
 }
 
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
