@@ -6,14 +6,15 @@
 
 /* ---- once ---- */
 
-void epi_block_slots(epi_tile *t, const int *until, bool *busy, int *slots, int *shorts) {
+void epi_block_slots(epi_tile *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
+                     int *shorts) {
     for (int v = 0; v < t->value_count; v++)
         t->values[v].slot = t->values[v].store = t->values[v].last = -1;
     for (int i = 0; i < t->step_count; i++) {
         const epi_tile_step *s = &t->steps[i];
         for (int a = 0; a < 3; a++)
             if (s->arg[a] >= 0)
-                t->values[s->arg[a]].last = (int)epi_max64(t->values[s->arg[a]].last, until ? until[i] : i);
+                t->values[s->arg[a]].last = (int)epi_max64(t->values[s->arg[a]].last, until[i]);
         if (s->dst >= 0)
             t->values[s->dst].made = s->kind != EPI_TILE_LOAD;
         else if (s->kind == EPI_TILE_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
@@ -23,7 +24,7 @@ void epi_block_slots(epi_tile *t, const int *until, bool *busy, int *slots, int 
         const epi_tile_step *s = &t->steps[i];
         if (s->dst >= 0 && !epi_tile_is_full(&t->values[s->dst])) {
             t->values[s->dst].slot = (*shorts)++;
-        } else if (s->dst >= 0) {
+        } else if (s->dst >= 0 && !(elsewhere && elsewhere[s->dst])) {
             int slot = 0;
             while (busy[slot])
                 slot++;

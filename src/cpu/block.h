@@ -47,9 +47,10 @@ typedef struct epi_block {
 } epi_block;
 
 /* Gives values their slots; that of a value of elements is free again after the last step that reads it,
- * which comes as late as step until[i] for step i (NULL: in its own place). `busy` has a place per value, all
- * false. */
-void epi_block_slots(epi_tile *t, const int *until, bool *busy, int *slots, int *shorts);
+ * which comes as late as step until[i] for step i. Values of elements that are `elsewhere` (NULL: none is)
+ * get none. `busy` has a place per value, all false. */
+void epi_block_slots(epi_tile *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
+                     int *shorts);
 
 /* Works out where the tensor of a load, a store or an index lies. `homes` is by node, `tensors` by tensor. */
 void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, const epi_ref *tensors,

@@ -27,7 +27,7 @@ static void assign_slots(epi_epilogue *e, int *until, bool *busy) {
         for (int i = item->first; i < item->first + item->count; i++)
             until[i] = item->first + item->count - 1;
     }
-    epi_block_slots(&e->tile, until, busy, &e->slot_count, &e->short_count);
+    epi_block_slots(&e->tile, until, e->tapes.local, busy, &e->slot_count, &e->short_count);
 }
 
 /* A thread's own memory. */

@@ -59,8 +59,10 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
             t->b.at[i] = (epi_spot){own + e->tapes.own[i] * e->own_slot, 0, 0};
         else if (v->slot >= 0)
             t->b.at[i] = (epi_spot){slots + v->slot * e->full_slot, e->tile.width[v->scale], 0};
-        else
+        else if (i == 0)
             t->b.at[i] = (epi_spot){acc, EPI_TILE_N, (ptrdiff_t)e->block * EPI_TILE_N};
+        else
+            t->b.at[i] = (epi_spot){0}; /* in registers only */
     }
     for (int i = 0; i < e->tile.step_count; i++) {
         const epi_tile_step *s = &e->tile.steps[i];

@@ -281,7 +281,7 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         ok = cut_up(arena, out, CHUNK, until, &single);
     if (!ok)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_block_slots(t, until, busy, &out->slot_count, &out->short_count);
+    epi_block_slots(t, until, NULL, busy, &out->slot_count, &out->short_count);
     assign_partials(out);
     out->lags = may_lag(out);
     return lay_out(out, err);

@@ -16,6 +16,7 @@ typedef struct epi_tape_link {
     int step; /* the step it comes from, or -1; of JOIN the one that alone reads its result, and stores it */
 } epi_tape_link;
 
+enum { EPI_TAPE_STEPS = 256 }; /* of a tape, at most */
 enum { EPI_TAPE_FETCHES = 8 }; /* after a tape's links there is room for so many and its end */
 
 /* Steps one after the other: a tape of them, or (no links) one that is a strip of its own. */
@@ -29,8 +30,9 @@ typedef struct epi_tapes {
     epi_tape_item *items; /* all steps on elements */
     epi_tape_link *links;
     int item_count, link_count;
-    int *own;  /* by value: its place among those that one tape alone sees, or -1 */
-    int *load; /* by value: the step that loads it for tapes alone, or -1 */
+    bool *local; /* by value: one tape alone makes and reads it, */
+    int *own;    /* and its place among those that it does not only have in registers, or -1 */
+    int *load;   /* by value: the step that loads it for tapes alone, or -1 */
     int own_count, fold_count;
 } epi_tapes;
 

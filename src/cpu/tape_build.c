@@ -186,6 +186,18 @@ static bool is_stored(const epi_tile *t, int v) {
     return false;
 }
 
+/* Says whether others than the item's links need the value, which the links themselves read from memory or
+ * not; is it in memory? */
+static bool settle_value(builder *b, const epi_tape_item *item, int v, bool read_here) {
+    if (v < 0)
+        return false;
+    bool read_there = is_read_elsewhere(b->t, item, v);
+    b->out->local[v] = !read_there && !is_stored(b->t, v);
+    if (b->out->local[v] && read_here)
+        b->out->own[v] = b->out->own_count++;
+    return read_here || read_there;
+}
+
 /* Once all steps are in their order: puts what a tape makes and somebody reads from memory there. */
 static void keep_values(builder *b, epi_tape_item *item, const epi_tape_link *from) {
     epi_tapes *p = b->out;
@@ -193,13 +205,9 @@ static void keep_values(builder *b, epi_tape_item *item, const epi_tape_link *fr
     for (int l = item->link; l < item->link + item->link_count; l++) {
         const epi_tape_link *k = &from[l];
         p->links[p->link_count++] = *k;
-        int left = k->kind == EPI_LINK_PARTS || k->kind == EPI_LINK_JOIN ? k->b : -1;
-        for (int side = 0; side < 2; side++) {
-            int v = side ? left : k->made;
-            if (v >= 0 && !is_read_elsewhere(b->t, item, v) && !is_stored(b->t, v))
-                p->own[v] = p->own_count++;
-        }
-        if (k->made >= 0 && (b->wanted[k->made] || is_read_elsewhere(b->t, item, k->made)))
+        if (k->kind == EPI_LINK_PARTS || k->kind == EPI_LINK_JOIN)
+            settle_value(b, item, k->b, true);
+        if (k->made >= 0 && settle_value(b, item, k->made, b->wanted[k->made]))
             p->links[p->link_count++] = (epi_tape_link){EPI_LINK_KEEP, k->made, -1, -1, -1};
     }
     item->link = first;
@@ -217,7 +225,8 @@ static void add_item(builder *b, int i, bool tapes) {
         do_step(b, i);
     } else {
         b->now = -1;
-        for (int next = i; next >= 0; next = next_step(b, item->scale))
+        for (int next = i; next >= 0 && b->count - item->first < EPI_TAPE_STEPS;
+             next = next_step(b, item->scale))
             add_step(b, next);
     }
     item->count = b->count - item->first;
@@ -245,6 +254,7 @@ epi_status epi_tapes_build(epi_arena *arena, epi_tile *t, epi_tapes *out) {
     size_t steps = (size_t)t->step_count + 1, values = (size_t)t->value_count + 1;
     *out = (epi_tapes){.items = epi_arena_alloc(arena, steps * sizeof *out->items),
                        .links = epi_arena_alloc(arena, (4 + EPI_TAPE_FETCHES) * steps * sizeof *out->links),
+                       .local = epi_arena_alloc(arena, values),
                        .own = epi_arena_alloc(arena, values * sizeof *out->own),
                        .load = epi_arena_alloc(arena, values * sizeof *out->load)};
     epi_tape_link *links = epi_arena_alloc(arena, 2 * steps * sizeof *links);

@@ -80,6 +80,7 @@ static void add_fetches(const epi_link *link, epi_link *end, int most) {
 
 /* Where a link that keeps or stores puts v. */
 static epi_operand target_of(const epi_tape_place *p, const epi_tape_link *k) {
+    EPI_ASSERT(p->tapes->load[k->a] < 0); /* it may be where an input lies */
     const epi_tile_access *a = k->kind == EPI_LINK_STORE ? &p->block->access[k->step] : NULL;
     return a && epi_tape_reaches(a) ? in_tensor(p, a, k->a) : in_memory(p, k->a);
 }
