@@ -13,7 +13,8 @@
 #include "cpu/pack_block.h"
 
 enum {
-    CHUNK = 64, /* depth of one step; a multiple of every interleave */
+    CHUNK = 64,  /* depth of one step; a multiple of every interleave */
+    ACROSS = 16, /* of one that all panels take in turn: in so many rows the hardware reads ahead */
     MAX_ROWS = EPI_MICRO_MAX_NR > EPI_MICRO_MAX_MR ? EPI_MICRO_MAX_NR : EPI_MICRO_MAX_MR,
     MAX_SIZE = sizeof(float),
 };
@@ -151,7 +152,7 @@ void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void
     const int64_t depth = epi_round_up(src->k, micro->depth);
     /* Rows that touch share cache lines and pages across panels, so all panels take one chunk of
        them before any takes the next. */
-    const int64_t step = rows_touch(src, 0, src->rows) ? 16 : epi_max64(depth, 1);
+    const int64_t step = rows_touch(src, 0, src->rows) ? epi_round_up(ACROSS, j.q) : epi_max64(depth, 1);
     for (int64_t k = 0; k < depth; k += step)
         for (int64_t row = 0; row < src->rows; row += j.r)
             pack_panel(&j, row, k, epi_min64(k + step, depth), (char *)dst + row * depth * j.size);
