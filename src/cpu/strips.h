@@ -43,7 +43,7 @@ typedef enum epi_link_kind {
     EPI_LINK_STORE,   /* v stays, and goes to a */
     EPI_LINK_FOLD,    /* v stays; the row folded goes to a, running values are in `keep` */
     EPI_LINK_COLUMNS, /* v stays, and is folded into the running values at a */
-    EPI_LINK_FETCH,   /* v stays; a's next row is brought into the first-level cache, col bytes for an element
+    EPI_LINK_FETCH,   /* v stays; a row of a further on comes into the first-level cache, col bytes for each v
                        */
     EPI_LINK_MAP,     /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
