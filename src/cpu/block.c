@@ -6,6 +6,26 @@
 
 /* ---- once ---- */
 
+bool epi_step_is_dear(const epi_tile_step *s) {
+    switch (s->op) {
+    case EPI_OP_EXP:
+    case EPI_OP_EXP2:
+    case EPI_OP_LOG:
+    case EPI_OP_LOG2:
+    case EPI_OP_SIN:
+    case EPI_OP_COS:
+    case EPI_OP_TANH:
+    case EPI_OP_ERF:
+    case EPI_OP_SIGMOID:
+    case EPI_OP_SILU:
+    case EPI_OP_GELU:
+    case EPI_OP_GELU_TANH:
+    case EPI_OP_SOFTPLUS:
+    case EPI_OP_POW: return true;
+    default: return false;
+    }
+}
+
 void epi_block_slots(epi_tile *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
                      int *shorts) {
     for (int v = 0; v < t->value_count; v++)

@@ -46,6 +46,9 @@ typedef struct epi_block {
     int64_t step[2];                /* to the next rows that are worked on: rows, columns of the fine scale */
 } epi_block;
 
+/* Is it a function that takes many instructions? */
+bool epi_step_is_dear(const epi_tile_step *s);
+
 /* Gives values their slots; that of a value of elements is free again after the last step that reads it,
  * which comes as late as step until[i] for step i. Values of elements that are `elsewhere` (NULL: none is)
  * get none. `busy` has a place per value, all false. */

@@ -61,7 +61,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     out->col_tiles = epi_ceil_div(t->n, t->tile_n);
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
-    if (arena->failed || epi_tapes_build(arena, t, &out->tapes) != EPI_OK)
+    if (arena->failed || epi_tapes_build(arena, strips, t, &out->tapes) != EPI_OK)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     assign_slots(out, until, busy);
     assign_room(out);

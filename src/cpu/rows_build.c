@@ -20,23 +20,9 @@ enum {
 /* ---- phases ---- */
 
 static int cost_of(const epi_tile_step *s) {
-    switch (s->op) {
-    case EPI_OP_EXP:
-    case EPI_OP_EXP2:
-    case EPI_OP_LOG:
-    case EPI_OP_LOG2:
-    case EPI_OP_SIN:
-    case EPI_OP_COS:
-    case EPI_OP_TANH:
-    case EPI_OP_ERF:
-    case EPI_OP_SIGMOID:
-    case EPI_OP_SILU:
-    case EPI_OP_GELU:
-    case EPI_OP_GELU_TANH:
-    case EPI_OP_SOFTPLUS:
-    case EPI_OP_POW: return WORTH;
-    default: return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_CONST ? 0 : 1;
-    }
+    if (epi_step_is_dear(s))
+        return WORTH;
+    return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_CONST ? 0 : 1;
 }
 
 /* Leaves out what nothing of the phase needs any more. */

@@ -307,6 +307,12 @@ static link_function *function_of(const epi_link *k) {
     }
 }
 
+/* The loops of the others, which compilers make, are better over a row than over a block, at whose end they
+ * wait. */
+static bool takes(epi_op op) {
+    return wide_has(op);
+}
+
 static void ready(epi_link *link) {
     for (;; link++) {
         link_function *f = function_of(link);

@@ -207,6 +207,7 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .tape = tape,
     .ready = ready,
     .fetches = TAPE_FETCHES,
+    .takes = takes,
     .interleave = interleave,
     .deinterleave = deinterleave,
     .load = load,

@@ -127,7 +127,8 @@ typedef struct epi_strips {
        time `ready` chooses what carries the links out; then only where operands lie may change. */
     void (*tape)(const epi_link *link, int rows, int n);
     void (*ready)(epi_link *link);
-    bool fetches; /* does it gain by links that fetch? */
+    bool fetches;             /* does it gain by links that fetch? */
+    bool (*takes)(epi_op op); /* of the functions that take many instructions those that links have, too */
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
     void (*interleave)(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n);

@@ -6,6 +6,7 @@
 #include "cpu/chain.h"
 
 typedef struct builder {
+    const epi_strips *strips;
     epi_tile *t;
     epi_tapes *out;
     epi_tile_step *to; /* steps in their new order */
@@ -45,9 +46,11 @@ static bool takes(const epi_tile_step *s, int v) {
            link_of(s, v, &a, &b) != EPI_LINK_NONE;
 }
 
-static bool is_taped(const epi_tile_step *s) {
+static bool is_taped(const builder *b, const epi_tile_step *s) {
     if (s->kind == EPI_TILE_PART)
         return true;
+    if (s->kind == EPI_TILE_MAP && epi_step_is_dear(s) && !b->strips->takes(s->op))
+        return false;
     if (s->op == EPI_OP_LOGSUMEXP && (s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS))
         return false;
     return takes(s, s->arg[0]) || takes(s, s->arg[1]) || takes(s, s->arg[2]);
@@ -159,7 +162,7 @@ static int next_step(const builder *b, epi_scale scale) {
     int best = -1, rank = 0;
     for (int i = 0; i < b->t->step_count; i++) {
         const epi_tile_step *s = &b->t->steps[i];
-        if (!is_ready(b, i) || !is_taped(s) || scale_of(b->t, s) != scale)
+        if (!is_ready(b, i) || !is_taped(b, s) || scale_of(b->t, s) != scale)
             continue;
         int r = is_last(s, b->now) ? 3 : takes(s, b->now) ? 2 : 1;
         if (r > rank) {
@@ -221,7 +224,7 @@ static void add_item(builder *b, int i, bool tapes) {
     epi_tape_item *item = &p->items[p->item_count++];
     *item =
         (epi_tape_item){.first = b->count, .link = p->link_count, .scale = scale_of(b->t, &b->t->steps[i])};
-    if (!tapes || !is_taped(&b->t->steps[i])) {
+    if (!tapes || !is_taped(b, &b->t->steps[i])) {
         do_step(b, i);
     } else {
         b->now = -1;
@@ -250,7 +253,7 @@ static void find_loads(const epi_tile *t, epi_tapes *p) {
     }
 }
 
-epi_status epi_tapes_build(epi_arena *arena, epi_tile *t, epi_tapes *out) {
+epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, epi_tile *t, epi_tapes *out) {
     size_t steps = (size_t)t->step_count + 1, values = (size_t)t->value_count + 1;
     *out = (epi_tapes){.items = epi_arena_alloc(arena, steps * sizeof *out->items),
                        .links = epi_arena_alloc(arena, (4 + EPI_TAPE_FETCHES) * steps * sizeof *out->links),
@@ -258,7 +261,8 @@ epi_status epi_tapes_build(epi_arena *arena, epi_tile *t, epi_tapes *out) {
                        .own = epi_arena_alloc(arena, values * sizeof *out->own),
                        .load = epi_arena_alloc(arena, values * sizeof *out->load)};
     epi_tape_link *links = epi_arena_alloc(arena, 2 * steps * sizeof *links);
-    builder b = {.t = t,
+    builder b = {.strips = strips,
+                 .t = t,
                  .out = out,
                  .to = epi_arena_alloc(arena, steps * sizeof *b.to),
                  .done = epi_arena_alloc(arena, steps),
