@@ -23,6 +23,20 @@ typedef struct epi_tile_access {
     int64_t size, step;
 } epi_tile_access;
 
+/* Are the elements of a row neighbours in the tensor? */
+static inline bool epi_access_is_row(const epi_tile_access *a) {
+    return a->plain && a->cols.walk.count == 1;
+}
+/* And rows a fixed distance apart? */
+static inline bool epi_access_is_regular(const epi_tile_access *a) {
+    return epi_access_is_row(a) && a->rows.count <= 1;
+}
+
+/* How many of the step's operands are the value? */
+static inline int epi_step_reads(const epi_tile_step *s, int v) {
+    return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
+}
+
 /* Where a value is. */
 typedef struct epi_spot {
     float *p;

@@ -16,12 +16,8 @@ static bool is_short(const epi_tile *t, int v) {
     return t->values[v].scale == EPI_SCALE_NONE;
 }
 
-static int times_read(const epi_tile_step *s, int v) {
-    return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
-}
-
 epi_link_kind epi_link_of(const epi_tile_step *s, int v, int *a, int *b) {
-    int times = times_read(s, v), other = s->arg[0] == v ? s->arg[1] : s->arg[0];
+    int times = epi_step_reads(s, v), other = s->arg[0] == v ? s->arg[1] : s->arg[0];
     bool product = s->kind == EPI_TILE_MULADD;
     *a = *b = -1;
     if (times == 0 || (!product && s->kind != EPI_TILE_MAP))
@@ -49,7 +45,7 @@ epi_link_kind epi_link_of(const epi_tile_step *s, int v, int *a, int *b) {
 /* Can the step go on with the value `v`? */
 static bool is_link(const epi_tile *t, const epi_tile_step *s, int v) {
     int a, b;
-    if (!s->full || times_read(s, v) == 0)
+    if (!s->full || epi_step_reads(s, v) == 0)
         return false;
     if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
         return s->op != EPI_OP_LOGSUMEXP;
@@ -75,7 +71,7 @@ static bool is_source(const epi_tile *t, const epi_tile_step *s) {
 static int only_reader(const finder *f, int i) {
     int reader = -1, v = f->t->steps[f->list[i]].dst;
     for (int j = 0; j < f->count; j++)
-        if (times_read(&f->t->steps[f->list[j]], v)) {
+        if (epi_step_reads(&f->t->steps[f->list[j]], v)) {
             if (reader >= 0)
                 return -1;
             reader = j;
@@ -168,11 +164,6 @@ typedef struct row {
     int count, i; /* of the block's rows */
 } row;
 
-/* Are the elements of a row neighbours in the tensor? */
-static bool is_row(const epi_tile_access *a) {
-    return a->plain && a->cols.walk.count == 1;
-}
-
 static unsigned char *row_address(const epi_block *b, const epi_tile_access *a, epi_scale scale, int i) {
     return a->ref.data +
            (epi_walk_offset(&a->rows, b->m0 + b->row + i) + epi_columns_offset(&a->cols, b->first[scale])) *
@@ -196,7 +187,7 @@ static epi_operand operand_of(const row *r, int v) {
     for (int k = 0; k < r->count; k++) {
         const epi_tile_step *s = &b->tile->steps[r->steps[k]];
         const epi_tile_access *a = &b->access[r->steps[k]];
-        if (s->kind == EPI_TILE_LOAD && s->dst == v && is_row(a))
+        if (s->kind == EPI_TILE_LOAD && s->dst == v && epi_access_is_row(a))
             return (epi_operand){row_address(b, a, value->scale, r->i), a->ref.type, 1,
                                  row_step(b, a, value->scale), 0};
     }
@@ -317,7 +308,7 @@ bool epi_chain_is_regular(const epi_tile *t, const epi_tile_access *access, cons
     for (int i = 0; i < count; i++) {
         epi_tile_kind kind = t->steps[steps[i]].kind;
         const epi_tile_access *a = &access[steps[i]];
-        if ((kind == EPI_TILE_LOAD || kind == EPI_TILE_STORE) && (!is_row(a) || a->rows.count > 1))
+        if ((kind == EPI_TILE_LOAD || kind == EPI_TILE_STORE) && !epi_access_is_regular(a))
             return false;
     }
     return true;
@@ -328,10 +319,11 @@ void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, f
     const epi_tile *t = b->tile;
     int first = first_link(t, steps), last = steps[count - 1];
     const epi_tile_step *end = &t->steps[last];
-    bool stores = end->kind == EPI_TILE_STORE, held_back = stores && (held || !is_row(&b->access[last]));
+    bool stores = end->kind == EPI_TILE_STORE,
+         held_back = stores && (held || !epi_access_is_row(&b->access[last]));
     bool copies = held_back && first == count - 1; /* what is loaded is all there is to store */
     for (int i = 0; i < first; i++)
-        if (copies || !is_row(&b->access[steps[i]]))
+        if (copies || !epi_access_is_row(&b->access[steps[i]]))
             epi_block_step(b, steps[i]);
     const epi_fetch none = {.count = 0};
     for (int i = 0; i < b->block_rows && !copies; i++) {

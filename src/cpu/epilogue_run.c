@@ -100,24 +100,24 @@ static void run_step(const tile *t, int i) {
     }
 }
 
-/* Does a tape load or store it? */
-static bool is_taped(const tile *t, int i) {
+/* Does a tape load or store it, where it lies? */
+static bool is_done_by_tape(const tile *t, int i) {
     const epi_tile_step *s = &t->b.tile->steps[i];
-    return epi_tape_reaches(&t->r->access[i]) &&
+    return epi_access_is_regular(&t->r->access[i]) &&
            (s->kind == EPI_TILE_STORE || (s->kind == EPI_TILE_LOAD && t->r->e->tapes.load[s->dst] == i));
 }
 
 /* On the block in hand. */
 static void run_item(const tile *t, const epi_tape_item *item, epi_link *links) {
     if (!item->link_count) {
-        if (t->b.tile->steps[item->first].kind != EPI_TILE_LOAD || !is_taped(t, item->first))
+        if (t->b.tile->steps[item->first].kind != EPI_TILE_LOAD || !is_done_by_tape(t, item->first))
             run_step(t, item->first);
         return;
     }
     t->b.strips->tape(links + item->link, t->b.block_rows, t->b.columns[item->scale]);
     epi_tape_walk(links + item->link);
     for (int i = item->first; i < item->first + item->count; i++)
-        if (t->b.tile->steps[i].kind == EPI_TILE_STORE && !is_taped(t, i))
+        if (t->b.tile->steps[i].kind == EPI_TILE_STORE && !is_done_by_tape(t, i))
             run_step(t, i);
 }
 

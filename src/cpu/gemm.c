@@ -291,9 +291,8 @@ static void find_tile(const gemm_run *r, int64_t item, int64_t tile[2]) {
 /* The next tile for the thread; there is one. */
 static int64_t take(const gemm_run *r, int thread) {
     for (int t = thread;; t = (t + 1) % r->g->threads) {
-        int64_t item = atomic_load_explicit(&r->ranges[t].next, memory_order_relaxed);
-        if (item < r->ranges[t].end && (item = atomic_fetch_add_explicit(
-                                            &r->ranges[t].next, 1, memory_order_relaxed)) < r->ranges[t].end)
+        int64_t item = atomic_fetch_add_explicit(&r->ranges[t].next, 1, memory_order_relaxed);
+        if (item < r->ranges[t].end)
             return item;
     }
 }

@@ -199,13 +199,15 @@ static ALWAYS_INLINE void links_run(const epi_chain *c, uint64_t known, ptrdiff_
 
 /* ---- blocks ---- */
 
-static const epi_operand *padded(epi_operand *o, ptrdiff_t j, int m, float *pad) {
+/* The operand of n elements from j of row r on, filled up to `most`. */
+static void filled(epi_operand *o, ptrdiff_t r, ptrdiff_t j, int n, float *pad, int most) {
+    const void *p = (const unsigned char *)o->p + r * o->step;
+    o->p = p;
     if (o->col) {
-        fill(pad, 0, BLOCK);
-        load(pad, (const unsigned char *)o->p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type, 1, m);
+        fill(pad, 0, most);
+        load(pad, (const unsigned char *)p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type, 1, n);
         *o = (epi_operand){pad, EPI_F32, 1, 0, 0};
     }
-    return o;
 }
 
 /* Fewer than a block's elements from j on: copies of the operands are filled up. */
@@ -214,16 +216,17 @@ static __attribute__((noinline)) void links_run_some(const epi_chain *from, ptrd
     float pads[1 + 2 * EPI_LINKS][BLOCK], keep[BLOCK], (*pad)[BLOCK] = pads;
     epi_chain c = *from;
     block b;
-    operand_get(&b, padded(&c.x, j, m, *pad++), 0, 0);
+    filled(&c.x, 0, j, m, *pad++, BLOCK);
+    operand_get(&b, &c.x, 0, 0);
     epi_link *l = c.link;
     for (uint64_t kinds = c.kinds; kinds; kinds >>= 8, l++) {
         epi_link_kind kind = kinds & 255;
         float *kept = l->keep;
         l->keep = keep;
         if (kind <= EPI_LINK_ADD_PRODUCT)
-            padded(&l->a, j, m, *pad++);
+            filled(&l->a, 0, j, m, *pad++, BLOCK);
         if (kind == EPI_LINK_MULADD || kind == EPI_LINK_ADD_PRODUCT)
-            padded(&l->b, j, m, *pad++);
+            filled(&l->b, 0, j, m, *pad++, BLOCK);
         link_run(l, kind, 0, 0, &b);
         if (kind == EPI_LINK_KEEP)
             memcpy(kept + j, keep, (size_t)m * sizeof *keep);

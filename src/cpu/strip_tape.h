@@ -147,17 +147,6 @@ static ALWAYS_INLINE void tape_link(const epi_link *k, ptrdiff_t r, ptrdiff_t j,
         block_put(floats(&k->to, r, j), b);
 }
 
-/* The operand of n elements from j of row r on, filled up to `most`. */
-static void filled(epi_operand *o, ptrdiff_t r, ptrdiff_t j, int n, float *pad, int most) {
-    const void *p = (const unsigned char *)o->p + r * o->step;
-    o->p = p;
-    if (o->col) {
-        fill(pad, 0, most);
-        load(pad, (const unsigned char *)p + j * (ptrdiff_t)epi_dtype_size(o->type), o->type, 1, n);
-        *o = (epi_operand){pad, EPI_F32, 1, 0, 0};
-    }
-}
-
 /* The last m elements of row r, from j on. */
 static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t r, ptrdiff_t j, int m) {
     float pad[2][2 * BLOCK], v[2 * BLOCK], kept[BLOCK];

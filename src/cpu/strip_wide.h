@@ -125,41 +125,34 @@ static ALWAYS_INLINE void wide_put_bf16_two(uint16_t *p, wide x, wide y) {
 #endif
 typedef int32_t wide_places __attribute__((vector_size(WIDE * sizeof(int32_t))));
 
-static ALWAYS_INLINE wide wide_even(wide a, wide b) {
 #if defined(__AVX512F__)
-    return SHUFFLED(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #elif defined(__AVX2__)
-    return SHUFFLED(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#define LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #else
-    return SHUFFLED(a, b, 0, 2, 4, 6);
+#define EVEN 0, 2, 4, 6
+#define ODD 1, 3, 5, 7
+#define LOW 0, 4, 1, 5
+#define HIGH 2, 6, 3, 7
 #endif
+
+static ALWAYS_INLINE wide wide_even(wide a, wide b) {
+    return SHUFFLED(a, b, EVEN);
 }
 static ALWAYS_INLINE wide wide_odd(wide a, wide b) {
-#if defined(__AVX512F__)
-    return SHUFFLED(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-#elif defined(__AVX2__)
-    return SHUFFLED(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-#else
-    return SHUFFLED(a, b, 1, 3, 5, 7);
-#endif
+    return SHUFFLED(a, b, ODD);
 }
 static ALWAYS_INLINE wide wide_low(wide a, wide b) {
-#if defined(__AVX512F__)
-    return SHUFFLED(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-#elif defined(__AVX2__)
-    return SHUFFLED(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-#else
-    return SHUFFLED(a, b, 0, 4, 1, 5);
-#endif
+    return SHUFFLED(a, b, LOW);
 }
 static ALWAYS_INLINE wide wide_high(wide a, wide b) {
-#if defined(__AVX512F__)
-    return SHUFFLED(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-#elif defined(__AVX2__)
-    return SHUFFLED(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-    return SHUFFLED(a, b, 2, 6, 3, 7);
-#endif
+    return SHUFFLED(a, b, HIGH);
 }
 
 /* Past the caches where the CPU can, to where a line or a part of one begins. */

@@ -39,8 +39,6 @@ typedef struct epi_tapes {
 /* Puts the list's steps in the order in which they are to be carried out, those on elements last. */
 epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, epi_tile *t, epi_tapes *out);
 
-/* Can a tape read or write the tensor where it lies? */
-bool epi_tape_reaches(const epi_tile_access *a);
 /* What the links of a tile's tapes need to be told. */
 typedef struct epi_tape_place {
     const epi_tapes *tapes;

@@ -120,7 +120,7 @@ static int only_store(const builder *b, int v) {
     int store = -1;
     for (int i = 0; i < b->t->step_count; i++) {
         const epi_tile_step *s = &b->t->steps[i];
-        bool reads = s->arg[0] == v || s->arg[1] == v || s->arg[2] == v;
+        bool reads = epi_step_reads(s, v) > 0;
         if (reads && (store >= 0 || s->kind != EPI_TILE_STORE))
             return -1;
         store = reads ? i : store;
@@ -176,9 +176,8 @@ static int next_step(const builder *b, epi_scale scale) {
 /* Is the value read by a step that is not among those of the item? */
 static bool is_read_elsewhere(const epi_tile *t, const epi_tape_item *item, int v) {
     for (int i = 0; i < t->step_count; i++)
-        for (int a = 0; a < 3; a++)
-            if (t->steps[i].arg[a] == v && (i < item->first || i >= item->first + item->count))
-                return true;
+        if (epi_step_reads(&t->steps[i], v) && (i < item->first || i >= item->first + item->count))
+            return true;
     return false;
 }
 

@@ -1,10 +1,6 @@
 /* tape_set.c: where the operands of a tape's links lie in a tile. */
 #include "cpu/tape.h"
 
-bool epi_tape_reaches(const epi_tile_access *a) {
-    return a->plain && a->cols.walk.count == 1 && a->rows.count <= 1;
-}
-
 static epi_operand in_tensor(const epi_tape_place *p, const epi_tile_access *a, int v) {
     ptrdiff_t step = epi_tile_access_ld(a) * (ptrdiff_t)epi_dtype_size(a->ref.type);
     return (epi_operand){epi_block_address(p->block, a, p->block->tile->values[v].scale), a->ref.type, 1,
@@ -26,7 +22,7 @@ static epi_operand operand_of(const epi_tape_place *p, int v) {
     if (v < 0)
         return (epi_operand){0};
     int load = p->tapes->load[v];
-    if (load >= 0 && epi_tape_reaches(&p->block->access[load]))
+    if (load >= 0 && epi_access_is_regular(&p->block->access[load]))
         return in_tensor(p, &p->block->access[load], v);
     return in_memory(p, v);
 }
@@ -49,7 +45,7 @@ static bool is_kept(const epi_tape_link *link, int count, int v) {
 static bool needs_no_store(const epi_tape_place *p, const epi_tape_item *item, const epi_tape_link *k) {
     const epi_tile_access *a = &p->block->access[k->step];
     bool made_there = a->direct && p->block->tile->values[k->a].store == k->step;
-    return (made_there || !epi_tape_reaches(a)) &&
+    return (made_there || !epi_access_is_regular(a)) &&
            is_kept(p->tapes->links + item->link, item->link_count, k->a);
 }
 
@@ -82,7 +78,7 @@ static void add_fetches(const epi_link *link, epi_link *end, int most) {
 static epi_operand target_of(const epi_tape_place *p, const epi_tape_link *k) {
     EPI_ASSERT(p->tapes->load[k->a] < 0); /* it may be where an input lies */
     const epi_tile_access *a = k->kind == EPI_LINK_STORE ? &p->block->access[k->step] : NULL;
-    return a && epi_tape_reaches(a) ? in_tensor(p, a, k->a) : in_memory(p, k->a);
+    return a && epi_access_is_regular(a) ? in_tensor(p, a, k->a) : in_memory(p, k->a);
 }
 
 /* Brings the value that was the last to be made to `o`; the link that made it, which is before `to`, may do
@@ -131,7 +127,7 @@ void epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *
             to->scale[1] = s->other;
             break;
         case EPI_LINK_JOIN:
-            if (s && epi_tape_reaches(&p->block->access[k->step]))
+            if (s && epi_access_is_regular(&p->block->access[k->step]))
                 to->b = in_tensor(p, &p->block->access[k->step], k->b);
             break;
         case EPI_LINK_PARTS:
@@ -142,9 +138,10 @@ void epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *
         case EPI_LINK_COLUMNS:
             to->a = partials_at(p, s);
             to->op = s->op;
-            to->scale[0] = epi_reduce_identity(s->op);
-            if (k->kind == EPI_LINK_FOLD)
+            if (k->kind == EPI_LINK_FOLD) {
+                to->scale[0] = epi_reduce_identity(s->op);
                 to->keep = p->state + (ptrdiff_t)EPI_BLOCK_MOST * k->b;
+            }
             break;
         default: break;
         }
