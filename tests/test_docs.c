@@ -272,7 +272,7 @@ static const char *const ops[] = {
 #define EPI_MAP2(id, text, ...) text,
 #define EPI_MAP3(id, text, ...) text,
 #define EPI_REDUCE(id, text, ...) text,
-#define EPI_PART(id, text, ...) text,
+#define EPI_SPLIT(id, text, ...) text,
 #define EPI_PRODUCT(id, text, ...) text,
 #define EPI_LEAF(id, text) text,
 #define EPI_MOVE(id, text, ...) text,

@@ -12,7 +12,7 @@ static int64_t run_left(const epi_walk *w, int64_t start, int64_t n) {
 void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w,
                    int64_t start, int64_t n) {
     size_t bytes = epi_dtype_size(ref->type);
-    int64_t step = w->count ? w->step[w->count - 1] : 0;
+    int64_t step = w->count ? w->stride[w->count - 1] : 0;
     while (n > 0) {
         int64_t run = run_left(w, start, n);
         const unsigned char *p = ref->data + (base + epi_walk_offset(w, start)) * (int64_t)bytes;
@@ -33,7 +33,7 @@ void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t 
 void epi_walk_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_walk *w, int64_t start,
                     const float *src, int64_t n) {
     size_t bytes = epi_dtype_size(ref->type);
-    int64_t step = w->count ? w->step[w->count - 1] : 0;
+    int64_t step = w->count ? w->stride[w->count - 1] : 0;
     while (n > 0) {
         int64_t run = run_left(w, start, n);
         unsigned char *p = ref->data + (base + epi_walk_offset(w, start)) * (int64_t)bytes;

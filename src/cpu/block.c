@@ -6,7 +6,7 @@
 
 /* ---- once ---- */
 
-bool epi_step_is_dear(const epi_tile_step *s) {
+bool epi_step_is_dear(const epi_instr *s) {
     switch (s->op) {
     case EPI_OP_EXP:
     case EPI_OP_EXP2:
@@ -26,22 +26,22 @@ bool epi_step_is_dear(const epi_tile_step *s) {
     }
 }
 
-void epi_block_slots(epi_tile *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
+void epi_block_slots(epi_tile_program *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
                      int *shorts) {
     for (int v = 0; v < t->value_count; v++)
         t->values[v].slot = t->values[v].store = t->values[v].last = -1;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
         for (int a = 0; a < 3; a++)
             if (s->arg[a] >= 0)
                 t->values[s->arg[a]].last = (int)epi_max64(t->values[s->arg[a]].last, until[i]);
         if (s->dst >= 0)
-            t->values[s->dst].made = s->kind != EPI_TILE_LOAD;
-        else if (s->kind == EPI_TILE_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
+            t->values[s->dst].made = s->kind != EPI_INSTR_LOAD;
+        else if (s->kind == EPI_INSTR_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
             t->values[s->arg[0]].store = i;
     }
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
         if (s->dst >= 0 && !epi_tile_is_full(&t->values[s->dst])) {
             t->values[s->dst].slot = (*shorts)++;
         } else if (s->dst >= 0 && !(elsewhere && elsewhere[s->dst])) {
@@ -58,20 +58,20 @@ void epi_block_slots(epi_tile *t, const int *until, const bool *elsewhere, bool 
     }
 }
 
-void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, const epi_ref *tensors,
+void epi_tile_access_find(const epi_tile_program *t, int step, const epi_ref *homes, const epi_ref *tensors,
                           epi_tile_access *out) {
-    const epi_tile_step *s = &t->steps[step];
+    const epi_instr *s = &t->instrs[step];
     *out = (epi_tile_access){0};
     const epi_node *n = &t->spec->graph->nodes[s->node];
-    bool counts = s->kind == EPI_TILE_INDEX || s->kind == EPI_TILE_RANDOM;
-    if (s->kind != EPI_TILE_LOAD && s->kind != EPI_TILE_STORE && s->kind != EPI_TILE_TAKE && !counts)
+    bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM;
+    if (s->kind != EPI_INSTR_LOAD && s->kind != EPI_INSTR_STORE && s->kind != EPI_INSTR_TAKE && !counts)
         return;
-    const epi_tile_value *v = &t->values[s->kind == EPI_TILE_STORE ? s->arg[0] : s->dst];
+    const epi_tile_value *v = &t->values[s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst];
     if (counts) /* an index, and a random number's place, is the offset in a tensor of these axes */
         out->ref = epi_ref_of_axes(&n->axes, t->spec->sizes);
-    if (s->kind == EPI_TILE_RANDOM)
+    if (s->kind == EPI_INSTR_RANDOM)
         out->index = homes[n->arg[0]];
-    if (s->kind == EPI_TILE_TAKE) {
+    if (s->kind == EPI_INSTR_TAKE) {
         out->ref = homes[n->arg[0]];
         out->step = epi_ref_drop(&out->ref, n->over.at[0]);
         out->size = epi_axis_size(n->over.at[0], t->spec->sizes);
@@ -84,9 +84,9 @@ void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, con
     out->rows = epi_walk_axes(&out->ref, &t->plan->rows, t->spec->sizes);
     out->cols = epi_columns_of(t->plan, &out->ref, t->spec->sizes, v->scale);
     const epi_walk *cols = &out->cols.walk;
-    bool moves = s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_STORE;
-    out->plain = s->kind != EPI_TILE_INDEX && !out->cols.two && cols->count <= 1 &&
-                 (cols->count == 0 || cols->step[0] == 1);
+    bool moves = s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
+    out->plain = s->kind != EPI_INSTR_INDEX && !out->cols.two && cols->count <= 1 &&
+                 (cols->count == 0 || cols->stride[0] == 1);
     out->direct = moves && out->plain && out->ref.type == EPI_F32 && out->rows.count <= 1;
 }
 
@@ -114,7 +114,7 @@ unsigned char *epi_block_address(const epi_block *t, const epi_tile_access *a, e
 
 /* ---- steps ---- */
 
-static void load_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+static void load_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     float *dst = t->at[s->dst].p;
     int64_t c0 = t->first[v->scale];
@@ -135,7 +135,7 @@ static void load_step(const epi_block *t, const epi_tile_step *s, const epi_tile
 /* Positions along the columns of a row that starts at `base`. */
 static void index_columns(float *dst, const epi_columns *c, int64_t base, int64_t start, int n) {
     if (!c->two && c->walk.count <= 1) {
-        int64_t step = c->walk.count ? c->walk.step[0] : 0;
+        int64_t step = c->walk.count ? c->walk.stride[0] : 0;
         for (int j = 0; j < n; j++)
             dst[j] = (float)(base + (start + j) * step);
         return;
@@ -144,7 +144,7 @@ static void index_columns(float *dst, const epi_columns *c, int64_t base, int64_
         dst[j] = (float)(base + epi_columns_offset(c, start + j));
 }
 
-static void index_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+static void index_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     float *dst = t->at[s->dst].p;
     if (v->scale == EPI_SCALE_NONE) {
@@ -158,7 +158,7 @@ static void index_step(const epi_block *t, const epi_tile_step *s, const epi_til
 }
 
 /* Rows of a table by number; zeros where a number names none. */
-static void take_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+static void take_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     int64_t first = t->m0 + (s->full ? t->row : 0);
     int n = s->full ? t->columns[v->scale] : 1;
@@ -176,7 +176,7 @@ static void take_step(const epi_block *t, const epi_tile_step *s, const epi_tile
     }
 }
 
-static void random_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+static void random_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     int32_t seed = epi_seed_load(t->strips, &a->index);
     int64_t first = t->m0 + (s->full ? t->row : 0), c0 = s->full ? t->first[v->scale] : 0;
@@ -192,7 +192,7 @@ static void random_step(const epi_block *t, const epi_tile_step *s, const epi_ti
     }
 }
 
-static void store_step(const epi_block *t, const epi_tile_step *s, const epi_tile_access *a) {
+static void store_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->arg[0]];
     epi_view src = view_of(t, s->arg[0], s->full);
     if (!s->full) {
@@ -213,34 +213,34 @@ static void store_step(const epi_block *t, const epi_tile_step *s, const epi_til
                           src.p + i * src.row, n, t->tmp);
 }
 
-void epi_block_reduce(const epi_block *t, const epi_tile_step *s, float *p, float *p2) {
+void epi_block_reduce(const epi_block *t, const epi_instr *s, float *p, float *p2) {
     epi_view v = view_of(t, s->arg[0], true);
     int n = t->columns[t->tile->values[s->arg[0]].scale];
-    if (s->kind == EPI_TILE_REDUCE_COLS)
+    if (s->kind == EPI_INSTR_PARTIAL_COLS)
         t->strips->reduce_cols(s->op, p, p2, v, t->block_rows, n);
     else
         t->strips->reduce_rows(s->op, p, p2, v, t->block_rows, n);
 }
 
 void epi_block_step(const epi_block *t, int i) {
-    const epi_tile_step *s = &t->tile->steps[i];
-    if (s->kind == EPI_TILE_LOAD) {
+    const epi_instr *s = &t->tile->instrs[i];
+    if (s->kind == EPI_INSTR_LOAD) {
         load_step(t, s, &t->access[i]);
         return;
     }
-    if (s->kind == EPI_TILE_STORE) {
+    if (s->kind == EPI_INSTR_STORE) {
         store_step(t, s, &t->access[i]);
         return;
     }
-    if (s->kind == EPI_TILE_INDEX) {
+    if (s->kind == EPI_INSTR_INDEX) {
         index_step(t, s, &t->access[i]);
         return;
     }
-    if (s->kind == EPI_TILE_TAKE) {
+    if (s->kind == EPI_INSTR_TAKE) {
         take_step(t, s, &t->access[i]);
         return;
     }
-    if (s->kind == EPI_TILE_RANDOM) {
+    if (s->kind == EPI_INSTR_RANDOM) {
         random_step(t, s, &t->access[i]);
         return;
     }
@@ -250,7 +250,7 @@ void epi_block_step(const epi_block *t, int i) {
     int rows = s->full ? t->block_rows : 1;
     int n = v->scale != EPI_SCALE_NONE ? t->columns[v->scale] : v->rows ? t->rows : 1;
     switch (s->kind) {
-    case EPI_TILE_CONST:
+    case EPI_INSTR_CONST:
         dst[0] = (float)(s->op == EPI_OP_CONST
                              ? t->tile->spec->graph->nodes[s->node].value
                              : (double)epi_axis_size(t->tile->spec->graph->nodes[s->node].over.at[0],
@@ -259,25 +259,25 @@ void epi_block_step(const epi_block *t, int i) {
             for (int j = 0; j < n; j++)
                 dst[k * ld + j] = dst[0];
         break;
-    case EPI_TILE_MAP:
-    case EPI_TILE_MULADD: {
+    case EPI_INSTR_MAP:
+    case EPI_INSTR_MULADD: {
         epi_view arg[3];
         for (int a = 0; a < 3 && s->arg[a] >= 0; a++)
             arg[a] = view_of(t, s->arg[a], s->full);
-        if (s->kind == EPI_TILE_MAP)
+        if (s->kind == EPI_INSTR_MAP)
             t->strips->map[s->op](dst, ld, arg, rows, n);
         else
             t->strips->muladd(dst, ld, arg, s->sign, s->other, rows, n);
         break;
     }
-    case EPI_TILE_PART:
+    case EPI_INSTR_SPLIT:
         t->strips->deinterleave(dst, ld, view_of(t, s->arg[0], s->full), s->odd, rows, n);
         break;
-    case EPI_TILE_JOIN:
+    case EPI_INSTR_JOIN:
         t->strips->interleave(dst, ld, view_of(t, s->arg[0], s->full), view_of(t, s->arg[1], s->full), rows,
                               n / 2);
         break;
-    case EPI_TILE_GROUP:
+    case EPI_INSTR_REDUCE_GROUP:
         t->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n,
                                  t->tile->group[v->scale]);
         break;
@@ -291,7 +291,7 @@ enum { FOLD = 256 };
 
 typedef struct fold {
     const epi_strips *strips;
-    const epi_tile_step *s;
+    const epi_instr *s;
     const float *partials;
     epi_ref home;
     epi_walk rows;
@@ -314,13 +314,13 @@ static void fold_chunk(void *ctx, int64_t item, int thread) {
         f->strips->combine(f->s->op, acc, acc2, f->partials + f->s->state + t * f->length + start,
                            f->partials + f->s->state2 + t * f->length + start, n);
     f->strips->finish(f->s->op, acc, acc2, n, f->count);
-    if (f->s->kind == EPI_TILE_REDUCE_ROWS)
+    if (f->s->kind == EPI_INSTR_PARTIAL_ROWS)
         epi_walk_store(f->strips, &f->home, 0, &f->rows, start, acc, n);
     else
         epi_columns_store(f->strips, &f->home, 0, &f->cols, start, acc, n, tmp);
 }
 
-void epi_partials_fold(const epi_tile *t, const epi_strips *strips, const epi_tile_step *s,
+void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, const epi_instr *s,
                        const epi_ref *home, const float *partials, int64_t length, int64_t count,
                        int threads) {
     const int64_t *sizes = t->spec->sizes;

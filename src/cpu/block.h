@@ -6,7 +6,7 @@
 #define EPI_CPU_BLOCK_H
 
 #include "cpu/access.h"
-#include "pass/tile.h"
+#include "pass/tile_program.h"
 
 /* Where one tensor's elements lie, worked out once per run. */
 typedef struct epi_tile_access {
@@ -33,7 +33,7 @@ static inline bool epi_access_is_regular(const epi_tile_access *a) {
 }
 
 /* How many of the step's operands are the value? */
-static inline int epi_step_reads(const epi_tile_step *s, int v) {
+static inline int epi_step_reads(const epi_instr *s, int v) {
     return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
 }
 
@@ -46,7 +46,7 @@ typedef struct epi_spot {
 
 /* The rows m0 to m0 + rows and some columns, in short vectors; of them the block in hand, in elements. */
 typedef struct epi_block {
-    const epi_tile *tile;
+    const epi_tile_program *tile;
     const epi_strips *strips;
     const epi_tile_access *access; /* by step */
     epi_spot *at;                  /* by value */
@@ -61,31 +61,31 @@ typedef struct epi_block {
 } epi_block;
 
 /* Is it a function that takes many instructions? */
-bool epi_step_is_dear(const epi_tile_step *s);
+bool epi_step_is_dear(const epi_instr *s);
 
 /* Gives values their slots; that of a value of elements is free again after the last step that reads it,
  * which comes as late as step until[i] for step i. Values of elements that are `elsewhere` (NULL: none is)
  * get none. `busy` has a place per value, all false. */
-void epi_block_slots(epi_tile *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
+void epi_block_slots(epi_tile_program *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
                      int *shorts);
 
 /* Works out where the tensor of a load, a store or an index lies. `homes` is by node, `tensors` by tensor. */
-void epi_tile_access_find(const epi_tile *t, int step, const epi_ref *homes, const epi_ref *tensors,
+void epi_tile_access_find(const epi_tile_program *t, int step, const epi_ref *homes, const epi_ref *tensors,
                           epi_tile_access *out);
 /* The first element of the rows from m0 on in a tensor, at its columns from `first` on. */
 unsigned char *epi_block_address(const epi_block *b, const epi_tile_access *a, epi_scale scale);
 static inline ptrdiff_t epi_tile_access_ld(const epi_tile_access *a) {
-    return a->rows.count ? (ptrdiff_t)a->rows.step[a->rows.count - 1] : 0;
+    return a->rows.count ? (ptrdiff_t)a->rows.stride[a->rows.count - 1] : 0;
 }
 
 /* Any step but a reduction. */
 void epi_block_step(const epi_block *b, int step);
 /* A reduction of the block: a state per row into p and p2, or the block's rows into those per column. */
-void epi_block_reduce(const epi_block *b, const epi_tile_step *s, float *p, float *p2);
+void epi_block_reduce(const epi_block *b, const epi_instr *s, float *p, float *p2);
 
 /* Folds the partials of a reduction that left, `count` of each of `length` results, in order, and stores the
  * results in their home. */
-void epi_partials_fold(const epi_tile *t, const epi_strips *strips, const epi_tile_step *s,
+void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, const epi_instr *s,
                        const epi_ref *home, const float *partials, int64_t length, int64_t count,
                        int threads);
 

@@ -6,21 +6,21 @@
 /* ---- once ---- */
 
 typedef struct finder {
-    const epi_tile *t;
+    const epi_tile_program *t;
     const int *list, *kept;
     int count;
     int *next, *before; /* by place in the list: the next link of a chain, and the one before; or -1 */
 } finder;
 
-static bool is_short(const epi_tile *t, int v) {
+static bool is_short(const epi_tile_program *t, int v) {
     return t->values[v].scale == EPI_SCALE_NONE;
 }
 
-epi_link_kind epi_link_of(const epi_tile_step *s, int v, int *a, int *b) {
+epi_link_kind epi_link_of(const epi_instr *s, int v, int *a, int *b) {
     int times = epi_step_reads(s, v), other = s->arg[0] == v ? s->arg[1] : s->arg[0];
-    bool product = s->kind == EPI_TILE_MULADD;
+    bool product = s->kind == EPI_INSTR_MULADD;
     *a = *b = -1;
-    if (times == 0 || (!product && s->kind != EPI_TILE_MAP))
+    if (times == 0 || (!product && s->kind != EPI_INSTR_MAP))
         return EPI_LINK_NONE;
     if (!product && epi_ops[s->op].arity == 1)
         return EPI_LINK_MAP + s->op;
@@ -43,18 +43,18 @@ epi_link_kind epi_link_of(const epi_tile_step *s, int v, int *a, int *b) {
 }
 
 /* Can the step go on with the value `v`? */
-static bool is_link(const epi_tile *t, const epi_tile_step *s, int v) {
+static bool is_link(const epi_tile_program *t, const epi_instr *s, int v) {
     int a, b;
     if (!s->full || epi_step_reads(s, v) == 0)
         return false;
-    if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
+    if (s->kind == EPI_INSTR_STORE || epi_chain_folds(s))
         return s->op != EPI_OP_LOGSUMEXP;
     epi_link_kind kind = epi_link_of(s, v, &a, &b);
     return kind != EPI_LINK_NONE && (kind != EPI_LINK_SCALE || is_short(t, a));
 }
 
 /* The operand that a chain which starts with the step takes up, or -1. */
-static int start_of(const epi_tile *t, const epi_tile_step *s) {
+static int start_of(const epi_tile_program *t, const epi_instr *s) {
     for (int a = 0; a < 3; a++)
         if (s->arg[a] >= 0 && epi_tile_is_full(&t->values[s->arg[a]]) && is_link(t, s, s->arg[a]))
             return s->arg[a];
@@ -62,16 +62,16 @@ static int start_of(const epi_tile *t, const epi_tile_step *s) {
 }
 
 /* Is the step one whose result the next link may take? */
-static bool is_source(const epi_tile *t, const epi_tile_step *s) {
-    return s->full && s->dst >= 0 && s->kind != EPI_TILE_FOLD &&
-           (s->kind == EPI_TILE_LOAD || start_of(t, s) >= 0);
+static bool is_source(const epi_tile_program *t, const epi_instr *s) {
+    return s->full && s->dst >= 0 && s->kind != EPI_INSTR_REDUCE_ROW &&
+           (s->kind == EPI_INSTR_LOAD || start_of(t, s) >= 0);
 }
 
 /* The one step of the list that reads what step i makes, or -1. */
 static int only_reader(const finder *f, int i) {
-    int reader = -1, v = f->t->steps[f->list[i]].dst;
+    int reader = -1, v = f->t->instrs[f->list[i]].dst;
     for (int j = 0; j < f->count; j++)
-        if (epi_step_reads(&f->t->steps[f->list[j]], v)) {
+        if (epi_step_reads(&f->t->instrs[f->list[j]], v)) {
             if (reader >= 0)
                 return -1;
             reader = j;
@@ -82,11 +82,11 @@ static int only_reader(const finder *f, int i) {
 /* Joins two steps where they can be; values that are computed go before those that are loaded. */
 static void join(finder *f, bool loaded) {
     for (int i = 0; i < f->count; i++) {
-        const epi_tile_step *s = &f->t->steps[f->list[i]];
-        if ((s->kind == EPI_TILE_LOAD) != loaded || !is_source(f->t, s))
+        const epi_instr *s = &f->t->instrs[f->list[i]];
+        if ((s->kind == EPI_INSTR_LOAD) != loaded || !is_source(f->t, s))
             continue;
         int j = only_reader(f, i);
-        if (j < 0 || f->before[j] >= 0 || !is_link(f->t, &f->t->steps[f->list[j]], s->dst))
+        if (j < 0 || f->before[j] >= 0 || !is_link(f->t, &f->t->instrs[f->list[j]], s->dst))
             continue;
         f->next[i] = j;
         f->before[j] = i;
@@ -99,7 +99,7 @@ static void cut_long(finder *f) {
         if (f->before[i] >= 0)
             continue;
         for (int at = i, links = 0; at >= 0; at = f->next[at]) {
-            const epi_tile_step *s = &f->t->steps[f->list[at]];
+            const epi_instr *s = &f->t->instrs[f->list[at]];
             links += 1 + (s->dst >= 0 && f->kept[s->dst] >= 0);
             if (links + 2 >= EPI_LINKS && f->next[at] >= 0) {
                 f->before[f->next[at]] = -1;
@@ -116,7 +116,7 @@ static int write_chain(const finder *f, int i, int *to, int *last, int n) {
         first = f->before[first];
     for (int at = first; at >= 0 && first != i; at = f->next[at])
         for (int j = 0; j < f->count; j++)
-            if (j != first && f->t->steps[f->list[j]].kind == EPI_TILE_LOAD && f->next[j] < 0 &&
+            if (j != first && f->t->instrs[f->list[j]].kind == EPI_INSTR_LOAD && f->next[j] < 0 &&
                 only_reader(f, j) == at)
                 to[n++] = f->list[j];
     for (int at = first; at >= 0; at = f->next[at])
@@ -128,13 +128,13 @@ static int write_chain(const finder *f, int i, int *to, int *last, int n) {
 
 /* Is what step i loads left to the chain that reads it? */
 static bool is_taken_along(const finder *f, int i) {
-    if (f->t->steps[f->list[i]].kind != EPI_TILE_LOAD || f->next[i] >= 0)
+    if (f->t->instrs[f->list[i]].kind != EPI_INSTR_LOAD || f->next[i] >= 0)
         return false;
     int reader = only_reader(f, i);
     return reader >= 0 && (f->before[reader] >= 0 || f->next[reader] >= 0);
 }
 
-epi_status epi_chains_find(epi_arena *arena, const epi_tile *t, int *list, int *last, int count,
+epi_status epi_chains_find(epi_arena *arena, const epi_tile_program *t, int *list, int *last, int count,
                            const int *kept) {
     finder f = {.t = t, .list = list, .kept = kept, .count = count};
     f.next = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *f.next);
@@ -185,9 +185,9 @@ static epi_operand operand_of(const row *r, int v) {
         return (epi_operand){value->rows ? at->p + b->row + r->i : at->p, EPI_F32,
                              !value->rows && value->scale != EPI_SCALE_NONE, 0, 0};
     for (int k = 0; k < r->count; k++) {
-        const epi_tile_step *s = &b->tile->steps[r->steps[k]];
+        const epi_instr *s = &b->tile->instrs[r->steps[k]];
         const epi_tile_access *a = &b->access[r->steps[k]];
-        if (s->kind == EPI_TILE_LOAD && s->dst == v && epi_access_is_row(a))
+        if (s->kind == EPI_INSTR_LOAD && s->dst == v && epi_access_is_row(a))
             return (epi_operand){row_address(b, a, value->scale, r->i), a->ref.type, 1,
                                  row_step(b, a, value->scale), 0};
     }
@@ -212,7 +212,7 @@ static void over(float b, float *scale) {
 
 /* The kind of link that the step is, whose operands go to k. In place: a copy would wait for what was written
  * just before. */
-static epi_link_kind link_set(epi_link *k, const row *r, const epi_tile_step *s, int v) {
+static epi_link_kind link_set(epi_link *k, const row *r, const epi_instr *s, int v) {
     int a, b;
     epi_link_kind kind = epi_link_of(s, v, &a, &b);
     if (a >= 0)
@@ -230,7 +230,7 @@ static epi_link_kind link_set(epi_link *k, const row *r, const epi_tile_step *s,
 /* Where the chain's last value goes. */
 static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back) {
     const epi_block *b = r->b;
-    const epi_tile_step *s = &b->tile->steps[last];
+    const epi_instr *s = &b->tile->instrs[last];
     const epi_tile_access *a = &b->access[last];
     c->fold = s->op;
     c->out = NULL;
@@ -241,7 +241,7 @@ static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back
     c->out = b->at[v].p + r->i * b->at[v].ld;
     c->out_step = b->at[v].walk * (ptrdiff_t)sizeof(float);
     c->out_type = EPI_F32;
-    if (s->kind == EPI_TILE_STORE && !held_back) {
+    if (s->kind == EPI_INSTR_STORE && !held_back) {
         c->out = row_address(b, a, b->tile->values[v].scale, r->i);
         c->out_step = row_step(b, a, b->tile->values[v].scale);
         c->out_type = a->ref.type;
@@ -250,9 +250,9 @@ static void end_with(const row *r, epi_chain *c, int last, int v, bool held_back
 }
 
 /* The first step that is no load. */
-static int first_link(const epi_tile *t, const int *steps) {
+static int first_link(const epi_tile_program *t, const int *steps) {
     int first = 0;
-    while (t->steps[steps[first]].kind == EPI_TILE_LOAD)
+    while (t->instrs[steps[first]].kind == EPI_INSTR_LOAD)
         first++;
     return first;
 }
@@ -260,14 +260,14 @@ static int first_link(const epi_tile *t, const int *steps) {
 /* Links are set as far as they are there. */
 epi_scale epi_chain_set(epi_chain *c, const epi_block *b, const int *steps, int count, int i,
                         bool held_back) {
-    const epi_tile *t = b->tile;
-    int first = first_link(t, steps), start = start_of(t, &t->steps[steps[first]]), v = start;
+    const epi_tile_program *t = b->tile;
+    int first = first_link(t, steps), start = start_of(t, &t->instrs[steps[first]]), v = start;
     row r = {.b = b, .steps = steps, .count = count, .i = i};
     c->x = operand_of(&r, start);
     uint64_t kinds = 0;
     for (int k = first, links = 0; k < count; k++) {
-        const epi_tile_step *s = &t->steps[steps[k]];
-        if (s->kind == EPI_TILE_STORE || epi_chain_folds(s))
+        const epi_instr *s = &t->instrs[steps[k]];
+        if (s->kind == EPI_INSTR_STORE || epi_chain_folds(s))
             break;
         kinds |= (uint64_t)link_set(&c->link[links], &r, s, v) << 8 * links;
         links++;
@@ -304,11 +304,12 @@ void epi_chain_next(epi_chain *c) {
         c->out = (unsigned char *)c->out + c->out_step;
 }
 
-bool epi_chain_is_regular(const epi_tile *t, const epi_tile_access *access, const int *steps, int count) {
+bool epi_chain_is_regular(const epi_tile_program *t, const epi_tile_access *access, const int *steps,
+                          int count) {
     for (int i = 0; i < count; i++) {
-        epi_tile_kind kind = t->steps[steps[i]].kind;
+        epi_instr_kind kind = t->instrs[steps[i]].kind;
         const epi_tile_access *a = &access[steps[i]];
-        if ((kind == EPI_TILE_LOAD || kind == EPI_TILE_STORE) && !epi_access_is_regular(a))
+        if ((kind == EPI_INSTR_LOAD || kind == EPI_INSTR_STORE) && !epi_access_is_regular(a))
             return false;
     }
     return true;
@@ -316,10 +317,10 @@ bool epi_chain_is_regular(const epi_tile *t, const epi_tile_access *access, cons
 
 void epi_chain_run(const epi_block *b, const int *steps, int count, bool held, float *out,
                    const epi_fetch *next) {
-    const epi_tile *t = b->tile;
+    const epi_tile_program *t = b->tile;
     int first = first_link(t, steps), last = steps[count - 1];
-    const epi_tile_step *end = &t->steps[last];
-    bool stores = end->kind == EPI_TILE_STORE,
+    const epi_instr *end = &t->instrs[last];
+    bool stores = end->kind == EPI_INSTR_STORE,
          held_back = stores && (held || !epi_access_is_row(&b->access[last]));
     bool copies = held_back && first == count - 1; /* what is loaded is all there is to store */
     for (int i = 0; i < first; i++)

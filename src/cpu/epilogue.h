@@ -11,7 +11,7 @@
 enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
 
 typedef struct epi_epilogue {
-    epi_tile tile;
+    epi_tile_program tile;
     epi_tapes tapes;
     const epi_strips *strips;
     int block; /* rows of a block */

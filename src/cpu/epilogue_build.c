@@ -3,13 +3,13 @@
 
 /* Gives the reductions that leave the tile room for their partials. */
 static void assign_partials(epi_epilogue *e) {
-    epi_tile *t = &e->tile;
-    for (int i = 0; i < t->step_count; i++) {
-        epi_tile_step *s = &t->steps[i];
-        if (s->kind != EPI_TILE_REDUCE_ROWS && s->kind != EPI_TILE_REDUCE_COLS)
+    epi_tile_program *t = &e->tile;
+    for (int i = 0; i < t->instr_count; i++) {
+        epi_instr *s = &t->instrs[i];
+        if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         int64_t columns = t->n * t->width[t->values[s->arg[0]].scale] / t->tile_n;
-        int64_t count = s->kind == EPI_TILE_REDUCE_ROWS ? e->col_tiles * t->m : e->row_tiles * columns;
+        int64_t count = s->kind == EPI_INSTR_PARTIAL_ROWS ? e->col_tiles * t->m : e->row_tiles * columns;
         s->state = e->partials;
         e->partials += count;
         s->state2 = e->partials;
@@ -20,7 +20,7 @@ static void assign_partials(epi_epilogue *e) {
 
 /* Values whose slots steps of one item share live until its end. */
 static void assign_slots(epi_epilogue *e, int *until, bool *busy) {
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++)
         until[i] = i;
     for (int k = 0; k < e->tapes.item_count; k++) {
         const epi_tape_item *item = &e->tapes.items[k];
@@ -43,15 +43,15 @@ static void assign_room(epi_epilogue *e) {
     e->shorts = epi_reserve(total, e->short_count + 1, e->short_slot * size);
     e->own = epi_reserve(total, e->tapes.own_count, e->own_slot * size);
     e->state = epi_reserve(total, e->tapes.fold_count, EPI_BLOCK_MOST * size);
-    epi_reserve(&e->shared_bytes, e->tile.step_count, sizeof(epi_tile_access));
+    epi_reserve(&e->shared_bytes, e->tile.instr_count, sizeof(epi_tile_access));
 }
 
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                               const epi_strips *strips, int panel, bool even, const epi_root *roots,
                               int root_count, epi_epilogue *out, epi_error *err) {
     *out = (epi_epilogue){.strips = strips, .block = EPI_TILE_BLOCK, .panel = panel};
-    epi_tile *t = &out->tile;
-    epi_status status = epi_tile_build(arena, spec, plan, EPI_TILE_N, roots, root_count, t, err);
+    epi_tile_program *t = &out->tile;
+    epi_status status = epi_tile_program_gemm(arena, spec, plan, EPI_TILE_N, roots, root_count, t, err);
     if (status != EPI_OK)
         return status;
     /* panels are dealt out, so no tile has more than its share of them rounded up */
@@ -60,7 +60,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
         out->row_tiles = epi_round_up(out->row_tiles, 2);
     out->col_tiles = epi_ceil_div(t->n, t->tile_n);
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
-    int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
+    int *until = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *until);
     if (arena->failed || epi_tapes_build(arena, strips, t, &out->tapes) != EPI_OK)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     assign_slots(out, until, busy);

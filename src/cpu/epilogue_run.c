@@ -12,7 +12,7 @@ typedef struct tile {
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,
                         void *shared, float *partials) {
     *r = (epi_tile_run){.e = e, .access = shared, .partials = partials};
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++)
         epi_tile_access_find(&e->tile, i, homes, tensors, &r->access[i]);
 }
 
@@ -64,36 +64,36 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
         else
             t->b.at[i] = (epi_spot){0}; /* in registers only */
     }
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         const epi_tile_access *a = &t->r->access[i];
         if (!s->full)
             continue;
-        if (s->kind == EPI_TILE_STORE && a->direct && e->tile.values[s->arg[0]].store == i)
+        if (s->kind == EPI_INSTR_STORE && a->direct && e->tile.values[s->arg[0]].store == i)
             t->b.at[s->arg[0]] = in_tensor(t, a, e->tile.values[s->arg[0]].scale);
-        else if (s->kind == EPI_TILE_LOAD && a->direct)
+        else if (s->kind == EPI_INSTR_LOAD && a->direct)
             t->b.at[s->dst] = in_tensor(t, a, e->tile.values[s->dst].scale);
     }
 }
 
 /* The partials of this tile: rows of the result, or columns. */
-static float *partials_of(const tile *t, const epi_tile_step *s, int64_t state) {
+static float *partials_of(const tile *t, const epi_instr *s, int64_t state) {
     const epi_epilogue *e = t->r->e;
     float *p = t->r->partials + state;
-    if (s->kind == EPI_TILE_REDUCE_ROWS)
+    if (s->kind == EPI_INSTR_PARTIAL_ROWS)
         return p + t->place[1] * e->tile.m + t->b.m0;
     epi_scale scale = e->tile.values[s->arg[0]].scale;
     return p + t->place[0] * (e->tile.n * e->tile.width[scale] / e->tile.tile_n) + t->b.first[scale];
 }
 
-static float *first_partials(const void *ctx, const epi_tile_step *s) {
+static float *first_partials(const void *ctx, const epi_instr *s) {
     return partials_of(ctx, s, s->state);
 }
 
 static void run_step(const tile *t, int i) {
-    const epi_tile_step *s = &t->b.tile->steps[i];
-    if (s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS) {
-        int row = s->kind == EPI_TILE_REDUCE_ROWS ? t->b.row : 0;
+    const epi_instr *s = &t->b.tile->instrs[i];
+    if (s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS) {
+        int row = s->kind == EPI_INSTR_PARTIAL_ROWS ? t->b.row : 0;
         epi_block_reduce(&t->b, s, partials_of(t, s, s->state) + row, partials_of(t, s, s->state2) + row);
     } else {
         epi_block_step(&t->b, i);
@@ -102,30 +102,30 @@ static void run_step(const tile *t, int i) {
 
 /* Does a tape load or store it, where it lies? */
 static bool is_done_by_tape(const tile *t, int i) {
-    const epi_tile_step *s = &t->b.tile->steps[i];
+    const epi_instr *s = &t->b.tile->instrs[i];
     return epi_access_is_regular(&t->r->access[i]) &&
-           (s->kind == EPI_TILE_STORE || (s->kind == EPI_TILE_LOAD && t->r->e->tapes.load[s->dst] == i));
+           (s->kind == EPI_INSTR_STORE || (s->kind == EPI_INSTR_LOAD && t->r->e->tapes.load[s->dst] == i));
 }
 
 /* On the block in hand. */
 static void run_item(const tile *t, const epi_tape_item *item, epi_link *links) {
     if (!item->link_count) {
-        if (t->b.tile->steps[item->first].kind != EPI_TILE_LOAD || !is_done_by_tape(t, item->first))
+        if (t->b.tile->instrs[item->first].kind != EPI_INSTR_LOAD || !is_done_by_tape(t, item->first))
             run_step(t, item->first);
         return;
     }
     t->b.strips->tape(links + item->link, t->b.block_rows, t->b.columns[item->scale]);
     epi_tape_walk(links + item->link);
     for (int i = item->first; i < item->first + item->count; i++)
-        if (t->b.tile->steps[i].kind == EPI_TILE_STORE && !is_done_by_tape(t, i))
+        if (t->b.tile->instrs[i].kind == EPI_INSTR_STORE && !is_done_by_tape(t, i))
             run_step(t, i);
 }
 
 static void clear_column_partials(const tile *t) {
     const epi_epilogue *e = t->r->e;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        if (s->kind != EPI_TILE_REDUCE_COLS)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        if (s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         float *p = partials_of(t, s, s->state), *p2 = partials_of(t, s, s->state2);
         for (int j = 0, n = t->b.columns[e->tile.values[s->arg[0]].scale]; j < n; j++) {
@@ -143,8 +143,8 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2]
     tile t = tile_at(r, place);
     settle(&t, acc, memory);
     clear_column_partials(&t);
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (!e->tile.steps[i].full)
+    for (int i = 0; i < e->tile.instr_count; i++)
+        if (!e->tile.instrs[i].full)
             run_step(&t, i);
     epi_tape_place where = {.tapes = &e->tapes,
                             .block = &t.b,
@@ -166,28 +166,28 @@ int epi_epilogue_regions(const epi_tile_run *r, const int64_t place[2], epi_regi
     const epi_epilogue *e = r->e;
     tile t = tile_at(r, place);
     int count = 0;
-    for (int i = 0; i < e->tile.step_count && count < most; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count && count < most; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         const epi_tile_access *a = &r->access[i];
-        if (!s->full || (s->kind != EPI_TILE_LOAD && s->kind != EPI_TILE_STORE))
+        if (!s->full || (s->kind != EPI_INSTR_LOAD && s->kind != EPI_INSTR_STORE))
             continue;
-        epi_scale scale = e->tile.values[s->kind == EPI_TILE_LOAD ? s->dst : s->arg[0]].scale;
+        epi_scale scale = e->tile.values[s->kind == EPI_INSTR_LOAD ? s->dst : s->arg[0]].scale;
         if (a->rows.count > 1 || !a->plain || !a->cols.walk.count)
             continue;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type);
         out[count++] = (epi_region){
             a->ref.data + (epi_walk_offset(&a->rows, t.b.m0) + t.b.first[scale]) * size,
-            t.b.columns[scale] * size, epi_tile_access_ld(a) * size, t.b.rows, s->kind == EPI_TILE_STORE};
+            t.b.columns[scale] * size, epi_tile_access_ld(a) * size, t.b.rows, s->kind == EPI_INSTR_STORE};
     }
     return count;
 }
 
 void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads) {
     const epi_epilogue *e = r->e;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        bool rows = s->kind == EPI_TILE_REDUCE_ROWS;
-        if (!rows && s->kind != EPI_TILE_REDUCE_COLS)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
+        if (!rows && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         epi_scale scale = e->tile.values[s->arg[0]].scale;
         epi_partials_fold(&e->tile, e->strips, s, &homes[s->node], r->partials,

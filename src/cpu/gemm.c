@@ -145,7 +145,7 @@ static void pack_block(const gemm_run *r, int side, int64_t tile, int64_t sweep,
     int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), k0 = sweep * g->micro->kc,
             row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[side];
-    int64_t step = depth->count ? depth->step[depth->count - 1] : 1;
+    int64_t step = depth->count ? depth->stride[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
         row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i)
                                     : epi_columns_offset(&r->cols, first + i);
@@ -228,10 +228,10 @@ static void add_rows(fetch *f, const gemm_run *r, int64_t tile) {
     const epi_walk *depth = &r->depth[EPI_SIDE_A];
     int64_t first = first_row(g, EPI_SIDE_A, tile), rows = tile_rows(g, EPI_SIDE_A, tile),
             size = (int64_t)epi_dtype_size(r->ref[EPI_SIDE_A].type);
-    if (r->rows.count != 1 || depth->count != 1 || depth->step[0] != 1)
+    if (r->rows.count != 1 || depth->count != 1 || depth->stride[0] != 1)
         return;
     add_region(f, &(epi_region){r->ref[EPI_SIDE_A].data + epi_walk_offset(&r->rows, first) * size,
-                                g->k * size, r->rows.step[0] * size, rows, false});
+                                g->k * size, r->rows.stride[0] * size, rows, false});
 }
 
 /* Accumulates one tile: for each sweep, every panel of B against every panel of A, while the next

@@ -56,7 +56,7 @@ static int64_t index_at(const move *m, int64_t i) {
 
 /* Do the elements of the walk lie side by side? */
 static bool is_plain(const epi_walk *w) {
-    return w->count == 0 || (w->count == 1 && w->step[0] == 1);
+    return w->count == 0 || (w->count == 1 && w->stride[0] == 1);
 }
 
 static void run_items(move *m, int64_t rows, epi_parallel_body *body) {

@@ -40,11 +40,11 @@ static void make_space(pass *p, const epi_axes *axes, int64_t chunk) {
     const int64_t *sizes = p->k->spec.sizes;
     for (int i = 0; i < axes->count; i++) {
         int64_t size = epi_axis_size(axes->at[i], sizes),
-                step[OPERANDS + 1] = {epi_ref_step(&p->to, axes->at[i])};
+                step[OPERANDS + 1] = {epi_ref_stride(&p->to, axes->at[i])};
         if (size == 1)
             continue;
         for (int a = 0; a < p->operands; a++)
-            step[a + 1] = epi_ref_step(&p->from[a], axes->at[i]);
+            step[a + 1] = epi_ref_stride(&p->from[a], axes->at[i]);
         bool merges = s->count > 0;
         for (int a = 0; a <= p->operands && merges; a++)
             merges = s->step[s->count - 1][a] == size * step[a];
@@ -152,7 +152,7 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
     int64_t base[OPERANDS + 1];
     int n = chunk_at(p, item, base), last = p->s.count - 1;
     int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1,
-            step = p->over.count ? p->over.step[p->over.count - 1] : 0;
+            step = p->over.count ? p->over.stride[p->over.count - 1] : 0;
     for (int j = 0; j < n; j++) {
         acc[j] = epi_reduce_identity(p->n->op);
         acc2[j] = 0;
@@ -226,7 +226,7 @@ static void run_part(pass p) {
     const int64_t *sizes = p.k->spec.sizes;
     if (p.n->op != EPI_OP_JOIN && p.n->op != EPI_OP_CONCAT) {
         p.from_base[0] =
-            epi_ref_part(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
+            epi_ref_half(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
         run_chunks(&p, &p.n->axes, copy_chunk);
         return;
     }
@@ -234,7 +234,7 @@ static void run_part(pass p) {
         pass q = p;
         q.operands = 1;
         q.from[0] = p.from[part];
-        q.to_base = epi_ref_part(&q.to, p.n, part, sizes);
+        q.to_base = epi_ref_half(&q.to, p.n, part, sizes);
         run_chunks(&q, &q.to.axes, copy_chunk);
     }
 }
@@ -250,11 +250,11 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
         p.from[a] = refs[n->arg[a]];
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: run_chunks(&p, &n->axes, map_chunk); break;
-    case EPI_CLASS_PART: run_part(p); break;
+    case EPI_CLASS_SPLIT: run_part(p); break;
     case EPI_CLASS_REDUCE: {
         p.over = epi_walk_axes(&p.from[0], &n->over, k->spec.sizes);
         p.over_count = epi_axes_size(&n->over, k->spec.sizes);
-        bool inner = p.over.count && p.over.step[p.over.count - 1] == 1;
+        bool inner = p.over.count && p.over.stride[p.over.count - 1] == 1;
         run_chunks(&p, &n->axes, inner ? reduce_inner : reduce_outer);
         break;
     }

@@ -300,7 +300,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         switch (epi_ops[n->op].cls) {
         case EPI_CLASS_MAP: eval_map(&e, i); break;
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
-        case EPI_CLASS_PART: eval_part(&e, i); break;
+        case EPI_CLASS_SPLIT: eval_part(&e, i); break;
         case EPI_CLASS_PRODUCT: eval_product(&e, i); break;
         case EPI_CLASS_MOVE: (n->op == EPI_OP_GATHER ? eval_gather : eval_scatter)(&e, i); break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;

@@ -9,7 +9,7 @@
 #include "cpu/chain.h"
 
 typedef struct epi_rows {
-    epi_tile tile;
+    epi_tile_program tile;
     const epi_strips *strips;
     int threads;
     int block;     /* rows at a time */
@@ -36,7 +36,7 @@ typedef struct epi_ready {
     epi_fetch fetch;
     epi_scale scale;
     int phase;
-    const epi_tile_step *end; /* its last step */
+    const epi_instr *end; /* its last step */
 } epi_ready;
 
 epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,

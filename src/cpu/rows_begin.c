@@ -15,16 +15,16 @@ static int64_t cache_bytes(void) {
 
 /* Is the output stored over something that the rows load? */
 static bool is_in_place(const epi_rows_begun *r, int store) {
-    const epi_tile *t = &r->k->tile;
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].kind == EPI_TILE_LOAD && r->access[i].ref.data == r->access[store].ref.data)
+    const epi_tile_program *t = &r->k->tile;
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].kind == EPI_INSTR_LOAD && r->access[i].ref.data == r->access[store].ref.data)
             return true;
     return false;
 }
 
 static void find_store(epi_rows_begun *r, int i, int64_t cache) {
     const epi_rows *k = r->k;
-    const epi_tile_step *s = &k->tile.steps[i];
+    const epi_instr *s = &k->tile.instrs[i];
     const epi_tile_value *v = &k->tile.values[s->arg[0]];
     epi_tile_access *a = &r->access[i];
     int64_t bytes = epi_axes_size(&a->ref.axes, k->tile.spec->sizes) * (int64_t)epi_dtype_size(a->ref.type);
@@ -38,12 +38,12 @@ static void find_store(epi_rows_begun *r, int i, int64_t cache) {
 
 /* An input that is stored as it is, while another output takes its place, is copied to a slot first. */
 static void save_source(epi_rows_begun *r, int store) {
-    const epi_tile *t = &r->k->tile;
-    int v = t->steps[store].arg[0], from = r->source[v];
-    if (from < 0 || t->steps[from].kind != EPI_TILE_LOAD)
+    const epi_tile_program *t = &r->k->tile;
+    int v = t->instrs[store].arg[0], from = r->source[v];
+    if (from < 0 || t->instrs[from].kind != EPI_INSTR_LOAD)
         return;
-    for (int i = 0; i < t->step_count; i++)
-        if (i != store && t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE &&
+    for (int i = 0; i < t->instr_count; i++)
+        if (i != store && t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE &&
             r->access[i].ref.data == r->access[from].ref.data) {
             r->access[from].direct = false;
             r->source[v] = EPI_IN_SLOT;
@@ -53,7 +53,7 @@ static void save_source(epi_rows_begun *r, int store) {
 /* Nothing but chains, of one row each or of chunks of a flat one, with tensors that are regular too? */
 static bool is_regular(const epi_rows_begun *r) {
     const epi_rows *k = r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     bool one = t->plan->flat ? t->phases == 1 && !k->between_start[t->phases + 1] : t->n <= k->chunk;
     bool regular = one && k->block == 1 && !r->in_place;
     for (int p = 0; p < t->phases && regular; p++)
@@ -66,26 +66,26 @@ static bool is_regular(const epi_rows_begun *r) {
 
 void epi_rows_begin(epi_rows_begun *r, const epi_ref *homes, const epi_ref *tensors) {
     const epi_rows *k = r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     int64_t cache = cache_bytes();
     for (int v = 0; v < t->value_count; v++)
         r->source[v] = !t->values[v].rows ? EPI_IN_COLUMNS
                        : k->keep[v] >= 0  ? EPI_IN_ROW_BUFFER
                                           : EPI_IN_SLOT;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
         epi_tile_access *a = &r->access[i];
         epi_tile_access_find(t, i, homes, tensors, a);
         if (s->full && a->plain && a->ref.type == EPI_F32 && k->block == 1)
             a->direct = true; /* one row is not apart from others */
-        if (s->kind == EPI_TILE_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
+        if (s->kind == EPI_INSTR_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
             r->source[s->dst] = i;
     }
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE)
             find_store(r, i, cache);
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE)
             save_source(r, i);
     for (int v = 0; v < t->value_count; v++)
         if (r->source[v] != EPI_IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))

@@ -19,35 +19,35 @@ enum {
 
 /* ---- phases ---- */
 
-static int cost_of(const epi_tile_step *s) {
+static int cost_of(const epi_instr *s) {
     if (epi_step_is_dear(s))
         return WORTH;
-    return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_CONST ? 0 : 1;
+    return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_CONST ? 0 : 1;
 }
 
 /* Leaves out what nothing of the phase needs any more. */
-static void prune(const epi_tile *t, bool *run, int without) {
+static void prune(const epi_tile_program *t, bool *run, int without) {
     run[without] = false;
     for (int i = without - 1; i >= 0; i--) {
-        const epi_tile_step *s = &t->steps[i];
-        bool ends = s->dst < 0 || s->kind == EPI_TILE_FOLD, needed = ends;
-        for (int j = i + 1; j < t->step_count && run[i] && !needed; j++)
+        const epi_instr *s = &t->instrs[i];
+        bool ends = s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW, needed = ends;
+        for (int j = i + 1; j < t->instr_count && run[i] && !needed; j++)
             for (int a = 0; a < 3; a++)
-                needed |= run[j] && t->steps[j].arg[a] == s->dst;
+                needed |= run[j] && t->instrs[j].arg[a] == s->dst;
         run[i] &= needed;
     }
 }
 
 /* Keeps the value that step `i` makes in a row buffer if it is dear, wanted again and there is room. */
 static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
-    const epi_tile *t = &k->tile;
-    const epi_tile_step *s = &t->steps[i];
-    if (!s->full || s->dst < 0 || s->kind == EPI_TILE_FOLD || cost[s->dst] < WORTH ||
+    const epi_tile_program *t = &k->tile;
+    const epi_instr *s = &t->instrs[i];
+    if (!s->full || s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW || cost[s->dst] < WORTH ||
         (k->keep_count + 1) * epi_rows_keep(k) > KEPT)
         return;
     int first = 0, times = 0;
     for (int p = t->phases - 1; p >= 0; p--)
-        if (run[p * t->step_count + i]) {
+        if (run[p * t->instr_count + i]) {
             first = p;
             times++;
         }
@@ -55,12 +55,12 @@ static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
         return;
     k->keep[s->dst] = k->keep_count++;
     for (int p = first + 1; p < t->phases; p++)
-        prune(t, run + p * t->step_count, i);
+        prune(t, run + p * t->instr_count, i);
 }
 
 static bool list_phases(epi_arena *arena, epi_rows *k) {
-    const epi_tile *t = &k->tile;
-    size_t steps = (size_t)t->step_count, phases = (size_t)t->phases;
+    const epi_tile_program *t = &k->tile;
+    size_t steps = (size_t)t->instr_count, phases = (size_t)t->phases;
     bool *run = epi_arena_alloc(arena, phases * steps + 1);
     int *cost = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *cost);
     k->keep = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *k->keep);
@@ -73,9 +73,9 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     k->keep_count = 0;
     for (int v = 0; v < t->value_count; v++)
         k->keep[v] = -1;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
-        if (!s->full || s->dst < 0 || s->kind == EPI_TILE_FOLD)
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        if (!s->full || s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW)
             continue;
         cost[s->dst] = cost_of(s);
         for (int a = 0; a < 3; a++)
@@ -84,13 +84,13 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
         cost[s->dst] = (int)epi_min64(cost[s->dst], WORTH);
     }
     for (int p = 0; p < t->phases; p++)
-        epi_tile_phase(t, p, run + p * t->step_count);
-    for (int i = t->step_count - 1; i >= 0; i--)
+        epi_tile_program_phase(t, p, run + p * t->instr_count);
+    for (int i = t->instr_count - 1; i >= 0; i--)
         keep_value(k, run, cost, i);
     int count = 0;
     for (int p = 0; p < t->phases; p++) {
-        for (int i = 0; i < t->step_count; i++)
-            if (run[p * t->step_count + i])
+        for (int i = 0; i < t->instr_count; i++)
+            if (run[p * t->instr_count + i])
                 k->list[count++] = i;
         k->list_start[p + 1] = count;
     }
@@ -98,12 +98,12 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
 }
 
 static bool list_between(epi_arena *arena, epi_rows *k) {
-    const epi_tile *t = &k->tile;
-    k->between = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *k->between);
+    const epi_tile_program *t = &k->tile;
+    k->between = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *k->between);
     k->between_start = epi_arena_alloc(arena, ((size_t)t->phases + 2) * sizeof *k->between_start);
     for (int p = 0, count = 0; p <= t->phases && !arena->failed; p++) {
-        for (int i = 0; i < t->step_count; i++) {
-            const epi_tile_step *s = &t->steps[i];
+        for (int i = 0; i < t->instr_count; i++) {
+            const epi_instr *s = &t->instrs[i];
             if (!s->full && s->phase == p && t->values[s->dst >= 0 ? s->dst : s->arg[0]].rows)
                 k->between[count++] = i;
         }
@@ -116,7 +116,7 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
  * those that stay by themselves. */
 static bool make_chains(epi_arena *arena, epi_rows *k, int *until, int *single) {
     k->chain_count = *single = 0;
-    for (int i = 0; i < k->tile.step_count; i++)
+    for (int i = 0; i < k->tile.instr_count; i++)
         until[i] = i;
     for (int p = 0; p < k->tile.phases; p++) {
         int first = k->list_start[p], count = k->list_start[p + 1] - first;
@@ -129,7 +129,7 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until, int *single) 
         for (int i = 0; i < count; i = last[i] + 1)
             ++*(last[i] > i ? &k->chain_count : single);
         for (int i = 0; i < count; i++)
-            k->work[first + i + 1] = k->work[first + i] + cost_of(&k->tile.steps[list[i]]);
+            k->work[first + i + 1] = k->work[first + i] + cost_of(&k->tile.instrs[list[i]]);
         for (int i = 0; i < count; i++)
             until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
     }
@@ -137,41 +137,41 @@ static bool make_chains(epi_arena *arena, epi_rows *k, int *until, int *single) 
 }
 
 /* The one chain that a phase consists of: its last step, or NULL. */
-static const epi_tile_step *only_chain(const epi_rows *k, int p) {
+static const epi_instr *only_chain(const epi_rows *k, int p) {
     int first = k->list_start[p], count = k->list_start[p + 1] - first;
-    return count > 1 && k->last[first] == count - 1 ? &k->tile.steps[k->list[first + count - 1]] : NULL;
+    return count > 1 && k->last[first] == count - 1 ? &k->tile.instrs[k->list[first + count - 1]] : NULL;
 }
 
 /* Stores past the caches wait for memory, and functions of the next row can be computed meanwhile. Row
  * buffers are shared by both rows, so nothing may be put there before. */
 static bool may_lag(const epi_rows *k) {
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     int p = t->phases - 2;
     if (p < 1 || t->plan->flat || k->block > 1)
         return false;
-    const epi_tile_step *fold = only_chain(k, p), *store = only_chain(k, p + 1);
-    bool lags = fold && store && fold->kind == EPI_TILE_FOLD && store->kind == EPI_TILE_STORE &&
+    const epi_instr *fold = only_chain(k, p), *store = only_chain(k, p + 1);
+    bool lags = fold && store && fold->kind == EPI_INSTR_REDUCE_ROW && store->kind == EPI_INSTR_STORE &&
                 t->values[fold->arg[0]].scale == EPI_SCALE_FINE &&
                 t->values[store->arg[0]].scale == EPI_SCALE_FINE &&
                 k->work[k->list_start[p + 1]] - k->work[k->list_start[p]] >= WORTH;
     for (int i = 0; i < k->list_start[p]; i++) {
-        int v = t->steps[k->list[i]].dst;
+        int v = t->instrs[k->list[i]].dst;
         lags &= v < 0 || k->keep[v] < 0;
     }
     return lags;
 }
 
 /* Elements are stored after everything else, so that an output may lie over an input. */
-static bool stores_last(epi_arena *arena, epi_tile *t) {
-    epi_tile_step *steps = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *steps);
+static bool stores_last(epi_arena *arena, epi_tile_program *t) {
+    epi_instr *steps = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *steps);
     if (!steps)
         return false;
     int count = 0;
     for (int last = 0; last < 2; last++)
-        for (int i = 0; i < t->step_count; i++)
-            if ((t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE) == last)
-                steps[count++] = t->steps[i];
-    t->steps = steps;
+        for (int i = 0; i < t->instr_count; i++)
+            if ((t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE) == last)
+                steps[count++] = t->instrs[i];
+    t->instrs = steps;
     return true;
 }
 
@@ -180,10 +180,10 @@ static bool stores_last(epi_arena *arena, epi_tile *t) {
 /* They follow from the program's sizes alone, and those that say in which order a row is added up from its
  * length. */
 static void choose_sizes(epi_rows *k, int64_t most) {
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     bool down = false;
-    for (int i = 0; i < t->step_count; i++)
-        down |= t->steps[i].kind == EPI_TILE_REDUCE_COLS;
+    for (int i = 0; i < t->instr_count; i++)
+        down |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
     int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, t->plan->flat ? CHUNK : most);
     k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
     int64_t rows =
@@ -204,13 +204,13 @@ static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, int *until, int 
 }
 
 static void assign_partials(epi_rows *k) {
-    for (int i = 0; i < k->tile.step_count; i++) {
-        epi_tile_step *s = &k->tile.steps[i];
-        if (s->kind == EPI_TILE_FOLD && s->op == EPI_OP_LOGSUMEXP)
+    for (int i = 0; i < k->tile.instr_count; i++) {
+        epi_instr *s = &k->tile.instrs[i];
+        if (s->kind == EPI_INSTR_REDUCE_ROW && s->op == EPI_OP_LOGSUMEXP)
             s->state2 = k->short_count++;
-        if (s->kind != EPI_TILE_REDUCE_ROWS && s->kind != EPI_TILE_REDUCE_COLS)
+        if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
-        int64_t count = s->kind == EPI_TILE_REDUCE_ROWS
+        int64_t count = s->kind == EPI_INSTR_PARTIAL_ROWS
                             ? k->col_pieces * k->tile.m
                             : k->row_pieces * epi_rows_width(k, k->tile.values[s->arg[0]].scale);
         s->state = k->partial_count;
@@ -222,7 +222,7 @@ static void assign_partials(epi_rows *k) {
 }
 
 static epi_status lay_out(epi_rows *k, epi_error *err) {
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     int64_t total = 0, columns = 0;
     for (int v = 0; v < t->value_count; v++) {
         if (t->values[v].rows)
@@ -230,7 +230,7 @@ static epi_status lay_out(epi_rows *k, epi_error *err) {
         k->column[v] = columns;
         columns += epi_round_up(epi_rows_width(k, t->values[v].scale), 16);
     }
-    k->access = epi_reserve(&total, t->step_count, sizeof(epi_tile_access));
+    k->access = epi_reserve(&total, t->instr_count, sizeof(epi_tile_access));
     k->source = epi_reserve(&total, 2 * (int64_t)t->value_count, sizeof(int));
     k->columns = epi_reserve(&total, columns, sizeof(float));
     k->partials = epi_reserve(&total, k->partial_count, sizeof(float));
@@ -252,13 +252,13 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
                           const epi_strips *strips, const epi_root *roots, int root_count, epi_rows *out,
                           epi_error *err) {
     *out = (epi_rows){.strips = strips, .threads = spec->threads};
-    epi_tile *t = &out->tile;
-    epi_status status = epi_tile_build_rows(arena, spec, plan, roots, root_count, t, err);
+    epi_tile_program *t = &out->tile;
+    epi_status status = epi_tile_program_rows(arena, spec, plan, roots, root_count, t, err);
     if (status != EPI_OK)
         return status;
     bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
     out->column = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *out->column);
-    int *until = epi_arena_alloc(arena, ((size_t)t->step_count + 1) * sizeof *until);
+    int *until = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *until);
     if (!stores_last(arena, t) || arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int single;

@@ -22,7 +22,7 @@ typedef struct worker {
 
 static worker worker_of(const epi_rows_begun *r, int thread, int which) {
     const epi_rows *k = r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     unsigned char *mine =
         r->scratch + k->per_thread + (thread * epi_rows_workers(k) + which) * k->thread_bytes;
     worker w = {
@@ -78,36 +78,36 @@ static void move_to(worker *w, int64_t column, int64_t end) {
 /* ---- values that do not depend on the row ---- */
 
 static void run_short(worker *w, int i) {
-    const epi_tile_step *s = &w->b.tile->steps[i];
-    if (s->kind != EPI_TILE_LOAD || w->r->source[s->dst] < 0) /* what lies well is used where it is */
+    const epi_instr *s = &w->b.tile->instrs[i];
+    if (s->kind != EPI_INSTR_LOAD || w->r->source[s->dst] < 0) /* what lies well is used where it is */
         epi_block_step(&w->b, i);
 }
 
-static bool is_number(const epi_tile *t, int v) {
+static bool is_number(const epi_tile_program *t, int v) {
     return v >= 0 && !t->values[v].rows && t->values[v].scale == EPI_SCALE_NONE;
 }
 
-static bool is_column(const epi_tile *t, int v) {
+static bool is_column(const epi_tile_program *t, int v) {
     return v >= 0 && !t->values[v].rows && t->values[v].scale != EPI_SCALE_NONE;
 }
 
 static void column_chunk(void *ctx, int64_t item, int thread) {
     const epi_rows_begun *r = ctx;
-    const epi_tile *t = &r->k->tile;
+    const epi_tile_program *t = &r->k->tile;
     worker w = worker_of(r, thread, 0);
     move_to(&w, item * r->k->chunk, t->n);
-    for (int i = 0; i < t->step_count; i++)
-        if (is_column(t, t->steps[i].dst))
+    for (int i = 0; i < t->instr_count; i++)
+        if (is_column(t, t->instrs[i].dst))
             run_short(&w, i);
 }
 
 static void make_columns(epi_rows_begun *r) {
-    const epi_tile *t = &r->k->tile;
+    const epi_tile_program *t = &r->k->tile;
     worker w = worker_of(r, 0, 0);
     bool any = false;
-    for (int i = 0; i < t->step_count; i++) {
-        any |= is_column(t, t->steps[i].dst);
-        if (is_number(t, t->steps[i].dst))
+    for (int i = 0; i < t->instr_count; i++) {
+        any |= is_column(t, t->instrs[i].dst);
+        if (is_number(t, t->instrs[i].dst))
             run_short(&w, i);
     }
     if (any)
@@ -133,12 +133,12 @@ typedef struct state {
     int64_t n;
 } state;
 
-static state state_of(const worker *w, const epi_tile_step *s) {
+static state state_of(const worker *w, const epi_instr *s) {
     const epi_rows *k = w->r->k;
     float *partials = w->r->partials;
-    if (s->kind == EPI_TILE_FOLD)
+    if (s->kind == EPI_INSTR_REDUCE_ROW)
         return (state){w->b.at[s->dst].p, short_at(w, s->state2), w->b.rows};
-    if (s->kind == EPI_TILE_REDUCE_ROWS) {
+    if (s->kind == EPI_INSTR_PARTIAL_ROWS) {
         int64_t at = w->col_piece * k->tile.m + w->b.m0;
         return (state){partials + s->state + at, partials + s->state2 + at, w->b.rows};
     }
@@ -146,14 +146,15 @@ static state state_of(const worker *w, const epi_tile_step *s) {
     return (state){partials + s->state + at, partials + s->state2 + at, width};
 }
 
-static bool reduces(const epi_tile_step *s) {
-    return s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS || s->kind == EPI_TILE_REDUCE_COLS;
+static bool reduces(const epi_instr *s) {
+    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS ||
+           s->kind == EPI_INSTR_PARTIAL_COLS;
 }
 
-static void reduce_step(const worker *w, const epi_tile_step *s) {
+static void reduce_step(const worker *w, const epi_instr *s) {
     const epi_block *b = &w->b;
     state to = state_of(w, s);
-    if (s->kind == EPI_TILE_REDUCE_COLS) {
+    if (s->kind == EPI_INSTR_PARTIAL_COLS) {
         int64_t first = b->first[b->tile->values[s->arg[0]].scale];
         epi_block_reduce(b, s, to.p + first, to.p2 + first);
         return;
@@ -165,7 +166,7 @@ static void reduce_step(const worker *w, const epi_tile_step *s) {
 
 static void chain_steps(const worker *w, const int *steps, int count, const epi_fetch *next) {
     const epi_block *b = &w->b;
-    const epi_tile_step *s = &b->tile->steps[steps[count - 1]];
+    const epi_instr *s = &b->tile->instrs[steps[count - 1]];
     float *x = short_at(w, w->r->k->short_count);
     epi_chain_run(b, steps, count, w->r->in_place, x, next);
     if (epi_chain_folds(s)) {
@@ -179,15 +180,15 @@ static void chain_steps(const worker *w, const int *steps, int count, const epi_
 /* During so much work the rows from `row` on are fetched, in the columns from `start` to `end`. */
 static void look_ahead(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end, int64_t work) {
     const epi_rows *k = w->r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     epi_fetch *f = &w->next.streams;
     int64_t rows = epi_min64(k->block, rows_end - row);
     f->count = 0;
     w->next.work = work;
-    for (int i = 0; i < t->step_count && f->count < EPI_STREAMS && rows > 0; i++) {
-        const epi_tile_step *s = &t->steps[i];
+    for (int i = 0; i < t->instr_count && f->count < EPI_STREAMS && rows > 0; i++) {
+        const epi_instr *s = &t->instrs[i];
         const epi_tile_access *a = &w->r->access[i];
-        if (!s->full || s->kind != EPI_TILE_LOAD || !a->plain)
+        if (!s->full || s->kind != EPI_INSTR_LOAD || !a->plain)
             continue;
         bool coarse = t->values[s->dst].scale == EPI_SCALE_COARSE;
         int64_t size = (int64_t)epi_dtype_size(a->ref.type), ld = epi_tile_access_ld(a);
@@ -229,7 +230,7 @@ static void fetch(const epi_fetch *f) {
  * lag the last chain waits for the next row's last fold. */
 static void run_ready(worker *w, epi_ready *q, int64_t n, bool goes_on) {
     const epi_strips *strips = w->b.strips;
-    const epi_tile_step *s = q->end;
+    const epi_instr *s = q->end;
     int phases = w->b.tile->phases;
     if (w->other && q->phase == phases - 1) {
         w->waiting = &q->chain;
@@ -248,7 +249,7 @@ static void run_ready(worker *w, epi_ready *q, int64_t n, bool goes_on) {
         strips->combine(s->op, to.p, to.p2, &x, &x, 1);
     else
         *to.p = x;
-    if (s->kind == EPI_TILE_FOLD)
+    if (s->kind == EPI_INSTR_REDUCE_ROW)
         strips->finish(s->op, to.p, to.p2, 1,
                        (double)epi_rows_width(w->r->k, w->b.tile->values[s->arg[0]].scale));
 }
@@ -265,7 +266,7 @@ static void first_chains(worker *w, int p, int64_t start, int64_t end) {
         epi_ready *q = w->next_ready++;
         int steps = last[i] + 1 - i;
         q->scale = epi_chain_set(&q->chain, &w->b, list + i, steps, 0, false);
-        q->end = &k->tile.steps[list[last[i]]];
+        q->end = &k->tile.instrs[list[last[i]]];
         q->phase = p;
         q->fetch = take_ahead(&w->next, rest ? w->next.work : work[i + steps] - work[i]);
         q->chain.ahead = &q->fetch;
@@ -289,12 +290,12 @@ static void next_chains(worker *w, int p, int64_t n, bool goes_on, bool more) {
 
 static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows_end) {
     const epi_rows *k = w->r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     const int *first = k->list + k->list_start[p], *last = k->list + k->list_start[p + 1],
               *ends = k->last + k->list_start[p], *work = k->work + k->list_start[p];
     for (const int *i = first; i < last; i++) {
-        const epi_tile_step *s = &t->steps[*i];
-        if (s->kind == EPI_TILE_FOLD || s->kind == EPI_TILE_REDUCE_ROWS) {
+        const epi_instr *s = &t->instrs[*i];
+        if (s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS) {
             state to = state_of(w, s);
             set_identity(s->op, to.p, to.p2, to.n);
         }
@@ -315,18 +316,18 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
                 continue;
             }
             fetch(&next);
-            if (reduces(&t->steps[first[i]]))
-                reduce_step(w, &t->steps[first[i]]);
-            else if (!w->r->in_place || t->steps[first[i]].kind != EPI_TILE_STORE)
+            if (reduces(&t->instrs[first[i]]))
+                reduce_step(w, &t->instrs[first[i]]);
+            else if (!w->r->in_place || t->instrs[first[i]].kind != EPI_INSTR_STORE)
                 epi_block_step(&w->b, first[i]);
         }
         for (const int *i = first; i < last && w->r->in_place; i++)
-            if (t->steps[*i].kind == EPI_TILE_STORE)
+            if (t->instrs[*i].kind == EPI_INSTR_STORE)
                 epi_block_step(&w->b, *i);
     }
     for (const int *i = first; i < last; i++) {
-        const epi_tile_step *s = &t->steps[*i];
-        if (s->kind == EPI_TILE_FOLD) {
+        const epi_instr *s = &t->instrs[*i];
+        if (s->kind == EPI_INSTR_REDUCE_ROW) {
             state to = state_of(w, s);
             k->strips->finish(s->op, to.p, to.p2, to.n,
                               (double)epi_rows_width(k, t->values[s->arg[0]].scale));
@@ -336,7 +337,7 @@ static void run_phase(worker *w, int p, int64_t start, int64_t end, int64_t rows
 
 static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, int64_t end) {
     const epi_rows *k = w->r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     epi_block *b = &w->b;
     b->m0 = row;
     b->rows = b->block_rows = (int)epi_min64(k->block, rows_end - row);
@@ -355,7 +356,7 @@ static void run_block(worker *w, int64_t row, int64_t rows_end, int64_t start, i
  * for two, and the first is there. */
 static void run_regular(worker *w, int thread, int64_t row, int64_t rows_end, int64_t column, int64_t end) {
     const epi_rows *k = w->r->k;
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     bool flat = t->plan->flat, more;
     if (k->lags) {
         w[1] = worker_of(w->r, thread, 1);
@@ -398,9 +399,9 @@ static void run_piece(void *ctx, int64_t item, int thread) {
     w->col_piece = item % k->col_pieces;
     int64_t row = w->row_piece * k->piece_rows, rows_end = epi_min64(k->tile.m, row + k->piece_rows);
     int64_t start = w->col_piece * k->piece_cols, end = epi_min64(k->tile.n, start + k->piece_cols);
-    for (int i = 0; i < k->tile.step_count; i++) {
-        const epi_tile_step *s = &k->tile.steps[i];
-        if (s->kind == EPI_TILE_REDUCE_COLS) {
+    for (int i = 0; i < k->tile.instr_count; i++) {
+        const epi_instr *s = &k->tile.instrs[i];
+        if (s->kind == EPI_INSTR_PARTIAL_COLS) {
             state to = state_of(w, s);
             set_identity(s->op, to.p, to.p2, to.n);
         }
@@ -414,7 +415,7 @@ static void run_piece(void *ctx, int64_t item, int thread) {
 }
 
 void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
-    const epi_tile *t = &k->tile;
+    const epi_tile_program *t = &k->tile;
     epi_rows_begun r = {.k = k,
                         .access = (void *)(scratch + k->access),
                         .source = (void *)(scratch + k->source),
@@ -425,11 +426,11 @@ void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensor
     epi_rows_begin(&r, homes, tensors);
     make_columns(&r);
     epi_parallel_for(k->threads, k->row_pieces * k->col_pieces, run_piece, &r);
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
-        if (s->kind == EPI_TILE_REDUCE_ROWS)
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        if (s->kind == EPI_INSTR_PARTIAL_ROWS)
             epi_partials_fold(t, k->strips, s, &homes[s->node], r.partials, t->m, k->col_pieces, k->threads);
-        else if (s->kind == EPI_TILE_REDUCE_COLS)
+        else if (s->kind == EPI_INSTR_PARTIAL_COLS)
             epi_partials_fold(t, k->strips, s, &homes[s->node], r.partials,
                               epi_rows_width(k, t->values[s->arg[0]].scale), k->row_pieces, k->threads);
     }

@@ -134,7 +134,7 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
         map3(f_##id, dst, ld, v[0], v[1], v[2], rows, n); \
     }
 #define EPI_REDUCE(...)
-#define EPI_PART(...)
+#define EPI_SPLIT(...)
 #define EPI_PRODUCT(...)
 #define EPI_LEAF(...)
 #define EPI_MOVE(...)

@@ -37,7 +37,7 @@ typedef struct epi_tapes {
 } epi_tapes;
 
 /* Puts the list's steps in the order in which they are to be carried out, those on elements last. */
-epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, epi_tile *t, epi_tapes *out);
+epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, epi_tile_program *t, epi_tapes *out);
 
 /* What the links of a tile's tapes need to be told. */
 typedef struct epi_tape_place {
@@ -45,7 +45,7 @@ typedef struct epi_tape_place {
     const epi_block *block;
     int rows; /* of a block */
     /* Where the partials of a reduction go: one per row from the first on, or one per column. */
-    float *(*partials)(const void *ctx, const epi_tile_step *s);
+    float *(*partials)(const void *ctx, const epi_instr *s);
     const void *ctx;
     float *state; /* EPI_BLOCK_MOST floats for every fold */
 } epi_tape_place;

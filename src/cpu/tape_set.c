@@ -27,11 +27,11 @@ static epi_operand operand_of(const epi_tape_place *p, int v) {
     return in_memory(p, v);
 }
 
-static epi_operand partials_at(const epi_tape_place *p, const epi_tile_step *s) {
+static epi_operand partials_at(const epi_tape_place *p, const epi_instr *s) {
     const ptrdiff_t size = sizeof(float);
     float *at = p->partials(p->ctx, s);
-    return s->kind == EPI_TILE_REDUCE_ROWS ? (epi_operand){at, EPI_F32, 0, size, p->rows * size}
-                                           : (epi_operand){at, EPI_F32, 1, 0, 0};
+    return s->kind == EPI_INSTR_PARTIAL_ROWS ? (epi_operand){at, EPI_F32, 0, size, p->rows * size}
+                                             : (epi_operand){at, EPI_F32, 1, 0, 0};
 }
 
 static bool is_kept(const epi_tape_link *link, int count, int v) {
@@ -111,7 +111,7 @@ void epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *
     const epi_link *made = NULL; /* the last link that made something of v */
     for (int l = item->link; l < item->link + item->link_count; l++) {
         const epi_tape_link *k = &p->tapes->links[l];
-        const epi_tile_step *s = k->step >= 0 ? &p->block->tile->steps[k->step] : NULL;
+        const epi_instr *s = k->step >= 0 ? &p->block->tile->instrs[k->step] : NULL;
         if (k->kind == EPI_LINK_KEEP || k->kind == EPI_LINK_STORE) {
             if (k->kind == EPI_LINK_KEEP || !needs_no_store(p, item, k))
                 add_store(&to, made, target_of(p, k));

@@ -19,13 +19,14 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_step *step)
     const int64_t *sizes = c->spec->sizes;
     epi_product_size s = {epi_axes_size(&step->plan->rows, sizes), epi_axes_size(&step->plan->cols, sizes),
                           epi_axes_size(&step->plan->depth, sizes), 0};
-    epi_tile t;
-    if (epi_tile_build(c->arena, c->spec, step->plan, 256, step->roots, step->root_count, &t, NULL) != EPI_OK)
+    epi_tile_program t;
+    if (epi_tile_program_gemm(c->arena, c->spec, step->plan, 256, step->roots, step->root_count, &t, NULL) !=
+        EPI_OK)
         return s;
     double bytes = 0; /* of a row, by columns of the product */
-    for (int i = 0; i < t.step_count; i++) {
-        const epi_tile_step *at = &t.steps[i];
-        int v = at->kind == EPI_TILE_LOAD ? at->dst : at->kind == EPI_TILE_STORE ? at->arg[0] : -1;
+    for (int i = 0; i < t.instr_count; i++) {
+        const epi_instr *at = &t.instrs[i];
+        int v = at->kind == EPI_INSTR_LOAD ? at->dst : at->kind == EPI_INSTR_STORE ? at->arg[0] : -1;
         if (v >= 0 && at->full)
             bytes += (double)t.width[t.values[v].scale] / t.tile_n *
                      (double)epi_dtype_size(epi_emit_ref(c, at->node, v == at->dst ? -1 : at->tensor).type);
@@ -129,7 +130,7 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_s
 
 static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
-        if (k->steps.live[i] && plan->stage[i].leave == leave)
+        if (k->steps.live[i] && plan->placement[i].leave == leave)
             return true;
     return false;
 }

@@ -6,7 +6,7 @@
 #ifndef EPI_CUDA_EMIT_H
 #define EPI_CUDA_EMIT_H
 
-#include "pass/tile.h"
+#include "pass/tile_program.h"
 
 typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;
 

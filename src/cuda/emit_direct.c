@@ -16,11 +16,11 @@ void epi_stream_emit_column(epi_text *out, const epi_stream *t, const char *inde
 
 bool epi_stream_is_vector(const epi_emitter *e, const epi_stream *t) {
     const epi_walk *c = &t->cols.walk;
-    if (t->elements == 1 || t->cols.two || c->count != 1 || c->step[0] != 1 || t->ref.type == EPI_I32 ||
+    if (t->elements == 1 || t->cols.two || c->count != 1 || c->stride[0] != 1 || t->ref.type == EPI_I32 ||
         epi_cell_columns(e, t->elements) % t->elements)
         return false;
     for (int d = 0; d < t->rows.count; d++)
-        if (t->rows.step[d] % t->elements)
+        if (t->rows.stride[d] % t->elements)
             return false;
     return true;
 }
@@ -35,7 +35,7 @@ static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
 
 /* Elements past the last column are read from one that is there; nothing comes of them. */
 void epi_stream_load_direct(epi_emitter *e, const epi_stream *t) {
-    epi_name name = epi_value_name(e, e->tile->steps[t->step].dst);
+    epi_name name = epi_value_name(e, e->tile->instrs[t->step].dst);
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
     long columns = (long)epi_cell_columns(e, t->elements);
     emit_row_offset(e, t);
@@ -59,7 +59,7 @@ void epi_stream_load_direct(epi_emitter *e, const epi_stream *t) {
 }
 
 void epi_stream_store_direct(epi_emitter *e, const epi_stream *t) {
-    int v = e->tile->steps[t->step].arg[0];
+    int v = e->tile->instrs[t->step].arg[0];
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
     long columns = (long)epi_cell_columns(e, t->elements);
     emit_row_offset(e, t);

@@ -22,7 +22,7 @@ static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el,
 /* A partial covers the same columns whatever the tile, so that a row's bits do not depend on the
  * configuration. */
 void epi_fold_rows(epi_emitter *e, int number) {
-    const epi_tile_step *s = &e->tile->steps[number];
+    const epi_instr *s = &e->tile->instrs[number];
     const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e, e->tile->values[s->arg[0]].scale),
         pointer = epi_emit_pointer(e->k, s->node, EPI_POINTER_WORKSPACE);
@@ -63,14 +63,14 @@ void epi_fold_rows(epi_emitter *e, int number) {
 
 /* Columns of a step that a reduction down the rows has a result for. */
 static int fold_columns(const epi_emitter *e, int number) {
-    return e->config.step * epi_cell_elements(e, e->tile->values[e->tile->steps[number].arg[0]].scale) / 2;
+    return e->config.step * epi_cell_elements(e, e->tile->values[e->tile->instrs[number].arg[0]].scale) / 2;
 }
 
 /* A float for each of the four warps of 64 rows, and each column. */
 int epi_fold_bytes(const epi_emitter *e, int before) {
     int bytes = 0;
     for (int i = 0; i < before; i++)
-        if (e->tile->steps[i].kind == EPI_TILE_REDUCE_COLS)
+        if (e->tile->instrs[i].kind == EPI_INSTR_PARTIAL_COLS)
             bytes += 4 * 4 * fold_columns(e, i);
     return bytes;
 }
@@ -78,7 +78,7 @@ int epi_fold_bytes(const epi_emitter *e, int before) {
 /* A warp's 16 rows are folded in its registers, group by group, and wait in the step's staging; step_fold()
  * folds the four warps of 64 rows when all have been there. */
 bool epi_fold_cols(epi_emitter *e, int number) {
-    const epi_tile_step *s = &e->tile->steps[number];
+    const epi_instr *s = &e->tile->instrs[number];
     const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e, e->tile->values[s->arg[0]].scale),
         pointer = epi_emit_pointer(e->k, s->node, EPI_POINTER_WORKSPACE);
@@ -115,15 +115,15 @@ bool epi_fold_cols(epi_emitter *e, int number) {
 /* Marks the steps that make a value of the tile; false where a tile is loaded on the way: it is staged for
  * one step at a time, and the group is wider. */
 static bool mark_makers(const epi_emitter *e, int v, bool *makers) {
-    const epi_tile *t = e->tile;
-    for (int i = 0; i < t->step_count; i++) {
-        const epi_tile_step *s = &t->steps[i];
+    const epi_tile_program *t = e->tile;
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
         if (s->dst != v || e->before[i] || makers[i] || v == e->kept)
             continue;
-        if (s->kind == EPI_TILE_LOAD && epi_value_is_full(&t->values[v]))
+        if (s->kind == EPI_INSTR_LOAD && epi_value_is_full(&t->values[v]))
             return false;
         makers[i] = t->values[v].scale != EPI_SCALE_NONE;
-        for (int a = 0; a < 3 && s->kind != EPI_TILE_GROUP; a++)
+        for (int a = 0; a < 3 && s->kind != EPI_INSTR_REDUCE_GROUP; a++)
             if (s->arg[a] >= 0 && !mark_makers(e, s->arg[a], makers))
                 return false;
     }
@@ -135,7 +135,7 @@ static bool emit_makers(epi_emitter *e, const bool *makers, epi_text *group, epi
     epi_text outer_group = e->group, outer_cell = e->cell;
     bool ok = true;
     e->group = e->cell = (epi_text){0};
-    for (int i = 0; i < e->tile->step_count && ok; i++)
+    for (int i = 0; i < e->tile->instr_count && ok; i++)
         if (makers[i])
             ok = epi_emitter_step(e, i);
     *group = e->group;
@@ -147,8 +147,8 @@ static bool emit_makers(epi_emitter *e, const bool *makers, epi_text *group, epi
 
 /* The pass: every group of 16 columns of the reduction, with the loops that the step itself has. */
 static void emit_group_pass(epi_emitter *e, int number, const epi_text *group, const epi_text *cell) {
-    const epi_tile *t = e->tile;
-    const epi_tile_step *s = &t->steps[number];
+    const epi_tile_program *t = e->tile;
+    const epi_instr *s = &t->instrs[number];
     int columns = t->group[t->acc_scale], elements = epi_cell_elements(e, t->values[s->arg[0]].scale);
     epi_name kept = epi_value_name(e, e->kept);
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
@@ -178,8 +178,8 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *group, c
 /* A reduction over neighbouring columns that the tile holds whole: at the group's first columns, one pass
  * over its accumulators works out the result, which stays until the next group. */
 bool epi_fold_group(epi_emitter *e, int number) {
-    const epi_tile *t = e->tile;
-    const epi_tile_step *s = &t->steps[number];
+    const epi_tile_program *t = e->tile;
+    const epi_instr *s = &t->instrs[number];
     int columns = t->group[t->acc_scale];
     for (int el = 0; el < epi_cell_elements(e, t->values[s->dst].scale); el++)
         epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", epi_value_name(e, s->dst).text,
@@ -187,7 +187,7 @@ bool epi_fold_group(epi_emitter *e, int number) {
     if (e->grouped[number]) /* another reduction needs it */
         return true;
     e->grouped[number] = true;
-    bool *makers = epi_arena_alloc(e->c->arena, (size_t)t->step_count + 1);
+    bool *makers = epi_arena_alloc(e->c->arena, (size_t)t->instr_count + 1);
     if (!makers || columns % 16 || (e->config.mainloop != EPI_GEMM_SM90 && EPI_PARTIAL_COLS % columns))
         return epi_emitter_refuse(e, "a reduction over %d neighbouring columns does not fit this mainloop",
                                   columns);

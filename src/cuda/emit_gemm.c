@@ -34,7 +34,7 @@ static bool may_pack(const epi_emitter *e) {
 /* The value that is packed: the product, with the row scales that nothing else waits for. A pure function of
  * the program, so every configuration rounds at the same place. */
 static void find_packing_point(epi_emitter *e) {
-    const epi_tile *t = e->tile;
+    const epi_tile_program *t = e->tile;
     e->kept = 0;
     e->split = -1;
     if (!e->config.packed)
@@ -42,19 +42,20 @@ static void find_packing_point(epi_emitter *e) {
     for (bool more = true; more;) {
         int uses = 0, only = -1;
         more = false;
-        for (int i = 0; i < t->step_count; i++)
+        for (int i = 0; i < t->instr_count; i++)
             for (int a = 0; a < 3; a++)
-                if (t->steps[i].arg[a] == e->kept) {
+                if (t->instrs[i].arg[a] == e->kept) {
                     uses++;
                     only = i;
                 }
         if (uses != 1)
             break;
-        const epi_tile_step *s = &t->steps[only];
-        if (s->kind == EPI_TILE_MULADD && s->arg[2] != e->kept &&
+        const epi_instr *s = &t->instrs[only];
+        if (s->kind == EPI_INSTR_MULADD && s->arg[2] != e->kept &&
             short_value(e, s->arg[0] == e->kept ? s->arg[1] : s->arg[0]))
             e->split = only;
-        if (s->kind != EPI_TILE_MAP || !(s->op == EPI_OP_MUL || s->op == EPI_OP_DIV || s->op == EPI_OP_NEG) ||
+        if (s->kind != EPI_INSTR_MAP ||
+            !(s->op == EPI_OP_MUL || s->op == EPI_OP_DIV || s->op == EPI_OP_NEG) ||
             (s->op == EPI_OP_DIV && s->arg[0] != e->kept))
             break;
         for (int a = 0; a < 2; a++)
@@ -74,12 +75,12 @@ static void emit_keep(const epi_emitter *e, epi_text *out) {
                  "DEV void before_packing(const Rows &R, int i, float &v0, float &v1) {\n"
                  "  const float %s_0 = v0, %s_1 = v1;\n",
                  acc.text, acc.text);
-    for (int i = 0; i < e->tile->step_count; i++)
+    for (int i = 0; i < e->tile->instr_count; i++)
         if (e->before[i])
-            epi_value_emit(e, &e->tile->steps[i], out, "  ");
+            epi_value_emit(e, &e->tile->instrs[i], out, "  ");
     char scale[160] = "";
     if (e->split >= 0) {
-        const epi_tile_step *s = &e->tile->steps[e->split];
+        const epi_instr *s = &e->tile->instrs[e->split];
         snprintf(scale, sizeof scale, " * %s%s", s->sign < 0 ? "-" : "",
                  epi_value_use(e, s->arg[0] == e->kept ? s->arg[1] : s->arg[0], 0).text);
     }
@@ -92,22 +93,22 @@ static void emit_keep(const epi_emitter *e, epi_text *out) {
 /* ---- steps ---- */
 
 /* Says in the text which line of the program comes next. */
-static void emit_comment(epi_emitter *e, const epi_tile_step *s) {
+static void emit_comment(epi_emitter *e, const epi_instr *s) {
     const epi_node *n = &e->g->nodes[s->node];
     if (n->name)
         epi_text_add(&e->cell, "      // %s, line %d\n", n->name, n->place.line);
 }
 
 bool epi_emitter_step(epi_emitter *e, int step) {
-    const epi_tile_step *s = &e->tile->steps[step];
+    const epi_instr *s = &e->tile->instrs[step];
     const epi_stream *t = epi_stream_of(e, step);
     if (e->before[step])
         return true;
-    if (s->kind == EPI_TILE_GROUP)
+    if (s->kind == EPI_INSTR_REDUCE_GROUP)
         return epi_fold_group(e, step);
-    if (s->kind == EPI_TILE_REDUCE_COLS)
+    if (s->kind == EPI_INSTR_PARTIAL_COLS)
         return epi_fold_cols(e, step);
-    if (s->kind == EPI_TILE_REDUCE_ROWS) {
+    if (s->kind == EPI_INSTR_PARTIAL_ROWS) {
         epi_fold_rows(e, step);
     } else if (t) {
         epi_stream_emit(e, t);
@@ -124,7 +125,7 @@ bool epi_emitter_step(epi_emitter *e, int step) {
 }
 
 static bool emit_steps(epi_emitter *e) {
-    for (int i = 0; i < e->tile->step_count; i++)
+    for (int i = 0; i < e->tile->instr_count; i++)
         if (!epi_emitter_step(e, i))
             return false;
     return true;
@@ -136,10 +137,10 @@ static bool emit_steps(epi_emitter *e) {
  * other warpgroup runs out of slots meanwhile? */
 bool epi_emitter_heavy(const epi_emitter *e) {
     bool heavy = e->stream_count > 3;
-    for (int i = 0; i < e->tile->step_count; i++) {
-        epi_tile_kind kind = e->tile->steps[i].kind;
-        bool folds = kind == EPI_TILE_REDUCE_ROWS || kind == EPI_TILE_REDUCE_COLS;
-        heavy |= kind == EPI_TILE_GROUP || (folds && e->config.schedule != EPI_AT_END);
+    for (int i = 0; i < e->tile->instr_count; i++) {
+        epi_instr_kind kind = e->tile->instrs[i].kind;
+        bool folds = kind == EPI_INSTR_PARTIAL_ROWS || kind == EPI_INSTR_PARTIAL_COLS;
+        heavy |= kind == EPI_INSTR_REDUCE_GROUP || (folds && e->config.schedule != EPI_AT_END);
     }
     return heavy;
 }
@@ -416,14 +417,14 @@ static bool emit_kernel(epi_emitter *e) {
 epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
                          epi_kernel_text *k, epi_error *err) {
     *k = (epi_kernel_text){.arch = epi_emit_arch(c)};
-    epi_tile tile;
-    epi_status status = epi_tile_build(c->arena, c->spec, step->plan, config->tile_n, step->roots,
-                                       step->root_count, &tile, err);
+    epi_tile_program tile;
+    epi_status status = epi_tile_program_gemm(c->arena, c->spec, step->plan, config->tile_n, step->roots,
+                                              step->root_count, &tile, err);
     if (status != EPI_OK)
         return status;
     epi_emitter *e = epi_arena_alloc(c->arena, sizeof *e);
-    bool *before = epi_arena_alloc(c->arena, (size_t)tile.step_count + 1);
-    bool *grouped = epi_arena_alloc(c->arena, (size_t)tile.step_count + 1);
+    bool *before = epi_arena_alloc(c->arena, (size_t)tile.instr_count + 1);
+    bool *grouped = epi_arena_alloc(c->arena, (size_t)tile.instr_count + 1);
     if (!e || !before || !grouped)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     *e = (epi_emitter){.c = c,

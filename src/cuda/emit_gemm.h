@@ -51,7 +51,7 @@ typedef struct epi_emitter {
     epi_emit_context *c;
     const epi_graph *g;
     const epi_plan *plan;
-    const epi_tile *tile;
+    const epi_tile_program *tile;
     epi_config config;
     epi_kernel_text *k;
     epi_text members, rows;                  /* values per row: their declarations, and what loads them */
@@ -93,9 +93,9 @@ epi_name epi_value_name(const epi_emitter *e, int v);
 /* How element `el` of a value is written inside the cell loop. */
 epi_name epi_value_use(const epi_emitter *e, int v, int el);
 /* A step that computes a value: per element, per column, and per row or for the whole tile. */
-void epi_value_emit(const epi_emitter *e, const epi_tile_step *s, epi_text *out, const char *indent);
-void epi_value_emit_column(epi_emitter *e, const epi_tile_step *s);
-void epi_value_emit_row(epi_emitter *e, const epi_tile_step *s);
+void epi_value_emit(const epi_emitter *e, const epi_instr *s, epi_text *out, const char *indent);
+void epi_value_emit_column(epi_emitter *e, const epi_instr *s);
+void epi_value_emit_row(epi_emitter *e, const epi_instr *s);
 
 /* ---- emit_streams.c ---- */
 

@@ -40,8 +40,8 @@ static int64_t first_reach(const epi_emitter *e, int side) {
 /* Does the product copy the operand itself? Where its blocks are through with that not long after their first
  * tile, and most pieces are whole; else a copy ahead is faster. */
 static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
-    bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.step[0] == 1 &&
-                 r->out.walk.count == 1 && r->out.walk.step[0] == r->depth_count;
+    bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.stride[0] == 1 &&
+                 r->out.walk.count == 1 && r->out.walk.stride[0] == r->depth_count;
     /* is there a warp that neither moves nor queues for tiles? */
     bool idle = e->config.cluster > 1 || !e->config.queue;
     return plain && idle && !e->c->copy_ahead && e->config.tile_n >= 128 &&
@@ -65,8 +65,8 @@ static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **ou
                       .depth_count = depth};
     if (!o->cols.two)
         r->out.walk = o->out;
-    r->mn = !o->cols.two && o->out.count && o->out.step[o->out.count - 1] == 1 &&
-            !(o->depth.count && o->depth.step[o->depth.count - 1] == 1);
+    r->mn = !o->cols.two && o->out.count && o->out.stride[o->out.count - 1] == 1 &&
+            !(o->depth.count && o->depth.stride[o->depth.count - 1] == 1);
     r->pitch = epi_round_up(r->mn ? r->out_count : depth, 64); /* lines of 128 bytes: the engine's best */
     r->inside = copies_inside(e, r);
     if (r->inside)
@@ -78,7 +78,8 @@ static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **ou
 
 bool epi_operand_map(epi_emitter *e, epi_operand *o, int rows, int deep) {
     int64_t size = (int64_t)epi_dtype_size(o->ref.type);
-    int64_t out_step = o->out.count ? o->out.step[0] : 0, depth_step = o->depth.count ? o->depth.step[0] : 0;
+    int64_t out_step = o->out.count ? o->out.stride[0] : 0,
+            depth_step = o->depth.count ? o->depth.stride[0] : 0;
     int64_t out_size = o->out.count ? o->out.size[0] : 1, depth_size = o->depth.count ? o->depth.size[0] : 1;
     if (!o->depth.count) /* one deep: rows of one element */
         depth_step = o->out.count && out_step == 1 ? epi_round_up(out_size, 8) : 1;
@@ -167,7 +168,7 @@ void epi_operand_emit_wgmma(const epi_emitter *e, epi_text *out, const char *nam
 
 /* Do elements that follow each other lie side by side? */
 static bool ends_in_neighbours(const epi_walk *w) {
-    return w->count && w->step[w->count - 1] == 1;
+    return w->count && w->stride[w->count - 1] == 1;
 }
 
 /* Neighbours are copied together where they always start at a multiple of their number; one by one, where
@@ -181,10 +182,10 @@ void epi_operand_measure(epi_operand *o) {
     int run = along->count - 1;
     o->vec = (by_out || by_depth) && (run < 1 || along->size[run] % 8 == 0) ? 8 : 1;
     for (int i = 0; i < run; i++)
-        while (along->step[i] % o->vec)
+        while (along->stride[i] % o->vec)
             o->vec /= 2;
     for (int i = 0; i < across->count; i++)
-        while (across->step[i] % o->vec)
+        while (across->stride[i] % o->vec)
             o->vec /= 2;
     while (o->cols.two && o->cols.part % o->vec)
         o->vec /= 2;

@@ -106,9 +106,9 @@ static void part_body(pass *p, int node) {
         epi_ref from = epi_emit_ref(p->c, arg, -1), to = epi_emit_ref(p->c, node, -1);
         int64_t read = 0, write = 0;
         if (joins(n))
-            write = epi_ref_part(&to, n, part, sizes);
+            write = epi_ref_half(&to, n, part, sizes);
         else
-            read = epi_ref_part(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
+            read = epi_ref_half(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
         epi_text_add(&p->body, "    const float v%d = ", part);
         put_load(p, &from, arg, read, "x");
         epi_text_add(&p->body, ";\n    ");
@@ -151,7 +151,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         copy_body(&p, node, copy_to);
     else if (cls == EPI_CLASS_MAP)
         map_body(&p, node);
-    else if (cls == EPI_CLASS_PART)
+    else if (cls == EPI_CLASS_SPLIT)
         part_body(&p, node);
     else if (cls == EPI_CLASS_REDUCE)
         reduce_body(&p, node);
@@ -191,9 +191,9 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
 /* Eight neighbours of a row of the copy. They are neighbours in the operand too, or come one by one. */
 static void emit_eight(epi_kernel_text *k, const epi_repack *r, int number, long inner, long outer) {
     const epi_walk *along = r->mn ? &r->out.walk : &r->depth, *across = r->mn ? &r->depth : &r->out.walk;
-    bool simple = !r->out.two && along->count == 1 && along->step[0] == 1 && across->count == 1;
+    bool simple = !r->out.two && along->count == 1 && along->stride[0] == 1 && across->count == 1;
     if (simple) {
-        long apart = (long)across->step[0];
+        long apart = (long)across->stride[0];
         epi_text_add(&k->source,
                      "  const uint4 v = eight_from(from, row * %ldLL + first, %ldLL, (int)min(%ld - first, "
                      "(i64)8));\n",
@@ -266,14 +266,14 @@ static bool finishes(const epi_emit_context *c, const epi_plan *plan, int node, 
                      const bool *in) {
     const epi_graph *g = c->spec->graph;
     const epi_node *n = &g->nodes[node];
-    if (!plan->stage[node].after || epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count != group->count)
+    if (!plan->placement[node].after || epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count != group->count)
         return false;
     for (int i = 0; i < n->axes.count; i++)
         if (epi_axes_find(group, n->axes.at[i]) < 0)
             return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
         int arg = n->arg[a];
-        bool late = plan->stage[arg].after || plan->stage[arg].leave > EPI_LEAVE_LOCAL;
+        bool late = plan->placement[arg].after || plan->placement[arg].leave > EPI_LEAVE_LOCAL;
         if (late && !in[arg])
             return false;
     }
@@ -285,7 +285,7 @@ static bool needed_later(const epi_emit_context *c, const epi_plan *plan, int no
     const epi_graph *g = c->spec->graph;
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < 3; a++)
-            if (plan->stage[i].after && !in[i] && g->nodes[i].arg[a] == node)
+            if (plan->placement[i].after && !in[i] && g->nodes[i].arg[a] == node)
                 return true;
     return false;
 }
@@ -341,17 +341,17 @@ static void put_results(epi_emit_context *c, const epi_plan *plan, epi_kernel_te
 static bool finish_axes(const epi_emit_context *c, const epi_plan *plan, epi_leave leave, epi_axes *out) {
     const epi_graph *g = c->spec->graph;
     *out = leave == EPI_LEAVE_ROWS ? plan->rows : plan->cols;
-    if (leave == EPI_LEAVE_ROWS || plan->part == EPI_OP_COUNT)
+    if (leave == EPI_LEAVE_ROWS || plan->split == EPI_OP_COUNT)
         return true;
     int at = epi_axes_find_dim(out, plan->fine.dim);
     bool first = true;
     for (int i = 0; i < g->node_count; i++) {
-        if (plan->stage[i].leave != leave || c->partials[i] < 0)
+        if (plan->placement[i].leave != leave || c->partials[i] < 0)
             continue;
         epi_axis own = g->nodes[i].axes.at[epi_axes_find_dim(&g->nodes[i].axes, plan->fine.dim)];
         bool fine = own.shift == plan->fine.shift;
         if ((!first && !epi_axis_equal(out->at[at], own)) ||
-            (fine && (plan->part != EPI_OP_EVEN || at != out->count - 1)))
+            (fine && (plan->split != EPI_OP_EVEN || at != out->count - 1)))
             return false;
         out->at[at] = own;
         first = false;
@@ -390,7 +390,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
     epi_text folds = {0}, ahead = {0}, body = {0};
     int pointer = epi_emit_pointer(k, 0, EPI_POINTER_WORKSPACE);
     for (int i = 0; i < g->node_count; i++) {
-        if (plan->stage[i].leave != leave || c->partials[i] < 0)
+        if (plan->placement[i].leave != leave || c->partials[i] < 0)
             continue;
         in[i] = true;
         const epi_node *node = &g->nodes[i];

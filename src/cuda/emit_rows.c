@@ -9,16 +9,16 @@
 
 #include "cuda/emit_rows.h"
 
-static bool of_row(const epi_rows_emit *e, const epi_tile_step *s) {
+static bool of_row(const epi_rows_emit *e, const epi_instr *s) {
     return e->tile.values[epi_rows_value(s)].rows;
 }
 
 /* Those of a phase: numbers come once, before the rows, as phase -1. */
 static void put_shorts(epi_rows_emit *e, int phase) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        if (s->full || s->kind == EPI_TILE_FOLD || (s->dst >= 0 && epi_rows_has_columns(e, s->dst)) ||
-            (s->dst < 0 && s->kind != EPI_TILE_STORE))
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        if (s->full || s->kind == EPI_INSTR_REDUCE_ROW || (s->dst >= 0 && epi_rows_has_columns(e, s->dst)) ||
+            (s->dst < 0 && s->kind != EPI_INSTR_STORE))
             continue;
         int own = of_row(e, s) ? s->phase : -1;
         if (own == phase)
@@ -36,9 +36,9 @@ static bool ragged(const epi_rows_emit *e) {
  * the compiler fetches early does not take the registers of other blocks. */
 static const char *unrolling(const epi_rows_emit *e) {
     int shared = 0; /* tensors that all rows read */
-    for (int i = 0; i < e->tile.step_count; i++)
-        shared += e->tile.steps[i].kind == EPI_TILE_LOAD && !epi_rows_is_full(e, e->tile.steps[i].dst) &&
-                  epi_rows_has_columns(e, e->tile.steps[i].dst);
+    for (int i = 0; i < e->tile.instr_count; i++)
+        shared += e->tile.instrs[i].kind == EPI_INSTR_LOAD && !epi_rows_is_full(e, e->tile.instrs[i].dst) &&
+                  epi_rows_has_columns(e, e->tile.instrs[i].dst);
     if (e->named)
         return "UNROLL";
     return shared > 1 && e->shape.count <= 4 ? "UNROLL_TWO" : "UNROLL_FOUR";
@@ -67,9 +67,9 @@ static void end_vectors(epi_rows_emit *e, epi_text before) {
 /* ---- folds in pairs ---- */
 
 /* The map that makes the value, if it is this one. */
-static const epi_tile_step *made_by(const epi_rows_emit *e, int v, epi_op op) {
-    const epi_tile_step *s = v >= 0 ? &e->tile.steps[e->maker[v]] : NULL;
-    return s && s->kind == EPI_TILE_MAP && s->dst == v && s->op == op ? s : NULL;
+static const epi_instr *made_by(const epi_rows_emit *e, int v, epi_op op) {
+    const epi_instr *s = v >= 0 ? &e->tile.instrs[e->maker[v]] : NULL;
+    return s && s->kind == EPI_INSTR_MAP && s->dst == v && s->op == op ? s : NULL;
 }
 
 static bool is_number(const epi_rows_emit *e, int v, double value) {
@@ -81,41 +81,39 @@ static bool is_number(const epi_rows_emit *e, int v, double value) {
 
 /* Is it where(v == -inf, 0, v)? */
 static bool is_safe(const epi_rows_emit *e, int safe, int v) {
-    const epi_tile_step *s = made_by(e, safe, EPI_OP_WHERE),
-                        *same = s ? made_by(e, s->arg[0], EPI_OP_EQ) : NULL;
+    const epi_instr *s = made_by(e, safe, EPI_OP_WHERE), *same = s ? made_by(e, s->arg[0], EPI_OP_EQ) : NULL;
     return same && same->arg[0] == v && is_number(e, same->arg[1], -INFINITY) && is_number(e, s->arg[1], 0) &&
            s->arg[2] == v;
 }
 
 /* Is the value x less the result of this fold of x? */
-static bool is_distance(const epi_rows_emit *e, int v, const epi_tile_step *fold, bool safe) {
-    const epi_tile_step *s = made_by(e, v, EPI_OP_SUB);
+static bool is_distance(const epi_rows_emit *e, int v, const epi_instr *fold, bool safe) {
+    const epi_instr *s = made_by(e, v, EPI_OP_SUB);
     return s && s->arg[0] == fold->arg[0] &&
            (safe ? is_safe(e, s->arg[1], fold->dst) : s->arg[1] == fold->dst);
 }
 
 /* Is it the sum of exponentials less the largest element? */
-static bool sums_exponentials(const epi_rows_emit *e, const epi_tile_step *sum, const epi_tile_step *max,
-                              bool safe) {
-    const epi_tile_step *s = made_by(e, sum->arg[0], EPI_OP_EXP);
+static bool sums_exponentials(const epi_rows_emit *e, const epi_instr *sum, const epi_instr *max, bool safe) {
+    const epi_instr *s = made_by(e, sum->arg[0], EPI_OP_EXP);
     return s && is_distance(e, s->arg[0], max, safe);
 }
 
 /* Does one walk over the row do both? The sum of exponentials less the largest element goes along with the
  * search for it. */
-static bool go_together(const epi_rows_emit *e, const epi_tile_step *first, const epi_tile_step *second) {
-    return e->tile.n > 0 && first->kind == EPI_TILE_FOLD && first->op == EPI_OP_RMAX &&
-           second->kind == EPI_TILE_FOLD && second->op == EPI_OP_SUM && second->phase == first->phase + 1 &&
-           e->fast &&
+static bool go_together(const epi_rows_emit *e, const epi_instr *first, const epi_instr *second) {
+    return e->tile.n > 0 && first->kind == EPI_INSTR_REDUCE_ROW && first->op == EPI_OP_RMAX &&
+           second->kind == EPI_INSTR_REDUCE_ROW && second->op == EPI_OP_SUM &&
+           second->phase == first->phase + 1 && e->fast &&
            (sums_exponentials(e, second, first, false) || sums_exponentials(e, second, first, true));
 }
 
 static void find_pairs(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++)
         e->pair[i] = -1;
-    for (int i = 0; i < e->tile.step_count; i++)
-        for (int j = 0; j < e->tile.step_count && e->pair[i] < 0; j++)
-            if (e->pair[j] < 0 && go_together(e, &e->tile.steps[i], &e->tile.steps[j])) {
+    for (int i = 0; i < e->tile.instr_count; i++)
+        for (int j = 0; j < e->tile.instr_count && e->pair[i] < 0; j++)
+            if (e->pair[j] < 0 && go_together(e, &e->tile.instrs[i], &e->tile.instrs[j])) {
                 e->pair[i] = j;
                 e->pair[j] = i;
             }
@@ -123,16 +121,16 @@ static void find_pairs(epi_rows_emit *e) {
 
 /* Is its result there already? */
 static bool comes_second(const epi_rows_emit *e, int step) {
-    return e->pair[step] >= 0 && e->tile.steps[e->pair[step]].phase < e->tile.steps[step].phase;
+    return e->pair[step] >= 0 && e->tile.instrs[e->pair[step]].phase < e->tile.instrs[step].phase;
 }
 
 static const char *fold_of(const epi_rows_emit *e, int step) {
-    return e->pair[step] < 0 ? epi_emit_fold(e->tile.steps[step].op) : "LogSumExp";
+    return e->pair[step] < 0 ? epi_emit_fold(e->tile.instrs[step].op) : "LogSumExp";
 }
 
 /* The fold over all lanes, and what it ends with. */
 static void put_fold(epi_rows_emit *e, int step) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     char fold[16];
     snprintf(fold, sizeof fold, "f%d", s->dst);
     int64_t count = epi_axes_size(&e->g->nodes[s->node].over, e->c->spec->sizes);
@@ -141,7 +139,7 @@ static void put_fold(epi_rows_emit *e, int step) {
     if (e->pair[step] < 0) {
         PUT("%s;", epi_emit_fold_end(s->op, fold, count).text);
     } else {
-        const epi_tile_step *second = &e->tile.steps[e->pair[step]];
+        const epi_instr *second = &e->tile.instrs[e->pair[step]];
         PUT("%s.m, %s = %s.%s();", fold, epi_rows_name(e, second->dst).text, fold,
             sums_exponentials(e, second, s, true) ? "safe_sum" : "sum");
     }
@@ -152,59 +150,60 @@ static void put_fold(epi_rows_emit *e, int step) {
 
 /* What a phase is for: folds, partials and stores of elements. */
 static bool ends_in(const epi_rows_emit *e, int step, int phase) {
-    const epi_tile_step *s = &e->tile.steps[step];
-    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_TILE_FOLD) && !comes_second(e, step);
+    const epi_instr *s = &e->tile.instrs[step];
+    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW) &&
+           !comes_second(e, step);
 }
 
 static void put_phase(epi_rows_emit *e, int phase) {
     bool any = false;
     e->scope = phase + 1;
     put_shorts(e, phase);
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         if (!ends_in(e, i, phase))
             continue;
         any = true;
-        if (s->kind == EPI_TILE_FOLD)
+        if (s->kind == EPI_INSTR_REDUCE_ROW)
             PUT("    %s f%d; f%d.clear();\n", fold_of(e, i), s->dst, s->dst);
     }
     if (!any)
         return;
     epi_text before = begin_vectors(e);
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         if (!ends_in(e, i, phase))
             continue;
-        e->named |= s->kind == EPI_TILE_REDUCE_COLS;
+        e->named |= s->kind == EPI_INSTR_PARTIAL_COLS;
         epi_rows_need(e, s->arg[0]);
-        for (int j = i + 1; j < e->tile.step_count && s->kind == EPI_TILE_STORE; j++)
+        for (int j = i + 1; j < e->tile.instr_count && s->kind == EPI_INSTR_STORE; j++)
             if (ends_in(e, j, phase))
-                epi_rows_need_early(e, e->tile.steps[j].arg[0]);
+                epi_rows_need_early(e, e->tile.instrs[j].arg[0]);
         epi_name name = epi_rows_name(e, s->arg[0]);
         bool coarse = e->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
-        if (s->kind == EPI_TILE_FOLD)
+        if (s->kind == EPI_INSTR_REDUCE_ROW)
             PUT("        take_all(f%d, %s);\n", s->dst, name.text);
-        else if (s->kind == EPI_TILE_REDUCE_COLS)
+        else if (s->kind == EPI_INSTR_PARTIAL_COLS)
             PUT("        EACH(%d) sum%d[i][e].take(%s[e]);\n",
                 epi_rows_width(e, e->tile.values[s->arg[0]].scale), i, name.text);
-        else if (s->kind == EPI_TILE_REDUCE_ROWS && e->tail)
+        else if (s->kind == EPI_INSTR_PARTIAL_ROWS && e->tail)
             PUT("        if (N - c < VEC) take_some(sum%d, %s, %s); else take_all(sum%d, %s);\n", i,
                 name.text, coarse ? "(N - c) / 2" : "N - c", i, name.text);
-        else if (s->kind == EPI_TILE_REDUCE_ROWS)
+        else if (s->kind == EPI_INSTR_PARTIAL_ROWS)
             PUT("        take_all(sum%d, %s);\n", i, name.text);
         else
             epi_rows_put_store(e, i);
     }
     end_vectors(e, before);
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (e->tile.steps[i].kind == EPI_TILE_FOLD && ends_in(e, i, phase))
+    for (int i = 0; i < e->tile.instr_count; i++)
+        if (e->tile.instrs[i].kind == EPI_INSTR_REDUCE_ROW && ends_in(e, i, phase))
             put_fold(e, i);
 }
 
 /* The registers that hold a row as it lies in memory, and the function that fills them. */
 static void put_fetch(epi_rows_emit *e, const char *suffix) {
-    for (int i = 0; i < e->tile.step_count && !(suffix[0] && e->shape.stages); i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count && !(suffix[0] && e->shape.stages); i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         const epi_rows_access *a = &e->access[i];
         if (!epi_rows_fetched(e, i))
             continue;
@@ -213,21 +212,21 @@ static void put_fetch(epi_rows_emit *e, const char *suffix) {
             PUT("    Raw<%s, %d> %s_raw%d%s[NV];\n", epi_emit_type(a->ref.type), w,
                 epi_rows_name(e, s->dst).text, part, suffix);
     }
-    for (int i = 0; i < e->tile.step_count && e->shape.ahead && suffix[0]; i++)
+    for (int i = 0; i < e->tile.instr_count && e->shape.ahead && suffix[0]; i++)
         if (epi_rows_loads_row(e, i))
-            PUT("    float %s%s;\n", epi_rows_name(e, e->tile.steps[i].dst).text, suffix);
+            PUT("    float %s%s;\n", epi_rows_name(e, e->tile.instrs[i].dst).text, suffix);
 }
 
 static void put_fill(epi_rows_emit *e, const char *suffix) {
     bool any = false;
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++)
         any |= epi_rows_fetched(e, i);
     if (!any)
         return;
     epi_text before = begin_vectors(e);
     e->named = true;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         const epi_rows_access *a = &e->access[i];
         if (!epi_rows_fetched(e, i))
             continue;
@@ -250,8 +249,8 @@ static void put_fill(epi_rows_emit *e, const char *suffix) {
 }
 
 static void put_take_over(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         const epi_rows_access *a = &e->access[i];
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++)
             if (epi_rows_fetched(e, i) && !e->shape.stages)
@@ -275,12 +274,12 @@ static void put_barriers(epi_rows_emit *e) {
 /* One order to the copy engine for every stretch of a row: to a stage, or to the L2 cache. */
 static void put_orders(epi_rows_emit *e, bool load) {
     const char *rank = e->shape.cluster > 1 ? "rank" : "0";
-    for (int i = 0; i < e->tile.step_count; i++) {
+    for (int i = 0; i < e->tile.instr_count; i++) {
         if (!epi_rows_fetched(e, i))
             continue;
         const epi_rows_access *a = &e->access[i];
         long size = (long)epi_dtype_size(a->ref.type);
-        bool half = e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE || a->cols.two;
+        bool half = e->tile.values[e->tile.instrs[i].dst].scale == EPI_SCALE_COARSE || a->cols.two;
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
             if (load)
                 PUT("      bulk_load(to + %ld, ", (long)(a->staged + part * epi_rows_part_bytes(e, i)));
@@ -290,7 +289,7 @@ static void put_orders(epi_rows_emit *e, bool load) {
             epi_rows_put_row(e, a, "row");
             PUT(" + %ldLL + %s * (SLICE%s)), columns * %ld%s%s);   // %s\n", (long)(part * a->cols.part),
                 rank, half ? " / 2" : "", size, half ? " / 2" : "", load ? ", full + 8 * s" : "",
-                epi_emit_name(e->g, e->tile.steps[i].node).text);
+                epi_emit_name(e->g, e->tile.instrs[i].node).text);
         }
     }
 }
@@ -302,10 +301,10 @@ static void put_ring(epi_rows_emit *e) {
         "  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
         "row0);\n    int bytes = 0;\n",
         none ? "max((i64)0, " : "", rank, none ? ")" : "");
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++)
         if (epi_rows_fetched(e, i))
             PUT("    bytes += columns * %ld%s;\n", (long)epi_dtype_size(e->access[i].ref.type),
-                e->tile.values[e->tile.steps[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
+                e->tile.values[e->tile.instrs[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
     PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows%s; r++) {\n"
         "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
         "/ LANES) + r) * ROW_BYTES;\n",
@@ -342,20 +341,20 @@ static void put_release(epi_rows_emit *e) {
 
 /* The seeds of random numbers, once; the places that this row takes from, once a row. */
 static void put_seeds(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        if (e->tile.steps[i].kind != EPI_TILE_RANDOM)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        if (e->tile.instrs[i].kind != EPI_INSTR_RANDOM)
             continue;
         PUT("  const u32 seed%d = ", i);
-        epi_emit_seed(e->c, e->tile.steps[i].node, e->k, &e->body);
+        epi_emit_seed(e->c, e->tile.instrs[i].node, e->k, &e->body);
         PUT(";\n");
     }
 }
 
 static void put_places(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        if (e->tile.steps[i].kind != EPI_TILE_TAKE)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        if (e->tile.instrs[i].kind != EPI_INSTR_TAKE)
             continue;
-        const epi_node *n = &e->g->nodes[e->tile.steps[i].node];
+        const epi_node *n = &e->g->nodes[e->tile.instrs[i].node];
         PUT("    const i64 take%d = on ? ", i);
         epi_emit_position(e->c, e->k, &e->body, n, &e->plan->rows, NULL, "row");
         PUT(" : -1;   // %s\n", epi_emit_name(e->g, n->arg[1]).text);
@@ -363,10 +362,10 @@ static void put_places(epi_rows_emit *e) {
 }
 
 static void put_row_values(epi_rows_emit *e, const char *suffix) {
-    for (int i = 0; i < e->tile.step_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++)
         if (epi_rows_loads_row(e, i)) {
             const epi_rows_access *a = &e->access[i];
-            PUT("    %s%s = on ? load<%s>(P.ptr[%d], ", epi_rows_name(e, e->tile.steps[i].dst).text, suffix,
+            PUT("    %s%s = on ? load<%s>(P.ptr[%d], ", epi_rows_name(e, e->tile.instrs[i].dst).text, suffix,
                 epi_emit_type(a->ref.type), a->pointer);
             epi_rows_put_row(e, a, "row");
             PUT(") : 0.f;\n");
@@ -375,12 +374,12 @@ static void put_row_values(epi_rows_emit *e, const char *suffix) {
 
 /* What all rows read is on its way while the first row is. */
 static void put_weights(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++) {
+    for (int i = 0; i < e->tile.instr_count; i++) {
         if (!epi_rows_holds(e, i))
             continue;
         const epi_rows_access *a = &e->access[i];
-        epi_scale scale = e->tile.values[e->tile.steps[i].dst].scale;
-        epi_name name = epi_rows_name(e, e->tile.steps[i].dst);
+        epi_scale scale = e->tile.values[e->tile.instrs[i].dst].scale;
+        epi_name name = epi_rows_name(e, e->tile.instrs[i].dst);
         for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
             PUT("  Raw<%s, %d> %s_raw%d[NV];\n  UNROLL for (int i = 0; i < NV; i++) { const int c = "
                 "COLUMN(i); "
@@ -394,8 +393,9 @@ static void put_weights(epi_rows_emit *e) {
 }
 
 static bool has_folds(const epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (e->tile.steps[i].kind == EPI_TILE_FOLD || e->tile.steps[i].kind == EPI_TILE_REDUCE_ROWS)
+    for (int i = 0; i < e->tile.instr_count; i++)
+        if (e->tile.instrs[i].kind == EPI_INSTR_REDUCE_ROW ||
+            e->tile.instrs[i].kind == EPI_INSTR_PARTIAL_ROWS)
             return true;
     return false;
 }
@@ -457,11 +457,11 @@ static void put_flat(epi_rows_emit *e) {
 
 /* Running values of the reductions that leave. */
 static void put_sums(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        if (s->kind == EPI_TILE_REDUCE_ROWS)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        if (s->kind == EPI_INSTR_PARTIAL_ROWS)
             PUT("  %s sum%d; sum%d.clear();\n", epi_emit_fold(s->op), i, i);
-        if (s->kind == EPI_TILE_REDUCE_COLS) {
+        if (s->kind == EPI_INSTR_PARTIAL_COLS) {
             int w = epi_rows_width(e, e->tile.values[s->arg[0]].scale);
             PUT("  %s sum%d[NV][%d]; UNROLL for (int i = 0; i < NV; i++) EACH(%d) sum%d[i][e].clear();\n",
                 epi_emit_fold(s->op), i, w, w, i);
@@ -471,16 +471,16 @@ static void put_sums(epi_rows_emit *e) {
 
 /* What a block has of a reduction leaves: folded over its rows, in order. */
 static void put_partials(epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        if (s->kind != EPI_TILE_REDUCE_ROWS && s->kind != EPI_TILE_REDUCE_COLS)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         int workspace = epi_emit_pointer(e->k, 0, EPI_POINTER_WORKSPACE);
-        if (s->kind == EPI_TILE_REDUCE_ROWS)
+        if (s->kind == EPI_INSTR_PARTIAL_ROWS)
             PUT("  sum%d = fold_row(sum%d, &rooms, turn);\n"
                 "  if (threadIdx.x == 0) sum%d.leave((float *)P.ptr[%d] + %ldLL, blockIdx.x, %ldLL);\n",
                 i, i, i, workspace, (long)(e->c->partials[s->node] / 4), (long)e->shape.blocks);
-        if (s->kind != EPI_TILE_REDUCE_COLS)
+        if (s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         bool coarse = e->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
         int w = epi_rows_width(e, e->tile.values[s->arg[0]].scale);
@@ -528,10 +528,10 @@ static void put_kernel(epi_rows_emit *e) {
 
 /* Room for what leaves, and how many partials a result has. */
 static epi_status give_partials(epi_rows_emit *e, epi_error *err) {
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        bool rows = s->kind == EPI_TILE_REDUCE_ROWS;
-        if (!rows && s->kind != EPI_TILE_REDUCE_COLS)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
+        if (!rows && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         if (!rows && s->op == EPI_OP_LOGSUMEXP)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a log-sum-exp down the rows");
@@ -552,25 +552,25 @@ static epi_status give_partials(epi_rows_emit *e, epi_error *err) {
 static epi_status prepare(epi_rows_emit *e, const epi_step *step, epi_error *err) {
     epi_arena *arena = e->c->arena;
     epi_status status =
-        epi_tile_build_rows(arena, e->c->spec, step->plan, step->roots, step->root_count, &e->tile, err);
+        epi_tile_program_rows(arena, e->c->spec, step->plan, step->roots, step->root_count, &e->tile, err);
     if (status != EPI_OK)
         return status;
-    e->access = epi_arena_alloc(arena, ((size_t)e->tile.step_count + 1) * sizeof *e->access);
+    e->access = epi_arena_alloc(arena, ((size_t)e->tile.instr_count + 1) * sizeof *e->access);
     e->maker = epi_arena_alloc(arena, ((size_t)e->tile.value_count + 1) * sizeof *e->maker);
     e->written = epi_arena_alloc(arena, ((size_t)e->tile.value_count + 1) * sizeof *e->written);
-    e->pair = epi_arena_alloc(arena, ((size_t)e->tile.step_count + 1) * sizeof *e->pair);
+    e->pair = epi_arena_alloc(arena, ((size_t)e->tile.instr_count + 1) * sizeof *e->pair);
     if (!e->access || !e->maker || !e->written || !e->pair)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     e->fast = true;
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (e->tile.steps[i].dst >= 0)
-            e->maker[e->tile.steps[i].dst] = i;
+    for (int i = 0; i < e->tile.instr_count; i++)
+        if (e->tile.instrs[i].dst >= 0)
+            e->maker[e->tile.instrs[i].dst] = i;
     status = epi_rows_choose(e, err);
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
-        if (s->kind == EPI_TILE_STORE)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
+        if (s->kind == EPI_INSTR_STORE)
             e->fast &= epi_dtype_size(e->access[i].ref.type) == 2;
-        e->fast &= s->kind != EPI_TILE_REDUCE_COLS && s->kind != EPI_TILE_REDUCE_ROWS;
+        e->fast &= s->kind != EPI_INSTR_PARTIAL_COLS && s->kind != EPI_INSTR_PARTIAL_ROWS;
     }
     find_pairs(e);
     return status == EPI_OK ? give_partials(e, err) : status;
@@ -589,8 +589,8 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     snprintf(k->name, sizeof k->name, epi_rows_sums(e) && teams ? "row_sums" : "rows");
     put_kernel(e);
     bool uses_random = false;
-    for (int i = 0; i < e->tile.step_count; i++)
-        uses_random |= e->tile.steps[i].kind == EPI_TILE_RANDOM;
+    for (int i = 0; i < e->tile.instr_count; i++)
+        uses_random |= e->tile.instrs[i].kind == EPI_INSTR_RANDOM;
     epi_text_add(&k->source,
                  "#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS %d\n"
                  "#define CLUSTER %d\n#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "

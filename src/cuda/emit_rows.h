@@ -21,7 +21,7 @@ typedef struct epi_rows_emit {
     const epi_graph *g;
     const epi_plan *plan;
     epi_kernel_text *k;
-    epi_tile tile;
+    epi_tile_program tile;
     epi_rows_shape shape;
     epi_rows_access *access; /* by step */
     int *maker;              /* by value: the step that makes it */
@@ -47,8 +47,8 @@ static inline int epi_rows_width(const epi_rows_emit *e, epi_scale scale) {
     return scale == EPI_SCALE_COARSE ? e->shape.vector / 2 : e->shape.vector;
 }
 /* The value that a step makes or stores. */
-static inline int epi_rows_value(const epi_tile_step *s) {
-    return s->kind == EPI_TILE_STORE ? s->arg[0] : s->dst;
+static inline int epi_rows_value(const epi_instr *s) {
+    return s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst;
 }
 
 /* ---- rows_shape.c ---- */

@@ -45,19 +45,19 @@ static epi_name operand(const epi_rows_emit *e, int v) {
 }
 
 /* A division of elements by one number is a multiplication where 16 bits are stored. */
-static bool divides_often(const epi_rows_emit *e, const epi_tile_step *s) {
-    return e->fast && s->kind == EPI_TILE_MAP && s->op == EPI_OP_DIV && !epi_rows_has_columns(e, s->arg[1]) &&
-           epi_rows_has_columns(e, s->dst);
+static bool divides_often(const epi_rows_emit *e, const epi_instr *s) {
+    return e->fast && s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV &&
+           !epi_rows_has_columns(e, s->arg[1]) && epi_rows_has_columns(e, s->dst);
 }
 
-static void put_map(epi_rows_emit *e, const epi_tile_step *s, const char *to) {
+static void put_map(epi_rows_emit *e, const epi_instr *s, const char *to) {
     epi_name a[3] = {{{0}}};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(e, s->arg[i]);
     PUT("%s = ", to);
     if (divides_often(e, s))
         PUT("over_%d.of(%s)", s->dst, a[0].text);
-    else if (s->kind == EPI_TILE_MULADD)
+    else if (s->kind == EPI_INSTR_MULADD)
         PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0].text, a[1].text,
             s->other < 0 ? "-" : "", a[2].text);
     else
@@ -67,9 +67,9 @@ static void put_map(epi_rows_emit *e, const epi_tile_step *s, const char *to) {
 
 /* May an output be stored over the elements that the step loads? */
 static bool overwritten(const epi_rows_emit *e, int step) {
-    int tensor = e->c->steps->homes[e->tile.steps[step].node].tensor;
+    int tensor = e->c->steps->homes[e->tile.instrs[step].node].tensor;
     for (int t = e->g->input_count; t < e->g->tensor_count; t++)
-        if (epi_rows_is_full(e, e->tile.steps[step].dst) && epi_steps_in_place(e->c->steps, t, tensor))
+        if (epi_rows_is_full(e, e->tile.instrs[step].dst) && epi_steps_in_place(e->c->steps, t, tensor))
             return true;
     return false;
 }
@@ -78,15 +78,15 @@ static bool overwritten(const epi_rows_emit *e, int step) {
  * such as those of a rotation, which all heads of a token read. */
 const char *epi_rows_reader(const epi_rows_emit *e, int step) {
     const epi_walk *rows = &e->access[step].rows;
-    bool again = !epi_rows_is_full(e, e->tile.steps[step].dst);
+    bool again = !epi_rows_is_full(e, e->tile.instrs[step].dst);
     for (int i = 0; i < rows->count; i++)
-        again |= rows->step[i] == 0;
+        again |= rows->stride[i] == 0;
     return again ? "cached" : "stream";
 }
 
 /* A load of elements that are in registers already, or that are fetched here. */
 static void put_load(epi_rows_emit *e, int step, const char *name) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     const epi_rows_access *a = &e->access[step];
     epi_scale scale = e->tile.values[s->dst].scale;
     int w = epi_rows_width(e, scale);
@@ -139,11 +139,11 @@ static void put_load(epi_rows_emit *e, int step, const char *name) {
 /* Is an index along the columns just the column's number, and small enough to be exact in f32? */
 static bool counts_columns(const epi_rows_access *a) {
     const epi_walk *c = &a->cols.walk;
-    return !a->rows.count && !a->cols.two && c->count == 1 && c->step[0] == 1 && c->size[0] < 1 << 24;
+    return !a->rows.count && !a->cols.two && c->count == 1 && c->stride[0] == 1 && c->size[0] < 1 << 24;
 }
 
 static void put_random(epi_rows_emit *e, int step, const char *name) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     const epi_rows_access *a = &e->access[step];
     epi_scale scale = e->tile.values[s->dst].scale;
     int w = epi_rows_width(e, scale);
@@ -164,7 +164,7 @@ static void put_random(epi_rows_emit *e, int step, const char *name) {
 
 /* Elements of the table's row that this row's index names; zeros where it names none. */
 static void put_taken(epi_rows_emit *e, int step, const char *name) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     const epi_rows_access *a = &e->access[step];
     epi_scale scale = e->tile.values[s->dst].scale;
     int w = epi_rows_width(e, scale);
@@ -191,12 +191,12 @@ static void put_taken(epi_rows_emit *e, int step, const char *name) {
 
 /* Writes the step that makes a value of a vector. */
 static void put_elements(epi_rows_emit *e, int step) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     epi_name name = epi_rows_name(e, s->dst);
     int w = epi_rows_width(e, e->tile.values[s->dst].scale);
     char to[160];
     snprintf(to, sizeof to, "%s[e]", name.text);
-    if (s->kind == EPI_TILE_LOAD) {
+    if (s->kind == EPI_INSTR_LOAD) {
         put_load(e, step, name.text);
         return;
     }
@@ -204,7 +204,7 @@ static void put_elements(epi_rows_emit *e, int step) {
     if (divides_often(e, s))
         PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(e, s->arg[1]).text);
     switch (s->kind) {
-    case EPI_TILE_INDEX: {
+    case EPI_INSTR_INDEX: {
         const epi_rows_access *a = &e->access[step];
         if (counts_columns(a)) { /* exact: one conversion serves a vector */
             PUT("{ const float first = (float)(%s); EACH(%d) %s = first + (float)e; }",
@@ -220,13 +220,13 @@ static void put_elements(epi_rows_emit *e, int step) {
         PUT(");");
         break;
     }
-    case EPI_TILE_RANDOM: put_random(e, step, name.text); break;
-    case EPI_TILE_TAKE: put_taken(e, step, name.text); break;
-    case EPI_TILE_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(e->c, s->node).text); break;
-    case EPI_TILE_PART:
+    case EPI_INSTR_RANDOM: put_random(e, step, name.text); break;
+    case EPI_INSTR_TAKE: put_taken(e, step, name.text); break;
+    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(e->c, s->node).text); break;
+    case EPI_INSTR_SPLIT:
         PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(e, s->arg[0]).text, s->odd);
         break;
-    case EPI_TILE_JOIN:
+    case EPI_INSTR_JOIN:
         PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name.text, operand(e, s->arg[0]).text,
             name.text, operand(e, s->arg[1]).text);
         break;
@@ -240,7 +240,7 @@ void epi_rows_need(epi_rows_emit *e, int v) {
     if (!epi_rows_has_columns(e, v) || e->written[v] == e->scope)
         return;
     e->written[v] = e->scope;
-    const epi_tile_step *s = &e->tile.steps[e->maker[v]];
+    const epi_instr *s = &e->tile.instrs[e->maker[v]];
     for (int a = 0; a < 3; a++)
         if (s->arg[a] >= 0)
             epi_rows_need(e, s->arg[a]);
@@ -252,9 +252,9 @@ void epi_rows_need_early(epi_rows_emit *e, int v) {
     if (!epi_rows_has_columns(e, v) || e->written[v] == e->scope)
         return;
     int step = e->maker[v];
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     bool held = e->access[step].vectors && (e->shape.resident || e->shape.stages);
-    if (s->kind == EPI_TILE_LOAD && !held && overwritten(e, step))
+    if (s->kind == EPI_INSTR_LOAD && !held && overwritten(e, step))
         epi_rows_need(e, v);
     for (int a = 0; a < 3; a++)
         if (s->arg[a] >= 0)
@@ -263,21 +263,21 @@ void epi_rows_need_early(epi_rows_emit *e, int v) {
 
 /* A value per row that comes from memory. */
 bool epi_rows_loads_row(const epi_rows_emit *e, int step) {
-    const epi_tile_step *s = &e->tile.steps[step];
-    return s->kind == EPI_TILE_LOAD && e->tile.values[s->dst].rows && !epi_rows_has_columns(e, s->dst) &&
+    const epi_instr *s = &e->tile.instrs[step];
+    return s->kind == EPI_INSTR_LOAD && e->tile.values[s->dst].rows && !epi_rows_has_columns(e, s->dst) &&
            e->plan->rows.count;
 }
 
 /* Numbers, and values per row: those that are ready at the start of a phase. */
 void epi_rows_put_short(epi_rows_emit *e, int step, const char *indent) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     const epi_rows_access *a = &e->access[step];
     epi_name name = epi_rows_name(e, epi_rows_value(s));
     char to[160];
     snprintf(to, sizeof to, "const float %s", name.text);
     PUT("%s", indent);
     switch (s->kind) {
-    case EPI_TILE_LOAD:
+    case EPI_INSTR_LOAD:
         if (e->shape.ahead && epi_rows_loads_row(e, step)) {
             PUT("%s = %s_now;", to, name.text);
             break;
@@ -287,24 +287,24 @@ void epi_rows_put_short(epi_rows_emit *e, int step, const char *indent) {
         epi_rows_put_row(e, a, "row");
         PUT(")%s;", epi_rows_loads_row(e, step) ? " : 0.f" : "");
         break;
-    case EPI_TILE_INDEX:
+    case EPI_INSTR_INDEX:
         PUT("%s = (float)(", to);
         epi_rows_put_row(e, a, "row");
         PUT(");");
         break;
-    case EPI_TILE_RANDOM:
+    case EPI_INSTR_RANDOM:
         PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, ", step, step, step);
         epi_rows_put_row(e, a, "row");
         PUT("); %s = u%d[0];", to, step);
         break;
-    case EPI_TILE_TAKE:
+    case EPI_INSTR_TAKE:
         PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", to, step,
             epi_emit_type(a->ref.type), a->pointer, step, (long)a->step);
         epi_rows_put_row(e, a, "row");
         PUT(");");
         break;
-    case EPI_TILE_CONST: PUT("%s = %s;", to, epi_emit_node_number(e->c, s->node).text); break;
-    case EPI_TILE_STORE:
+    case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(e->c, s->node).text); break;
+    case EPI_INSTR_STORE:
         PUT("if (on && lane == 0%s) store<%s>((void *)P.ptr[%d], ",
             e->shape.cluster > 1 ? " && rank == 0" : "", epi_emit_type(a->ref.type), a->pointer);
         epi_rows_put_row(e, a, "row");
@@ -316,7 +316,7 @@ void epi_rows_put_short(epi_rows_emit *e, int step, const char *indent) {
 }
 
 void epi_rows_put_store(epi_rows_emit *e, int step) {
-    const epi_tile_step *s = &e->tile.steps[step];
+    const epi_instr *s = &e->tile.instrs[step];
     const epi_rows_access *a = &e->access[step];
     epi_scale scale = e->tile.values[s->arg[0]].scale;
     epi_name name = epi_rows_name(e, s->arg[0]);

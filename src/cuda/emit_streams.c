@@ -10,8 +10,8 @@ enum { STAGE_ROWS = 64 }; /* a warpgroup's */
 /* ---- which there are ---- */
 
 static bool add_stream(epi_emitter *e, int step) {
-    const epi_tile_step *s = &e->tile->steps[step];
-    bool store = s->kind == EPI_TILE_STORE;
+    const epi_instr *s = &e->tile->instrs[step];
+    bool store = s->kind == EPI_INSTR_STORE;
     epi_scale scale = e->tile->values[store ? s->arg[0] : s->dst].scale;
     if (e->stream_count == EPI_MAX_STREAMS)
         return epi_emitter_refuse(e, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
@@ -26,10 +26,10 @@ static bool add_stream(epi_emitter *e, int step) {
 }
 
 bool epi_streams_make(epi_emitter *e) {
-    for (int i = 0; i < e->tile->step_count; i++) {
-        const epi_tile_step *s = &e->tile->steps[i];
-        bool load = s->kind == EPI_TILE_LOAD && epi_value_is_full(&e->tile->values[s->dst]);
-        if ((load || s->kind == EPI_TILE_STORE) && !add_stream(e, i))
+    for (int i = 0; i < e->tile->instr_count; i++) {
+        const epi_instr *s = &e->tile->instrs[i];
+        bool load = s->kind == EPI_INSTR_LOAD && epi_value_is_full(&e->tile->values[s->dst]);
+        if ((load || s->kind == EPI_INSTR_STORE) && !add_stream(e, i))
             return false;
     }
     return true;
@@ -51,20 +51,20 @@ static bool can_stage(const epi_emitter *e, epi_stream *t) {
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
             step_cols = (int64_t)e->config.step * t->elements / 2;
     if (e->config.mainloop != EPI_GEMM_SM90 || t->cols.two || t->ref.type > EPI_F16 || !c->count ||
-        !r->count || c->step[c->count - 1] != 1)
+        !r->count || c->stride[c->count - 1] != 1)
         return false;
     if (e->config.step / 2 * t->bytes < 32)
         return false;
-    if (c->count == 2 && c->step[0] == 0 && c->size[1] % step_cols == 0)
+    if (c->count == 2 && c->stride[0] == 0 && c->size[1] % step_cols == 0)
         t->col_mod = c->size[1];
     else if (c->count != 1)
         return false;
-    if (r->count == 2 && r->step[0] == 0 && r->size[1] % STAGE_ROWS == 0)
+    if (r->count == 2 && r->stride[0] == 0 && r->size[1] % STAGE_ROWS == 0)
         t->row_mod = r->size[1];
     else if (r->count != 1)
         return false;
-    t->lanes = r->step[r->count - 1] * size % 16 != 0;
-    return r->step[r->count - 1] > 0;
+    t->lanes = r->stride[r->count - 1] * size % 16 != 0;
+    return r->stride[r->count - 1] > 0;
 }
 
 /* Panels are as wide as the engine's swizzle: 128 bytes at most. */
@@ -116,7 +116,7 @@ void epi_streams_place(epi_emitter *e) {
             widest = panel_width(e, t);
     }
     e->folds_at = e->stage_bytes;
-    e->stage_bytes += epi_fold_bytes(e, e->tile->step_count);
+    e->stage_bytes += epi_fold_bytes(e, e->tile->instr_count);
     if (widest) /* eight rows of a panel are turned by their address */
         e->stage_bytes = (int)epi_round_up(e->stage_bytes, 8 * widest);
 }
@@ -136,7 +136,7 @@ static int add_map(epi_emitter *e, const epi_stream *t) {
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .rank = 2};
     m->sizes[0] = (uint64_t)c->size[c->count - 1];
     m->sizes[1] = (uint64_t)(t->row_mod ? t->row_mod : e->tile->m);
-    m->strides[1] = (uint64_t)r->step[r->count - 1] * size;
+    m->strides[1] = (uint64_t)r->stride[r->count - 1] * size;
     m->swizzle = panel_width(e, t);
     m->box[0] = (uint32_t)((uint64_t)m->swizzle / size);
     m->box[1] = STAGE_ROWS;
@@ -158,7 +158,7 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, STAGE_ROWS);
     snprintf(place, sizeof place, "%s, %s, %s, %ld, %ld, lane", y, x, height, (long)c->size[c->count - 1],
-             (long)r->step[r->count - 1]);
+             (long)r->stride[r->count - 1]);
     if (t->store) {
         epi_text_add(
             &e->moves_out,
@@ -237,7 +237,7 @@ static bool by_matrix(const epi_stream *t) {
 
 /* Loads of a group come before its cells and stores after them, so that the cells' chains overlap. */
 static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
-    epi_name value = epi_value_name(e, e->tile->steps[t->step].dst);
+    epi_name value = epi_value_name(e, e->tile->instrs[t->step].dst);
     const char *type = epi_emit_type(t->ref.type), *name = value.text;
     static const char *const words[] = {"", "u32", "u32", "uint2", "uint4"};
     static const char field[] = "xyzw";
@@ -273,7 +273,7 @@ static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
 
 /* Cells collect what a group stores; each form leaves by the widest store it fills. */
 static void emit_staged_store(epi_emitter *e, const epi_stream *t) {
-    int v = e->tile->steps[t->step].arg[0], number = t->step;
+    int v = e->tile->instrs[t->step].arg[0], number = t->step;
     const char *type = epi_emit_type(t->ref.type);
     if (by_matrix(t)) {
         epi_text_add(&e->group, "    u32 out%d_words[4];\n", number);

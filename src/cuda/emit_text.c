@@ -47,14 +47,14 @@ void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index) {
         epi_text_add(t, "0");
     for (int d = w->count - 1; d >= 0; d--) {
         const char *plus = d < w->count - 1 ? " + " : "";
-        if (w->step[d] == 0) {
+        if (w->stride[d] == 0) {
             epi_text_add(t, "%s0", plus);
         } else {
             epi_text_add(t, "%s(i64)(", plus);
             epi_text_add(t, inner > 1 ? "%s / %ld" : "%s", index, (long)inner);
             if (d > 0)
                 epi_text_add(t, " %% %ld", (long)w->size[d]);
-            epi_text_add(t, ") * %ldLL", (long)w->step[d]);
+            epi_text_add(t, ") * %ldLL", (long)w->stride[d]);
         }
         inner *= w->size[d];
     }

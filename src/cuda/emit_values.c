@@ -61,9 +61,8 @@ epi_name epi_value_use(const epi_emitter *e, int v, int el) {
 /* ---- expressions ---- */
 
 /* One operation on operands that are written out already. */
-static void put_operation(epi_text *out, const epi_tile_step *s, const char *a, const char *b,
-                          const char *c) {
-    if (s->kind == EPI_TILE_MULADD)
+static void put_operation(epi_text *out, const epi_instr *s, const char *a, const char *b, const char *c) {
+    if (s->kind == EPI_INSTR_MULADD)
         epi_text_add(out, "__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a, b, s->other < 0 ? "-" : "",
                      c);
     else
@@ -71,10 +70,10 @@ static void put_operation(epi_text *out, const epi_tile_step *s, const char *a, 
 }
 
 /* Element `el` of what a step computes. */
-static void put_element(const epi_emitter *e, epi_text *out, const epi_tile_step *s, int el) {
-    if (s->kind == EPI_TILE_PART)
+static void put_element(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
+    if (s->kind == EPI_INSTR_SPLIT)
         epi_text_add(out, "%s", epi_value_use(e, s->arg[0], 2 * el + s->odd).text);
-    else if (s->kind == EPI_TILE_JOIN)
+    else if (s->kind == EPI_INSTR_JOIN)
         epi_text_add(out, "%s", epi_value_use(e, s->arg[el & 1], el / 2).text);
     else
         put_operation(out, s, epi_value_use(e, s->arg[0], el).text,
@@ -96,21 +95,21 @@ static epi_name use_in_row(const epi_emitter *e, int v) {
 }
 
 /* Computed once a tile and kept in Rows. */
-void epi_value_emit_row(epi_emitter *e, const epi_tile_step *s) {
+void epi_value_emit_row(epi_emitter *e, const epi_instr *s) {
     bool rows = e->tile->values[s->dst].rows;
     epi_name name = epi_value_name(e, s->dst);
-    if (s->kind == EPI_TILE_CONST)
+    if (s->kind == EPI_INSTR_CONST)
         return;
     epi_text_add(&e->members, rows ? "  float %s_r[2];\n" : "  float %s_u;\n", name.text);
     epi_text_add(&e->rows, rows ? "    R.%s_r[h] = " : "    R.%s_u = ", name.text);
-    if (s->kind == EPI_TILE_LOAD) {
+    if (s->kind == EPI_INSTR_LOAD) {
         epi_ref ref = epi_emit_ref(e->c, s->node, -1);
         epi_walk w = epi_walk_axes(&ref, &e->plan->rows, e->c->spec->sizes);
         epi_text_add(&e->rows, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type),
                      epi_emit_pointer(e->k, s->node, -1));
         epi_emit_walk(&e->rows, &w, "r");
         epi_text_add(&e->rows, ");\n");
-    } else if (s->kind == EPI_TILE_INDEX) {
+    } else if (s->kind == EPI_INSTR_INDEX) {
         epi_text_add(&e->rows, "(float)(");
         epi_emit_digit(&e->rows, &e->plan->rows,
                        epi_axes_find(&e->plan->rows, e->g->nodes[s->node].over.at[0]), e->c->spec->sizes,
@@ -130,7 +129,7 @@ static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, co
     const epi_plan *p = e->plan;
     const int64_t *sizes = e->c->spec->sizes;
     epi_axes axes = p->cols;
-    if (p->part == EPI_OP_COUNT) {
+    if (p->split == EPI_OP_COUNT) {
         epi_emit_digit(&e->group, &axes, epi_axes_find(&axes, axis), sizes, index);
         return;
     }
@@ -140,7 +139,7 @@ static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, co
     char half[160];
     snprintf(half, sizeof half, scale == EPI_SCALE_FINE ? "((%s) >> 1)" : "(%s)", index);
     if (wanted == at && axis.shift == p->fine.shift) { /* the parted axis itself, at its longer scale */
-        bool pairs = p->part == EPI_OP_EVEN;
+        bool pairs = p->split == EPI_OP_EVEN;
         epi_text_add(&e->group, pairs ? "2 * (" : "(");
         epi_emit_digit(&e->group, &axes, at, sizes, half);
         epi_text_add(&e->group, ") + ((%s) & 1) * %ld", index,
@@ -151,10 +150,10 @@ static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, co
 }
 
 /* Computed once a group of 16 columns, for the two cells of a row. */
-void epi_value_emit_column(epi_emitter *e, const epi_tile_step *s) {
+void epi_value_emit_column(epi_emitter *e, const epi_instr *s) {
     const epi_tile_value *v = &e->tile->values[s->dst];
     epi_name name = epi_value_name(e, s->dst);
-    bool load = s->kind == EPI_TILE_LOAD;
+    bool load = s->kind == EPI_INSTR_LOAD;
     epi_stream t = {.ref = epi_emit_ref(e->c, s->node, -1), .elements = epi_cell_elements(e, v->scale)};
     t.cols = epi_columns_of(e->plan, &t.ref, e->c->spec->sizes, v->scale);
     t.pointer = load ? epi_emit_pointer(e->k, s->node, -1) : 0;
@@ -178,7 +177,7 @@ void epi_value_emit_column(epi_emitter *e, const epi_tile_step *s) {
             epi_text_add(&e->group, "load<%s>(P.ptr[%d], ", type, t.pointer);
             epi_stream_emit_column(&e->group, &t, index);
             epi_text_add(&e->group, ")");
-        } else if (s->kind == EPI_TILE_INDEX) {
+        } else if (s->kind == EPI_INSTR_INDEX) {
             epi_text_add(&e->group, "(float)(");
             emit_column_index(e, e->g->nodes[s->node].over.at[0], v->scale, index);
             epi_text_add(&e->group, ")");
@@ -193,10 +192,10 @@ void epi_value_emit_column(epi_emitter *e, const epi_tile_step *s) {
 /* ---- per element ---- */
 
 /* Of a multiply-add that the packing point splits, the sum is left: the product is what was packed. */
-void epi_value_emit(const epi_emitter *e, const epi_tile_step *s, epi_text *out, const char *indent) {
+void epi_value_emit(const epi_emitter *e, const epi_instr *s, epi_text *out, const char *indent) {
     epi_name name = epi_value_name(e, s->dst);
     int elements = epi_cell_elements(e, e->tile->values[s->dst].scale);
-    bool split = e->split >= 0 && s == &e->tile->steps[e->split];
+    bool split = e->split >= 0 && s == &e->tile->instrs[e->split];
     for (int el = 0; el < elements; el++) {
         epi_text_add(out, "%sconst float %s_%d = ", indent, name.text, el);
         if (split)

@@ -17,11 +17,11 @@ enum {
     MULTIPROCESSORS = 132 /* of a usual Hopper: a guess is good enough */
 };
 
-static bool moves(const epi_tile_step *s) {
-    return s->kind == EPI_TILE_LOAD || s->kind == EPI_TILE_STORE;
+static bool moves(const epi_instr *s) {
+    return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
 }
-static bool reads_or_moves(const epi_tile_step *s) {
-    return moves(s) || s->kind == EPI_TILE_TAKE || s->kind == EPI_TILE_RANDOM;
+static bool reads_or_moves(const epi_instr *s) {
+    return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM;
 }
 
 /* ---- access ---- */
@@ -32,35 +32,36 @@ static bool lies_in_vectors(const epi_rows_emit *e, const epi_rows_access *a, in
     if (a->cols.part % w && a->cols.two)
         return false;
     for (int i = 0; i < a->rows.count; i++)
-        if (a->rows.step[i] % w)
+        if (a->rows.stride[i] % w)
             return false;
     for (int i = 0; i < c->count - 1; i++)
-        if (c->step[i] % w)
+        if (c->stride[i] % w)
             return false;
     if (!c->count)
         return w == 1;
-    return c->step[c->count - 1] == 1 && (c->size[c->count - 1] % w == 0 || (e->plan->flat && c->count == 1));
+    return c->stride[c->count - 1] == 1 &&
+           (c->size[c->count - 1] % w == 0 || (e->plan->flat && c->count == 1));
 }
 
 static void find_access(epi_rows_emit *e) {
     const int64_t *sizes = e->c->spec->sizes;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         epi_rows_access *a = &e->access[i];
-        if (!reads_or_moves(s) && s->kind != EPI_TILE_INDEX)
+        if (!reads_or_moves(s) && s->kind != EPI_INSTR_INDEX)
             continue;
-        if (s->kind == EPI_TILE_INDEX || s->kind == EPI_TILE_RANDOM) {
+        if (s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM) {
             a->ref = epi_ref_of_axes(&e->g->nodes[s->node].axes, sizes);
-        } else if (s->kind == EPI_TILE_TAKE) {
+        } else if (s->kind == EPI_INSTR_TAKE) {
             a->ref = epi_emit_ref(e->c, e->g->nodes[s->node].arg[0], -1);
             a->step = epi_ref_drop(&a->ref, e->g->nodes[s->node].over.at[0]);
         } else
             a->ref = epi_emit_ref(e->c, s->node, s->tensor);
         a->rows = epi_walk_axes(&a->ref, &e->plan->rows, sizes);
         a->cols = epi_columns_of(e->plan, &a->ref, sizes, e->tile.values[epi_rows_value(s)].scale);
-        a->pointer = moves(s)                    ? epi_emit_pointer(e->k, s->node, s->tensor)
-                     : s->kind == EPI_TILE_INDEX ? -1
-                                                 : epi_emit_pointer(e->k, e->g->nodes[s->node].arg[0], -1);
+        a->pointer = moves(s)                     ? epi_emit_pointer(e->k, s->node, s->tensor)
+                     : s->kind == EPI_INSTR_INDEX ? -1
+                                                  : epi_emit_pointer(e->k, e->g->nodes[s->node].arg[0], -1);
     }
 }
 
@@ -69,14 +70,14 @@ static void find_access(epi_rows_emit *e) {
 static bool set_vectors(epi_rows_emit *e, int vector) {
     bool all = true;
     e->shape.vector = vector;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         epi_rows_access *a = &e->access[i];
         if (!reads_or_moves(s) || !epi_rows_has_columns(e, epi_rows_value(s)))
             continue;
         int w = epi_rows_width(e, e->tile.values[epi_rows_value(s)].scale) / (a->cols.two ? 2 : 1);
         a->vectors = w >= 1 && a->step % w == 0 && lies_in_vectors(e, a, w);
-        all &= a->vectors || s->kind == EPI_TILE_RANDOM || !lies_in_vectors(e, a, 1);
+        all &= a->vectors || s->kind == EPI_INSTR_RANDOM || !lies_in_vectors(e, a, 1);
     }
     return all;
 }
@@ -84,13 +85,13 @@ static bool set_vectors(epi_rows_emit *e, int vector) {
 /* Is a row of the tensor one stretch of memory, of a multiple of 16 bytes? */
 static bool lies_whole(const epi_rows_emit *e, int step) {
     const epi_rows_access *a = &e->access[step];
-    epi_scale scale = e->tile.values[epi_rows_value(&e->tile.steps[step])].scale;
+    epi_scale scale = e->tile.values[epi_rows_value(&e->tile.instrs[step])].scale;
     int64_t n = scale == EPI_SCALE_COARSE ? e->tile.n / 2 : e->tile.n;
     int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
-    if (a->cols.walk.count != 1 || a->cols.walk.step[0] != 1 || n * bytes % 16)
+    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16)
         return false;
     for (int i = 0; i < a->rows.count; i++)
-        if (a->rows.step[i] * bytes % 16)
+        if (a->rows.stride[i] * bytes % 16)
             return false;
     if (a->cols.two) /* each half is a stretch of its own */
         return 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 && n / 2 * bytes % 16 == 0;
@@ -98,14 +99,14 @@ static bool lies_whole(const epi_rows_emit *e, int step) {
 }
 
 bool epi_rows_fetched(const epi_rows_emit *e, int step) {
-    const epi_tile_step *s = &e->tile.steps[step];
-    return s->kind == EPI_TILE_LOAD && epi_rows_is_full(e, s->dst) && e->access[step].vectors;
+    const epi_instr *s = &e->tile.instrs[step];
+    return s->kind == EPI_INSTR_LOAD && epi_rows_is_full(e, s->dst) && e->access[step].vectors;
 }
 
 /* Is it a load, in vectors, of what all rows read? */
 static bool is_weight(const epi_rows_emit *e, int step) {
-    const epi_tile_step *s = &e->tile.steps[step];
-    return s->kind == EPI_TILE_LOAD && !epi_rows_is_full(e, s->dst) && epi_rows_has_columns(e, s->dst) &&
+    const epi_instr *s = &e->tile.instrs[step];
+    return s->kind == EPI_INSTR_LOAD && !epi_rows_is_full(e, s->dst) && epi_rows_has_columns(e, s->dst) &&
            e->access[step].vectors;
 }
 
@@ -124,8 +125,8 @@ bool epi_rows_holds(const epi_rows_emit *e, int step) {
 /* Numbers may take half of a thread's registers. */
 bool epi_rows_holds_words(const epi_rows_emit *e) {
     int numbers = 0, fetched = 0;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        numbers += epi_rows_holds(e, i) || e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS;
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        numbers += epi_rows_holds(e, i) || e->tile.instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
         fetched += epi_rows_fetched(e, i);
     }
     bool sums = epi_rows_sums(e);
@@ -140,7 +141,7 @@ int64_t epi_rows_slice(const epi_rows_emit *e) {
 /* Bytes of a tensor's slice of a row in the ring: of one part, where its columns are in two. */
 int64_t epi_rows_part_bytes(const epi_rows_emit *e, int step) {
     const epi_rows_access *a = &e->access[step];
-    bool coarse = e->tile.values[e->tile.steps[step].dst].scale == EPI_SCALE_COARSE;
+    bool coarse = e->tile.values[e->tile.instrs[step].dst].scale == EPI_SCALE_COARSE;
     int64_t columns = epi_min64(epi_rows_slice(e), e->tile.n) / (coarse || a->cols.two ? 2 : 1);
     return epi_round_up(columns * (int64_t)epi_dtype_size(a->ref.type), 128);
 }
@@ -148,7 +149,7 @@ int64_t epi_rows_part_bytes(const epi_rows_emit *e, int step) {
 /* Lays a row out in a stage; answers its bytes, 0 where the copy engine cannot fetch it. */
 static int64_t lay_out(epi_rows_emit *e) {
     int64_t bytes = 0;
-    for (int i = 0; i < e->tile.step_count; i++) {
+    for (int i = 0; i < e->tile.instr_count; i++) {
         if (!epi_rows_fetched(e, i))
             continue;
         if (!lies_whole(e, i))
@@ -162,7 +163,7 @@ static int64_t lay_out(epi_rows_emit *e) {
 /* Can the copy engine bring the rows, and is it worth it? Short ones come faster to registers. */
 static bool rows_lie_whole(const epi_rows_emit *e) {
     int count = 0;
-    for (int i = 0; i < e->tile.step_count; i++) {
+    for (int i = 0; i < e->tile.instr_count; i++) {
         if (epi_rows_fetched(e, i) && !lies_whole(e, i))
             return false;
         count += epi_rows_fetched(e, i);
@@ -172,8 +173,8 @@ static bool rows_lie_whole(const epi_rows_emit *e) {
 
 /* Sums per column are in registers, which only unrolled loops can name. */
 bool epi_rows_sums(const epi_rows_emit *e) {
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (e->tile.steps[i].kind == EPI_TILE_REDUCE_COLS)
+    for (int i = 0; i < e->tile.instr_count; i++)
+        if (e->tile.instrs[i].kind == EPI_INSTR_PARTIAL_COLS)
             return true;
     return false;
 }
@@ -218,14 +219,14 @@ static int most_vectors(double words, double registers, int vector) {
 static void weigh(const epi_rows_emit *e, double *loaded, double *summed, bool *total) {
     *loaded = *summed = 0;
     *total = false;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *t = &e->tile.steps[i];
-        int v = t->kind == EPI_TILE_LOAD ? t->dst : t->arg[0];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *t = &e->tile.instrs[i];
+        int v = t->kind == EPI_INSTR_LOAD ? t->dst : t->arg[0];
         double share = v >= 0 && e->tile.values[v].scale == EPI_SCALE_COARSE ? 0.5 : 1;
         if (epi_rows_fetched(e, i))
             *loaded += share * (double)epi_dtype_size(e->access[i].ref.type) / 4;
-        *summed += t->kind == EPI_TILE_REDUCE_COLS ? share : 0;
-        *total |= t->kind == EPI_TILE_REDUCE_ROWS;
+        *summed += t->kind == EPI_INSTR_PARTIAL_COLS ? share : 0;
+        *total |= t->kind == EPI_INSTR_PARTIAL_ROWS;
     }
 }
 
@@ -251,8 +252,8 @@ static void spread_held(epi_rows_shape *s, int64_t vectors) {
 static int choose_hint(const epi_rows_emit *e, double row_bytes) {
     const epi_rows_shape *s = &e->shape;
     bool stores = false;
-    for (int i = 0; i < e->tile.step_count; i++)
-        stores |= e->tile.steps[i].kind == EPI_TILE_STORE && e->tile.steps[i].full;
+    for (int i = 0; i < e->tile.instr_count; i++)
+        stores |= e->tile.instrs[i].kind == EPI_INSTR_STORE && e->tile.instrs[i].full;
     double most = (stores ? (s->cluster > 1 ? 8e6 : 13e6) : 26e6) / row_bytes;
     int at_once = MULTIPROCESSORS * ((s->threads ? s->threads : USUAL_THREADS) / s->lanes) / s->cluster;
     return most < at_once ? (int)most : at_once;
@@ -267,7 +268,7 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
     spread_held(s, epi_ceil_div(vectors, s->cluster));
     s->stages = e->tile.m > FEW_ROWS || s->count > 4; /* the bits are the same either way */
     double bytes = 4 * loaded * (double)epi_rows_slice(e);
-    int weights = weights_before(e, e->tile.step_count);
+    int weights = weights_before(e, e->tile.instr_count);
     int blocks = bytes > 0 ? (int)((220 << 10) / bytes) : 0; /* that shared memory has room for at once */
     if (s->stages && blocks * s->lanes < 1024)
         s->threads = blocks * s->lanes; /* their registers are free to use */
@@ -275,8 +276,8 @@ static void shape_held(epi_rows_emit *e, int64_t vectors, double loaded) {
         s->weights = weights;
         s->threads = USUAL_THREADS / s->lanes * s->lanes;
     }
-    for (int i = 0; i < e->tile.step_count; i++)
-        if (s->stages && !s->threads && e->tile.steps[i].kind == EPI_TILE_INDEX)
+    for (int i = 0; i < e->tile.instr_count; i++)
+        if (s->stages && !s->threads && e->tile.instrs[i].kind == EPI_INSTR_INDEX)
             s->threads = 768 / s->lanes * s->lanes; /* numbers of columns take registers, too */
     if (s->stages)
         s->hint = choose_hint(e, 4 * loaded * (double)e->tile.n);
@@ -303,7 +304,7 @@ static void shape_sums(epi_rows_emit *e, int64_t vectors, double loaded, double 
     double numbers = summed * s->vector * s->count;
     bool whole = (int64_t)s->lanes * s->count * s->vector == e->tile.n;
     s->weights =
-        ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && weights_before(e, e->tile.step_count) > 0;
+        ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && weights_before(e, e->tile.instr_count) > 0;
 }
 
 /* Everything here follows from the columns and the program, never from the rows: so do a row's bits. */
@@ -465,13 +466,13 @@ static epi_status take_name(epi_rows_emit *e, const char *name, epi_error *err) 
 /* The widest vector that all tensors allow that lie in vectors at all. */
 static void choose_vector(epi_rows_emit *e) {
     int smallest = 4;
-    for (int i = 0; i < e->tile.step_count; i++) {
-        const epi_tile_step *s = &e->tile.steps[i];
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         int size = (int)epi_dtype_size(e->access[i].ref.type);
         if (moves(s) && epi_rows_is_full(e, epi_rows_value(s)) && size < smallest)
             smallest = size;
     }
-    int vector = 16 / smallest * (e->plan->part != EPI_OP_COUNT ? 2 : 1);
+    int vector = 16 / smallest * (e->plan->split != EPI_OP_COUNT ? 2 : 1);
     while (vector > 1 && ((!e->plan->flat && e->tile.n % vector) || !set_vectors(e, vector)))
         vector /= 2;
     set_vectors(e, vector);

@@ -283,7 +283,7 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
     return add_node(g, n);
 }
 
-int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis) {
+int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
     if (failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);

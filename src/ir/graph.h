@@ -72,7 +72,7 @@ int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
-int epi_graph_part(epi_graph *g, epi_op op, int a, epi_axis axis);        /* EVEN ODD LOW HIGH */
+int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);                   /* INDEX SIZE */

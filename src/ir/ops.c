@@ -12,8 +12,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
     {#id, text, EPI_CLASS_MAP, 3, cuda, {da, db, dc}},
 #define EPI_REDUCE(id, text, identity, combine, cuda, da) \
     {#id, text, EPI_CLASS_REDUCE, 1, cuda, {da, 0, 0}},
-#define EPI_PART(id, text, da) \
-    {#id, text, EPI_CLASS_PART, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, 0, 0}},
+#define EPI_SPLIT(id, text, da) \
+    {#id, text, EPI_CLASS_SPLIT, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, 0, 0}},
 #define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
 #define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
 #define EPI_MOVE(id, text, da, db) {#id, text, EPI_CLASS_MOVE, 2, "", {da, db, 0}},
@@ -23,7 +23,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #undef EPI_MAP2
 #undef EPI_MAP3
 #undef EPI_REDUCE
-#undef EPI_PART
+#undef EPI_SPLIT
 #undef EPI_PRODUCT
 #undef EPI_LEAF
 #undef EPI_MOVE
@@ -34,7 +34,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_MAP2(...)
 #define EPI_MAP3(...)
 #define EPI_REDUCE(...)
-#define EPI_PART(...)
+#define EPI_SPLIT(...)
 #define EPI_PRODUCT(...)
 #define EPI_LEAF(...)
 #define EPI_MOVE(...)
@@ -99,7 +99,7 @@ double epi_op_combine(epi_op op, double a, double b) {
     case EPI_OP_##id: return combine;
 #include "ir/ops.def"
 #undef EPI_REDUCE
-#undef EPI_PART
+#undef EPI_SPLIT
 #undef EPI_PRODUCT
 #undef EPI_LEAF
 #undef EPI_MOVE

@@ -9,7 +9,7 @@ typedef enum epi_op {
 #define EPI_MAP2(id, ...) EPI_OP_##id,
 #define EPI_MAP3(id, ...) EPI_OP_##id,
 #define EPI_REDUCE(id, ...) EPI_OP_##id,
-#define EPI_PART(id, ...) EPI_OP_##id,
+#define EPI_SPLIT(id, ...) EPI_OP_##id,
 #define EPI_PRODUCT(id, ...) EPI_OP_##id,
 #define EPI_LEAF(id, ...) EPI_OP_##id,
 #define EPI_MOVE(id, ...) EPI_OP_##id,
@@ -19,7 +19,7 @@ typedef enum epi_op {
 #undef EPI_MAP2
 #undef EPI_MAP3
 #undef EPI_REDUCE
-#undef EPI_PART
+#undef EPI_SPLIT
 #undef EPI_PRODUCT
 #undef EPI_LEAF
 #undef EPI_MOVE
@@ -30,7 +30,7 @@ typedef enum epi_op {
 typedef enum epi_op_class {
     EPI_CLASS_MAP,
     EPI_CLASS_REDUCE,
-    EPI_CLASS_PART,
+    EPI_CLASS_SPLIT,
     EPI_CLASS_PRODUCT,
     EPI_CLASS_LEAF,
     EPI_CLASS_MOVE,

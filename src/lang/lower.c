@@ -261,8 +261,8 @@ static void lower_part(lowering *lo, frame *f, const epi_ast *e, epi_op op, valu
         out->node[0] = epi_graph_join(lo->g, op, a, b, axis);
     } else {
         out->count = 2;
-        out->node[0] = epi_graph_part(lo->g, op, a, axis);
-        out->node[1] = epi_graph_part(lo->g, op + 1, a, axis); /* EVEN, ODD and LOW, HIGH are neighbours */
+        out->node[0] = epi_graph_split(lo->g, op, a, axis);
+        out->node[1] = epi_graph_split(lo->g, op + 1, a, axis); /* EVEN, ODD and LOW, HIGH are neighbours */
     }
 }
 
@@ -319,7 +319,7 @@ static void lower_call(lowering *lo, frame *f, const epi_ast *e, values *out) {
         } else if (row->cls == EPI_CLASS_REDUCE) {
             if (arity(lo, e, 2, 1 + EPI_MAX_AXES))
                 out->node[0] = lower_reduction(lo, f, e, (epi_op)op);
-        } else if (row->cls == EPI_CLASS_PART) {
+        } else if (row->cls == EPI_CLASS_SPLIT) {
             lower_part(lo, f, e, (epi_op)op, out);
         } else if (row->cls == EPI_CLASS_MOVE) {
             if (arity(lo, e, 3, 3))

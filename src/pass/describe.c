@@ -63,7 +63,7 @@ void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *
         out->bytes_unfused += value_bytes(k, i);
         for (int a = 0; a < epi_ops[n->op].arity; a++)
             out->bytes_unfused += read_bytes(k, i, a);
-        if (k->plan.fused && (k->plan.stage[i].before || k->plan.stage[i].after))
+        if (k->plan.fused && (k->plan.placement[i].before || k->plan.placement[i].after))
             out->bytes_fused += 2 * value_bytes(k, i);
     }
     for (int t = g->input_count; t < g->tensor_count; t++) /* plain copies */
@@ -77,7 +77,7 @@ static void list_stage(const epi_steps *k, epi_text *out, const char *title, int
     const epi_graph *g = k->spec->graph;
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
-        const epi_stage *s = &k->plan.stage[i];
+        const epi_placement *s = &k->plan.placement[i];
         const epi_node *n = &g->nodes[i];
         bool in = which == 0 ? s->before : which == 1 ? s->tile && s->leave <= EPI_LEAVE_LOCAL : s->after;
         if (!in || !n->name || epi_ops[n->op].cls == EPI_CLASS_LEAF)
@@ -114,13 +114,13 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
                                epi_text *out) {
     const epi_graph *g = k->spec->graph;
     bool rows = k->plan.product == EPI_NO_NODE;
-    if (k->plan.part != EPI_OP_COUNT)
-        epi_text_add(out, "%s of %s meet in the %s\n", epi_ops[k->plan.part].text,
+    if (k->plan.split != EPI_OP_COUNT)
+        epi_text_add(out, "%s of %s meet in the %s\n", epi_ops[k->plan.split].text,
                      epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");
     list_stage(k, out, rows ? "before the rows: " : "before the product: ", 0);
     list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
     for (int i = 0; i < g->node_count; i++) {
-        epi_leave leave = k->plan.stage[i].leave;
+        epi_leave leave = k->plan.placement[i].leave;
         epi_label over = epi_axes_label(g, &g->nodes[i].over);
         if (leave == EPI_LEAVE_LOCAL)
             epi_text_add(out, "%s over %s stays in the %s\n", epi_ops[g->nodes[i].op].text, over.text,

@@ -79,7 +79,7 @@ static void shape_tile(planner *p, int row_arg) {
 static bool fits_tile(const epi_plan *plan, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++) {
         epi_axis a = axes->at[i];
-        if (plan->part != EPI_OP_COUNT && a.dim == plan->fine.dim) {
+        if (plan->split != EPI_OP_COUNT && a.dim == plan->fine.dim) {
             if (a.shift != plan->fine.shift && a.shift != plan->fine.shift - 1)
                 return false;
         } else if (epi_axes_find(&plan->rows, a) < 0 && epi_axes_find(&plan->cols, a) < 0) {
@@ -90,14 +90,14 @@ static bool fits_tile(const epi_plan *plan, const epi_axes *axes) {
 }
 
 /* Notes the axis that a part or join works on; one per kernel. */
-static bool note_part(planner *p, const epi_node *n) {
+static bool note_split(planner *p, const epi_node *n) {
     epi_plan *plan = p->plan;
     epi_op part =
         n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT ? EPI_OP_LOW : EPI_OP_EVEN;
     epi_axis fine = n->over.at[0];
-    if (plan->part == part && epi_axis_equal(plan->fine, fine))
+    if (plan->split == part && epi_axis_equal(plan->fine, fine))
         return true;
-    if (plan->part != EPI_OP_COUNT)
+    if (plan->split != EPI_OP_COUNT)
         return refuse(p, "a tile takes one axis apart in one way; this program does so twice");
     int at = epi_axes_find_dim(&plan->cols, fine.dim);
     if (at < 0)
@@ -105,7 +105,7 @@ static bool note_part(planner *p, const epi_node *n) {
                       p->g->dims[fine.dim]);
     if (plan->cols.at[at].shift != fine.shift && plan->cols.at[at].shift != fine.shift - 1)
         return refuse(p, "%s is taken apart more than once", p->g->dims[fine.dim]);
-    plan->part = part;
+    plan->split = part;
     plan->fine = fine;
     return true;
 }
@@ -134,7 +134,7 @@ static bool make_local(planner *p, const epi_axes *over) {
 }
 
 /* A reduction of a tile value: over all rows, all columns, or inner columns. */
-static bool sort_reduction(planner *p, const epi_node *n, epi_stage *stage) {
+static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) {
     const epi_plan *plan = p->plan;
     const epi_axes *from = &p->g->nodes[n->arg[0]].axes;
     int over_rows = epi_axes_count_in(&n->over, &plan->rows),
@@ -165,7 +165,8 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_stage *stage) {
 static int late_operand(const planner *p, int node) {
     for (int a = 0; a < 3; a++) {
         int arg = p->g->nodes[node].arg[a];
-        if (arg != EPI_NO_NODE && (p->plan->stage[arg].after || p->plan->stage[arg].leave > EPI_LEAVE_LOCAL))
+        if (arg != EPI_NO_NODE &&
+            (p->plan->placement[arg].after || p->plan->placement[arg].leave > EPI_LEAVE_LOCAL))
             return arg;
     }
     EPI_NEVER("no operand has left the tile");
@@ -178,14 +179,14 @@ static bool check_complete(planner *p, int node) {
     const epi_node *n = &g->nodes[node];
     bool both = epi_plan_has(g, node, &p->plan->rows) && epi_plan_has(g, node, &p->plan->cols);
     for (int a = 0; a < 3; a++)
-        both |= n->arg[a] != EPI_NO_NODE && p->plan->stage[n->arg[a]].tile &&
-                p->plan->stage[n->arg[a]].leave <= EPI_LEAVE_LOCAL;
+        both |= n->arg[a] != EPI_NO_NODE && p->plan->placement[n->arg[a]].tile &&
+                p->plan->placement[n->arg[a]].leave <= EPI_LEAVE_LOCAL;
     if (!both)
         return true;
     int late = late_operand(p, node), root = late; /* the reduction that is behind it */
-    while (p->plan->stage[root].leave <= EPI_LEAVE_LOCAL)
+    while (p->plan->placement[root].leave <= EPI_LEAVE_LOCAL)
         root = late_operand(p, root);
-    bool rows = p->plan->stage[root].leave == EPI_LEAVE_ROWS;
+    bool rows = p->plan->placement[root].leave == EPI_LEAVE_ROWS;
     p->status = epi_fail(
         p->error, EPI_ERR_CHECK,
         "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time. "
@@ -204,7 +205,7 @@ static bool sort_dependents(planner *p) {
     epi_plan *plan = p->plan;
     for (int i = plan->product; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_stage *s = &plan->stage[i];
+        epi_placement *s = &plan->placement[i];
         if (!p->live[i])
             continue;
         if (i == plan->product) {
@@ -214,7 +215,7 @@ static bool sort_dependents(planner *p) {
         for (int a = 0; a < 3; a++) {
             if (n->arg[a] == EPI_NO_NODE)
                 continue;
-            const epi_stage *from = &plan->stage[n->arg[a]];
+            const epi_placement *from = &plan->placement[n->arg[a]];
             s->after |= from->after || from->leave > EPI_LEAVE_LOCAL;
             s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
         }
@@ -226,7 +227,7 @@ static bool sort_dependents(planner *p) {
             if (!check_complete(p, i))
                 return false;
         } else if (s->tile) {
-            if (epi_ops[n->op].cls == EPI_CLASS_PART && !note_part(p, n))
+            if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(p, n))
                 return false;
             if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && !sort_reduction(p, n, s))
                 return false;
@@ -242,7 +243,7 @@ static bool tile_can_compute(planner *p, int node) {
     if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE ||
         cls == EPI_CLASS_RANDOM)
         return false;
-    if (cls == EPI_CLASS_PART && !note_part(p, n))
+    if (cls == EPI_CLASS_SPLIT && !note_split(p, n))
         return false;
     if (cls == EPI_CLASS_LEAF)
         return true;
@@ -255,7 +256,7 @@ static bool tile_can_compute(planner *p, int node) {
 /* Marks a value and what it needs as computed by passes before the product. */
 static void mark_before(planner *p, int node) {
     const epi_node *n = &p->g->nodes[node];
-    epi_stage *s = &p->plan->stage[node];
+    epi_placement *s = &p->plan->placement[node];
     if (s->before || n->op == EPI_OP_INPUT)
         return;
     s->before = true;
@@ -265,7 +266,7 @@ static void mark_before(planner *p, int node) {
 }
 
 static void mark_tile(planner *p, int node) {
-    epi_stage *s = &p->plan->stage[node];
+    epi_placement *s = &p->plan->placement[node];
     const epi_node *n = &p->g->nodes[node];
     if (s->tile || epi_ops[n->op].cls == EPI_CLASS_LEAF)
         return;
@@ -287,7 +288,7 @@ static bool sort_others(planner *p) {
     if (!depends)
         return refuse(p, "out of memory");
     for (int i = 0; i < g->node_count; i++)
-        depends[i] = plan->stage[i].tile || plan->stage[i].after;
+        depends[i] = plan->placement[i].tile || plan->placement[i].after;
     for (int i = 0; i < g->node_count; i++) {
         if (!depends[i])
             continue;
@@ -295,7 +296,7 @@ static bool sort_others(planner *p) {
             int arg = g->nodes[i].arg[a];
             if (arg == EPI_NO_NODE || depends[arg])
                 continue;
-            if (i == plan->product || plan->stage[i].after)
+            if (i == plan->product || plan->placement[i].after)
                 mark_before(p, arg);
             else
                 mark_tile(p, arg);
@@ -314,7 +315,7 @@ static bool sort_others(planner *p) {
             mark_before(p, node);
     }
     for (int i = 0; i < g->node_count; i++) { /* whatever the tile touches must have its shape */
-        const epi_stage *s = &plan->stage[i];
+        const epi_placement *s = &plan->placement[i];
         if (!s->tile || s->leave > EPI_LEAVE_LOCAL)
             continue;
         if (!fits_tile(plan, &g->nodes[i].axes))
@@ -332,7 +333,7 @@ static bool sort_others(planner *p) {
 /* The part is the fastest digit of a column's number, so a group of columns can be whole only with it. */
 static bool check_local(planner *p) {
     const epi_plan *plan = p->plan;
-    if (!plan->local_axes || plan->part == EPI_OP_COUNT)
+    if (!plan->local_axes || plan->split == EPI_OP_COUNT)
         return true;
     int at = epi_axes_find_dim(&plan->cols, plan->fine.dim);
     return at >= plan->cols.count - plan->local_axes ||
@@ -344,24 +345,24 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     planner p = {.g = g, .plan = out};
     out->fused = true;
     out->product = node;
-    out->part = EPI_OP_COUNT;
+    out->split = EPI_OP_COUNT;
     shape_tile(&p, 0);
-    out->stage[node].tile = true;
+    out->placement[node].tile = true;
 }
 
 static bool try_side(planner *p, int row_arg) {
-    p->plan->part = EPI_OP_COUNT;
+    p->plan->split = EPI_OP_COUNT;
     p->plan->local_axes = 0;
-    memset(p->plan->stage, 0, (size_t)p->g->node_count * sizeof *p->plan->stage);
+    memset(p->plan->placement, 0, (size_t)p->g->node_count * sizeof *p->plan->placement);
     shape_tile(p, row_arg);
     return sort_dependents(p) && sort_others(p) && check_local(p);
 }
 
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
-    *out = (epi_plan){.product = EPI_NO_NODE, .part = EPI_OP_COUNT};
+    *out = (epi_plan){.product = EPI_NO_NODE, .split = EPI_OP_COUNT};
     bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
-    out->stage = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->stage);
-    if (!live || !out->stage)
+    out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
+    if (!live || !out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     planner p = {.arena = arena, .g = g, .plan = out, .live = live, .error = err};
     epi_graph_live(g, live);

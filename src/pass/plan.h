@@ -25,11 +25,11 @@ typedef enum epi_leave {
     EPI_LEAVE_COLS,  /* over all rows: one result per column */
 } epi_leave;
 
-typedef struct epi_stage {
+typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
     bool keep;                /* a tile value that a pass after needs in memory */
     epi_leave leave;
-} epi_stage;
+} epi_placement;
 
 typedef struct epi_plan {
     bool fused;
@@ -39,11 +39,11 @@ typedef struct epi_plan {
     int row_arg;      /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
-       scale, part is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
-    epi_op part;
+       scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
+    epi_op split;
     epi_axis fine;
-    int local_axes;   /* the last so many of `cols` are what local reductions remove (0: none) */
-    epi_stage *stage; /* by node */
+    int local_axes;           /* the last so many of `cols` are what local reductions remove (0: none) */
+    epi_placement *placement; /* by node */
 } epi_plan;
 
 /* Cuts the program. Fails (EPI_ERR_CHECK, with place and message in *err) only where a tile value

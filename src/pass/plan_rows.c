@@ -61,30 +61,31 @@ static const epi_axes *longest_tensor(const shaper *s) {
 }
 
 /* The one axis that is taken apart, if any, and how. */
-static bool find_part(shaper *s) {
+static bool find_split(shaper *s) {
     epi_plan *plan = s->plan;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        if (!s->live[i] || epi_ops[n->op].cls != EPI_CLASS_PART)
+        if (!s->live[i] || epi_ops[n->op].cls != EPI_CLASS_SPLIT)
             continue;
         bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
         epi_op part = halves ? EPI_OP_LOW : EPI_OP_EVEN;
-        if (plan->part != EPI_OP_COUNT && (plan->part != part || !epi_axis_equal(plan->fine, n->over.at[0])))
+        if (plan->split != EPI_OP_COUNT &&
+            (plan->split != part || !epi_axis_equal(plan->fine, n->over.at[0])))
             return refuse(s, "a row takes one axis apart in one way; this program does so twice");
-        plan->part = part;
+        plan->split = part;
         plan->fine = n->over.at[0];
     }
-    int at = plan->part == EPI_OP_COUNT ? 0 : epi_axes_find_dim(&s->axes, plan->fine.dim);
+    int at = plan->split == EPI_OP_COUNT ? 0 : epi_axes_find_dim(&s->axes, plan->fine.dim);
     if (at < 0)
         return refuse(s, "no tensor has all axes");
-    if (plan->part != EPI_OP_COUNT)
+    if (plan->split != EPI_OP_COUNT)
         s->axes.at[at] = plan->fine;
     return true;
 }
 
 static bool fits(const shaper *s, epi_axis a) {
     const epi_plan *plan = s->plan;
-    if (plan->part != EPI_OP_COUNT && a.dim == plan->fine.dim)
+    if (plan->split != EPI_OP_COUNT && a.dim == plan->fine.dim)
         return a.shift == plan->fine.shift || a.shift == plan->fine.shift - 1;
     return epi_axes_find(&s->axes, a) >= 0;
 }
@@ -94,7 +95,7 @@ static bool find_axes(shaper *s) {
     if (!longest || !longest->count)
         return refuse(s, "it has nothing but numbers");
     s->axes = *longest;
-    if (!find_part(s))
+    if (!find_split(s))
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
@@ -117,8 +118,8 @@ static void find_needed(shaper *s) {
 
 /* ---- stages, for one split ---- */
 
-/* Can a row take the value from memory as it goes? A table's row by a number that each row has, or by the row's
- * own place along an axis. */
+/* Can a row take the value from memory as it goes? A table's row by a number that each row has, or by the
+ * row's own place along an axis. */
 static bool takes_in_row(const shaper *s, const epi_node *n) {
     const epi_node *index = &s->g->nodes[n->arg[1]];
     return !s->plan->flat && n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
@@ -128,7 +129,7 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
 
 static void mark_before(shaper *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    epi_stage *stage = &s->plan->stage[node];
+    epi_placement *stage = &s->plan->placement[node];
     if (stage->before || n->op == EPI_OP_INPUT)
         return;
     stage->before = true;
@@ -156,7 +157,7 @@ static epi_leave leave_of(const shaper *s, const epi_node *n) {
 
 /* A pass after the rows needs the value in memory. */
 static void keep_operand(shaper *s, int node) {
-    epi_stage *stage = &s->plan->stage[node];
+    epi_placement *stage = &s->plan->placement[node];
     if (stage->after || stage->leave > EPI_LEAVE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
         return;
     const epi_axes *axes = &s->g->nodes[node].axes;
@@ -170,11 +171,11 @@ static void keep_operand(shaper *s, int node) {
 
 static void sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
-    epi_stage *stage = &s->plan->stage[i];
+    epi_placement *stage = &s->plan->placement[i];
     bool late = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE) {
-            const epi_stage *from = &s->plan->stage[n->arg[a]];
+            const epi_placement *from = &s->plan->placement[n->arg[a]];
             late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
         }
     epi_op_class cls = epi_ops[n->op].cls;
@@ -203,7 +204,7 @@ static void sort_outputs(shaper *s) {
     const epi_graph *g = s->g;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        epi_stage *stage = &s->plan->stage[node];
+        epi_placement *stage = &s->plan->placement[node];
         const epi_axes *axes = &g->nodes[node].axes;
         if (stage->after || stage->leave > EPI_LEAVE_LOCAL)
             continue;
@@ -227,8 +228,8 @@ static int try_split(shaper *s, int columns, bool flat) {
     plan->cols = (epi_axes){.count = columns};
     for (int i = 0; i < s->axes.count; i++)
         *(i < plan->rows.count ? &plan->rows.at[i] : &plan->cols.at[i - plan->rows.count]) = s->axes.at[i];
-    memset(plan->stage, 0, (size_t)g->node_count * sizeof *plan->stage);
-    if (plan->part != EPI_OP_COUNT && epi_axes_find_dim(&plan->cols, plan->fine.dim) < 0)
+    memset(plan->placement, 0, (size_t)g->node_count * sizeof *plan->placement);
+    if (plan->split != EPI_OP_COUNT && epi_axes_find_dim(&plan->cols, plan->fine.dim) < 0)
         return -1;
     for (int i = 0; i < g->node_count; i++)
         if (s->live[i])
@@ -236,7 +237,7 @@ static int try_split(shaper *s, int columns, bool flat) {
     sort_outputs(s);
     int cost = 0, work = 0;
     for (int i = 0; i < g->node_count; i++) {
-        const epi_stage *stage = &plan->stage[i];
+        const epi_placement *stage = &plan->placement[i];
         if (stage->before && stage->leave > EPI_LEAVE_LOCAL)
             return -1;
         cost += is_long(s, i) && !is_leaf(s, i) && (stage->before || stage->after || stage->keep);
@@ -248,8 +249,8 @@ static int try_split(shaper *s, int columns, bool flat) {
 /* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
 static bool is_flat(const shaper *s) {
     const epi_graph *g = s->g;
-    if (s->plan->part == EPI_OP_LOW ||
-        (s->plan->part == EPI_OP_EVEN && s->plan->fine.dim != s->axes.at[s->axes.count - 1].dim))
+    if (s->plan->split == EPI_OP_LOW ||
+        (s->plan->split == EPI_OP_EVEN && s->plan->fine.dim != s->axes.at[s->axes.count - 1].dim))
         return false;
     for (int t = 0; t < g->tensor_count; t++) {
         const epi_axes *axes = &g->tensors[t].axes;

@@ -72,7 +72,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
-        const epi_stage *s = &k->plan.stage[i];
+        const epi_placement *s = &k->plan.placement[i];
         if (s->leave > EPI_LEAVE_LOCAL)
             roots[count++] = (epi_root){i, -1};
         if (s->keep)
@@ -83,7 +83,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
             add_step(k, i);
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
-        const epi_stage *s = &k->plan.stage[g->tensors[t].node];
+        const epi_placement *s = &k->plan.placement[g->tensors[t].node];
         bool exact = k->spec->types[t] > EPI_F16 && k->homes[g->tensors[t].node].type == k->spec->types[t];
         stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
         stored[t] &= !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are i32 and f64 */
@@ -94,7 +94,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     if (status != EPI_OK)
         return status;
     for (int i = 0; i < g->node_count; i++)
-        if (k->plan.stage[i].after)
+        if (k->plan.placement[i].after)
             add_step(k, i);
     add_copies(k, stored);
     return EPI_OK;
@@ -132,7 +132,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
     int *last = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *last);
     spare *spares = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *spares);
-    epi_stage *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
+    epi_placement *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
     if (!stored || !last || !spares || !stages)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < g->node_count; i++)
@@ -160,7 +160,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
             epi_root *root = epi_arena_alloc(arena, sizeof *root);
             if (!plan || !root)
                 return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-            plan->stage = stages;
+            plan->placement = stages;
             epi_plan_product(g, i, plan);
             *root = (epi_root){i, k->homes[i].tensor};
             epi_status status = add_kernel(k, plan, root, 1, err);

@@ -15,7 +15,7 @@ epi_ref epi_ref_of_axes(const epi_axes *axes, const int64_t *sizes) {
     return ref;
 }
 
-int64_t epi_ref_step(const epi_ref *ref, epi_axis axis) {
+int64_t epi_ref_stride(const epi_ref *ref, epi_axis axis) {
     int at = epi_axes_find(&ref->axes, axis);
     return at < 0 ? 0 : ref->strides[at];
 }
@@ -34,29 +34,29 @@ int64_t epi_ref_drop(epi_ref *ref, epi_axis axis) {
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step) {
     if (size == 1)
         return;
-    if (w->count && w->step[w->count - 1] == size * step) {
+    if (w->count && w->stride[w->count - 1] == size * step) {
         w->size[w->count - 1] *= size;
-        w->step[w->count - 1] = step;
+        w->stride[w->count - 1] = step;
         return;
     }
     w->size[w->count] = size;
-    w->step[w->count++] = step;
+    w->stride[w->count++] = step;
 }
 
 epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *sizes) {
     epi_walk w = {0};
     for (int i = 0; i < axes->count; i++)
-        epi_walk_add(&w, epi_axis_size(axes->at[i], sizes), epi_ref_step(ref, axes->at[i]));
+        epi_walk_add(&w, epi_axis_size(axes->at[i], sizes), epi_ref_stride(ref, axes->at[i]));
     return w;
 }
 
 int64_t epi_walk_offset(const epi_walk *w, int64_t index) {
     int64_t offset = 0;
     for (int d = w->count - 1; d > 0; d--) {
-        offset += index % w->size[d] * w->step[d];
+        offset += index % w->size[d] * w->stride[d];
         index /= w->size[d];
     }
-    return w->count ? offset + index * w->step[0] : 0;
+    return w->count ? offset + index * w->stride[0] : 0;
 }
 
 /* ---- columns ---- */
@@ -68,14 +68,14 @@ epi_columns epi_columns_of(const epi_plan *plan, const epi_ref *ref, const int64
     epi_axis coarse = {plan->fine.dim, (int16_t)(plan->fine.shift - 1)};
     for (int i = 0; i < plan->cols.count; i++) {
         epi_axis a = plan->cols.at[i];
-        if (plan->part == EPI_OP_COUNT || a.dim != plan->fine.dim) {
-            epi_walk_add(&c.walk, epi_axis_size(a, sizes), epi_ref_step(ref, a));
+        if (plan->split == EPI_OP_COUNT || a.dim != plan->fine.dim) {
+            epi_walk_add(&c.walk, epi_axis_size(a, sizes), epi_ref_stride(ref, a));
             continue;
         }
-        int64_t size = epi_axis_size(coarse, sizes), step = epi_ref_step(ref, coarse);
-        int64_t fine = epi_ref_step(ref, plan->fine);
+        int64_t size = epi_axis_size(coarse, sizes), step = epi_ref_stride(ref, coarse);
+        int64_t fine = epi_ref_stride(ref, plan->fine);
         if (scale == EPI_SCALE_FINE) {
-            bool pairs = plan->part == EPI_OP_EVEN;
+            bool pairs = plan->split == EPI_OP_EVEN;
             step = pairs ? 2 * fine : fine;
             c.part = pairs ? fine : size * fine;
             c.two = true;
@@ -101,7 +101,7 @@ int64_t epi_columns_offset(const epi_columns *c, int64_t column) {
 
 /* ---- parts ---- */
 
-int64_t epi_ref_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
+int64_t epi_ref_half(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
     epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
     bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
     int at = epi_axes_find(&whole->axes, fine);

@@ -18,7 +18,7 @@ typedef struct epi_ref {
 
 typedef struct epi_walk {
     int count; /* digits; 0: one element */
-    int64_t size[EPI_MAX_AXES + 1], step[EPI_MAX_AXES + 1];
+    int64_t size[EPI_MAX_AXES + 1], stride[EPI_MAX_AXES + 1];
 } epi_walk;
 
 /* Strides of a contiguous tensor of these axes. */
@@ -26,11 +26,11 @@ void epi_ref_contiguous(epi_ref *ref, const int64_t *sizes);
 /* Such a tensor that lies nowhere: a walk over it counts its elements. */
 epi_ref epi_ref_of_axes(const epi_axes *axes, const int64_t *sizes);
 /* The step along an axis; 0 where the tensor lacks it (broadcast). */
-int64_t epi_ref_step(const epi_ref *ref, epi_axis axis);
+int64_t epi_ref_stride(const epi_ref *ref, epi_axis axis);
 
 /* Sees the whole of an axis that `n` takes apart or puts together as one of its parts: half as long, twice
  * the step or further on. Answers where the part starts, in elements. */
-int64_t epi_ref_part(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes);
+int64_t epi_ref_half(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes);
 
 /* Takes an axis out of a tensor's; answers the step along it. */
 int64_t epi_ref_drop(epi_ref *ref, epi_axis axis);

@@ -2,8 +2,8 @@
  *
  * A value has rows or not, and columns at a scale or not: one number, one per row, one per column, one
  * per element. The list says what is computed; each backend says how. */
-#ifndef EPI_PASS_TILE_H
-#define EPI_PASS_TILE_H
+#ifndef EPI_PASS_TILE_PROGRAM_H
+#define EPI_PASS_TILE_PROGRAM_H
 
 #include "pass/steps.h"
 #include "pass/walk.h"
@@ -16,29 +16,29 @@ typedef struct epi_tile_value {
     /* for the backend: */
     int slot;  /* where it is kept */
     bool made; /* computed, not loaded or the product itself */
-    int store; /* the first step that stores it if it is made, else -1 */
-    int last;  /* the last step that reads it */
+    int store; /* the first instruction that stores it if it is made, else -1 */
+    int last;  /* the last instruction that reads it */
 } epi_tile_value;
 
-typedef enum epi_tile_kind {
-    EPI_TILE_LOAD,   /* from the node's home */
-    EPI_TILE_INDEX,  /* positions along an axis */
-    EPI_TILE_RANDOM, /* rows: random numbers, by their place in a tensor of the node's axes */
-    EPI_TILE_TAKE,   /* rows: from a tensor, at a place along an axis that an index has for each row */
-    EPI_TILE_CONST,
-    EPI_TILE_MAP,
-    EPI_TILE_MULADD, /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */
-    EPI_TILE_PART,   /* every other element of a */
-    EPI_TILE_JOIN,   /* a and b alternating */
-    EPI_TILE_GROUP,  /* a reduction inside the tile, repeated over its columns */
-    EPI_TILE_FOLD,   /* rows: a reduction over the whole row, one result per row */
-    EPI_TILE_STORE,
-    EPI_TILE_REDUCE_ROWS, /* partials: one per row */
-    EPI_TILE_REDUCE_COLS, /* partials: one per column */
-} epi_tile_kind;
+typedef enum epi_instr_kind {
+    EPI_INSTR_LOAD,   /* from the node's home */
+    EPI_INSTR_INDEX,  /* positions along an axis */
+    EPI_INSTR_RANDOM, /* rows: random numbers, by their place in a tensor of the node's axes */
+    EPI_INSTR_TAKE,   /* rows: from a tensor, at a place along an axis that an index has for each row */
+    EPI_INSTR_CONST,
+    EPI_INSTR_MAP,
+    EPI_INSTR_MULADD,       /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */
+    EPI_INSTR_SPLIT,        /* every other element of a */
+    EPI_INSTR_JOIN,         /* a and b alternating */
+    EPI_INSTR_REDUCE_GROUP, /* a reduction inside the tile, repeated over its columns */
+    EPI_INSTR_REDUCE_ROW,   /* rows: a reduction over the whole row, one result per row */
+    EPI_INSTR_STORE,
+    EPI_INSTR_PARTIAL_ROWS, /* partials: one per row */
+    EPI_INSTR_PARTIAL_COLS, /* partials: one per column */
+} epi_instr_kind;
 
-typedef struct epi_tile_step {
-    epi_tile_kind kind;
+typedef struct epi_instr {
+    epi_instr_kind kind;
     epi_op op;
     int node;          /* what it computes, loads or stores */
     int tensor;        /* STORE: the program's tensor, or -1 for the node's home */
@@ -49,9 +49,9 @@ typedef struct epi_tile_step {
     int phase;         /* rows: how many folds of the row come before it */
     /* for the backend: */
     int64_t state, state2; /* REDUCE: where its partials lie */
-} epi_tile_step;
+} epi_instr;
 
-typedef struct epi_tile {
+typedef struct epi_tile_program {
     const epi_plan *plan;
     const epi_spec *spec;
     epi_scale acc_scale;
@@ -59,23 +59,25 @@ typedef struct epi_tile {
     int width[3];           /* columns of a tile, by scale */
     int group[3];           /* columns of a local reduction's group, by scale */
     epi_tile_value *values; /* the first is the product itself */
-    epi_tile_step *steps;
-    int value_count, step_count;
+    epi_instr *instrs;
+    int value_count, instr_count;
     int64_t m, n; /* rows and columns in all */
     int phases;   /* rows: a row is walked over so often */
-} epi_tile;
+} epi_tile_program;
 
 /* `most` is the widest tile there may be; groups of local reductions fit into it a whole number of times.
  * Fails with EPI_ERR_UNSUPPORTED where a group is longer. */
-epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
-                          const epi_root *roots, int root_count, epi_tile *out, epi_error *err);
+epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
+                                 const epi_root *roots, int root_count, epi_tile_program *out,
+                                 epi_error *err);
 
 /* A whole row: values from folds are one per row. In phase p of a row the folds of the phases before are
  * complete; elements are stored in the last one. */
-epi_status epi_tile_build_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                               const epi_root *roots, int root_count, epi_tile *out, epi_error *err);
+epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                                 const epi_root *roots, int root_count, epi_tile_program *out,
+                                 epi_error *err);
 /* Marks in run[] (by step) the steps on elements that phase p has to take: its folds, partials and stores,
  * and what these come from. */
-void epi_tile_phase(const epi_tile *t, int p, bool *run);
+void epi_tile_program_phase(const epi_tile_program *t, int p, bool *run);
 
 #endif

@@ -1,5 +1,5 @@
 /* tile.c: from the plan to the list of steps of a tile. */
-#include "pass/tile.h"
+#include "pass/tile_program.h"
 
 #include <stdlib.h>
 
@@ -7,9 +7,9 @@ typedef struct builder {
     epi_arena *arena;
     int *uses; /* by node: values and outputs that need it */
     const epi_graph *g;
-    epi_tile *e;
+    epi_tile_program *e;
     int value_capacity, step_capacity;
-    epi_tile_step sink; /* what steps are written to after an allocation failed */
+    epi_instr sink; /* what steps are written to after an allocation failed */
 } builder;
 
 /* Grows an array in the arena; the old copy is left there. */
@@ -27,7 +27,7 @@ static void *grow(builder *b, void *old, int count, int *capacity, size_t size) 
 }
 
 static int add_value(builder *b, int node, epi_scale scale, bool rows) {
-    epi_tile *e = b->e;
+    epi_tile_program *e = b->e;
     void *values = grow(b, e->values, e->value_count, &b->value_capacity, sizeof *e->values);
     if (!values)
         return 0;
@@ -36,15 +36,15 @@ static int add_value(builder *b, int node, epi_scale scale, bool rows) {
     return e->value_count++;
 }
 
-static epi_tile_step *add_step(builder *b, epi_tile_kind kind, int node) {
-    epi_tile *e = b->e;
-    void *steps = grow(b, e->steps, e->step_count, &b->step_capacity, sizeof *e->steps);
+static epi_instr *add_step(builder *b, epi_instr_kind kind, int node) {
+    epi_tile_program *e = b->e;
+    void *steps = grow(b, e->instrs, e->instr_count, &b->step_capacity, sizeof *e->instrs);
     if (!steps)
         return &b->sink;
-    e->steps = steps;
-    e->steps[e->step_count] = (epi_tile_step){
+    e->instrs = steps;
+    e->instrs[e->instr_count] = (epi_instr){
         .kind = kind, .op = b->g->nodes[node].op, .node = node, .tensor = -1, .dst = -1, .arg = {-1, -1, -1}};
-    return &e->steps[e->step_count++];
+    return &e->instrs[e->instr_count++];
 }
 
 /* The scale at which a node has its columns: given by the parted axis if it has that, else free.
@@ -54,7 +54,7 @@ static epi_scale own_scale(const builder *b, int node) {
     const epi_axes *axes = &b->g->nodes[node].axes;
     if (!epi_plan_has(b->g, node, &p->cols) && p->cols.count)
         return EPI_SCALE_NONE;
-    if (p->part == EPI_OP_COUNT)
+    if (p->split == EPI_OP_COUNT)
         return EPI_SCALE_FINE;
     int at = epi_axes_find_dim(axes, p->fine.dim);
     if (at < 0)
@@ -83,9 +83,9 @@ static epi_scale meeting_scale(const builder *b, const epi_node *n, epi_scale wa
 
 static void make_leaf(builder *b, int v, int node) {
     epi_op op = b->g->nodes[node].op;
-    epi_tile_kind kind = op == EPI_OP_INDEX                        ? EPI_TILE_INDEX
-                         : op == EPI_OP_CONST || op == EPI_OP_SIZE ? EPI_TILE_CONST
-                                                                   : EPI_TILE_LOAD;
+    epi_instr_kind kind = op == EPI_OP_INDEX                        ? EPI_INSTR_INDEX
+                          : op == EPI_OP_CONST || op == EPI_OP_SIZE ? EPI_INSTR_CONST
+                                                                    : EPI_INSTR_LOAD;
     add_step(b, kind, node)->dst = v;
 }
 
@@ -96,13 +96,13 @@ static void make_group(builder *b, int v, const epi_node *n, int node) {
         from = EPI_SCALE_FINE;
     if (from == to) {
         int a = need(b, n->arg[0], from);
-        epi_tile_step *s = add_step(b, EPI_TILE_GROUP, node);
+        epi_instr *s = add_step(b, EPI_INSTR_REDUCE_GROUP, node);
         s->dst = v;
         s->arg[0] = a;
         return;
     }
     int a = need(b, node, from);
-    epi_tile_step *s = add_step(b, to == EPI_SCALE_COARSE ? EPI_TILE_PART : EPI_TILE_JOIN, node);
+    epi_instr *s = add_step(b, to == EPI_SCALE_COARSE ? EPI_INSTR_SPLIT : EPI_INSTR_JOIN, node);
     s->dst = v;
     s->arg[0] = a;
     s->arg[1] = to == EPI_SCALE_COARSE ? -1 : a;
@@ -115,12 +115,12 @@ static bool make_muladd(builder *b, int node, epi_scale scale, bool rows) {
         return false;
     for (int a = 0; a < 2; a++) {
         const epi_node *m = &b->g->nodes[n->arg[a]];
-        if (m->op != EPI_OP_MUL || b->uses[n->arg[a]] != 1 || !b->e->plan->stage[n->arg[a]].tile ||
+        if (m->op != EPI_OP_MUL || b->uses[n->arg[a]] != 1 || !b->e->plan->placement[n->arg[a]].tile ||
             find_value(b, n->arg[a], scale) >= 0)
             continue;
         int x = need(b, m->arg[0], scale), y = need(b, m->arg[1], scale), z = need(b, n->arg[!a], scale);
         int v = add_value(b, node, scale, rows);
-        epi_tile_step *s = add_step(b, EPI_TILE_MULADD, node);
+        epi_instr *s = add_step(b, EPI_INSTR_MULADD, node);
         s->dst = v;
         s->arg[0] = x;
         s->arg[1] = y;
@@ -144,12 +144,12 @@ static int need(builder *b, int node, epi_scale wanted) {
         return v >= 0 ? v : 0;
     bool rows = epi_plan_has(b->g, node, &p->rows) || !p->rows.count;
     epi_op_class cls = epi_ops[n->op].cls;
-    bool computed = p->stage[node].tile && cls != EPI_CLASS_LEAF;
+    bool computed = p->placement[node].tile && cls != EPI_CLASS_LEAF;
     if (cls == EPI_CLASS_REDUCE && computed && p->product == EPI_NO_NODE) {
         epi_scale own = own_scale(b, n->arg[0]);
         int a = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
         v = add_value(b, node, scale, rows);
-        epi_tile_step *s = add_step(b, EPI_TILE_FOLD, node);
+        epi_instr *s = add_step(b, EPI_INSTR_REDUCE_ROW, node);
         s->dst = v;
         s->arg[0] = a;
         return v;
@@ -166,7 +166,7 @@ static int need(builder *b, int node, epi_scale wanted) {
     }
     if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
         v = add_value(b, node, scale, rows);
-        add_step(b, cls == EPI_CLASS_RANDOM ? EPI_TILE_RANDOM : EPI_TILE_TAKE, node)->dst = v;
+        add_step(b, cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE, node)->dst = v;
         return v;
     }
     if (make_muladd(b, node, scale, rows))
@@ -178,10 +178,10 @@ static int need(builder *b, int node, epi_scale wanted) {
     for (int a = 0; a < epi_ops[n->op].arity; a++)
         arg[a] = need(b, n->arg[a], inner);
     v = add_value(b, node, scale, rows);
-    epi_tile_kind kind = cls == EPI_CLASS_MAP                             ? EPI_TILE_MAP
-                         : n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT ? EPI_TILE_JOIN
-                                                                          : EPI_TILE_PART;
-    epi_tile_step *s = add_step(b, kind, node);
+    epi_instr_kind kind = cls == EPI_CLASS_MAP                             ? EPI_INSTR_MAP
+                          : n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT ? EPI_INSTR_JOIN
+                                                                           : EPI_INSTR_SPLIT;
+    epi_instr *s = add_step(b, kind, node);
     s->dst = v;
     s->odd = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
     for (int a = 0; a < 3; a++)
@@ -191,21 +191,21 @@ static int need(builder *b, int node, epi_scale wanted) {
 
 /* ---- roots ---- */
 
-static void add_partials(builder *b, int node, const epi_stage *stage) {
+static void add_partials(builder *b, int node, const epi_placement *stage) {
     const epi_node *n = &b->g->nodes[node];
     epi_scale own = own_scale(b, n->arg[0]);
     int v = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
     if (b->arena->failed)
         return;
     bool rows = stage->leave == EPI_LEAVE_ROWS;
-    add_step(b, rows ? EPI_TILE_REDUCE_ROWS : EPI_TILE_REDUCE_COLS, node)->arg[0] = v;
+    add_step(b, rows ? EPI_INSTR_PARTIAL_ROWS : EPI_INSTR_PARTIAL_COLS, node)->arg[0] = v;
 }
 
 static void add_store(builder *b, const epi_root *root) {
     int v = need(b, root->node, EPI_SCALE_FINE);
     EPI_CHECK(b->arena->failed || (b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
                                                             b->e->plan->product == EPI_NO_NODE)));
-    epi_tile_step *s = add_step(b, EPI_TILE_STORE, root->node);
+    epi_instr *s = add_step(b, EPI_INSTR_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
 }
@@ -213,11 +213,11 @@ static void add_store(builder *b, const epi_root *root) {
 /* ---- the whole ---- */
 
 /* Sizes of a tile at both scales, and of a local reduction's group. */
-static epi_status measure(epi_tile *e, int most, epi_error *err) {
+static epi_status measure(epi_tile_program *e, int most, epi_error *err) {
     const epi_plan *p = e->plan;
     const int64_t *sizes = e->spec->sizes;
     e->acc_scale = EPI_SCALE_FINE;
-    int at = p->part == EPI_OP_COUNT ? -1 : epi_axes_find_dim(&p->cols, p->fine.dim);
+    int at = p->split == EPI_OP_COUNT ? -1 : epi_axes_find_dim(&p->cols, p->fine.dim);
     if (at >= 0 && p->cols.at[at].shift != p->fine.shift)
         e->acc_scale = EPI_SCALE_COARSE;
     int64_t group = 1;
@@ -244,8 +244,8 @@ static epi_status measure(epi_tile *e, int most, epi_error *err) {
 
 static void add_roots(builder *b, const epi_root *roots, int count) {
     for (int i = 0; i < count; i++)
-        if (b->e->plan->stage[roots[i].node].leave > EPI_LEAVE_LOCAL)
-            add_partials(b, roots[i].node, &b->e->plan->stage[roots[i].node]);
+        if (b->e->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
+            add_partials(b, roots[i].node, &b->e->plan->placement[roots[i].node]);
         else
             add_store(b, &roots[i]);
 }
@@ -266,17 +266,19 @@ static int *count_uses(epi_arena *arena, const epi_graph *g) {
 }
 
 /* A reduction has the shape of what it reduces, every other step that of what it makes. */
-static void mark_full(epi_tile *t) {
-    for (int i = 0; i < t->step_count; i++) {
-        epi_tile_step *s = &t->steps[i];
-        const epi_tile_value *v = &t->values[s->dst >= 0 && s->kind != EPI_TILE_FOLD ? s->dst : s->arg[0]];
+static void mark_full(epi_tile_program *t) {
+    for (int i = 0; i < t->instr_count; i++) {
+        epi_instr *s = &t->instrs[i];
+        const epi_tile_value *v =
+            &t->values[s->dst >= 0 && s->kind != EPI_INSTR_REDUCE_ROW ? s->dst : s->arg[0]];
         s->full = v->rows && v->scale != EPI_SCALE_NONE;
     }
 }
 
-epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
-                          const epi_root *roots, int root_count, epi_tile *out, epi_error *err) {
-    *out = (epi_tile){.plan = plan, .spec = spec};
+epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const epi_plan *plan, int most,
+                                 const epi_root *roots, int root_count, epi_tile_program *out,
+                                 epi_error *err) {
+    *out = (epi_tile_program){.plan = plan, .spec = spec};
     builder b = {.arena = arena, .g = spec->graph, .e = out};
     epi_status status = measure(out, most, err);
     if (status != EPI_OK)
@@ -293,31 +295,32 @@ epi_status epi_tile_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 /* ---- whole rows ---- */
 
 /* Numbers the phases: a fold's result is there in the next one. */
-static bool number_phases(epi_arena *arena, epi_tile *t) {
+static bool number_phases(epi_arena *arena, epi_tile_program *t) {
     int *phase = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *phase);
     if (!phase)
         return false;
     mark_full(t);
     t->phases = 1;
-    for (int i = 0; i < t->step_count; i++) {
-        epi_tile_step *s = &t->steps[i];
+    for (int i = 0; i < t->instr_count; i++) {
+        epi_instr *s = &t->instrs[i];
         for (int a = 0; a < 3; a++)
             if (s->arg[a] >= 0 && phase[s->arg[a]] > s->phase)
                 s->phase = phase[s->arg[a]];
         if (s->dst >= 0)
-            phase[s->dst] = s->phase + (s->kind == EPI_TILE_FOLD);
+            phase[s->dst] = s->phase + (s->kind == EPI_INSTR_REDUCE_ROW);
         if (s->full && s->phase >= t->phases)
             t->phases = s->phase + 1;
     }
-    for (int i = 0; i < t->step_count; i++)
-        if (t->steps[i].full && t->steps[i].kind == EPI_TILE_STORE)
-            t->steps[i].phase = t->phases - 1;
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE)
+            t->instrs[i].phase = t->phases - 1;
     return true;
 }
 
-epi_status epi_tile_build_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                               const epi_root *roots, int root_count, epi_tile *out, epi_error *err) {
-    *out = (epi_tile){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
+epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                                 const epi_root *roots, int root_count, epi_tile_program *out,
+                                 epi_error *err) {
+    *out = (epi_tile_program){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
     builder b = {.arena = arena, .g = spec->graph, .e = out, .uses = count_uses(arena, spec->graph)};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
@@ -328,13 +331,13 @@ epi_status epi_tile_build_rows(epi_arena *arena, const epi_spec *spec, const epi
     return EPI_OK;
 }
 
-void epi_tile_phase(const epi_tile *t, int p, bool *run) {
-    for (int i = t->step_count - 1; i >= 0; i--) {
-        const epi_tile_step *s = &t->steps[i];
-        bool ends = s->dst < 0 || s->kind == EPI_TILE_FOLD;
+void epi_tile_program_phase(const epi_tile_program *t, int p, bool *run) {
+    for (int i = t->instr_count - 1; i >= 0; i--) {
+        const epi_instr *s = &t->instrs[i];
+        bool ends = s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW;
         run[i] = s->full && ends && s->phase == p;
-        for (int j = i + 1; j < t->step_count && !run[i] && s->full && !ends; j++)
+        for (int j = i + 1; j < t->instr_count && !run[i] && s->full && !ends; j++)
             for (int a = 0; a < 3; a++)
-                run[i] |= run[j] && t->steps[j].arg[a] == s->dst;
+                run[i] |= run[j] && t->instrs[j].arg[a] == s->dst;
     }
 }
