@@ -94,7 +94,7 @@ static void describe_variant(const loaded *l, variant v, char *out, size_t size)
 static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {
-        bool found = !k->steps.live[i] || !g->nodes[i].name || g->nodes[i].op == EPI_OP_INPUT;
+        bool found = !k->spec.graph->live[i] || !g->nodes[i].name || g->nodes[i].op == EPI_OP_INPUT;
         for (int j = 0; j < k->count && !found; j++)
             for (const char *p = k->launches[j].text.source.data + 1; (p = strstr(p, g->nodes[i].name));
                  p++) {

@@ -31,7 +31,7 @@ static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
         const epi_step *s = &k->steps.at[i];
         k->gemms[i] = NULL;
-        if (s->plan && s->plan->product == EPI_NO_NODE)
+        if (s->plan && s->plan->kind == EPI_KIND_ROWS)
             status = build_rows(k, s, &k->rows, err);
         else if (s->plan)
             status = build_product(k, s, &k->gemms[i], err);
@@ -54,7 +54,7 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     *out = k;
     if (spec->path == EPI_PATH_REFERENCE || spec->path == EPI_PATH_NAIVE) {
-        k->workspace = epi_reference_workspace(spec, k->steps.live);
+        k->workspace = epi_reference_workspace(spec);
         return k->workspace < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace overflows 64 bits") : EPI_OK;
     }
     status = epi_steps_make(arena, &k->steps, err);
@@ -128,7 +128,7 @@ epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *w
     }
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *s = &k->steps.at[i];
-        if (s->plan && s->plan->product == EPI_NO_NODE)
+        if (s->plan && s->plan->kind == EPI_KIND_ROWS)
             epi_rows_run(k->rows, homes, tensors, base + k->scratch);
         else if (s->plan)
             epi_gemm_run(k->gemms[i], homes, tensors, base + k->scratch);

@@ -28,7 +28,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
 
 /* reference.c */
-int64_t epi_reference_workspace(const epi_spec *spec, const bool *live);
+int64_t epi_reference_workspace(const epi_spec *spec);
 void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace);
 
 /* passes.c: computes one node from its operands, all of them in memory. `refs` is by node. */

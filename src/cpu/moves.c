@@ -175,7 +175,7 @@ epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_ref *tensors, ep
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!k->steps.live[i] || epi_ops[n->op].cls != EPI_CLASS_MOVE ||
+        if (!k->spec.graph->live[i] || epi_ops[n->op].cls != EPI_CLASS_MOVE ||
             g->nodes[n->arg[1]].op != EPI_OP_INPUT)
             continue;
         const epi_ref *ref = &tensors[g->nodes[n->arg[1]].tensor];

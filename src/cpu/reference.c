@@ -273,10 +273,10 @@ static void eval_product(const eval *e, int node) {
 /* ---- the whole program ---- */
 
 /* Bytes for the pointers and for every live node's values; -1 on overflow. */
-int64_t epi_reference_workspace(const epi_spec *spec, const bool *live) {
+int64_t epi_reference_workspace(const epi_spec *spec) {
     int64_t bytes = epi_round_up((int64_t)sizeof(double *) * spec->graph->node_count, 64);
     for (int i = 0; i < spec->graph->node_count; i++) {
-        int64_t count = live[i] ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
+        int64_t count = spec->graph->live[i] ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
         if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) ||
             !epi_add_size(bytes, count, &bytes))
             return -1;
@@ -292,7 +292,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
               .naive = k->spec.path == EPI_PATH_NAIVE};
     unsigned char *next = workspace + epi_round_up((int64_t)sizeof(double *) * g->node_count, 64);
     for (int i = 0; i < g->node_count; i++) {
-        if (!k->steps.live[i])
+        if (!k->spec.graph->live[i])
             continue;
         const epi_node *n = &g->nodes[i];
         e.value[i] = (double *)(void *)next;

@@ -130,7 +130,7 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_s
 
 static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
-        if (k->steps.live[i] && plan->placement[i].leave == leave)
+        if (k->spec.graph->live[i] && plan->placement[i].leave == leave)
             return true;
     return false;
 }
@@ -165,8 +165,8 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
         const epi_step *step = &k->steps.at[i];
         epi_status status = EPI_OK;
         if (step->plan) {
-            status = step->plan->product == EPI_NO_NODE ? emit_rows(k, c, step, err)
-                                                        : emit_product(k, c, target, i, err);
+            status = step->plan->kind == EPI_KIND_ROWS ? emit_rows(k, c, step, err)
+                                                       : emit_product(k, c, target, i, err);
             if (status == EPI_OK && k->steps.plan.fused)
                 status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
             if (status == EPI_OK && k->steps.plan.fused)

@@ -382,9 +382,9 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
     if (!in)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int64_t m = epi_axes_size(&plan->rows, c->spec->sizes), n = epi_axes_size(&plan->cols, c->spec->sizes);
-    int64_t blocks = plan->product == EPI_NO_NODE ? c->partial_blocks
-                     : leave == EPI_LEAVE_ROWS    ? epi_ceil_div(n, EPI_PARTIAL_COLS)
-                                                  : epi_ceil_div(m, EPI_PARTIAL_ROWS);
+    int64_t blocks = plan->kind == EPI_KIND_ROWS ? c->partial_blocks
+                     : leave == EPI_LEAVE_ROWS   ? epi_ceil_div(n, EPI_PARTIAL_COLS)
+                                                 : epi_ceil_div(m, EPI_PARTIAL_ROWS);
     int segments = count_segments(blocks), fold = 0;
     *k = (epi_kernel_text){.block = 32 * segments, .results = 32};
     epi_text folds = {0}, ahead = {0}, body = {0};

@@ -401,14 +401,53 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
 
 /* ---- whole-program checks ---- */
 
-void epi_graph_live(const epi_graph *g, bool *live) {
-    memset(live, 0, (size_t)g->node_count * sizeof *live);
+static void mark_live(epi_graph *g) {
     for (int t = g->input_count; t < g->tensor_count; t++)
-        live[g->tensors[t].node] = true;
+        g->live[g->tensors[t].node] = true;
     for (int i = g->node_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3 && live[i]; a++)
+        for (int a = 0; a < 3 && g->live[i]; a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                live[g->nodes[i].arg[a]] = true;
+                g->live[g->nodes[i].arg[a]] = true;
+}
+
+/* Goes through all uses in order: counts them by what they use in next[], or puts each where that says. */
+static void each_use(epi_graph *g, int *next, bool put) {
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3 && g->live[i]; a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE) {
+                int at = next[g->nodes[i].arg[a]]++;
+                if (put)
+                    g->uses[at] = (epi_use){i, a};
+            }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int at = next[g->tensors[t].node]++;
+        if (put)
+            g->uses[at] = (epi_use){EPI_NO_NODE, t};
+    }
+}
+
+void epi_graph_finish(epi_graph *g) {
+    if (failed(g))
+        return;
+    size_t nodes = (size_t)g->node_count;
+    g->live = epi_arena_alloc(g->arena, nodes + 1);
+    g->first_use = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *g->first_use);
+    g->uses = epi_arena_alloc(g->arena, (3 * nodes + (size_t)g->tensor_count) * sizeof *g->uses);
+    int *next = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *next);
+    if (!g->live || !g->uses || !g->first_use || !next)
+        return; /* the arena tells */
+    mark_live(g);
+    each_use(g, next, false);
+    for (int i = 0; i < g->node_count; i++) {
+        g->first_use[i + 1] = g->first_use[i] + next[i];
+        next[i] = g->first_use[i];
+    }
+    each_use(g, next, true);
+}
+
+epi_use_list epi_graph_uses(const epi_graph *g, int node) {
+    int first = g->first_use[node];
+    return (epi_use_list){g->uses + first, g->first_use[node + 1] - first};
 }
 
 /* The product that `node` reaches without passing another product and that contracted `dim`

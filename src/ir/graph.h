@@ -48,6 +48,12 @@ typedef struct epi_tensor_decl {
     epi_place place;
 } epi_tensor_decl;
 
+/* Who reads a value: an operand of a live node, or an output. */
+typedef struct epi_use {
+    int node;    /* EPI_NO_NODE for an output */
+    int operand; /* which operand of the node, or the output's tensor */
+} epi_use;
+
 typedef struct epi_graph {
     epi_arena *arena;
     int dim_count, node_count, node_capacity, tensor_count, input_count;
@@ -57,6 +63,11 @@ typedef struct epi_graph {
 
     epi_place place; /* given to new nodes and to errors */
     epi_error error; /* the first one; place and message only */
+
+    /* Made by epi_graph_finish: */
+    bool *live;     /* by node: some output depends on it */
+    epi_use *uses;  /* of all live nodes and outputs, sorted by what they use */
+    int *first_use; /* by node, and one more */
 } epi_graph;
 
 bool epi_axis_equal(epi_axis a, epi_axis b);
@@ -85,8 +96,15 @@ void epi_graph_check_output(epi_graph *g, int tensor);
 /* Records an error at g->place, unless there is one already. */
 void epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Marks in live[] (node_count of them) the nodes some output depends on. */
-void epi_graph_live(const epi_graph *g, bool *live);
+/* Once all outputs are assigned: which nodes are live, and who uses each of them. */
+void epi_graph_finish(epi_graph *g);
+
+/* The uses of a node in the order of its users, outputs last. A node that takes it twice is there twice. */
+typedef struct epi_use_list {
+    const epi_use *at;
+    int count;
+} epi_use_list;
+epi_use_list epi_graph_uses(const epi_graph *g, int node);
 
 /* "[T,F/2]" and "r[T]", for messages; the buffer is the caller's. */
 typedef struct epi_label {

@@ -505,6 +505,7 @@ epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_a
     declare(&lo, &top);
     lower_body(&lo, &top);
     collect_outputs(&lo, &top);
+    epi_graph_finish(out);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status != EPI_OK) {

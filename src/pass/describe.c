@@ -34,12 +34,9 @@ static double read_bytes(const epi_steps *k, int node, int operand) {
 static double input_bytes(const epi_steps *k, int t) {
     const epi_graph *g = k->spec->graph;
     double all = tensor_bytes(k, t), bytes = 0;
-    for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < 3; a++)
-            if (k->live[i] && g->nodes[i].arg[a] == g->tensors[t].node)
-                bytes += read_bytes(k, i, a);
-    for (int i = g->input_count; i < g->tensor_count; i++)
-        bytes += g->tensors[i].node == g->tensors[t].node ? all : 0;
+    epi_use_list uses = epi_graph_uses(g, g->tensors[t].node);
+    for (int i = 0; i < uses.count; i++)
+        bytes += uses.at[i].node == EPI_NO_NODE ? all : read_bytes(k, uses.at[i].node, uses.at[i].operand);
     return bytes < all ? bytes : all;
 }
 
@@ -47,12 +44,12 @@ void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *
     const epi_graph *g = k->spec->graph;
     out->bytes_fused = 2 * partial_bytes;
     for (int t = 0; t < g->tensor_count; t++)
-        if (t >= g->input_count || k->live[g->tensors[t].node])
+        if (t >= g->input_count || g->live[g->tensors[t].node])
             out->bytes_fused += t < g->input_count ? input_bytes(k, t) : tensor_bytes(k, t);
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
-        if (!k->live[i] || cls == EPI_CLASS_LEAF)
+        if (!g->live[i] || cls == EPI_CLASS_LEAF)
             continue;
         if (cls == EPI_CLASS_PRODUCT)
             out->flops += 2 * count_of(k, &n->axes) * count_of(k, &n->over);
@@ -102,9 +99,9 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
     const epi_axes *groups[3] = {&k->plan.rows, &k->plan.cols, &k->plan.depth};
     int count = 0;
+    bool rows = k->plan.kind == EPI_KIND_ROWS;
     static const char *const names[3] = {"rows", "columns", "depth"};
-    for (int i = k->plan.rows.count || k->plan.product != EPI_NO_NODE ? 0 : 1;
-         i < (k->plan.product == EPI_NO_NODE ? 2 : 3); i++)
+    for (int i = k->plan.rows.count || !rows ? 0 : 1; i < (rows ? 2 : 3); i++)
         epi_text_add(out, "%s%s %s = %ld", count++ ? ", " : "", names[i], epi_axes_label(g, groups[i]).text,
                      (long)count_of(k, groups[i]));
     epi_text_add(out, "\n");
@@ -113,7 +110,7 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,
                                epi_text *out) {
     const epi_graph *g = k->spec->graph;
-    bool rows = k->plan.product == EPI_NO_NODE;
+    bool rows = k->plan.kind == EPI_KIND_ROWS;
     if (k->plan.split != EPI_OP_COUNT)
         epi_text_add(out, "%s of %s meet in the %s\n", epi_ops[k->plan.split].text,
                      epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");

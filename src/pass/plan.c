@@ -8,7 +8,6 @@ typedef struct planner {
     epi_arena *arena;
     const epi_graph *g;
     epi_plan *plan;
-    const bool *live;
     epi_error *error;
     epi_status status;
 } planner;
@@ -206,7 +205,7 @@ static bool sort_dependents(planner *p) {
     for (int i = plan->product; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_placement *s = &plan->placement[i];
-        if (!p->live[i])
+        if (!p->g->live[i])
             continue;
         if (i == plan->product) {
             s->tile = true;
@@ -360,15 +359,13 @@ static bool try_side(planner *p, int row_arg) {
 
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
     *out = (epi_plan){.product = EPI_NO_NODE, .split = EPI_OP_COUNT};
-    bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
-    if (!live || !out->placement)
+    if (!out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    planner p = {.arena = arena, .g = g, .plan = out, .live = live, .error = err};
-    epi_graph_live(g, live);
+    planner p = {.arena = arena, .g = g, .plan = out, .error = err};
     int products = 0;
     for (int i = 0; i < g->node_count; i++)
-        if (live[i] && g->nodes[i].op == EPI_OP_MATMUL) {
+        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL) {
             out->product = i;
             products++;
         }
@@ -377,7 +374,8 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
         return EPI_OK;
     }
     if (products == 0) {
-        out->fused = epi_plan_rows(arena, g, live, out);
+        out->kind = EPI_KIND_ROWS;
+        out->fused = epi_plan_rows(arena, g, out);
         return EPI_OK;
     }
     /* The columns are the side that the main output stores innermost; the other way round if the tile

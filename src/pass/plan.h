@@ -31,12 +31,19 @@ typedef struct epi_placement {
     epi_leave leave;
 } epi_placement;
 
+/* Which mainloop a kernel has. */
+typedef enum epi_kind {
+    EPI_KIND_GEMM, /* tiles of one product */
+    EPI_KIND_ROWS, /* whole rows; there is no product */
+} epi_kind;
+
 typedef struct epi_plan {
     bool fused;
     char reason[240]; /* why it is not fused, in words */
-    int product;      /* EPI_NO_NODE: there is none, the kernel walks over rows */
-    bool flat;        /* rows: all tensors are one long row, which may be cut anywhere */
-    int row_arg;      /* which operand of the product has the rows: 0 or 1 */
+    epi_kind kind;
+    int product; /* gemm: its node; else EPI_NO_NODE */
+    bool flat;   /* rows: all tensors are one long row, which may be cut anywhere */
+    int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
@@ -55,7 +62,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
-bool epi_plan_rows(epi_arena *arena, const epi_graph *g, const bool *live, epi_plan *out);
+bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out);
 
 /* Does the value have some axis of the group (at any scale)? */
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);

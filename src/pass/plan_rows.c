@@ -12,7 +12,6 @@
 typedef struct shaper {
     const epi_graph *g;
     epi_plan *plan;
-    const bool *live;
     epi_axes axes; /* of the longest tensor, at the longer scale */
     bool *needed;  /* by node: some long value depends on it */
 } shaper;
@@ -35,18 +34,12 @@ static bool is_leaf(const shaper *s, int node) {
 
 /* Is the input one that rows are only taken from, by number? Its own axes do not matter to the rows then. */
 static bool is_table(const shaper *s, int node) {
-    bool taken = false;
-    for (int i = 0; i < s->g->node_count; i++)
-        for (int a = 0; a < 3; a++) {
-            if (!s->live[i] || s->g->nodes[i].arg[a] != node)
-                continue;
-            if (s->g->nodes[i].op != EPI_OP_GATHER || a != 0)
-                return false;
-            taken = true;
-        }
-    for (int t = s->g->input_count; t < s->g->tensor_count; t++)
-        taken &= s->g->tensors[t].node != node;
-    return taken && s->g->nodes[node].op == EPI_OP_INPUT;
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool taken = uses.count && s->g->nodes[node].op == EPI_OP_INPUT;
+    for (int i = 0; i < uses.count && taken; i++)
+        taken = uses.at[i].node != EPI_NO_NODE && s->g->nodes[uses.at[i].node].op == EPI_OP_GATHER &&
+                uses.at[i].operand == 0;
+    return taken;
 }
 
 static const epi_axes *longest_tensor(const shaper *s) {
@@ -54,7 +47,7 @@ static const epi_axes *longest_tensor(const shaper *s) {
     const epi_axes *best = NULL;
     for (int pass = 0; pass < 2; pass++) /* outputs first: what is written decides the order */
         for (int t = pass ? 0 : g->input_count; t < (pass ? g->input_count : g->tensor_count); t++)
-            if ((!pass || (s->live[g->tensors[t].node] && !is_table(s, g->tensors[t].node))) &&
+            if ((!pass || (s->g->live[g->tensors[t].node] && !is_table(s, g->tensors[t].node))) &&
                 (!best || g->tensors[t].axes.count > best->count))
                 best = &g->tensors[t].axes;
     return best;
@@ -65,7 +58,7 @@ static bool find_split(shaper *s) {
     epi_plan *plan = s->plan;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        if (!s->live[i] || epi_ops[n->op].cls != EPI_CLASS_SPLIT)
+        if (!s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_SPLIT)
             continue;
         bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
         epi_op part = halves ? EPI_OP_LOW : EPI_OP_EVEN;
@@ -99,7 +92,7 @@ static bool find_axes(shaper *s) {
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        if (!s->live[i] || is_table(s, i))
+        if (!s->g->live[i] || is_table(s, i))
             continue;
         for (int j = 0; j < n->axes.count; j++)
             if (!fits(s, n->axes.at[j]))
@@ -111,7 +104,7 @@ static bool find_axes(shaper *s) {
 /* Marks what long values depend on. */
 static void find_needed(shaper *s) {
     for (int i = s->g->node_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3 && s->live[i]; a++)
+        for (int a = 0; a < 3 && s->g->live[i]; a++)
             if (s->g->nodes[i].arg[a] != EPI_NO_NODE && (is_long(s, i) || s->needed[i]))
                 s->needed[s->g->nodes[i].arg[a]] = true;
 }
@@ -232,7 +225,7 @@ static int try_split(shaper *s, int columns, bool flat) {
     if (plan->split != EPI_OP_COUNT && epi_axes_find_dim(&plan->cols, plan->fine.dim) < 0)
         return -1;
     for (int i = 0; i < g->node_count; i++)
-        if (s->live[i])
+        if (s->g->live[i])
             sort_node(s, i);
     sort_outputs(s);
     int cost = 0, work = 0;
@@ -254,22 +247,22 @@ static bool is_flat(const shaper *s) {
         return false;
     for (int t = 0; t < g->tensor_count; t++) {
         const epi_axes *axes = &g->tensors[t].axes;
-        if (t < g->input_count && !s->live[g->tensors[t].node])
+        if (t < g->input_count && !s->g->live[g->tensors[t].node])
             continue;
         for (int i = 0; i < axes->count; i++)
             if (axes->count != s->axes.count || axes->at[i].dim != s->axes.at[i].dim)
                 return false;
     }
     for (int i = 0; i < g->node_count; i++)
-        if (s->live[i] &&
+        if (s->g->live[i] &&
             ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
              epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE))
             return false;
     return true;
 }
 
-bool epi_plan_rows(epi_arena *arena, const epi_graph *g, const bool *live, epi_plan *out) {
-    shaper s = {.g = g, .plan = out, .live = live};
+bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out) {
+    shaper s = {.g = g, .plan = out};
     s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
     if (!s.needed)
         return refuse(&s, "out of memory");

@@ -44,7 +44,7 @@ static void add_copies(epi_steps *k, const bool *stored) {
 }
 
 static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
-    for (int side = 0; side < 2 && plan->product != EPI_NO_NODE; side++) {
+    for (int side = 0; side < 2 && plan->kind == EPI_KIND_GEMM; side++) {
         const epi_node *n = node_at(k, plan->product);
         epi_dtype type = k->homes[n->arg[side]].type;
         if (type == EPI_I32 || type == EPI_F64) /* only inputs are stored so, and they have names */
@@ -121,28 +121,30 @@ static bool wants_f32(const epi_steps *k, int node) {
     const epi_graph *g = k->spec->graph;
     epi_op_class cls = epi_ops[g->nodes[node].op].cls;
     bool wants = cls == EPI_CLASS_LEAF || cls == EPI_CLASS_RANDOM;
-    for (int i = node + 1; i < g->node_count && !wants; i++)
-        wants = epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE && g->nodes[i].arg[1] == node;
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count && !wants; i++)
+        wants = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
+                epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MOVE;
     return wants;
+}
+
+/* Is this node the last one that needs the value? Outputs stay to the end. */
+static bool ends_with(const epi_graph *g, int value, int node) {
+    epi_use_list uses = epi_graph_uses(g, value);
+    return uses.count && uses.at[uses.count - 1].node == node;
 }
 
 /* Every product by itself, every other operation a pass over memory. */
 static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
     bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
-    int *last = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *last);
     spare *spares = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *spares);
     epi_placement *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
-    if (!stored || !last || !spares || !stages)
+    if (!stored || !spares || !stages)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < 3; a++)
-            if (k->live[i] && g->nodes[i].arg[a] != EPI_NO_NODE)
-                last[g->nodes[i].arg[a]] = i;
     epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        last[node] = g->node_count; /* outputs stay to the end */
         bool rounds = k->spec->path == EPI_PATH_UNFUSED &&
                       k->spec->types[t] <= EPI_F16; /* as a chain of passes would */
         if (!has_home(k, node) && (rounds || k->spec->types[t] == between))
@@ -151,7 +153,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     int spare_count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!k->live[i] || n->op == EPI_OP_INPUT)
+        if (!g->live[i] || n->op == EPI_OP_INPUT)
             continue;
         if (!has_home(k, i))
             give_spare(k, i, wants_f32(k, i) ? EPI_F32 : between, spares, &spare_count);
@@ -172,7 +174,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
         for (int a = 0; a < 3; a++) {
             int arg = n->arg[a];
             bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
-            if (arg != EPI_NO_NODE && !twice && last[arg] == i && k->homes[arg].offset >= 0)
+            if (arg != EPI_NO_NODE && !twice && ends_with(g, arg, i) && k->homes[arg].offset >= 0)
                 spares[spare_count++] =
                     (spare){k->homes[arg].offset, buffer_bytes(k, arg, k->homes[arg].type)};
         }
@@ -188,7 +190,7 @@ static epi_status check_sizes(const epi_steps *k, epi_error *err) {
     for (int i = 0; i < g->node_count; i++) {
         int64_t count = epi_axes_size(&g->nodes[i].axes, k->spec->sizes);
         int64_t depth = epi_axes_size(&g->nodes[i].over, k->spec->sizes);
-        if ((k->live[i] || g->nodes[i].op == EPI_OP_INPUT) &&
+        if ((g->live[i] || g->nodes[i].op == EPI_OP_INPUT) &&
             (count < 0 || count > most || depth < 0 || depth > most))
             return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
                             epi_node_label(g, i).text);
@@ -210,12 +212,10 @@ epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *ou
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     *out = (epi_steps){.spec = spec};
-    out->live = epi_arena_alloc(arena, nodes);
     out->homes = epi_arena_alloc(arena, nodes * sizeof *out->homes);
     out->at = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * 2 * sizeof *out->at);
-    if (!out->live || !out->homes || !out->at)
+    if (!out->homes || !out->at)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_graph_live(g, out->live);
     return check_sizes(out, err);
 }
 
@@ -250,7 +250,7 @@ static bool is_long(const epi_plan *plan, const epi_axes *axes) {
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
-        !k->plan.fused || k->plan.product != EPI_NO_NODE || k->spec->types[output] != k->spec->types[input])
+        !k->plan.fused || k->plan.kind != EPI_KIND_ROWS || k->spec->types[output] != k->spec->types[input])
         return false;
     const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
     bool may = axes->count == from->count && is_long(&k->plan, axes), stored = false;
@@ -266,9 +266,8 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
         for (int a = 0; a < 3 && !s->plan && s->tensor < 0; a++)
             may &= g->nodes[s->node].arg[a] != node;
     }
-    for (int i = 0; i < g->node_count; i++) /* a table is read at other places than a row's own */
-        for (int a = 0; a < 3; a++)
-            may &= !k->live[i] || epi_ops[g->nodes[i].op].cls != EPI_CLASS_MOVE ||
-                   g->nodes[i].arg[a] != g->tensors[input].node;
+    epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
+    for (int i = 0; i < uses.count; i++) /* a table is read at other places than a row's own */
+        may &= uses.at[i].node == EPI_NO_NODE || epi_ops[g->nodes[uses.at[i].node].op].cls != EPI_CLASS_MOVE;
     return may && stored;
 }

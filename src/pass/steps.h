@@ -33,14 +33,13 @@ typedef struct epi_home {
 typedef struct epi_steps {
     const epi_spec *spec;
     epi_plan plan; /* of the whole program, where it is fused */
-    bool *live;    /* by node */
     epi_step *at;
     int count;
     epi_home *homes;   /* by node */
     int64_t workspace; /* bytes that the homes take */
 } epi_steps;
 
-/* Which nodes are live, and that everything is countable; no steps yet. */
+/* Looks whether everything is countable; no steps yet. */
 epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *out, epi_error *err);
 /* Fused where the program and its path allow it, else unfused. */
 epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);

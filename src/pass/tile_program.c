@@ -5,7 +5,6 @@
 
 typedef struct builder {
     epi_arena *arena;
-    int *uses; /* by node: values and outputs that need it */
     const epi_graph *g;
     epi_tile_program *e;
     int value_capacity, step_capacity;
@@ -115,8 +114,8 @@ static bool make_muladd(builder *b, int node, epi_scale scale, bool rows) {
         return false;
     for (int a = 0; a < 2; a++) {
         const epi_node *m = &b->g->nodes[n->arg[a]];
-        if (m->op != EPI_OP_MUL || b->uses[n->arg[a]] != 1 || !b->e->plan->placement[n->arg[a]].tile ||
-            find_value(b, n->arg[a], scale) >= 0)
+        if (m->op != EPI_OP_MUL || epi_graph_uses(b->g, n->arg[a]).count != 1 ||
+            !b->e->plan->placement[n->arg[a]].tile || find_value(b, n->arg[a], scale) >= 0)
             continue;
         int x = need(b, m->arg[0], scale), y = need(b, m->arg[1], scale), z = need(b, n->arg[!a], scale);
         int v = add_value(b, node, scale, rows);
@@ -145,7 +144,7 @@ static int need(builder *b, int node, epi_scale wanted) {
     bool rows = epi_plan_has(b->g, node, &p->rows) || !p->rows.count;
     epi_op_class cls = epi_ops[n->op].cls;
     bool computed = p->placement[node].tile && cls != EPI_CLASS_LEAF;
-    if (cls == EPI_CLASS_REDUCE && computed && p->product == EPI_NO_NODE) {
+    if (cls == EPI_CLASS_REDUCE && computed && p->kind == EPI_KIND_ROWS) {
         epi_scale own = own_scale(b, n->arg[0]);
         int a = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
         v = add_value(b, node, scale, rows);
@@ -204,7 +203,7 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
 static void add_store(builder *b, const epi_root *root) {
     int v = need(b, root->node, EPI_SCALE_FINE);
     EPI_CHECK(b->arena->failed || (b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
-                                                            b->e->plan->product == EPI_NO_NODE)));
+                                                            b->e->plan->kind == EPI_KIND_ROWS)));
     epi_instr *s = add_step(b, EPI_INSTR_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
@@ -250,21 +249,6 @@ static void add_roots(builder *b, const epi_root *roots, int count) {
             add_store(b, &roots[i]);
 }
 
-static int *count_uses(epi_arena *arena, const epi_graph *g) {
-    int *uses = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *uses);
-    bool *live = epi_arena_alloc(arena, (size_t)g->node_count + 1);
-    if (!uses || !live)
-        return NULL;
-    epi_graph_live(g, live);
-    for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < 3; a++)
-            if (live[i] && g->nodes[i].arg[a] != EPI_NO_NODE)
-                uses[g->nodes[i].arg[a]]++;
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        uses[g->tensors[t].node]++;
-    return uses;
-}
-
 /* A reduction has the shape of what it reduces, every other step that of what it makes. */
 static void mark_full(epi_tile_program *t) {
     for (int i = 0; i < t->instr_count; i++) {
@@ -283,9 +267,6 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     epi_status status = measure(out, most, err);
     if (status != EPI_OK)
         return status;
-    b.uses = count_uses(arena, spec->graph);
-    if (!b.uses)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     add_value(&b, plan->product, out->acc_scale, true);
     add_roots(&b, roots, root_count);
     mark_full(out);
@@ -321,11 +302,10 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
-    builder b = {.arena = arena, .g = spec->graph, .e = out, .uses = count_uses(arena, spec->graph)};
+    builder b = {.arena = arena, .g = spec->graph, .e = out};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
-    if (b.uses)
-        add_roots(&b, roots, root_count);
+    add_roots(&b, roots, root_count);
     if (arena->failed || !number_phases(arena, out))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     return EPI_OK;
