@@ -35,6 +35,31 @@ static bool has_home(const epi_steps *k, int node) {
     return k->homes[node].tensor >= 0 || k->homes[node].offset >= 0;
 }
 
+static bool is_short(epi_dtype type) {
+    return type == EPI_BF16 || type == EPI_F16;
+}
+
+/* The type in which a computed value is kept in memory: f32, but what a product takes is rounded to the
+ * type of the operand that it meets there, if that is an input, or to the program's storage type. Otherwise
+ * a 16-bit product would run at f32's speed. */
+static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
+    const epi_graph *g = k->spec->graph;
+    epi_dtype kept = otherwise;
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        epi_use use = uses.at[i];
+        if (use.node == EPI_NO_NODE && !is_short(k->spec->types[use.operand]))
+            return otherwise; /* an output of more digits is copied from it */
+        if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
+            continue;
+        const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
+        epi_dtype type = other->op == EPI_OP_INPUT ? k->spec->types[other->tensor] : k->spec->type;
+        if (is_short(type))
+            kept = type;
+    }
+    return kept;
+}
+
 /* Copies into every output whose value was made somewhere else. */
 static void add_copies(epi_steps *k, const bool *stored) {
     const epi_graph *g = k->spec->graph;
@@ -78,7 +103,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         if (s->keep)
             roots[count++] = (epi_root){i, -1};
         if (s->before || s->after || s->keep || s->leave > EPI_LEAVE_LOCAL)
-            give_buffer(k, i, EPI_F32);
+            give_buffer(k, i, s->before ? kept_type(k, i, EPI_F32) : EPI_F32);
         if (s->before)
             add_step(k, i);
     }
@@ -156,7 +181,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
         if (!g->live[i] || n->op == EPI_OP_INPUT)
             continue;
         if (!has_home(k, i))
-            give_spare(k, i, wants_f32(k, i) ? EPI_F32 : between, spares, &spare_count);
+            give_spare(k, i, wants_f32(k, i) ? EPI_F32 : kept_type(k, i, between), spares, &spare_count);
         if (n->op == EPI_OP_MATMUL) {
             epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
             epi_root *root = epi_arena_alloc(arena, sizeof *root);
