@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cpu/strips.h"
 
 typedef struct part {

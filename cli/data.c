@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/parallel.h"
 #include "cli.h"
-#include "cpu/parallel.h"
 #include "cpu/strips.h"
 #include "io/safetensors.h"
 

@@ -1,13 +1,14 @@
 /* tuning.c: which tuning file, what it says about a program on a device, and what is put into it. */
 #include "tuning.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "base/hash.h"
 #include "cuda/cuda.h"
-#include "cuda/jit.h"
 
 /* ---- where it is ---- */
 
@@ -111,8 +112,8 @@ static epi_status hash_program(const epi_program *program, const cli_options *o,
     bool ok = text && types.data && !types.failed;
     if (ok) {
         epi_program_print(program, text, n + 1);
-        epi_cache_key key = epi_cache_key_make((const char *const[]){text, types.data}, 2);
-        snprintf(out, 17, "%.16s", key.text);
+        epi_hash h = epi_hash_texts((const char *const[]){text, types.data}, 2);
+        snprintf(out, 17, "%016" PRIx64, h.a);
     }
     free(text);
     epi_text_free(&types);

@@ -1,8 +1,8 @@
 /* block.c: the steps of a list on a block of elements and on the short vectors beside it. */
 #include "cpu/block.h"
 
+#include "base/parallel.h"
 #include "base/philox.h"
-#include "cpu/parallel.h"
 
 /* ---- once ---- */
 

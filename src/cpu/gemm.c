@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 
 enum { PACK_LIMIT = 64 << 20 }; /* bytes of one packed operand at a time */
 

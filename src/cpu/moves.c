@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "cpu/cpu.h"
-#include "cpu/parallel.h"
 
 enum { CHUNK = 1024 };
 

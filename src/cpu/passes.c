@@ -5,9 +5,9 @@
  * threads, so neither do the bits. */
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
-#include "cpu/parallel.h"
 
 enum { CHUNK = 1024, OPERANDS = 3 };
 

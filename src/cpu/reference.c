@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
-#include "cpu/parallel.h"
 
 typedef struct eval {
     const epi_cpu_kernel *k;

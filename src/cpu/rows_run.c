@@ -1,5 +1,5 @@
 /* rows_run.c: walks over the rows of a program without a product. */
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cpu/rows_begin.h"
 
 /* What is read from memory next, and during how much work it is fetched. */

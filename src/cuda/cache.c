@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "cuda/jit.h"
 
 enum { SIGNATURE = 15 + 16 + 1 + 32 + 1, KEY_DIGITS = 32 };
@@ -21,51 +22,17 @@ enum { SIGNATURE = 15 + 16 + 1 + 32 + 1, KEY_DIGITS = 32 };
 
 /* ---- the hash ---- */
 
-/* Two lanes of 64 bits, the second fed with the first. */
-typedef struct hash {
-    uint64_t a, b;
-} hash;
-
-/* A bijection in which every bit reaches every other. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static void hash_word(hash *h, uint64_t word) {
-    h->a = mix(h->a ^ word) + 0x9e3779b97f4a7c15u;
-    h->b = mix(h->b + word * 0xd6e8feb86659fd93u + h->a);
-}
-
-/* The length goes in first: parts cannot be confused by where one ends. */
-static void hash_add(hash *h, const void *data, size_t size) {
-    const unsigned char *at = data;
-    hash_word(h, size);
-    for (; size > 0;) {
-        uint64_t word = 0;
-        size_t n = size < sizeof word ? size : sizeof word;
-        memcpy(&word, at, n);
-        hash_word(h, word);
-        at += n;
-        size -= n;
-    }
-}
-
 epi_cache_key epi_cache_key_make(const char *const *parts, int count) {
-    hash h = {1, 2};
-    for (int i = 0; i < count; i++)
-        hash_add(&h, parts[i], strlen(parts[i]));
-    hash_word(&h, (uint64_t)count);
+    epi_hash h = epi_hash_texts(parts, count);
     epi_cache_key key;
     snprintf(key.text, sizeof key.text, "%016" PRIx64 "%016" PRIx64, h.a, h.b);
     return key;
 }
 
 static void sign(epi_cache_key key, const void *data, size_t size, char signature[SIGNATURE + 1]) {
-    hash h = {3, 4};
-    hash_add(&h, key.text, KEY_DIGITS);
-    hash_add(&h, data, size);
+    epi_hash h = {3, 4};
+    epi_hash_add(&h, key.text, KEY_DIGITS);
+    epi_hash_add(&h, data, size);
     snprintf(signature, SIGNATURE + 1, SIGNATURE_FORMAT, (uint64_t)size, h.a, h.b);
 }
 

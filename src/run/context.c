@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "cpu/micro.h"
-#include "cpu/parallel.h"
 #include "cpu/strips.h"
 #include "run/run.h"
 

@@ -1,7 +1,7 @@
 /* parallel.c: the loop over threads, by OpenMP; by POSIX threads where the compiler has none (and
  * under ThreadSanitizer, which cannot see into OpenMP's runtime). */
 #define _POSIX_C_SOURCE 200809L
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 
 #if defined(_OPENMP)
 #include <omp.h>

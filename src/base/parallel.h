@@ -1,6 +1,6 @@
 /* parallel.h: one loop over threads, the only place that knows how threads are made. */
-#ifndef EPI_CPU_PARALLEL_H
-#define EPI_CPU_PARALLEL_H
+#ifndef EPI_BASE_PARALLEL_H
+#define EPI_BASE_PARALLEL_H
 
 #include "base/base.h"
 
