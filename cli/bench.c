@@ -126,8 +126,8 @@ static epi_status measure(bench_row *out, const pair *p, const blas *b, int repe
         out->fused = cli_median(t[0], n);
         out->unfused = cli_median(t[1], n);
         out->raw = stick.product ? cli_median(t[2], n) : 0;
-        double plain = cli_median(t[3], n), past = cli_median(t[4], n);
-        out->copy = !stick.copies ? 0 : plain < past ? plain : past;
+        double plain = cli_median(t[3], n), streamed = cli_median(t[4], n);
+        out->copy = !stick.copies ? 0 : plain < streamed ? plain : streamed;
     }
     yardstick_close(&stick);
     return status;

@@ -13,8 +13,8 @@ typedef struct copy_bench {
 
 /* False where there is no memory; to be closed either way. */
 bool copy_open(copy_bench *c, double bytes, int threads);
-/* As the C library copies, or past the caches. */
-void copy_run(const copy_bench *c, bool past_caches);
+/* As the C library copies, or by non-temporal stores, which bypass the caches. */
+void copy_run(const copy_bench *c, bool non_temporal);
 void copy_close(copy_bench *c);
 
 #endif

@@ -6,7 +6,6 @@
 #include "base/base.h"
 #include "base/parallel.h"
 #include "cli.h"
-#include "cpu/strips.h"
 #include "io/safetensors.h"
 
 static void *allocate(size_t bytes) {
@@ -60,7 +59,7 @@ static double normal(uint64_t *state) {
     return sqrt(-2 * log(uniform(state))) * cos(6.283185307179586 * uniform(state));
 }
 
-enum { BLOCK = 4096 }; /* elements a thread fills at a time */
+enum { BLOCK = 4096 }; /* elements that a thread fills, or that are compared, at a time */
 
 typedef struct filling {
     const epi_tensor_shape *shape;
@@ -82,7 +81,7 @@ static void fill_block(void *ctx, int64_t item, int thread) {
                        : f->shape->rank == 0 ? uniform(&state) * 1e-3
                        : f->shape->rank == 1 ? 0.5 + uniform(&state)
                                              : f->scale * normal(&state));
-    epi_strips_choose()->store(f->data + (size_t)first * epi_dtype_size(type), type, 1, x, n);
+    epi_convert(f->data + (size_t)first * epi_dtype_size(type), type, x, EPI_F32, n);
 }
 
 /* Values of a sane size: matrices such that a product of two has unit variance, vectors around one,
@@ -192,7 +191,7 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar; give it by --in",
                             name);
         float value = (float)o->scalars[i].value;
-        epi_strips_choose()->store(d->tensors[t].data, d->shapes[t].type, 1, &value, 1);
+        epi_convert(d->tensors[t].data, d->shapes[t].type, &value, EPI_F32, 1);
     }
     return EPI_OK;
 }
@@ -257,32 +256,44 @@ static double allowance(epi_dtype type, int64_t depth) {
     return unit_of(type) + 0x1p-24 * (3 + sqrt((double)depth));
 }
 
+/* Some elements of a tensor, as f32. */
+static void values_of(const cli_data *d, int t, int64_t first, int64_t n, float *out) {
+    epi_dtype type = d->shapes[t].type;
+    epi_convert(out, EPI_F32, (const char *)d->tensors[t].data + (size_t)first * epi_dtype_size(type), type,
+                n);
+}
+
+/* Takes some elements of output t into its row. The naive path's result is rounded to storage like any
+ * other's. */
+static void add_errors(cli_error_row *row, const cli_data *d, const cli_data *ref, const cli_data *naive,
+                       int t, int64_t first, int64_t n) {
+    float got[BLOCK], plain[BLOCK];
+    unsigned char stored[BLOCK * 8];
+    const double *want = (const double *)ref->tensors[t].data + first;
+    values_of(d, t, first, n, got);
+    epi_convert(stored, d->shapes[t].type, (const double *)naive->tensors[t].data + first, EPI_F64, n);
+    epi_convert(plain, EPI_F32, stored, d->shapes[t].type, n);
+    for (int64_t i = 0; i < n; i++) {
+        row->fused = fmax(row->fused, distance((double)got[i], want[i]));
+        row->naive = fmax(row->naive, distance((double)plain[i], want[i]));
+        row->scale = fmax(row->scale, isfinite(want[i]) ? fabs(want[i]) : 0);
+        row->nan += isnan(got[i]) != 0;
+        row->infinite += isinf(got[i]) != 0;
+    }
+}
+
 epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d, int64_t depth,
                       cli_error_row *rows, epi_error *err) {
     cli_data ref, naive = {0};
-    const epi_strips *s = epi_strips_choose();
     epi_status status = run_oracle(source, o, d, EPI_PATH_REFERENCE, &ref, err);
     if (status == EPI_OK)
         status = run_oracle(source, o, d, EPI_PATH_NAIVE, &naive, err);
     for (int t = d->input_count; t < d->count && status == EPI_OK; t++) {
         cli_error_row *row = &rows[t - d->input_count];
-        epi_dtype type = d->shapes[t].type;
         *row = (cli_error_row){0};
-        for (int64_t i = 0; i < d->shapes[t].count; i++) {
-            double want = ((double *)ref.tensors[t].data)[i];
-            double plain = ((double *)naive.tensors[t].data)[i];
-            float got, stored = (float)plain;
-            unsigned char bytes[8];
-            s->store(bytes, type, 1, &stored, 1); /* the naive path stores its result as well */
-            s->load(&stored, bytes, type, 1, 1);
-            s->load(&got, (char *)d->tensors[t].data + (size_t)i * epi_dtype_size(type), type, 1, 1);
-            row->fused = fmax(row->fused, distance((double)got, want));
-            row->naive = fmax(row->naive, distance((double)stored, want));
-            row->scale = fmax(row->scale, isfinite(want) ? fabs(want) : 0);
-            row->nan += isnan(got) != 0;
-            row->infinite += isinf(got) != 0;
-        }
-        row->ok = row->fused <= 2 * row->naive + allowance(type, depth) * row->scale;
+        for (int64_t at = 0; at < d->shapes[t].count; at += BLOCK)
+            add_errors(row, d, &ref, &naive, t, at, epi_min64(BLOCK, d->shapes[t].count - at));
+        row->ok = row->fused <= 2 * row->naive + allowance(d->shapes[t].type, depth) * row->scale;
     }
     cli_data_free(&ref);
     cli_data_free(&naive);
@@ -291,7 +302,6 @@ epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_
 
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, int64_t depth,
                    bool *ok) {
-    const epi_strips *s = epi_strips_choose();
     double worst = 0;
     *ok = true;
     for (int t = d->input_count; t < d->count; t++) {
@@ -300,10 +310,9 @@ double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row
         double far = 0, scale = 0;
         float a[BLOCK], b[BLOCK];
         for (int64_t at = 0; at < shape->count; at += BLOCK) {
-            size_t offset = (size_t)at * epi_dtype_size(shape->type);
             int64_t n = epi_min64(BLOCK, shape->count - at);
-            s->load(a, (char *)d->tensors[t].data + offset, shape->type, 1, n);
-            s->load(b, (char *)plain->tensors[t].data + offset, shape->type, 1, n);
+            values_of(d, t, at, n, a);
+            values_of(plain, t, at, n, b);
             for (int64_t i = 0; i < n; i++) {
                 far = fmax(far, isnan(b[i]) ? (double)INFINITY : distance((double)a[i], (double)b[i]));
                 scale = fmax(scale, isfinite(b[i]) ? fabs((double)b[i]) : 0);

@@ -25,8 +25,8 @@ static const struct command {
     {"check", "parse and check texts",
      "epilog check FILE[:NAME]... [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
-     "and what to do instead; also where a program is right but cannot be one fused kernel because it uses a\n"
-     "reduction before it is complete. Exit status 1 if anything is.\n",
+     "and what to do instead; also where a program is right but cannot be one fused kernel because it uses\n"
+     "a reduction before it is complete. Exit status 1 if anything is.\n",
      cmd_check},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER] [--json]\n\n"
@@ -67,10 +67,9 @@ static const struct command {
      "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
      "(default 1024, on a GPU 4096). Where OpenBLAS is installed, its sgemm of the same shape is timed in\n"
      "between: 'of raw' is fused over that. A program without a product is timed beside a copy of as many\n"
-     "bytes, by the C library or past the caches, whichever is faster: 'of copy' is that over fused. Beyond\n"
-     "64 MB it is checked with its axes cut to about 512. Errors are relative to the largest value. --out "
-     "also writes the\n"
-     "result file that the project's tables are made from.\n"
+     "bytes, by the C library or by non-temporal stores, whichever is faster: 'of copy' is that over\n"
+     "fused. Beyond 64 MB it is checked with its axes cut to about 512. Errors are relative to the largest\n"
+     "value. --out also writes the result file that the project's tables are made from.\n"
      "On a GPU a time is the median of five bursts (--repeat) of at least 20 ms, by the host's clock. The "
      "f64\n"
      "reference takes minutes at such sizes: the configuration that was timed is checked against it with\n"

@@ -6,7 +6,6 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "cuda/cuda.h"
 
 static bool parse_int(const char *text, int64_t *out) {
     char *end;
@@ -92,11 +91,11 @@ static int set_sizes(cli_options *o, const char *option, char *text) {
 static int set_config(cli_options *o, const char *option, char *name) {
     (void)option;
     /* shapes of rows are not in the table: compiling reads the name */
-    if (!strncmp(name, "rows_", 5) || epi_config_named(name) >= 0)
+    if (!strncmp(name, "rows_", 5) || epi_gpu_config_find(name) >= 0)
         return o->config = name, EXIT_OK;
     epi_text all = {0};
-    for (int i = 0; i < epi_config_count(); i++)
-        epi_text_add(&all, "%s%s", i ? ", " : "", epi_config_name(i));
+    for (int i = 0; i < epi_gpu_config_count(); i++)
+        epi_text_add(&all, "%s%s", i ? ", " : "", epi_gpu_config_name(i));
     int status = cli_complain(EXIT_USAGE,
                               "there is no configuration '%s'; there are %s; and for rows names like "
                               "rows_128x4_r1_c1_b8192_m1, of which 'show' tells the one that is chosen",

@@ -5,7 +5,6 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "cuda/cuda.h"
 #include "tuning.h"
 
 enum { ROUNDS = 7, MAX_ROUNDS = 101, MAX_CANDIDATES = 64 };
@@ -67,9 +66,10 @@ static epi_status add_candidates(race *r, const cli_source *s, const cli_options
     if (!*info.micro)
         status = epi_fail(err, EPI_ERR_UNSUPPORTED, "%s has no product, and so no configuration to choose",
                           epi_program_name(s->program));
-    for (int i = 0; i < epi_config_count() && r->count < MAX_CANDIDATES && status == EPI_OK; i++) {
-        status = add_candidate(r, s, o, epi_config_name(i), info.mainloop, err);
-        if (status == EPI_OK && !strcmp(epi_config_name(i), info.micro) && !r->all[r->count - 1].reason[0])
+    for (int i = 0; i < epi_gpu_config_count() && r->count < MAX_CANDIDATES && status == EPI_OK; i++) {
+        status = add_candidate(r, s, o, epi_gpu_config_name(i), info.mainloop, err);
+        if (status == EPI_OK && !strcmp(epi_gpu_config_name(i), info.micro) &&
+            !r->all[r->count - 1].reason[0])
             r->model = r->count - 1;
     }
     if (status == EPI_OK && r->model < 0)

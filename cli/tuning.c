@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include "base/hash.h"
-#include "cuda/cuda.h"
 
 /* ---- where it is ---- */
 
@@ -74,7 +73,7 @@ epi_status tuning_section_find(const tuning *t, const epi_device_info *d, const 
         return epi_fail(err, EPI_ERR_FILE, "it was measured on '%s', and this is '%s'; tune again", s->driver,
                         now.driver);
     for (int i = 0; i < s->count; i++)
-        if (epi_config_named(s->entries[i].config) < 0)
+        if (epi_gpu_config_find(s->entries[i].config) < 0)
             return epi_fail(err, EPI_ERR_FILE, "its configuration '%s' of %s is not known here; tune again",
                             s->entries[i].config, s->entries[i].program);
     *out = s;

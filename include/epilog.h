@@ -81,6 +81,11 @@ EPI_API const char *epi_dtype_name(epi_dtype type);
 EPI_API size_t epi_dtype_size(epi_dtype type);
 /* The type called `name` ("bf16"), or EPI_DTYPE_COUNT. */
 EPI_API epi_dtype epi_dtype_find(const char *name);
+/* Converts `count` elements that lie side by side, as a kernel does where it loads and stores them: by way of
+ * f32, rounded to nearest even; for i32 also held within its range, and NaN becomes 0. Neither side need be
+ * aligned; they may not overlap. */
+EPI_API epi_status epi_convert(void *to, epi_dtype to_type, const void *from, epi_dtype from_type,
+                               int64_t count);
 /* Writes "file:line:column: message", the line and a caret into buf, as the command prints it. */
 EPI_API size_t epi_error_format(const epi_error *err, char *buf, size_t size);
 
@@ -204,6 +209,17 @@ typedef struct epi_options {
         *config; /* force a GPU configuration by name ("sm90_128x256_c2_d"); NULL: the cost model's choice */
 } epi_options;
 
+/* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling
+ * takes the one that a cost model rates best among those that suit the device and the rounding, that the
+ * program fits and whose machine code is good; `config` in the options forces one. To tune a kernel, compile
+ * and time it with each that suits: the bits are the same. (The shapes of rows kernels have names, too, which
+ * epi_kernel_get_info tells, but no list.) */
+EPI_API int epi_gpu_config_count(void);
+EPI_API const char *epi_gpu_config_name(int index); /* NULL where there is none of that number */
+EPI_API int epi_gpu_config_find(const char *name);  /* its number, or -1 */
+/* Whether it is for GPUs like this one (`device` as in the options) and for that rounding; 0 or 1. */
+EPI_API int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_rounding rounding);
+
 typedef struct epi_kernel epi_kernel;
 
 EPI_API epi_status epi_kernel_compile(const epi_program *program, const epi_options *options,
@@ -225,8 +241,8 @@ typedef struct epi_tensor {
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
  * inputs or each other, but for what epi_kernel_in_place allows. On the CPU an i32 input that is an index is
  * looked through first: an element outside its axis is EPI_ERR_INDEX, and nothing is written. On a GPU the
- * pointers are the device's (16-byte aligned, contiguous), and the call returns once the work is on the default
- * stream. */
+ * pointers are the device's (16-byte aligned, contiguous), and the call returns once the work is on the
+ * default stream. */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be

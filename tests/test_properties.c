@@ -511,6 +511,78 @@ static void test_api(void) {
     epi_module_free(m);
 }
 
+/* ---- what else can be asked ---- */
+
+static void test_convert(void) {
+    static const float values[] = {1, -2.5f, 0x1.01p0f, 0x1.03p0f, 65519, 65520, 3e38f, 2147483648.0f, -3e9f};
+    enum { COUNT = sizeof values / sizeof *values, MANY = 5000 };
+    static const uint16_t bf16[COUNT] = {0x3f80, 0xc020, 0x3f80, 0x3f82, 0x4780,
+                                         0x4780, 0x7f62, 0x4f00, 0xcf33};
+    static const uint16_t f16[COUNT] = {0x3c00, 0xc100, 0x3c04, 0x3c0c, 0x7bff,
+                                        0x7c00, 0x7c00, 0x7c00, 0xfc00};
+    static const int32_t i32[COUNT] = {1, -2, 1, 1, 65519, 65520, INT32_MAX, INT32_MAX, INT32_MIN};
+    unsigned char out[1 + MANY * 8]; /* and at an odd address */
+    check(epi_convert(out + 1, EPI_BF16, values, EPI_F32, COUNT) == EPI_OK &&
+              !memcmp(out + 1, bf16, sizeof bf16),
+          "f32 to bf16");
+    check(epi_convert(out + 1, EPI_F16, values, EPI_F32, COUNT) == EPI_OK &&
+              !memcmp(out + 1, f16, sizeof f16),
+          "f32 to f16");
+    check(epi_convert(out + 1, EPI_I32, values, EPI_F32, COUNT) == EPI_OK &&
+              !memcmp(out + 1, i32, sizeof i32),
+          "f32 to i32");
+    float nan = NAN, back[MANY];
+    double many[MANY];
+    int32_t zero = 1;
+    check(epi_convert(&zero, EPI_I32, &nan, EPI_F32, 1) == EPI_OK && zero == 0, "NaN to i32");
+    for (int i = 0; i < MANY; i++)
+        many[i] = i;
+    check(epi_convert(out + 1, EPI_I32, many, EPI_F64, MANY) == EPI_OK &&
+              epi_convert(back, EPI_F32, out + 1, EPI_I32, MANY) == EPI_OK && back[MANY - 1] == MANY - 1 &&
+              back[1024] == 1024,
+          "f64 to i32 to f32");
+    check(epi_convert(out, EPI_F64, many, EPI_F64, MANY) == EPI_OK && !memcmp(out, many, sizeof many),
+          "the same type");
+    check(epi_convert(NULL, EPI_F32, NULL, EPI_BF16, 0) == EPI_OK, "nothing");
+    check(epi_convert(NULL, EPI_F32, values, EPI_BF16, 1) == EPI_ERR_ARGUMENT, "to nowhere");
+    check(epi_convert(out, EPI_DTYPE_COUNT, values, EPI_F32, 1) == EPI_ERR_ARGUMENT, "to no type");
+    check(epi_convert(out, EPI_F32, values, EPI_F32, -1) == EPI_ERR_ARGUMENT, "a negative number of them");
+}
+
+/* Every configuration that suits a device can be compiled for it by name; one that does not is refused. */
+static void test_configs(void) {
+    int count = epi_gpu_config_count(), suit = 0;
+    check(count > 0 && !epi_gpu_config_name(-1) && !epi_gpu_config_name(count), "%d configurations", count);
+    check(epi_gpu_config_find("nosuch") < 0 && epi_gpu_config_find(NULL) < 0, "no such configuration");
+    for (int i = 0; i < count; i++) {
+        const char *name = epi_gpu_config_name(i);
+        check(epi_gpu_config_find(name) == i, "%s is found", name);
+        check(!epi_gpu_config_suits(ctx, i, 0, EPI_ROUND_PACKED), "%s is not for the CPU", name);
+        for (int capability = 80; capability <= 90; capability += 10) {
+            bool suits = epi_gpu_config_suits(ctx, i, -capability, EPI_ROUND_EXACT);
+            epi_options o = {
+                .type = EPI_BF16, .device = -capability, .rounding = EPI_ROUND_EXACT, .config = name};
+            epi_dim_binding dims[] = {{"M", 512}, {"N", 512}, {"K", 512}};
+            static const char text[] = "f(x[M,K], y[N,K]) -> z[M,N] { z = x @ y }";
+            epi_module *m;
+            epi_kernel *k = NULL;
+            epi_kernel_info info = {.micro = ""};
+            o.dims = dims, o.dim_count = 3;
+            if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK, "parses"))
+                continue;
+            epi_status status = epi_kernel_compile(epi_module_program(m, 0), &o, &k, NULL);
+            epi_kernel_get_info(k, &info);
+            check(suits == (status == EPI_OK && !strcmp(info.micro, name)),
+                  "%s for sm_%d: suits %d, %s by %s", name, capability, suits, epi_status_name(status),
+                  info.micro);
+            suit += suits;
+            epi_kernel_free(k);
+            epi_module_free(m);
+        }
+    }
+    check(suit > count / 2 && suit < 2 * count, "%d of %d suit", suit, 2 * count);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -523,6 +595,8 @@ int main(void) {
     test_exact_copy();
     test_special();
     test_api();
+    test_convert();
+    test_configs();
     epi_context_close(ctx);
     return finish();
 }

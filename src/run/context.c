@@ -5,7 +5,7 @@
 
 #include "base/parallel.h"
 #include "cpu/micro.h"
-#include "cpu/strips.h"
+#include "cuda/cuda.h"
 #include "run/run.h"
 
 /* The CPU's name as the system tells it. */
@@ -86,6 +86,32 @@ int epi_device_find(const epi_context *ctx, const char *name) {
 
 const char *epi_device_why_no_gpu(const epi_context *ctx) {
     return ctx ? ctx->cuda.why : "";
+}
+
+int epi_device_capability(const epi_context *ctx, int device) {
+    if (device <= 0)
+        return -device;
+    const epi_cuda_device *d = &ctx->cuda.devices[device - 1];
+    return 10 * d->major + d->minor;
+}
+
+/* ---- their configurations ---- */
+
+int epi_gpu_config_count(void) {
+    return epi_config_count();
+}
+
+const char *epi_gpu_config_name(int index) {
+    return index >= 0 && index < epi_config_count() ? epi_config_name(index) : NULL;
+}
+
+int epi_gpu_config_find(const char *name) {
+    return name ? epi_config_named(name) : -1;
+}
+
+int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_rounding rounding) {
+    return device && device < epi_device_count(ctx) && epi_gpu_config_name(index) &&
+           epi_config_suits(index, rounding == EPI_ROUND_EXACT, epi_device_capability(ctx, device));
 }
 
 /* ---- their memory ---- */

@@ -138,16 +138,14 @@ enum { MAX_THREADS = 256 };
 /* For a GPU of this machine, or for a compute capability alone: the texts without a device. */
 static epi_status compile_cuda(epi_kernel *k, epi_context *ctx, const epi_spec *spec, const epi_options *o,
                                epi_error *err) {
-    epi_cuda_target target = {.capability = -o->device,
+    epi_cuda_target target = {.capability = epi_device_capability(ctx, o->device),
                               .multiprocessors = 132,
                               .config = o->config,
                               .exact = o->rounding == EPI_ROUND_EXACT};
     if (o->device > 0) {
-        const epi_cuda_device *d = &ctx->cuda.devices[o->device - 1];
         target.cuda = &ctx->cuda;
         target.device = o->device - 1;
-        target.capability = 10 * d->major + d->minor;
-        target.multiprocessors = d->multiprocessors;
+        target.multiprocessors = ctx->cuda.devices[o->device - 1].multiprocessors;
     }
     if (target.capability < 80)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,

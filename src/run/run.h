@@ -26,4 +26,8 @@ struct epi_module {
     int count;
 };
 
+/* 90 for compute capability 9.0: of a GPU of the context, or of what a negative number stands for (as in
+ * epi_options). */
+int epi_device_capability(const epi_context *ctx, int device);
+
 #endif
