@@ -6,31 +6,31 @@ static uint64_t magnitude(int64_t x) {
     return x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
 }
 
-/* The bytes from the first to behind the last element, along the axes whose step is below `limit`; 0 where
+/* The bytes from the first to behind the last element, along the axes whose stride is below `limit`; 0 where
  * there is no element. *low is where they start. */
 static uint64_t stretch(const epi_extent *e, uint64_t limit, uintptr_t *low) {
     uint64_t bytes = (uint64_t)e->size;
     *low = e->data;
     for (int i = 0; i < e->rank; i++) {
-        uint64_t reach = ((uint64_t)e->counts[i] - 1) * magnitude(e->steps[i]);
+        uint64_t reach = ((uint64_t)e->counts[i] - 1) * magnitude(e->strides[i]);
         if (e->counts[i] == 0)
             return 0;
-        if (e->steps[i] < 0)
+        if (e->strides[i] < 0)
             *low -= (uintptr_t)reach;
-        bytes += magnitude(e->steps[i]) < limit ? reach : 0;
+        bytes += magnitude(e->strides[i]) < limit ? reach : 0;
     }
     return bytes;
 }
 
-/* Do all longer steps keep the place within a period? */
+/* Do all longer strides keep the place within a period? */
 static bool is_periodic(const epi_extent *e, uint64_t period) {
     for (int i = 0; i < e->rank; i++)
-        if (e->counts[i] > 1 && magnitude(e->steps[i]) >= period && magnitude(e->steps[i]) % period != 0)
+        if (e->counts[i] > 1 && magnitude(e->strides[i]) >= period && magnitude(e->strides[i]) % period != 0)
             return false;
     return true;
 }
 
-/* Every element of a lies in one part of a period and every element of b in another. */
+/* Every element of a lies in one stretch of a period and every element of b in another. */
 static bool in_gaps(const epi_extent *a, const epi_extent *b, uint64_t period) {
     uintptr_t low[2];
     uint64_t length[2] = {stretch(a, period, &low[0]), stretch(b, period, &low[1])};
@@ -47,8 +47,8 @@ bool epi_extents_overlap(const epi_extent *a, const epi_extent *b) {
     if (!length[0] || !length[1] || low[0] + length[0] <= low[1] || low[1] + length[1] <= low[0])
         return false;
     for (int i = 0; i < a->rank + b->rank; i++) {
-        uint64_t step = magnitude(i < a->rank ? a->steps[i] : b->steps[i - a->rank]);
-        if (step > 0 && in_gaps(a, b, step))
+        uint64_t stride = magnitude(i < a->rank ? a->strides[i] : b->strides[i - a->rank]);
+        if (stride > 0 && in_gaps(a, b, stride))
             return false;
     }
     return true;
@@ -57,6 +57,6 @@ bool epi_extents_overlap(const epi_extent *a, const epi_extent *b) {
 bool epi_extents_same(const epi_extent *a, const epi_extent *b) {
     bool same = a->data == b->data && a->size == b->size && a->rank == b->rank;
     for (int i = 0; i < a->rank && same; i++)
-        same = a->counts[i] == b->counts[i] && (a->counts[i] < 2 || a->steps[i] == b->steps[i]);
+        same = a->counts[i] == b->counts[i] && (a->counts[i] < 2 || a->strides[i] == b->strides[i]);
     return same;
 }

@@ -9,7 +9,7 @@ typedef struct epi_extent {
     uintptr_t data;
     int64_t size; /* of an element */
     int rank;
-    int64_t counts[EPI_MAX_AXES], steps[EPI_MAX_AXES]; /* per axis; steps in bytes */
+    int64_t counts[EPI_MAX_AXES], strides[EPI_MAX_AXES]; /* per axis; strides in bytes */
 } epi_extent;
 
 /* False only where no byte is in both: where their stretches of memory are apart, or where one lies in the

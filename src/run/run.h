@@ -26,6 +26,19 @@ struct epi_module {
     int count;
 };
 
+struct epi_kernel {
+    epi_arena arena;
+    const epi_program *program;
+    const epi_spec *spec;       /* the backend's own */
+    int64_t *counts;            /* by tensor: its elements */
+    struct epi_cpu_kernel *cpu; /* one of the two */
+    struct epi_cuda_kernel *cuda;
+};
+
+/* bind.c: options become a spec, with its lists in the arena; fails where they do not fit the program. */
+epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *options,
+                         epi_spec *spec, epi_error *err);
+
 /* 90 for compute capability 9.0: of a GPU of the context, or of what a negative number stands for (as in
  * epi_options). */
 int epi_device_capability(const epi_context *ctx, int device);

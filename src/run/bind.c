@@ -1,0 +1,159 @@
+/* bind.c: a program and the caller's options become a spec: every axis has a size, every tensor a type. */
+#include <stdio.h>
+#include <string.h>
+
+#include "run/run.h"
+
+static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) {
+    char all[256] = "";
+    for (int i = 0, n = 0; i < g->dim_count && n < (int)sizeof all - 40; i++)
+        n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "", g->dims[i]);
+    return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'; it has %s", name, *all ? all : "none");
+}
+
+static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
+    for (int i = 0; i < o->dim_count; i++) {
+        int dim = 0;
+        const char *name = o->dims[i].name;
+        if (!name)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "dim %d has no name", i);
+        while (dim < g->dim_count && strcmp(g->dims[dim], name) != 0)
+            dim++;
+        if (dim == g->dim_count)
+            return no_axis(g, name, err);
+        if (o->dims[i].size < 0)
+            return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' is negative", name);
+        if (sizes[dim] >= 0 && sizes[dim] != o->dims[i].size)
+            return epi_fail(err, EPI_ERR_DIMS, "axis '%s' is bound to %ld and to %ld", name, (long)sizes[dim],
+                            (long)o->dims[i].size);
+        sizes[dim] = o->dims[i].size;
+    }
+    for (int dim = 0; dim < g->dim_count; dim++)
+        if (sizes[dim] < 0)
+            return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given", g->dims[dim]);
+    return EPI_OK;
+}
+
+/* Points the error at the operation whose axis does not come out. */
+static epi_status fail_node(const epi_program *p, int node, epi_status status, epi_error *err) {
+    if (err) {
+        err->line = p->graph.nodes[node].place.line;
+        err->column = p->graph.nodes[node].place.column;
+        epi_ast_locate(&p->module->text, err);
+    }
+    return status;
+}
+
+/* Positions along an axis that name places on a shorter one: some of them name nothing. */
+static epi_status check_positions(const epi_program *p, const int64_t *sizes, epi_error *err) {
+    const epi_graph *g = &p->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_INDEX)
+            continue;
+        epi_axis from = g->nodes[n->arg[1]].over.at[0], to = n->over.at[0];
+        int64_t have = epi_axis_size(to, sizes), want = epi_axis_size(from, sizes);
+        if (want > have)
+            return fail_node(p, i,
+                             epi_fail(err, EPI_ERR_DIMS, "index(%s) counts to %ld, but %s has %ld elements",
+                                      epi_axis_label(g, from).text, (long)want - 1,
+                                      epi_axis_label(g, to).text, (long)have),
+                             err);
+    }
+    return EPI_OK;
+}
+
+/* Every axis must have a whole number of elements, and every value a countable one. */
+static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_error *err) {
+    const epi_graph *g = &p->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_axes *lists[2] = {&g->nodes[i].axes, &g->nodes[i].over};
+        for (int l = 0; l < 2; l++)
+            for (int j = 0; j < lists[l]->count; j++) {
+                epi_axis a = lists[l]->at[j];
+                if (epi_axis_size(a, sizes) >= 0)
+                    continue;
+                if (a.shift < 0)
+                    return fail_node(p, i,
+                                     epi_fail(err, EPI_ERR_DIMS,
+                                              "%s needs %s to be divisible by %ld: it is %ld",
+                                              epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift,
+                                              (long)sizes[a.dim]),
+                                     err);
+                return fail_node(p, i,
+                                 epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits",
+                                          epi_axis_label(g, a).text),
+                                 err);
+            }
+        if (epi_axes_size(&g->nodes[i].axes, sizes) < 0)
+            return fail_node(
+                p, i,
+                epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_node_label(g, i).text),
+                err);
+    }
+    return EPI_OK;
+}
+
+static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype *types, epi_error *err) {
+    if ((unsigned)o->type >= EPI_DTYPE_COUNT || o->type == EPI_I32)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the storage type must be f32, bf16, f16 or f64");
+    for (int t = 0; t < g->tensor_count; t++) {
+        const epi_tensor_decl *d = &g->tensors[t];
+        types[t] = d->has_type ? d->type : d->axes.count ? o->type : EPI_F32;
+    }
+    for (int i = 0; i < o->type_count; i++) {
+        int t = 0;
+        while (t < g->tensor_count &&
+               (!o->types[i].tensor || strcmp(g->tensors[t].name, o->types[i].tensor) != 0))
+            t++;
+        if (t == g->tensor_count)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the program has no tensor '%s'",
+                            o->types[i].tensor ? o->types[i].tensor : "");
+        if ((unsigned)o->types[i].type >= EPI_DTYPE_COUNT)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the type of '%s' is unknown", o->types[i].tensor);
+        types[t] = o->types[i].type;
+    }
+    return EPI_OK;
+}
+
+/* What is neither a size nor a type. */
+static epi_status check_options(const epi_context *ctx, const epi_options *o, epi_error *err) {
+    enum { MAX_THREADS = 256 };
+    if (o->device >= epi_device_count(ctx) || (o->device < 0 && o->device > -70) || o->device < -999)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no device %d%s%s", o->device,
+                        ctx->cuda.why[0] ? ": " : "", ctx->cuda.why);
+    if (o->threads < 0 || o->threads > MAX_THREADS)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the number of threads must be between 1 and %d", MAX_THREADS);
+    if ((unsigned)o->path > EPI_PATH_REFERENCE)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
+    if ((unsigned)o->rounding > EPI_ROUND_EXACT)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "unknown rounding %d", (int)o->rounding);
+    if (o->device && o->path > EPI_PATH_UNFUSED)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the naive and reference paths run on the CPU");
+    return EPI_OK;
+}
+
+epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *o, epi_spec *spec,
+                         epi_error *err) {
+    const epi_graph *g = &program->graph;
+    const epi_context *ctx = program->module->context;
+    *spec = (epi_spec){.graph = g,
+                       .path = o->path,
+                       .type = o->type == EPI_F64 ? EPI_F32 : o->type,
+                       .threads = o->threads ? o->threads : ctx->cpu_threads};
+    spec->types = epi_arena_alloc(arena, (size_t)(g->tensor_count + 1) * sizeof *spec->types);
+    if (o->micro)
+        spec->micro = epi_arena_text(arena, o->micro, strlen(o->micro));
+    if (arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < EPI_MAX_DIMS; i++)
+        spec->sizes[i] = -1;
+    epi_status status = bind_dims(g, o, spec->sizes, err);
+    if (status == EPI_OK)
+        status = check_axes(program, spec->sizes, err);
+    if (status == EPI_OK)
+        status = check_positions(program, spec->sizes, err);
+    if (status == EPI_OK)
+        status = bind_types(g, o, spec->types, err);
+    return status == EPI_OK ? check_options(ctx, o, err) : status;
+}

@@ -1,0 +1,109 @@
+/* start.c: holds the tensors of a call against what the kernel takes, and starts it. */
+#include "cpu/cpu.h"
+#include "cuda/cuda.h"
+#include "run/overlap.h"
+#include "run/run.h"
+
+/* A tensor of a GPU kernel: contiguous, and aligned for TMA. */
+static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_tensor *tensor,
+                                   epi_error *err) {
+    const epi_tensor_decl *d = &kernel->program->graph.tensors[t];
+    int64_t stride = 1;
+    if ((uintptr_t)tensor->data % 16 != 0)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not 16-byte aligned", d->name);
+    for (int i = d->axes.count - 1; i >= 0 && tensor->strides; i--) {
+        int64_t size = epi_axis_size(d->axes.at[i], kernel->spec->sizes);
+        if (size > 1 && tensor->strides[i] != stride)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "the tensor '%s' is not contiguous: GPU kernels take contiguous tensors",
+                            d->name);
+        stride *= epi_max64(1, size);
+    }
+    return EPI_OK;
+}
+
+static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *tensor) {
+    const epi_axes *axes = &kernel->program->graph.tensors[t].axes;
+    epi_extent e = {.data = (uintptr_t)tensor->data,
+                    .size = (int64_t)epi_dtype_size(kernel->spec->types[t]),
+                    .rank = axes->count};
+    int64_t stride = 1;
+    for (int i = axes->count - 1; i >= 0; i--) {
+        e.counts[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
+        e.strides[i] =
+            (int64_t)((uint64_t)e.size * (uint64_t)(tensor->strides ? tensor->strides[i] : stride));
+        stride *= epi_max64(1, e.counts[i]);
+    }
+    return e;
+}
+
+/* The usual case, told by addresses alone: both are contiguous, and one ends before the other begins. */
+static bool lie_apart(const epi_kernel *kernel, const epi_tensor *tensors, int a, int b) {
+    uintptr_t from[2] = {(uintptr_t)tensors[a].data, (uintptr_t)tensors[b].data};
+    uint64_t bytes[2] = {(uint64_t)kernel->counts[a] * epi_dtype_size(kernel->spec->types[a]),
+                         (uint64_t)kernel->counts[b] * epi_dtype_size(kernel->spec->types[b])};
+    return !tensors[a].strides && !tensors[b].strides &&
+           (from[0] + bytes[0] <= from[1] || from[1] + bytes[1] <= from[0]);
+}
+
+/* Outputs lie apart from everything else, but for those that may take an input's place. */
+static epi_status check_overlap(const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err) {
+    const epi_graph *g = &kernel->program->graph;
+    for (int o = g->input_count; o < g->tensor_count; o++) {
+        for (int t = 0; t < o; t++) {
+            if (lie_apart(kernel, tensors, o, t))
+                continue;
+            epi_extent out = extent_of(kernel, o, &tensors[o]), other = extent_of(kernel, t, &tensors[t]);
+            if (!epi_extents_overlap(&out, &other))
+                continue;
+            bool input = t < g->input_count, may = epi_kernel_in_place(kernel, o, t);
+            if (may && epi_extents_same(&out, &other))
+                continue;
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the output '%s' overlaps the %s '%s'%s",
+                            g->tensors[o].name, input ? "input" : "output", g->tensors[t].name,
+                            may     ? ": it may take its place, but with the same address and strides"
+                            : input ? ": this kernel cannot store it there"
+                                    : "");
+        }
+    }
+    return EPI_OK;
+}
+
+epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                            void *stream, epi_error *err) {
+    epi_error_clear(err);
+    if (!kernel || !tensors || !workspace)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_kernel_run: kernel, tensors and workspace may not be NULL");
+    const epi_graph *g = &kernel->program->graph;
+    if (count != g->tensor_count)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d tensors, %d were given", kernel->program->ast->name,
+                        g->tensor_count, count);
+    if ((uintptr_t)workspace % 64 != 0)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
+    for (int t = 0; t < count; t++) {
+        if (!tensors[t].data && kernel->counts[t] > 0)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
+        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec->types[t]) != 0)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
+                            g->tensors[t].name);
+        epi_status status = kernel->cuda ? check_gpu_tensor(kernel, t, &tensors[t], err) : EPI_OK;
+        if (status != EPI_OK)
+            return status;
+    }
+    epi_status apart = check_overlap(kernel, tensors, err);
+    if (apart != EPI_OK)
+        return apart;
+    if (kernel->cuda && !kernel->cuda->cuda)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    if (kernel->cuda)
+        return epi_cuda_run(kernel->cuda, tensors, workspace, stream, err);
+    if (stream)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
+    return epi_cpu_run(kernel->cpu, tensors, workspace, err);
+}
+
+epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                          epi_error *err) {
+    return epi_kernel_start(kernel, tensors, count, workspace, NULL, err);
+}
