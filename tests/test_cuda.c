@@ -19,7 +19,6 @@ static const char *folder;
 static epi_context *ctx;
 static loaded all[CASES];
 static bool compiling; /* else the texts are looked at and forgotten */
-static bool ahead;     /* products are not to copy their operands themselves */
 static int refused, slow;
 
 /* ---- texts to compile ---- */
@@ -37,9 +36,7 @@ typedef struct wanted {
     char label[384];
     const loaded *l;
     variant v;
-    int choice;  /* the configuration of a product, or -1 */
-    bool copies; /* it copies operands itself */
-    bool ahead;  /* it was asked not to */
+    int choice; /* the configuration of a product, or -1 */
     epi_product_size size;
 } wanted;
 
@@ -75,8 +72,6 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
         wants[at] = (wanted){.l = l,
                              .v = v,
                              .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1,
-                             .copies = t->parts > 0,
-                             .ahead = ahead,
                              .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
         item_count++;
@@ -119,11 +114,8 @@ static int emit(const loaded *l, variant v, bool to_compile) {
     epi_cuda_kernel *k = NULL;
     char label[256], missing[64];
     describe_variant(l, v, label, sizeof label);
-    epi_cuda_target target = {.capability = v.capability,
-                              .multiprocessors = 132,
-                              .config = v.config,
-                              .exact = v.exact,
-                              .copy_ahead = ahead};
+    epi_cuda_target target = {
+        .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
     epi_status status = bind_spec(l, v.type, v.path, &arena, &spec)
                             ? epi_cuda_compile(&arena, &spec, &target, &k, &err)
                             : EPI_ERR_MEMORY;
@@ -157,21 +149,19 @@ static bool is_slow(const epi_jit_item *t) {
     return t->status == EPI_ERR_UNSUPPORTED && strstr(t->error.message, "would be slow");
 }
 
-/* As the library does where the compiler finds a chosen product slow: the same without copies of its own,
- * then the next best by the model. It must be one of Hopper's own. */
+/* As the library does where the compiler finds a chosen product slow: the next best by the model. It must be
+ * one of Hopper's own. */
 static void take_next_best(int item) {
     const wanted w = wants[item];
     int order[64], count = epi_config_rank(&w.size, w.v.exact, 90, 132, order), i = 0;
     printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
     while (i < count && order[i] != w.choice)
         i++;
-    for (i += !w.copies; i < count && epi_config_at(order[i])->mainloop == EPI_GEMM_SM90; i++) {
+    for (i++; i < count && epi_config_at(order[i])->mainloop == EPI_GEMM_SM90; i++) {
         variant next = w.v;
         next.config = epi_config_name(order[i]);
         next.must = true;
-        ahead = w.ahead || w.copies;
         int at = emit(w.l, next, true);
-        ahead = false;
         if (at >= compiled || (at >= 0 && !is_slow(&items[at])))
             return; /* its turn comes, or it was found good */
     }
@@ -342,7 +332,8 @@ static void emit_cases(void) {
         }
 }
 
-/* Operands whose rows the copy engine cannot take: the product copies them itself, in either contract. */
+/* Operands whose rows TMA cannot take are copied ahead of the product, in either contract: two texts at
+ * least. */
 static loaded odd_depths[7];
 static void emit_odd_depths(void) {
     static const test_case odd[] = {{"matmul", "matmul", "M=4096,N=4096,K=4095", 0},
@@ -355,10 +346,11 @@ static void emit_odd_depths(void) {
     for (int i = 0; i < 7; i++)
         for (int exact = 0; exact < 2 && (exact || load_case(ctx, folder, &odd[i], &odd_depths[i]));
              exact++) {
+            int before = item_count;
             int at = emit(&odd_depths[i], (variant){90, NULL, exact, EPI_PATH_FUSED, EPI_BF16, true}, true);
             if (compiling && !exact)
-                check(at >= 0 && wants[at].copies && strstr(items[at].source, "#define COPIES 1"),
-                      "%s %s copies its operands itself", odd[i].program, odd[i].dims);
+                check(at > before && !strcmp(items[before].name, "repack"),
+                      "%s %s has its operands copied ahead", odd[i].program, odd[i].dims);
         }
 }
 

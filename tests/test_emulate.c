@@ -309,7 +309,7 @@ static void run_launch(const place *at, const epi_cuda_step *s, const text *t, b
     int64_t numbers[4] = {s->rows, s->group, s->elements, 0};
     if (hopper) {
         numbers[2] = s->text.config.queue;
-        numbers[3] = (int64_t)(uintptr_t)at->workspace + s->words;
+        numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
     }
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
     emu_host host = {.seed = late, .late = late, .at_once = hopper};
@@ -561,157 +561,6 @@ static void run_panels(void) {
     }
 }
 
-/* ---- operands that a product copies ---- */
-
-typedef struct copy_case {
-    int depth, rows[2], first[2]; /* parts that tiles read first; no rows: an operand that is not copied */
-    bool across;
-    int blocks, text;
-} copy_case;
-
-static copy_case copies[] = {
-    {521, {300, 37}, {2, 1}, true, 2, 0},  {1279, {16, 128}, {1, 1}, false, 1, 0},
-    {255, {0, 130}, {0, 2}, true, 3, 0},   {1, {3, 5}, {1, 1}, true, 1, 0},
-    {770, {600, 900}, {2, 3}, true, 5, 0}, {777, {900, 600}, {3, 2}, false, 2, 0},
-    {2047, {129, 0}, {1, 0}, false, 1, 0}, {1025, {140, 70}, {2, 1}, true, 2, 0},
-};
-enum { COPY_CASES = sizeof copies / sizeof *copies };
-
-/* Where the copy of an operand lies in the workspace, and after both the words. */
-static size_t copy_pitch(const copy_case *c) {
-    return (size_t)(c->depth + 63) / 64 * 128;
-}
-static size_t copy_at(const copy_case *c, int side) {
-    return side ? (size_t)(c->rows[0] + (side > 1 ? c->rows[1] : 0)) * copy_pitch(c) : 0;
-}
-static int copy_parts(const copy_case *c, int side) {
-    return (c->rows[side] + 127) / 128;
-}
-
-/* Blocks run one after another: the warp that looks after the others is the last one's. */
-static void add_inner_copies(void) {
-    for (int i = 0; i < COPY_CASES; i++) {
-        copy_case *c = &copies[i];
-        epi_kernel_text t = {.name = "copies"};
-        epi_text_add(&t.source,
-                     "#define EPI_FAST 0\n#define COPIES 1\n#define TILE_N 256\n#define CLUSTER 2\n#define "
-                     "STAGE_SLOTS 1\n#define STAGE_BYTES 8192\n#define "
-                     "K_SIZE %d\n#define M_SIZE %d\n#define N_SIZE %d\n#define BLOCKS %d\n#define ACROSS %d\n"
-                     "#define PART_ROWS 128\n#define PART_DEEP 256\n#define COPY_ROOM 25344\n"
-                     "#define STAGING_BYTES 25344\n"
-                     "#define ALL_WORDS %d\n#define PART_WORDS %d\n",
-                     c->depth, c->rows[0], c->rows[1], c->blocks, c->across, EPI_WORDS, EPI_PART_WORDS);
-        for (int s = 0; s < 2; s++)
-            epi_text_add(&t.source, "#define COPY_%c %d\n#define %c_FIRST %d\n", "AB"[s], copy_parts(c, s),
-                         "AB"[s], c -> first[s]);
-        epi_text_add(
-            &t.source,
-            "%s%s%sstruct Params {\n  TMap map[1];\n  const void *ptr[3];\n  i64 M, group, alone, "
-            "words;\n};\n"
-            "struct Copied { const u8 *from; u8 *to; };\n"
-            "DEV Copied copied(const Params &P, int side) {\n"
-            "  return {(const u8 *)P.ptr[side], (u8 *)P.ptr[2] + (side ? %ldLL : 0)};\n}\n%s%s"
-            "extern \"C\" __global__ void copies(const __grid_constant__ Params P) {\n"
-            "  extern __shared__ __align__(1024) u8 memory[];\n"
-            "  const u32 at = (u32)__cvta_generic_to_shared(memory);\n"
-            "  const Copies c{P};\n  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;\n"
-            "  const int n = warp * BLOCKS + blockIdx.x;\n"
-            "  if (P.alone) {\n    if (n == COPIERS) c.for_others(lane);\n    return;\n  }\n"
-            "  if (threadIdx.x == 0) c.begin();\n"
-            "  if (n < COPIERS)\n    c.copy(at + (warp == 2 ? LAST_ROOM : warp * WARP_ROOM), n, lane, P.M ? "
-            "COPIERS : warp == 2 "
-            "? BLOCKS - 1 : 0);\n"
-            "  else c.look_after(lane);\n"
-            "  if (blockIdx.x + 1 == gridDim.x && warp == 0) {\n"
-            "    for (int k = 0; k < SLABS; k++)\n      for (int r = 0; r < max(M_SIZE, N_SIZE); r += 128)\n"
-            "        c.wait(0, r, r, k, lane);\n    while (!c.wait(0, 0, 0, 0, lane)) {}\n  }\n"
-            "  if (threadIdx.x == 0) c.end();\n}\n",
-            epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), (long)copy_at(c, 1),
-            epi_device_text("marks"), epi_device_text("copies"));
-        c->text = add_text(&t);
-        epi_text_free(&t.source);
-    }
-}
-
-static const uint64_t THERE = 0xfff7e91cffd3a5b7, AT_ZERO = 0xffc9d6e500000000;
-
-/* How many of the rows that are marked as copied are, and nothing else is the case. */
-static bool marked_rows_right(const copy_case *c, const unsigned char *const from[2], const unsigned char *to,
-                              int *rows) {
-    const uint64_t *marks = (const uint64_t *)(const void *)(to + copy_at(c, 2)) + EPI_WORDS;
-    int slabs = (c->depth + 255) / 256;
-    size_t deep = 2 * (size_t)c->depth;
-    bool right = true;
-    *rows = 0;
-    for (int s = 0; s < 2; s++)
-        for (int r = 0; r < c->rows[s]; r++)
-            for (int k = 0; k < slabs; k++) {
-                int part = ((s ? copy_parts(c, 0) : 0) + r / 128) * slabs + k;
-                size_t first = 512 * (size_t)k, bytes = deep - first < 512 ? deep - first : 512;
-                if (marks[part * EPI_PART_WORDS + r % 128 / 16] != THERE)
-                    continue;
-                ++*rows;
-                right &= !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c) + first,
-                                 from[s] + (size_t)r * deep + first, bytes);
-            }
-    return right;
-}
-
-/* Every row is where it should be, nothing is written beyond the copies, and marks and counters are left as
- * the next launch has to find them: whether they were so before, or memory held anything. Also what is done
- * for blocks that do not run. */
-static void run_inner_copies(void) {
-    enum { ROOM = 1 << 22, WAYS = 4 };
-    unsigned char *room = aligned_alloc(64, 3 * (size_t)ROOM);
-    if (!check(room != NULL, "memory for copies"))
-        return;
-    unsigned char *from[2] = {room, room + ROOM}, *to = room + 2 * (size_t)ROOM;
-    for (int i = 0; i < WAYS * COPY_CASES; i++) {
-        const copy_case *c = &copies[i / WAYS];
-        bool late = i % 2, again = i % WAYS == 1, alone = i % WAYS == 3;
-        int parts = (copy_parts(c, 0) + copy_parts(c, 1)) * ((c->depth + 255) / 256);
-        int marks = parts * EPI_PART_WORDS;
-        size_t words = copy_at(c, 2), used = 8 * (size_t)(EPI_WORDS + marks), deep = 2 * (size_t)c->depth;
-        _Alignas(64) unsigned char params[256] = {0};
-        void *pointers[3] = {from[0], from[1], to};
-        emu_host host = {.ranges = {{(const char *)to, words + used, 0}}, .range_count = 1, .late = late};
-        memset(to, SENTINEL, again ? words : ROOM);
-        for (int s = 0; s < 2; s++) {
-            for (size_t b = 0; b < ROOM; b++)
-                from[s][b] = (unsigned char)(b * 7 + b / 251 + (size_t)s);
-            if (c->rows[s])
-                host.ranges[host.range_count++] =
-                    (emu_range){(const char *)from[s], deep * (size_t)c->rows[s], 0};
-        }
-        const uint64_t *n = (const uint64_t *)(const void *)(to + words);
-        int64_t numbers[4] = {again || c->blocks == 1, 0, alone, (int64_t)(uintptr_t)n};
-        memcpy(params + 128, pointers, sizeof pointers);
-        memcpy(params + 128 + sizeof pointers, numbers, sizeof numbers);
-        const text *t = &texts[c->text];
-        bool ended = t->run && t->run(&host, params, c->blocks, 1, 96, 3 * 2 * 8 * 528);
-        check(ended && !host.wrong, "copies, %d deep: %s", c->depth, host.first);
-        int rows;
-        if (alone) {
-            bool right = marked_rows_right(c, (const unsigned char *const *)from, to, &rows);
-            check(right && rows > 0, "copies, %d deep: %d rows for others", c->depth, rows);
-            continue;
-        }
-        bool right = true;
-        for (int s = 0; s < 2; s++)
-            for (int r = 0; r < c->rows[s]; r++)
-                right &=
-                    !memcmp(to + copy_at(c, s) + (size_t)r * copy_pitch(c), from[s] + (size_t)r * deep, deep);
-        check(right, "copies, %d deep: rows arrive", c->depth);
-        bool early_only = n[32] == n[EPI_WORDS + marks]; /* as it was */
-        right = n[16] == AT_ZERO && (early_only || n[32] == AT_ZERO) && n[48] == AT_ZERO &&
-                n[64] == AT_ZERO && n[80] == 0;
-        for (int p = 0; p < marks; p++)
-            right &= n[EPI_WORDS + p] == 0;
-        check(right, "copies, %d deep: marks and counters as the next launch has to find them", c->depth);
-    }
-    free(room);
-}
-
 /* ---- which ---- */
 
 static const variant F32_FUSED = {EPI_F32, EPI_PATH_FUSED, 80, "any_64x64", true},
@@ -777,7 +626,7 @@ static void add_copies(void) {
 }
 
 /* Hopper's product: its schedules, every order of the operands, narrow last tiles, odd rows and depths, what
- * an epilogue loads, folds and stores, and copies of operands by the product itself. */
+ * an epilogue loads, folds and stores. */
 static const struct {
     test_case from;
     epi_dtype type;
@@ -1010,7 +859,6 @@ int main(int argc, char **argv) {
     }
     if (!alone) {
         add_panels();
-        add_inner_copies();
         add_aligned_rows();
         add_shapes();
         add_lengths();
@@ -1020,7 +868,6 @@ int main(int argc, char **argv) {
     if (!alone) {
         run_large();
         run_panels();
-        run_inner_copies();
     }
     printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
            refused);

@@ -35,19 +35,6 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_step *step)
     return s;
 }
 
-static bool copied_ahead(const epi_kernel_text *product) {
-    for (int i = 0; i < product->repack_count; i++)
-        if (!product->repacks[i].inside)
-            return true;
-    return false;
-}
-
-/* Bytes that the blocks of a product leave marks in, as device/marks.cuh has them. */
-static int64_t counted_bytes(const epi_kernel_text *product) {
-    bool needed = product->config.queue || product->parts;
-    return needed ? 8 * (EPI_WORDS + EPI_PART_WORDS * product->parts) : 0;
-}
-
 /* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                int index, epi_error *err) {
@@ -93,7 +80,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             const epi_repack *copy = &text->repacks[r];
             k->repacked += 2 * copy->pitch * (copy->mn ? copy->depth_count : copy->out_count);
         }
-        if (status == EPI_OK && copied_ahead(text)) {
+        if (status == EPI_OK && text->repack_count) {
             epi_cuda_step *before = add_launch(k);
             status = epi_emit_repack(c, text, &before->text, &before->elements, err);
         }
@@ -106,9 +93,11 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
             s->choice = order[i];
             s->size = size;
             s->rows = size.m;
-            s->words = epi_round_up(c->workspace, 64);
-            c->workspace = s->words + counted_bytes(text);
-            k->counted += counted_bytes(text);
+            if (text->config.queue) {
+                s->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
+                k->counted += s->counter + EPI_COUNTER_BYTES - c->workspace;
+                c->workspace = s->counter + EPI_COUNTER_BYTES;
+            }
             s->empty = size.m == 0 || size.n == 0;
             k->workspace = c->workspace;
             return EPI_OK;
@@ -196,8 +185,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
                           .steps = &k->steps,
                           .config = target->config,
                           .capability = target->capability,
-                          .multiprocessors = target->multiprocessors,
-                          .copy_ahead = k->copy_ahead};
+                          .multiprocessors = target->multiprocessors};
     c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
     c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
     c.stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count + 1);
@@ -351,11 +339,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    *k = (epi_cuda_kernel){.arena = arena,
-                           .spec = *spec,
-                           .cuda = target->cuda,
-                           .device = target->device,
-                           .copy_ahead = target->copy_ahead};
+    *k = (epi_cuda_kernel){.arena = arena, .spec = *spec, .cuda = target->cuda, .device = target->device};
     *out = k;
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
     if (status == EPI_OK)
@@ -377,13 +361,9 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
             status = encode_maps(k, err);
         if (status == EPI_OK)
             status = build(k, &slow, err);
-        bool copies = slow && slow->text.parts;
-        if (status == EPI_OK || !slow || (target->config && !copies))
+        if (status == EPI_OK || !slow || target->config)
             return status;
-        if (copies) /* without, then; or the next best */
-            k->copy_ahead = true;
-        else
-            k->refused |= epi_config_same_text(slow->choice);
+        k->refused |= epi_config_same_text(slow->choice); /* so the next best */
         epi_error_clear(err);
         unload(k);
         drop_launches(k);
@@ -433,7 +413,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
     int64_t numbers[4] = {s->rows, s->group, s->product >= 0 ? t->config.queue : s->elements,
-                          (int64_t)(uintptr_t)workspace + s->words};
+                          (int64_t)(uintptr_t)workspace + s->counter};
     memcpy(p, numbers, sizeof numbers);
     return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
                           err);

@@ -16,11 +16,11 @@ typedef struct epi_cuda_step {
     int64_t elements; /* of a pass, or results of a finishing kernel */
     int64_t rows;     /* M of the product */
     epi_product_size size;
-    int group;     /* of the order of its tiles */
-    int64_t words; /* in the workspace, that the blocks of a product count in */
-    int product;   /* the gemm's step in the list, or -1 */
-    int choice;    /* its configuration */
-    bool empty;    /* nothing to do for these sizes */
+    int group;       /* of the order of its tiles */
+    int64_t counter; /* of a product's queue, in the workspace */
+    int product;     /* the gemm's step in the list, or -1 */
+    int choice;      /* its configuration */
+    bool empty;      /* nothing to do for these sizes */
     epi_cuda_launch launch;
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;
@@ -41,7 +41,6 @@ typedef struct epi_cuda_kernel {
     epi_cuda *cuda;   /* NULL: texts only */
     int device;
     uint64_t refused; /* configurations that the compiler found slow, as bits */
-    bool copy_ahead;  /* it did so of a product that copies its operands itself, or that was asked for */
     char note[256];   /* what the cache had to say */
 } epi_cuda_kernel;
 
@@ -53,7 +52,6 @@ typedef struct epi_cuda_target {
     int multiprocessors; /* 132 */
     const char *config;  /* a configuration by name, or NULL for the model's choice */
     bool exact;          /* the contract: nothing is rounded before it is stored */
-    bool copy_ahead;     /* products do not copy their operands themselves */
 } epi_cuda_target;
 
 /* The texts and their launches. */

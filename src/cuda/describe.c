@@ -60,8 +60,6 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         if (c->queue)
             epi_text_add(out, "clusters queue for tiles\n");
-        if (p->text.parts)
-            epi_text_add(out, "rows of an odd depth are copied to lines during the first tile\n");
         epi_steps_describe_stages(&k->steps, epi_ceil_div(n, EPI_PARTIAL_COLS),
                                   epi_ceil_div(m, EPI_PARTIAL_ROWS), out);
     }

@@ -12,8 +12,8 @@ EMBED(base)
 EMBED(ptx)
 EMBED(folds)
 EMBED(tiles)
-EMBED(marks)
-EMBED(copies)
+EMBED(order)
+EMBED(repack)
 EMBED(index)
 EMBED(random)
 EMBED(gemm_sm90)
@@ -24,18 +24,12 @@ EMBED(rows)
 const char *epi_device_text(const char *name) {
     static const struct {
         const char *name, *text;
-    } all[] = {{"base", epi_text_base},
-               {"ptx", epi_text_ptx},
-               {"folds", epi_text_folds},
-               {"tiles", epi_text_tiles},
-               {"marks", epi_text_marks},
-               {"copies", epi_text_copies},
-               {"gemm_sm90", epi_text_gemm_sm90},
-               {"gemm_sm80", epi_text_gemm_sm80},
-               {"gemm_any", epi_text_gemm_any},
-               {"index", epi_text_index},
-               {"random", epi_text_random},
-               {"rows", epi_text_rows}};
+    } all[] = {{"base", epi_text_base},           {"ptx", epi_text_ptx},
+               {"folds", epi_text_folds},         {"tiles", epi_text_tiles},
+               {"order", epi_text_order},         {"repack", epi_text_repack},
+               {"gemm_sm90", epi_text_gemm_sm90}, {"gemm_sm80", epi_text_gemm_sm80},
+               {"gemm_any", epi_text_gemm_any},   {"index", epi_text_index},
+               {"random", epi_text_random},       {"rows", epi_text_rows}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name))
             return all[i].text;

@@ -38,9 +38,8 @@ typedef struct epi_tiling {
 } epi_tiling;
 epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multiprocessors); /* choose.c */
 
-/* Words of eight bytes that the blocks of a product count in, and how many each part of a copied operand has
- * after them: device/marks.cuh is told. */
-enum { EPI_WORDS = 96, EPI_PART_WORDS = 8 };
+/* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
+enum { EPI_COUNTER_BYTES = 128 };
 
 /* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */
 typedef struct epi_map_need {
@@ -53,11 +52,9 @@ typedef struct epi_map_need {
     int swizzle;
 } epi_map_need;
 
-/* An operand that the copy engine cannot take as it lies: copied to where it can, ahead of the product or by
- * it. */
+/* An operand that TMA cannot take as it lies: copied to where it can, ahead of the product. */
 typedef struct epi_repack {
-    int node, side;
-    bool inside;     /* by the product: device/copies.cuh */
+    int node;
     epi_columns out; /* the operand along the product's rows or columns, and along the depth */
     epi_walk depth;
     int64_t out_count, depth_count;
@@ -87,8 +84,8 @@ typedef struct epi_rows_shape {
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
- * (M, the tile order's group, whether clusters queue for tiles or the elements of a pass, and where the words
- * are that blocks count in). */
+ * (M, the tile order's group, whether clusters queue for tiles or the elements of a pass, and where the
+ * queue's counter is). */
 typedef struct epi_kernel_text {
     epi_text source;
     char name[64];
@@ -102,7 +99,6 @@ typedef struct epi_kernel_text {
     bool full; /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2];
     int repack_count;
-    int64_t parts;       /* of operands that it copies itself; 0: none */
     epi_config config;   /* with what the emitter chose */
     epi_rows_shape rows; /* of a kernel over rows */
     char label[64];      /* its name */
@@ -122,7 +118,6 @@ typedef struct epi_emit_context {
     const char *config;     /* a shape of rows by name, or NULL */
     int capability;         /* 90 */
     int multiprocessors;    /* 132 */
-    bool copy_ahead;        /* products do not copy their operands themselves */
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */

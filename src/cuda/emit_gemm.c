@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376, SM80_DEPTH = 32 };
-enum { COPY_ROOM = 6 * 8 * 528 }; /* pieces that are copied at once */
 
 bool epi_emitter_refuse(epi_emitter *e, const char *fmt, ...) {
     va_list args;
@@ -145,59 +144,42 @@ bool epi_emitter_heavy(const epi_emitter *e) {
     return heavy;
 }
 
-/* Where operands are copied by the product, may one warp go on with that beside the epilogue? It pays for
- * wide tiles (device/copies.cuh). */
-static bool may_copy_late(const epi_emitter *e) {
-    return e->k->parts && e->config.schedule != EPI_IN_TURN && e->config.tile_n >= 192 && !e->loads;
-}
-
-/* Staging for two steps of a warpgroup, or one, beside the ring. Operands are copied there before, and `late`
- * in a warp's room behind it. */
-static bool fit_staging(epi_emitter *e, bool late) {
+/* Staging for two steps of a warpgroup, or one, beside the ring. */
+static bool fit_staging(epi_emitter *e) {
     epi_config *f = &e->config;
-    int ring = f->stages * (128 + f->tile_n) * 64 * 2, steps = f->tile_n / f->step, room = COPY_ROOM / 3;
+    int ring = f->stages * (128 + f->tile_n) * 64 * 2, steps = f->tile_n / f->step;
     for (int slots = 2; slots >= 1; slots--) {
         if (f->stage_slots && slots != f->stage_slots)
             continue;
-        int64_t staging = 2 * slots * e->stage_bytes;
-        if (late)
-            staging = epi_max64(staging, 2 * room) + room;
-        else if (e->k->parts)
-            staging = epi_max64(staging, 3 * room);
-        int64_t bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
+        int staging = 2 * slots * e->stage_bytes;
+        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * steps + 96;
         if (bytes > SHARED_MOST)
             continue;
         f->stage_slots = slots;
-        e->staging_bytes = (int)staging;
-        e->k->shared = (int)bytes;
+        e->staging_bytes = staging;
+        e->k->shared = bytes;
         return true;
     }
     return false;
 }
 
-/* Chooses the step's width and the staging so that all fits beside the ring. Room to copy late is worth more
- * than a second slot or steps of 64 columns; but rows of 32 lanes move badly. */
+/* Chooses the step's width and the staging so that all fits beside the ring. */
 static bool fit_shared(epi_emitter *e) {
     epi_config *f = &e->config;
     static const int widths[] = {64, 32, 16};
     int wanted = f->step, first = epi_emitter_heavy(e) && !wanted ? 1 : 0;
-    for (int late = 1; late >= 0; late--)
-        for (int i = first; i < 3; i++) {
-            if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
-                continue;
-            f->step = widths[i];
-            epi_streams_place(e);
-            if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && e->lanes && e->loads &&
-                epi_emitter_heavy(e))
-                return epi_emitter_refuse(
-                    e, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
-                    f->tile_n);
-            bool too_narrow = !wanted && i > first && (e->lanes || i > 1);
-            if (late && (!may_copy_late(e) || too_narrow))
-                break;
-            if (fit_staging(e, late))
-                return true;
-        }
+    for (int i = first; i < 3; i++) {
+        if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
+            continue;
+        f->step = widths[i];
+        epi_streams_place(e);
+        if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && e->lanes && e->loads && epi_emitter_heavy(e))
+            return epi_emitter_refuse(
+                e, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
+                f->tile_n);
+        if (fit_staging(e))
+            return true;
+    }
     return epi_emitter_refuse(e, "the epilogue's tiles do not fit beside %d stages", f->stages);
 }
 
@@ -284,24 +266,22 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
     epi_tiling t = epi_emitter_tiling(e);
     epi_text_add(out,
                  "#define NAME %s\n#define EPI_FAST %d\n#define N_SIZE %ld\n#define K_SIZE %ld\n#define "
-                 "TILE_N %d\n#define STAGES %d\n"
+                 "TILE_M %d\n#define TILE_N %d\n#define STAGES %d\n"
                  "#define CLUSTER %d\n#define STEP %d\n#define STAGE_SLOTS %d\n#define DEFERRED %d\n#define "
                  "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
                  "#define HALF %s\n#define STAGE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
                  "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
-                 e->k->name, e->fast, (long)e->tile->n, (long)depth_of(e), f->tile_n, f->stages, f->cluster,
-                 f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn, op[1].mn,
-                 epi_emit_type(e->half), e->stage_bytes, e->staging_bytes, e->load_bytes, e->loads, e->lanes,
-                 e->leave.data != NULL);
+                 e->k->name, e->fast, (long)e->tile->n, (long)depth_of(e), f->tile_m, f->tile_n, f->stages,
+                 f->cluster, f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn,
+                 op[1].mn, epi_emit_type(e->half), e->stage_bytes, e->staging_bytes, e->load_bytes, e->loads,
+                 e->lanes, e->leave.data != NULL);
     epi_text_add(
         out,
         "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define STEPS "
         "(TILE_N / STEP)\n"
-        "#define COPIES %d\n#define OWN %d\n#define HEAVY %d\n#define ALL_WORDS %d\n#define PART_WORDS %d\n",
-        f->packed, f->schedule == EPI_IN_TURN, t.narrow, t.narrow_deep, e->k->parts > 0,
-        e->own_out.data != NULL, epi_emitter_heavy(e), EPI_WORDS, EPI_PART_WORDS);
-    if (e->k->parts)
-        epi_operand_emit_copy_macros(e, out, COPY_ROOM);
+        "#define OWN %d\n#define HEAVY %d\n",
+        f->packed, f->schedule == EPI_IN_TURN, t.narrow, t.narrow_deep, e->own_out.data != NULL,
+        epi_emitter_heavy(e));
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its steps. */
@@ -370,21 +350,18 @@ static void write_source(epi_emitter *e, const epi_operand op[2]) {
     int pointers[2]; /* asked for before their number is written down */
     for (int i = 0; i < 2; i++)
         pointers[i] = epi_emit_pointer(k, op[i].node, -1);
-    int workspace = k->parts ? epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE) : -1;
     write_macros(e, out, op);
     epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
                  e->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, group, queue, words;\n};\n",
+                 "*ptr[%d];\n  i64 M, group, queue, counter;\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
     write_epilogue(e, out);
     write_access(e, out, op, pointers);
-    if (k->parts)
-        epi_operand_emit_copies(e, out, pointers, workspace);
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
-                 e->config.mainloop == EPI_GEMM_SM90 ? epi_device_text("marks") : "",
-                 k->parts ? epi_device_text("copies") : "", epi_device_text(files[e->config.mainloop]));
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s",
+                 e->config.mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "",
+                 epi_device_text(files[e->config.mainloop]));
 }
 
 /* Frees the pieces; answers whether one of them ran out of memory. */

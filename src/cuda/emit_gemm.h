@@ -38,7 +38,7 @@ enum { EPI_MAX_STREAMS = 2 * EPI_MAX_TENSORS };
 
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
 typedef struct epi_operand {
-    int node, side;
+    int node;
     epi_ref ref;
     epi_walk out, depth; /* along rows or columns, and along the depth */
     epi_columns cols;
@@ -139,10 +139,6 @@ bool epi_operand_map(epi_emitter *e, epi_operand *o, int rows, int deep);
 void epi_operand_measure(epi_operand *o);
 /* Where the operand's elements lie, as functions whose names start with `which`. */
 void epi_operand_emit(epi_text *out, char which, const epi_operand *o, int pointer);
-/* What device/copies.cuh is told of copies that the product makes itself: macros, and functions after them.
- */
-void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room);
-void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int pointers[2], int workspace);
 epi_tiling epi_emitter_tiling(const epi_emitter *e);
 bool epi_emitter_heavy(const epi_emitter *e); /* emit_gemm.c */
 /* wgmma for so many columns of a tile, and these operands. */

@@ -4,7 +4,7 @@
 
 epi_operand epi_operand_of(const epi_emitter *e, int side) {
     const epi_node *n = &e->g->nodes[e->plan->product];
-    epi_operand o = {.node = n->arg[side == 0 ? e->plan->row_arg : !e->plan->row_arg], .side = side};
+    epi_operand o = {.node = n->arg[side == 0 ? e->plan->row_arg : !e->plan->row_arg]};
     const int64_t *sizes = e->c->spec->sizes;
     o.ref = epi_emit_ref(e->c, o.node, -1);
     o.depth = epi_walk_axes(&o.ref, &e->plan->depth, sizes);
@@ -21,33 +21,8 @@ epi_operand epi_operand_of(const epi_emitter *e, int side) {
 
 /* ---- by the copy engine ---- */
 
-/* As device/copies.cuh has them: of a part of a copy, which has marks, and the deepest that it can name. */
-enum { PART_ROWS = 128, PART_DEEP = 256, MOST_DEEP = 1 << 18 };
-
 epi_tiling epi_emitter_tiling(const epi_emitter *e) {
     return epi_tiling_of(&e->config, e->tile->m, e->tile->n, e->c->multiprocessors);
-}
-
-/* Rows (or columns) of the product that the first tiles of all blocks cover. */
-static int64_t first_reach(const epi_emitter *e, int side) {
-    epi_tiling t = epi_emitter_tiling(e);
-    bool across = t.group < 0;
-    int64_t near = epi_min64(across ? -t.group : t.group, across ? t.cols : t.rows);
-    int64_t tiles = across == (side == 0) ? epi_ceil_div(t.at_once, near) : near;
-    return tiles * (side == 0 ? e->config.tile_m * e->config.cluster : e->config.tile_n);
-}
-
-/* Does the product copy the operand itself? Where its blocks are through with that not long after their first
- * tile, and most pieces are whole; else a copy ahead is faster. */
-static bool copies_inside(const epi_emitter *e, const epi_repack *r) {
-    bool plain = !r->mn && !r->out.two && r->depth.count == 1 && r->depth.stride[0] == 1 &&
-                 r->out.walk.count == 1 && r->out.walk.stride[0] == r->depth_count;
-    /* is there a warp that neither moves nor queues for tiles? */
-    bool idle = e->config.cluster > 1 || !e->config.queue;
-    return plain && idle && !e->c->copy_ahead && e->config.tile_n >= 128 &&
-           e->config.schedule != EPI_IN_TURN && r->depth_count > PART_DEEP + 8 &&
-           r->depth_count < MOST_DEEP &&
-           e->tile->m + e->tile->n <= 144 * epi_emitter_tiling(e).at_once * e->config.cluster;
 }
 
 /* Has the operand copied; answers what the copy looks like. Small products are left to other mainloops, by a
@@ -57,20 +32,13 @@ static bool repack_operand(epi_emitter *e, const epi_operand *o, epi_repack **ou
     if ((double)e->tile->n * (double)depth < 0x1p18 || e->k->repack_count == 2)
         return false;
     epi_repack *r = *out = &e->k->repacks[e->k->repack_count++];
-    *r = (epi_repack){.node = o->node,
-                      .side = o->side,
-                      .out = o->cols,
-                      .depth = o->depth,
-                      .out_count = o->count,
-                      .depth_count = depth};
+    *r = (epi_repack){
+        .node = o->node, .out = o->cols, .depth = o->depth, .out_count = o->count, .depth_count = depth};
     if (!o->cols.two)
         r->out.walk = o->out;
     r->mn = !o->cols.two && o->out.count && o->out.stride[o->out.count - 1] == 1 &&
             !(o->depth.count && o->depth.stride[o->depth.count - 1] == 1);
     r->pitch = epi_round_up(r->mn ? r->out_count : depth, 64); /* lines of 128 bytes: the engine's best */
-    r->inside = copies_inside(e, r);
-    if (r->inside)
-        e->k->parts += epi_ceil_div(r->out_count, PART_ROWS) * epi_ceil_div(depth, PART_DEEP);
     r->offset = epi_round_up(e->c->workspace, 256);
     e->c->workspace = r->offset + epi_round_up((r->mn ? depth : r->out_count) * r->pitch * 2, 256);
     return true;
@@ -111,39 +79,6 @@ bool epi_operand_map(epi_emitter *e, epi_operand *o, int rows, int deep) {
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
     return true;
-}
-
-static const epi_repack *copy_inside(const epi_emitter *e, int side) {
-    for (int i = 0; i < e->k->repack_count; i++)
-        if (e->k->repacks[i].side == side && e->k->repacks[i].inside)
-            return &e->k->repacks[i];
-    return NULL;
-}
-
-void epi_operand_emit_copy_macros(const epi_emitter *e, epi_text *out, int room) {
-    epi_text_add(out,
-                 "#define M_SIZE %ld\n#define BLOCKS %ld\n#define ACROSS %d\n"
-                 "#define COPY_ROOM %d\n#define PART_ROWS %d\n#define PART_DEEP %d\n",
-                 (long)e->tile->m, (long)(epi_emitter_tiling(e).at_once * e->config.cluster),
-                 epi_emitter_tiling(e).group < 0, room, PART_ROWS, PART_DEEP);
-    for (int i = 0; i < 2; i++) {
-        const epi_repack *r = copy_inside(e, i);
-        int64_t parts = r ? epi_ceil_div(r->out_count, PART_ROWS) : 0;
-        epi_text_add(out, "#define COPY_%c %ld\n#define %c_FIRST %ld\n", "AB"[i], (long)parts, "AB"[i],
-                     (long)epi_min64(parts, epi_ceil_div(first_reach(e, i), PART_ROWS)));
-    }
-}
-
-void epi_operand_emit_copies(const epi_emitter *e, epi_text *out, const int pointers[2], int workspace) {
-    epi_text_add(out, "struct Copied {\n  const u8 *from;\n  u8 *to;\n};\n"
-                      "DEV Copied copied(const Params &P, int side) {\n");
-    for (int i = 0; i < 2; i++) {
-        const epi_repack *r = copy_inside(e, i);
-        if (r)
-            epi_text_add(out, "  if (side == %d) return {(const u8 *)P.ptr[%d], (u8 *)P.ptr[%d] + %ldLL};\n",
-                         i, pointers[i], workspace, (long)r->offset);
-    }
-    epi_text_add(out, "  return {};\n}\n");
 }
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */

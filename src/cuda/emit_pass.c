@@ -233,17 +233,14 @@ static int64_t emit_copy(epi_emit_context *c, epi_kernel_text *k, const epi_repa
 epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, epi_kernel_text *k,
                            int64_t *elements, epi_error *err) {
     *k = (epi_kernel_text){.name = "repack", .block = 256};
-    const epi_repack *ahead[2] = {NULL, NULL};
-    int count = 0;
-    for (int i = 0; i < product->repack_count; i++)
-        if (!product->repacks[i].inside)
-            ahead[count++] = &product->repacks[i];
+    const epi_repack *all = product->repacks;
+    int count = product->repack_count;
     for (int i = 0; i < count; i++) /* asked for before their number is written down */
-        epi_emit_pointer(k, ahead[i]->node, -1);
+        epi_emit_pointer(k, all[i].node, -1);
     epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE);
-    begin(k, false, epi_emit_arch(c), epi_device_text("copies"));
+    begin(k, false, epi_emit_arch(c), epi_device_text("repack"));
     epi_emit_params(k);
-    int64_t first = emit_copy(c, k, ahead[0], 0), second = count == 2 ? emit_copy(c, k, ahead[1], 1) : 0;
+    int64_t first = emit_copy(c, k, &all[0], 0), second = count == 2 ? emit_copy(c, k, &all[1], 1) : 0;
     *elements = first + second;
     epi_text_add(
         &k->source,

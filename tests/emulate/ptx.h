@@ -151,35 +151,15 @@ static u32 take_number(u32 *word) {
     progress++;
     return (*word)++;
 }
-/* Who looks again and again, while nothing goes on, waits for others. */
 static u64 word_seen(const u64 *word) {
-    static const Thread *who;
-    static i64 before;
-    static int times;
     check_access(word, 8, 8);
-    times = who == current && progress == before ? times + 1 : 0;
-    who = current;
-    before = progress;
-    if (times > 300)
-        change_over();
     return *word;
-}
-static void word_leave(u64 *word, u64 number) {
-    check_access(word, 8, 8);
-    *word = number;
-    progress++;
 }
 static void word_swap(u64 *word, u64 from, u64 to) {
     check_access(word, 8, 8);
     if (*word == from)
         *word = to;
     progress++;
-}
-static void fence_copies() {}
-static void __threadfence() {}
-static u64 time_now() {
-    static u64 now;
-    return now += host->late ? 1000 : 1;
 }
 static void bulk_prefetch(const void *from, u32 bytes) {
     check_access(from, bytes, 16);
@@ -451,9 +431,6 @@ template <int BYTES> static void cp_async(u32 to, const void *from, int bytes) {
         wrong("an asynchronous copy of bytes", bytes);
     else
         current->copies.add(Copy{to, from, bytes, BYTES}, land);
-}
-static void cp_async_once(u32 to, const void *from) {
-    cp_async<16>(to, from, 16);
 }
 static void cp_commit() {
     current->copies.commit();

@@ -12,13 +12,12 @@
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles:
 //   A_row(r), A_depth(k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets
 
-#define TILE_M 128
 #define SLOT_A (TILE_M * BK * 2)
 #define SLOT (SLOT_A + TILE_N * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define CHUNKS (BK / 16)   // that a thread moves of an operand's slot
 #define RESIDENT (A_VEC > 1 && B_VEC > 1 ? 2 : 1)   // elements found one by one take more registers
-static_assert(TILE_N == 128 && STEP == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
+static_assert(TILE_M == 128 && TILE_N == 128 && STEP == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
 
 // ---- PTX
 

@@ -2,8 +2,7 @@
 //
 // A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each; in
 // warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles. Where
-// there are COPIES, warps 1 to 3 copy operands first, but for the last block's warp 3 of the first cluster, which looks after them.
+// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles.
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its slots
@@ -18,7 +17,7 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, group, queue, words } the operands are maps 0 and 1, and 2 a narrow tile's columns unless
+//   struct Params { TMap map[]; ...; M, group, queue, counter } the operands are maps 0 and 1, and 2 a narrow tile's columns unless
 //   B_MN; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
@@ -29,10 +28,8 @@
 //   anything is loaded, LANES where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
-//   COPIES: operands are copied by the product, see copies.cuh
 //   HEAVY: the epilogue holds much at once, and the warps that compute have no registers to spare
 
-#define TILE_M 128
 #define BK 64
 #define SLOT_A (TILE_M * BK * 2)
 #define SLOT_B (TILE_N * BK * 2)
@@ -42,14 +39,7 @@
 #define KT ((K_SIZE + BK - 1) / BK)
 #define SLOTS(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // of a tile
 #define WARPS (FOLDS || LANES)
-#define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : COPIES || (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
-#if !COPIES
-#define LATE_APART false
-#endif
-// Does warp 3 go on copying, alone, while the others serve the epilogue? Not where it has tiles to queue for.
-#define LATE_ALONE(P) (LATE_APART && !P.queue)
-// Steps from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
-#define NARROW_STEPS (NARROW / STEP)
+#define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 // Is what lanes store of step c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
 // steps: they stay in the staging while the next tile begins.
@@ -59,83 +49,6 @@
 // shared memory, from a multiple of 1024
 #define STAGING (STAGES * SLOT)
 #define BARRIERS (STAGING + STAGING_BYTES)
-
-// The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
-// both operands in the L2 cache; or, where it is negative, groups of columns, and across them first. Narrow tiles are shared by
-// those clusters that have one full tile less than the others, or, where there is a queue, as they come.
-struct Order {
-  int tm, tn, group, total;
-  bool queue;
-  DEV Order(const Params &P, int cid) {
-    tm = ((int)P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
-    tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_N - 1) / TILE_N;
-    group = P.group;
-    total = tm * tn;
-    queue = P.queue;
-    if (NARROW && queue) total += tm;
-    else if (NARROW) {
-      const int all = gridDim.x / CLUSTER, more = total % all, first = cid - more;
-      if (first >= 0 && first < tm) total += first + (tm - 1 - first) / (all - more) * all + 1;
-    }
-  }
-  DEV bool narrow(int n) const { return NARROW && n == tn; }
-  DEV int steps(int n) const { return narrow(n) ? NARROW_STEPS : STEPS; }
-  DEV void at(int t, int &m, int &n) const {
-    if (NARROW && t >= tm * tn) {
-      const int all = gridDim.x / CLUSTER, more = tm * tn % all;
-      t -= tm * tn;
-      m = queue ? t : t / all * (all - more) + t % all;
-      n = tn;
-      return;
-    }
-    const bool across = group < 0;
-    const int wide = across ? -group : group, size = across ? tn : tm;
-    const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
-    const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
-    m = across ? far : near;
-    n = across ? near : far;
-  }
-};
-
-// The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a queue, as
-// they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
-// is drawn while the tile before it is worked on; whoever works on tiles looks at it and gives it back. Two have a place.
-#define TAKERS (CLUSTER * (9 + (STAGE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
-struct Queue {
-  bool counts;
-  Counter counter;
-  int first, stride, total;
-  u32 given, taken, number;   // barriers and words for two, in 40 bytes
-  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.words + TILES}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
-    given = room;
-    taken = given + 16;
-    number = taken + 16;
-  }
-  DEV void begin() const {
-    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
-  }
-  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % 2), 4); }
-  // Tile j + 1 of the cluster; what lies beyond the total is none.
-  DEV int at(u32 j) const {
-    if (counts) mbar_wait(given + 8 * (j % 2), j / 2 & 1);
-    return again(j);
-  }
-  DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
-  DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % 2), 0); }
-  // Numbers j to stop - 1; one thread of the cluster. Two can be drawn at once, and the rest later.
-  DEV void draw(u32 j, u32 stop) const {
-    int w = 0;
-    if (j == 0) counter.begin(total);
-    for (u32 i = 0; i < j && w < total; i++) w = at(i);
-    for (; w < total && j < stop; j++) {
-      if (j >= 2) mbar_wait(taken + 8 * (j % 2), (j / 2 & 1) ^ 1);
-      const int n = (int)counter.take();
-      if (n == total - 1) counter.end();   // all tiles have taken a number, those of the start at the end of their clusters
-      w = stride + n;
-      for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % 2), given + 8 * (j % 2), r, w);
-    }
-  }
-};
 
 // A step's accumulators: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
 template <int C> struct Kept {
@@ -165,7 +78,7 @@ DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
 // The tile whose epilogue runs, and the steps of it.
 struct Emitter {
   const Params &P;
-  u32 base, done, loaded, spare, last_done, last_loaded, copied, n;
+  u32 base, done, loaded, spare, last_done, last_loaded, n;
   int wg, thread, row, col;
   bool last;
   Rows R;
@@ -185,10 +98,7 @@ struct Emitter {
     const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
     u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
     if (LOADS) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
-    else if (STAGE_BYTES && !ring) {
-      if (COPIES) mbar_wait(copied, 0);
-      mbar_wait(spare + 8 * slot, par ^ 1);
-    }
+    else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
     int t = thread;
     asm volatile("" : "+r"(stage), "+r"(t));
@@ -242,7 +152,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
   const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
   const u32 turn = last_done;   // per warpgroup
-  const u32 copied = tail + 48;   // the warps that copy are through with the staging
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, like rank and cid below: then it is kept in a uniform register
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
@@ -258,7 +167,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     else for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
     mbar_init(tail, 256);
-    if (COPIES) mbar_init(copied, LATE_ALONE(P) ? 2 : 3);
     mbar_fence();
   }
   if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
@@ -270,31 +178,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 
   if (wg == 2) {
     fewer_registers<MOVER_REGISTERS>();
-#if COPIES
-#define SLAB (PART_DEEP / BK)   // slots
-#define LOOK (SLAB / 2)         // after so many the next slab's marks are asked for
-    const Copies copies{P};
-    if (t >= 32) {   // ---- copies of operands
-      if (t == 96 && P.queue && rank == 0) Queue(P, cid, tail + 8).draw(0, 2);
-      __syncwarp();
-      if (t >= 96 && blockIdx.x == CLUSTER - 1) {
-        if (t == 96 && !LATE_ALONE(P)) mbar_arrive(copied);
-        copies.look_after(t & 31);
-      } else {
-        const int warp = (t >> 5) - 1, n = warp * BLOCKS + (int)blockIdx.x;
-        const int late_warps = !LATE_ALONE(P) ? COPIERS : warp == 2 ? BLOCKS - 1 : 0;
-        copies.copy(base + STAGING + (warp == 2 ? LAST_ROOM : warp * WARP_ROOM), n - (n >= 2 * BLOCKS + CLUSTER), t & 31, late_warps);
-        fence_async();
-        __syncwarp();
-        if ((t & 31) == 0 && (t < 96 || !LATE_ALONE(P))) mbar_arrive(copied);
-      }
-      mbar_wait(copied, 0);
-    }
-    bool all = false;   // copies are there
-#endif
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
-    if (COPIES ? t < 32 : t == 0) {   // ---- the operands
+    if (t == 0) {   // ---- the operands
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int k) {
 #if A_MN
         tma_load(a, &P.map[0], bar, m, k * BK);
@@ -326,30 +212,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       (void)load_narrow;
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
-#if COPIES
-      if (t == 0) copies.begin();
-      __syncwarp();
-#endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
         const bool narrow = order.narrow(tn);
-#if COPIES
-        const int b0 = n0 + (narrow ? 0 : rank * (TILE_N / CLUSTER));
-        u64 seen = 0;
-#endif
 #pragma unroll 1
         for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : 1) {
-#if COPIES
-          if (!all && k % SLAB == 0) {
-            all = copies.wait(seen, m0, b0, k / SLAB, t);
-            if (all && t == 0) copies.end();
-          }
-          if (!all && k % SLAB == LOOK && k + SLAB - LOOK < KT) seen = copies.look(m0, b0, k / SLAB + 1, t);   // it comes while slots are waited for
-          if (t == 0) {
-#endif
           const u32 a = base + s * SLOT, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(f, narrow ? NARROW_SLOT : SLOT);
@@ -366,25 +236,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
             load_a(a, f, m0, k);
             load_b(a + SLOT_A, f, n0, k);
           }
-#if COPIES
-          }
-          __syncwarp();
-#endif
           ADVANCE(s, ph)
         }
         w = queue.at(j);
-        if (COPIES) __syncwarp();
-        if (t == 0) {
-          if (queue.counts) queue.expect(j + 2);
-          queue.give_back(j);
-        }
+        if (queue.counts) queue.expect(j + 2);
+        queue.give_back(j);
       }
-#if COPIES
-      if (t == 0 && !all) copies.end();
-#endif
-      if (t == 0) dependency_start();
+      dependency_start();
     } else if (t == 96) {   // ---- the tiles
-      if (queue.counts && rank == 0) queue.draw(COPIES ? 2 : 0, ~0u);
+      if (queue.counts && rank == 0) queue.draw();
     } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders copies, all of them fold and move
       u32 n = 0;
@@ -500,7 +360,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       ADVANCE(s, ph)
     };
 
-    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, copied, 0, wg, t, 0, 0, false};
+    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
     int tm, tn;
 #if DEFERRED
     Rows next;

@@ -42,10 +42,6 @@ template <int BYTES> DEV void cp_async(u32 to, const void *from, int bytes) {   
   if (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
   else asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes), "n"(BYTES) : "memory");
 }
-DEV void cp_async_once(u32 to, const void *from) {   // 16 bytes that leave the L2 cache first
-  asm volatile("{.reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;\n"
-    " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, p;}" ::"r"(to), "l"(from) : "memory");
-}
 DEV void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void cp_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 DEV void bar_sync(u32 id, u32 n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
@@ -82,13 +78,10 @@ DEV void dependency_wait() {}
 DEV void dependency_start() {}
 #endif
 
-// ---- words in memory that blocks leave for each other: who leaves one has written before
+// ---- a word in memory that blocks count in
 
 DEV u64 word_seen(const u64 *p) { u64 x; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory"); return x; }
-DEV void word_leave(u64 *p, u64 x) { asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
 DEV void word_swap(u64 *p, u64 from, u64 to) { asm volatile("{.reg .b64 x; atom.relaxed.gpu.global.cas.b64 x, [%0], %1, %2;}" ::"l"(p), "l"(from), "l"(to) : "memory"); }
-DEV void fence_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-DEV u64 time_now() { u64 t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)); return t; }   // in ns
 
 // ---- memory that is passed over once, in the order of the text
 

@@ -1,0 +1,96 @@
+// order.cuh: which tiles a cluster of Hopper's product computes, and in which order: by number, or as they come from a queue.
+
+// Steps from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
+#define NARROW_STEPS (NARROW / STEP)
+
+// The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
+// both operands in the L2 cache; or, where it is negative, groups of columns, and across them first. Narrow tiles are shared by
+// those clusters that have one full tile less than the others, or, where there is a queue, as they come.
+struct Order {
+  int tm, tn, group, total;
+  bool queue;
+  DEV Order(const Params &P, int cid) {
+    tm = ((int)P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
+    tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_N - 1) / TILE_N;
+    group = P.group;
+    total = tm * tn;
+    queue = P.queue;
+    if (NARROW && queue) total += tm;
+    else if (NARROW) {
+      const int all = gridDim.x / CLUSTER, more = total % all, first = cid - more;
+      if (first >= 0 && first < tm) total += first + (tm - 1 - first) / (all - more) * all + 1;
+    }
+  }
+  DEV bool narrow(int n) const { return NARROW && n == tn; }
+  DEV int steps(int n) const { return narrow(n) ? NARROW_STEPS : STEPS; }
+  DEV void at(int t, int &m, int &n) const {
+    if (NARROW && t >= tm * tn) {
+      const int all = gridDim.x / CLUSTER, more = tm * tn % all;
+      t -= tm * tn;
+      m = queue ? t : t / all * (all - more) + t % all;
+      n = tn;
+      return;
+    }
+    const bool across = group < 0;
+    const int wide = across ? -group : group, size = across ? tn : tm;
+    const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
+    const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
+    m = across ? far : near;
+    n = across ? near : far;
+  }
+};
+
+// The counter of a queue, a word in the workspace that no launch before has to clear. The workspace may hold anything, so the
+// counter carries a mark in its upper half that nobody writes by chance, and the last one to take a number leaves it at zero with
+// the mark. Where memory has been used for something else since, whoever finds no mark sets the counter to zero; a compare and
+// swap lets only the first of them do so.
+#define COUNTER 0xffc9d6e5u   // read as a float, a not-a-number that no arithmetic makes
+
+struct Counter {
+  u64 *word;
+  // Once by whoever takes numbers, of which there are at most `most`.
+  DEV void begin(u32 most) const {
+    for (u64 x = word_seen(word); x >> 32 != COUNTER || (u32)x > most; x = word_seen(word)) word_swap(word, x, (u64)COUNTER << 32);
+  }
+  DEV u32 take() const { return take_number((u32 *)word); }
+  DEV void end() const { *word = (u64)COUNTER << 32; }   // when all have been taken
+};
+
+// The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a queue, as
+// they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
+// is drawn while the tile before it is worked on; whoever works on tiles looks at it and gives it back. Two have a place.
+#define TAKERS (CLUSTER * (9 + (STAGE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
+struct Queue {
+  bool counts;
+  Counter counter;
+  int first, stride, total;
+  u32 given, taken, number;   // barriers and words for two, in 40 bytes
+  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
+    given = room;
+    taken = given + 16;
+    number = taken + 16;
+  }
+  DEV void begin() const {
+    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
+  }
+  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % 2), 4); }
+  // Tile j + 1 of the cluster; what lies beyond the total is none.
+  DEV int at(u32 j) const {
+    if (counts) mbar_wait(given + 8 * (j % 2), j / 2 & 1);
+    return again(j);
+  }
+  DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
+  DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % 2), 0); }
+  // All numbers of the cluster, by one of its threads.
+  DEV void draw() const {
+    int w = 0;
+    counter.begin(total);
+    for (u32 j = 0; w < total; j++) {
+      if (j >= 2) mbar_wait(taken + 8 * (j % 2), (j / 2 & 1) ^ 1);
+      const int n = (int)counter.take();
+      if (n == total - 1) counter.end();   // all tiles have taken a number, those of the start at the end of their clusters
+      w = stride + n;
+      for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % 2), given + 8 * (j % 2), r, w);
+    }
+  }
+};
