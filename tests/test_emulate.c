@@ -643,7 +643,7 @@ static const struct {
     {{"linear", "linear_gelu", "T=300,D=72,F=549", 0}, EPI_BF16, "sm90_128x256_c2_d16", false, 4},
     {{"cross_entropy", "cross_entropy", "T=300,V=549,D=72", 0}, EPI_BF16, "sm90_128x256_c2_eq", true, 4},
     {{"norm_swiglu", "norm_swiglu", "T=300,F=518,D=200", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 2},
-    {{"norm_swiglu", "norm_swiglu", "T=300,F=390,D=200", 0}, EPI_BF16, "sm90_128x128_c2_t", true, 2},
+    {{"norm_swiglu", "norm_swiglu", "T=300,F=390,D=200", 0}, EPI_BF16, "sm90_128x128_c2_d", true, 2},
     {{"swiglu_backward", "swiglu_backward", "T=300,D=136,F=552", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
     {{"rmsnorm_backward", "rmsnorm_backward", "T=300,D=552,F=72", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 4},
     {{"residual_rms", "residual_rms", "T=300,D=549,K=72", 0}, EPI_BF16, "sm90_128x192_c2_dq", true, 4},

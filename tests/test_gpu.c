@@ -464,8 +464,8 @@ static void test_schedules(void) {
                                      {"norm_swiglu", "norm_swiglu", "T=300,F=20490,D=200", 0}};
     enum { WIDE = sizeof wide / sizeof *wide };
     static const char *const configs[2][4] = {
-        {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_t", "sm90_128x256_c1_d"},
-        {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq", "sm90_128x128_c2_t"}};
+        {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_d", "sm90_128x256_c1_d"},
+        {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq", "sm90_128x128_c2_d"}};
     if (ctx->cuda.devices[device - 1].major != 9)
         return;
     for (int i = 0; i < 2 * WIDE && !broken; i++) {

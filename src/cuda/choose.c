@@ -4,7 +4,7 @@
 #include "cuda/cuda.h"
 
 /* The name says tile, cluster and schedule: d for deferred (with the columns of a step, where they are not
- * left to the emitter), e for the tile's end, t for warpgroups in turn; q where clusters queue for tiles. */
+ * left to the emitter), e for the tile's end; q where clusters queue for tiles. */
 static const struct {
     const char *name;
     epi_config config;
@@ -22,7 +22,6 @@ static const struct {
     {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, false}, 0.92},
     {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, EPI_DEFERRED, true, false}, 0.90},
     {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, EPI_DEFERRED, true, false}, 0.86},
-    {"sm90_128x128_c2_t", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, EPI_IN_TURN, true, false}, 0.86},
     {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, EPI_DEFERRED, true, false}, 0.84},
     {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, EPI_DEFERRED, true, false}, 0.60},
     {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, EPI_AT_END, true, false}, 0.55},
@@ -66,8 +65,7 @@ uint64_t epi_config_same_text(int index) {
 static int narrow_width(const epi_config *c, int64_t n) {
     enum { BOX = 64 };
     int64_t width = epi_round_up(n % c->tile_n, BOX);
-    bool can =
-        c->mainloop == EPI_GEMM_SM90 && c->schedule != EPI_IN_TURN && c->tile_n >= 256 && n > c->tile_n;
+    bool can = c->mainloop == EPI_GEMM_SM90 && c->tile_n >= 256 && n > c->tile_n;
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
@@ -103,13 +101,9 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multipro
 }
 
 /* What an epilogue adds to the depth of a tile, for every tile of 16 bits that it loads or stores beyond the
- * one that every product stores; and the last one's, which nothing hides. In turn, one warpgroup has all of
- * it. */
+ * one that every product stores. */
 static double per_stream(const epi_config *c, bool exact) {
-    return c->schedule == EPI_AT_END ? 330 : c->schedule == EPI_IN_TURN ? 106 : exact ? 208 : 100;
-}
-static double last_stream(const epi_config *c) {
-    return c->schedule == EPI_IN_TURN ? 780 : 0;
+    return c->schedule == EPI_AT_END ? 330 : exact ? 208 : 100;
 }
 
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
@@ -124,7 +118,7 @@ static double cost(int index, const epi_product_size *size, bool exact, int mult
     double waves = t.narrow ? t.time : (double)epi_ceil_div(t.rows * t.cols, at_once);
     double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
     double work = (double)(resident * c->tile_m * c->tile_n) * deep;
-    double exposed = (double)c->tile_m * c->tile_n * (200 + size->streams * last_stream(c));
+    double exposed = (double)c->tile_m * c->tile_n * 200;
     if (c->queue) {
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;

@@ -49,7 +49,6 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         static const char *const epilogue[] = {
             [EPI_AT_END] = "the epilogue runs at the tile's end",
             [EPI_DEFERRED] = "the epilogue runs under the next tile's main loop",
-            [EPI_IN_TURN] = "the epilogue runs under the other warpgroup's main loop",
         };
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out,

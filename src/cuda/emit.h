@@ -10,9 +10,8 @@
 
 typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;
 
-/* When a tile's epilogue runs: at its end; under the main loop of the same warpgroup's next tile; or at its
- * end, but with a tile for each warpgroup, so that the other one has the tensor cores meanwhile. */
-typedef enum epi_schedule { EPI_AT_END, EPI_DEFERRED, EPI_IN_TURN } epi_schedule;
+/* When a tile's epilogue runs: at its end, or under the main loop of the same warpgroup's next tile. */
+typedef enum epi_schedule { EPI_AT_END, EPI_DEFERRED } epi_schedule;
 
 /* How: one row of the candidates that a chooser picks from. */
 typedef struct epi_config {

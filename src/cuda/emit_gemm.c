@@ -192,8 +192,6 @@ static bool prepare_sm90(epi_emitter *e, epi_operand op[2]) {
     const epi_config *f = &e->config;
     if (e->tile->m < 1 || e->tile->n < 1 || depth_of(e) < 1)
         return epi_emitter_refuse(e, "a size is zero");
-    if (f->schedule == EPI_IN_TURN && f->queue)
-        return epi_emitter_refuse(e, "warpgroups in turn have their tiles by number");
     if (!epi_operand_map(e, &op[0], 128, 64) ||
         !epi_operand_map(e, &op[1], f->tile_n / f->cluster, 64 / f->cluster))
         return epi_emitter_refuse(e, "the copy engine cannot take an operand as it lies in memory");
@@ -275,13 +273,11 @@ static void write_macros(const epi_emitter *e, epi_text *out, const epi_operand 
                  f->cluster, f->step, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, op[0].mn,
                  op[1].mn, epi_emit_type(e->half), e->stage_bytes, e->staging_bytes, e->load_bytes, e->loads,
                  e->lanes, e->leave.data != NULL);
-    epi_text_add(
-        out,
-        "#define PACKED %d\n#define IN_TURN %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define STEPS "
-        "(TILE_N / STEP)\n"
-        "#define OWN %d\n#define HEAVY %d\n",
-        f->packed, f->schedule == EPI_IN_TURN, t.narrow, t.narrow_deep, e->own_out.data != NULL,
-        epi_emitter_heavy(e));
+    epi_text_add(out,
+                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define STEPS "
+                 "(TILE_N / STEP)\n"
+                 "#define OWN %d\n#define HEAVY %d\n",
+                 f->packed, t.narrow, t.narrow_deep, e->own_out.data != NULL, epi_emitter_heavy(e));
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its steps. */

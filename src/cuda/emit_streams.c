@@ -153,7 +153,7 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
     bool wide = e->config.tile_n >= 256, fewer = wide && epi_emitter_heavy(e);
     bool few = fewer || e->loads || (wide && e->stream_count > 1);
     int stored = fewer ? 2 : few ? 4 : 8, loaded = fewer ? 2 : 4;
-    bool kept = e->config.schedule == EPI_DEFERRED || (e->config.schedule == EPI_AT_END && e->config.packed);
+    bool kept = e->config.schedule == EPI_DEFERRED || e->config.packed;
     int own = width < 64 || kept ? 4 : 8;
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, STAGE_ROWS);

@@ -11,9 +11,6 @@
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
 // KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
 // loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
-// IN_TURN: the warpgroups take the cluster's tiles in turn, each all 128 rows of one, as two blocks of 64; the epilogue runs at
-// the tile's end, while the other one has the tensor cores. A warpgroup begins with a tile when the other has seen all slots of
-// the one before: a barrier's parity tells only neighbouring phases apart, and would let it through rounds too early.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
@@ -43,7 +40,7 @@
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 // Is what lanes store of step c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
 // steps: they stay in the staging while the next tile begins.
-#define AT_ONCE(c, steps) (IN_TURN || (!DEFERRED && (c) < (steps) - STAGE_SLOTS))
+#define AT_ONCE(c, steps) (!DEFERRED && (c) < (steps) - STAGE_SLOTS)
 #define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
 
 // shared memory, from a multiple of 1024
@@ -151,7 +148,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per slot of the ring
   const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
   const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
-  const u32 turn = last_done;   // per warpgroup
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, like rank and cid below: then it is kept in a uniform register
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
@@ -161,10 +157,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   }
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, (IN_TURN ? 1 : 2) * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
     for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
-    if (IN_TURN) { mbar_init(turn, 4); mbar_init(turn + 8, 4); }
-    else for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
+    for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
     mbar_init(tail, 256);
     mbar_fence();
@@ -274,18 +269,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         }
         if (LANES) __syncwarp();
       };
-#if IN_TURN
-#pragma unroll 1
-      for (int w = cid + v * queue.stride; w < order.total; w += 2 * queue.stride) {
-        int tm, tn;
-        order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
-#pragma unroll 1
-        for (int c = 0; LOADS && c < 2 * STEPS; c++) step_prefetch(P, m0 + c / STEPS * 64, n0 + c % STEPS * STEP, lane);
-#pragma unroll 1
-        for (int c = 0; c < 2 * STEPS; c++, n++) through(n, m0 + c / STEPS * 64, n0 + c % STEPS * STEP, false);
-      }
-#else
       int w = cid;
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
@@ -313,7 +296,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
           for (int c = 0; c < steps; c++, n++) through(n, m0, n0 + c * STEP, !AT_ONCE(c, steps));
         }
       }
-#endif
       bulk_wait<0>();
     }
   } else {   // ---- the product
@@ -322,13 +304,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     const Queue queue(P, cid, tail + 8);
     bool narrow = false;   // this tile
     (void)narrow;
-    float d[IN_TURN ? 2 : 1][TILE_N / 2];
+    float d[TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
     // One slot: four wgmma, then give back the slot before, whose wgmma are done. Either width has a fence and a wait of its own:
     // where they are shared the compiler puts in more of them (C7519).
     auto kstep = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
-      const u32 a = base + s * SLOT + (IN_TURN ? 0 : wg * 8192);
+      const u32 a = base + s * SLOT + wg * 8192;
       const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
       auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };
 #if NARROW
@@ -339,7 +321,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         for (int i = 0; i < NARROW_DEEP; i++)
 #pragma unroll
           for (int kk = 0; kk < 4; kk++)
-            wgmma_narrow(d[0], da + i * (SLOT_A >> 4) + (A_MN ? 128 : 2) * kk, db + i * (NARROW_B >> 4) + (B_MN ? 128 : 2) * kk, k | i | kk);
+            wgmma_narrow(d, da + i * (SLOT_A >> 4) + (A_MN ? 128 : 2) * kk, db + i * (NARROW_B >> 4) + (B_MN ? 128 : 2) * kk, k | i | kk);
         wg_commit();
         wg_wait<1>();
       } else
@@ -348,10 +330,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         const u64 db = operand_b(base + s * SLOT + SLOT_A);
         wg_fence();
 #pragma unroll
-        for (int kk = 0; kk < 4; kk++)
-#pragma unroll
-          for (int b = 0; b < (IN_TURN ? 2 : 1); b++)   // blocks of 64 rows lie 8192 bytes apart
-            wgmma(d[b], da + 512 * b + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+        for (int kk = 0; kk < 4; kk++) wgmma(d, da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
         wg_commit();
         wg_wait<1>();
       }
@@ -393,9 +372,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
-        e.kept[i] = d[0][i];
+        e.kept[i] = d[i];
 #else
-        e.kept[i] = keep(next, i, d[0][2 * i], d[0][2 * i + 1]);
+        e.kept[i] = keep(next, i, d[2 * i], d[2 * i + 1]);
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
@@ -404,32 +383,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       if (j && t % 32 == 0) queue.give_back(j - 1);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_N;
-    }
-#elif IN_TURN
-    auto other = [&] {   // the slots of a tile of the other warpgroup
-      s += KT % STAGES;
-      ph ^= (KT / STAGES & 1) ^ (s >= STAGES);
-      if (s >= STAGES) s -= STAGES;
-    };
-    if (wg) other();
-    u32 turns = 0;   // of the other warpgroup, that this one has waited for
-#pragma unroll 1
-    for (int w = cid + wg * queue.stride; w < order.total; w += 2 * queue.stride) {
-      if (w != (int)cid) mbar_wait(turn + 8 * wg, turns++ & 1);
-#pragma unroll 1
-      for (int k = 0; k < KT; k++) kstep(k);
-      if (t % 32 == 0) mbar_arrive(turn + 8 * (1 - wg));
-      wg_wait<0>();
-      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-      other();
-      order.at(w, tm, tn);
-      e.col = tn * TILE_N;
-#pragma unroll
-      for (int b = 0; b < 2; b++) {
-        e.row = (tm * CLUSTER + rank) * TILE_M + b * 64;
-        rows_load(e.R, P, e.row + row_of(t));
-        at_end(e, d[b]);
-      }
     }
 #else
     int w = cid;
@@ -444,7 +397,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (int k = 0; k < SLOTS(narrow); k++) kstep(k);
       wg_wait<0>();
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-      at_end(e, d[0]);
+      at_end(e, d);
       w = queue.at(j);
       __syncwarp();
       if (t % 32 == 0) queue.give_back(j);
