@@ -115,13 +115,17 @@ bench-gpu: $(BUILD)/libepilog.so
 	python3 bench/rows_torch.py --lib $(BUILD)/libepilog.so --commit $(COMMIT) --out bench/results/$(GPU)-rows.json
 	@echo 'bench/results/$(GPU).json and $(GPU)-rows.json are written; make readme puts them into the tables that name them'
 
-# The tables of the README and the notes, from the result files that they name.
+# The tables of the README and the notes from the result files that they name, and the README's plot.
 TABLED := README.md $(wildcard docs/*-notes.md)
-readme: $(BUILD)/table
+PLOTTED := bench/results/h200-torch.json 4096 docs/kernels.svg
+readme: $(BUILD)/table $(BUILD)/plot
 	@set -e; for f in $(TABLED); do echo $$f; $(BUILD)/table $$f; done
+	@echo $(lastword $(PLOTTED)); $(BUILD)/plot $(PLOTTED)
 
-$(BUILD)/table: $(wildcard bench/*.c) bench/record.h $(BUILD)/libepilog.a
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter-out %.h,$^) $(LIBS)
+$(BUILD)/table: $(wildcard bench/table*.c)
+$(BUILD)/plot: bench/plot.c
+$(BUILD)/table $(BUILD)/plot: bench/record.c bench/record.h $(BUILD)/libepilog.a
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter %.c,$^) $(BUILD)/libepilog.a $(LIBS)
 
 # ---- tests ----
 
@@ -159,8 +163,9 @@ ROUNDS ?= 400
 test: suite
 	@printf '%-12s ' includes; sh tests/test_includes.sh
 	@printf '%-12s ' install; bash tests/test_install.sh $(BUILD)
-	@$(MAKE) --no-print-directory -s $(BUILD)/table
+	@$(MAKE) --no-print-directory -s $(BUILD)/table $(BUILD)/plot
 	@set -e; for f in $(TABLED); do printf '%-12s ' $$(basename $$f .md | tr A-Z a-z); $(BUILD)/table --check $$f; done
+	@printf '%-12s ' plot; $(BUILD)/plot --check $(PLOTTED)
 	@$(MAKE) --no-print-directory sanitize
 	@$(MAKE) --no-print-directory threads
 	@$(MAKE) --no-print-directory fuzz

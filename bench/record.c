@@ -82,6 +82,10 @@ const char *text(const record *r, const char *path) {
     return t ? t : "";
 }
 
+bool belongs(const record *r, const char *section) {
+    return !strcmp(text(r, "section"), section) && !*text(r, "config");
+}
+
 /* Of the outputs of a row the one nearest to its bound, which is twice eager PyTorch's error: its error over
  * eager's, and that over the largest value, go beside the other fields. */
 static void find_worst(epi_arena *arena, record *r) {
@@ -129,6 +133,35 @@ bool read_results(const char *path, const char *json, size_t size, results *out)
     if (r.why)
         fprintf(stderr, "%s: byte %zu: %s\n", path, r.at, r.why);
     return !r.why;
+}
+
+/* ---- ratios ---- */
+
+void spread_add(spread *s, double ratio) {
+    if (!(ratio > 0))
+        return;
+    s->least = s->count ? fmin(s->least, ratio) : ratio;
+    s->most = s->count ? fmax(s->most, ratio) : ratio;
+    s->logs += log(ratio);
+    s->count++;
+}
+
+double spread_mean(const spread *s) {
+    return s->count ? exp(s->logs / s->count) : NAN;
+}
+
+/* ---- files that are made ---- */
+
+bool settle_file(const char *path, const epi_text *text, bool only_check) {
+    size_t size;
+    char *old = read_file(path, &size);
+    bool same = old && size == text->length && !memcmp(old, text->data, size);
+    free(old);
+    if (only_check || same)
+        return same && !text->failed;
+    FILE *f = text->failed ? NULL : fopen(path, "wb");
+    bool ok = f && fwrite(text->data, 1, text->length, f) == text->length;
+    return f && fclose(f) == 0 && ok;
 }
 
 /* ---- cells ---- */

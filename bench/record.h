@@ -1,4 +1,4 @@
-/* record.h: a result file as records of fields, and cells of Markdown tables made from them. */
+/* record.h: a result file as records of fields, and what tables and plots are made of. */
 #ifndef EPI_BENCH_RECORD_H
 #define EPI_BENCH_RECORD_H
 
@@ -31,6 +31,20 @@ bool read_results(const char *path, const char *json, size_t size, results *out)
 const field *find(const record *r, const char *path);
 double number(const record *r, const char *path);
 const char *text(const record *r, const char *path);
+/* Whether a row is of this section, "" in files of `epilog bench`. Rows for a configuration that was forced
+ * are in no table. */
+bool belongs(const record *r, const char *section);
+
+/* Ratios: their geometric mean, the least and the most of them. NaN counts as nothing. */
+typedef struct spread {
+    double logs, least, most;
+    int count;
+} spread;
+void spread_add(spread *s, double ratio);
+double spread_mean(const spread *s); /* NaN where there was none */
+
+/* Writes the text to the file unless it stands there already; with `only_check`, says whether it does. */
+bool settle_file(const char *path, const epi_text *text, bool only_check);
 
 /* A cell and the bar after it. What is not there is left empty. */
 void put_cell(epi_text *out, const char *format, double value);

@@ -116,16 +116,10 @@ int main(int argc, char **argv) {
         at = end + strlen(close);
         count++;
     }
-    ok &= !out.failed;
-    bool same = out.length == size && !memcmp(out.data, md, size);
-    if (only_check) {
-        ok &= same;
+    if (ok || only_check)
+        ok &= settle_file(path, &out, only_check);
+    if (only_check)
         printf("%d passed, %d failed\n", ok ? count + 1 : count, !ok);
-    } else if (ok && !same) {
-        FILE *f = fopen(path, "wb");
-        ok = f && fwrite(out.data, 1, out.length, f) == out.length;
-        ok &= f && fclose(f) == 0;
-    }
     epi_text_free(&out);
     free(md);
     return ok ? 0 : 1;

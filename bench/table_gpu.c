@@ -66,11 +66,6 @@ static const table tables[] = {
 };
 enum { TABLES = sizeof tables / sizeof *tables };
 
-/* Rows for a configuration that was forced are in no table. */
-static bool belongs(const record *r, const char *section) {
-    return !strcmp(text(r, "section"), section) && !*text(r, "config");
-}
-
 static bool same_problem(const record *a, const record *b) {
     return !strcmp(text(a, "kernel"), text(b, "kernel")) && number(a, "m") == number(b, "m") &&
            number(a, "n") == number(b, "n") && number(a, "k") == number(b, "k");
@@ -125,19 +120,14 @@ static void put_means(const results *res, const table *t, const column *const *c
     for (int worst = 0; worst < 2; worst++) {
         epi_text_add(out, "| **%s** | %.0f |", worst ? "worst" : "geometric mean", size);
         for (int c = 0; c < count; c++) {
-            double sum = 0, most = -INFINITY;
-            int n = 0;
-            for (const record *p = res->rows; p; p = p->next) {
-                if (!belongs(p, t->section) || number(p, "size") != size || !is_first(res, t->section, p))
-                    continue;
-                double v = number(row_with(res, t->section, p, columns[c]), columns[c]->path);
-                if (isnan(v) || v <= 0)
-                    continue;
-                sum += log(v);
-                most = fmax(most, v);
-                n++;
-            }
-            put_cell(out, "**%.3f**", !columns[c]->ratio || !n ? NAN : worst ? most : exp(sum / n));
+            spread all = {0};
+            for (const record *p = res->rows; p; p = p->next)
+                if (belongs(p, t->section) && number(p, "size") == size && is_first(res, t->section, p))
+                    spread_add(&all, number(row_with(res, t->section, p, columns[c]), columns[c]->path));
+            put_cell(out, "**%.3f**",
+                     !columns[c]->ratio || !all.count ? NAN
+                     : worst                          ? all.most
+                                                      : spread_mean(&all));
         }
         epi_text_add(out, "\n");
     }
