@@ -100,7 +100,7 @@ $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
 run: $(BUILD)/epilog
 	$(BUILD)/epilog bench
 
-# The result files behind the tables of the README; MACHINE names them.
+# The result files behind the tables of docs/results.md; MACHINE names them.
 MACHINE ?= $(shell uname -m)
 bench: $(BUILD)/epilog
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --out bench/results/$(MACHINE)-f32.json
@@ -115,8 +115,8 @@ bench-gpu: $(BUILD)/libepilog.so
 	python3 bench/rows_torch.py --lib $(BUILD)/libepilog.so --commit $(COMMIT) --out bench/results/$(GPU)-rows.json
 	@echo 'bench/results/$(GPU).json and $(GPU)-rows.json are written; make readme puts them into the tables that name them'
 
-# The tables of the README and the notes from the result files that they name, and the README's plot.
-TABLED := README.md $(wildcard docs/*-notes.md)
+# The tables of the README, the results and the notes from the result files that they name, and the README's plot.
+TABLED := README.md docs/results.md $(wildcard docs/*-notes.md)
 PLOTTED := bench/results/h200-torch.json 4096 docs/kernels.svg
 readme: $(BUILD)/table $(BUILD)/plot
 	@set -e; for f in $(TABLED); do echo $$f; $(BUILD)/table $$f; done

@@ -51,6 +51,8 @@ void put_cell(epi_text *out, const char *format, double value);
 void put_shape(epi_text *out, double m, double n, double k);
 void put_rule(epi_text *out, int columns); /* below the titles */
 
+/* table_instead.c: what one would use instead of Epilog, from the result files that it names. */
+bool put_instead(epi_text *out);
 /* table_gpu.c: the tables of a file that bench/vs_torch.py wrote; `names` of them, or all where it is empty.
  */
 bool put_gpu(const results *res, const char *path, const char *names, epi_text *out);

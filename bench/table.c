@@ -5,6 +5,7 @@
  *
  * A result file was written by `epilog bench --out` or by bench/vs_torch.py. Of the latter a marker may name
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
+ * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
 #include <math.h>
@@ -63,6 +64,10 @@ static void put_cpu(const results *res, const char *path, epi_text *out) {
 
 /* What belongs between the markers; `old` is what stands there. */
 static bool put_block(const char *path, const char *names, const char *old, int old_length, epi_text *out) {
+    if (!strcmp(path, "instead")) {
+        epi_text_add(out, "\n");
+        return put_instead(out);
+    }
     size_t size;
     char *json = read_file(path, &size);
     if (!json) {

@@ -1,0 +1,78 @@
+/* table_instead.c: what one would use instead of Epilog, and how long it takes beside Epilog: one row for
+ * each, from the result files that the rows name. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+
+typedef struct alternative {
+    const char *name, *work, *machine;
+    const char *file, *section;
+    const char *kernel;    /* this one alone; NULL: all but the plain product */
+    double rows;           /* of so many rows alone; 0: any */
+    const char *its_time;  /* the paths of both times; where the first is NULL, */
+    const char *epilog_is; /* the second is Epilog's time over the alternative's */
+} alternative;
+
+#define FOLDER "bench/results/"
+#define TORCH FOLDER "h200-torch.json", "kernels", NULL, 0
+#define RMSNORM FOLDER "h200-rows.json", "rows", "rmsnorm", 8192
+
+static const alternative alternatives[] = {
+    {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
+    {"eager PyTorch", "the same", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
+    {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
+    {"eager PyTorch", "the same", "H200", RMSNORM, "eager_us", "ours_us"},
+    {"cuBLAS", "plain product, 9 shapes, bf16", "H200", FOLDER "h200.json", "product", "matmul", 0, NULL,
+     "hot/ratio"},
+    {"cuBLAS, product alone", "ten kernels at 4096 and 8192, bf16", "H200", FOLDER "h200.json", "kernels",
+     NULL, 0, NULL, "hot/ratio"},
+    {"OpenBLAS", "plain product, f32", "Xeon, 2 cores", FOLDER "xeon-emr-2of16-f32.json", "", "matmul", 0,
+     NULL, "of_raw"},
+    {"OpenBLAS, product alone", "ten kernels at 1024 and 2048, f32", "Xeon, 2 cores",
+     FOLDER "xeon-emr-2of16-f32.json", "", NULL, 0, NULL, "of_raw"},
+    {"a product, then a pass per operation", "the same", "Xeon, 2 cores", FOLDER "xeon-emr-2of16-f32.json",
+     "", NULL, 0, "unfused_ms", "fused_ms"},
+    {"OpenBLAS, product alone", "ten kernels at 1024 and 2048, f32", "Neoverse V1, 2 cores",
+     FOLDER "neoverse-v1-2core-f32.json", "", NULL, 0, NULL, "of_raw"},
+};
+
+/* Of a GPU the rows of the default rounding count; a CPU's rows have none. */
+static bool counts(const alternative *a, const record *r) {
+    const char *rounding = text(r, "rounding"), *kernel = text(r, "kernel");
+    return belongs(r, a->section) && (!*rounding || !strcmp(rounding, "packed")) &&
+           (a->kernel ? !strcmp(kernel, a->kernel) : strcmp(kernel, "matmul") != 0) &&
+           (a->rows == 0 || number(r, "m") == a->rows);
+}
+
+static bool put_alternative(const alternative *a, epi_text *out) {
+    size_t size;
+    char *json = read_file(a->file, &size);
+    results res = {0};
+    spread all = {0};
+    bool ok = json && read_results(a->file, json, size, &res);
+    for (const record *r = ok ? res.rows : NULL; r; r = r->next)
+        if (counts(a, r))
+            spread_add(&all, (a->its_time ? number(r, a->its_time) : 1) / number(r, a->epilog_is));
+    if (!all.count)
+        fprintf(stderr, "%s: nothing on %s\n", a->file, a->name);
+    else
+        epi_text_add(out, "| %s | %s | %s | **%.2f** | %.2f to %.2f | [%s](%s) at %s |\n", a->name, a->work,
+                     a->machine, spread_mean(&all), all.least, all.most, a->file + strlen(FOLDER), a->file,
+                     text(&res.head, "commit"));
+    epi_arena_free(&res.arena);
+    free(json);
+    return all.count > 0;
+}
+
+bool put_instead(epi_text *out) {
+    bool ok = true;
+    epi_text_add(out,
+                 "| instead of Epilog | work | machine | its time over Epilog's | range | measured in |\n");
+    put_rule(out, 6);
+    for (size_t i = 0; i < sizeof alternatives / sizeof *alternatives; i++)
+        ok &= put_alternative(&alternatives[i], out);
+    return ok;
+}
