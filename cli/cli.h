@@ -39,7 +39,7 @@ typedef struct cli_options {
     int threads, repeat;
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
-    bool json, help, cuda, brief;
+    bool json, help, cuda, brief, no_check;
     bool has_type, has_rounding; /* they were given, and are no defaults */
     bool tuned;                  /* `config` is from a tuning file */
 } cli_options;
@@ -104,7 +104,8 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err);
 epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err);
 void cli_data_free(cli_data *d);
 
-/* How far an output is from the f64 reference, beside the naive path's distance. */
+/* How far an output is from the f64 reference, beside the naive path's distance. Where nothing was checked
+ * there is no distance, and the scale is the output's own. */
 typedef struct cli_error_row {
     double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
     bool ok; /* fused <= 2*naive + a rounding to storage + what f32 loses in functions and sums */
@@ -123,6 +124,8 @@ static inline int64_t cli_depth(const epi_kernel_info *info) {
 /* Of what the kernel of `o` left in d. */
 epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data *d, int64_t depth,
                       cli_error_row *rows, epi_error *err);
+/* The same without a reference. */
+void cli_look_at_outputs(const cli_data *d, cli_error_row *rows);
 /* The largest distance between two runs' outputs, relative to the largest value of `plain`; *ok where each is
  * within twice what `rows`, the errors of either, allow. */
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, int64_t depth,

@@ -45,13 +45,15 @@ static const struct command {
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--out F]\n"
      "           [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro NAME]\n"
-     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--json]\n\n"
+     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--no-check]\n"
+     "           [--json]\n\n"
      "Runs once, on inputs from the safetensors file --in; what it lacks, or everything without it, is\n"
      "random by --seed: matrices such that a product of two has unit variance, vectors between 0.5 and 1.5,\n"
      "indices within their axis, scalars below 0.001 unless --set gives them a value. Prints for every\n"
      "output its largest error against an f64 reference beside that of the naive path (plain loops, every\n"
      "value rounded to the storage type), both relative to the largest value, and how many elements are NaN\n"
      "or infinite. Exit status 1 where the error is more than twice the naive one and a few roundings.\n"
+     "--no-check leaves the reference and the naive path out, which take most of the time.\n"
      "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
      "leaves open: f32, bf16, f16. On a GPU the time is the best of five runs after one to warm up; the\n"
      "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,

@@ -109,10 +109,15 @@ expect 2 'NAME=VALUE' run matmul --dims M
 expect 2 'wants f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
 expect 1 "no device 'tpu': this machine has cpu" run matmul --dims M=1,N=1,K=1 --device tpu
 expect 2 "unknown option '--frob'" run matmul --frob 1
+expect 0 '^c .*f32 *[0-9.]*$' run matmul --dims M=4,N=5,K=6 --no-check
+expect 0 '"checked":true' run matmul --dims M=4,N=5,K=6 --json
+expect 0 '"checked":false,"outputs":\[{"name":"c","scale":[0-9.]*,"nan":0,"infinite":0}\]' run matmul --dims M=4,N=5,K=6 --no-check --json
+expect 2 "'bench' takes no --no-check" bench matmul --dims M=4,N=5,K=6 --no-check
 printf 'f(x[T]) -> (y[T], z[T]) {\n    y = log(x - 1000)\n    z = 1/(x - x)\n}\n' >"$tmp/nan.epi"
 expect 0 'y .* 5 of 5 are NaN' run "$tmp/nan.epi:f" --dims T=5
 expect 0 'z .* 5 of 5 are infinite' run "$tmp/nan.epi:f" --dims T=5
 expect 0 '"nan":5' run "$tmp/nan.epi:f" --dims T=5 --json
+expect 0 'y .* 5 of 5 are NaN' run "$tmp/nan.epi:f" --dims T=5 --no-check
 expect 0 ' 5 NaN' bench "$tmp/nan.epi:f" --dims T=5
 rm "$tmp/nan.epi"
 expect 2 "'check' takes no --seed; see 'epilog help check'" check programs/matmul.epi --seed 3
