@@ -313,6 +313,20 @@ static void find_known_dims(const cli_options *o, bool *known) {
     }
 }
 
+/* The result file may be none of the texts that are measured; one that cannot be opened says so in its turn.
+ */
+static int keep_texts(const cli_options *o) {
+    int status = EXIT_OK, standard_count = o->name_count ? 0 : (int)(sizeof standard / sizeof *standard);
+    for (int i = 0; i < o->name_count + standard_count && o->out && status == EXIT_OK; i++) {
+        cli_source s;
+        if (cli_program_open(&s, standard_count ? standard[i].name : o->names[i], NULL) != EPI_OK)
+            continue;
+        status = cli_keep_apart(o->out, "the text of a program", s.path);
+        cli_source_close(&s);
+    }
+    return status;
+}
+
 static int bench_one(const char *name, const cli_options *given, const bool *known, const tuning *t,
                      const blas *b, bench_report *report) {
     cli_options o = *given;
@@ -399,6 +413,8 @@ int cmd_bench(const cli_options *given) {
         return cli_fail(&err);
     if (o.name_count && !o.dim_count)
         return cli_complain(EXIT_USAGE, "bench of a named program wants --dims; see 'epilog help bench'");
+    if (keep_texts(&o) != EXIT_OK)
+        return EXIT_USAGE;
     if (epi_context_open(&ctx, &err) != EPI_OK)
         return cli_fail(&err);
     int status = cli_device_choose(ctx, &o, "cpu");

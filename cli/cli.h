@@ -61,11 +61,12 @@ void cli_put_text(epi_json_writer *w, const char *key, const char *value);
 void cli_put_number(epi_json_writer *w, const char *key, double value);
 void cli_put_integer(epi_json_writer *w, const char *key, int64_t value);
 void cli_put_bool(epi_json_writer *w, const char *key, bool value);
-/* The text as a file, which appears whole or not at all; its folder must exist. */
+/* The text as a file, by base/file.h; its folder must exist. */
 epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err);
-/* Asked before work whose result would be lost: is there a folder that a file may be made in? */
+/* Both are asked before work whose result would be lost. May a file be made there? */
 bool cli_may_write(const char *path, epi_error *err);
-bool cli_same_file(const char *a, const char *b);
+/* Complains where an output would replace an input, of which `what` tells what it is. Either may be NULL. */
+int cli_keep_apart(const char *out, const char *what, const char *in);
 double cli_median(double *values, int count); /* sorts them */
 
 /* source.c: texts and programs by name */

@@ -1,7 +1,9 @@
 /* main.c: which command, what each is for, and by that the options that it takes. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cli.h"
 
 static int run_help(const cli_options *o) {
@@ -54,9 +56,10 @@ static const struct command {
      "value rounded to the storage type), both relative to the largest value, and how many elements are NaN\n"
      "or infinite. Exit status 1 where the error is more than twice the naive one and a few roundings.\n"
      "--no-check leaves the reference and the naive path out, which take most of the time.\n"
-     "--out writes the outputs as safetensors. --type is the storage type of tensors whose type the text\n"
-     "leaves open: f32, bf16, f16. On a GPU the time is the best of five runs after one to warm up; the\n"
-     "reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS TUNING_OPTION,
+     "--out writes the outputs as safetensors; it may be none of the inputs. --type is the storage type of\n"
+     "tensors whose type the text leaves open: f32, bf16, f16. On a GPU the time is the best of five runs\n"
+     "after one to warm up; the reference and the naive path always run on the CPU.\n\n" GPU_OPTIONS
+         TUNING_OPTION,
      cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"
@@ -143,8 +146,25 @@ static int run_command(const struct command *c, cli_options *o) {
     return status;
 }
 
+/* Ends the process as the signal would have, without a half-written file. */
+static void end_by_signal(int number) {
+    epi_file_remove_unfinished();
+    raise(number); /* comes when this returns, and finds the default action */
+}
+
+static void watch_signals(void) {
+    signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error of the write */
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {
+        struct sigaction old, ours = {.sa_handler = end_by_signal, .sa_flags = (int)SA_RESETHAND};
+        if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+            sigaction(ending[i], &ours, NULL);
+    }
+}
+
 int main(int argc, char **argv) {
     cli_options o;
+    watch_signals();
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         printf("epilog %s\n", epi_version());
         return EXIT_OK;

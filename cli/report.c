@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli.h"
 
 void cli_error(const epi_error *err) {
@@ -85,45 +86,24 @@ void cli_put_bool(epi_json_writer *w, const char *key, bool value) {
 }
 
 epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err) {
-    epi_text temporary = {0};
-    if (!text->failed)
-        epi_text_add(&temporary, "%s-%ld.tmp", path, (long)getpid());
-    if (!temporary.data || temporary.failed) {
-        epi_text_free(&temporary);
+    if (text->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    }
-    FILE *f = fopen(temporary.data, "w");
-    bool ok = f && fwrite(text->data, 1, text->length, f) == text->length;
-    ok = ok && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    int reason = errno;
-    if (f && fclose(f) != 0 && ok) {
-        ok = false;
-        reason = errno;
-    }
-    if (ok && rename(temporary.data, path) != 0) {
-        ok = false;
-        reason = errno;
-    }
-    if (f && !ok)
-        remove(temporary.data);
-    epi_text_free(&temporary);
-    return ok ? EPI_OK : epi_fail(err, EPI_ERR_FILE, "%s: cannot be written: %s", path, strerror(reason));
+    epi_file f;
+    epi_file_open(&f, path);
+    epi_file_write(&f, text->data, text->length);
+    return epi_file_status(path, epi_file_close(&f), err);
 }
 
 bool cli_may_write(const char *path, epi_error *err) {
-    const char *slash = strrchr(path, '/');
-    epi_text folder = {0};
-    epi_text_add(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    bool ok = folder.data && access(folder.data, W_OK | X_OK) == 0;
-    if (!ok)
-        epi_fail(err, EPI_ERR_FILE, "%s: cannot be written: %s", path, strerror(errno));
-    epi_text_free(&folder);
-    return ok;
+    return epi_file_status(path, epi_file_check(path), err) == EPI_OK;
 }
 
-bool cli_same_file(const char *a, const char *b) {
+int cli_keep_apart(const char *out, const char *what, const char *in) {
     struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    if (!out || !in || stat(out, &x) != 0 || stat(in, &y) != 0 || !S_ISREG(x.st_mode) ||
+        x.st_dev != y.st_dev || x.st_ino != y.st_ino)
+        return EXIT_OK;
+    return cli_complain(EXIT_USAGE, "--out is the same file as %s, %s, which would be lost", what, in);
 }
 
 static int by_value(const void *a, const void *b) {

@@ -163,8 +163,8 @@ int cmd_run(const cli_options *given) {
     epi_error err;
     if (o.name_count != 1)
         return cli_complain(EXIT_USAGE, "run wants one FILE:NAME; see 'epilog help run'");
-    if (o.in && o.out && cli_same_file(o.in, o.out))
-        return cli_complain(EXIT_USAGE, "--in and --out are the same file: its inputs would be lost");
+    if (cli_keep_apart(o.out, "--in", o.in) != EXIT_OK)
+        return EXIT_USAGE;
     if (o.out && !cli_may_write(o.out, &err)) /* found out before the work */
         return cli_fail(&err);
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
@@ -174,7 +174,9 @@ int cmd_run(const cli_options *given) {
     cli_error_row rows[CLI_MAX_TENSORS];
     outcome got = {0};
     tuning t = {0};
-    int status = cli_device_choose(s.ctx, &o, "cpu");
+    int status = cli_keep_apart(o.out, "the program's text", s.path);
+    if (status == EXIT_OK)
+        status = cli_device_choose(s.ctx, &o, "cpu");
     if (status == EXIT_OK)
         status = tuning_open(&t, s.ctx, &o);
     if (status == EXIT_OK)

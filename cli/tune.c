@@ -261,7 +261,9 @@ int cmd_tune(const cli_options *given) {
         return cli_complain(EXIT_USAGE, "tune wants one FILE:NAME; see 'epilog help tune'");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
-    int status = cli_device_choose(s.ctx, &o, "gpu");
+    int status = cli_keep_apart(o.out, "the program's text", s.path);
+    if (status == EXIT_OK)
+        status = cli_device_choose(s.ctx, &o, "gpu");
     if (status == EXIT_OK && !o.device)
         status = cli_complain(EXIT_USAGE, "there is nothing to tune on the CPU: give --device gpu");
     if (status == EXIT_OK)

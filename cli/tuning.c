@@ -169,6 +169,8 @@ int tuning_open(tuning *t, const epi_context *ctx, const cli_options *o) {
         return EXIT_OK; /* nothing asked for, and nothing to choose */
     if (tuning_path(o->tuning, path, sizeof path, &err) != EPI_OK)
         return o->tuning ? cli_fail(&err) : EXIT_OK;
+    if (cli_keep_apart(o->out, "the tuning file", path) != EXIT_OK)
+        return EXIT_USAGE;
     epi_status status = tuning_read(t, path, !o->tuning, &err);
     epi_device_get(ctx, o->device, &d);
     if (status == EPI_OK && (t->count || o->tuning)) {

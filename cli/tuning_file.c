@@ -1,4 +1,4 @@
-/* tuning_file.c: the tuning file: read strictly, all of it or nothing, and written by rename. */
+/* tuning_file.c: the tuning file: read strictly, all of it or nothing, and written. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -167,10 +167,76 @@ leaks expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --
 leaks expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
 leaks expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
 leaks expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
-expect 2 'the same file' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
+expect 2 'the same file as --in' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
 that 'nothing else was left behind' test "$(ls | wc -l)" -eq 10
+
+# what is at the place of an output stays what it is
+kind() { that "$1 stays $2" test "$(stat -c %F "$1")" = "$2"; }
+matmul=(run matmul --dims M=4,N=5,K=6 --no-check)
+mkdir apart && ln -s apart/there there
+expect 0 'ms' "${matmul[@]}" --out there
+kind there 'symbolic link'
+that 'a link is followed' cmp -s apart/there out.safetensors
+chmod 640 apart/there
+expect 0 'ms' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out there
+that 'the mode is kept' test "$(stat -c %a apart/there)" = 640
+that 'results are written where a link leads' grep -q fused_ms apart/there
+mkfifo pipe
+cat pipe >piped &
+expect 0 'ms' "${matmul[@]}" --out pipe
+wait $!
+kind pipe fifo
+that 'a pipe is written into' cmp -s piped out.safetensors
+cat pipe >piped &
+expect 0 'ms' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out pipe
+wait $!
+kind pipe fifo
+that 'results are written into a pipe' grep -q fused_ms piped
+"$epilog" "${matmul[@]}" --json --out /dev/stdout >piped
+that '/dev/stdout is written through, in order' cmp -s <(head -c "$(stat -c %s out.safetensors)" piped) out.safetensors
+that '/dev/stdout takes what comes after' grep -aq '"checked":false' piped
+if mknod null c 1 3 2>/dev/null && : >null 2>/dev/null; then
+    expect 0 'ms' "${matmul[@]}" --out null
+    expect 0 'ms' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out null
+    kind null 'character special file'
+fi
+expect 1 'is a folder\|Is a directory' "${matmul[@]}" --out apart
+(ulimit -f 1 && ! "$epilog" run matmul --dims M=400,N=5,K=6 --no-check --out limited 2>limit.txt)
+that 'a limit on files is an error' grep -q 'limited: cannot be written: File too large' limit.txt
+rm -rf apart there pipe piped null limit.txt
+
+# no output takes the place of an input
+cp "$here/programs/matmul.epi" text.epi
+ln -s text.epi link.epi
+expect 2 'same file as the program' run text.epi:matmul --dims M=4,N=5,K=6 --out text.epi
+expect 2 'same file as the program' run text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
+expect 2 'same file as the text of a program' bench text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
+expect 2 'same file as the program' tune text.epi:matmul --dims M=4,N=5,K=6 --out text.epi
+mkdir own && cp "$here"/programs/*.epi own/
+EPILOG_PROGRAMS=own expect 2 'same file as the text of a program' bench --out own/rope.epi
+that 'the texts are whole' cmp -s text.epi "$here/programs/matmul.epi"
+that 'all texts are whole' diff -r own "$here/programs"
+rm -r own text.epi link.epi
+
+# a signal leaves no half a file behind: caught while 64 MB are written
+echo 'f(x[T,D], y[D]) -> z[T,D] { z = x + y }' >large.epi
+for number in INT TERM; do
+    # a shell without job control has its children ignore SIGINT
+    env=(env --default-signal=$number) && "${env[@]}" true 2>/dev/null || { env=() && [ $number = INT ] && continue; }
+    for attempt in 1 2 3 4 5; do
+        rm -f large
+        "${env[@]}" "$epilog" run large.epi --dims T=4096,D=4096 --no-check --out large >/dev/null 2>&1 &
+        child=$! seen=
+        while [ -z "$seen" ] && kill -0 $child 2>/dev/null; do seen=$(compgen -G '.epilog-*'); done
+        [ -n "$seen" ] && kill -$number $child 2>/dev/null
+        wait $child 2>/dev/null
+        [ -e large ] || break
+    done
+    that "SIG$number leaves nothing behind" test ! -e large -a -z "$(compgen -G '.epilog-*')"
+done
+rm -f large large.epi
 
 if [ -e /dev/full ]; then
     "$epilog" list >/dev/full 2>/dev/null

@@ -2,6 +2,7 @@
  * cannot be written leaves everything as it was. */
 #define _XOPEN_SOURCE 700
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,7 +323,7 @@ static void writing(void) {
     small.rlim_cur = 4096;
     signal(SIGXFSZ, SIG_IGN);
     if (setrlimit(RLIMIT_FSIZE, &small) == 0)
-        refused_write(path, &good, 1, "cannot write: File too large");
+        refused_write(path, &good, 1, "cannot be written: File too large");
     setrlimit(RLIMIT_FSIZE, &old);
 
     refused_write(path, twice, 2, "the name \"a\" is given twice");
@@ -358,19 +359,59 @@ static void writing(void) {
           "not that of a new file");
     unlink(path);
 
-    refused_write(dir, &good, 1, "it is a directory");
+    refused_write(dir, &good, 1, "cannot be written: Is a directory");
     char name[301] = "";
     memset(name, 'x', 300);
-    refused_write(in_dir(name), &good, 1, "cannot write: File name too long"); /* only the rename fails */
-    refused_write(in_dir("no/such/dir"), &good, 1, "cannot write: No such file or directory");
+    refused_write(in_dir(name), &good, 1, "cannot be written: File name too long");
+    refused_write(in_dir("no/such/dir"), &good, 1, "cannot be written: No such file or directory");
     fclose(fopen(in_dir("plain"), "w"));
-    refused_write(in_dir("plain/under"), &good, 1, "cannot write: Not a directory");
+    refused_write(in_dir("plain/under"), &good, 1, "cannot be written: Not a directory");
     unlink(in_dir("plain"));
     /* A device must not be renamed away, which root could do. */
     if (stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode)) {
-        refused_write("/dev/full", &good, 1, "not a regular file");
+        refused_write("/dev/full", &good, 1, "cannot be written: No space left on device");
         check(stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode), "/dev/full", "is gone");
     }
+}
+
+/* What is at a path stays what it is: links lead to what is replaced, modes are kept, pipes are written into.
+ */
+static void replacing(void) {
+    int64_t shape[] = {1};
+    float data = 1;
+    epi_safetensor good = {.name = "a", .type = EPI_F32, .rank = 1, .shape = shape, .data = &data};
+    epi_error err = {0};
+    struct stat info;
+    char file[600], link[600], loop[600];
+    snprintf(file, sizeof file, "%s", in_dir("file"));
+    snprintf(link, sizeof link, "%s", in_dir("link"));
+    snprintf(loop, sizeof loop, "%s", in_dir("loop"));
+    check(symlink("file", link) == 0, "link", "cannot be made");
+    check(epi_safetensors_write(link, &good, 1, NULL, 0, &err) == EPI_OK, "where a link leads", err.message);
+    check(lstat(link, &info) == 0 && S_ISLNK(info.st_mode), "link", "is gone");
+    check(lstat(file, &info) == 0 && S_ISREG(info.st_mode), "where a link leads", "is no file");
+    chmod(file, 0640);
+    check(epi_safetensors_write(link, &good, 1, NULL, 0, &err) == EPI_OK, "over a file", err.message);
+    check(stat(file, &info) == 0 && (info.st_mode & 0777) == 0640, "mode", "is not that of the file before");
+    check(symlink("loop", loop) == 0, "loop", "cannot be made");
+    refused_write(loop, &good, 1, "cannot be written: Too many levels of symbolic links");
+    unlink(loop);
+    unlink(link);
+    unlink(file);
+    if (mkfifo(file, 0600) == 0) {
+        char bytes[200];
+        int fd = open(file, O_RDONLY | O_NONBLOCK);
+        check(epi_safetensors_write(file, &good, 1, NULL, 0, &err) == EPI_OK, "a pipe", err.message);
+        ssize_t n = read(fd, bytes, sizeof bytes);
+        epi_safetensors *back = NULL;
+        check(n > 0 && epi_safetensors_parse(bytes, (size_t)n, "pipe", &back, &err) == EPI_OK, "a pipe",
+              err.message);
+        epi_safetensors_close(back);
+        check(stat(file, &info) == 0 && S_ISFIFO(info.st_mode), "pipe", "is gone");
+        close(fd);
+    }
+    unlink(file);
+    check(files_in_dir() == 0, "replacing", "something was left behind");
 }
 
 int main(void) {
@@ -378,9 +419,9 @@ int main(void) {
         const char *name;
         void (*run)(void);
     } groups[] = {
-        {"round trip", round_trip}, {"accepted", accepted}, {"unsupported types", unsupported},
-        {"malformed", malformed},   {"lengths", lengths},   {"opening", opening},
-        {"writing", writing},
+        {"round trip", round_trip}, {"accepted", accepted},   {"unsupported types", unsupported},
+        {"malformed", malformed},   {"lengths", lengths},     {"opening", opening},
+        {"writing", writing},       {"replacing", replacing},
     };
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/epilog-test-XXXXXX", tmp && strlen(tmp) < 150 ? tmp : "/tmp");

@@ -136,39 +136,20 @@ bool epi_cache_read(epi_cache_key key, void **data, size_t *size, char *note, si
 
 /* ---- writing ---- */
 
-/* A new file beside the entry, of a name that no other thread or process uses. */
-static int create_beside(const char *path, char *temp, size_t size) {
-    for (int i = 0; i < 1000; i++) {
-        snprintf(temp, size, "%s-%ld-%d.tmp", path, (long)getpid(), i);
-        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
-    }
-    return -1;
-}
-
-/* Returns 0, or the errno of the first thing that failed. Whoever renames last wins; both wrote the same. */
-static int publish(char *path, char *temp, size_t temp_size, epi_cache_key key, const void *data,
-                   size_t size) {
+/* Answers 0, or the errno of the first thing that failed. Whoever renames last wins; both wrote the same. */
+static int publish(char *path, epi_cache_key key, const void *data, size_t size) {
     char signature[SIGNATURE + 1];
+    epi_file f;
     sign(key, data, size, signature);
-    int fd = create_beside(path, temp, temp_size);
-    if (fd < 0 && errno == ENOENT) {
+    epi_file_open(&f, path);
+    if (f.reason == ENOENT) {
+        epi_file_close(&f);
         make_folders(path);
-        fd = create_beside(path, temp, temp_size);
+        epi_file_open(&f, path);
     }
-    if (fd < 0)
-        return errno;
-    int reason = 0;
-    if (!epi_file_write(fd, signature, SIGNATURE) || !epi_file_write(fd, data, size) || fsync(fd) != 0)
-        reason = errno;
-    if (close(fd) != 0 && !reason)
-        reason = errno;
-    if (!reason && rename(temp, path) != 0)
-        reason = errno;
-    if (reason)
-        unlink(temp);
-    return reason;
+    epi_file_write(&f, signature, SIGNATURE);
+    epi_file_write(&f, data, size);
+    return epi_file_close(&f);
 }
 
 void epi_cache_write(epi_cache_key key, const void *data, size_t size, char *note, size_t note_size) {
@@ -177,11 +158,8 @@ void epi_cache_write(epi_cache_key key, const void *data, size_t size, char *not
     char *path = entry_path(key);
     if (!path)
         return;
-    size_t temp_size = strlen(path) + 64;
-    char *temp = malloc(temp_size);
-    int reason = temp ? publish(path, temp, temp_size, key, data, size) : ENOMEM;
+    int reason = publish(path, key, data, size);
     if (reason)
         snprintf(note, note_size, "the cache cannot be written (%s): %s", strerror(reason), path);
-    free(temp);
     free(path);
 }

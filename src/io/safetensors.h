@@ -49,8 +49,8 @@ epi_status epi_safetensors_get(const epi_safetensors *file, const char *name, co
 const epi_safetensors_pair *epi_safetensors_metadata(const epi_safetensors *file, size_t *count);
 
 /* Writes the tensors in the given order: of each, `name`, `type`, `rank`, `shape` and `data` are
- * read. The file appears under `path` whole or not at all, by rename; until then, and on any
- * failure, what was there stays. A symbolic link at `path` is replaced, not followed. */
+ * read. The file appears under `path` whole or not at all, as base/file.h has it; on any failure what
+ * was there stays. */
 epi_status epi_safetensors_write(const char *path, const epi_safetensor *tensors, size_t count,
                                  const epi_safetensors_pair *metadata, size_t pair_count, epi_error *err);
 

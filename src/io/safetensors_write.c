@@ -1,13 +1,6 @@
-/* safetensors_write.c: writing a safetensors file so that it appears whole or not at all. */
-#define _POSIX_C_SOURCE 200809L
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
+/* safetensors_write.c: writing a safetensors file. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "io/json.h"
@@ -142,54 +135,18 @@ static epi_status put_header(const writer *w, epi_text *header) {
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-static bool write_file(const writer *w, int fd, const epi_text *header) {
+static epi_status write_file(const writer *w, const epi_text *header) {
     uint64_t length = header->length;
-    bool ok = epi_file_write(fd, &length, sizeof length) && epi_file_write(fd, header->data, header->length);
-    for (size_t i = 0; ok && i < w->count; i++) {
+    epi_file f;
+    epi_file_open(&f, w->path);
+    epi_file_write(&f, &length, sizeof length);
+    epi_file_write(&f, header->data, header->length);
+    for (size_t i = 0; i < w->count; i++) {
         int64_t bytes = 0;
         tensor_bytes(w, &w->tensors[i], &bytes);
-        ok = epi_file_write(fd, w->tensors[i].data, (size_t)bytes);
+        epi_file_write(&f, w->tensors[i].data, (size_t)bytes);
     }
-    return ok && fsync(fd) == 0;
-}
-
-/* Creates a file of a name not in use, in the directory of the target: a rename must not cross
- * file systems. Not mkstemp, whose files only their owner may read. */
-static int create_beside(const char *path, char *temp, size_t size) {
-    const char *slash = strrchr(path, '/');
-    int directory = slash ? (int)(slash - path) + 1 : 0;
-    for (int i = 0; i < 1000; i++) {
-        snprintf(temp, size, "%.*s.epilog-%ld-%d.tmp", directory, path, (long)getpid(), i);
-        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
-    }
-    return -1;
-}
-
-/* Writes beside the target, then renames. */
-static epi_status publish(const writer *w, const epi_text *header) {
-    struct stat info;
-    if (stat(w->path, &info) == 0 && !S_ISREG(info.st_mode))
-        return epi_fail(w->err, EPI_ERR_FILE, "%.300s: cannot write: it is %s", w->path,
-                        S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
-    size_t size = strlen(w->path) + 64;
-    char *temp = malloc(size);
-    if (!temp)
-        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: no memory to write it", w->path);
-    int fd = create_beside(w->path, temp, size);
-    int reason = 0; /* errno of the first failure */
-    if (fd < 0 || !write_file(w, fd, header))
-        reason = errno;
-    if (fd >= 0 && close(fd) != 0 && !reason)
-        reason = errno;
-    if (!reason && rename(temp, w->path) != 0)
-        reason = errno;
-    if (reason && fd >= 0)
-        unlink(temp);
-    free(temp);
-    return reason ? epi_fail(w->err, EPI_ERR_FILE, "%.300s: cannot write: %s", w->path, strerror(reason))
-                  : EPI_OK;
+    return epi_file_status(w->path, epi_file_close(&f), w->err);
 }
 
 epi_status epi_safetensors_write(const char *path, const epi_safetensor *tensors, size_t count,
@@ -198,7 +155,7 @@ epi_status epi_safetensors_write(const char *path, const epi_safetensor *tensors
     epi_text header = {0};
     epi_status status = put_header(&w, &header);
     if (status == EPI_OK)
-        status = publish(&w, &header);
+        status = write_file(&w, &header);
     epi_text_free(&header);
     return status;
 }
