@@ -39,7 +39,7 @@ typedef struct cli_options {
     int threads, repeat;
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
-    bool json, help, cuda, brief, no_check;
+    bool json, help, cuda, brief, no_check, random;
     bool has_type, has_rounding; /* they were given, and are no defaults */
     bool tuned;                  /* `config` is from a tuning file */
 } cli_options;
@@ -95,13 +95,15 @@ typedef struct cli_data {
     epi_tensor tensors[CLI_MAX_TENSORS];
     epi_tensor_shape shapes[CLI_MAX_TENSORS];
     epi_tensor_info infos[CLI_MAX_TENSORS];
+    bool given[CLI_MAX_TENSORS]; /* by a file or --set: not random */
 } cli_data;
 
 epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kernel *kernel, epi_error *err);
 void cli_data_random(cli_data *d, uint64_t seed);
-epi_status cli_data_read(cli_data *d, const char *path, epi_error *err);
 /* The scalars of --set. */
 epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err);
+/* The other inputs, from the file of --in. It must have all of them, or with --random some. */
+epi_status cli_data_read(cli_data *d, const cli_options *o, epi_error *err);
 epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err);
 void cli_data_free(cli_data *d);
 

@@ -154,26 +154,35 @@ static void other_tensors(const cli_data *d, const epi_safetensors *file, epi_te
         epi_text_add(out, " and %d more", others - MOST);
 }
 
-/* Inputs the file has are taken from it; the others keep what they have. */
-epi_status cli_data_read(cli_data *d, const char *path, epi_error *err) {
+epi_status cli_data_read(cli_data *d, const cli_options *o, epi_error *err) {
     epi_safetensors *file;
-    epi_status status = epi_safetensors_open(path, &file, err);
+    epi_status status = epi_safetensors_open(o->in, &file, err);
     if (status != EPI_OK)
         return status;
     int found = 0;
-    epi_text others = {0};
+    epi_text missing = {0}, others = {0};
+    for (int t = 0; t < d->input_count && status == EPI_OK; t++) {
+        bool has = epi_safetensors_find(file, d->infos[t].name) != NULL;
+        found += has;
+        if (d->given[t])
+            continue;
+        if (has)
+            status = read_tensor(d, t, file, o->in, err);
+        else
+            epi_text_add(&missing, "%s'%s'", missing.length ? ", " : "", d->infos[t].name);
+        d->given[t] = has;
+    }
     other_tensors(d, file, &others);
-    for (int t = 0; t < d->input_count && status == EPI_OK; t++)
-        if (epi_safetensors_find(file, d->infos[t].name)) {
-            status = read_tensor(d, t, file, path, err);
-            found++;
-        } else {
-            cli_complain(EXIT_OK, "note: %s has no '%s'; it is random%s", path, d->infos[t].name,
-                         others.data ? others.data : "");
-        }
+    const char *hint = others.data ? others.data : "";
     if (status == EPI_OK && !found && d->input_count)
-        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs%s", path,
-                          others.data ? others.data : "");
+        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs%s", o->in, hint);
+    else if (status == EPI_OK && missing.length && !o->random)
+        status =
+            epi_fail(err, EPI_ERR_FILE, "%s has no %s%s; --set gives a scalar, --random all that is missing",
+                     o->in, missing.data, hint);
+    else if (status == EPI_OK && missing.length)
+        cli_complain(EXIT_OK, "note: %s has no %s%s; random", o->in, missing.data, hint);
+    epi_text_free(&missing);
     epi_text_free(&others);
     epi_safetensors_close(file);
     return status;
@@ -190,6 +199,7 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
         if (d->shapes[t].rank)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar; give it by --in",
                             name);
+        d->given[t] = true;
         float value = (float)o->scalars[i].value;
         epi_convert(d->tensors[t].data, d->shapes[t].type, &value, EPI_F32, 1);
     }

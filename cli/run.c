@@ -51,15 +51,11 @@ static void print_output(const char *name, const epi_tensor_shape *shape, const 
 }
 
 /* A number below 0.001 may be far from what the program was written for. */
-static void hint_at_scalars(const cli_data *d, const cli_options *o) {
-    for (int t = 0; t < d->input_count; t++) {
-        bool set = d->shapes[t].rank > 0 || o->in;
-        for (int i = 0; i < o->scalar_count; i++)
-            set |= !strcmp(o->scalars[i].name, d->infos[t].name);
-        if (!set)
+static void hint_at_scalars(const cli_data *d) {
+    for (int t = 0; t < d->input_count; t++)
+        if (!d->shapes[t].rank && !d->given[t])
             printf("%s was a random number below 0.001; --set %s=V gives it a value\n", d->infos[t].name,
                    d->infos[t].name);
-    }
 }
 
 static void print_outcome(const outcome *got, const cli_options *o) {
@@ -83,6 +79,12 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
     cli_put_bool(&w, "tuned", o->tuned);
     cli_put_number(&w, "ms", 1e3 * got->seconds);
     cli_put_bool(&w, "checked", !o->no_check);
+    epi_json_put_key(&w, "random");
+    epi_json_put_open(&w, '[');
+    for (int t = 0; t < d->input_count; t++)
+        if (!d->given[t])
+            epi_json_put_text(&w, d->infos[t].name);
+    epi_json_put_close(&w, ']');
     epi_json_put_key(&w, "outputs");
     epi_json_put_open(&w, '[');
     if (!o->json)
@@ -101,7 +103,7 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
         return EXIT_FAILED;
     if (!o->json) {
         if (status != EXIT_OK)
-            hint_at_scalars(d, o);
+            hint_at_scalars(d);
         print_outcome(got, o);
     }
     epi_text_free(&out);
@@ -139,9 +141,10 @@ static epi_status run_program(const cli_source *s, const cli_options *o, cli_run
     epi_device_get(s->ctx, o->device, &got->device);
     epi_kernel_get_info(r->kernel, &got->info);
     cli_data_random(d, o->seed);
-    if (o->in && (status = cli_data_read(d, o->in, err)) != EPI_OK)
-        return status;
-    if ((status = cli_data_set(d, o, err)) != EPI_OK)
+    status = cli_data_set(d, o, err);
+    if (status == EPI_OK && o->in)
+        status = cli_data_read(d, o, err);
+    if (status != EPI_OK)
         return status;
     cli_progress("running %s", epi_program_name(s->program));
     status = run_kernel(r, d, &got->seconds, err);
