@@ -127,6 +127,11 @@ $(BUILD)/plot: bench/plot.c
 $(BUILD)/table $(BUILD)/plot: bench/record.c bench/record.h $(BUILD)/libepilog.a
 	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter %.c,$^) $(BUILD)/libepilog.a $(LIBS)
 
+# Two builds of the library timed against each other: build/ab OLD.so NEW.so; bench/ab.c tells its options.
+$(BUILD)/ab: bench/ab.c include/epilog.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $< -lm -ldl
+
 # ---- tests ----
 
 TESTS := micro strips strips_fold chain tape json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda emulate
