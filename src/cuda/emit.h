@@ -145,11 +145,13 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
  * which parts its work into so many items of one block each. */
 void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
 void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
-/* The seed of a node's random numbers; the place that an index means, walked along these axes: of the
- * launch's own pointer, or of one by that name. */
-void epi_emit_seed(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
-void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, const epi_node *n,
-                       const epi_axes *axes, const char *pointer, const char *index);
+/* The seed of a node's random numbers, which that pointer leads to. */
+void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out);
+/* The place that an index means, walked along these axes; the pointer to the index is a C expression. */
+void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                       const char *pointer, const char *index, epi_text *out);
+/* The pointer to what a gather is indexed by; -1 where that is not in memory. */
+int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
 int64_t epi_scatter_items(const epi_emit_context *c, int node);
 

@@ -3,9 +3,15 @@
 
 #include "cuda/emit.h"
 
+int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node) {
+    int index = c->spec->graph->nodes[node].arg[1];
+    bool stored = !epi_emit_is_number(c, index) && c->spec->graph->nodes[index].op != EPI_OP_INDEX;
+    return stored ? epi_emit_pointer(k, index, -1) : -1;
+}
+
 /* `position<I32>(P.ptr[1], …, 50257LL)`, with the index's elements walked along these axes. */
-void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, const epi_node *n,
-                       const epi_axes *axes, const char *pointer, const char *index) {
+void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                       const char *pointer, const char *index, epi_text *out) {
     const int64_t *sizes = c->spec->sizes;
     long size = (long)epi_axis_size(n->over.at[0], sizes);
     if (epi_emit_is_number(c, n->arg[1])) {
@@ -13,44 +19,42 @@ void epi_emit_position(epi_emit_context *c, epi_kernel_text *k, epi_text *out, c
         return;
     }
     const epi_node *i = &c->spec->graph->nodes[n->arg[1]];
-    bool counts = i->op == EPI_OP_INDEX;
+    bool counts = i->op == EPI_OP_INDEX; /* inside the axis: compiling has seen to it */
     epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, n->arg[1], -1);
     epi_walk w = epi_walk_axes(&ref, axes, sizes);
-    if (counts) { /* inside the axis: compiling has seen to it */
+    if (counts)
         epi_text_add(out, "(i64)(");
-        epi_emit_walk(out, &w, index);
-        epi_text_add(out, ")");
-        return;
-    }
-    epi_text_add(out, "position<%s>(", epi_emit_type(ref.type));
-    if (pointer)
-        epi_text_add(out, "%s, ", pointer);
     else
-        epi_text_add(out, "P.ptr[%d], ", epi_emit_pointer(k, n->arg[1], -1));
+        epi_text_add(out, "position<%s>(%s, ", epi_emit_type(ref.type), pointer);
     epi_emit_walk(out, &w, index);
-    epi_text_add(out, ", %ldLL)", size);
+    if (counts)
+        epi_text_add(out, ")");
+    else
+        epi_text_add(out, ", %ldLL)", size);
 }
 
 void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
-    int64_t step = epi_ref_drop(&from, n->over.at[0]);
+    int64_t stride = epi_ref_drop(&from, n->over.at[0]);
     epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
              write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
+    int index = epi_emit_index_pointer(c, k, node), table = epi_emit_pointer(k, n->arg[0], -1),
+        result = epi_emit_pointer(k, node, -1);
+    char pointer[32];
+    snprintf(pointer, sizeof pointer, "P.ptr[%d]", index);
     epi_text_add(out, "    const i64 at = ");
-    epi_emit_position(c, k, out, n, &n->axes, NULL, "x");
+    epi_emit_position(c, n, &n->axes, pointer, "x", out);
     epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %ldLL + ",
-                 epi_emit_type(from.type), epi_emit_pointer(k, n->arg[0], -1), (long)step);
+                 epi_emit_type(from.type), table, (long)stride);
     epi_emit_walk(out, &read, "x");
-    epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type),
-                 epi_emit_pointer(k, node, -1));
+    epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type), result);
     epi_emit_walk(out, &write, "x");
     epi_text_add(out, ", v);\n");
 }
 
-void epi_emit_seed(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
-    int from = c->spec->graph->nodes[node].arg[0], pointer = epi_emit_pointer(k, from, -1);
-    epi_ref seed = epi_emit_ref(c, from, -1);
+void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out) {
+    epi_ref seed = epi_emit_ref(c, c->spec->graph->nodes[node].arg[0], -1);
     if (seed.type == EPI_I32)
         epi_text_add(out, "(u32)__ldg((const int *)P.ptr[%d])", pointer);
     else
@@ -62,13 +66,13 @@ void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref to = epi_emit_ref(c, node, -1);
     epi_walk write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
+    int seed = epi_emit_pointer(k, n->arg[0], -1), result = epi_emit_pointer(k, node, -1);
     epi_text_add(out, "    u32 word[4];\n    philox(x, ");
-    epi_emit_seed(c, node, k, out);
+    epi_emit_seed(c, node, seed, out);
     epi_text_add(out,
                  ", word);\n#pragma unroll\n    for (int w = 0; w < 4; w++) {\n"
                  "      const i64 e = 4 * x + w;\n      if (e < %ldLL) store<%s>((void *)P.ptr[%d], ",
-                 (long)epi_axes_size(&n->axes, c->spec->sizes), epi_emit_type(to.type),
-                 epi_emit_pointer(k, node, -1));
+                 (long)epi_axes_size(&n->axes, c->spec->sizes), epi_emit_type(to.type), result);
     epi_emit_walk(out, &write, "e");
     epi_text_add(out, ", uniform(word[w]));\n    }\n");
 }
@@ -117,7 +121,7 @@ void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_tex
     parting p = part(c, node);
     bool number = epi_emit_is_number(c, n->arg[0]), constant = epi_emit_is_number(c, n->arg[1]);
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
-    int64_t step = epi_ref_drop(&to, n->over.at[0]);
+    int64_t stride = epi_ref_drop(&to, n->over.at[0]);
     epi_walk outer = epi_walk_axes(&from, &p.outer, sizes), inner = epi_walk_axes(&from, &p.rest, sizes),
              write = epi_walk_axes(&to, &p.rest, sizes);
     int result = epi_emit_pointer(k, node, -1);
@@ -129,7 +133,7 @@ void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_tex
                  "  static DEV i64 at(const void *p, i64 q) { return ",
                  (long)p.size, (long)p.count, (long)p.inner, (long)p.chunks, (long)p.rows, (long)p.cols,
                  p.width, p.groups);
-    epi_emit_position(c, k, out, n, &p.outer, "p", "q");
+    epi_emit_position(c, n, &p.outer, "p", "q", out);
     epi_text_add(out, "; }\n  static DEV i64 outer(i64 q) { return ");
     epi_emit_walk(out, &outer, "q");
     epi_text_add(out, "; }\n  static DEV float value(const void *p, i64 at, i64 x) { return ");
@@ -142,7 +146,7 @@ void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_tex
     }
     epi_text_add(out,
                  "; }\n  static DEV void put(void *p, i64 v, i64 x, float sum) { store<%s>(p, v * %ldLL + ",
-                 epi_emit_type(to.type), (long)step);
+                 epi_emit_type(to.type), (long)stride);
     epi_emit_walk(out, &write, "x");
     epi_text_add(out,
                  ", sum); }\n};\n// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "

@@ -1,139 +1,116 @@
-/* emit_rows_values.c: the values of a row as text: a vector of elements, or one number. What a phase needs is
- * written where it is first needed. */
+/* emit_rows_values.c: the values of a row as text: a vector of elements, or one number. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda/emit_rows.h"
 
-epi_name epi_rows_name(const epi_rows_emit *e, int v) {
-    epi_name n = epi_emit_name(e->g, e->tile.values[v].node);
+epi_name epi_rows_name(const epi_rows_design *d, int v) {
+    epi_name n = epi_emit_name(d->g, d->tile.values[v].node);
     size_t at = strlen(n.text);
     snprintf(n.text + at, sizeof n.text - at, "_%d", v);
     return n;
 }
 
+const char *epi_rows_reader(const epi_rows_access *a) {
+    return a->reread ? "cached" : "stream";
+}
+
+static bool is_coarse(const epi_rows_design *d, int i) {
+    return d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
+}
+
 /* The offset of element e of the vector in hand, beyond the row's. */
-static void put_element(epi_rows_emit *e, const epi_rows_access *a, epi_scale scale) {
-    epi_emit_columns(&e->body, &a->cols, scale == EPI_SCALE_COARSE ? "c / 2 + e" : "c + e");
+static void put_element(const epi_rows_design *d, epi_text *t, int i) {
+    epi_emit_columns(t, &d->access[i].cols, is_coarse(d, i) ? "c / 2 + e" : "c + e");
 }
 
-/* The offset of the first column of the vector in hand, beyond the row's; `part` for columns in two parts. */
-void epi_rows_put_vector(epi_rows_emit *e, const epi_rows_access *a, epi_scale scale, int part) {
-    char index[32];
-    snprintf(index, sizeof index, scale == EPI_SCALE_COARSE || a->cols.two ? "(c / 2)" : "c");
-    epi_emit_walk(&e->body, &a->cols.walk, index);
-    if (part)
-        PUT(" + %ldLL", (long)a->cols.part);
+void epi_rows_put_vector(const epi_rows_design *d, epi_text *t, int i, int split) {
+    const epi_columns *cols = &d->access[i].cols;
+    epi_emit_walk(t, &cols->walk, is_coarse(d, i) || cols->two ? "(c / 2)" : "c");
+    if (split)
+        PUT(" + %ldLL", (long)cols->part);
 }
 
-void epi_rows_put_row(epi_rows_emit *e, const epi_rows_access *a, const char *row) {
-    epi_emit_walk(&e->body, &a->rows, row);
+void epi_rows_put_row(epi_text *t, const epi_rows_access *a, const char *row) {
+    epi_emit_walk(t, &a->rows, row);
 }
 
-void epi_rows_put_comment(epi_rows_emit *e, int node) {
-    const epi_node *n = &e->g->nodes[node];
+void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node) {
+    const epi_node *n = &d->g->nodes[node];
     PUT("   // %s, line %d\n", epi_ops[n->op].text[0] ? epi_ops[n->op].text : "input", n->place.line);
 }
 
 /* An operand in an expression on element e, or on one number. */
-static epi_name operand(const epi_rows_emit *e, int v) {
-    epi_name n = epi_rows_name(e, v);
+static epi_name operand(const epi_rows_design *d, int v) {
+    epi_name n = epi_rows_name(d, v);
     size_t at = strlen(n.text);
-    if (epi_rows_has_columns(e, v))
+    if (epi_rows_has_columns(d, v))
         snprintf(n.text + at, sizeof n.text - at, "[e]");
     return n;
 }
 
-/* A division of elements by one number is a multiplication where 16 bits are stored. */
-static bool divides_often(const epi_rows_emit *e, const epi_instr *s) {
-    return e->fast && s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV &&
-           !epi_rows_has_columns(e, s->arg[1]) && epi_rows_has_columns(e, s->dst);
-}
-
-static void put_map(epi_rows_emit *e, const epi_instr *s, const char *to) {
+static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
     epi_name a[3] = {{{0}}};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
-        a[i] = operand(e, s->arg[i]);
+        a[i] = operand(d, s->arg[i]);
     PUT("%s = ", to);
-    if (divides_often(e, s))
+    if (epi_rows_divides_often(d, s))
         PUT("over_%d.of(%s)", s->dst, a[0].text);
     else if (s->kind == EPI_INSTR_MULADD)
         PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0].text, a[1].text,
             s->other < 0 ? "-" : "", a[2].text);
     else
-        epi_emit_op(&e->body, s->op, a[0].text, a[1].text, a[2].text);
+        epi_emit_op(t, s->op, a[0].text, a[1].text, a[2].text);
     PUT(";");
 }
 
-/* May an output be stored over the elements that the step loads? */
-static bool overwritten(const epi_rows_emit *e, int step) {
-    int tensor = e->c->steps->homes[e->tile.instrs[step].node].tensor;
-    for (int t = e->g->input_count; t < e->g->tensor_count; t++)
-        if (epi_rows_is_full(e, e->tile.instrs[step].dst) && epi_steps_in_place(e->c->steps, t, tensor))
-            return true;
-    return false;
-}
+/* ---- elements ---- */
 
-/* What is read once has no place in the first-level cache; what several rows read has: weights, and tables
- * such as those of a rotation, which all heads of a token read. */
-const char *epi_rows_reader(const epi_rows_emit *e, int step) {
-    const epi_walk *rows = &e->access[step].rows;
-    bool again = !epi_rows_is_full(e, e->tile.instrs[step].dst);
-    for (int i = 0; i < rows->count; i++)
-        again |= rows->stride[i] == 0;
-    return again ? "cached" : "stream";
-}
-
-/* A load of elements that are in registers already, or that are fetched here. */
-static void put_load(epi_rows_emit *e, int step, const char *name) {
-    const epi_instr *s = &e->tile.instrs[step];
-    const epi_rows_access *a = &e->access[step];
-    epi_scale scale = e->tile.values[s->dst].scale;
-    int w = epi_rows_width(e, scale);
+/* A load of elements that do not lie in vectors. What an output may be stored over is read in order with the
+ * stores, not through the read-only cache. */
+static void put_load_one_by_one(const epi_rows_design *d, epi_text *t, int i, const char *name) {
+    const epi_rows_access *a = &d->access[i];
+    int w = epi_rows_width(d, d->tile.instrs[i].dst);
     const char *type = epi_emit_type(a->ref.type);
-    bool full = epi_rows_is_full(e, s->dst);
-    PUT("        float %s[%d]; ", name, w);
-    if (!a->vectors) {
-        bool ordered = overwritten(e, step); /* in order with the stores, then */
-        if (ordered)
-            PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], ", w, type, a->pointer);
-        else
-            PUT("EACH(%d) %s[e] = load<%s>(P.ptr[%d], ", w, name, type, a->pointer);
-        if (full) {
-            epi_rows_put_row(e, a, "row");
-            PUT(" + ");
-        }
-        put_element(e, a, scale);
-        PUT(");");
-        if (ordered)
-            PUT(" %s[e] = r.one(0); }", name);
-    } else {
-        for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
-            char get[48] = "";
-            snprintf(get, sizeof get, a->cols.two ? "get_part(%s, %d)" : "get(%s)", name, part);
-            if (full && e->shape.stages) {
-                PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type,
-                    a->cols.two ? w / 2 : w, (long)(a->staged + part * epi_rows_part_bytes(e, step)),
-                    (long)epi_dtype_size(a->ref.type), scale == EPI_SCALE_COARSE || a->cols.two ? " / 2" : "",
-                    get);
-                continue;
-            }
-            if ((full && e->shape.resident) || epi_rows_holds(e, step)) {
-                e->named = true;
-                PUT("%s_raw%d[i].%s%s; ", name, part, full || !epi_rows_holds_words(e) ? "" : "held().", get);
-                continue;
-            }
-            PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, a->cols.two ? w / 2 : w, epi_rows_reader(e, step),
-                a->pointer);
-            if (full) {
-                epi_rows_put_row(e, a, "row");
+    if (a->overwritten)
+        PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], ", w, type, a->pointer);
+    else
+        PUT("EACH(%d) %s[e] = load<%s>(P.ptr[%d], ", w, name, type, a->pointer);
+    if (epi_rows_is_full(d, d->tile.instrs[i].dst)) {
+        epi_rows_put_row(t, a, "row");
+        PUT(" + ");
+    }
+    put_element(d, t, i);
+    PUT(");");
+    if (a->overwritten)
+        PUT(" %s[e] = r.one(0); }", name);
+}
+
+/* A load of a vector: from the ring, from registers, or from memory. */
+static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const char *name) {
+    const epi_instr *s = &d->tile.instrs[i];
+    const epi_rows_access *a = &d->access[i];
+    int w = epi_rows_width(d, s->dst) / epi_rows_pieces(a);
+    const char *type = epi_emit_type(a->ref.type);
+    for (int split = 0; split < epi_rows_pieces(a); split++) {
+        char get[160] = "";
+        snprintf(get, sizeof get, a->cols.two ? "get_part(%s, %d)" : "get(%s)", name, split);
+        if (a->fetched && d->shape.stages) {
+            PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type, w,
+                (long)(a->staged + split * a->bytes), (long)epi_dtype_size(a->ref.type),
+                is_coarse(d, i) || a->cols.two ? " / 2" : "", get);
+        } else if ((a->fetched && d->shape.resident) || a->held) {
+            PUT("%s_raw%d[i].%s%s; ", name, split, a->held && d->words ? "held()." : "", get);
+        } else {
+            PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, w, epi_rows_reader(a), a->pointer);
+            if (a->fetched) {
+                epi_rows_put_row(t, a, "row");
                 PUT(" + ");
             }
-            epi_rows_put_vector(e, a, scale, part);
+            epi_rows_put_vector(d, t, i, split);
             PUT("); r.%s; } ", get);
         }
     }
-    epi_rows_put_comment(e, s->node);
 }
 
 /* Is an index along the columns just the column's number, and small enough to be exact in f32? */
@@ -142,205 +119,171 @@ static bool counts_columns(const epi_rows_access *a) {
     return !a->rows.count && !a->cols.two && c->count == 1 && c->stride[0] == 1 && c->size[0] < 1 << 24;
 }
 
-static void put_random(epi_rows_emit *e, int step, const char *name) {
-    const epi_instr *s = &e->tile.instrs[step];
-    const epi_rows_access *a = &e->access[step];
-    epi_scale scale = e->tile.values[s->dst].scale;
-    int w = epi_rows_width(e, scale);
-    if (a->vectors && !a->cols.two) {
-        PUT("uniform_n<%d, %s>(%s, seed%d, ", w, w % 4 == 0 && !e->tail ? "true" : "false", name, step);
-        epi_rows_put_row(e, a, "row");
+static void put_index(const epi_rows_design *d, epi_text *t, int i, const char *name) {
+    const epi_rows_access *a = &d->access[i];
+    int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);
+    if (counts_columns(a)) { /* exact: one conversion serves a vector */
+        PUT("{ const float first = (float)(%s); EACH(%d) %s[e] = first + (float)e; }",
+            is_coarse(d, i) ? "c / 2" : "c", w, name);
+        return;
+    }
+    PUT("EACH(%d) %s[e] = (float)(", w, name);
+    if (epi_rows_is_full(d, v) && a->rows.count) {
+        epi_rows_put_row(t, a, "row");
         PUT(" + ");
-        epi_rows_put_vector(e, a, scale, 0);
+    }
+    put_element(d, t, i);
+    PUT(");");
+}
+
+static void put_random(const epi_rows_design *d, epi_text *t, int i, const char *name) {
+    const epi_rows_access *a = &d->access[i];
+    int w = epi_rows_width(d, d->tile.instrs[i].dst);
+    if (a->vectors && !a->cols.two) {
+        PUT("uniform_n<%d, %s>(%s, seed%d, ", w, w % 4 == 0 && !d->tail ? "true" : "false", name, i);
+        epi_rows_put_row(t, a, "row");
+        PUT(" + ");
+        epi_rows_put_vector(d, t, i, 0);
         PUT(");");
         return;
     }
-    PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, ", w, step);
-    epi_rows_put_row(e, a, "row");
+    PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, ", w, i);
+    epi_rows_put_row(t, a, "row");
     PUT(" + ");
-    put_element(e, a, scale);
+    put_element(d, t, i);
     PUT("); %s[e] = u[0]; }", name);
 }
 
 /* Elements of the table's row that this row's index names; zeros where it names none. */
-static void put_taken(epi_rows_emit *e, int step, const char *name) {
-    const epi_instr *s = &e->tile.instrs[step];
-    const epi_rows_access *a = &e->access[step];
-    epi_scale scale = e->tile.values[s->dst].scale;
-    int w = epi_rows_width(e, scale);
+static void put_taken(const epi_rows_design *d, epi_text *t, int i, const char *name) {
+    const epi_rows_access *a = &d->access[i];
+    int w = epi_rows_width(d, d->tile.instrs[i].dst);
     const char *type = epi_emit_type(a->ref.type);
     if (!a->vectors) {
-        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", w, name, step, type,
-            a->pointer, step, (long)a->step);
-        epi_rows_put_row(e, a, "row");
+        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", w, name, i, type,
+            a->pointer, i, (long)a->stride);
+        epi_rows_put_row(t, a, "row");
         PUT(" + ");
-        put_element(e, a, scale);
+        put_element(d, t, i);
         PUT(");");
         return;
     }
-    for (int part = 0; part < (a->cols.two ? 2 : 1); part++) {
+    for (int split = 0; split < epi_rows_pieces(a); split++) {
         PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %ldLL + ", type,
-            a->cols.two ? w / 2 : w, step, a->pointer, step, (long)a->step);
-        epi_rows_put_row(e, a, "row");
+            w / epi_rows_pieces(a), i, a->pointer, i, (long)a->stride);
+        epi_rows_put_row(t, a, "row");
         PUT(" + ");
-        epi_rows_put_vector(e, a, scale, part);
+        epi_rows_put_vector(d, t, i, split);
         PUT("); r.");
-        PUT(a->cols.two ? "get_part(%s, %d); } " : "get(%s); } ", name, part);
+        PUT(a->cols.two ? "get_part(%s, %d); } " : "get(%s); } ", name, split);
     }
 }
 
-/* Writes the step that makes a value of a vector. */
-static void put_elements(epi_rows_emit *e, int step) {
-    const epi_instr *s = &e->tile.instrs[step];
-    epi_name name = epi_rows_name(e, s->dst);
-    int w = epi_rows_width(e, e->tile.values[s->dst].scale);
+void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    epi_name name = epi_rows_name(d, s->dst);
+    int w = epi_rows_width(d, s->dst);
     char to[160];
     snprintf(to, sizeof to, "%s[e]", name.text);
-    if (s->kind == EPI_INSTR_LOAD) {
-        put_load(e, step, name.text);
-        return;
-    }
     PUT("        float %s[%d]; ", name.text, w);
-    if (divides_often(e, s))
-        PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(e, s->arg[1]).text);
+    if (epi_rows_divides_often(d, s))
+        PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(d, s->arg[1]).text);
     switch (s->kind) {
-    case EPI_INSTR_INDEX: {
-        const epi_rows_access *a = &e->access[step];
-        if (counts_columns(a)) { /* exact: one conversion serves a vector */
-            PUT("{ const float first = (float)(%s); EACH(%d) %s = first + (float)e; }",
-                e->tile.values[s->dst].scale == EPI_SCALE_COARSE ? "c / 2" : "c", w, to);
-            break;
-        }
-        PUT("EACH(%d) %s = (float)(", w, to);
-        if (epi_rows_is_full(e, s->dst) && a->rows.count) {
-            epi_rows_put_row(e, a, "row");
-            PUT(" + ");
-        }
-        put_element(e, a, e->tile.values[s->dst].scale);
-        PUT(");");
+    case EPI_INSTR_LOAD:
+        (d->access[i].vectors ? put_load_vector : put_load_one_by_one)(d, t, i, name.text);
         break;
-    }
-    case EPI_INSTR_RANDOM: put_random(e, step, name.text); break;
-    case EPI_INSTR_TAKE: put_taken(e, step, name.text); break;
-    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(e->c, s->node).text); break;
+    case EPI_INSTR_INDEX: put_index(d, t, i, name.text); break;
+    case EPI_INSTR_RANDOM: put_random(d, t, i, name.text); break;
+    case EPI_INSTR_TAKE: put_taken(d, t, i, name.text); break;
+    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(d->c, s->node).text); break;
     case EPI_INSTR_SPLIT:
-        PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(e, s->arg[0]).text, s->odd);
+        PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]).text, s->odd);
         break;
     case EPI_INSTR_JOIN:
-        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name.text, operand(e, s->arg[0]).text,
-            name.text, operand(e, s->arg[1]).text);
+        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name.text, operand(d, s->arg[0]).text,
+            name.text, operand(d, s->arg[1]).text);
         break;
-    default: PUT("EACH(%d) ", w); put_map(e, s, to);
+    default: PUT("EACH(%d) ", w); put_map(d, t, s, to);
     }
-    epi_rows_put_comment(e, s->node);
+    epi_rows_put_comment(d, t, s->node);
 }
 
-/* The value of a vector, written in this scope if it is not yet. */
-void epi_rows_need(epi_rows_emit *e, int v) {
-    if (!epi_rows_has_columns(e, v) || e->written[v] == e->scope)
+void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    const epi_rows_access *a = &d->access[i];
+    epi_name name = epi_rows_name(d, s->arg[0]);
+    int w = epi_rows_width(d, s->arg[0]);
+    bool coarse = is_coarse(d, i);
+    const char *type = epi_emit_type(a->ref.type);
+    if (!a->vectors) {
+        PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], ", w, type, a->pointer);
+        epi_rows_put_row(t, a, "row");
+        PUT(" + ");
+        put_element(d, t, i);
+        PUT(", %s[e]);", name.text);
+    }
+    for (int split = 0; split < epi_rows_pieces(a) && a->vectors; split++) {
+        PUT("        { Raw<%s, %d> r; r.put_part(%s, %d, %d); ", type, w / epi_rows_pieces(a), name.text,
+            split, epi_rows_pieces(a));
+        if (d->tail)
+            PUT("if (N - c < VEC) r.write_some((void *)P.ptr[%d], %s, %s); else ", a->pointer,
+                coarse ? "c / 2" : "c", coarse ? "(N - c) / 2" : "N - c");
+        PUT("r.write((void *)P.ptr[%d], ", a->pointer);
+        epi_rows_put_row(t, a, "row");
+        PUT(" + ");
+        epi_rows_put_vector(d, t, i, split);
+        PUT("); }");
+    }
+    PUT("   // %s\n", d->g->tensors[s->tensor >= 0 ? s->tensor : 0].name);
+}
+
+/* ---- numbers, and values per row ---- */
+
+static void put_load_row(const epi_rows_design *d, epi_text *t, int i, const char *to, const char *name) {
+    const epi_rows_access *a = &d->access[i];
+    bool row = epi_rows_loads_row(d, i);
+    if (d->shape.ahead && row) {
+        PUT("%s = %s_now;", to, name);
         return;
-    e->written[v] = e->scope;
-    const epi_instr *s = &e->tile.instrs[e->maker[v]];
-    for (int a = 0; a < 3; a++)
-        if (s->arg[a] >= 0)
-            epi_rows_need(e, s->arg[a]);
-    put_elements(e, e->maker[v]);
+    }
+    PUT("%s = %sload<%s>(P.ptr[%d], ", to, row ? "on ? " : "", epi_emit_type(a->ref.type), a->pointer);
+    epi_rows_put_row(t, a, "row");
+    PUT(")%s;", row ? " : 0.f" : "");
 }
 
-/* What the value needs from memory that an output may take the place of: before anything is stored. */
-void epi_rows_need_early(epi_rows_emit *e, int v) {
-    if (!epi_rows_has_columns(e, v) || e->written[v] == e->scope)
-        return;
-    int step = e->maker[v];
-    const epi_instr *s = &e->tile.instrs[step];
-    bool held = e->access[step].vectors && (e->shape.resident || e->shape.stages);
-    if (s->kind == EPI_INSTR_LOAD && !held && overwritten(e, step))
-        epi_rows_need(e, v);
-    for (int a = 0; a < 3; a++)
-        if (s->arg[a] >= 0)
-            epi_rows_need_early(e, s->arg[a]);
-}
-
-/* A value per row that comes from memory. */
-bool epi_rows_loads_row(const epi_rows_emit *e, int step) {
-    const epi_instr *s = &e->tile.instrs[step];
-    return s->kind == EPI_INSTR_LOAD && e->tile.values[s->dst].rows && !epi_rows_has_columns(e, s->dst) &&
-           e->plan->rows.count;
-}
-
-/* Numbers, and values per row: those that are ready at the start of a phase. */
-void epi_rows_put_short(epi_rows_emit *e, int step, const char *indent) {
-    const epi_instr *s = &e->tile.instrs[step];
-    const epi_rows_access *a = &e->access[step];
-    epi_name name = epi_rows_name(e, epi_rows_value(s));
+void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char *indent) {
+    const epi_instr *s = &d->tile.instrs[i];
+    const epi_rows_access *a = &d->access[i];
+    epi_name name = epi_rows_name(d, epi_rows_value(s));
     char to[160];
     snprintf(to, sizeof to, "const float %s", name.text);
     PUT("%s", indent);
     switch (s->kind) {
-    case EPI_INSTR_LOAD:
-        if (e->shape.ahead && epi_rows_loads_row(e, step)) {
-            PUT("%s = %s_now;", to, name.text);
-            break;
-        }
-        PUT("%s = %sload<%s>(P.ptr[%d], ", to, epi_rows_loads_row(e, step) ? "on ? " : "",
-            epi_emit_type(a->ref.type), a->pointer);
-        epi_rows_put_row(e, a, "row");
-        PUT(")%s;", epi_rows_loads_row(e, step) ? " : 0.f" : "");
-        break;
+    case EPI_INSTR_LOAD: put_load_row(d, t, i, to, name.text); break;
     case EPI_INSTR_INDEX:
         PUT("%s = (float)(", to);
-        epi_rows_put_row(e, a, "row");
+        epi_rows_put_row(t, a, "row");
         PUT(");");
         break;
     case EPI_INSTR_RANDOM:
-        PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, ", step, step, step);
-        epi_rows_put_row(e, a, "row");
-        PUT("); %s = u%d[0];", to, step);
+        PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, ", i, i, i);
+        epi_rows_put_row(t, a, "row");
+        PUT("); %s = u%d[0];", to, i);
         break;
     case EPI_INSTR_TAKE:
-        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", to, step,
-            epi_emit_type(a->ref.type), a->pointer, step, (long)a->step);
-        epi_rows_put_row(e, a, "row");
+        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", to, i,
+            epi_emit_type(a->ref.type), a->pointer, i, (long)a->stride);
+        epi_rows_put_row(t, a, "row");
         PUT(");");
         break;
-    case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(e->c, s->node).text); break;
+    case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node).text); break;
     case EPI_INSTR_STORE:
         PUT("if (on && lane == 0%s) store<%s>((void *)P.ptr[%d], ",
-            e->shape.cluster > 1 ? " && rank == 0" : "", epi_emit_type(a->ref.type), a->pointer);
-        epi_rows_put_row(e, a, "row");
+            d->shape.cluster > 1 ? " && rank == 0" : "", epi_emit_type(a->ref.type), a->pointer);
+        epi_rows_put_row(t, a, "row");
         PUT(", %s);", name.text);
         break;
-    default: put_map(e, s, to);
+    default: put_map(d, t, s, to);
     }
-    epi_rows_put_comment(e, s->node);
-}
-
-void epi_rows_put_store(epi_rows_emit *e, int step) {
-    const epi_instr *s = &e->tile.instrs[step];
-    const epi_rows_access *a = &e->access[step];
-    epi_scale scale = e->tile.values[s->arg[0]].scale;
-    epi_name name = epi_rows_name(e, s->arg[0]);
-    int w = epi_rows_width(e, scale);
-    const char *type = epi_emit_type(a->ref.type);
-    if (!a->vectors) {
-        PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], ", w, type, a->pointer);
-        epi_rows_put_row(e, a, "row");
-        PUT(" + ");
-        put_element(e, a, scale);
-        PUT(", %s[e]);", name.text);
-    }
-    for (int part = 0; part < (a->cols.two ? 2 : 1) && a->vectors; part++) {
-        PUT("        { Raw<%s, %d> r; r.put_part(%s, %d, %d); ", type, a->cols.two ? w / 2 : w, name.text,
-            part, a->cols.two ? 2 : 1);
-        if (e->tail)
-            PUT("if (N - c < VEC) r.write_some((void *)P.ptr[%d], %s, %s); else ", a->pointer,
-                scale == EPI_SCALE_COARSE ? "c / 2" : "c",
-                scale == EPI_SCALE_COARSE ? "(N - c) / 2" : "N - c");
-        PUT("r.write((void *)P.ptr[%d], ", a->pointer);
-        epi_rows_put_row(e, a, "row");
-        PUT(" + ");
-        epi_rows_put_vector(e, a, scale, part);
-        PUT("); }");
-    }
-    PUT("   // %s\n", e->g->tensors[s->tensor >= 0 ? s->tensor : 0].name);
+    epi_rows_put_comment(d, t, s->node);
 }

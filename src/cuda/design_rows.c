@@ -1,0 +1,262 @@
+/* design_rows.c: works out the design of a kernel over rows: the instructions of each phase, pointers,
+ * partials.
+ *
+ * A value with columns is an array of a vector's elements; any other is one number. In a phase, what its
+ * folds, partials and stores need is made anew for every vector, where it is first needed. */
+#include "cuda/design_rows.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- folds in pairs ---- */
+
+/* The map that makes the value, if it is this one. */
+static const epi_instr *made_by(const epi_rows_design *d, int v, epi_op op) {
+    const epi_instr *s = v >= 0 ? &d->tile.instrs[d->maker[v]] : NULL;
+    return s && s->kind == EPI_INSTR_MAP && s->dst == v && s->op == op ? s : NULL;
+}
+
+static bool is_number(const epi_rows_design *d, int v, double value) {
+    const epi_node *n = &d->g->nodes[d->tile.values[v].node];
+    if (n->op == EPI_OP_NEG && d->g->nodes[n->arg[0]].op == EPI_OP_CONST)
+        return -d->g->nodes[n->arg[0]].value == value;
+    return n->op == EPI_OP_CONST && n->value == value;
+}
+
+/* Is it where(v == -inf, 0, v)? */
+static bool is_safe(const epi_rows_design *d, int safe, int v) {
+    const epi_instr *s = made_by(d, safe, EPI_OP_WHERE), *same = s ? made_by(d, s->arg[0], EPI_OP_EQ) : NULL;
+    return same && same->arg[0] == v && is_number(d, same->arg[1], -INFINITY) && is_number(d, s->arg[1], 0) &&
+           s->arg[2] == v;
+}
+
+/* Is the value x less the result of this fold of x? */
+static bool is_distance(const epi_rows_design *d, int v, const epi_instr *fold, bool safe) {
+    const epi_instr *s = made_by(d, v, EPI_OP_SUB);
+    return s && s->arg[0] == fold->arg[0] &&
+           (safe ? is_safe(d, s->arg[1], fold->dst) : s->arg[1] == fold->dst);
+}
+
+bool epi_rows_sums_exponentials(const epi_rows_design *d, const epi_instr *sum, const epi_instr *max,
+                                bool safe) {
+    const epi_instr *s = made_by(d, sum->arg[0], EPI_OP_EXP);
+    return s && is_distance(d, s->arg[0], max, safe);
+}
+
+/* Does one walk over the row do both? The sum of exponentials less the largest element goes along with the
+ * search for it. */
+static bool go_together(const epi_rows_design *d, const epi_instr *first, const epi_instr *second) {
+    return d->tile.n > 0 && first->kind == EPI_INSTR_REDUCE_ROW && first->op == EPI_OP_RMAX &&
+           second->kind == EPI_INSTR_REDUCE_ROW && second->op == EPI_OP_SUM &&
+           second->phase == first->phase + 1 && d->fast &&
+           (epi_rows_sums_exponentials(d, second, first, false) ||
+            epi_rows_sums_exponentials(d, second, first, true));
+}
+
+static void find_pairs(epi_rows_design *d) {
+    for (int i = 0; i < d->tile.instr_count; i++)
+        d->pair[i] = -1;
+    for (int i = 0; i < d->tile.instr_count; i++)
+        for (int j = 0; j < d->tile.instr_count && d->pair[i] < 0; j++)
+            if (d->pair[j] < 0 && go_together(d, &d->tile.instrs[i], &d->tile.instrs[j])) {
+                d->pair[i] = j;
+                d->pair[j] = i;
+            }
+}
+
+/* ---- phases ---- */
+
+/* When a number or a value per row is ready. */
+static int ready(const epi_rows_design *d, const epi_instr *s) {
+    bool makes = s->dst >= 0 && !epi_rows_has_columns(d, s->dst) && s->kind != EPI_INSTR_REDUCE_ROW;
+    if (s->full || (!makes && !(s->dst < 0 && s->kind == EPI_INSTR_STORE)))
+        return EPI_ROWS_ON_VECTORS;
+    return d->tile.values[epi_rows_value(s)].rows ? s->phase : -1;
+}
+
+/* What a phase is for: folds, partials and stores of elements. */
+static bool ends_in(const epi_rows_design *d, int i, int phase) {
+    const epi_instr *s = &d->tile.instrs[i];
+    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW) &&
+           !epi_rows_comes_second(d, i);
+}
+
+static void add(const epi_rows_design *d, epi_rows_phase *p, int i) {
+    const epi_rows_access *a = &d->access[i];
+    bool registers = a->fetched ? d->shape.resident && !d->shape.stages : a->held;
+    p->named |= registers || d->tile.instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
+    p->instrs[p->count++] = i;
+}
+
+/* A phase is being listed: `made` has the values that it makes. */
+static void need(const epi_rows_design *d, epi_rows_phase *p, bool *made, int v) {
+    if (!epi_rows_has_columns(d, v) || made[v])
+        return;
+    made[v] = true;
+    const epi_instr *s = &d->tile.instrs[d->maker[v]];
+    for (int a = 0; a < 3; a++)
+        if (s->arg[a] >= 0)
+            need(d, p, made, s->arg[a]);
+    add(d, p, d->maker[v]);
+}
+
+/* What the value needs from memory that an output may be stored over: it is read before anything is stored.
+ */
+static void need_early(const epi_rows_design *d, epi_rows_phase *p, bool *made, int v) {
+    if (!epi_rows_has_columns(d, v) || made[v])
+        return;
+    int i = d->maker[v];
+    const epi_instr *s = &d->tile.instrs[i];
+    bool on_chip = d->access[i].vectors && (d->shape.resident || d->shape.stages);
+    if (s->kind == EPI_INSTR_LOAD && !on_chip && d->access[i].overwritten)
+        need(d, p, made, v);
+    for (int a = 0; a < 3; a++)
+        if (s->arg[a] >= 0)
+            need_early(d, p, made, s->arg[a]);
+}
+
+static void list_phase(const epi_rows_design *d, int phase, epi_rows_phase *p, bool *made) {
+    for (int v = 0; v < d->tile.value_count; v++)
+        made[v] = false;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        if (!ends_in(d, i, phase))
+            continue;
+        need(d, p, made, d->tile.instrs[i].arg[0]);
+        for (int j = i + 1; j < d->tile.instr_count && d->tile.instrs[i].kind == EPI_INSTR_STORE; j++)
+            if (ends_in(d, j, phase))
+                need_early(d, p, made, d->tile.instrs[j].arg[0]);
+        add(d, p, i);
+    }
+}
+
+static epi_status list_phases(epi_rows_design *d, epi_error *err) {
+    epi_arena *arena = d->c->arena;
+    size_t instrs = (size_t)d->tile.instr_count + 1;
+    bool *made = epi_arena_alloc(arena, (size_t)d->tile.value_count + 1);
+    d->phases = epi_arena_alloc(arena, ((size_t)d->tile.phases + 1) * sizeof *d->phases);
+    if (!made || !d->phases)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int p = 0; p < d->tile.phases; p++) {
+        d->phases[p].instrs = epi_arena_alloc(arena, instrs * sizeof(int));
+        if (!d->phases[p].instrs)
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        list_phase(d, p, &d->phases[p], made);
+    }
+    return EPI_OK;
+}
+
+/* ---- pointers and partials ---- */
+
+/* Tensors first, in the order of the instructions; then what gathers are indexed by; then the workspace. */
+static void give_pointers(epi_rows_design *d) {
+    epi_kernel_text *k = &d->kernel;
+    bool leaves = false;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        d->access[i].pointer = d->access[i].index = -1;
+        leaves |= s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
+        if (s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE)
+            d->access[i].pointer = epi_emit_pointer(k, s->node, s->tensor);
+        else if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM)
+            d->access[i].pointer = epi_emit_pointer(k, d->g->nodes[s->node].arg[0], -1);
+    }
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->tile.instrs[i].kind == EPI_INSTR_TAKE)
+            d->access[i].index = epi_emit_index_pointer(d->c, k, d->tile.instrs[i].node);
+    d->workspace = leaves ? epi_emit_pointer(k, 0, EPI_POINTER_WORKSPACE) : -1;
+}
+
+/* Room for what leaves, and how many partials a result has. */
+static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_error *err) {
+    const epi_rows_shape *s = &d->shape;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *t = &d->tile.instrs[i];
+        bool rows = t->kind == EPI_INSTR_PARTIAL_ROWS;
+        if (!rows && t->kind != EPI_INSTR_PARTIAL_COLS)
+            continue;
+        if (!rows && t->op == EPI_OP_LOGSUMEXP)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a log-sum-exp down the rows");
+        /* a thread's sums are in registers, a block's in shared memory */
+        int64_t room = s->stages ? 0 : (int64_t)4 * (s->rows - 1) * s->lanes * s->vector;
+        if (!rows && (s->count > 32 || room > 40 << 10))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
+        c->partial_blocks = s->blocks / s->cluster;
+        c->partials[t->node] = c->workspace;
+        c->workspace += epi_round_up(
+            c->partial_blocks * (rows ? 1 : d->tile.n) * (t->op == EPI_OP_LOGSUMEXP ? 8 : 4), 64);
+    }
+    return EPI_OK;
+}
+
+/* ---- all of it ---- */
+
+/* What the instructions tell by themselves. */
+static void look_at_instructions(epi_rows_design *d) {
+    d->fast = true;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        bool leaves = s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
+        if (s->dst >= 0)
+            d->maker[s->dst] = i;
+        d->access[i].ready = ready(d, s);
+        d->random |= s->kind == EPI_INSTR_RANDOM;
+        d->sums |= s->kind == EPI_INSTR_PARTIAL_COLS;
+        d->folds |= s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
+        d->fast &= !leaves && (s->kind != EPI_INSTR_STORE || epi_dtype_size(d->access[i].ref.type) == 2);
+    }
+}
+
+static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *err) {
+    epi_arena *arena = d->c->arena;
+    epi_status status =
+        epi_tile_program_rows(arena, d->c->spec, step->plan, step->roots, step->root_count, &d->tile, err);
+    if (status != EPI_OK)
+        return status;
+    size_t instrs = (size_t)d->tile.instr_count + 1, values = (size_t)d->tile.value_count + 1;
+    d->access = epi_arena_alloc(arena, instrs * sizeof *d->access);
+    d->pair = epi_arena_alloc(arena, instrs * sizeof *d->pair);
+    d->maker = epi_arena_alloc(arena, values * sizeof *d->maker);
+    if (!d->access || !d->pair || !d->maker)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!d->plan->flat && d->tile.n > INT32_MAX / 2)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a row of %ld columns", (long)d->tile.n);
+    epi_rows_find_access(d);
+    look_at_instructions(d);
+    find_pairs(d);
+    return EPI_OK;
+}
+
+/* What a launch is told. racecheck does not follow the sums of teams of several warps: these have another
+ * name.
+ */
+static void describe_kernel(epi_rows_design *d) {
+    const epi_rows_shape *s = &d->shape;
+    epi_kernel_text *k = &d->kernel;
+    k->arch = epi_emit_arch(d->c);
+    k->block = s->lanes * s->rows;
+    k->rows = *s;
+    snprintf(k->name, sizeof k->name, d->sums && s->rows > 1 && s->lanes > 32 ? "row_sums" : "rows");
+    epi_rows_name_shape(s, k->label, sizeof k->label);
+    give_pointers(d);
+}
+
+epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_rows_design *out,
+                                epi_error *err) {
+    *out = (epi_rows_design){.c = c, .g = c->spec->graph, .plan = step->plan};
+    epi_status status = prepare(out, step, err);
+    if (status != EPI_OK)
+        return status;
+    epi_rows_choose_vector(out);
+    status = epi_rows_choose_shape(out, err);
+    if (status == EPI_OK && c->config)
+        status = epi_rows_take_shape(out, c->config, err);
+    if (status == EPI_OK)
+        status = epi_rows_lay_out(out, err);
+    if (status == EPI_OK)
+        status = give_partials(out, c, err);
+    if (status == EPI_OK)
+        status = list_phases(out, err);
+    if (status == EPI_OK)
+        describe_kernel(out);
+    return status;
+}

@@ -1,0 +1,126 @@
+/* design_rows.h: the design of a kernel over rows: everything that is decided about it before its text is
+ * written. design_rows.c works it out, once; emit_rows*.c only read it.
+ *
+ *     design_rows.c   the whole: instructions of each phase, pointers, partials
+ *     rows_access.c   how tensors are reached
+ *     rows_shape.c    threads, vectors, blocks and the ring
+ *     rows_name.c     the name of a shape, and the shape of a name */
+#ifndef EPI_CUDA_DESIGN_ROWS_H
+#define EPI_CUDA_DESIGN_ROWS_H
+
+#include "cuda/emit.h"
+
+enum { EPI_ROWS_ON_VECTORS = -2 };
+
+/* How an instruction reaches the elements of its tensor, and when it is written. */
+typedef struct epi_rows_access {
+    epi_ref ref;
+    epi_walk rows;
+    epi_columns cols;
+    int pointer;      /* of the launch: to the tensor, a table or a seed; -1: none */
+    int index;        /* TAKE: the pointer to the index, or -1 */
+    int64_t stride;   /* TAKE: between positions along the axis */
+    bool vectors;     /* the columns of a vector lie together */
+    bool fetched;     /* LOAD: a row comes to registers or to the ring when it is taken up */
+    bool held;        /* LOAD: all rows read it, and it waits in registers */
+    bool reread;      /* LOAD: several rows read the same elements */
+    bool overwritten; /* LOAD: an output may be stored over what it reads */
+    int64_t staged;   /* fetched: where its columns lie in a stage of the ring, in bytes */
+    int64_t bytes;    /* fetched: of its columns there; of one split, where the two lie apart */
+    int ready; /* a number or a value per row: the phase at whose start it is ready, -1: before the rows;
+                  else EPI_ROWS_ON_VECTORS */
+} epi_rows_access;
+
+/* One walk over the vectors of a row. */
+typedef struct epi_rows_phase {
+    int *instrs; /* what is done to a vector, in this order */
+    int count;
+    bool named; /* registers are named by the vector's number: the loop has to be unrolled */
+} epi_rows_phase;
+
+typedef struct epi_rows_design {
+    const epi_emit_context *c;
+    const epi_graph *g;
+    const epi_plan *plan;
+    epi_tile_program tile;
+    epi_rows_shape shape;
+    epi_rows_access *access; /* by instruction */
+    int *maker;              /* by value: the instruction that makes it */
+    int *pair;               /* by instruction: the fold that is done together with this one, or -1 */
+    epi_rows_phase *phases;
+    bool tail;     /* the last vector may be cut short: one long row */
+    bool ragged;   /* some lane may be without a vector */
+    bool fast;     /* every result is stored in 16 bits */
+    bool folds;    /* lanes fold with each other */
+    bool sums;     /* there are sums per column, which are registers named by the vector's number */
+    bool random;   /* there are random numbers */
+    bool words;    /* what is held waits as it lies in memory: numbers would take too many registers */
+    int64_t slice; /* columns of a row that one block of the cluster has */
+    int workspace; /* the pointer to it, where there are partials */
+    epi_kernel_text kernel; /* all of it but the text */
+} epi_rows_design;
+
+epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_rows_design *out,
+                                epi_error *err);
+
+/* Has the value an element for every row and column? */
+static inline bool epi_rows_is_full(const epi_rows_design *d, int v) {
+    return d->tile.values[v].rows && d->tile.values[v].scale != EPI_SCALE_NONE;
+}
+static inline bool epi_rows_has_columns(const epi_rows_design *d, int v) {
+    return d->tile.values[v].scale != EPI_SCALE_NONE;
+}
+/* The value that an instruction makes or stores, and its elements in a vector. */
+static inline int epi_rows_value(const epi_instr *s) {
+    return s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst;
+}
+static inline int epi_rows_width(const epi_rows_design *d, int v) {
+    return d->tile.values[v].scale == EPI_SCALE_COARSE ? d->shape.vector / 2 : d->shape.vector;
+}
+/* How many pieces of a tensor a vector comes in: the splits of an axis that lie apart are two. */
+static inline int epi_rows_pieces(const epi_rows_access *a) {
+    return a->cols.two ? 2 : 1;
+}
+/* Does it load a value per row? */
+static inline bool epi_rows_loads_row(const epi_rows_design *d, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    return s->kind == EPI_INSTR_LOAD && d->tile.values[s->dst].rows && !epi_rows_has_columns(d, s->dst) &&
+           d->plan->rows.count;
+}
+/* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
+static inline bool epi_rows_divides_often(const epi_rows_design *d, const epi_instr *s) {
+    return d->fast && s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV &&
+           !epi_rows_has_columns(d, s->arg[1]) && epi_rows_has_columns(d, s->dst);
+}
+/* Is it the sum of exponentials of distances from this largest element, which count as zero where it is -inf
+ * if `safe`? */
+bool epi_rows_sums_exponentials(const epi_rows_design *d, const epi_instr *sum, const epi_instr *max,
+                                bool safe);
+/* Has the fold it makes a pair with given its result already? */
+static inline bool epi_rows_comes_second(const epi_rows_design *d, int i) {
+    return d->pair[i] >= 0 && d->tile.instrs[d->pair[i]].phase < d->tile.instrs[i].phase;
+}
+
+/* ---- rows_access.c ---- */
+
+/* Where the elements of every instruction lie. */
+void epi_rows_find_access(epi_rows_design *d);
+/* The widest vector that all tensors allow that lie in vectors at all; and what is fetched in such vectors.
+ */
+void epi_rows_choose_vector(epi_rows_design *d);
+/* Is a row of the tensor one stretch of memory (or each of its splits one), of a multiple of 16 bytes? */
+bool epi_rows_lies_whole(const epi_rows_design *d, int i);
+
+/* ---- rows_shape.c ---- */
+
+epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err);
+/* The ring of this shape, and which tensors wait in registers. */
+epi_status epi_rows_lay_out(epi_rows_design *d, epi_error *err);
+
+/* ---- rows_name.c ---- */
+
+void epi_rows_name_shape(const epi_rows_shape *s, char *label, size_t size);
+/* Takes the shape of that name instead of the one that was chosen. */
+epi_status epi_rows_take_shape(epi_rows_design *d, const char *name, epi_error *err);
+
+#endif

@@ -1,0 +1,87 @@
+/* emit_rows_ring.c: the ring in shared memory that rows come through, on Hopper.
+ *
+ * Every team has stages of its own, and its first thread asks TMA for its rows, tensor by tensor. Of each
+ * stage the barrier `full` counts the bytes that have come, and `empty` the warps that have read them. */
+#include "cuda/emit_rows.h"
+
+void epi_rows_put_barriers(epi_text *t) {
+    PUT("  __shared__ u64 bars[2 * STAGES * TEAMS];\n"
+        "  const u32 full = smem_u32(bars + 2 * STAGES * team), empty = full + 8 * STAGES;\n"
+        "  if (threadIdx.x %% TEAM == 0) {\n    for (int s = 0; s < STAGES; s++) { mbar_init(full + 8 * s, "
+        "1); mbar_init(empty "
+        "+ 8 * s, TEAM / 32); }\n    mbar_fence();\n  }\n  __syncthreads();\n");
+}
+
+/* Does the instruction load half as many elements at once as a row has columns? */
+static bool loads_half(const epi_rows_design *d, int i) {
+    return d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE || d->access[i].cols.two;
+}
+
+/* One order to TMA for every stretch of a row: to a stage, or to the L2 cache. */
+static void put_orders(const epi_rows_design *d, epi_text *t, bool load) {
+    const char *rank = d->shape.cluster > 1 ? "rank" : "0";
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_rows_access *a = &d->access[i];
+        long size = (long)epi_dtype_size(a->ref.type);
+        const char *half = a->fetched && loads_half(d, i) ? " / 2" : "";
+        for (int split = 0; split < epi_rows_pieces(a) && a->fetched; split++) {
+            if (load)
+                PUT("      bulk_load(to + %ld, ", (long)(a->staged + split * a->bytes));
+            else
+                PUT("      bulk_prefetch(");
+            PUT("(const char *)P.ptr[%d] + %ld * (", a->pointer, size);
+            epi_rows_put_row(t, a, "row");
+            PUT(" + %ldLL + %s * (SLICE%s)), columns * %ld%s%s);   // %s\n", (long)(split * a->cols.part),
+                rank, half, size, half, load ? ", full + 8 * s" : "",
+                epi_emit_name(d->g, d->tile.instrs[i].node).text);
+        }
+    }
+}
+
+void epi_rows_put_ring(const epi_rows_design *d, epi_text *t) {
+    const char *rank = d->shape.cluster > 1 ? "rank" : "0";
+    bool none = d->shape.cluster > 1; /* the last blocks of a cluster may have no columns */
+    PUT("  const int columns = (int)%smin((i64)SLICE, N - %s * SLICE)%s;\n"
+        "  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
+        "row0);\n    int bytes = 0;\n",
+        none ? "max((i64)0, " : "", rank, none ? ")" : "");
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->access[i].fetched)
+            PUT("    bytes += columns * %ld%s;\n", (long)epi_dtype_size(d->access[i].ref.type),
+                d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
+    PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows%s; r++) {\n"
+        "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
+        "/ LANES) + r) * ROW_BYTES;\n",
+        none ? " && columns" : "");
+    put_orders(d, t, true);
+    PUT("    }\n  };\n"
+        "  if (threadIdx.x %% TEAM == 0)\n    for (int s = 0; s < STAGES; s++)\n"
+        "      if (first + s * step < M) ask(first + s * step, s);\n  u32 turns = 0;\n");
+}
+
+/* A row that a later block will take is prefetched to the L2 cache while this one is worked on. */
+static void put_prefetch(const epi_rows_design *d, epi_text *t) {
+    PUT("    if (threadIdx.x %% TEAM == 0 && row0 + %d < M%s) {\n      const i64 row = row0 + %d;\n",
+        d->shape.hint, d->shape.cluster > 1 ? " && columns" : "", d->shape.hint);
+    put_orders(d, t, false);
+    PUT("    }\n");
+}
+
+/* Asks for the row that the stage of the turn before has room for, once all warps have read that stage; then
+ * waits for this turn's row. */
+void epi_rows_put_take(const epi_rows_design *d, epi_text *t) {
+    PUT("    const int stage = turns %% STAGES;\n"
+        "    if (turns && threadIdx.x %% TEAM == 0 && row0 + (STAGES - 1) * step < M) {\n"
+        "      const u32 last = turns - 1;\n      mbar_wait(empty + 8 * (last %% STAGES), last / STAGES & "
+        "1);\n"
+        "      ask(row0 + (STAGES - 1) * step, last %% STAGES);\n    }\n"
+        "    mbar_wait(full + 8 * stage, turns / STAGES & 1);\n"
+        "    const u32 from = smem_u32(ring) + ((team * STAGES + stage) * (TEAM / LANES) + sub) * "
+        "ROW_BYTES;\n");
+    if (d->shape.hint)
+        put_prefetch(d, t);
+}
+
+void epi_rows_put_release(epi_text *t) {
+    PUT("    __syncwarp();\n    if (threadIdx.x %% 32 == 0) mbar_arrive(empty + 8 * stage);\n    turns++;\n");
+}

@@ -1,0 +1,121 @@
+/* rows_access.c: how a kernel over rows reaches its tensors: where their elements lie, and in which vectors.
+ */
+#include "cuda/design_rows.h"
+
+static bool moves(const epi_instr *s) {
+    return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
+}
+static bool reads_or_moves(const epi_instr *s) {
+    return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM;
+}
+
+/* May an output be stored over the elements that the instruction loads? */
+static bool overwritten(const epi_rows_design *d, const epi_instr *s) {
+    int tensor = d->c->steps->homes[s->node].tensor;
+    for (int t = d->g->input_count; t < d->g->tensor_count; t++)
+        if (epi_rows_is_full(d, s->dst) && epi_steps_in_place(d->c->steps, t, tensor))
+            return true;
+    return false;
+}
+
+/* Do several rows read the same elements? Weights; and tables such as those of a rotation, which all heads of
+ * a token read. */
+static bool reread(const epi_rows_design *d, const epi_instr *s, const epi_walk *rows) {
+    bool again = !epi_rows_is_full(d, s->dst);
+    for (int i = 0; i < rows->count; i++)
+        again |= rows->stride[i] == 0;
+    return again;
+}
+
+void epi_rows_find_access(epi_rows_design *d) {
+    const int64_t *sizes = d->c->spec->sizes;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        epi_rows_access *a = &d->access[i];
+        if (!reads_or_moves(s) && s->kind != EPI_INSTR_INDEX)
+            continue;
+        if (s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM) {
+            a->ref = epi_ref_of_axes(&d->g->nodes[s->node].axes, sizes);
+        } else if (s->kind == EPI_INSTR_TAKE) {
+            a->ref = epi_emit_ref(d->c, d->g->nodes[s->node].arg[0], -1);
+            a->stride = epi_ref_drop(&a->ref, d->g->nodes[s->node].over.at[0]);
+        } else {
+            a->ref = epi_emit_ref(d->c, s->node, s->tensor);
+        }
+        a->rows = epi_walk_axes(&a->ref, &d->plan->rows, sizes);
+        a->cols = epi_columns_of(d->plan, &a->ref, sizes, d->tile.values[epi_rows_value(s)].scale);
+        if (s->kind == EPI_INSTR_LOAD) {
+            a->overwritten = overwritten(d, s);
+            a->reread = reread(d, s, &a->rows);
+        }
+    }
+}
+
+/* Do `w` neighbouring columns lie together, at a multiple of w, for every vector of every row? */
+static bool lies_in_vectors(const epi_rows_design *d, const epi_rows_access *a, int w) {
+    const epi_walk *c = &a->cols.walk;
+    if (a->cols.part % w && a->cols.two)
+        return false;
+    for (int i = 0; i < a->rows.count; i++)
+        if (a->rows.stride[i] % w)
+            return false;
+    for (int i = 0; i < c->count - 1; i++)
+        if (c->stride[i] % w)
+            return false;
+    if (!c->count)
+        return w == 1;
+    return c->stride[c->count - 1] == 1 &&
+           (c->size[c->count - 1] % w == 0 || (d->plan->flat && c->count == 1));
+}
+
+/* Sets which tensors are reached in vectors of this many columns; answers whether all of them are, that could
+ * be at all. */
+static bool set_vectors(epi_rows_design *d, int vector) {
+    bool all = true;
+    d->shape.vector = vector;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        epi_rows_access *a = &d->access[i];
+        if (!reads_or_moves(s) || !epi_rows_has_columns(d, epi_rows_value(s)))
+            continue;
+        int w = epi_rows_width(d, epi_rows_value(s)) / epi_rows_pieces(a);
+        a->vectors = w >= 1 && a->stride % w == 0 && lies_in_vectors(d, a, w);
+        all &= a->vectors || s->kind == EPI_INSTR_RANDOM || !lies_in_vectors(d, a, 1);
+    }
+    return all;
+}
+
+void epi_rows_choose_vector(epi_rows_design *d) {
+    int smallest = 4;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        int size = (int)epi_dtype_size(d->access[i].ref.type);
+        if (moves(s) && epi_rows_is_full(d, epi_rows_value(s)) && size < smallest)
+            smallest = size;
+    }
+    int vector = 16 / smallest * (d->plan->split != EPI_OP_COUNT ? 2 : 1);
+    while (vector > 1 && ((!d->plan->flat && d->tile.n % vector) || !set_vectors(d, vector)))
+        vector /= 2;
+    set_vectors(d, vector);
+    d->tail = d->plan->flat && d->tile.n % vector != 0;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        d->access[i].fetched =
+            s->kind == EPI_INSTR_LOAD && epi_rows_is_full(d, s->dst) && d->access[i].vectors;
+    }
+}
+
+bool epi_rows_lies_whole(const epi_rows_design *d, int i) {
+    const epi_rows_access *a = &d->access[i];
+    bool coarse = d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
+    int64_t n = coarse ? d->tile.n / 2 : d->tile.n;
+    int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
+    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16)
+        return false;
+    for (int r = 0; r < a->rows.count; r++)
+        if (a->rows.stride[r] * bytes % 16)
+            return false;
+    if (a->cols.two)
+        return 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 && n / 2 * bytes % 16 == 0;
+    return a->cols.walk.size[0] == n;
+}
