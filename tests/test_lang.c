@@ -1,4 +1,7 @@
 /* test_lang.c: what the parser, the printer and the checker say, message by message. */
+#include <pthread.h>
+
+#include "base/base.h"
 #include "harness.h"
 
 static epi_context *ctx;
@@ -308,6 +311,102 @@ static void test_calls(void) {
     epi_module_free(m);
 }
 
+/* ---- small stacks ---- */
+
+enum { SMALL_STACK = 128 * 1024, SANITIZED_STACK = 8 * SMALL_STACK };
+
+/* A program whose value is `open` n times, then `middle`, then `close` n times. */
+static char *repeated(const char *open, const char *middle, const char *close, int n) {
+    epi_text t = {0};
+    epi_text_add(&t, "f(x[T], i: i32[T], s: i32) -> y[T] { y = ");
+    for (int k = 0; k < n; k++)
+        epi_text_add(&t, "%s", open);
+    epi_text_add(&t, "%s", middle);
+    for (int k = 0; k < n; k++)
+        epi_text_add(&t, "%s", close);
+    epi_text_add(&t, " }\n");
+    return t.data;
+}
+
+static const struct nested {
+    const char *open, *middle, *close;
+    int n;
+    const char *message; /* NULL: it parses */
+} nested[] = {
+    {"(", "x", ")", 199, NULL},
+    {"(", "x", ")", 200, "expressions are nested too deeply; give parts of them names"},
+    {"(-", "x", ")", 99, NULL},
+    {"-", "x", "", 199, NULL},
+    {"-", "x", "", 100000, "expressions are nested too deeply; give parts of them names"},
+    {"not ", "x", "", 199, NULL},
+    {"exp(", "x", ")", 199, NULL},
+    {"max(1, ", "x", ")", 199, NULL},
+    {"where(x, x, ", "x", ")", 199, NULL},
+    {"x + (", "x", ")", 99, NULL},
+    {"x[", "i", "]", 199, NULL},
+    {"x or x and x == x + x*-(", "x", ")", 24, NULL},
+    {"", "x", " + 1", 4000, NULL},
+    {"", "x", " - x*2", 2000, NULL},
+    {"(", "x", " + x)*s", 99, NULL},
+    {"", "x", "[i]", 4000, NULL},
+    {"", "x", "*x", 50000, "the program has more than 4096 operations after inlining"},
+    {"x and ", "x", "", 4000, NULL},
+};
+
+static void *parse_nested(void *unused) {
+    for (size_t c = 0; c < sizeof nested / sizeof *nested; c++) {
+        char *text = repeated(nested[c].open, nested[c].middle, nested[c].close, nested[c].n);
+        epi_module *m = NULL;
+        epi_error err = {0};
+        epi_module_parse(ctx, text, strlen(text), "t", &m, &err);
+        check(!strcmp(err.message, nested[c].message ? nested[c].message : ""), "%d times %s %s: %s",
+              nested[c].n, nested[c].open, nested[c].close, err.message);
+        size_t length = epi_program_print(epi_module_program(m, 0), NULL, 0);
+        check(!m || length > 40, "%d times %s %s prints", nested[c].n, nested[c].open, nested[c].close);
+        epi_module_free(m);
+        free(text);
+    }
+    return unused;
+}
+
+/* Expressions inside each other once calls are inlined: 32 programs, each calling the next 9 deep. */
+static void *parse_inlined(void *unused) {
+    epi_text t = {0};
+    for (int i = 0; i < 32; i++) {
+        epi_text_add(&t, "p%d(x[T]) -> y[T] { y = ", i);
+        for (int k = 0; k < 9; k++)
+            epi_text_add(&t, "exp(");
+        epi_text_add(&t, i < 31 ? "p%d(x)" : "x", i + 1);
+        epi_text_add(&t, ")))))))))\n}\n");
+    }
+    epi_module *m;
+    epi_error err;
+    check(epi_module_parse(ctx, t.data, t.length, "t", &m, &err) == EPI_ERR_CHECK &&
+              !strcmp(err.message, "expressions are nested more than 200 deep once calls are inlined; give "
+                                   "parts of them names"),
+          "deep calls: %s", err.message);
+    epi_text_free(&t);
+    return unused;
+}
+
+/* Whatever a text holds, parsing and printing it fit in the stack of a thread that has little. */
+static void test_small_stack(void) {
+    static void *(*const works[])(void *) = {parse_nested, parse_inlined};
+    size_t size = SMALL_STACK;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    size = SANITIZED_STACK;
+#endif
+    for (int i = 0; i < 2; i++) {
+        pthread_attr_t attr;
+        pthread_t thread;
+        pthread_attr_init(&attr);
+        check(!pthread_attr_setstacksize(&attr, size), "a thread may have a stack of %zu bytes", size);
+        if (check(!pthread_create(&thread, &attr, works[i], NULL), "a thread starts"))
+            pthread_join(thread, NULL);
+        pthread_attr_destroy(&attr);
+    }
+}
+
 /* Texts that try to exhaust the compiler: a clear error, never a crash. */
 static void test_hostile(void) {
     size_t size = 1 << 20;
@@ -329,8 +428,9 @@ static void test_hostile(void) {
         n += snprintf(text + n, size - (size_t)n, "+x");
     n += snprintf(text + n, size - (size_t)n, " }");
     check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK &&
-              strstr(err.message, "give parts of it names"),
+              strstr(err.message, "more than 4096 operations"),
           "a long chain: %s", err.message);
+
     n = 0; /* each program calls the next one twice: 2^30 steps if nothing stops it */
     for (int i = 0; i < 30; i++)
         n += snprintf(text + n, size - (size_t)n, "p%d(x[T]) -> y[T] { a = p%d(x) b = p%d(x) y = a + b }\n",
@@ -363,6 +463,7 @@ int main(void) {
     test_dims();
     test_print();
     test_calls();
+    test_small_stack();
     test_hostile();
     epi_context_close(ctx);
     return finish();

@@ -452,8 +452,10 @@ epi_use_list epi_graph_uses(const epi_graph *g, int node) {
 
 /* The product that `node` reaches without passing another product and that contracted `dim`
  * together with at least `least - 1` other axes, or EPI_NO_NODE. */
-static int contracted_by(const epi_graph *g, int node, int dim, int least) {
-    bool seen[EPI_MAX_NODES] = {false};
+static int contracted_by(epi_graph *g, int node, int dim, int least) {
+    bool *seen = epi_arena_alloc(g->arena, (size_t)node + 1);
+    if (!seen)
+        return EPI_NO_NODE; /* the arena tells */
     seen[node] = true;
     for (int i = node; i >= 0; i--) {
         const epi_node *n = &g->nodes[i];

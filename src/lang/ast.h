@@ -4,6 +4,10 @@
 
 #include "ir/graph.h"
 
+/* Expressions inside each other, as written and once calls are inlined: parsing and lowering recurse so deep,
+ * and must fit in the stack of a small thread. */
+enum { EPI_MAX_NESTING = 200 };
+
 typedef enum epi_ast_kind {
     EPI_AST_NUMBER,
     EPI_AST_NAME,
@@ -21,7 +25,29 @@ typedef struct epi_ast {
     const char *name; /* NAME, CALL */
     struct epi_ast **args;
     int arg_count;
+    struct epi_ast *outer; /* the operation whose first operand this is, or NULL */
 } epi_ast;
+
+/* How tightly an operator binds; an operand that binds less stands in parentheses. */
+typedef enum epi_level {
+    EPI_LEVEL_OR,
+    EPI_LEVEL_AND,
+    EPI_LEVEL_NOT,
+    EPI_LEVEL_COMPARE,
+    EPI_LEVEL_SUM,
+    EPI_LEVEL_TERM,
+    EPI_LEVEL_UNARY,
+    EPI_LEVEL_ATOM
+} epi_level;
+epi_level epi_op_level(epi_op op);
+
+/* The first of the operands in `a + b - c[i]`, whose operators all lean to the left. Such chains may be long:
+ * they are walked from here along `outer`, not by recursion. */
+static inline const epi_ast *epi_ast_leftmost(const epi_ast *e) {
+    while (e->kind == EPI_AST_BINARY || e->kind == EPI_AST_TAKE)
+        e = e->args[0];
+    return e;
+}
 
 /* An axis as written: a name and a power-of-two factor. */
 typedef struct epi_ast_axis {

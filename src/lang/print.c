@@ -4,69 +4,91 @@
 
 #include "lang/ast.h"
 
-/* How tightly an expression holds together; an operand that binds less is parenthesised. */
-enum { LEVEL_OR, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_SUM, LEVEL_TERM, LEVEL_UNARY, LEVEL_ATOM };
-
-static int level_of(const epi_ast *e) {
-    if (e->kind != EPI_AST_UNARY && e->kind != EPI_AST_BINARY)
-        return LEVEL_ATOM;
-    switch (e->op) {
-    case EPI_OP_OR: return LEVEL_OR;
-    case EPI_OP_AND: return LEVEL_AND;
-    case EPI_OP_NOT: return LEVEL_NOT;
+epi_level epi_op_level(epi_op op) {
+    switch (op) {
+    case EPI_OP_OR: return EPI_LEVEL_OR;
+    case EPI_OP_AND: return EPI_LEVEL_AND;
+    case EPI_OP_NOT: return EPI_LEVEL_NOT;
     case EPI_OP_ADD:
-    case EPI_OP_SUB: return LEVEL_SUM;
+    case EPI_OP_SUB: return EPI_LEVEL_SUM;
     case EPI_OP_MUL:
     case EPI_OP_DIV:
-    case EPI_OP_MATMUL: return LEVEL_TERM;
-    case EPI_OP_NEG: return LEVEL_UNARY;
-    default: return LEVEL_COMPARE;
+    case EPI_OP_MATMUL: return EPI_LEVEL_TERM;
+    case EPI_OP_NEG: return EPI_LEVEL_UNARY;
+    default: return EPI_LEVEL_COMPARE;
     }
+}
+
+static epi_level level_of(const epi_ast *e) {
+    return e->kind == EPI_AST_UNARY || e->kind == EPI_AST_BINARY ? epi_op_level(e->op) : EPI_LEVEL_ATOM;
 }
 
 static void print_number(double x, epi_text *out) {
     epi_text_add(out, "%s", isinf(x) ? "inf" : epi_number_write(x).text);
 }
 
-static void print_expr(const epi_ast *e, int least, epi_text *out) {
-    int level = level_of(e);
-    bool parens = level < least;
-    if (parens)
-        epi_text_add(out, "(");
-    switch (e->kind) {
-    case EPI_AST_NUMBER: print_number(e->number, out); break;
-    case EPI_AST_NAME: epi_text_add(out, "%s", e->name); break;
-    case EPI_AST_UNARY:
+/* How tightly the first operand of e must bind to stand without parentheses. Operators go from left to right,
+ * but comparisons do not chain, and a product stands apart from what scales it. */
+static epi_level least_first(const epi_ast *e) {
+    epi_level level = level_of(e);
+    const epi_ast *first = e->args[0];
+    bool scaled = level == EPI_LEVEL_TERM && e->op != EPI_OP_MATMUL && first->kind == EPI_AST_BINARY &&
+                  first->op == EPI_OP_MATMUL;
+    return level == EPI_LEVEL_COMPARE || scaled ? level + 1 : level;
+}
+
+static void print_expr(const epi_ast *e, epi_level least, epi_text *out);
+
+/* An expression that is no chain of operators. */
+static void print_operand(const epi_ast *e, epi_text *out) {
+    if (e->kind == EPI_AST_NUMBER) {
+        print_number(e->number, out);
+    } else if (e->kind == EPI_AST_UNARY) {
         epi_text_add(out, "%s%s", epi_ops[e->op].text, e->op == EPI_OP_NOT ? " " : "");
-        print_expr(e->args[0], level, out);
-        break;
-    case EPI_AST_BINARY: {
-        const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV ? "" : " ";
-        /* left-associative; comparisons do not chain, and a product stands apart from what scales it */
-        bool apart = level == LEVEL_COMPARE ||
-                     (e->op != EPI_OP_MATMUL && e->args[0]->op == EPI_OP_MATMUL && level == LEVEL_TERM);
-        print_expr(e->args[0], apart ? level + 1 : level, out);
-        epi_text_add(out, "%s%s%s", gap, epi_ops[e->op].text, gap);
-        print_expr(e->args[1], level + 1, out);
-        break;
-    }
-    case EPI_AST_CALL:
-        epi_text_add(out, "%s(", e->name);
+        print_expr(e->args[0], level_of(e), out);
+    } else {
+        epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", e->name);
         for (int i = 0; i < e->arg_count; i++) {
             epi_text_add(out, "%s", i ? ", " : "");
-            print_expr(e->args[i], LEVEL_OR, out);
+            print_expr(e->args[i], EPI_LEVEL_OR, out);
         }
-        epi_text_add(out, ")");
-        break;
-    case EPI_AST_TAKE:
-        print_expr(e->args[0], LEVEL_ATOM, out);
-        epi_text_add(out, "[");
-        print_expr(e->args[1], LEVEL_OR, out);
-        epi_text_add(out, "]");
-        break;
+        epi_text_add(out, e->kind == EPI_AST_CALL ? ")" : "");
     }
-    if (parens)
-        epi_text_add(out, ")");
+}
+
+/* What stands behind the first operand. */
+static void print_rest(const epi_ast *e, epi_text *out) {
+    if (e->kind == EPI_AST_TAKE) {
+        epi_text_add(out, "[");
+        print_expr(e->args[1], EPI_LEVEL_OR, out);
+        epi_text_add(out, "]");
+        return;
+    }
+    const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV ? "" : " ";
+    epi_text_add(out, "%s%s%s", gap, epi_ops[e->op].text, gap);
+    print_expr(e->args[1], level_of(e) + 1, out);
+}
+
+/* Prints a chain from its first operand on; every parenthesis that one of its operations needs opens before
+ * that. */
+static void print_expr(const epi_ast *e, epi_level least, epi_text *out) {
+    const epi_ast *first = epi_ast_leftmost(e);
+    for (const epi_ast *at = first;; at = at->outer) {
+        if (level_of(at) < (at == e ? least : least_first(at->outer)))
+            epi_text_add(out, "(");
+        if (at == e)
+            break;
+    }
+    for (const epi_ast *at = first;; at = at->outer) {
+        if (at == first)
+            print_operand(at, out);
+        else
+            print_rest(at, out);
+        if (level_of(at) < (at == e ? least : least_first(at->outer)))
+            epi_text_add(out, ")");
+        if (at == e)
+            break;
+    }
 }
 
 static void print_tensor(const epi_ast_tensor *t, epi_text *out) {
@@ -113,7 +135,7 @@ void epi_ast_print(const epi_ast_program *g, epi_text *out) {
         for (int j = 0; j < s->name_count; j++)
             epi_text_add(out, "%s%s", j ? ", " : "", s->names[j]);
         epi_text_add(out, " = ");
-        print_expr(s->value, LEVEL_OR, out);
+        print_expr(s->value, EPI_LEVEL_OR, out);
         epi_text_add(out, "\n");
     }
     epi_text_add(out, "}\n");

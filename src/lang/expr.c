@@ -1,0 +1,187 @@
+/* expr.c: expressions, by how tightly their operators bind.
+ *
+ * Operators that go from left to right are taken in a loop: `a + b + c` is no deeper than `a`. What does nest
+ * (parentheses, arguments, indices, operands to the right) is counted, so that no text overflows a stack. */
+#include "lang/parse.h"
+
+static const epi_op infixes[] = {EPI_OP_OR,  EPI_OP_AND, EPI_OP_LT,    EPI_OP_LE,  EPI_OP_GT,
+                                 EPI_OP_GE,  EPI_OP_EQ,  EPI_OP_NE,    EPI_OP_ADD, EPI_OP_SUB,
+                                 EPI_OP_MUL, EPI_OP_DIV, EPI_OP_MATMUL};
+
+/* The operator that comes next, or EPI_OP_COUNT. */
+static epi_op infix_at(const epi_parser *p) {
+    for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++)
+        if (epi_parse_at(p, epi_ops[infixes[i]].text))
+            return infixes[i];
+    return EPI_OP_COUNT;
+}
+
+static epi_ast *new_ast(epi_parser *p, epi_ast_kind kind, epi_place place) {
+    epi_ast *e = epi_arena_alloc(p->arena, sizeof *e);
+    if (e) {
+        e->kind = kind;
+        e->place = place;
+    }
+    return e;
+}
+
+/* An expression with one operand or two. */
+static epi_ast *with_operands(epi_parser *p, epi_ast_kind kind, epi_place place, epi_ast *a, epi_ast *b) {
+    epi_ast *e = new_ast(p, kind, place);
+    epi_ast **args = epi_arena_alloc(p->arena, 2 * sizeof *args);
+    if (!e || !args || !a || (kind != EPI_AST_UNARY && !b))
+        return NULL;
+    args[0] = a;
+    args[1] = b;
+    a->outer = e;
+    e->args = args;
+    e->arg_count = kind == EPI_AST_UNARY ? 1 : 2;
+    return e;
+}
+
+static epi_ast *parse_level(epi_parser *p, epi_level least);
+
+static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
+    epi_ast *e = new_ast(p, EPI_AST_CALL, place);
+    int capacity = 0;
+    if (!e)
+        return NULL;
+    e->name = name;
+    if (!epi_parse_at(p, ")"))
+        do {
+            if (e->arg_count == EPI_MAX_ARGS)
+                epi_parse_fail(p, p->token.place, "a call takes at most %d arguments", EPI_MAX_ARGS);
+            epi_ast *arg = epi_parse_expr(p);
+            if (!arg || !epi_parse_room(p, (void **)&e->args, e->arg_count, &capacity, sizeof *e->args))
+                return NULL;
+            e->args[e->arg_count++] = arg;
+        } while (epi_parse_accept(p, ","));
+    epi_parse_expect(p, ")", "after the arguments");
+    return e;
+}
+
+static epi_ast *parse_atom(epi_parser *p) {
+    epi_place place = p->token.place;
+    if (p->token.kind == EPI_TOKEN_NUMBER || epi_parse_at(p, "inf")) {
+        epi_ast *e = new_ast(p, EPI_AST_NUMBER, place);
+        if (e)
+            e->number = p->token.kind == EPI_TOKEN_NUMBER ? p->token.number : (double)__builtin_inff();
+        epi_parse_next(p);
+        return e;
+    }
+    if (epi_parse_accept(p, "(")) {
+        epi_ast *e = epi_parse_expr(p);
+        epi_parse_expect(p, ")", "to close the parenthesis");
+        return e;
+    }
+    bool logic = epi_parse_at(p, "and") || epi_parse_at(p, "or") || epi_parse_at(p, "not");
+    if (p->token.kind == EPI_TOKEN_NAME && !logic) {
+        const char *name = epi_parse_name(p, "a name", false);
+        if (epi_parse_accept(p, "("))
+            return parse_call(p, name, place);
+        epi_ast *e = new_ast(p, EPI_AST_NAME, place);
+        if (e)
+            e->name = name;
+        return e;
+    }
+    epi_parse_expected(p, "a value");
+    return NULL;
+}
+
+/* Any number of [index] behind a value. */
+static epi_ast *parse_taken(epi_parser *p) {
+    epi_ast *e = parse_atom(p);
+    for (epi_place place = p->token.place; e && epi_parse_accept(p, "["); place = p->token.place) {
+        epi_ast *index = epi_parse_expr(p);
+        epi_parse_expect(p, "]", "after the index");
+        e = with_operands(p, EPI_AST_TAKE, place, e, index);
+    }
+    return e;
+}
+
+/* What stands before an operator: `-` or `not` and its operand, or a value. */
+static epi_ast *parse_prefixed(epi_parser *p, epi_level least) {
+    epi_place place = p->token.place;
+    bool minus = epi_parse_accept(p, "-");
+    if (!minus && !(least <= EPI_LEVEL_NOT && epi_parse_accept(p, "not")))
+        return parse_taken(p);
+    epi_ast *a = parse_level(p, minus ? EPI_LEVEL_UNARY : EPI_LEVEL_NOT);
+    epi_ast *e = with_operands(p, EPI_AST_UNARY, place, a, NULL);
+    if (e)
+        e->op = minus ? EPI_OP_NEG : EPI_OP_NOT;
+    return e;
+}
+
+/* Operators that bind at least so tightly, and their operands. */
+static epi_ast *parse_level(epi_parser *p, epi_level least) {
+    if (++p->depth > EPI_MAX_NESTING)
+        epi_parse_fail(p, p->token.place, "expressions are nested too deeply; give parts of them names");
+    epi_ast *e = parse_prefixed(p, least);
+    for (bool compared = false; e;) {
+        epi_place place = p->token.place;
+        epi_op op = infix_at(p);
+        epi_level level = op == EPI_OP_COUNT ? EPI_LEVEL_ATOM : epi_op_level(op);
+        if (op == EPI_OP_COUNT || level < least)
+            break;
+        if (compared && level == EPI_LEVEL_COMPARE)
+            epi_parse_fail(p, place, "comparisons do not chain; join two with 'and'");
+        compared = level == EPI_LEVEL_COMPARE;
+        epi_parse_next(p);
+        epi_ast *right = parse_level(p, (epi_level)(level + 1));
+        e = with_operands(p, EPI_AST_BINARY, place, e, right);
+        if (e)
+            e->op = op;
+    }
+    p->depth--;
+    return e;
+}
+
+epi_ast *epi_parse_expr(epi_parser *p) {
+    return parse_level(p, EPI_LEVEL_OR);
+}
+
+/* ---- axes ---- */
+
+static bool shift_of(double factor, int *shift) {
+    for (*shift = 0; *shift <= EPI_MAX_SHIFT; ++*shift)
+        if (factor == (double)(1L << *shift))
+            return true;
+    return false;
+}
+
+bool epi_ast_as_axis(const epi_ast *e, epi_ast_axis *out) {
+    *out = (epi_ast_axis){.place = e->place};
+    if (e->kind == EPI_AST_NAME) {
+        out->name = e->name;
+        return true;
+    }
+    if (e->kind != EPI_AST_BINARY)
+        return false;
+    const epi_ast *a = e->args[0], *b = e->args[1];
+    if (e->op == EPI_OP_MUL && a->kind == EPI_AST_NUMBER && b->kind == EPI_AST_NAME &&
+        shift_of(a->number, &out->shift)) {
+        out->name = b->name;
+        return true;
+    }
+    if (e->op == EPI_OP_DIV && a->kind == EPI_AST_NAME && b->kind == EPI_AST_NUMBER &&
+        shift_of(b->number, &out->shift)) {
+        out->name = a->name;
+        out->shift = -out->shift;
+        return true;
+    }
+    return false;
+}
+
+epi_ast_axis epi_parse_axis(epi_parser *p) {
+    epi_ast_axis axis = {.name = ""};
+    epi_ast *e = parse_level(p, EPI_LEVEL_SUM);
+    if (e && !epi_ast_as_axis(e, &axis)) {
+        epi_parse_fail(p, e->place,
+                       "expected an axis: a name, or a name with a power of two as in 2*F or F/2");
+        axis.name = "";
+    }
+    if (p->error.status == EPI_OK && epi_is_reserved(axis.name))
+        epi_parse_fail(p, axis.place, "'%s' is a word of the language and cannot be used as an axis",
+                       axis.name);
+    return axis;
+}

@@ -1,0 +1,67 @@
+/* lower.h: what the files of lowering share: frames, and the values that expressions yield. */
+#ifndef EPI_LANG_LOWER_H
+#define EPI_LANG_LOWER_H
+
+#include "lang/ast.h"
+
+/* What recursion passes through but does not repeat stays out of the frames that it does repeat. */
+#define EPI_NOINLINE __attribute__((noinline))
+
+typedef struct epi_binding {
+    const char *name;
+    int node;
+    struct epi_binding *next;
+} epi_binding;
+
+/* A program in the middle of being lowered. The outermost frame is the program itself; a call makes a frame
+ * whose inputs are the caller's values and whose axes are the caller's. */
+typedef struct epi_frame {
+    const epi_ast_program *program;
+    const struct epi_frame *caller;
+    int depth;
+    epi_binding *values;
+    /* the dims of this program by name, and the axis each stands for in the outermost one */
+    const char *dims[EPI_MAX_DIMS];
+    epi_axis axes[EPI_MAX_DIMS];
+    bool bound[EPI_MAX_DIMS];
+    int dim_count;
+    struct epi_frame *next_spare;
+} epi_frame;
+
+typedef struct epi_lowering {
+    const epi_ast_text *text;
+    epi_graph *g;
+    epi_frame *spare;       /* frames of calls that are done */
+    int expressions, depth; /* lowered so far, and how many are in the middle of it */
+} epi_lowering;
+
+/* What a call yields: several nodes for pairs, halves and programs of many outputs. */
+typedef struct epi_values {
+    int *node, count; /* in the arena */
+} epi_values;
+
+bool epi_lower_ok(const epi_lowering *lo);
+epi_values epi_lower_values(epi_lowering *lo, int count); /* none of them known yet */
+epi_values epi_lower_value(epi_lowering *lo, int node);
+
+/* New nodes and errors are at this place. */
+static inline void epi_lower_at(epi_lowering *lo, epi_place place) {
+    lo->g->place = place;
+}
+
+/* lower.c */
+int epi_lower_one(epi_lowering *lo, epi_frame *f, const epi_ast *e);
+void epi_lower_body(epi_lowering *lo, epi_frame *f);
+void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f);
+void epi_frame_bind(epi_lowering *lo, epi_frame *f, const char *name, int node, epi_place place);
+int epi_frame_dim(const epi_frame *f, const char *name);   /* or -1 */
+int epi_frame_value(const epi_frame *f, const char *name); /* or EPI_NO_NODE */
+epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis *axis);
+
+/* lower_call.c */
+epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e);
+
+/* lower_op.c: a call of an operation; false where there is none of this name. */
+bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out);
+
+#endif

@@ -1,0 +1,101 @@
+/* lower_op.c: calls of operations: values first, then axes. */
+#include "lang/lower.h"
+
+#include <string.h>
+
+/* How many values an operation takes, and how many axes behind them. */
+typedef struct form {
+    int values, least, most;
+} form;
+
+static form form_of(epi_op op) {
+    int arity = epi_ops[op].arity;
+    switch (epi_ops[op].cls) {
+    case EPI_CLASS_MAP: return (form){arity, 0, 0};
+    case EPI_CLASS_REDUCE:
+    case EPI_CLASS_RANDOM: return (form){arity, 1, EPI_MAX_AXES};
+    default: return (form){arity, 1, 1};
+    }
+}
+
+/* max(a, b) is a map and max(x, D) a reduction: the second argument decides. */
+static bool names_an_axis(const epi_frame *f, const epi_ast *e) {
+    epi_ast_axis a;
+    return epi_ast_as_axis(e, &a) && epi_frame_dim(f, a.name) >= 0;
+}
+
+static epi_op find_op(const epi_frame *f, const epi_ast *e) {
+    bool reduces = e->arg_count >= 2 && names_an_axis(f, e->args[1]);
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        if (!strcmp(epi_ops[op].text, e->name) && !(reduces && (op == EPI_OP_MAX || op == EPI_OP_MIN)))
+            return (epi_op)op;
+    return EPI_OP_COUNT;
+}
+
+static EPI_NOINLINE void check_count(epi_lowering *lo, const epi_ast *e, form want) {
+    int least = want.values + want.least, most = want.values + want.most, given = e->arg_count;
+    epi_lower_at(lo, e->place);
+    if (given >= least && given <= most)
+        return;
+    if (least == most)
+        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
+                       given, given == 1 ? "was" : "were");
+    else
+        epi_graph_fail(lo->g, "%s takes a %s; %d argument%s given", e->name,
+                       strcmp(e->name, epi_ops[EPI_OP_UNIFORM].text) ? "value and the axes to reduce over"
+                                                                     : "seed and the axes of the result",
+                       given, given == 1 ? " was" : "s were");
+}
+
+static EPI_NOINLINE epi_axis axis_argument(epi_lowering *lo, const epi_frame *f, const epi_ast *call, int i) {
+    epi_ast_axis a;
+    if (epi_ast_as_axis(call->args[i], &a))
+        return epi_frame_axis(lo, f, &a);
+    epi_lower_at(lo, call->args[i]->place);
+    epi_graph_fail(lo->g,
+                   "argument %d of %s is an axis: a name, or a name with a power of two as in 2*F or F/2",
+                   i + 1, call->name);
+    return (epi_axis){0, 0};
+}
+
+/* pairs and halves: EVEN and ODD, LOW and HIGH are neighbours. */
+static epi_values build_split(epi_lowering *lo, epi_op op, int a, epi_axis axis) {
+    epi_values v = epi_lower_values(lo, 2);
+    for (int i = 0; i < 2 && v.node; i++)
+        v.node[i] = epi_graph_split(lo->g, op + (unsigned)i, a, axis);
+    return v;
+}
+
+static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, const epi_axes *axes) {
+    epi_graph *g = lo->g;
+    switch (epi_ops[op].cls) {
+    case EPI_CLASS_MAP: return epi_lower_value(lo, epi_graph_map(g, op, a[0], a[1], a[2]));
+    case EPI_CLASS_REDUCE: return epi_lower_value(lo, epi_graph_reduce(g, op, a[0], axes));
+    case EPI_CLASS_MOVE: return epi_lower_value(lo, epi_graph_move(g, op, a[0], a[1], axes->at[0]));
+    case EPI_CLASS_RANDOM: return epi_lower_value(lo, epi_graph_random(g, op, a[0], axes));
+    case EPI_CLASS_LEAF: return epi_lower_value(lo, epi_graph_leaf(g, op, axes->at[0]));
+    case EPI_CLASS_SPLIT: break;
+    case EPI_CLASS_PRODUCT: EPI_NEVER("@ is no name");
+    }
+    return a[1] == EPI_NO_NODE ? build_split(lo, op, a[0], axes->at[0])
+                               : epi_lower_value(lo, epi_graph_join(g, op, a[0], a[1], axes->at[0]));
+}
+
+bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out) {
+    epi_op op = find_op(f, e);
+    if (op == EPI_OP_COUNT)
+        return false;
+    form want = form_of(op);
+    int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
+    epi_axes axes = {0};
+    check_count(lo, e, want);
+    for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
+        if (i < want.values)
+            node[i] = epi_lower_one(lo, f, e->args[i]);
+        else
+            axes.at[axes.count++] = axis_argument(lo, f, e, i);
+    epi_lower_at(lo, e->place);
+    if (epi_lower_ok(lo))
+        *out = build(lo, op, node, &axes);
+    return true;
+}
