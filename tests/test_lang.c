@@ -311,6 +311,38 @@ static void test_calls(void) {
     epi_module_free(m);
 }
 
+/* What a terminal would obey is shown, not sent: of the text, of its file's name, and the mark stays in
+ * place. */
+static void test_control(void) {
+    static const char text[] = "f(x[T]) -> y[T] { # \x1b[2J\x9b\xc2\x9b\x7f\a\n  \t# \r\n\ty = \x1b x }";
+    static const char line[] = "f(x[T]) -> y[T] { y = \t\x1b[31m }";
+    char shown[512];
+    epi_module *m;
+    epi_error err;
+    check(epi_module_parse(ctx, line, sizeof line - 1, "a\x1b.epi", &m, &err) == EPI_ERR_SYNTAX, "an escape");
+    epi_error_format(&err, shown, sizeof shown);
+    check(!strcmp(shown, "a\\x1b.epi:1:24: the byte 0x1b has no meaning here\n"
+                         "  f(x[T]) -> y[T] { y = \t\\x1b[31m }\n"
+                         "                        \t^"),
+          "shown as %s", shown);
+    static const char after[] = "f(x[T]) -> y[T] { y = z # \x1b\n}";
+    check(epi_module_parse(ctx, after, sizeof after - 1, "t", &m, &err) == EPI_ERR_CHECK, "behind the mark");
+    epi_error_format(&err, shown, sizeof shown);
+    check(!strcmp(shown, "t:1:23: unknown name 'z'\n  f(x[T]) -> y[T] { y = z # \\x1b\n"
+                         "                        ^"),
+          "shown as %s", shown);
+    check(epi_module_parse(ctx, text, sizeof text - 1, "t", &m, &err) == EPI_ERR_SYNTAX && err.line == 3,
+          "controls in comments");
+    err =
+        (epi_error){.message = "tensor '\x1b]0;\a' and \xc2\x9b, \xc2\xa0, \xc3\x9f", .line = 1, .column = 4};
+    snprintf(err.source, sizeof err.source, "\x1b\xc2\x9b");
+    epi_error_format(&err, shown, sizeof shown);
+    check(!strcmp(shown, "1:4: tensor '\\x1b]0;\\x07' and \\xc2\\x9b, \xc2\xa0, \xc3\x9f\n"
+                         "  \\x1b\\xc2\\x9b\n"
+                         "              ^"),
+          "shown as %s", shown);
+}
+
 /* ---- small stacks ---- */
 
 enum { SMALL_STACK = 128 * 1024, SANITIZED_STACK = 8 * SMALL_STACK };
@@ -463,6 +495,7 @@ int main(void) {
     test_dims();
     test_print();
     test_calls();
+    test_control();
     test_small_stack();
     test_hostile();
     epi_context_close(ctx);

@@ -24,17 +24,45 @@ void epi_error_clear(epi_error *err) {
         *err = (epi_error){0};
 }
 
+/* How many bytes at s are a control character that a terminal might obey: one, or two of UTF-8; 0 for text.
+ */
+static int control_length(const char *s) {
+    unsigned char c = (unsigned char)s[0], next = c ? (unsigned char)s[1] : 0;
+    if ((c < 32 && c != '\n' && c != '\t') || c == 127)
+        return c ? 1 : 0;
+    return c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
+}
+
+/* Adds a text that may come from anywhere: control characters are shown as \x1b. */
+static void add_shown(epi_text *t, const char *s) {
+    while (*s) {
+        int control = control_length(s);
+        for (int i = 0; i < control; i++)
+            epi_text_add(t, "\\x%02x", (unsigned char)*s++);
+        if (!control)
+            epi_text_add(t, "%c", *s++);
+    }
+}
+
 size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
     epi_text t = {0};
+    add_shown(&t, err->file);
     if (err->file[0])
-        epi_text_add(&t, "%s:", err->file);
+        epi_text_add(&t, ":");
     if (err->line)
         epi_text_add(&t, "%d:%d:", err->line, err->column);
-    epi_text_add(&t, "%s%s", t.length ? " " : "", err->message);
+    epi_text_add(&t, t.length ? " " : "");
+    add_shown(&t, err->message);
     if (err->source[0]) {
-        epi_text_add(&t, "\n  %s\n  ", err->source);
-        for (int i = 1; i < err->column; i++)
-            epi_text_add(&t, "%c", err->source[i - 1] == '\t' ? '\t' : ' ');
+        epi_text_add(&t, "\n  ");
+        add_shown(&t, err->source);
+        epi_text_add(&t, "\n  ");
+        const char *s = err->source;
+        for (int i = 1, control = 0; i < err->column; i++, s += *s != 0) {
+            control = control ? control : control_length(s);
+            epi_text_add(&t, *s == '\t' ? "\t" : control ? "    " : " ");
+            control -= control > 0;
+        }
         epi_text_add(&t, "^");
     }
     return epi_text_give(&t, buf, size);
