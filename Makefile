@@ -167,6 +167,7 @@ perf support: $(BUILD)/test/cases
 ROUNDS ?= 400
 test: suite
 	@printf '%-12s ' includes; sh tests/test_includes.sh
+	@printf '%-12s ' circles; sh tests/test_circles.sh $(BUILD)/obj/src/cuda
 	@printf '%-12s ' install; bash tests/test_install.sh $(BUILD)
 	@$(MAKE) --no-print-directory -s $(BUILD)/table $(BUILD)/plot
 	@set -e; for f in $(TABLED); do printf '%-12s ' $$(basename $$f .md | tr A-Z a-z); $(BUILD)/table --check $$f; done

@@ -58,20 +58,18 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
             at++;
         if (!check(at < MOST, "more texts than expected"))
             return -1;
-        product = k->launches[i].product >= 0 ? at : product;
+        product = k->launches[i].kind == EPI_LAUNCH_GEMM ? at : product;
         if (at < item_count) {
             wants[at].v.must |= v.must;
             continue;
         }
-        /* the same leave to be slow as the library gives: a Hopper product has 384 threads */
         items[at] = (epi_jit_item){.source = strdup(t->source.data),
                                    .name = strdup(t->name),
                                    .arch = t->arch,
-                                   .keep_slow = k->launches[i].product < 0 ||
-                                                t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+                                   .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
         wants[at] = (wanted){.l = l,
                              .v = v,
-                             .choice = k->launches[i].product >= 0 ? k->launches[i].choice : -1,
+                             .choice = k->launches[i].kind == EPI_LAUNCH_GEMM ? k->launches[i].choice : -1,
                              .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
         item_count++;

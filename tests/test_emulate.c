@@ -246,7 +246,7 @@ static bool add_kernel_for(const loaded *l, variant v, bool copies, int multipro
         return false;
     }
     for (int i = 0; i < e->k->count; i++)
-        if (!e->k->launches[i].empty && !(copies && e->k->launches[i].product >= 0))
+        if (!e->k->launches[i].empty && !(copies && e->k->launches[i].kind == EPI_LAUNCH_GEMM))
             e->texts[i] = add_text(&e->k->launches[i].text);
     kernel_count++;
     return true;
@@ -295,7 +295,7 @@ static void put_map(const place *at, const epi_map_need *m, unsigned char *to, c
 }
 
 /* One launch, with the parameters that epi_cuda_run would give it. */
-static void run_launch(const place *at, const epi_cuda_step *s, const text *t, bool late, const char *what) {
+static void run_launch(const place *at, const epi_launch *s, const text *t, bool late, const char *what) {
     _Alignas(64) unsigned char params[EPI_MAX_MAPS * 128 + EPI_MAX_POINTERS * 8 + 64] = {0};
     int maps = s->text.map_count ? s->text.map_count : 1, pointers = s->text.pointer_count;
     unsigned char *to = params + (size_t)maps * 128;
@@ -305,8 +305,8 @@ static void run_launch(const place *at, const epi_cuda_step *s, const text *t, b
         void *p = address(at, s->text.pointers[i]);
         memcpy(to + 8 * i, &p, 8);
     }
-    bool hopper = s->product >= 0 && s->text.config.mainloop == EPI_GEMM_SM90;
-    int64_t numbers[4] = {s->rows, s->group, s->elements, 0};
+    bool hopper = s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90;
+    int64_t numbers[4] = {s->rows, s->raster_group, s->elements, 0};
     if (hopper) {
         numbers[2] = s->text.config.queue;
         numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
@@ -320,8 +320,8 @@ static void run_launch(const place *at, const epi_cuda_step *s, const text *t, b
                         hopper && i >= at->p->inputs};
     }
     host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
-    int ended = t->run(&host, params, (int)s->launch.grid[0], s->launch.cluster ? (int)s->launch.cluster : 1,
-                       (int)s->launch.block, (int)s->launch.shared);
+    int ended = t->run(&host, params, (int)s->how.grid[0], s->how.cluster ? (int)s->how.cluster : 1,
+                       (int)s->how.block, (int)s->how.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
     check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
 }
@@ -349,8 +349,8 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
     memset(memory, SENTINEL, bytes + 2 * GUARD);
     memset(at.workspace, POISON, (size_t)e->k->workspace);
     for (int i = 0; i < e->k->count; i++) {
-        const epi_cuda_step *s = &e->k->launches[i];
-        if (e->copies && s->product >= 0)
+        const epi_launch *s = &e->k->launches[i];
+        if (e->copies && s->kind == EPI_LAUNCH_GEMM)
             for (int r = 0; r < s->text.repack_count; r++)
                 check_copy(&at, &s->text.repacks[r], what);
         else if (!s->empty)
@@ -367,7 +367,7 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
 static bool runs(const emulated *e) {
     bool ok = true;
     for (int i = 0; i < e->k->count; i++)
-        ok &= e->k->launches[i].empty || (e->copies && e->k->launches[i].product >= 0) ||
+        ok &= e->k->launches[i].empty || (e->copies && e->k->launches[i].kind == EPI_LAUNCH_GEMM) ||
               texts[e->texts[i]].run;
     return ok; /* else it was reported */
 }

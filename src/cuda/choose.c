@@ -3,8 +3,8 @@
 
 #include "cuda/cuda.h"
 
-/* The name says tile, cluster and schedule: d for deferred (with the columns of a step, where they are not
- * left to the emitter), e for the tile's end; q where clusters queue for tiles. */
+/* The name says tile, cluster and schedule: d for deferred (with the columns of a subtile, where they are
+ * not left to the design), e for the tile's end; q where clusters queue for tiles. */
 static const struct {
     const char *name;
     epi_config config;
@@ -53,7 +53,7 @@ uint64_t epi_config_same_text(int index) {
     for (int i = 0; i < CONFIGS; i++) {
         const epi_config *a = &configs[i].config, *b = &configs[index].config;
         if (a->mainloop == b->mainloop && a->tile_m == b->tile_m && a->tile_n == b->tile_n &&
-            a->cluster == b->cluster && a->step == b->step && a->schedule == b->schedule)
+            a->cluster == b->cluster && a->subtile == b->subtile && a->schedule == b->schedule)
             same |= UINT64_C(1) << i;
     }
     return same;

@@ -5,118 +5,137 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/emit_gemm.h"
 #include "cuda/jit.h"
 
 /* ---- texts ---- */
 
-static epi_cuda_step *add_launch(epi_cuda_kernel *k) {
-    epi_cuda_step *s = &k->launches[k->count++];
-    *s = (epi_cuda_step){.product = -1};
-    return s;
+static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
+    epi_launch *l = &k->launches[k->count++];
+    *l = (epi_launch){.kind = kind};
+    return l;
 }
 
-static epi_product_size size_of(const epi_emit_context *c, const epi_step *step) {
-    const int64_t *sizes = c->spec->sizes;
-    epi_product_size s = {epi_axes_size(&step->plan->rows, sizes), epi_axes_size(&step->plan->cols, sizes),
-                          epi_axes_size(&step->plan->depth, sizes), 0};
-    epi_tile_program t;
-    if (epi_tile_program_gemm(c->arena, c->spec, step->plan, 256, step->roots, step->root_count, &t, NULL) !=
-        EPI_OK)
-        return s;
+static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
+    epi_product_size s = {t->m, t->n, epi_axes_size(&plan->depth, c->spec->sizes), 0};
     double bytes = 0; /* of a row, by columns of the product */
-    for (int i = 0; i < t.instr_count; i++) {
-        const epi_instr *at = &t.instrs[i];
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *at = &t->instrs[i];
         int v = at->kind == EPI_INSTR_LOAD ? at->dst : at->kind == EPI_INSTR_STORE ? at->arg[0] : -1;
         if (v >= 0 && at->full)
-            bytes += (double)t.width[t.values[v].scale] / t.tile_n *
+            bytes += (double)t->width[t->values[v].scale] / t->tile_n *
                      (double)epi_dtype_size(epi_emit_ref(c, at->node, v == at->dst ? -1 : at->tensor).type);
     }
     s.streams = bytes > 2 ? (bytes < 18 ? bytes / 2 - 1 : 8) : 0; /* the model knows no more than a few */
     return s;
 }
 
-/* The best configuration that the program fits; the last, gemm_any, takes everything that a tile can hold. */
-static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
-                               int index, epi_error *err) {
-    const epi_step *step = &k->steps.at[index];
-    const epi_product_size size = size_of(c, step);
-    int order[64];
-    int count = epi_config_rank(&size, target->exact, target->capability, target->multiprocessors, order);
-    if (target->config) {
-        order[0] = epi_config_named(target->config);
-        count = 1;
-        if (order[0] < 0)
-            return !strncmp(target->config, "rows_", 5)
-                       ? epi_fail(err, EPI_ERR_UNSUPPORTED,
-                                  "the configuration '%s' is for rows: this is a product", target->config)
-                       : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", target->config);
-        if (!epi_config_suits(order[0], false, target->capability))
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for GPUs of sm_%d",
-                            target->config, target->capability);
-        if (!epi_config_suits(order[0], target->exact, target->capability))
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for packed rounding only",
-                            target->config);
-    }
+/* The configuration that was asked for by name. */
+static epi_status find_config(const epi_cuda_target *target, int *out, epi_error *err) {
+    const char *name = target->config;
+    *out = epi_config_named(name);
+    if (*out < 0)
+        return !strncmp(name, "rows_", 5)
+                   ? epi_fail(err, EPI_ERR_UNSUPPORTED,
+                              "the configuration '%s' is for rows: this is a product", name)
+                   : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", name);
+    if (!epi_config_suits(*out, false, target->capability))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for GPUs of sm_%d", name,
+                        target->capability);
+    if (!epi_config_suits(*out, target->exact, target->capability))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for packed rounding only", name);
+    return EPI_OK;
+}
+
+/* The candidates for a product, the best first. */
+static epi_status list_candidates(const epi_cuda_target *target, const epi_product_size *size, int *order,
+                                  int *count, epi_error *err) {
     const int64_t most = INT32_MAX - 512; /* mainloops count in 32 bits; tensors may be larger than that */
-    if (size.m > most || size.n > most || size.k > most ||
-        epi_ceil_div(size.m, 64) * epi_ceil_div(size.n, 64) > most)
+    if (size->m > most || size->n > most || size->k > most ||
+        epi_ceil_div(size->m, 64) * epi_ceil_div(size->n, 64) > most)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)size.m,
-                        (long)size.n, (long)size.k);
-    epi_status status =
+                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)size->m,
+                        (long)size->n, (long)size->k);
+    *count = 1;
+    if (target->config)
+        return find_config(target, order, err);
+    *count = epi_config_rank(size, target->exact, target->capability, target->multiprocessors, order);
+    return EPI_OK;
+}
+
+/* The first candidate that takes the program; the last, gemm_any, takes everything that a tile can hold. */
+static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                                 const epi_step *step, epi_gemm_design *d, epi_launch *out, epi_error *err) {
+    epi_tile_program *tile = epi_arena_alloc(k->arena, sizeof *tile);
+    int order[64], count = 0;
+    if (!tile)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = epi_tile_program_gemm(k->arena, &k->spec, step->plan, EPI_TILE_MOST, step->roots,
+                                              step->root_count, tile, err);
+    if (status != EPI_OK)
+        return status;
+    out->size = size_of(c, step->plan, tile);
+    status = list_candidates(target, &out->size, order, &count, err);
+    if (status != EPI_OK)
+        return status;
+    status =
         epi_fail(err, EPI_ERR_UNSUPPORTED,
                  k->refused ? "every configuration would be slow" : "this GPU is older than any mainloop");
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && status == EPI_ERR_UNSUPPORTED; i++) {
         if (k->refused >> order[i] & 1)
             continue;
-        epi_kernel_text *text = epi_arena_alloc(k->arena, sizeof *text);
-        if (!text)
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
         epi_config config = *epi_config_at(order[i]);
         config.packed = !target->exact;
         c->workspace = k->workspace;
-        status = epi_emit_gemm(c, step, &config, text, err);
-        for (int r = 0; status == EPI_OK && r < text->repack_count; r++) {
-            const epi_repack *copy = &text->repacks[r];
-            k->repacked += 2 * copy->pitch * (copy->mn ? copy->depth_count : copy->out_count);
-        }
-        if (status == EPI_OK && text->repack_count) {
-            epi_cuda_step *before = add_launch(k);
-            status = epi_emit_repack(c, text, &before->text, &before->elements, err);
-        }
-        if (status != EPI_OK)
-            epi_text_free(&text->source);
-        if (status == EPI_OK) {
-            epi_cuda_step *s = add_launch(k);
-            s->text = *text;
-            s->product = index;
-            s->choice = order[i];
-            s->size = size;
-            s->rows = size.m;
-            if (text->config.queue) {
-                s->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
-                k->counted += s->counter + EPI_COUNTER_BYTES - c->workspace;
-                c->workspace = s->counter + EPI_COUNTER_BYTES;
-            }
-            s->empty = size.m == 0 || size.n == 0;
-            k->workspace = c->workspace;
-            return EPI_OK;
-        }
-        if (status != EPI_ERR_UNSUPPORTED)
-            return status;
+        out->choice = order[i];
+        status = epi_gemm_design_make(c, step->plan, tile, &config, d, &out->text, err);
     }
     return status;
 }
 
-static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_error *err) {
-    epi_cuda_step *s = add_launch(k);
-    c->workspace = k->workspace;
-    epi_status status = epi_emit_rows(c, step, &s->text, err);
+/* Copies of operands ahead, where the design has some, and the product. */
+static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                               const epi_step *step, epi_error *err) {
+    epi_gemm_design *d = epi_arena_alloc(k->arena, sizeof *d);
+    epi_launch *l = epi_arena_alloc(k->arena, sizeof *l);
+    if (!d || !l)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = design_product(k, c, target, step, d, l, err);
+    if (status == EPI_OK && l->text.repack_count) {
+        epi_launch *before = add_launch(k, EPI_LAUNCH_REPACK);
+        status = epi_emit_repack(c, &l->text, &before->text, &before->elements, err);
+    }
+    if (status == EPI_OK)
+        status = epi_emit_gemm(d, &l->text, err);
+    if (status != EPI_OK)
+        return status;
+    for (int r = 0; r < l->text.repack_count; r++) {
+        const epi_repack *copy = &l->text.repacks[r];
+        k->repacked += 2 * copy->pitch * (copy->mn ? copy->depth_count : copy->out_count);
+    }
+    if (d->config.queue) {
+        l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
+        k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
+        c->workspace = l->counter + EPI_COUNTER_BYTES;
+    }
     k->workspace = c->workspace;
-    s->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
-    return status;
+    l->kind = EPI_LAUNCH_GEMM;
+    l->rows = l->size.m;
+    l->blocks = d->tiling.at_once * d->config.cluster;
+    l->raster_group = d->tiling.group;
+    l->empty = l->size.m == 0 || l->size.n == 0;
+    *add_launch(k, EPI_LAUNCH_GEMM) = *l;
+    return EPI_OK;
 }
 
+static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_error *err) {
+    epi_launch *l = add_launch(k, EPI_LAUNCH_ROWS);
+    c->workspace = k->workspace;
+    epi_status status = epi_emit_rows(c, step, &l->text, err);
+    k->workspace = c->workspace;
+    l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    return status;
+}
 static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
         if (k->spec.graph->live[i] && plan->placement[i].leave == leave)
@@ -128,10 +147,10 @@ static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi
                               epi_error *err) {
     if (!leaves(k, step->plan, leave))
         return EPI_OK;
-    epi_cuda_step *s = add_launch(k);
-    s->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
-    epi_status status = epi_emit_finish(c, step, leave, &s->text, &s->elements, err);
-    s->empty = s->elements == 0;
+    epi_launch *l = add_launch(k, EPI_LAUNCH_FINISH);
+    l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    epi_status status = epi_emit_finish(c, step, leave, &l->text, &l->elements, err);
+    l->empty = l->elements == 0;
     return status;
 }
 
@@ -155,16 +174,16 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
         epi_status status = EPI_OK;
         if (step->plan) {
             status = step->plan->kind == EPI_KIND_ROWS ? emit_rows(k, c, step, err)
-                                                       : emit_product(k, c, target, i, err);
+                                                       : emit_product(k, c, target, step, err);
             if (status == EPI_OK && k->steps.plan.fused)
                 status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
             if (status == EPI_OK && k->steps.plan.fused)
                 status = emit_finish(k, c, step, EPI_LEAVE_COLS, err);
         } else if (needs_pass(k, c, step)) {
-            epi_cuda_step *s = add_launch(k);
-            s->elements = epi_pass_elements(c, step->node, step->tensor);
-            s->empty = s->elements == 0;
-            status = epi_emit_pass(c, step->node, step->tensor, &s->text, err);
+            epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
+            l->elements = epi_pass_elements(c, step->node, step->tensor);
+            l->empty = l->elements == 0;
+            status = epi_emit_pass(c, step->node, step->tensor, &l->text, err);
         }
         if (status != EPI_OK)
             return status;
@@ -200,8 +219,13 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 
 /* ---- cubins ---- */
 
+/* For Hopper's product there are other configurations, if the compiler says that this one would be slow. */
+bool epi_launch_may_be_slow(const epi_launch *l) {
+    return l->kind != EPI_LAUNCH_GEMM || l->text.config.mainloop != EPI_GEMM_SM90;
+}
+
 /* Where the compiler says that a product would be slow, *slow is it. */
-static epi_status build(epi_cuda_kernel *k, const epi_cuda_step **slow, epi_error *err) {
+static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
     int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
     epi_status status = items && at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -209,32 +233,30 @@ static epi_status build(epi_cuda_kernel *k, const epi_cuda_step **slow, epi_erro
         if (!k->launches[i].empty) {
             const epi_kernel_text *t = &k->launches[i].text;
             at[count] = i;
-            items[count++] =
-                (epi_jit_item){.source = t->source.data,
-                               .name = t->name,
-                               .arch = t->arch,
-                               .keep_slow = k->launches[i].product < 0 ||
-                                            t->config.mainloop != EPI_GEMM_SM90 || t->block != 384};
+            items[count++] = (epi_jit_item){.source = t->source.data,
+                                            .name = t->name,
+                                            .arch = t->arch,
+                                            .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
         }
     if (status == EPI_OK)
         epi_jit_compile_all(items, count);
     for (int i = 0; i < count; i++) {
-        epi_cuda_step *s = &k->launches[at[i]];
+        epi_launch *l = &k->launches[at[i]];
         if (status == EPI_OK && items[i].status != EPI_OK) {
             status = items[i].status;
             if (err)
                 *err = items[i].error;
-            if (items[i].cubin.slow && s->product >= 0)
-                *slow = s;
+            if (items[i].cubin.slow && l->kind == EPI_LAUNCH_GEMM)
+                *slow = l;
         }
         if (status == EPI_OK && items[i].cubin.note[0])
             snprintf(k->note, sizeof k->note, "%s", items[i].cubin.note);
-        s->registers = items[i].cubin.registers;
-        s->compile_seconds = items[i].cubin.seconds;
-        s->cached = items[i].cubin.cached;
+        l->registers = items[i].cubin.registers;
+        l->compile_seconds = items[i].cubin.seconds;
+        l->cached = items[i].cubin.cached;
         if (status == EPI_OK)
-            status = epi_cuda_load(k->cuda, items[i].cubin.data, s->text.name, s->text.shared, &s->library,
-                                   &s->launch.function, err);
+            status = epi_cuda_load(k->cuda, items[i].cubin.data, l->text.name, l->text.shared, &l->library,
+                                   &l->how.function, err);
         epi_cubin_free(&items[i].cubin);
     }
     free(items);
@@ -244,49 +266,43 @@ static epi_status build(epi_cuda_kernel *k, const epi_cuda_step **slow, epi_erro
 
 /* ---- launches ---- */
 
-static void shape_product(epi_cuda_step *s, int multiprocessors) {
-    const epi_config *c = &s->text.config;
-    epi_tiling t = epi_tiling_of(c, s->size.m, s->size.n, multiprocessors);
-    s->launch.grid[0] = (unsigned)(t.at_once * c->cluster);
-    s->launch.cluster = (unsigned)c->cluster;
-    s->group = t.group;
+/* Blocks of the grid, by what they share. */
+static int64_t grid_of(const epi_launch *l, int multiprocessors) {
+    switch (l->kind) {
+    case EPI_LAUNCH_GEMM: return l->blocks;
+    case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
+    case EPI_LAUNCH_FINISH: return epi_max64(1, epi_ceil_div(l->elements, EPI_FINISH_RESULTS));
+    default: return epi_max64(1, epi_min64(epi_ceil_div(l->elements, 256), 16L * multiprocessors));
+    }
 }
 
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
-    int multiprocessors = target->multiprocessors;
     for (int i = 0; i < k->count; i++) {
-        epi_cuda_step *s = &k->launches[i];
-        s->launch.grid[0] = s->launch.grid[1] = s->launch.grid[2] = 1;
-        s->launch.block = (unsigned)s->text.block;
-        s->launch.shared = (unsigned)s->text.shared;
-        s->launch.overlap =
-            target->capability >= 90; /* every kernel waits by itself before it touches memory */
-        if (s->product >= 0) {
-            shape_product(s, multiprocessors);
-        } else if (s->text.rows.blocks) {
-            s->launch.grid[0] = (unsigned)epi_min64(s->text.rows.blocks, INT32_MAX / 16 * 16);
-            s->launch.cluster = (unsigned)s->text.rows.cluster;
-        } else if (s->text.results) {
-            s->launch.grid[0] = (unsigned)epi_max64(1, epi_ceil_div(s->elements, s->text.results));
-        } else {
-            s->launch.grid[0] =
-                (unsigned)epi_max64(1, epi_min64(epi_ceil_div(s->elements, 256), 16L * multiprocessors));
-        }
+        epi_launch *l = &k->launches[i];
+        l->how.grid[0] = (unsigned)grid_of(l, target->multiprocessors);
+        l->how.grid[1] = l->how.grid[2] = 1;
+        l->how.block = (unsigned)l->text.block;
+        l->how.shared = (unsigned)l->text.shared;
+        l->how.overlap = target->capability >= 90; /* every kernel waits by itself before it touches memory */
+        if (l->kind == EPI_LAUNCH_GEMM)
+            l->how.cluster = (unsigned)l->text.config.cluster;
+        if (l->kind == EPI_LAUNCH_ROWS)
+            l->how.cluster = (unsigned)l->text.rows.cluster;
     }
 }
 
 /* The tensor maps, for now of a tensor that lies nowhere in particular. */
 static epi_status encode_maps(epi_cuda_kernel *k, epi_error *err) {
     for (int i = 0; i < k->count; i++) {
-        epi_cuda_step *s = &k->launches[i];
-        const epi_kernel_text *t = &s->text;
-        void *room = epi_arena_alloc(k->arena, ((size_t)t->map_count + 1) * sizeof *s->maps);
+        epi_launch *l = &k->launches[i];
+        const epi_kernel_text *t = &l->text;
+        void *room = epi_arena_alloc(k->arena, ((size_t)t->map_count + 1) * sizeof *l->maps);
         if (!room)
             return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-        s->maps = (epi_tensor_map *)(((uintptr_t)room + 63) & ~(uintptr_t)63);
-        for (int m = 0; m < t->map_count && !s->empty; m++) {
+        l->maps = (epi_tensor_map *)(((uintptr_t)room + 63) & ~(uintptr_t)63);
+        for (int m = 0; m < t->map_count && !l->empty; m++) {
             const epi_map_need *n = &t->maps[m];
-            epi_status status = epi_cuda_map(k->cuda, &s->maps[m], n->type, n->rank, (void *)(uintptr_t)4096,
+            epi_status status = epi_cuda_map(k->cuda, &l->maps[m], n->type, n->rank, (void *)(uintptr_t)4096,
                                              n->sizes, n->strides + 1, n->box, n->swizzle, err);
             if (status != EPI_OK)
                 return status;
@@ -355,7 +371,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         status = make_launches(k, target, err);
         if (status != EPI_OK || !k->cuda)
             return status;
-        const epi_cuda_step *slow = NULL;
+        const epi_launch *slow = NULL;
         status = epi_cuda_use(k->cuda, k->device, err);
         if (status == EPI_OK)
             status = encode_maps(k, err);
@@ -392,14 +408,14 @@ static void *address(const epi_cuda_kernel *k, int node, int tensor, const epi_t
     return tensor >= 0 ? tensors[tensor].data : workspace + k->steps.homes[node].offset;
 }
 
-static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const epi_tensor *tensors,
+static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
                         unsigned char *workspace, void *stream, epi_error *err) {
-    const epi_kernel_text *t = &s->text;
+    const epi_kernel_text *t = &l->text;
     block_of_arguments args;
     unsigned char *p = args.bytes;
     for (int i = 0; i < t->map_count; i++) {
         const epi_map_need *m = &t->maps[i];
-        memcpy(p, &s->maps[i], sizeof s->maps[i]);
+        memcpy(p, &l->maps[i], sizeof l->maps[i]);
         const unsigned char *data = address(k, m->node, m->tensor, tensors, workspace);
         epi_status status = epi_cuda_map_move(k->cuda, (epi_tensor_map *)(void *)p, data + m->offset, err);
         if (status != EPI_OK)
@@ -412,10 +428,11 @@ static epi_status start(const epi_cuda_kernel *k, const epi_cuda_step *s, const 
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
-    int64_t numbers[4] = {s->rows, s->group, s->product >= 0 ? t->config.queue : s->elements,
-                          (int64_t)(uintptr_t)workspace + s->counter};
+    int64_t numbers[4] = {l->rows, l->raster_group,
+                          l->kind == EPI_LAUNCH_GEMM ? t->config.queue : l->elements,
+                          (int64_t)(uintptr_t)workspace + l->counter};
     memcpy(p, numbers, sizeof numbers);
-    return epi_cuda_start(k->cuda, &s->launch, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
+    return epi_cuda_start(k->cuda, &l->how, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
                           err);
 }
 

@@ -11,29 +11,42 @@ typedef struct epi_product_size {
     double streams; /* tiles of 16 bits that its epilogue loads and stores, less one */
 } epi_product_size;
 
-typedef struct epi_cuda_step {
+/* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
+ * rows, or the folding of partials that either leaves. */
+typedef enum epi_launch_kind {
+    EPI_LAUNCH_PASS,
+    EPI_LAUNCH_REPACK,
+    EPI_LAUNCH_GEMM,
+    EPI_LAUNCH_ROWS,
+    EPI_LAUNCH_FINISH,
+} epi_launch_kind;
+
+/* One launch of the list that a run starts. */
+typedef struct epi_launch {
+    epi_launch_kind kind;
     epi_kernel_text text;
-    int64_t elements; /* of a pass, or results of a finishing kernel */
-    int64_t rows;     /* M of the product */
+    int64_t rows;     /* M of the product, or rows */
+    int64_t elements; /* PASS and REPACK: spread over threads; FINISH: results */
+    bool empty;       /* nothing to do for these sizes */
+    /* GEMM: */
     epi_product_size size;
-    int group;       /* of the order of its tiles */
-    int64_t counter; /* of a product's queue, in the workspace */
-    int product;     /* the gemm's step in the list, or -1 */
-    int choice;      /* its configuration */
-    bool empty;      /* nothing to do for these sizes */
-    epi_cuda_launch launch;
+    int choice;           /* its configuration */
+    int64_t blocks;       /* of its grid */
+    int raster_group;     /* of the order of its tiles */
+    int64_t counter;      /* of its queue, in the workspace */
+    epi_cuda_launch how;  /* grid, block and function */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;
     int registers;
     double compile_seconds;
     bool cached;
-} epi_cuda_step;
+} epi_launch;
 
 typedef struct epi_cuda_kernel {
     epi_arena *arena;
     epi_spec spec;
     epi_steps steps;
-    epi_cuda_step *launches;
+    epi_launch *launches;
     int count;
     int64_t workspace;
     int64_t repacked; /* bytes of it that are copies of operands */
@@ -62,6 +75,8 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
                         epi_error *err);
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
+/* Is its cubin kept even if the compiler says that it would be slow? */
+bool epi_launch_may_be_slow(const epi_launch *l);
 
 /* choose.c: the configurations there are, by name, and the one that the cost model likes best. */
 int epi_config_count(void);

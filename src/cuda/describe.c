@@ -1,33 +1,26 @@
 /* describe.c: what a compiled GPU kernel will do, in numbers and in words. */
 #include "cuda/cuda.h"
 
-static const epi_cuda_step *main_product(const epi_cuda_kernel *k) {
+/* The first launch of a kind, or NULL. */
+static const epi_launch *find_launch(const epi_cuda_kernel *k, epi_launch_kind kind) {
     for (int i = 0; i < k->count; i++)
-        if (k->launches[i].product >= 0)
-            return &k->launches[i];
-    return NULL;
-}
-
-static const epi_cuda_step *main_rows(const epi_cuda_kernel *k) {
-    for (int i = 0; i < k->count; i++)
-        if (k->launches[i].text.rows.blocks)
+        if (k->launches[i].kind == kind)
             return &k->launches[i];
     return NULL;
 }
 
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
     *out = (epi_kernel_info){.mainloop = k->steps.plan.fused ? "gemm" : "passes", .micro = ""};
-    const epi_cuda_step *p = main_product(k);
+    const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
     if (p) {
-        const epi_plan *plan = k->steps.at[p->product].plan;
         out->micro = epi_config_name(p->choice);
-        out->m = epi_axes_size(&plan->rows, k->spec.sizes);
-        out->n = epi_axes_size(&plan->cols, k->spec.sizes);
-        out->k = epi_axes_size(&plan->depth, k->spec.sizes);
+        out->m = p->size.m;
+        out->n = p->size.n;
+        out->k = p->size.k;
         out->tile_m = p->text.config.tile_m;
         out->tile_n = p->text.config.tile_n;
     }
-    const epi_cuda_step *r = main_rows(k);
+    const epi_launch *r = find_launch(k, EPI_LAUNCH_ROWS);
     if (r) {
         out->mainloop = "rows";
         out->micro = r->text.label;
@@ -41,10 +34,8 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
 }
 
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
-    const epi_cuda_step *p = main_product(k);
+    const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
     if (!epi_steps_describe_unfused(&k->steps, out) && p) {
-        const epi_plan *plan = &k->steps.plan;
-        int64_t m = epi_axes_size(&plan->rows, k->spec.sizes), n = epi_axes_size(&plan->cols, k->spec.sizes);
         const epi_config *c = &p->text.config;
         static const char *const epilogue[] = {
             [EPI_AT_END] = "the epilogue runs at the tile's end",
@@ -53,16 +44,16 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out,
                      "tile %d x %d, %s: %u block%s of %u threads, %d stages, %d bytes of shared memory\n",
-                     c->tile_m, c->tile_n, epi_config_name(p->choice), p->launch.grid[0],
-                     p->launch.grid[0] == 1 ? "" : "s", p->launch.block, c->stages, p->text.shared);
+                     c->tile_m, c->tile_n, epi_config_name(p->choice), p->how.grid[0],
+                     p->how.grid[0] == 1 ? "" : "s", p->how.block, c->stages, p->text.shared);
         epi_text_add(out, "%s, rounded %s\n", epilogue[c->schedule],
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         if (c->queue)
             epi_text_add(out, "clusters queue for tiles\n");
-        epi_steps_describe_stages(&k->steps, epi_ceil_div(n, EPI_PARTIAL_COLS),
-                                  epi_ceil_div(m, EPI_PARTIAL_ROWS), out);
+        epi_steps_describe_stages(&k->steps, epi_ceil_div(p->size.n, EPI_PARTIAL_COLS),
+                                  epi_ceil_div(p->size.m, EPI_PARTIAL_ROWS), out);
     }
-    const epi_cuda_step *r = main_rows(k);
+    const epi_launch *r = find_launch(k, EPI_LAUNCH_ROWS);
     if (r) {
         const epi_rows_shape *s = &r->text.rows;
         epi_steps_describe_shape(&k->steps, out);
@@ -73,7 +64,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->blocks / s->cluster, out);
     }
     for (int i = 0; i < k->count; i++) {
-        const epi_cuda_step *s = &k->launches[i];
+        const epi_launch *s = &k->launches[i];
         epi_text_add(out, "launch %d: %s", i + 1, s->text.name);
         if (s->registers)
             epi_text_add(out, ", %d registers, %s %.0f ms", s->registers,

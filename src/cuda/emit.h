@@ -1,6 +1,6 @@
 /* emit.h: the text of a kernel: a fixed mainloop with the program's epilogue written out as CUDA C.
  *
- * A thread holds accumulators in *cells*: two neighbouring columns of one row. A group is 16 columns of 16
+ * A thread holds accumulators in *cells*: two neighbouring columns of one row. A fragment is 16 columns of 16
  * rows of a warp: four cells a thread, i & 1 for the row + 8 and i >> 1 for the columns + 8. Values at the
  * product's own scale have two elements a cell, at the coarser scale one, at the finer four. */
 #ifndef EPI_CUDA_EMIT_H
@@ -19,8 +19,8 @@ typedef struct epi_config {
     int tile_m, tile_n;
     int stages;      /* slots of the operand ring */
     int cluster;     /* blocks that share the columns' operand */
-    int step;        /* columns an epilogue step works on; 0: chosen by the emitter */
-    int stage_slots; /* steps whose tiles are staged at once, a warpgroup; 0: chosen by the emitter */
+    int subtile;     /* columns that an epilogue works on at a time; 0: chosen by the design */
+    int stage_slots; /* subtiles that are staged at once, a warpgroup; 0: chosen by the design */
     epi_schedule schedule;
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
@@ -90,7 +90,6 @@ typedef struct epi_kernel_text {
     char name[64];
     const char *arch; /* "sm_90a" */
     int block, shared;
-    int results; /* that a block of a finishing kernel makes; 0: elements are spread over threads */
     epi_map_need maps[EPI_MAX_MAPS];
     int map_count;
     epi_pointer_need pointers[EPI_MAX_POINTERS];
@@ -120,13 +119,12 @@ typedef struct epi_emit_context {
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */
+enum { EPI_FINISH_RESULTS = 32 };                      /* that a block of a finishing kernel makes */
+enum { EPI_TILE_MOST = 256 };                          /* columns of the widest tile */
+enum { EPI_SM80_DEPTH = 32 };                          /* of a stage of gemm_sm80 */
 
 /* Pointers with these tensor numbers are not tensors: */
 enum { EPI_POINTER_WORKSPACE = -2 };
-
-/* Fails with EPI_ERR_UNSUPPORTED, and says why, where the mainloop cannot take the program. */
-epi_status epi_emit_gemm(epi_emit_context *c, const epi_step *step, const epi_config *config,
-                         epi_kernel_text *out, epi_error *err);
 
 /* The kernel of a program without a product. */
 epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_text *out, epi_error *err);

@@ -383,7 +383,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
                      : leave == EPI_LEAVE_ROWS   ? epi_ceil_div(n, EPI_PARTIAL_COLS)
                                                  : epi_ceil_div(m, EPI_PARTIAL_ROWS);
     int segments = count_segments(blocks), fold = 0;
-    *k = (epi_kernel_text){.block = 32 * segments, .results = 32};
+    *k = (epi_kernel_text){.block = 32 * segments};
     epi_text folds = {0}, ahead = {0}, body = {0};
     int pointer = epi_emit_pointer(k, 0, EPI_POINTER_WORKSPACE);
     for (int i = 0; i < g->node_count; i++) {

@@ -7,33 +7,35 @@
 
 /* ---- cells ---- */
 
-int epi_cell_elements(const epi_emitter *e, epi_scale scale) {
-    if (e->tile->acc_scale == EPI_SCALE_COARSE)
-        return scale == EPI_SCALE_FINE ? 4 : 2;
-    return scale == EPI_SCALE_FINE ? 2 : 1;
-}
-
 const char *epi_cell_index(int elements) {
     return elements == 1 ? "n / 2" : elements == 2 ? "n" : "n * 2";
 }
 
-int64_t epi_cell_columns(const epi_emitter *e, int elements) {
-    return e->tile->n * elements / 2;
+void epi_cell_emit_column(epi_text *out, const epi_columns *c, const char *index) {
+    if (!c->two) {
+        epi_emit_walk(out, &c->walk, index);
+        return;
+    }
+    char half[160];
+    snprintf(half, sizeof half, "((%s) >> 1)", index);
+    epi_emit_walk(out, &c->walk, half);
+    epi_text_add(out, " + ((%s) & 1) * %ldLL", index, (long)c->part);
+}
+
+bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements) {
+    return elements > 1 && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 && ref->type != EPI_I32 &&
+           epi_cell_columns(e->d->tile, elements) % elements == 0;
 }
 
 /* ---- names ---- */
 
-bool epi_value_is_full(const epi_tile_value *v) {
-    return v->rows && v->scale != EPI_SCALE_NONE;
-}
-
 /* A node may have a value at each scale, and two nodes may have one name: the later one gets a number. */
 epi_name epi_value_name(const epi_emitter *e, int v) {
-    const epi_tile_value *value = &e->tile->values[v];
-    epi_name n = epi_emit_name(e->g, value->node), out;
+    const epi_tile_value *value = &e->d->tile->values[v];
+    epi_name n = epi_emit_name(e->d->g, value->node), out;
     int twins = 0;
     for (int i = 0; i < v; i++)
-        twins += !strcmp(epi_emit_name(e->g, e->tile->values[i].node).text, n.text);
+        twins += !strcmp(epi_emit_name(e->d->g, e->d->tile->values[i].node).text, n.text);
     if (twins)
         snprintf(out.text, sizeof out.text, "%.60s_twin%d", n.text, v);
     else
@@ -42,15 +44,15 @@ epi_name epi_value_name(const epi_emitter *e, int v) {
 }
 
 epi_name epi_value_use(const epi_emitter *e, int v, int el) {
-    const epi_tile_value *value = &e->tile->values[v];
+    const epi_tile_value *value = &e->d->tile->values[v];
     epi_name out, name = epi_value_name(e, v);
-    if (epi_emit_is_number(e->c, value->node))
-        return epi_emit_node_number(e->c, value->node);
+    if (epi_emit_is_number(e->d->c, value->node))
+        return epi_emit_node_number(e->d->c, value->node);
     if (epi_value_is_full(value))
         snprintf(out.text, sizeof out.text, "%.60s_%d", name.text, el);
     else if (value->scale != EPI_SCALE_NONE)
         snprintf(out.text, sizeof out.text, "%.60s_c[(i >> 1) * %d + %d]", name.text,
-                 epi_cell_elements(e, value->scale), el);
+                 epi_cell_elements(e->d->tile, value->scale), el);
     else if (value->rows)
         snprintf(out.text, sizeof out.text, "R.%.60s_r[i & 1]", name.text);
     else
@@ -69,7 +71,7 @@ static void put_operation(epi_text *out, const epi_instr *s, const char *a, cons
         epi_emit_op(out, s->op, a, b, c);
 }
 
-/* Element `el` of what a step computes. */
+/* Element `el` of what an instruction computes. */
 static void put_element(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
     if (s->kind == EPI_INSTR_SPLIT)
         epi_text_add(out, "%s", epi_value_use(e, s->arg[0], 2 * el + s->odd).text);
@@ -95,30 +97,31 @@ static epi_name use_in_row(const epi_emitter *e, int v) {
 }
 
 /* Computed once a tile and kept in Rows. */
-void epi_value_emit_row(epi_emitter *e, const epi_instr *s) {
-    bool rows = e->tile->values[s->dst].rows;
+static void emit_row(epi_emitter *e, int instr) {
+    const epi_instr *s = &e->d->tile->instrs[instr];
+    const epi_plan *plan = e->d->plan;
+    const epi_emit_context *c = e->d->c;
+    bool rows = e->d->tile->values[s->dst].rows;
     epi_name name = epi_value_name(e, s->dst);
     if (s->kind == EPI_INSTR_CONST)
         return;
     epi_text_add(&e->members, rows ? "  float %s_r[2];\n" : "  float %s_u;\n", name.text);
     epi_text_add(&e->rows, rows ? "    R.%s_r[h] = " : "    R.%s_u = ", name.text);
     if (s->kind == EPI_INSTR_LOAD) {
-        epi_ref ref = epi_emit_ref(e->c, s->node, -1);
-        epi_walk w = epi_walk_axes(&ref, &e->plan->rows, e->c->spec->sizes);
-        epi_text_add(&e->rows, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type),
-                     epi_emit_pointer(e->k, s->node, -1));
+        epi_ref ref = epi_emit_ref(c, s->node, -1);
+        epi_walk w = epi_walk_axes(&ref, &plan->rows, c->spec->sizes);
+        epi_text_add(&e->rows, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), e->d->instrs[instr].pointer);
         epi_emit_walk(&e->rows, &w, "r");
         epi_text_add(&e->rows, ");\n");
     } else if (s->kind == EPI_INSTR_INDEX) {
         epi_text_add(&e->rows, "(float)(");
-        epi_emit_digit(&e->rows, &e->plan->rows,
-                       epi_axes_find(&e->plan->rows, e->g->nodes[s->node].over.at[0]), e->c->spec->sizes,
-                       "r");
+        epi_emit_digit(&e->rows, &plan->rows, epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]),
+                       c->spec->sizes, "r");
         epi_text_add(&e->rows, ");\n");
     } else {
         put_operation(&e->rows, s, use_in_row(e, s->arg[0]).text, use_in_row(e, s->arg[1]).text,
                       use_in_row(e, s->arg[2]).text);
-        epi_text_add(&e->rows, ";   // line %d\n", e->g->nodes[s->node].place.line);
+        epi_text_add(&e->rows, ";   // line %d\n", e->d->g->nodes[s->node].place.line);
     }
 }
 
@@ -126,11 +129,11 @@ void epi_value_emit_row(epi_emitter *e, const epi_instr *s) {
 
 /* The position along an axis of the column whose number at its scale is `index`. */
 static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, const char *index) {
-    const epi_plan *p = e->plan;
-    const int64_t *sizes = e->c->spec->sizes;
+    const epi_plan *p = e->d->plan;
+    const int64_t *sizes = e->d->c->spec->sizes;
     epi_axes axes = p->cols;
     if (p->split == EPI_OP_COUNT) {
-        epi_emit_digit(&e->group, &axes, epi_axes_find(&axes, axis), sizes, index);
+        epi_emit_digit(&e->fragment, &axes, epi_axes_find(&axes, axis), sizes, index);
         return;
     }
     epi_axis coarse = {p->fine.dim, (int16_t)(p->fine.shift - 1)};
@@ -140,69 +143,91 @@ static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, co
     snprintf(half, sizeof half, scale == EPI_SCALE_FINE ? "((%s) >> 1)" : "(%s)", index);
     if (wanted == at && axis.shift == p->fine.shift) { /* the parted axis itself, at its longer scale */
         bool pairs = p->split == EPI_OP_EVEN;
-        epi_text_add(&e->group, pairs ? "2 * (" : "(");
-        epi_emit_digit(&e->group, &axes, at, sizes, half);
-        epi_text_add(&e->group, ") + ((%s) & 1) * %ld", index,
+        epi_text_add(&e->fragment, pairs ? "2 * (" : "(");
+        epi_emit_digit(&e->fragment, &axes, at, sizes, half);
+        epi_text_add(&e->fragment, ") + ((%s) & 1) * %ld", index,
                      pairs ? 1L : (long)epi_axis_size(coarse, sizes));
         return;
     }
-    epi_emit_digit(&e->group, &axes, wanted, sizes, half);
+    epi_emit_digit(&e->fragment, &axes, wanted, sizes, half);
 }
 
-/* Computed once a group of 16 columns, for the two cells of a row. */
-void epi_value_emit_column(epi_emitter *e, const epi_instr *s) {
-    const epi_tile_value *v = &e->tile->values[s->dst];
+/* Computed once a fragment, for the two cells of a row. */
+static void emit_column(epi_emitter *e, int instr) {
+    const epi_instr *s = &e->d->tile->instrs[instr];
+    const epi_tile_value *v = &e->d->tile->values[s->dst];
+    const epi_emit_context *c = e->d->c;
     epi_name name = epi_value_name(e, s->dst);
     bool load = s->kind == EPI_INSTR_LOAD;
-    epi_stream t = {.ref = epi_emit_ref(e->c, s->node, -1), .elements = epi_cell_elements(e, v->scale)};
-    t.cols = epi_columns_of(e->plan, &t.ref, e->c->spec->sizes, v->scale);
-    t.pointer = load ? epi_emit_pointer(e->k, s->node, -1) : 0;
-    const char *type = epi_emit_type(t.ref.type), *first = epi_cell_index(t.elements);
-    long columns = (long)epi_cell_columns(e, t.elements);
-    bool vector = load && epi_stream_is_vector(e, &t);
-    epi_text_add(&e->group,
+    epi_ref ref = epi_emit_ref(c, s->node, -1);
+    epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, v->scale);
+    int elements = epi_cell_elements(e->d->tile, v->scale), pointer = e->d->instrs[instr].pointer;
+    const char *type = epi_emit_type(ref.type), *first = epi_cell_index(elements);
+    long columns = (long)epi_cell_columns(e->d->tile, elements);
+    bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
+    epi_text_add(&e->fragment,
                  "    float %s_c[%d];\n#pragma unroll\n    for (int i = 0; i < 4; i += 2) {\n      const int "
                  "n = col + 16 * j + 4 * i + 2 * q;\n",
-                 name.text, 2 * t.elements);
+                 name.text, 2 * elements);
     if (vector)
-        epi_text_add(&e->group, "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s < %ld ? %s : 0);\n",
-                     t.elements, type, t.pointer, first, columns, first);
-    for (int el = 0; el < t.elements; el++) {
+        epi_text_add(&e->fragment, "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s < %ld ? %s : 0);\n",
+                     elements, type, pointer, first, columns, first);
+    for (int el = 0; el < elements; el++) {
         char index[120]; /* past the last column the last one is read again */
-        epi_text_add(&e->group, "      %s_c[(i >> 1) * %d + %d] = ", name.text, t.elements, el);
+        epi_text_add(&e->fragment, "      %s_c[(i >> 1) * %d + %d] = ", name.text, elements, el);
         snprintf(index, sizeof index, "min(%s + %d, %ld)", first, el, columns - 1);
         if (vector) {
-            epi_text_add(&e->group, "v[%d]", el);
+            epi_text_add(&e->fragment, "v[%d]", el);
         } else if (load) {
-            epi_text_add(&e->group, "load<%s>(P.ptr[%d], ", type, t.pointer);
-            epi_stream_emit_column(&e->group, &t, index);
-            epi_text_add(&e->group, ")");
+            epi_text_add(&e->fragment, "load<%s>(P.ptr[%d], ", type, pointer);
+            epi_cell_emit_column(&e->fragment, &cols, index);
+            epi_text_add(&e->fragment, ")");
         } else if (s->kind == EPI_INSTR_INDEX) {
-            epi_text_add(&e->group, "(float)(");
-            emit_column_index(e, e->g->nodes[s->node].over.at[0], v->scale, index);
-            epi_text_add(&e->group, ")");
+            epi_text_add(&e->fragment, "(float)(");
+            emit_column_index(e, e->d->g->nodes[s->node].over.at[0], v->scale, index);
+            epi_text_add(&e->fragment, ")");
         } else {
-            put_element(e, &e->group, s, el);
+            put_element(e, &e->fragment, s, el);
         }
-        epi_text_add(&e->group, ";\n");
+        epi_text_add(&e->fragment, ";\n");
     }
-    epi_text_add(&e->group, "    }\n");
+    epi_text_add(&e->fragment, "    }\n");
 }
 
 /* ---- per element ---- */
 
 /* Of a multiply-add that the packing point splits, the sum is left: the product is what was packed. */
-void epi_value_emit(const epi_emitter *e, const epi_instr *s, epi_text *out, const char *indent) {
+void epi_value_emit_elements(const epi_emitter *e, int instr, epi_text *out, const char *indent) {
+    const epi_instr *s = &e->d->tile->instrs[instr];
     epi_name name = epi_value_name(e, s->dst);
-    int elements = epi_cell_elements(e, e->tile->values[s->dst].scale);
-    bool split = e->split >= 0 && s == &e->tile->instrs[e->split];
+    int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->dst].scale);
     for (int el = 0; el < elements; el++) {
         epi_text_add(out, "%sconst float %s_%d = ", indent, name.text, el);
-        if (split)
-            epi_text_add(out, "%s %c %s", epi_value_use(e, e->kept, el).text, s->other < 0 ? '-' : '+',
+        if (instr == e->d->split)
+            epi_text_add(out, "%s %c %s", epi_value_use(e, e->d->kept, el).text, s->other < 0 ? '-' : '+',
                          epi_value_use(e, s->arg[2], el).text);
         else
             put_element(e, out, s, el);
         epi_text_add(out, ";\n");
+    }
+}
+
+/* Says in the text which line of the program comes next. */
+static void emit_comment(epi_emitter *e, const epi_instr *s) {
+    const epi_node *n = &e->d->g->nodes[s->node];
+    if (n->name)
+        epi_text_add(&e->cell, "      // %s, line %d\n", n->name, n->place.line);
+}
+
+void epi_value_emit(epi_emitter *e, int instr) {
+    const epi_instr *s = &e->d->tile->instrs[instr];
+    const epi_tile_value *v = &e->d->tile->values[s->dst];
+    if (epi_value_is_full(v)) {
+        emit_comment(e, s);
+        epi_value_emit_elements(e, instr, &e->cell, "      ");
+    } else if (v->scale == EPI_SCALE_NONE) {
+        emit_row(e, instr);
+    } else if (!epi_emit_is_number(e->d->c, s->node)) {
+        emit_column(e, instr);
     }
 }

@@ -1,0 +1,291 @@
+/* design_gemm.c: the design of a product's kernel: where the result is packed, what fits in shared memory,
+ * and what the launch needs. */
+#include "cuda/design_gemm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376 };
+
+/* Keeps why the program is not taken; answers false. */
+static bool refuse(epi_gemm_design *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(epi_gemm_design *d, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(d->reason, sizeof d->reason, fmt, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- the packing point ---- */
+
+/* One number, or one per row. */
+static bool short_value(const epi_gemm_design *d, int v) {
+    return v >= 0 && d->tile->values[v].scale == EPI_SCALE_NONE;
+}
+
+/* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. */
+static bool may_pack(const epi_gemm_design *d) {
+    for (int i = 0; i < d->stream_count; i++)
+        if (d->streams[i].store && d->streams[i].ref.type != EPI_BF16 && d->streams[i].ref.type != EPI_F16)
+            return false;
+    return true;
+}
+
+/* The value that is packed: the product, with the row scales that nothing else waits for. A pure function of
+ * the program, so every configuration rounds at the same place. */
+static void find_packing_point(epi_gemm_design *d) {
+    const epi_tile_program *t = d->tile;
+    d->kept = 0;
+    d->split = -1;
+    if (!d->config.packed)
+        return;
+    for (bool more = true; more;) {
+        int uses = 0, only = -1;
+        more = false;
+        for (int i = 0; i < t->instr_count; i++)
+            for (int a = 0; a < 3; a++)
+                if (t->instrs[i].arg[a] == d->kept) {
+                    uses++;
+                    only = i;
+                }
+        if (uses != 1)
+            break;
+        const epi_instr *s = &t->instrs[only];
+        if (s->kind == EPI_INSTR_MULADD && s->arg[2] != d->kept &&
+            short_value(d, s->arg[0] == d->kept ? s->arg[1] : s->arg[0]))
+            d->split = only;
+        if (s->kind != EPI_INSTR_MAP ||
+            !(s->op == EPI_OP_MUL || s->op == EPI_OP_DIV || s->op == EPI_OP_NEG) ||
+            (s->op == EPI_OP_DIV && s->arg[0] != d->kept))
+            break;
+        for (int a = 0; a < 2; a++)
+            if (s->arg[a] >= 0 && s->arg[a] != d->kept && !short_value(d, s->arg[a]))
+                return;
+        d->instrs[only].before = true;
+        d->kept = s->dst;
+        more = true;
+    }
+}
+
+/* ---- shared memory ---- */
+
+static bool is_heavy(const epi_gemm_design *d) {
+    bool heavy = d->stream_count > 3;
+    for (int i = 0; i < d->tile->instr_count; i++) {
+        epi_instr_kind kind = d->tile->instrs[i].kind;
+        bool folds = kind == EPI_INSTR_PARTIAL_ROWS || kind == EPI_INSTR_PARTIAL_COLS;
+        heavy |= kind == EPI_INSTR_REDUCE_GROUP || (folds && d->config.schedule != EPI_AT_END);
+    }
+    return heavy;
+}
+
+/* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers. */
+static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
+    epi_config *f = &d->config;
+    int ring = f->stages * (f->tile_m + f->tile_n) * 64 * 2, subtiles = f->tile_n / f->subtile;
+    for (int slots = 2; slots >= 1; slots--) {
+        if (f->stage_slots && slots != f->stage_slots)
+            continue;
+        int staging = 2 * slots * d->stage_bytes;
+        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 96;
+        if (bytes > SHARED_MOST)
+            continue;
+        f->stage_slots = slots;
+        d->staging_bytes = staging;
+        k->shared = bytes;
+        return true;
+    }
+    return false;
+}
+
+/* Chooses the widest subtile whose staging fits beside the ring. */
+static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
+    epi_config *f = &d->config;
+    static const int widths[] = {64, 32, 16};
+    int wanted = f->subtile, first = d->heavy && !wanted ? 1 : 0;
+    for (int i = first; i < 3; i++) {
+        if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
+            continue;
+        f->subtile = widths[i];
+        epi_streams_place(d);
+        if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && d->lanes && d->loads && d->heavy)
+            return refuse(
+                d, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
+                f->tile_n);
+        if (fit_staging(d, k))
+            return true;
+    }
+    return refuse(d, "the epilogue's tiles do not fit beside %d stages", f->stages);
+}
+
+/* ---- the mainloops ---- */
+
+/* With TMA: operands and tiles by maps, staging beside the ring. */
+static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
+    const epi_config *f = &d->config;
+    epi_operand *a = &d->operands[0], *b = &d->operands[1];
+    if (d->tile->m < 1 || d->tile->n < 1 || d->depth < 1)
+        return refuse(d, "a size is zero");
+    if (!epi_operand_map(c, d, a, 128, 64, k) ||
+        !epi_operand_map(c, d, b, f->tile_n / f->cluster, 64 / f->cluster, k))
+        return refuse(d, "TMA cannot take an operand as it lies in memory");
+    if (d->tiling.narrow && !b->mn) { /* its columns alone */
+        epi_map_need *m = &k->maps[k->map_count++];
+        *m = m[-1];
+        m->box[1] = (uint32_t)d->tiling.narrow;
+    }
+    k->block = 384;
+    return fit_shared(d, k);
+}
+
+/* Without it: everything by offsets, one subtile after another at the tile's end. */
+static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
+    epi_config *f = &d->config;
+    bool sm80 = f->mainloop == EPI_GEMM_SM80;
+    if (sm80 && d->depth < 1)
+        return refuse(d, "a size is zero");
+    f->subtile = 64;
+    f->stage_slots = 1;
+    f->schedule = EPI_AT_END;
+    epi_streams_place(d);
+    epi_operand_measure(&d->operands[0]);
+    epi_operand_measure(&d->operands[1]);
+    k->block = sm80 ? 256 : 128;
+    k->shared = d->stage_bytes; /* warps leave reductions there */
+    if (sm80) {
+        if (c->capability == 86 || c->capability == 89 || c->capability >= 120)
+            f->stages = 3; /* two blocks share 100 KB */
+        int slot = (f->tile_m + f->tile_n) * EPI_SM80_DEPTH * 2, folds = 4 * d->stage_bytes;
+        k->shared = f->stages * slot + (folds > slot ? folds : 0); /* else they fit in a slot that is idle */
+        if (k->shared > SM80_SHARED_MOST)
+            return refuse(d, "more reductions down the rows than fit in shared memory");
+    }
+    return true;
+}
+
+/* ---- reductions ---- */
+
+/* Partials cover the same rows or columns whatever the tile, so that bits do not depend on the configuration.
+ */
+static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi_kernel_text *k) {
+    const epi_instr *s = &d->tile->instrs[at];
+    int elements = epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale);
+    bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS, two = s->op == EPI_OP_LOGSUMEXP;
+    if (!rows && two)
+        return refuse(d, "a logsumexp down the rows does not leave a tile");
+    int64_t count = rows ? epi_ceil_div(d->tile->n, EPI_PARTIAL_COLS) * d->tile->m * (two ? 2 : 1)
+                         : epi_ceil_div(d->tile->m, EPI_PARTIAL_ROWS) * epi_cell_columns(d->tile, elements);
+    d->folds |= !rows;
+    d->instrs[at].pointer = epi_emit_pointer(k, s->node, EPI_POINTER_WORKSPACE);
+    d->instrs[at].partials = c->partials[s->node] = c->workspace;
+    c->workspace += epi_round_up(count * 4, 64);
+    return true;
+}
+
+/* Marks the instructions that make a value of the tile; false where a tile is loaded on the way: it is staged
+ * for one subtile at a time, and the group is wider. */
+static bool mark_makers(const epi_gemm_design *d, int v, bool *makers) {
+    const epi_tile_program *t = d->tile;
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        if (s->dst != v || d->instrs[i].before || makers[i] || v == d->kept)
+            continue;
+        if (s->kind == EPI_INSTR_LOAD && epi_value_is_full(&t->values[v]))
+            return false;
+        makers[i] = t->values[v].scale != EPI_SCALE_NONE;
+        for (int a = 0; a < 3 && s->kind != EPI_INSTR_REDUCE_GROUP; a++)
+            if (s->arg[a] >= 0 && !mark_makers(d, s->arg[a], makers))
+                return false;
+    }
+    return true;
+}
+
+static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) {
+    const epi_tile_program *t = d->tile;
+    int columns = t->group[t->acc_scale];
+    bool *makers = d->instrs[at].makers = epi_arena_alloc(c->arena, (size_t)t->instr_count + 1);
+    if (columns % 16 || (d->config.mainloop != EPI_GEMM_SM90 && EPI_PARTIAL_COLS % columns))
+        return refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
+    if (makers && !mark_makers(d, t->instrs[at].arg[0], makers))
+        return refuse(d, "a reduction inside the tile of a value that is loaded");
+    return true;
+}
+
+/* Pointers of what is loaded by rows and columns, places of partials, and what reductions inside the tile
+ * need. */
+static bool design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
+    for (int i = 0; i < d->tile->instr_count; i++) {
+        const epi_instr *s = &d->tile->instrs[i];
+        bool ok = true;
+        if (s->kind == EPI_INSTR_REDUCE_GROUP)
+            ok = design_group(c, d, i);
+        else if (s->kind == EPI_INSTR_PARTIAL_COLS || s->kind == EPI_INSTR_PARTIAL_ROWS)
+            ok = design_partials(c, d, i, k);
+        else if (s->kind == EPI_INSTR_LOAD && d->instrs[i].stream < 0)
+            d->instrs[i].pointer = epi_emit_pointer(k, s->node, -1);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+/* The operands' type is the packed one where they have one of 16 bits. */
+static bool take_operands(epi_gemm_design *d) {
+    epi_config *f = &d->config;
+    for (int side = 0; side < 2; side++)
+        d->operands[side] = epi_operand_of(d, side);
+    epi_dtype type = d->operands[0].ref.type;
+    bool halves = type == d->operands[1].ref.type && (type == EPI_BF16 || type == EPI_F16);
+    d->half = halves ? type : d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
+    d->fast = may_pack(d);
+    if (!d->fast || !halves)
+        f->packed = false;
+    return f->mainloop == EPI_GEMM_ANY || halves ||
+           refuse(d, "tensor cores take two operands of one 16-bit type");
+}
+
+static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
+    const epi_tile_program *t = d->tile;
+    int group = t->group[t->acc_scale];
+    if (d->config.tile_n % group)
+        return refuse(d, "groups of %d columns do not fill a tile of %d", group, d->config.tile_n);
+    if (!epi_streams_make(d))
+        return refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
+    d->heavy = is_heavy(d);
+    bool sm90 = d->config.mainloop == EPI_GEMM_SM90;
+    if (!take_operands(d) || !(sm90 ? design_sm90(c, d, k) : design_other(c, d, k)))
+        return false;
+    epi_streams_address(d, k);
+    find_packing_point(d);
+    if (!design_instrs(c, d, k))
+        return false;
+    for (int side = 0; side < 2; side++)
+        d->operands[side].pointer = epi_emit_pointer(k, d->operands[side].node, -1);
+    return !k->full || refuse(d, "it needs more tensors than one launch takes");
+}
+
+epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,
+                                const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
+                                epi_error *err) {
+    *out = (epi_kernel_text){.name = "gemm", .arch = epi_emit_arch(c)};
+    *d = (epi_gemm_design){.c = c,
+                           .g = c->spec->graph,
+                           .plan = plan,
+                           .tile = tile,
+                           .config = *config,
+                           .tiling = epi_tiling_of(config, tile->m, tile->n, c->multiprocessors),
+                           .depth = epi_axes_size(&plan->depth, c->spec->sizes)};
+    d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
+    if (!d->instrs)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    bool ok = design(c, d, out);
+    if (c->arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!ok)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", d->reason);
+    out->config = d->config;
+    return EPI_OK;
+}

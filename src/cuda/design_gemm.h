@@ -1,0 +1,121 @@
+/* design_gemm.h: the design of a product's kernel: everything that is decided before its text is written.
+ *
+ * A design is made once for a configuration, or refused with a reason; writing the text of one that was made
+ * cannot fail. design_gemm.c makes it, with the streams of design_streams.c and the operands of
+ * design_operands.c; emit_gemm.c and the files that it calls only read it. */
+#ifndef EPI_CUDA_DESIGN_GEMM_H
+#define EPI_CUDA_DESIGN_GEMM_H
+
+#include "cuda/emit.h"
+
+/* A tile of another tensor that the epilogue loads or stores. */
+typedef struct epi_stream {
+    int instr; /* of the tile program; the names of its variables carry the number */
+    int node, tensor;
+    bool store;
+    bool staged; /* it passes through shared memory; else each thread moves its own cells */
+    bool lanes;  /* staged: moved by the lanes of a warp, not by TMA */
+    epi_ref ref;
+    epi_walk rows;
+    epi_columns cols;
+    int elements, bytes;      /* of a cell */
+    int map, pointer;         /* which one of the launch: a map for TMA, else a pointer */
+    int offset;               /* in a subtile's staging */
+    int panel_width, panels;  /* staged: bytes of a panel's row, and panels of a subtile */
+    int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
+} epi_stream;
+
+enum { EPI_MAX_STREAMS = 2 * EPI_MAX_TENSORS, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
+
+/* How a product reads its operand: depth innermost, or rows (columns) innermost. */
+typedef struct epi_operand {
+    int node;
+    epi_ref ref;
+    epi_walk out, depth; /* along rows or columns, and along the depth */
+    epi_columns cols;
+    int64_t count; /* of rows or columns */
+    bool mn;       /* rows (columns) innermost */
+    int vec;       /* gemm_sm80: elements that can be copied at once */
+    int pointer;   /* the launch's, for mainloops without TMA */
+} epi_operand;
+
+/* What was decided about one instruction of the tile program. */
+typedef struct epi_instr_design {
+    bool before;      /* done on the accumulators, before the packing point */
+    int stream;       /* it loads or stores this one; -1: none */
+    int pointer;      /* the launch's: the tensor it loads from, or the workspace for its partials */
+    int64_t partials; /* where its partials start in the workspace, in bytes */
+    int staged_at;    /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
+    bool *makers;     /* REDUCE_GROUP, by instruction: what makes the values it reduces */
+} epi_instr_design;
+
+typedef struct epi_gemm_design {
+    const epi_emit_context *c;
+    const epi_graph *g;
+    const epi_plan *plan;
+    const epi_tile_program *tile;
+    epi_config config; /* its subtile and staging slots are chosen */
+    epi_tiling tiling;
+    int64_t depth;
+    epi_operand operands[2]; /* of the product's rows, and of its columns */
+    epi_stream streams[EPI_MAX_STREAMS];
+    int stream_count;
+    epi_instr_design *instrs;    /* by instruction of the tile program */
+    int stage_bytes, load_bytes; /* of a subtile: its staging, and what TMA loads into it */
+    int staging_bytes;           /* of all */
+    bool loads, lanes;           /* staged: is anything loaded, do lanes move anything */
+    bool own;                    /* do lanes store anything: then computing warps may store their own rows */
+    bool folds;                  /* is anything reduced down the rows */
+    bool heavy; /* so much is held at once that wide subtiles would run out of registers, or take so long that
+                   the other warpgroup runs out of stages meanwhile */
+    int kept;   /* the value that is packed (or, exact, the product itself) */
+    int split;  /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
+    epi_dtype half;
+    bool fast; /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
+    char reason[240];
+} epi_gemm_design;
+
+/* Takes one candidate. Fills the design and, of `out`, everything but the source: what the launch needs. The
+ * workspace of the context grows by copies of operands and by partials. Fails with EPI_ERR_UNSUPPORTED, and
+ * says why, where the configuration cannot take the program. */
+epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,
+                                const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
+                                epi_error *err);
+
+/* ---- design_streams.c ---- */
+
+/* Makes streams of the instructions that load and store tiles; false where there are too many. */
+bool epi_streams_make(epi_gemm_design *d);
+/* Decides what is staged at the configuration's width of a subtile, and where; may be called again. */
+void epi_streams_place(epi_gemm_design *d);
+/* Gives every stream its map or pointer. */
+void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
+
+/* ---- design_operands.c ---- */
+
+/* Side 0 has the product's rows, side 1 its columns. */
+epi_operand epi_operand_of(const epi_gemm_design *d, int side);
+/* A map of the operand, or of a copy of it: boxes of 64 deep by `rows` where the depth is innermost, of 64 by
+ * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */
+bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
+                     epi_kernel_text *k);
+/* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
+void epi_operand_measure(epi_operand *o);
+
+/* ---- cells: two neighbouring columns of the product in one row ---- */
+
+/* Elements of a cell at a scale, and columns of all cells of a row with so many. */
+static inline int epi_cell_elements(const epi_tile_program *t, epi_scale scale) {
+    if (t->acc_scale == EPI_SCALE_COARSE)
+        return scale == EPI_SCALE_FINE ? 4 : 2;
+    return scale == EPI_SCALE_FINE ? 2 : 1;
+}
+static inline int64_t epi_cell_columns(const epi_tile_program *t, int elements) {
+    return t->n * elements / 2;
+}
+/* Has the value rows and columns? */
+static inline bool epi_value_is_full(const epi_tile_value *v) {
+    return v->rows && v->scale != EPI_SCALE_NONE;
+}
+
+#endif

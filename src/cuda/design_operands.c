@@ -1,0 +1,105 @@
+/* design_operands.c: how a product reads its operands: through maps of TMA, from copies that TMA can take, or
+ * by offsets. */
+#include "cuda/design_gemm.h"
+
+epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
+    const epi_node *n = &d->g->nodes[d->plan->product];
+    epi_operand o = {.node = n->arg[side == 0 ? d->plan->row_arg : !d->plan->row_arg]};
+    const int64_t *sizes = d->c->spec->sizes;
+    o.ref = epi_emit_ref(d->c, o.node, -1);
+    o.depth = epi_walk_axes(&o.ref, &d->plan->depth, sizes);
+    if (side == 0) {
+        o.out = epi_walk_axes(&o.ref, &d->plan->rows, sizes);
+        o.count = d->tile->m;
+    } else {
+        o.cols = epi_columns_of(d->plan, &o.ref, sizes, d->tile->acc_scale);
+        o.out = o.cols.walk;
+        o.count = d->tile->n;
+    }
+    return o;
+}
+
+/* ---- by TMA ---- */
+
+/* Has the operand copied; NULL where that is not worth it. Small products are left to other mainloops, by a
+ * rule that does not look at the rows: a row's bits must not depend on the batch. */
+static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_design *d, const epi_operand *o,
+                                        epi_kernel_text *k) {
+    if ((double)d->tile->n * (double)d->depth < 0x1p18)
+        return NULL;
+    epi_repack *r = &k->repacks[k->repack_count++];
+    *r = (epi_repack){
+        .node = o->node, .out = o->cols, .depth = o->depth, .out_count = o->count, .depth_count = d->depth};
+    if (!o->cols.two)
+        r->out.walk = o->out;
+    r->mn = !o->cols.two && o->out.count && o->out.stride[o->out.count - 1] == 1 &&
+            !(o->depth.count && o->depth.stride[o->depth.count - 1] == 1);
+    r->pitch = epi_round_up(r->mn ? r->out_count : d->depth, 64); /* lines of 128 bytes: TMA's best */
+    r->offset = epi_round_up(c->workspace, 256);
+    c->workspace = r->offset + epi_round_up((r->mn ? d->depth : r->out_count) * r->pitch * 2, 256);
+    return r;
+}
+
+bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
+                     epi_kernel_text *k) {
+    int64_t size = (int64_t)epi_dtype_size(o->ref.type);
+    int64_t out_stride = o->out.count ? o->out.stride[0] : 0,
+            depth_stride = o->depth.count ? o->depth.stride[0] : 0;
+    int64_t out_size = o->out.count ? o->out.size[0] : 1, depth_size = o->depth.count ? o->depth.size[0] : 1;
+    if (!o->depth.count) /* one deep: rows of one element */
+        depth_stride = o->out.count && out_stride == 1 ? epi_round_up(out_size, 8) : 1;
+    if (!o->out.count)
+        out_stride = depth_stride == 1 ? epi_round_up(depth_size, 8) : 1;
+    o->mn = depth_stride != 1;
+    int64_t pitch = o->mn ? depth_stride : out_stride;
+    const epi_repack *copy = NULL;
+    if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_stride != 1) ||
+        pitch * size % 16 || pitch < (o->mn ? out_size : depth_size)) {
+        copy = repack_operand(c, d, o, k);
+        if (!copy)
+            return false;
+        o->mn = copy->mn;
+        pitch = copy->pitch;
+        out_size = copy->out_count;
+        depth_size = copy->depth_count;
+    }
+    epi_map_need *m = &k->maps[k->map_count++];
+    *m = (epi_map_need){.node = o->node, .tensor = -1, .type = o->ref.type, .rank = 2, .swizzle = 128};
+    if (copy) {
+        m->tensor = EPI_POINTER_WORKSPACE;
+        m->offset = copy->offset;
+    }
+    m->sizes[0] = (uint64_t)(o->mn ? out_size : depth_size);
+    m->sizes[1] = (uint64_t)(o->mn ? depth_size : out_size);
+    m->strides[1] = (uint64_t)(pitch * size);
+    m->box[0] = 64;
+    m->box[1] = (uint32_t)(o->mn ? deep : rows);
+    return true;
+}
+
+/* ---- by offsets ---- */
+
+/* Do elements that follow each other lie side by side? */
+static bool ends_in_neighbours(const epi_walk *w) {
+    return w->count && w->stride[w->count - 1] == 1;
+}
+
+/* Neighbours are copied together where they always start at a multiple of their number; one by one, where
+ * they are not found in eights. */
+void epi_operand_measure(epi_operand *o) {
+    const epi_walk *d = &o->depth, *r = &o->out;
+    bool by_out = !o->cols.two && (!r->count || ends_in_neighbours(r));
+    bool by_depth = ends_in_neighbours(d) || (!d->count && !by_out);
+    o->mn = !by_depth && (by_out || ends_in_neighbours(r));
+    const epi_walk *along = o->mn ? r : d, *across = o->mn ? d : r;
+    int run = along->count - 1;
+    o->vec = (by_out || by_depth) && (run < 1 || along->size[run] % 8 == 0) ? 8 : 1;
+    for (int i = 0; i < run; i++)
+        while (along->stride[i] % o->vec)
+            o->vec /= 2;
+    for (int i = 0; i < across->count; i++)
+        while (across->stride[i] % o->vec)
+            o->vec /= 2;
+    while (o->cols.two && o->cols.part % o->vec)
+        o->vec /= 2;
+}

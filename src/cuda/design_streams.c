@@ -1,0 +1,149 @@
+/* design_streams.c: the tiles that an epilogue loads and stores: which there are, which of them are staged in
+ * shared memory and where, and who moves them. */
+#include "cuda/design_gemm.h"
+
+/* ---- which there are ---- */
+
+static void add_stream(epi_gemm_design *d, int instr) {
+    const epi_instr *s = &d->tile->instrs[instr];
+    bool store = s->kind == EPI_INSTR_STORE;
+    epi_scale scale = d->tile->values[store ? s->arg[0] : s->dst].scale;
+    d->instrs[instr].stream = d->stream_count;
+    epi_stream *t = &d->streams[d->stream_count++];
+    *t = (epi_stream){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
+    t->ref = epi_emit_ref(d->c, s->node, s->tensor);
+    t->rows = epi_walk_axes(&t->ref, &d->plan->rows, d->c->spec->sizes);
+    t->cols = epi_columns_of(d->plan, &t->ref, d->c->spec->sizes, scale);
+    t->elements = epi_cell_elements(d->tile, scale);
+    t->bytes = t->elements * (int)epi_dtype_size(t->ref.type);
+}
+
+bool epi_streams_make(epi_gemm_design *d) {
+    for (int i = 0; i < d->tile->instr_count; i++) {
+        const epi_instr *s = &d->tile->instrs[i];
+        bool load = s->kind == EPI_INSTR_LOAD && epi_value_is_full(&d->tile->values[s->dst]);
+        d->instrs[i].stream = -1;
+        if (!load && s->kind != EPI_INSTR_STORE)
+            continue;
+        if (d->stream_count == EPI_MAX_STREAMS)
+            return false;
+        add_stream(d, i);
+    }
+    return true;
+}
+
+/* ---- where they are staged ---- */
+
+/* Is it moved through staging? Its rows lie a fixed distance apart and its columns are neighbours, or it is a
+ * table that repeats. TMA takes rows of a multiple of 16 bytes; lanes move others. */
+static bool can_stage(const epi_gemm_design *d, epi_stream *t) {
+    const epi_walk *r = &t->rows, *c = &t->cols.walk;
+    int64_t size = (int64_t)epi_dtype_size(t->ref.type),
+            columns = (int64_t)d->config.subtile * t->elements / 2;
+    if (d->config.mainloop != EPI_GEMM_SM90 || t->cols.two || t->ref.type > EPI_F16 || !c->count ||
+        !r->count || c->stride[c->count - 1] != 1)
+        return false;
+    if (d->config.subtile / 2 * t->bytes < 32)
+        return false;
+    if (c->count == 2 && c->stride[0] == 0 && c->size[1] % columns == 0)
+        t->col_mod = c->size[1];
+    else if (c->count != 1)
+        return false;
+    if (r->count == 2 && r->stride[0] == 0 && r->size[1] % EPI_STAGED_ROWS == 0)
+        t->row_mod = r->size[1];
+    else if (r->count != 1)
+        return false;
+    t->lanes = r->stride[r->count - 1] * size % 16 != 0;
+    return r->stride[r->count - 1] > 0;
+}
+
+/* A loaded tile that has the form of this stored one and is not taken over yet, or -1. */
+static int find_takeover(const epi_gemm_design *d, int at, const bool *taken) {
+    for (int i = 0; i < at && d->streams[at].store; i++) { /* later ones have no place yet */
+        const epi_stream *t = &d->streams[i];
+        if (!t->store && t->staged && !taken[i] && t->bytes == d->streams[at].bytes)
+            return i;
+    }
+    return -1;
+}
+
+/* Reductions down the rows: a float for each of the four warps of 64 rows, and each column of a subtile. */
+static void place_folds(epi_gemm_design *d) {
+    for (int i = 0; i < d->tile->instr_count; i++) {
+        const epi_instr *s = &d->tile->instrs[i];
+        if (s->kind != EPI_INSTR_PARTIAL_COLS)
+            continue;
+        d->instrs[i].staged_at = d->stage_bytes;
+        d->stage_bytes +=
+            4 * 4 * d->config.subtile * epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale) / 2;
+    }
+}
+
+/* A stored tile takes over the panels of a loaded one: a thread writes a cell where it has read one. Panels
+ * are as wide as TMA's swizzle: 128 bytes at most. */
+void epi_streams_place(epi_gemm_design *d) {
+    bool taken[EPI_MAX_STREAMS] = {false};
+    int widest = 0;
+    d->stage_bytes = d->load_bytes = 0;
+    d->loads = d->lanes = d->own = false;
+    for (int i = 0; i < d->stream_count; i++) {
+        epi_stream *t = &d->streams[i];
+        t->col_mod = t->row_mod = 0;
+        t->staged = can_stage(d, t);
+        t->lanes &= t->staged;
+        if (!t->staged)
+            continue;
+        int row = d->config.subtile / 2 * t->bytes, bytes = row * EPI_STAGED_ROWS,
+            from = find_takeover(d, i, taken);
+        t->panel_width = row < 128 ? row : 128;
+        t->panels = row / t->panel_width;
+        if (from >= 0) {
+            taken[from] = true;
+            t->offset = d->streams[from].offset;
+        } else {
+            t->offset = d->stage_bytes;
+            d->stage_bytes += bytes;
+        }
+        d->loads |= !t->store;
+        d->lanes |= t->lanes;
+        d->own |= t->lanes && t->store;
+        if (!t->store && !t->lanes)
+            d->load_bytes += bytes;
+        if (t->panel_width > widest)
+            widest = t->panel_width;
+    }
+    place_folds(d);
+    if (widest) /* the swizzle follows from the address: it repeats after eight rows of a panel */
+        d->stage_bytes = (int)epi_round_up(d->stage_bytes, 8 * widest);
+}
+
+/* ---- maps and pointers ---- */
+
+/* A box is a panel of a subtile's rows; a table that repeats is mapped once. */
+static int add_map(const epi_gemm_design *d, const epi_stream *t, epi_kernel_text *k) {
+    if (k->map_count == EPI_MAX_MAPS) {
+        k->full = true;
+        return 0;
+    }
+    uint64_t size = epi_dtype_size(t->ref.type);
+    const epi_walk *r = &t->rows, *c = &t->cols.walk;
+    epi_map_need *m = &k->maps[k->map_count];
+    *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .rank = 2};
+    m->sizes[0] = (uint64_t)c->size[c->count - 1];
+    m->sizes[1] = (uint64_t)(t->row_mod ? t->row_mod : d->tile->m);
+    m->strides[1] = (uint64_t)r->stride[r->count - 1] * size;
+    m->swizzle = t->panel_width;
+    m->box[0] = (uint32_t)((uint64_t)m->swizzle / size);
+    m->box[1] = EPI_STAGED_ROWS;
+    return k->map_count++;
+}
+
+void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
+    for (int i = 0; i < d->stream_count; i++) {
+        epi_stream *t = &d->streams[i];
+        if (t->staged && !t->lanes)
+            t->map = add_map(d, t, k);
+        else
+            t->pointer = epi_emit_pointer(k, t->node, t->tensor);
+    }
+}
