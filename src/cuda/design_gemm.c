@@ -80,7 +80,9 @@ static bool is_heavy(const epi_gemm_design *d) {
     return heavy;
 }
 
-/* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers. */
+/* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers: two for a stage of the
+ * ring; for either warpgroup three for a slot of the staging and two for a subtile of the last tile; one for
+ * the last tile; and four and two words for the queue. */
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int ring = f->stages * (f->tile_m + f->tile_n) * 64 * 2, subtiles = f->tile_n / f->subtile;
@@ -88,7 +90,7 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
         if (f->stage_slots && slots != f->stage_slots)
             continue;
         int staging = 2 * slots * d->stage_bytes;
-        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 96;
+        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
         if (bytes > SHARED_MOST)
             continue;
         f->stage_slots = slots;
@@ -262,7 +264,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     find_packing_point(d);
     if (!design_instrs(c, d, k))
         return false;
-    for (int side = 0; side < 2; side++)
+    for (int side = 0; side < 2 && !sm90; side++)
         d->operands[side].pointer = epi_emit_pointer(k, d->operands[side].node, -1);
     return !k->full || refuse(d, "it needs more tensors than one launch takes");
 }
