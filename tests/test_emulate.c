@@ -280,7 +280,7 @@ static void *address(const place *at, epi_pointer_need need) {
     return tensor >= 0 ? at->p->t[tensor].data : at->workspace + at->k->steps.homes[need.node].offset;
 }
 
-/* A tensor map, by the copy engine's rules. */
+/* A tensor map, by TMA's rules. */
 static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
     emu_box box = {.base = (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor}) + m->offset,
                    .sizes = {m->sizes[0], m->sizes[1]},
@@ -290,7 +290,7 @@ static void put_map(const place *at, const epi_map_need *m, unsigned char *to, c
                    .size = (int)epi_dtype_size(m->type)};
     check(m->rank == 2 && box.box[0] <= 256 && box.box[1] <= 256 && box.stride % 16 == 0 &&
               box.box[0] * (unsigned)box.size == (unsigned)box.swizzle && (uintptr_t)box.base % 16 == 0,
-          "%s: a map that the copy engine takes", what);
+          "%s: a map that TMA takes", what);
     memcpy(to, &box, sizeof box);
 }
 
@@ -613,7 +613,7 @@ static void add_cases(void) {
     }
 }
 
-/* Operands that the copy engine cannot take: rows of odd lengths, the depth innermost and not. */
+/* Operands that TMA cannot take: rows of odd lengths, the depth innermost and not. */
 static void add_copies(void) {
     static const test_case odd[] = {{"matmul", "matmul", "M=3,N=513,K=521", 0},
                                     {"matmul", "matmul_tn", "M=3,N=515,K=520", 0}};
@@ -712,7 +712,7 @@ static void add_both(const loaded *many, const loaded *one, variant v) {
     }
 }
 
-/* The large cases of the table, which have rows that the copy engine takes, with fewer rows. */
+/* The large cases of the table, which have rows that TMA takes, with fewer rows. */
 static void add_aligned_rows(void) {
     static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
     for (int i = 0, n = 0; i < CASES; i++) {

@@ -59,8 +59,8 @@ uint64_t epi_config_same_text(int index) {
     return same;
 }
 
-/* The width of a last column of tiles that has few columns: what the instruction can take, and for operands
- * whose rows lie across the depth what the copy engine brings at once. For tiles of less than 256 columns it
+/* The width of a last column of tiles that has few columns: what wgmma can take, and for operands whose rows
+ * lie across the depth what TMA brings at once. For tiles of less than 256 columns it
  * does not pay: the epilogue of the tile before takes longer than a narrow main loop. */
 static int narrow_width(const epi_config *c, int64_t n) {
     enum { BOX = 64 };
@@ -80,7 +80,7 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multipro
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
     epi_tiling t = {.rows = epi_ceil_div(m, c->tile_m * c->cluster), .narrow = narrow_width(c, n)};
-    /* a slot of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
+    /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
     t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n);
@@ -96,7 +96,7 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multipro
         }
     }
     /* across columns where their operand is the smaller one: stay with it */
-    t.group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
+    t.raster_group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
     return t;
 }
 

@@ -122,7 +122,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     l->kind = EPI_LAUNCH_GEMM;
     l->rows = l->size.m;
     l->blocks = d->tiling.at_once * d->config.cluster;
-    l->raster_group = d->tiling.group;
+    l->raster_group = d->tiling.raster_group;
     l->empty = l->size.m == 0 || l->size.n == 0;
     *add_launch(k, EPI_LAUNCH_GEMM) = *l;
     return EPI_OK;

@@ -87,13 +87,13 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int ring = f->stages * (f->tile_m + f->tile_n) * 64 * 2, subtiles = f->tile_n / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
-        if (f->stage_slots && slots != f->stage_slots)
+        if (f->staging_slots && slots != f->staging_slots)
             continue;
-        int staging = 2 * slots * d->stage_bytes;
+        int staging = 2 * slots * d->subtile_bytes;
         int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
         if (bytes > SHARED_MOST)
             continue;
-        f->stage_slots = slots;
+        f->staging_slots = slots;
         d->staging_bytes = staging;
         k->shared = bytes;
         return true;
@@ -148,17 +148,17 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     if (sm80 && d->depth < 1)
         return refuse(d, "a size is zero");
     f->subtile = 64;
-    f->stage_slots = 1;
+    f->staging_slots = 1;
     f->schedule = EPI_AT_END;
     epi_streams_place(d);
     epi_operand_measure(&d->operands[0]);
     epi_operand_measure(&d->operands[1]);
     k->block = sm80 ? 256 : 128;
-    k->shared = d->stage_bytes; /* warps leave reductions there */
+    k->shared = d->subtile_bytes; /* warps leave reductions there */
     if (sm80) {
         if (c->capability == 86 || c->capability == 89 || c->capability >= 120)
             f->stages = 3; /* two blocks share 100 KB */
-        int slot = (f->tile_m + f->tile_n) * EPI_SM80_DEPTH * 2, folds = 4 * d->stage_bytes;
+        int slot = (f->tile_m + f->tile_n) * EPI_SM80_DEPTH * 2, folds = 4 * d->subtile_bytes;
         k->shared = f->stages * slot + (folds > slot ? folds : 0); /* else they fit in a slot that is idle */
         if (k->shared > SM80_SHARED_MOST)
             return refuse(d, "more reductions down the rows than fit in shared memory");

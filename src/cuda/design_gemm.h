@@ -60,12 +60,12 @@ typedef struct epi_gemm_design {
     epi_operand operands[2]; /* of the product's rows, and of its columns */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
-    epi_instr_design *instrs;    /* by instruction of the tile program */
-    int stage_bytes, load_bytes; /* of a subtile: its staging, and what TMA loads into it */
-    int staging_bytes;           /* of all */
-    bool loads, lanes;           /* staged: is anything loaded, do lanes move anything */
-    bool own;                    /* do lanes store anything: then computing warps may store their own rows */
-    bool folds;                  /* is anything reduced down the rows */
+    epi_instr_design *instrs;      /* by instruction of the tile program */
+    int subtile_bytes, load_bytes; /* of a subtile: its staging, and what TMA loads into it */
+    int staging_bytes;             /* of all */
+    bool loads, lanes;             /* staged: is anything loaded, do lanes move anything */
+    bool own;   /* do lanes store anything: then computing warps may store their own rows */
+    bool folds; /* is anything reduced down the rows */
     bool heavy; /* so much is held at once that wide subtiles would run out of registers, or take so long that
                    the other warpgroup runs out of stages meanwhile */
     int kept;   /* the value that is packed (or, exact, the product itself) */

@@ -73,8 +73,8 @@ static void place_folds(epi_gemm_design *d) {
         const epi_instr *s = &d->tile->instrs[i];
         if (s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
-        d->instrs[i].staged_at = d->stage_bytes;
-        d->stage_bytes +=
+        d->instrs[i].staged_at = d->subtile_bytes;
+        d->subtile_bytes +=
             4 * 4 * d->config.subtile * epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale) / 2;
     }
 }
@@ -84,7 +84,7 @@ static void place_folds(epi_gemm_design *d) {
 void epi_streams_place(epi_gemm_design *d) {
     bool taken[EPI_MAX_STREAMS] = {false};
     int widest = 0;
-    d->stage_bytes = d->load_bytes = 0;
+    d->subtile_bytes = d->load_bytes = 0;
     d->loads = d->lanes = d->own = false;
     for (int i = 0; i < d->stream_count; i++) {
         epi_stream *t = &d->streams[i];
@@ -101,8 +101,8 @@ void epi_streams_place(epi_gemm_design *d) {
             taken[from] = true;
             t->offset = d->streams[from].offset;
         } else {
-            t->offset = d->stage_bytes;
-            d->stage_bytes += bytes;
+            t->offset = d->subtile_bytes;
+            d->subtile_bytes += bytes;
         }
         d->loads |= !t->store;
         d->lanes |= t->lanes;
@@ -114,7 +114,7 @@ void epi_streams_place(epi_gemm_design *d) {
     }
     place_folds(d);
     if (widest) /* the swizzle follows from the address: it repeats after eight rows of a panel */
-        d->stage_bytes = (int)epi_round_up(d->stage_bytes, 8 * widest);
+        d->subtile_bytes = (int)epi_round_up(d->subtile_bytes, 8 * widest);
 }
 
 /* ---- maps and pointers ---- */

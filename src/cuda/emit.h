@@ -17,30 +17,30 @@ typedef enum epi_schedule { EPI_AT_END, EPI_DEFERRED } epi_schedule;
 typedef struct epi_config {
     epi_mainloop mainloop;
     int tile_m, tile_n;
-    int stages;      /* slots of the operand ring */
-    int cluster;     /* blocks that share the columns' operand */
-    int subtile;     /* columns that an epilogue works on at a time; 0: chosen by the design */
-    int stage_slots; /* subtiles that are staged at once, a warpgroup; 0: chosen by the design */
+    int stages;        /* of the operand ring */
+    int cluster;       /* blocks that share the columns' operand */
+    int subtile;       /* columns that an epilogue works on at a time; 0: chosen by the design */
+    int staging_slots; /* subtiles that are staged at once, a warpgroup; 0: chosen by the design */
     epi_schedule schedule;
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
 } epi_config;
 
-/* How a product's tiles lie and are taken: rows and columns of clusters, the width to which a last column of
- * tiles beyond those is computed (0: there is none) and how many times as deep its slots are, clusters at
- * once, the group of the order, as device/gemm_sm90.cuh has it, and the time all this takes, in that of a
- * tile. */
+/* How a product's tiles lie and are taken. */
 typedef struct epi_tiling {
-    int64_t rows, cols, at_once;
-    int narrow, narrow_deep, group;
-    double time;
+    int64_t rows, cols; /* of clusters */
+    int64_t at_once;    /* clusters */
+    int narrow; /* the width to which a last column of tiles beyond those is computed; 0: there is none */
+    int narrow_deep;  /* how many times as deep its stages are */
+    int raster_group; /* rows of clusters that are taken together; negative: columns (device/order.cuh) */
+    double time;      /* that all this takes, in that of a tile */
 } epi_tiling;
 epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t n, int multiprocessors); /* choose.c */
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
 enum { EPI_COUNTER_BYTES = 128 };
 
-/* A tensor map that a launch needs: an operand, or a tile that the copy engine moves. */
+/* A tensor map that a launch needs: an operand, or a tile that TMA moves. */
 typedef struct epi_map_need {
     int node, tensor; /* the program's tensor, the node's home if -1, or the workspace */
     int64_t offset;   /* in bytes from there */

@@ -29,7 +29,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
     int64_t blocks = epi_ceil_div(e->d->tile->n, EPI_PARTIAL_COLS);
     bool two = s->op == EPI_OP_LOGSUMEXP;
     epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
-    epi_text_add(&e->begin, "  if (C * STEP %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
+    epi_text_add(&e->begin, "  if (C * SUBTILE %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
                  EPI_PARTIAL_COLS, number, number);
     if (two) {
         epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
@@ -48,8 +48,8 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
         }
     }
     epi_text_add(&e->end,
-                 "  if ((C + 1) * STEP %% %d == 0 || C == STEPS - 1) {   // %s over %d columns leaves\n"
-                 "    const int block = (col + STEP - 1) / %d;\n"
+                 "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
+                 "    const int block = (col + SUBTILE - 1) / %d;\n"
                  "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
                  "      S.s%d[h].across_columns();\n"
                  "      if (q == 0 && row + 8 * h < P.M && block < %ld) S.s%d[h].leave((float *)P.ptr[%d] + "
@@ -60,7 +60,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the
- * subtile's staging; step_fold() folds the four warps of 64 rows when all have been there. */
+ * subtile's staging; subtile_fold() folds the four warps of 64 rows when all have been there. */
 void epi_fold_emit_cols(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
     const epi_instr_design *at = &e->d->instrs[number];
@@ -77,13 +77,13 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
     epi_text_add(
         &e->after,
         "    {   // %s over 16 rows\n      int at;\n      const float x = down_rows(c%d, lane, at);\n"
-        "      if (at >= 0) sts32(stage + %d + 4 * (warp * %d + j * %d + at), __float_as_uint(x));\n"
+        "      if (at >= 0) sts32(staging + %d + 4 * (warp * %d + j * %d + at), __float_as_uint(x));\n"
         "    }\n",
         epi_ops[s->op].text, number, at->staged_at, wide, 8 * elements);
     epi_text_add(&e->leave,
                  "#pragma unroll\n  for (int x = t; x < %d; x += T) {   // %s over %d rows leaves\n"
                  "    const int at = n * %d / 2 + x;\n"
-                 "    const float v = down_warps<%s>(stage + %d + 4 * x, %d);\n"
+                 "    const float v = down_warps<%s>(staging + %d + 4 * x, %d);\n"
                  "    if (at < %ld) ((float *)P.ptr[%d])[%ldLL + (i64)(m / %d) * %ldLL + at] = v;\n  }\n",
                  wide, epi_ops[s->op].text, EPI_PARTIAL_ROWS, elements, fold, at->staged_at, 4 * wide,
                  columns, at->pointer, (long)(at->partials / 4), EPI_PARTIAL_ROWS, columns);
@@ -123,7 +123,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(
         &e->fragment,
-        "    if ((C * STEP + 16 * j) %% %d == 0) {   // %s over %d columns, line %d\n      %s f[2];\n"
+        "    if ((C * SUBTILE + 16 * j) %% %d == 0) {   // %s over %d columns, line %d\n      %s f[2];\n"
         "      f[0].clear();\n      f[1].clear();\n#pragma unroll\n      for (int u = 0; u < %d; u++) {\n"
         "        const int first = j + u;\n        {\n    const int j = first;\n%s#pragma unroll\n"
         "    for (int i = 0; i < 4; i++) {\n"

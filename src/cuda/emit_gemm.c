@@ -55,25 +55,26 @@ static const char *or_none(const epi_text *t) {
 /* What the device texts are told by macros. */
 static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
+    epi_text_add(
+        out,
+        "#define NAME gemm\n#define EPI_FAST %d\n#define N_SIZE %ld\n#define K_SIZE %ld\n#define "
+        "TILE_M %d\n#define TILE_N %d\n#define STAGES %d\n"
+        "#define CLUSTER %d\n#define SUBTILE %d\n#define STAGING_SLOTS %d\n#define DEFERRED %d\n#define "
+        "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
+        "#define HALF %s\n#define SUBTILE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
+        "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
+        d->fast, (long)d->tile->n, (long)d->depth, f->tile_m, f->tile_n, f->stages, f->cluster, f->subtile,
+        f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn, d->operands[1].mn,
+        epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes, d->load_bytes, d->loads, d->lanes,
+        d->folds);
     epi_text_add(out,
-                 "#define NAME gemm\n#define EPI_FAST %d\n#define N_SIZE %ld\n#define K_SIZE %ld\n#define "
-                 "TILE_M %d\n#define TILE_N %d\n#define STAGES %d\n"
-                 "#define CLUSTER %d\n#define STEP %d\n#define STAGE_SLOTS %d\n#define DEFERRED %d\n#define "
-                 "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
-                 "#define HALF %s\n#define STAGE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
-                 "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
-                 d->fast, (long)d->tile->n, (long)d->depth, f->tile_m, f->tile_n, f->stages, f->cluster,
-                 f->subtile, f->stage_slots, f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn,
-                 d->operands[1].mn, epi_emit_type(d->half), d->stage_bytes, d->staging_bytes, d->load_bytes,
-                 d->loads, d->lanes, d->folds);
-    epi_text_add(out,
-                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define STEPS "
-                 "(TILE_N / STEP)\n"
+                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define SUBTILES "
+                 "(TILE_N / SUBTILE)\n"
                  "#define OWN %d\n#define HEAVY %d\n",
                  f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->own, d->heavy);
 }
 
-/* The structs and functions that a mainloop calls at a tile's start and for each of its steps. */
+/* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
 static void write_epilogue(const epi_emitter *e, epi_text *out) {
     epi_name kept = epi_value_name(e, e->d->kept);
     epi_text_add(out,
@@ -83,24 +84,25 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
                  or_none(&e->members), or_none(&e->rows));
     emit_keep(e, out);
     epi_text_add(out, "struct Sums {\n%s};\n", or_none(&e->sums));
-    epi_text_add(out,
-                 "template <int C, class Acc> DEV void epilogue_step(const Acc &acc, const Rows &R, Sums &S, "
-                 "const Params &P, u32 stage, int row, int col, int thread) {\n"
-                 "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
-                 "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
-                 ">> 4 << 4;\n"
-                 "  (void)q; (void)srow; (void)mrow; (void)munit;\n"
-                 "%s#pragma unroll\n  for (int j = 0; j < STEP / 16; j++) {\n"
-                 "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
-                 "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
-                 "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-                 or_none(&e->begin), or_none(&e->fragment), kept.text, kept.text, or_none(&e->cell),
-                 or_none(&e->after), or_none(&e->end));
+    epi_text_add(
+        out,
+        "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
+        "const Params &P, u32 staging, int row, int col, int thread) {\n"
+        "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
+        "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
+        ">> 4 << 4;\n"
+        "  (void)q; (void)srow; (void)mrow; (void)munit;\n"
+        "%s#pragma unroll\n  for (int j = 0; j < SUBTILE / 16; j++) {\n"
+        "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
+        "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
+        "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
+        or_none(&e->begin), or_none(&e->fragment), kept.text, kept.text, or_none(&e->cell),
+        or_none(&e->after), or_none(&e->end));
     if (e->leave.data)
         epi_text_add(
             out,
-            "// What the warps of %d rows have left of a step; T threads share it.\n"
-            "template <int T> DEV void step_fold(const Params &P, u32 stage, int m, int n, int t) {\n"
+            "// What the warps of %d rows have left of a subtile; T threads share it.\n"
+            "template <int T> DEV void subtile_fold(const Params &P, u32 staging, int m, int n, int t) {\n"
             "  if (m >= P.M) return;\n%s}\n",
             EPI_PARTIAL_ROWS, e->leave.data);
 }
@@ -110,14 +112,16 @@ static void write_access(const epi_emitter *e, epi_text *out) {
     const epi_gemm_design *d = e->d;
     if (d->config.mainloop == EPI_GEMM_SM90) {
         epi_text_add(
-            out, "DEV void step_load(const Params &P, u32 stage, u32 bar, int m, int n, int lane) {\n%s}\n",
-            or_none(&e->moves));
-        epi_text_add(
             out,
-            "DEV void step_store(const Params &P, u32 stage, int m, int n, int lane, bool lanes) {\n%s}\n"
-            "DEV void step_store_own(const Params &P, u32 stage, int m, int n, int lane, int warp) {\n%s}\n",
-            or_none(&e->moves_out), or_none(&e->own_out));
-        epi_text_add(out, "DEV void step_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
+            "DEV void subtile_load(const Params &P, u32 staging, u32 bar, int m, int n, int lane) {\n%s}\n",
+            or_none(&e->moves));
+        epi_text_add(out,
+                     "DEV void subtile_store(const Params &P, u32 staging, int m, int n, int lane, bool "
+                     "lanes) {\n%s}\n"
+                     "DEV void subtile_store_own(const Params &P, u32 staging, int m, int n, int lane, int "
+                     "warp) {\n%s}\n",
+                     or_none(&e->moves_out), or_none(&e->own_out));
+        epi_text_add(out, "DEV void subtile_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
                      or_none(&e->prefetch));
         epi_operand_emit_wgmma(d, out, "wgmma", d->config.tile_n);
         if (d->tiling.narrow)
@@ -140,7 +144,7 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
                  e->d->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, group, queue, counter;\n};\n",
+                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
     write_epilogue(e, out);
     write_access(e, out);

@@ -26,14 +26,15 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
     if (t->store) {
         epi_text_add(
             &e->moves_out,
-            "  if (lanes) panel_store<%d, %d, %d, 64>(stage + %d, (void *)P.ptr[%d], %s, 0);   // %s\n",
+            "  if (lanes) panel_store<%d, %d, %d, 64>(staging + %d, (void *)P.ptr[%d], %s, 0);   // %s\n",
             width, size, stored, at, t->pointer, place, name);
-        epi_text_add(&e->own_out,
-                     "  panel_store<%d, %d, %d, 16>(stage + %d, (void *)P.ptr[%d], %s, 16 * warp);   // %s\n",
-                     width, size, own, at, t->pointer, place, name);
+        epi_text_add(
+            &e->own_out,
+            "  panel_store<%d, %d, %d, 16>(staging + %d, (void *)P.ptr[%d], %s, 16 * warp);   // %s\n", width,
+            size, own, at, t->pointer, place, name);
     } else {
-        epi_text_add(&e->moves, "  panel_load<%d, %d, %d>(stage + %d, P.ptr[%d], %s);   // %s\n", width, size,
-                     loaded, at, t->pointer, place, name);
+        epi_text_add(&e->moves, "  panel_load<%d, %d, %d>(staging + %d, P.ptr[%d], %s);   // %s\n", width,
+                     size, loaded, at, t->pointer, place, name);
         epi_text_add(&e->prefetch, "  panel_prefetch<%d, %d>(P.ptr[%d], %s);\n", width, size, t->pointer,
                      place);
     }
@@ -57,11 +58,11 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
             emit_lanes(e, t, at, x, y, name);
         } else if (t->store) {
             epi_text_add(&e->moves_out,
-                         "  if (lane == 0) tma_store(&P.map[%d], stage + %d, %s, %s);   // %s\n", t->map, at,
-                         x, y, name);
+                         "  if (lane == 0) tma_store(&P.map[%d], staging + %d, %s, %s);   // %s\n", t->map,
+                         at, x, y, name);
         } else {
             epi_text_add(&e->moves,
-                         "  if (lane == 0) tma_load(stage + %d, &P.map[%d], bar, %s, %s);   // %s\n", at,
+                         "  if (lane == 0) tma_load(staging + %d, &P.map[%d], bar, %s, %s);   // %s\n", at,
                          t->map, x, y, name);
             epi_text_add(&e->prefetch, "  if (lane == 0) tma_prefetch(&P.map[%d], %s, %s);\n", t->map, x, y);
         }
@@ -81,10 +82,10 @@ void epi_streams_emit_moves(epi_emitter *e) {
 static void emit_address(epi_text *out, const epi_stream *t, const char *row, const char *byte) {
     int width = t->panel_width, fragment = 8 * t->bytes;
     if (t->panels > 1)
-        epi_text_add(out, "stage + %d + j * %d / %d * %d + swizzled<%d>(%s, j * %d %% %d + %s)", t->offset,
+        epi_text_add(out, "staging + %d + j * %d / %d * %d + swizzled<%d>(%s, j * %d %% %d + %s)", t->offset,
                      fragment, width, width * EPI_STAGED_ROWS, width, row, fragment, width, byte);
     else
-        epi_text_add(out, "stage + %d + swizzled<%d>(%s, j * %d + %s)", t->offset, width, row, fragment,
+        epi_text_add(out, "staging + %d + swizzled<%d>(%s, j * %d + %s)", t->offset, width, row, fragment,
                      byte);
 }
 
@@ -93,7 +94,7 @@ static bool by_matrix(const epi_stream *t) {
     return t->elements == 2 && t->bytes == 4;
 }
 
-/* Loads of a group come before its cells and stores after them, so that the cells' chains overlap. */
+/* Loads of a fragment come before its cells and stores after them, so that the cells' chains overlap. */
 static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
     epi_name value = epi_value_name(e, e->d->tile->instrs[t->instr].dst);
     const char *type = epi_emit_type(t->ref.type), *name = value.text;
@@ -129,7 +130,7 @@ static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
     }
 }
 
-/* Cells collect what a group stores; each form leaves by the widest store it fills. */
+/* Cells collect what a fragment stores; each form leaves by the widest store it fills. */
 static void emit_staged_store(epi_emitter *e, const epi_stream *t) {
     int v = e->d->tile->instrs[t->instr].arg[0], number = t->instr;
     const char *type = epi_emit_type(t->ref.type);

@@ -142,7 +142,7 @@ struct Warp {
     u32 in[32][10], out[32][4];
 };
 
-struct Arriving { /* brought by the copy engine, late: neighbouring bytes, or a box */
+struct Arriving { /* brought by TMA, late: neighbouring bytes, or a box */
     u32 to, bytes, barrier;
     const void *from;
     const emu_box *map;

@@ -175,7 +175,7 @@ static void bar_sync(u32 id, u32 threads) {
         meet(block->barriers[id], (int)threads);
 }
 
-/* ---- barriers in memory, and what the copy engine brings ---- */
+/* ---- barriers in memory, and what TMA brings ---- */
 
 struct MemoryBarrier { /* memory starts as ones: no barrier has that mark */
     u32 phase : 1, mark : 7, count : 12, left : 12;
@@ -228,7 +228,7 @@ static void arrive_from_memory(const Arriving &a) {
 }
 static void come(const Arriving &a, u32 alignment) {
     if (!a.bytes || a.bytes % 16 || a.bytes > MOST_MEMORY) {
-        wrong("the copy engine is asked for bytes", (int)a.bytes);
+        wrong("TMA is asked for bytes", (int)a.bytes);
         return;
     }
     memory_barrier(a.barrier);
@@ -317,7 +317,7 @@ static void send_word(u32 at, u32 barrier, u32 rank, u32 word) {
     barrier_changed(b);
 }
 
-/* ---- boxes of the copy engine ---- */
+/* ---- boxes of TMA ---- */
 
 static u32 turned(u32 at, int swizzle) {
     return at ^ (at >> 7 & (u32)(swizzle / 16 - 1)) << 4;

@@ -90,7 +90,7 @@ static bool run_blocks() {
     }
     for (int i = 0; i < running_count; i++)
         if (running[i]->arriving_count)
-            wrong("the copy engine was not waited for, copies", running[i]->arriving_count);
+            wrong("TMA was not waited for, copies", running[i]->arriving_count);
     return true;
 }
 

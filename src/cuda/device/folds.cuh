@@ -56,7 +56,7 @@ struct LogSumExp {
 // ---- down the rows, inside a tile: lanes, then warps
 
 // Folds V columns over the eight lanes that hold them, each lane ending with one column or none: `at` is its number
-// among the group's 16 (times V/4), or -1. V is 2, 4 or 8.
+// among the fragment's 16 (times V/4), or -1. V is 2, 4 or 8.
 template <class F, int V> DEV float down_rows(Fold<F> (&c)[V], int lane, int &at) {
   int first = 0, left = V, bit = 16;
 #pragma unroll

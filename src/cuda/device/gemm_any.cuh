@@ -22,6 +22,9 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
 #pragma unroll 1
   for (i64 w = blockIdx.x; w < (P.M + TILE_M - 1) / TILE_M * tn; w += gridDim.x) {
     const int m0 = (int)(w / tn) * TILE_M, n0 = (int)(w % tn) * 64, row = m0 + warp * 16 + (lane >> 2);
+    // 32 deep of both operands lie in shared memory at a time, as f32, depth by depth, zeros beyond the matrices. The first barrier:
+    // nobody reads what lay there before; the second: all of it is there. A thread adds up its 32 accumulators along the depth one by
+    // one, so the order of sums is that of the depth.
     float d[32];
 #pragma unroll
     for (int i = 0; i < 32; i++) d[i] = 0.f;
@@ -64,10 +67,10 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
       d[2 * i + 1] = rounded<HALF>(d[2 * i + 1]);
     }
 #endif
-    epilogue_step<0>(Plain{d}, R, S, P, folds, row, n0, t);
+    epilogue_subtile<0>(Plain{d}, R, S, P, folds, row, n0, t);
 #if FOLDS
     __syncthreads();
-    step_fold<128>(P, folds, m0, n0, t);
+    subtile_fold<128>(P, folds, m0, n0, t);
     __syncthreads();
 #endif
   }

@@ -2,7 +2,7 @@
 // emitted epilogue.
 //
 // A block is 256 threads and owns tiles of 128 x 128: eight warps, four down and two across, of 32 x 64 each. A ring of
-// STAGES slots of BK deep is filled STAGES - 1 ahead; it goes on over the tiles, so the next tile's first slots arrive
+// STAGES stages, BK deep each, is filled STAGES - 1 ahead; it goes on over the tiles, so the next tile's first stages arrive
 // under the epilogue. Two blocks share a multiprocessor: one's tensor cores run under the other's epilogue.
 //
 // An operand is moved in chunks of 8 elements that are neighbours along the depth or, with A_MN or B_MN, along the rows
@@ -12,12 +12,12 @@
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles:
 //   A_row(r), A_depth(k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets
 
-#define SLOT_A (TILE_M * BK * 2)
-#define SLOT (SLOT_A + TILE_N * BK * 2)
+#define STAGE_A (TILE_M * BK * 2)
+#define STAGE (STAGE_A + TILE_N * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
-#define CHUNKS (BK / 16)   // that a thread moves of an operand's slot
+#define CHUNKS (BK / 16)   // that a thread moves of an operand's stage
 #define RESIDENT (A_VEC > 1 && B_VEC > 1 ? 2 : 1)   // elements found one by one take more registers
-static_assert(TILE_M == 128 && TILE_N == 128 && STEP == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
+static_assert(TILE_M == 128 && TILE_N == 128 && SUBTILE == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
 
 // ---- PTX
 
@@ -35,7 +35,7 @@ DEV void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
 
 // ---- the operands' way into the ring
 
-// Where a chunk lies in an operand's part of a slot. Depth innermost: rows of BK, and the chunk's number along the depth.
+// Where a chunk lies in an operand's share of a stage. Depth innermost: rows of BK, and the chunk's number along the depth.
 // Else: one row of TILE for each depth, and its number along that. Turned so that 8 rows' chunks lie in all 32 banks.
 template <bool MN, int TILE> DEV u32 chunk_at(int row, int c) {
   return MN ? row * (2 * TILE) + ((c ^ (row & 7)) << 4) : swizzled<2 * BK>(row, c << 4);
@@ -54,9 +54,9 @@ struct SideB {
   static DEV i64 depth(int k) { return B_depth(k); }
 };
 
-// A thread's chunks of one operand, each 4096 bytes after the one before in the slot.
+// A thread's chunks of one operand, each 4096 bytes after the one before in the stage.
 template <class O> struct Feed {
-  static constexpr int LINE = O::MN ? O::TILE / 8 : BK / 8;   // chunks of a row of the slot
+  static constexpr int LINE = O::MN ? O::TILE / 8 : BK / 8;   // chunks of a row of the stage
   static constexpr int APART = 256 / LINE;                    // rows between a thread's chunks
   const u16 *at[O::MN ? 1 : CHUNKS];   // the chunk's row or, MN, its columns; with the offset along the depth it is whole
   int left;                            // rows from the first chunk's on or, MN, columns
@@ -71,7 +71,7 @@ template <class O> struct Feed {
     for (int i = 0; i < (O::MN ? 1 : CHUNKS); i++)
       at[i] = (const u16 *)from + ((O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(first + i * APART));
   }
-  DEV void start(u32 slot, int k0) {
+  DEV void start(u32 stage, int k0) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
       const u16 *p = at[O::MN ? 0 : i];
@@ -82,7 +82,7 @@ template <class O> struct Feed {
         p += K_SIZE % BK && k >= K_SIZE ? 0 : O::depth(k);
 #pragma unroll
         for (int u = 0; u < 8; u += O::VEC)
-          cp_async<2 * O::VEC>(slot + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
+          cp_async<2 * O::VEC>(stage + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
       } else {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
@@ -92,32 +92,32 @@ template <class O> struct Feed {
       }
     }
   }
-  DEV void finish(u32 slot) {
+  DEV void finish(u32 stage) {
     if (O::VEC > 1) return;
 #pragma unroll
-    for (int i = 0; i < CHUNKS; i++) sts128(slot + place() + i * 4096, w[i][0], w[i][1], w[i][2], w[i][3]);
+    for (int i = 0; i < CHUNKS; i++) sts128(stage + place() + i * 4096, w[i][0], w[i][1], w[i][2], w[i][3]);
   }
 };
 
 // ---- tiles
 
-// The order of tiles: groups of P.group rows of tiles; in a group down the rows first, so that a wave of blocks shares
+// The order of tiles: raster groups of P.raster rows of tiles; in a group down the rows first, so that a wave of blocks shares
 // both operands in the L2 cache. Found anew for every use: registers are scarcer than time between tiles.
 struct Tile {
   int m, n;   // its corner
   bool exists;
   DEV Tile(const Params &P, int t) {
     asm volatile("" : "+r"(t));
-    const int tm = (int)((P.M + TILE_M - 1) / TILE_M), tn = (N_SIZE + TILE_N - 1) / TILE_N, group = (int)P.group;
-    const int per = group * tn, g = t / per, r = t - g * per, h = max(1, min(tm - g * group, group));
+    const int tm = (int)((P.M + TILE_M - 1) / TILE_M), tn = (N_SIZE + TILE_N - 1) / TILE_N, raster = (int)P.raster;
+    const int per = raster * tn, g = t / per, r = t - g * per, h = max(1, min(tm - g * raster, raster));
     exists = t < tm * tn;
     n = r / h * TILE_N;
-    m = (g * group + r % h) * TILE_M;
+    m = (g * raster + r % h) * TILE_M;
   }
 };
 
-// The accumulators of 16 rows: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e. Every
-// other group holds back the loads of the ones after it, or the assembler brings forward more than it has registers for.
+// The accumulators of 16 rows: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e. Every other
+// fragment holds back the loads of the ones after it, or the assembler brings forward more than it has registers for.
 struct Kept {
 #if PACKED
   const u32 (&w)[16];
@@ -138,16 +138,16 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = smem_u32(memory);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp >> 1, wn = warp & 1;
-  // What a lane asks ldmatrix for in a slot: 16 x 16 of an operand, in the order in which mma.sync takes them.
+  // What a lane asks ldmatrix for in a stage: 16 x 16 of an operand, in the order in which mma.sync takes them.
   const u32 at_a = A_MN ? chunk_at<true, TILE_M>((lane & 7) + (lane >> 4) * 8, wm * 4 + (lane >> 3 & 1))
                         : chunk_at<false, TILE_M>(wm * 32 + (lane & 15), lane >> 4);
-  const u32 at_b = SLOT_A + (B_MN ? chunk_at<true, TILE_N>(lane & 15, wn * 8 + (lane >> 4))
+  const u32 at_b = STAGE_A + (B_MN ? chunk_at<true, TILE_N>(lane & 15, wn * 8 + (lane >> 4))
                                   : chunk_at<false, TILE_N>(wn * 64 + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1));
-  auto load_a = [&](u32 slot, int kk, int h, u32 (&a)[4]) {
-    ldm<A_MN>(slot + (at_a ^ (A_MN ? h : kk) << 5) + (A_MN ? kk * (32 * TILE_M) : h * (32 * BK)), a);
+  auto load_a = [&](u32 stage, int kk, int h, u32 (&a)[4]) {
+    ldm<A_MN>(stage + (at_a ^ (A_MN ? h : kk) << 5) + (A_MN ? kk * (32 * TILE_M) : h * (32 * BK)), a);
   };
-  auto load_b = [&](u32 slot, int kk, int j, u32 (&b)[4]) {
-    ldm<B_MN>(slot + (at_b ^ (B_MN ? j : kk) << 5) + (B_MN ? kk * (32 * TILE_N) : j * (32 * BK)), b);
+  auto load_b = [&](u32 stage, int kk, int j, u32 (&b)[4]) {
+    ldm<B_MN>(stage + (at_b ^ (B_MN ? j : kk) << 5) + (B_MN ? kk * (32 * TILE_N) : j * (32 * BK)), b);
   };
   dependency_wait();
 
@@ -157,23 +157,28 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     feed_a.aim(P.ptr[A_PTR], tile.m, (int)P.M);
     feed_b.aim(P.ptr[B_PTR], tile.n, N_SIZE);
   };
-  // The first slots of the tile aimed at, from slot s on. Only the one before s may still be read by a warp.
+  // The first stages of the tile aimed at, from stage s on. Only the one before s may still be read by a warp.
   auto fill = [&](u32 s) {
 #pragma unroll 1
     for (int k = 0; k < STAGES - 1; k++) {
-      const u32 slot = base + s * SLOT;
+      const u32 stage = base + s * STAGE;
       if (k < KT) {
-        feed_a.start(slot, k * BK);
-        feed_b.start(slot + SLOT_A, k * BK);
-        feed_a.finish(slot);
-        feed_b.finish(slot + SLOT_A);
+        feed_a.start(stage, k * BK);
+        feed_b.start(stage + STAGE_A, k * BK);
+        feed_a.finish(stage);
+        feed_b.finish(stage + STAGE_A);
       }
       cp_commit();
       s = s + 1 == STAGES ? 0 : s + 1;
     }
   };
 
-  u32 s = 0;   // the slot that is read next
+  // All warps read stage s together while STAGES - 2 stages after it are on their way. A thread's copies are committed as one group
+  // a stage, empty ones too, so that cp_wait<STAGES - 2> always means stage s. The barrier after it says two things: what all threads
+  // copied into stage s is there, and all warps have read the stage before it, which is the one that is filled next. (Elements found
+  // one by one are loaded into registers there and stored at the end of the turn: the next barrier publishes those.) Sums: every
+  // accumulator adds up the depth in order, 16 at a time by one mma.sync, so bits do not depend on the ring.
+  u32 s = 0;   // the stage that is read next
   int w = blockIdx.x;
   if (Tile(P, w).exists) {
     aim(Tile(P, w));
@@ -187,23 +192,23 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     for (int i = 0; i < 32; i++) d[0][i] = d[1][i] = 0.f;
 #pragma unroll 1
     for (int k = 0; k < KT; k++) {
-      const u32 slot = base + s * SLOT, ahead = base + (s == 0 ? STAGES - 1 : s - 1) * SLOT;
+      const u32 stage = base + s * STAGE, ahead = base + (s == 0 ? STAGES - 1 : s - 1) * STAGE;
       const bool more = k + STAGES - 1 < KT;
       cp_wait<STAGES - 2>();
-      __syncthreads();   // the slot is there for all, and the one before it is read
+      __syncthreads();   // the stage is there for all, and the one before it is read
       if (more) {
         feed_a.start(ahead, (k + STAGES - 1) * BK);
-        feed_b.start(ahead + SLOT_A, (k + STAGES - 1) * BK);
+        feed_b.start(ahead + STAGE_A, (k + STAGES - 1) * BK);
       }
       cp_commit();
 #pragma unroll
       for (int kk = 0; kk < BK / 16; kk++) {
         u32 a[2][4], b[4];
-        load_a(slot, kk, 0, a[0]);
-        load_a(slot, kk, 1, a[1]);
+        load_a(stage, kk, 0, a[0]);
+        load_a(stage, kk, 1, a[1]);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          load_b(slot, kk, j, b);
+          load_b(stage, kk, j, b);
 #pragma unroll
           for (int h = 0; h < 2; h++) {
             mma(&d[h][8 * j], a[h], b[0], b[1]);
@@ -213,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
       }
       if (more) {
         feed_a.finish(ahead);
-        feed_b.finish(ahead + SLOT_A);
+        feed_b.finish(ahead + STAGE_A);
       }
       s = s + 1 == STAGES ? 0 : s + 1;
     }
@@ -227,12 +232,12 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     const Tile tile(P, w);
     const int row0 = tile.m + wm * 32, col = tile.n + wn * 64;
 #if FOLDS
-    // The slot that was read last is idle until the next tile's main loop: there warps leave what is folded over 64 rows.
-    const u32 folds = base + (4 * STAGE_BYTES > SLOT ? STAGES : s == 0 ? STAGES - 1 : s - 1) * SLOT;
-    const u32 stage = folds + ((wm >> 1) * 2 + wn) * STAGE_BYTES;
+    // The stage that was read last is idle until the next tile's main loop: there warps leave what is folded over 64 rows.
+    const u32 folds = base + (4 * SUBTILE_BYTES > STAGE ? STAGES : s == 0 ? STAGES - 1 : s - 1) * STAGE;
+    const u32 staging = folds + ((wm >> 1) * 2 + wn) * SUBTILE_BYTES;
     __syncthreads();
 #else
-    const u32 stage = 0;
+    const u32 staging = 0;
 #endif
 #pragma unroll
     for (int h = 0; h < 2; h++)
@@ -246,15 +251,15 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
         u32 kept[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) kept[i] = keep(R, i, d[h][2 * i], d[h][2 * i + 1]);
-        epilogue_step<0>(Kept{kept}, R, S, P, stage, row, col, thread);
+        epilogue_subtile<0>(Kept{kept}, R, S, P, staging, row, col, thread);
 #else
-        epilogue_step<0>(Kept{d[h]}, R, S, P, stage, row, col, thread);
+        epilogue_subtile<0>(Kept{d[h]}, R, S, P, staging, row, col, thread);
 #endif
       }
 #if FOLDS
-    const int part = threadIdx.x >> 6;
+    const int quarter = threadIdx.x >> 6;   // 64 x 64 of the tile
     __syncthreads();
-    step_fold<64>(P, folds + part * STAGE_BYTES, tile.m + (part >> 1) * 64, tile.n + (part & 1) * 64, threadIdx.x & 63);
+    subtile_fold<64>(P, folds + quarter * SUBTILE_BYTES, tile.m + (quarter >> 1) * 64, tile.n + (quarter & 1) * 64, threadIdx.x & 63);
 #endif
   }
 }

@@ -1,79 +1,94 @@
 // gemm_sm90.cuh: the product on Hopper: persistent blocks, TMA, wgmma, warp-specialised, with an emitted epilogue.
 //
-// A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each; in
-// warpgroup 2, warp 0 feeds the ring of operand slots and warps 1 and 2 move the epilogue's tiles for one warpgroup
-// each, and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles.
+// A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each. In warpgroup 2,
+// warp 0 feeds the ring of operand stages; warps 1 and 2, the movers, load and store the epilogue's tiles for one warpgroup each
+// and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles (order.cuh).
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
-// NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its slots
+// NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its stages
 // are NARROW_DEEP times as deep.
 //
-// DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with
-// KEEP_F32) and starts the next tile at once; the epilogue runs in STEPS steps of STEP columns spread over the next tile's main
-// loop, under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
+// DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with KEEP_F32) and
+// starts the next tile at once; the epilogue runs in SUBTILES subtiles of SUBTILE columns, spread over the next tile's main loop,
+// under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, group, queue, counter } the operands are maps 0 and 1, and 2 a narrow tile's columns unless
+//   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and 2 a narrow tile's columns unless
 //   B_MN; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
-//   struct Sums, epilogue_step<C>(acc, R, S, P, stage, row, col, thread)
-//   step_load(P, stage, bar, m, n, lane), step_store(P, stage, m, n, lane, lanes), step_prefetch(P, m, n, lane)
-//   OWN and, where it is 1, step_store_own(P, stage, m, n, lane, warp): what lanes store, of a computing warp's own rows
-//   STAGE_BYTES of staging for a step, LOAD_BYTES of it loaded by the copy engine; STAGING_BYTES of it in all; LOADS where
+//   struct Sums, epilogue_subtile<C>(acc, R, S, P, staging, row, col, thread)
+//   subtile_load(P, staging, bar, m, n, lane), subtile_store(P, staging, m, n, lane, lanes), subtile_prefetch(P, m, n, lane)
+//   OWN and, where it is 1, subtile_store_own(P, staging, m, n, lane, warp): what lanes store, of a computing warp's own rows
+//   SUBTILE_BYTES of staging for a subtile, LOAD_BYTES of it loaded by TMA; STAGING_BYTES of it in all; LOADS where
 //   anything is loaded, LANES where all lanes of a warp have to move something
-//   FOLDS and, where it is 1, step_fold<T>(P, stage, m, n, t): what the warps have left in the staging of a step
+//   FOLDS and, where it is 1, subtile_fold<T>(P, staging, m, n, t): what the warps have left in the staging of a subtile
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
 //   HEAVY: the epilogue holds much at once, and the warps that compute have no registers to spare
 
 #define BK 64
-#define SLOT_A (TILE_M * BK * 2)
-#define SLOT_B (TILE_N * BK * 2)
-#define SLOT (SLOT_A + SLOT_B)
+#define STAGE_A (TILE_M * BK * 2)
+#define STAGE_B (TILE_N * BK * 2)
+#define STAGE (STAGE_A + STAGE_B)
 #define NARROW_B (NARROW * BK * 2)
-#define NARROW_SLOT (NARROW_DEEP * (SLOT_A + NARROW_B))
+#define NARROW_STAGE (NARROW_DEEP * (STAGE_A + NARROW_B))
 #define KT ((K_SIZE + BK - 1) / BK)
-#define SLOTS(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // of a tile
-#define WARPS (FOLDS || LANES)
+#define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // that a tile takes
+#define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
 #define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
-// Is what lanes store of step c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
-// steps: they stay in the staging while the next tile begins.
-#define AT_ONCE(c, steps) (!DEFERRED && (c) < (steps) - STAGE_SLOTS)
-#define LAST_IN_RING (DEFERRED && 2 * STEPS * STAGE_BYTES <= STAGES * SLOT)
+// Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
+// subtiles: they stay in the staging while the next tile begins.
+#define AT_ONCE(c, subtiles) (!DEFERRED && (c) < (subtiles) - STAGING_SLOTS)
+// Does the last tile's epilogue have the ring as its staging?
+#define LAST_IN_RING (DEFERRED && 2 * SUBTILES * SUBTILE_BYTES <= STAGES * STAGE)
 
-// shared memory, from a multiple of 1024
-#define STAGING (STAGES * SLOT)
+// Shared memory, from a multiple of 1024: the ring, the staging and the mbarriers. Who owns what, and which mbarrier says so:
+//
+//   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
+//     full    1 arrival, of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
+//             of the cluster. Waited for by the warps that compute; pass p over the ring has parity p & 1.
+//     empty   2 * CLUSTER arrivals: both warpgroups of every block, as each block writes its share of B into all of them. Waited
+//             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
+//   A slot of the staging belongs to one warpgroup and its mover. Its subtiles are numbered over all tiles; subtile n is in slot
+//   n % STAGING_SLOTS, and its phase has the parity n / STAGING_SLOTS & 1.
+//     loaded  1 arrival with LOAD_BYTES: what the subtile loads is there. From here the warpgroup owns the slot.
+//     done    128 arrivals, one a thread: what it stores is there, or left to be folded. From here the mover owns the slot.
+//     spare   1 arrival: the mover has stored all of it. Where nothing is loaded, this makes the slot the warpgroup's again.
+//   last_done, last_loaded are done and loaded for each subtile of the last tile where the ring is its staging, once.
+//     tail    256 arrivals: nobody who computes reads the ring any more, so movers may load the last tile's subtiles into it.
+//   The queue has four of its own (order.cuh).
+#define STAGING (STAGES * STAGE)
 #define BARRIERS (STAGING + STAGING_BYTES)
 
-// A step's accumulators: group j of 16 columns, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+// A subtile's accumulators: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
 template <int C> struct Kept {
 #if !KEEP_F32
   const u32 (&w)[TILE_N / 4];
-  DEV float operator()(int j, int i, int e) const { const u32 x = w[(C * (STEP / 16) + j) * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
-  DEV u32 word(int j, int i) const { return w[(C * (STEP / 16) + j) * 4 + i]; }
+  DEV float operator()(int j, int i, int e) const { const u32 x = w[(C * (SUBTILE / 16) + j) * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
+  DEV u32 word(int j, int i) const { return w[(C * (SUBTILE / 16) + j) * 4 + i]; }
 #else
   const float (&d)[TILE_N / 2];
-  DEV float operator()(int j, int i, int e) const { return d[(C * (STEP / 16) + j) * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+  DEV float operator()(int j, int i, int e) const { return d[(C * (SUBTILE / 16) + j) * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
 #endif
 };
 
-// f.step<C>() for every step, in order.
-template <int C> struct EachStep {
-  template <class F> static DEV void run(F &f) { EachStep<C - 1>::run(f); f.template step<C - 1>(); }
+// f.subtile<C>() for every subtile, in order.
+template <int C> struct EachSubtile {
+  template <class F> static DEV void run(F &f) { EachSubtile<C - 1>::run(f); f.template subtile<C - 1>(); }
 };
-template <> struct EachStep<0> { template <class F> static DEV void run(F &) {} };
+template <> struct EachSubtile<0> { template <class F> static DEV void run(F &) {} };
 
 // The first of a thread's two rows in its warpgroup's 64.
 DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
 
-// Staging of step number n (counted over all tiles), or of step c of the last tile.
-#define STAGE_AT(v, n) (base + STAGING + ((v) * STAGE_SLOTS + (n) % STAGE_SLOTS) * STAGE_BYTES)
-#define LAST_AT(v, c) (base + ((v) * STEPS + (c)) * STAGE_BYTES)
+// Staging of subtile number n (counted over all tiles), or of subtile c of the last tile.
+#define STAGING_AT(v, n) (base + STAGING + ((v) * STAGING_SLOTS + (n) % STAGING_SLOTS) * SUBTILE_BYTES)
+#define LAST_AT(v, c) (base + ((v) * SUBTILES + (c)) * SUBTILE_BYTES)
 
-// The tile whose epilogue runs, and the steps of it.
-struct Emitter {
+// The tile whose epilogue runs, as one warpgroup sees it, and one subtile of it.
+struct Epilogue {
   const Params &P;
   u32 base, done, loaded, spare, last_done, last_loaded, n;
   int wg, thread, row, col;
@@ -85,69 +100,69 @@ struct Emitter {
 #elif DEFERRED
   float kept[TILE_N / 2];
 #endif
-  DEV void store_own(u32 stage, int n, int t) const {
+  DEV void store_own(u32 staging, int n, int t) const {
     __syncwarp();
-    step_store_own(P, stage, row, n, t & 31, t >> 5);
+    subtile_store_own(P, staging, row, n, t & 31, t >> 5);
   }
-  template <int C, class A> DEV void step(const A &acc) {
-    if (NARROW && C >= NARROW_STEPS && col == NARROW_COL) return;
+  template <int C, class A> DEV void subtile(const A &acc) {
+    if (NARROW && C >= NARROW_SUBTILES && col == NARROW_COL) return;
     const bool ring = LAST_IN_RING && last;
-    const u32 slot = wg * STAGE_SLOTS + n % STAGE_SLOTS, par = n / STAGE_SLOTS & 1;
-    u32 stage = ring ? LAST_AT(wg, C) : STAGE_AT(wg, n);
-    if (LOADS) mbar_wait(ring ? last_loaded + 8 * (wg * STEPS + C) : loaded + 8 * slot, ring ? 0 : par);
-    else if (STAGE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
+    const u32 slot = wg * STAGING_SLOTS + n % STAGING_SLOTS, par = n / STAGING_SLOTS & 1;
+    u32 staging = ring ? LAST_AT(wg, C) : STAGING_AT(wg, n);
+    if (LOADS) mbar_wait(ring ? last_loaded + 8 * (wg * SUBTILES + C) : loaded + 8 * slot, ring ? 0 : par);
+    else if (SUBTILE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
     int t = thread;
-    asm volatile("" : "+r"(stage), "+r"(t));
-    epilogue_step<C>(acc, R, S, P, stage, row + row_of(t), col + C * STEP, t);
-    if (OWN && AT_ONCE(C, NARROW && col == NARROW_COL ? NARROW_STEPS : STEPS)) store_own(stage, col + C * STEP, t);
-    if (STAGE_BYTES) {
+    asm volatile("" : "+r"(staging), "+r"(t));
+    epilogue_subtile<C>(acc, R, S, P, staging, row + row_of(t), col + C * SUBTILE, t);
+    if (OWN && AT_ONCE(C, NARROW && col == NARROW_COL ? NARROW_SUBTILES : SUBTILES)) store_own(staging, col + C * SUBTILE, t);
+    if (SUBTILE_BYTES) {
       fence_async();
-      mbar_arrive(ring ? last_done + 8 * (wg * STEPS + C) : done + 8 * slot);
+      mbar_arrive(ring ? last_done + 8 * (wg * SUBTILES + C) : done + 8 * slot);
     }
     n++;
   }
 };
 
 #if DEFERRED
-template <class K> struct Spread {   // a step of the tile before, after its share of this tile's main loop
-  Emitter &e;
-  K &k_step;
+template <class K> struct Spread {   // a subtile of the tile before, after its share of this tile's main loop
+  Epilogue &e;
+  K &multiply;
   int k, kn;
   bool emit;
-  template <int C> DEV void step() {
-    const int share = (NARROW ? kn : KT) / (STEPS + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups take turns
+  template <int C> DEV void subtile() {
+    const int share = (NARROW ? kn : KT) / (SUBTILES + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups at different times
 #pragma unroll 1
-    for (; k < stop; k++) k_step(k);
-    if (emit) e.template step<C>(Kept<C>{e.kept});
+    for (; k < stop; k++) multiply(k);
+    if (emit) e.template subtile<C>(Kept<C>{e.kept});
   }
 };
 #else
 struct AtEnd {
-  Emitter &e;
+  Epilogue &e;
   const float (&d)[TILE_N / 2];
 #if KEEP_F32
-  template <int C> DEV void step() { e.template step<C>(Kept<C>{d}); }
+  template <int C> DEV void subtile() { e.template subtile<C>(Kept<C>{d}); }
 #else
-  template <int C> DEV void step() { e.template step<C>(Kept<C>{e.kept}); }
+  template <int C> DEV void subtile() { e.template subtile<C>(Kept<C>{e.kept}); }
 #endif
 };
-DEV void at_end(Emitter &e, const float (&d)[TILE_N / 2]) {   // all steps of 64 rows
+DEV void at_end(Epilogue &e, const float (&d)[TILE_N / 2]) {   // all subtiles of 64 rows
 #if !KEEP_F32
 #pragma unroll
   for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[2 * i], d[2 * i + 1]);
 #endif
   AtEnd end{e, d};
-  EachStep<STEPS>::run(end);
+  EachSubtile<SUBTILES>::run(end);
 }
 #endif
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = smem_u32(memory);
-  const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per slot of the ring
-  const u32 loaded = done + 16 * STAGE_SLOTS, spare = loaded + 16 * STAGE_SLOTS;            // per warpgroup and staging slot
-  const u32 last_done = spare + 16 * STAGE_SLOTS, last_loaded = last_done + 16 * STEPS, tail = last_loaded + 16 * STEPS;
+  const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per stage of the ring
+  const u32 loaded = done + 16 * STAGING_SLOTS, spare = loaded + 16 * STAGING_SLOTS;        // per warpgroup and slot of the staging
+  const u32 last_done = spare + 16 * STAGING_SLOTS, last_loaded = last_done + 16 * SUBTILES, tail = last_loaded + 16 * SUBTILES;
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0);   // shuffled, like rank and cid below: then it is kept in a uniform register
   const int t = threadIdx.x & 127;
   u32 rank = 0, cid = blockIdx.x;
@@ -158,8 +173,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
-    for (int i = 0; i < 2 * STAGE_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
-    for (int i = 0; i < 2 * STEPS; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
+    for (int i = 0; i < 2 * STAGING_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
+    for (int i = 0; i < 2 * SUBTILES; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
     mbar_init(tail, 256);
     mbar_fence();
@@ -175,7 +190,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     fewer_registers<MOVER_REGISTERS>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
-    if (t == 0) {   // ---- the operands
+    if (t == 0) {   // ---- the operands: one thread feeds the ring
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int k) {
 #if A_MN
         tma_load(a, &P.map[0], bar, m, k * BK);
@@ -198,13 +213,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       auto load_narrow = [&](const u32 b, const u32 bar, const int n, const int k, const u32) { load_slabs(b, bar, n, k, NARROW); };
 #else
       auto load_b = [&](const u32 b, const u32 bar, const int n, const int k) {   // each block some of the columns
-        load_all(b + rank * (SLOT_B / CLUSTER), &P.map[1], bar, k * BK, n + rank * (TILE_N / CLUSTER));
+        load_all(b + rank * (STAGE_B / CLUSTER), &P.map[1], bar, k * BK, n + rank * (TILE_N / CLUSTER));
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const int n, const int k, const u32 i) {   // or all of them, in turn
         if (rank == i % CLUSTER) load_all(b, &P.map[2], bar, k * BK, n);
       };
 #endif
       (void)load_narrow;
+      // Stage after stage, over all tiles, as soon as all blocks of the cluster have given one back: the ring does not stop between
+      // tiles. Depths beyond K_SIZE and rows and columns beyond the matrix come as zeros, and count as bytes all the same.
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
 #pragma unroll 1
@@ -215,21 +232,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         const bool narrow = order.narrow(tn);
 #pragma unroll 1
         for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : 1) {
-          const u32 a = base + s * SLOT, f = full + 8 * s;
+          const u32 a = base + s * STAGE, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
-          mbar_expect(f, narrow ? NARROW_SLOT : SLOT);
+          mbar_expect(f, narrow ? NARROW_STAGE : STAGE);
 #if NARROW
           if (narrow)
 #pragma unroll
             for (int i = 0; i < NARROW_DEEP; i++) {
-              load_a(a + i * SLOT_A, f, m0, k + i);
-              load_narrow(a + NARROW_DEEP * SLOT_A + i * NARROW_B, f, n0, k + i, i);
+              load_a(a + i * STAGE_A, f, m0, k + i);
+              load_narrow(a + NARROW_DEEP * STAGE_A + i * NARROW_B, f, n0, k + i, i);
             }
           else
 #endif
           {
             load_a(a, f, m0, k);
-            load_b(a + SLOT_A, f, n0, k);
+            load_b(a + STAGE_A, f, n0, k);
           }
           ADVANCE(s, ph)
         }
@@ -238,30 +255,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         queue.give_back(j);
       }
       dependency_start();
-    } else if (t == 96) {   // ---- the tiles
+    } else if (t == 96) {   // ---- the queue
       if (queue.counts && rank == 0) queue.draw();
-    } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && STAGE_BYTES) {   // ---- the epilogue's tiles, of warpgroup v
-      const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders copies, all of them fold and move
+    } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
+      const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
       u32 n = 0;
-      // What the lanes load is there when the copy engine's bytes are announced.
+      // What the lanes load is there before they arrive and announce TMA's bytes.
       auto load = [&](const u32 at, const u32 bar, const int m, const int n) {
-        step_load(P, at, bar, m, n, lane);
+        subtile_load(P, at, bar, m, n, lane);
         if (LANES) __syncwarp();
         if (lane == 0) mbar_expect(bar, LOAD_BYTES);
       };
       auto store = [&](const u32 at, const int m, const int n, const bool lanes) {
-        step_store(P, at, m, n, lane, lanes);
+        subtile_store(P, at, m, n, lane, lanes);
         if (lane == 0) bulk_commit();
 #if FOLDS
-        step_fold<32>(P, at, m, n, lane);
+        subtile_fold<32>(P, at, m, n, lane);
 #endif
         if (WARPS) __syncwarp();
       };
-      // Step number n, from its loads to its stores.
+      // Subtile number n, from its loads to its stores: after `spare` nobody touches its slot but the next one's loads.
       auto through = [&](const u32 n, const int m, const int col, const bool lanes) {
-        const u32 slot = v * STAGE_SLOTS + n % STAGE_SLOTS, at = STAGE_AT(v, n);
+        const u32 slot = v * STAGING_SLOTS + n % STAGING_SLOTS, at = STAGING_AT(v, n);
         if (LOADS) load(at, loaded + 8 * slot, m, col);
-        mbar_wait(done + 8 * slot, n / STAGE_SLOTS & 1);
+        mbar_wait(done + 8 * slot, n / STAGING_SLOTS & 1);
         store(at, m, col, lanes);
         if (lane == 0) {
           bulk_wait_read<0>();
@@ -274,26 +291,26 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N, steps = order.steps(tn);
+        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N, subtiles = order.subtiles(tn);
         w = queue.at(j);
         if (WARPS) __syncwarp();
         if (lane == 0) queue.give_back(j);
         if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
 #pragma unroll 1
-            for (int c = 0; c < steps; c++) step_prefetch(P, m0, n0 + c * STEP, lane);
+            for (int c = 0; c < subtiles; c++) subtile_prefetch(P, m0, n0 + c * SUBTILE, lane);
             mbar_wait(tail, 0);
 #pragma unroll 1
-            for (int c = 0; c < steps; c++) load(LAST_AT(v, c), last_loaded + 8 * (v * STEPS + c), m0, n0 + c * STEP);
+            for (int c = 0; c < subtiles; c++) load(LAST_AT(v, c), last_loaded + 8 * (v * SUBTILES + c), m0, n0 + c * SUBTILE);
           }
 #pragma unroll 1
-          for (int c = 0; c < steps; c++) {
-            mbar_wait(last_done + 8 * (v * STEPS + c), 0);
-            store(LAST_AT(v, c), m0, n0 + c * STEP, false);
+          for (int c = 0; c < subtiles; c++) {
+            mbar_wait(last_done + 8 * (v * SUBTILES + c), 0);
+            store(LAST_AT(v, c), m0, n0 + c * SUBTILE, false);
           }
         } else {
 #pragma unroll 1
-          for (int c = 0; c < steps; c++, n++) through(n, m0, n0 + c * STEP, !AT_ONCE(c, steps));
+          for (int c = 0; c < subtiles; c++, n++) through(n, m0, n0 + c * SUBTILE, !AT_ONCE(c, subtiles));
         }
       }
       bulk_wait<0>();
@@ -306,28 +323,31 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     (void)narrow;
     float d[TILE_N / 2];
     u32 s = 0, ph = 0, prev = 0;
-    // One slot: four wgmma, then give back the slot before, whose wgmma are done. Either width has a fence and a wait of its own:
-    // where they are shared the compiler puts in more of them (C7519).
-    auto kstep = [&](const int k) {
+    // One stage of the main loop. When it begins, the wgmma of stage `prev` may still be in flight; wg_wait<1> leaves only those
+    // of stage s so, hence `prev` is given back after it, to every block of the cluster. Nobody reads d before wg_wait<0>.
+    // Every accumulator adds up its products along the depth, 16 at a time, from k = 0 on: in narrow tiles too, so bits do not
+    // depend on the tile. Either width has a fence and a wait of its own: where they are shared the compiler puts in more of them
+    // (C7519).
+    auto multiply = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
-      const u32 a = base + s * SLOT + wg * 8192;
+      const u32 a = base + s * STAGE + wg * 8192;
       const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
       auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };
 #if NARROW
       if (narrow) {
-        const u64 db = operand_b(base + s * SLOT + NARROW_DEEP * SLOT_A);
+        const u64 db = operand_b(base + s * STAGE + NARROW_DEEP * STAGE_A);
         wg_fence();
 #pragma unroll
         for (int i = 0; i < NARROW_DEEP; i++)
 #pragma unroll
           for (int kk = 0; kk < 4; kk++)
-            wgmma_narrow(d, da + i * (SLOT_A >> 4) + (A_MN ? 128 : 2) * kk, db + i * (NARROW_B >> 4) + (B_MN ? 128 : 2) * kk, k | i | kk);
+            wgmma_narrow(d, da + i * (STAGE_A >> 4) + (A_MN ? 128 : 2) * kk, db + i * (NARROW_B >> 4) + (B_MN ? 128 : 2) * kk, k | i | kk);
         wg_commit();
         wg_wait<1>();
       } else
 #endif
       {
-        const u64 db = operand_b(base + s * SLOT + SLOT_A);
+        const u64 db = operand_b(base + s * STAGE + STAGE_A);
         wg_fence();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++) wgmma(d, da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
@@ -339,9 +359,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       ADVANCE(s, ph)
     };
 
-    Emitter e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
+    Epilogue e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
     int tm, tn;
 #if DEFERRED
+    // Tile j is multiplied into d while the epilogue of tile j - 1 runs from e.kept: e.row, e.col, e.R and e.S are that tile's, and
+    // `next` has the values per row of tile j, which its packing needs. The epilogue's subtiles come between stages of the main loop,
+    // at most one stage's wgmma in flight under each. After the last tile (`has` is false) the loop goes round once more for its
+    // epilogue alone.
     Rows next;
 #pragma unroll 1
     for (u32 j = 0;; j++) {
@@ -355,17 +379,17 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       if (j) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && j && LAST_IN_RING) {
         if (LOADS) mbar_arrive(tail);
-        bar_sync(1, 256);   // both warpgroups are done with the ring
+        bar_sync(1, 256);   // both warpgroups are done with the ring: from here on it is staging
       }
       e.last = !has;
-      Spread<decltype(kstep)> spread{e, kstep, 0, has ? SLOTS(narrow) : 0, j != 0};
-      EachStep<STEPS>::run(spread);
+      Spread<decltype(multiply)> spread{e, multiply, 0, has ? TILE_STAGES(narrow) : 0, j != 0};
+      EachSubtile<SUBTILES>::run(spread);
 #pragma unroll 1
-      for (int k = spread.k; k < spread.kn; k++) kstep(k);
+      for (int k = spread.k; k < spread.kn; k++) multiply(k);
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) {   // nobody else has to do anything now: what lanes store of the last tile, these do
 #pragma unroll 1
-        for (int c = 0; OWN && LAST_IN_RING && j && c < order.steps(e.col / TILE_N); c++) e.store_own(LAST_AT(wg, c), e.col + c * STEP, t);
+        for (int c = 0; OWN && LAST_IN_RING && j && c < order.subtiles(e.col / TILE_N); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
         break;
       }
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
@@ -385,6 +409,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       e.col = tn * TILE_N;
     }
 #else
+    // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
     int w = cid;
 #pragma unroll 1
     for (u32 j = 0; w < order.total; j++) {
@@ -394,7 +419,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
 #pragma unroll 1
-      for (int k = 0; k < SLOTS(narrow); k++) kstep(k);
+      for (int k = 0; k < TILE_STAGES(narrow); k++) multiply(k);
       wg_wait<0>();
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       at_end(e, d);

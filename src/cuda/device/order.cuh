@@ -1,18 +1,18 @@
 // order.cuh: which tiles a cluster of Hopper's product computes, and in which order: by number, or as they come from a queue.
 
-// Steps from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
-#define NARROW_STEPS (NARROW / STEP)
+// Subtiles from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
+#define NARROW_SUBTILES (NARROW / SUBTILE)
 
-// The order of tiles: groups of `group` rows of clusters, in a group down the rows first, so that a wave of blocks shares
-// both operands in the L2 cache; or, where it is negative, groups of columns, and across them first. Narrow tiles are shared by
-// those clusters that have one full tile less than the others, or, where there is a queue, as they come.
+// The order of tiles: raster groups of `raster` rows of clusters, in a group down the rows first, so that a wave of blocks shares
+// both operands in the L2 cache; or, where it is negative, groups of so many columns, and across them first. Narrow tiles come last:
+// they are shared by those clusters that have one full tile less than the others, or, where there is a queue, taken as they come.
 struct Order {
-  int tm, tn, group, total;
+  int tm, tn, raster, total;
   bool queue;
   DEV Order(const Params &P, int cid) {
     tm = ((int)P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
     tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_N - 1) / TILE_N;
-    group = P.group;
+    raster = P.raster;
     total = tm * tn;
     queue = P.queue;
     if (NARROW && queue) total += tm;
@@ -22,7 +22,7 @@ struct Order {
     }
   }
   DEV bool narrow(int n) const { return NARROW && n == tn; }
-  DEV int steps(int n) const { return narrow(n) ? NARROW_STEPS : STEPS; }
+  DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
   DEV void at(int t, int &m, int &n) const {
     if (NARROW && t >= tm * tn) {
       const int all = gridDim.x / CLUSTER, more = tm * tn % all;
@@ -31,8 +31,8 @@ struct Order {
       n = tn;
       return;
     }
-    const bool across = group < 0;
-    const int wide = across ? -group : group, size = across ? tn : tm;
+    const bool across = raster < 0;
+    const int wide = across ? -raster : raster, size = across ? tn : tm;
     const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
     const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
     m = across ? far : near;
@@ -58,13 +58,15 @@ struct Counter {
 
 // The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a queue, as
 // they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
-// is drawn while the tile before it is worked on; whoever works on tiles looks at it and gives it back. Two have a place.
-#define TAKERS (CLUSTER * (9 + (STAGE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
+// is drawn while the tile before it is worked on. Numbers j have place j % 2 in every block, with two mbarriers: `given`, with the
+// bytes of the number that is sent, whose phase j has the parity j / 2 & 1; and in the first block `taken`, with an arrival of every
+// taker of the cluster, after which the place may be written again.
+#define TAKERS (CLUSTER * (9 + (SUBTILE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
 struct Queue {
   bool counts;
   Counter counter;
   int first, stride, total;
-  u32 given, taken, number;   // barriers and words for two, in 40 bytes
+  u32 given, taken, number;   // mbarriers and words for two, in 40 bytes
   DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
     taken = given + 16;

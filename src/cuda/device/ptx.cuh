@@ -1,11 +1,11 @@
-// ptx.cuh: Hopper's barriers, copy engine and tensor cores as functions.
+// ptx.cuh: mbarriers, TMA, cp.async and tensor cores as functions, and memory by words.
 struct alignas(64) TMap { u64 opaque[16]; };
 
 DEV u32 smem_u32(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 DEV void mbar_init(u32 b, u32 n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(n)); }
 DEV void mbar_expect(u32 b, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory"); }
 DEV void mbar_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
-// The same barrier of another block of the cluster. Plain, not .release.cluster: that would put a fence of the
+// The same mbarrier of another block of the cluster. Plain, not .release.cluster: that would put a fence of the
 // whole GPU before every arrival, and nothing written by threads is published here.
 DEV void mbar_arrive_at(u32 b, u32 cta) {
   asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;\n mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(b), "r"(cta) : "memory");
@@ -110,7 +110,7 @@ DEV void write2(void *a, const u32 *w) { asm volatile("st.global.b16 [%0], %1;" 
 DEV void write4_if(bool yes, void *a, u32 w) { asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0;\n @p st.global.b32 [%0], %1;}" ::"l"(a), "r"(w), "r"((int)yes) : "memory"); }
 DEV void write2_if(bool yes, void *a, u32 w) { asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0;\n @p st.global.b16 [%0], %1;}" ::"l"(a), "h"((u16)w), "r"((int)yes) : "memory"); }
 
-// ---- staged tiles: rows of 32, 64 or 128 bytes, swizzled as the copy engine does it
+// ---- staged tiles: rows of 32, 64 or 128 bytes, swizzled as TMA does it
 
 // Where byte x of row r lies in a panel of rows of `width` bytes.
 template <int WIDTH> DEV u32 swizzled(u32 r, u32 x) {

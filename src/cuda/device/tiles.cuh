@@ -1,6 +1,5 @@
-// tiles.cuh: staged tiles that the copy engine cannot move, because their rows in memory are no multiple of 16 bytes:
-// the lanes of a warp do, a word each: of one that moves tiles, or, where the warps that compute would wait for that, of each of
-// those, its own 16 rows.
+// tiles.cuh: staged tiles that TMA cannot move, because their rows in memory are no multiple of 16 bytes: the lanes of a warp do,
+// a word each: a mover's, or, where the warps that compute would wait for that, those of each of them, its own 16 rows.
 //
 // A panel has 64 rows of WIDTH bytes. Where a row of 16-bit elements starts in the middle of a word of memory, the words
 // of memory and those of the panel are half a word apart, and lanes pass halves on.
