@@ -28,12 +28,13 @@ typedef struct epi_launch {
     int64_t rows;     /* M of the product, or rows */
     int64_t elements; /* PASS and REPACK: spread over threads; FINISH: results */
     bool empty;       /* nothing to do for these sizes */
-    /* GEMM: */
+    /* a product's: */
     epi_product_size size;
-    int choice;           /* its configuration */
-    int64_t blocks;       /* of its grid */
-    int raster_group;     /* of the order of its tiles */
-    int64_t counter;      /* of its queue, in the workspace */
+    int choice;       /* its configuration */
+    int64_t blocks;   /* of its grid */
+    int raster_group; /* of the order of its tiles */
+    int64_t counter;  /* of its queue, in the workspace */
+    /* once it is compiled: */
     epi_cuda_launch how;  /* grid, block and function */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;

@@ -83,7 +83,7 @@ typedef struct epi_rows_shape {
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
- * (M, the tile order's group, whether clusters queue for tiles or the elements of a pass, and where the
+ * (M, the raster group of tiles, whether clusters queue for tiles or the elements of a pass, and where the
  * queue's counter is). */
 typedef struct epi_kernel_text {
     epi_text source;
@@ -97,7 +97,7 @@ typedef struct epi_kernel_text {
     bool full; /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2];
     int repack_count;
-    epi_config config;   /* with what the emitter chose */
+    epi_config config;   /* of a product, with what its design chose */
     epi_rows_shape rows; /* of a kernel over rows */
     char label[64];      /* its name */
 } epi_kernel_text;
