@@ -130,6 +130,7 @@ typedef struct epi_program epi_program; /* one of them; owned by its module */
 /* Parses a text and checks names, axes and types. `file` names it in messages. */
 EPI_API epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, const char *file,
                                     epi_module **out, epi_error *err);
+/* Its programs are gone then. Kernels that were compiled from them are not: they keep what they need. */
 EPI_API void epi_module_free(epi_module *module);
 EPI_API int epi_module_count(const epi_module *module);
 EPI_API const epi_program *epi_module_program(const epi_module *module, int index);

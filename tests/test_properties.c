@@ -583,6 +583,57 @@ static void test_configs(void) {
     check(suit > count / 2 && suit < 2 * count, "%d of %d suit", suit, 2 * count);
 }
 
+/* A kernel outlives its module: it runs and can be asked as before. Under AddressSanitizer a use of what the
+ * module freed would show. */
+static void test_outlives(void) {
+    static const char text[] = "# doubles\nf(x[T], i: i32[T]) -> y[T] { y = x[i]*2 }";
+    epi_dim_binding dims[] = {{"T", 3}};
+    epi_options o = {.dims = dims, .dim_count = 1};
+    for (int path = EPI_PATH_FUSED; path <= EPI_PATH_REFERENCE; path++) {
+        epi_module *m;
+        epi_kernel *k[2] = {NULL};
+        epi_error err;
+        o.path = (epi_path)path;
+        if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+            return;
+        for (int i = 0; i < 2; i++)
+            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k[i], &err) == EPI_OK, "%s", err.message);
+        epi_module_free(m);
+        epi_kernel_free(k[0]);
+        float x[3] = {1, 2, 3}, y[3];
+        int32_t order[3] = {2, 0, 1}, beyond[3] = {0, 7, 0};
+        epi_tensor tensors[] = {{x, NULL}, {order, NULL}, {y, NULL}};
+        char words[1000];
+        epi_tensor_shape shape;
+        void *work = aligned_alloc(64, epi_kernel_workspace(k[1]));
+        check(epi_kernel_run(k[1], tensors, 3, work, &err) == EPI_OK && y[0] == 6 && y[2] == 4,
+              "path %d runs", path);
+        tensors[1].data = beyond;
+        check(epi_kernel_run(k[1], tensors, 3, work, &err) == EPI_ERR_INDEX && strstr(err.message, "i[1]"),
+              "%s", err.message);
+        check(epi_kernel_run(k[1], tensors, 2, work, &err) == EPI_ERR_ARGUMENT &&
+                  strstr(err.message, "f has 3"),
+              "%s", err.message);
+        check(epi_kernel_describe(k[1], words, sizeof words) > 0 || path > EPI_PATH_UNFUSED, "a description");
+        check(epi_kernel_tensor(k[1], 1, &shape) == EPI_OK && shape.index_below == 3, "a tensor");
+        free(work);
+        epi_kernel_free(k[1]);
+    }
+    o.path = EPI_PATH_FUSED;
+    o.device = -90;
+    o.type = EPI_BF16;
+    epi_module *m;
+    epi_kernel *k;
+    check(epi_module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK &&
+              epi_kernel_compile(epi_module_program(m, 0), &o, &k, NULL) == EPI_OK,
+          "a GPU's");
+    epi_module_free(m);
+    char words[1000];
+    check(epi_kernel_describe(k, words, sizeof words) > 0 && epi_kernel_source(k, words, sizeof words) > 0,
+          "a GPU's can be looked at");
+    epi_kernel_free(k);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -597,6 +648,7 @@ int main(void) {
     test_api();
     test_convert();
     test_configs();
+    test_outlives();
     epi_context_close(ctx);
     return finish();
 }

@@ -69,6 +69,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     k->program = program;
+    atomic_fetch_add(&program->module->owners, 1);
     epi_status status = compile(k, program, options, err);
     if (status == EPI_OK)
         status = count_elements(k, err);
@@ -85,6 +86,7 @@ void epi_kernel_free(epi_kernel *kernel) {
         return;
     epi_cuda_kernel_free(kernel->cuda);
     epi_arena_free(&kernel->arena);
+    epi_module_free(kernel->program->module);
     free(kernel);
 }
 

@@ -14,6 +14,7 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
     epi_module *m = calloc(1, sizeof *m);
     if (!m)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    atomic_init(&m->owners, 1);
     m->context = ctx;
     const char *source = epi_arena_text(&m->arena, text, length);
     const char *name = epi_arena_text(&m->arena, file ? file : "", file ? strlen(file) : 0);
@@ -39,7 +40,7 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
 }
 
 void epi_module_free(epi_module *module) {
-    if (!module)
+    if (!module || atomic_fetch_sub(&module->owners, 1) > 1)
         return;
     epi_arena_free(&module->arena);
     free(module);

@@ -2,6 +2,8 @@
 #ifndef EPI_RUN_RUN_H
 #define EPI_RUN_RUN_H
 
+#include <stdatomic.h>
+
 #include "cuda/driver.h"
 #include "ir/spec.h"
 #include "lang/ast.h"
@@ -13,12 +15,13 @@ struct epi_context {
 };
 
 struct epi_program {
-    const epi_module *module;
+    epi_module *module;
     const epi_ast_program *ast;
     epi_graph graph;
 };
 
 struct epi_module {
+    atomic_int owners; /* the caller, and every kernel: the last one frees it */
     epi_context *context;
     epi_arena arena;
     epi_ast_text text;
