@@ -141,8 +141,13 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave 
                            int64_t *results, epi_error *err);
 /* emit_move.c: what a pass does for each element x, or each four of random numbers; and all of a scatter,
  * which parts its work into so many items of one block each. */
-void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
-void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
+typedef struct epi_pass_pointers {
+    int from[3], to; /* its operands, -1 for those that are not in memory; its result */
+} epi_pass_pointers;
+void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
+void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
+void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
+int64_t epi_scatter_items(const epi_emit_context *c, int node);
 /* The seed of a node's random numbers, which that pointer leads to. */
 void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out);
 /* The place that an index means, walked along these axes; the pointer to the index is a C expression. */
@@ -150,8 +155,6 @@ void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_a
                        const char *pointer, const char *index, epi_text *out);
 /* The pointer to what a gather is indexed by; -1 where that is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
-void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out);
-int64_t epi_scatter_items(const epi_emit_context *c, int node);
 
 /* Elements a pass has to make, which its launch spreads over threads. */
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to);
@@ -180,6 +183,8 @@ epi_name epi_emit_number(double value);
 const char *epi_emit_fold(epi_op op);
 /* What a fold of that name ends with, of so many elements. */
 epi_name epi_emit_fold_end(epi_op op, const char *fold, int64_t count);
+/* What the text of a pass starts with: the texts that all have, `more`, and the parameter. */
+void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more);
 /* The only parameter of a kernel without maps; and whether its text is whole. */
 void epi_emit_params(epi_kernel_text *k);
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err);

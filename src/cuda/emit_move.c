@@ -33,22 +33,20 @@ void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_a
         epi_text_add(out, ", %ldLL)", size);
 }
 
-void epi_emit_gather(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
     int64_t stride = epi_ref_drop(&from, n->over.at[0]);
     epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
              write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
-    int index = epi_emit_index_pointer(c, k, node), table = epi_emit_pointer(k, n->arg[0], -1),
-        result = epi_emit_pointer(k, node, -1);
     char pointer[32];
-    snprintf(pointer, sizeof pointer, "P.ptr[%d]", index);
+    snprintf(pointer, sizeof pointer, "P.ptr[%d]", p->from[1]);
     epi_text_add(out, "    const i64 at = ");
     epi_emit_position(c, n, &n->axes, pointer, "x", out);
     epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %ldLL + ",
-                 epi_emit_type(from.type), table, (long)stride);
+                 epi_emit_type(from.type), p->from[0], (long)stride);
     epi_emit_walk(out, &read, "x");
-    epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type), result);
+    epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type), p->to);
     epi_emit_walk(out, &write, "x");
     epi_text_add(out, ", v);\n");
 }
@@ -62,17 +60,16 @@ void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *o
 }
 
 /* Four neighbours a thread: what one counter gives. */
-void epi_emit_random(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref to = epi_emit_ref(c, node, -1);
     epi_walk write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
-    int seed = epi_emit_pointer(k, n->arg[0], -1), result = epi_emit_pointer(k, node, -1);
     epi_text_add(out, "    u32 word[4];\n    philox(x, ");
-    epi_emit_seed(c, node, seed, out);
+    epi_emit_seed(c, node, p->from[0], out);
     epi_text_add(out,
                  ", word);\n#pragma unroll\n    for (int w = 0; w < 4; w++) {\n"
                  "      const i64 e = 4 * x + w;\n      if (e < %ldLL) store<%s>((void *)P.ptr[%d], ",
-                 (long)epi_axes_size(&n->axes, c->spec->sizes), epi_emit_type(to.type), result);
+                 (long)epi_axes_size(&n->axes, c->spec->sizes), epi_emit_type(to.type), p->to);
     epi_emit_walk(out, &write, "e");
     epi_text_add(out, ", uniform(word[w]));\n    }\n");
 }
@@ -115,18 +112,17 @@ int64_t epi_scatter_items(const epi_emit_context *c, int node) {
     return p.inner ? epi_ceil_div(p.size, p.rows) * p.chunks : 0;
 }
 
-void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_text *out) {
+void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *pointers, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     const int64_t *sizes = c->spec->sizes;
     parting p = part(c, node);
-    bool number = epi_emit_is_number(c, n->arg[0]), constant = epi_emit_is_number(c, n->arg[1]);
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
     int64_t stride = epi_ref_drop(&to, n->over.at[0]);
     epi_walk outer = epi_walk_axes(&from, &p.outer, sizes), inner = epi_walk_axes(&from, &p.rest, sizes),
              write = epi_walk_axes(&to, &p.rest, sizes);
-    int result = epi_emit_pointer(k, node, -1);
-    int operand = number ? result : epi_emit_pointer(k, n->arg[0], -1),
-        index = constant ? result : epi_emit_pointer(k, n->arg[1], -1);
+    /* an operand or an index that is a number has no pointer, and none is read */
+    int result = pointers->to, operand = pointers->from[0] < 0 ? result : pointers->from[0],
+        index = pointers->from[1] < 0 ? result : pointers->from[1];
     epi_text_add(out,
                  "struct S {\n  static constexpr i64 SIZE = %ldLL, COUNT = %ldLL, INNER = %ldLL, CHUNKS = "
                  "%ldLL;\n  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
@@ -137,7 +133,7 @@ void epi_emit_scatter(epi_emit_context *c, int node, epi_kernel_text *k, epi_tex
     epi_text_add(out, "; }\n  static DEV i64 outer(i64 q) { return ");
     epi_emit_walk(out, &outer, "q");
     epi_text_add(out, "; }\n  static DEV float value(const void *p, i64 at, i64 x) { return ");
-    if (number) {
+    if (pointers->from[0] < 0) {
         epi_text_add(out, "%s", epi_emit_node_number(c, n->arg[0]).text);
     } else {
         epi_text_add(out, "load<%s>(p, at + ", epi_emit_type(from.type));

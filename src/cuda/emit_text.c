@@ -150,6 +150,13 @@ epi_name epi_emit_fold_end(epi_op op, const char *fold, int64_t count) {
     return n;
 }
 
+void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more) {
+    k->arch = epi_emit_arch(c);
+    epi_text_add(&k->source, "#define EPI_FAST 0\n%s%s%s%s\n// ---- written for this program\n\n",
+                 epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), more);
+    epi_emit_params(k);
+}
+
 void epi_emit_params(epi_kernel_text *k) {
     epi_text_add(&k->source,
                  "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",

@@ -1,0 +1,242 @@
+/* emit_finish.c: the kernel that folds the partials of reductions that left a tile, and computes what only
+ * needs their results. */
+#include <stdio.h>
+
+#include "cuda/emit.h"
+
+typedef struct finish {
+    epi_emit_context *c;
+    const epi_graph *g;
+    const epi_plan *plan;
+    epi_leave leave;
+    epi_kernel_text *k;
+    epi_axes axes;    /* of the results, in the order in which partials count them */
+    int64_t results;  /* so many */
+    int64_t partials; /* of each result */
+    int segments;     /* warps of a block, which share a result's partials */
+    bool *in;         /* by node: the kernel computes it */
+    int workspace;    /* the pointer to it */
+} finish;
+
+/* Can the finishing kernel of this direction compute the value? It has the direction's axes alone, and comes
+ * from what the kernel has or can load. */
+static bool finishes(const finish *f, int node) {
+    const epi_placement *placement = f->plan->placement;
+    const epi_node *n = &f->g->nodes[node];
+    if (!placement[node].after || epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count != f->axes.count)
+        return false;
+    for (int i = 0; i < n->axes.count; i++)
+        if (epi_axes_find(&f->axes, n->axes.at[i]) < 0)
+            return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++) {
+        int arg = n->arg[a];
+        bool late = placement[arg].after || placement[arg].leave > EPI_LEAVE_LOCAL;
+        if (late && !f->in[arg])
+            return false;
+    }
+    return true;
+}
+
+/* Is the value needed by a pass that this kernel does not do? */
+static bool needed_later(const finish *f, int node) {
+    for (int i = 0; i < f->g->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (f->plan->placement[i].after && !f->in[i] && f->g->nodes[i].arg[a] == node)
+                return true;
+    return false;
+}
+
+/* Is it a reduction that left in this direction? */
+static bool leaves(const finish *f, int node) {
+    return f->plan->placement[node].leave == f->leave && f->c->partials[node] >= 0;
+}
+
+/* Finds the axes of the results; answers whether all reductions agree on them. */
+static bool find_axes(finish *f) {
+    const epi_plan *plan = f->plan;
+    f->axes = f->leave == EPI_LEAVE_ROWS ? plan->rows : plan->cols;
+    if (f->leave == EPI_LEAVE_ROWS || plan->split == EPI_OP_COUNT)
+        return true;
+    int at = epi_axes_find_dim(&f->axes, plan->fine.dim);
+    bool first = true;
+    for (int i = 0; i < f->g->node_count; i++) {
+        if (!leaves(f, i))
+            continue;
+        const epi_axes *axes = &f->g->nodes[i].axes;
+        epi_axis own = axes->at[epi_axes_find_dim(axes, plan->fine.dim)];
+        bool fine = own.shift == plan->fine.shift;
+        if ((!first && !epi_axis_equal(f->axes.at[at], own)) ||
+            (fine && (plan->split != EPI_OP_EVEN || at != f->axes.count - 1)))
+            return false;
+        f->axes.at[at] = own;
+        first = false;
+    }
+    return true;
+}
+
+/* Warps of a block, which share its results' partials: eight each, or more where a block has no more warps.
+ * Few partials make small blocks, which all find room on the first multiprocessors that the product leaves
+ * and wait there for its end; many make large ones, which spread over the GPU. */
+static int count_segments(int64_t partials) {
+    int segments = 4;
+    while (segments < 32 && 8 * segments < partials)
+        segments *= 2;
+    return segments;
+}
+
+/* Is the operand loaded? Others are computed here, known now, or positions. */
+static bool is_loaded(const finish *f, int arg) {
+    return !f->in[arg] && !epi_emit_is_number(f->c, arg) && f->g->nodes[arg].op != EPI_OP_INDEX;
+}
+
+/* Is the value stored at its home (t < 0) or in that output? */
+static bool is_stored(const finish *f, int node, int t) {
+    return f->in[node] && (t < 0 ? needed_later(f, node) : f->g->tensors[t].node == node);
+}
+
+/* The workspace, then what is loaded, then what is stored, in the order of the nodes. */
+static void give_pointers(finish *f) {
+    const epi_graph *g = f->g;
+    f->workspace = epi_emit_pointer(f->k, 0, EPI_POINTER_WORKSPACE);
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < epi_ops[g->nodes[i].op].arity && f->in[i] && !leaves(f, i); a++)
+            if (is_loaded(f, g->nodes[i].arg[a]))
+                epi_emit_pointer(f->k, g->nodes[i].arg[a], -1);
+    for (int i = 0; i < g->node_count; i++)
+        for (int t = -1; t < g->tensor_count; t++)
+            if ((t < 0 || t >= g->input_count) && is_stored(f, i, t))
+                epi_emit_pointer(f->k, i, t);
+}
+
+/* ---- the text ---- */
+
+#define PUT(...) epi_text_add(&f->k->source, __VA_ARGS__)
+
+/* Operands from memory are loaded before the partials are folded, so that they are there when these are. */
+static void put_loads(const finish *f) {
+    for (int i = 0; i < f->g->node_count; i++)
+        for (int a = 0; a < epi_ops[f->g->nodes[i].op].arity && f->in[i] && !leaves(f, i); a++) {
+            int arg = f->g->nodes[i].arg[a];
+            if (!is_loaded(f, arg))
+                continue;
+            epi_ref ref = epi_emit_ref(f->c, arg, -1);
+            epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
+            PUT("  const float a%d_%d = mine ? load<%s>(P.ptr[%d], ", a, i, epi_emit_type(ref.type),
+                epi_emit_pointer(f->k, arg, -1));
+            epi_emit_walk(&f->k->source, &w, "r");
+            PUT(") : 0.f;\n");
+        }
+}
+
+static void put_folds(const finish *f) {
+    int room = 0;
+    for (int i = 0; i < f->g->node_count; i++) {
+        if (!leaves(f, i))
+            continue;
+        const epi_node *n = &f->g->nodes[i];
+        const char *fold = epi_emit_fold(n->op);
+        char results[32];
+        snprintf(results, sizeof results, f->leave == EPI_LEAVE_ROWS ? "P.M" : "%ldLL", (long)f->results);
+        PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n"
+            "    if (at < count) f = fold_segment<%s, %ld, %d>((const float *)P.ptr[%d] + %ldLL + at, "
+            "threadIdx.x / 32, count, %ldLL * count);\n"
+            "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
+            i, epi_ops[n->op].text, n->place.line, fold, results, fold, (long)f->partials, f->segments,
+            f->workspace, (long)(f->c->partials[i] / 4), (long)f->partials, f->segments, room++ & 1, i,
+            epi_emit_fold_end(n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)).text);
+    }
+}
+
+/* A value that comes from the results. */
+static void put_map(const finish *f, int node) {
+    const epi_node *n = &f->g->nodes[node];
+    char name[3][32];
+    for (int a = 0; a < 3; a++)
+        snprintf(name[a], sizeof name[a], "a%d_%d", a, node);
+    for (int a = 0; a < epi_ops[n->op].arity; a++) {
+        int arg = n->arg[a];
+        if (is_loaded(f, arg))
+            continue;
+        PUT("    const float %s = ", name[a]);
+        if (f->in[arg])
+            PUT("v%d", arg);
+        else if (epi_emit_is_number(f->c, arg))
+            PUT("%s", epi_emit_node_number(f->c, arg).text);
+        else {
+            PUT("(float)(");
+            epi_emit_digit(&f->k->source, &f->axes, epi_axes_find(&f->axes, f->g->nodes[arg].over.at[0]),
+                           f->c->spec->sizes, "r");
+            PUT(")");
+        }
+        PUT(";\n");
+    }
+    PUT("    const float v%d = ", node);
+    epi_emit_op(&f->k->source, n->op, name[0], name[1], name[2]);
+    PUT(";   // %s, line %d\n", epi_emit_name(f->g, node).text, n->place.line);
+}
+
+static void put_store(const finish *f, int node, int tensor) {
+    epi_ref ref = epi_emit_ref(f->c, node, tensor);
+    epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
+    PUT("    store<%s>((void *)P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(f->k, node, tensor));
+    epi_emit_walk(&f->k->source, &w, "r");
+    PUT(", v%d);   // %s\n", node, epi_emit_name(f->g, node).text);
+}
+
+static void put_kernel(const finish *f) {
+    const epi_graph *g = f->g;
+    PUT("// 32 results a block; its warps share their partials in segments that depend on their number "
+        "alone.\n"
+        "extern \"C\" __global__ void __launch_bounds__(%d) finish(const __grid_constant__ Params P) {\n"
+        "  __shared__ float room[2][%d];\n"
+        "  const i64 first = (i64)blockIdx.x * 32, at = first + threadIdx.x %% 32, r = first + threadIdx.x / "
+        "%d;\n"
+        "  const bool mine = threadIdx.x %% %d == 0 && r < P.extra[0];\n"
+        "  dependency_start();\n  dependency_wait();\n",
+        f->k->block, 64 * f->segments + 64, f->segments, f->segments);
+    put_loads(f);
+    put_folds(f);
+    PUT("  if (mine) {\n");
+    for (int i = 0; i < g->node_count; i++)
+        if (f->in[i] && !leaves(f, i))
+            put_map(f, i);
+    for (int i = 0; i < g->node_count; i++)
+        for (int t = -1; t < g->tensor_count; t++)
+            if ((t < 0 || t >= g->input_count) && is_stored(f, i, t))
+                put_store(f, i, t);
+    PUT("  }\n}\n");
+}
+
+/* What other kernels need not do. */
+static void note_done(const finish *f) {
+    for (int i = 0; i < f->g->node_count; i++)
+        f->c->finished[i] |= f->in[i];
+    for (int t = f->g->input_count; t < f->g->tensor_count; t++)
+        f->c->stored[t] |= f->in[f->g->tensors[t].node];
+}
+
+epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave leave, epi_kernel_text *k,
+                           int64_t *results, epi_error *err) {
+    finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .leave = leave, .k = k};
+    const int64_t *sizes = c->spec->sizes;
+    *k = (epi_kernel_text){.name = "finish"};
+    if (!find_axes(&f))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is split");
+    *results = f.results = epi_axes_size(&f.axes, sizes);
+    f.in = epi_arena_alloc(c->arena, (size_t)f.g->node_count + 1);
+    if (!f.in)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    f.partials = f.plan->kind == EPI_KIND_ROWS ? c->partial_blocks
+                 : leave == EPI_LEAVE_ROWS
+                     ? epi_ceil_div(epi_axes_size(&f.plan->cols, sizes), EPI_PARTIAL_COLS)
+                     : epi_ceil_div(epi_axes_size(&f.plan->rows, sizes), EPI_PARTIAL_ROWS);
+    f.segments = count_segments(f.partials);
+    k->block = 32 * f.segments;
+    for (int i = 0; i < f.g->node_count; i++)
+        f.in[i] = leaves(&f, i) || finishes(&f, i);
+    give_pointers(&f);
+    epi_emit_begin(c, k, "");
+    put_kernel(&f);
+    note_done(&f);
+    return epi_emit_end(k, err);
+}
