@@ -134,7 +134,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold chain tape json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda emulate
+TESTS := micro strips strips_fold chain tape json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda names emulate
 TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -152,7 +152,7 @@ tests: all $(TEST_BIN) $(EXAMPLES)
 suite: all $(TEST_BIN) $(EXAMPLES)
 	@set -e; for t in $(TESTS); do \
 	    case $$t in cases|rows|formulas|indices|puzzle) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
-	        cuda) args="programs $(BUILD)/cache $(CUDA_MODE)";; \
+	        cuda|names) args="programs $(BUILD)/cache $(CUDA_MODE)";; \
 	        emulate) args="programs $(BUILD)/emulate $(CUDA_MODE)";; *) args=;; esac; \
 	    printf '%-12s ' $$t; $(BUILD)/test/$$t $$args >$(BUILD)/test/$$t.log 2>&1 || { tail -40 $(BUILD)/test/$$t.log; exit 1; }; \
 	    tail -n 1 $(BUILD)/test/$$t.log; done

@@ -166,11 +166,15 @@ epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor);
 const char *epi_emit_type(epi_dtype type); /* "BF16" */
 /* The architecture a text is compiled for: its machine code runs on this capability. */
 const char *epi_emit_arch(const epi_emit_context *c); /* "sm_90a" */
-/* The name of a node's value in a text: what the program calls it, or t<number>. */
 typedef struct epi_name {
     char text[120];
 } epi_name;
+/* What the program calls a node, or t<number>: for comments. */
 epi_name epi_emit_name(const epi_graph *g, int node);
+/* The same as an identifier, of the value that has this number in its kernel: over_v2. Nothing else in a text
+ * is called _v<digits>: whatever a program calls its values, they clash with no identifier, macro or keyword.
+ */
+epi_name epi_emit_value(const epi_graph *g, int node, int number);
 /* The offset of element `index` (a C expression) of a walk. */
 void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index);
 /* An operation's CUDA expression with its operands put in. */

@@ -5,10 +5,7 @@
 #include "cuda/emit_rows.h"
 
 epi_name epi_rows_name(const epi_rows_design *d, int v) {
-    epi_name n = epi_emit_name(d->g, d->tile.values[v].node);
-    size_t at = strlen(n.text);
-    snprintf(n.text + at, sizeof n.text - at, "_%d", v);
-    return n;
+    return epi_emit_value(d->g, d->tile.values[v].node, v);
 }
 
 const char *epi_rows_reader(const epi_rows_access *a) {

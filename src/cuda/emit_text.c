@@ -41,6 +41,12 @@ epi_name epi_emit_name(const epi_graph *g, int node) {
     return n;
 }
 
+epi_name epi_emit_value(const epi_graph *g, int node, int number) {
+    epi_name n = epi_emit_name(g, node), out;
+    snprintf(out.text, sizeof out.text, "%.40s_v%d", n.text, number);
+    return out;
+}
+
 void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index) {
     int64_t inner = 1;
     if (!w->count)

@@ -29,18 +29,8 @@ bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_colu
 
 /* ---- names ---- */
 
-/* A node may have a value at each scale, and two nodes may have one name: the later one gets a number. */
 epi_name epi_value_name(const epi_emitter *e, int v) {
-    const epi_tile_value *value = &e->d->tile->values[v];
-    epi_name n = epi_emit_name(e->d->g, value->node), out;
-    int twins = 0;
-    for (int i = 0; i < v; i++)
-        twins += !strcmp(epi_emit_name(e->d->g, e->d->tile->values[i].node).text, n.text);
-    if (twins)
-        snprintf(out.text, sizeof out.text, "%.60s_twin%d", n.text, v);
-    else
-        snprintf(out.text, sizeof out.text, "%.60s", n.text);
-    return out;
+    return epi_emit_value(e->d->g, e->d->tile->values[v].node, v);
 }
 
 epi_name epi_value_use(const epi_emitter *e, int v, int el) {
