@@ -22,8 +22,8 @@ enum { SIGNATURE = 15 + 16 + 1 + 32 + 1, KEY_DIGITS = 32 };
 
 /* ---- the hash ---- */
 
-epi_cache_key epi_cache_key_make(const char *const *parts, int count) {
-    epi_hash h = epi_hash_texts(parts, count);
+epi_cache_key epi_cache_key_make(const char *const *texts, int count) {
+    epi_hash h = epi_hash_texts(texts, count);
     epi_cache_key key;
     snprintf(key.text, sizeof key.text, "%016" PRIx64 "%016" PRIx64, h.a, h.b);
     return key;

@@ -89,9 +89,10 @@ typedef struct cu_kernel *cu_kernel;
       (int *clusters, epi_cu_function_handle function, const cu_launch_config *config)) \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor, \
       (int *blocks, epi_cu_function_handle function, int block, size_t shared)) \
-    X(cuTensorMapEncodeTiled, (epi_tensor_map * out, int type, uint32_t rank, void *data, \
-                               const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, \
-                               const uint32_t *steps, int interleave, int swizzle, int promotion, int fill)) \
+    X(cuTensorMapEncodeTiled, \
+      (epi_tensor_map * out, int type, uint32_t rank, void *data, const uint64_t *sizes, \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, \
+       int swizzle, int promotion, int fill)) \
     X(cuTensorMapReplaceAddress, (epi_tensor_map * map, void *data)) \
     X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
     X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
@@ -486,7 +487,7 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
     static const int types[EPI_DTYPE_COUNT] = {
         [EPI_F32] = 7, [EPI_BF16] = 9, [EPI_F16] = 6, [EPI_I32] = 3, [EPI_F64] = 8,
     };
-    static const uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
+    static const uint32_t element_strides[MAX_RANK] = {1, 1, 1, 1, 1};
     static const uint64_t no_strides[1] = {0};
     int pattern = swizzle == 0 ? 0 : swizzle == 32 ? 1 : swizzle == 64 ? 2 : swizzle == 128 ? 3 : -1;
     if (missing(cuda, err))
@@ -496,7 +497,7 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
                         (int)type, rank, swizzle);
     int code = cuda->calls->cuTensorMapEncodeTiled(
         out, types[type], (uint32_t)rank, (void *)(uintptr_t)data, sizes, rank > 1 ? strides : no_strides,
-        box, steps, CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_128, CU_MAP_FILL_ZERO);
+        box, element_strides, CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_128, CU_MAP_FILL_ZERO);
     return answer(cuda, code, "a tensor map", err);
 }
 

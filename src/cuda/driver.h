@@ -15,7 +15,7 @@ typedef struct epi_cu_stream *epi_cu_stream;
 typedef struct epi_cu_event *epi_cu_event;
 typedef uint64_t epi_cu_ptr;
 
-/* A tensor map as the copy engine reads it: 128 opaque bytes. */
+/* A tensor map as TMA reads it: 128 opaque bytes. */
 typedef struct epi_tensor_map {
     _Alignas(64) uint64_t opaque[16];
 } epi_tensor_map;

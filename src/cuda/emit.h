@@ -71,9 +71,9 @@ typedef struct epi_pointer_need {
 typedef struct epi_rows_shape {
     int vector, lanes, count, rows, cluster;
     bool resident;     /* a row stays in registers between its phases */
-    bool ahead;        /* the next row is fetched while one is worked on */
+    bool ahead;        /* the next row is loaded while one is worked on */
     int weights;       /* so many of the tensors that all rows read wait in registers */
-    int hint;          /* the row so far ahead is brought to the L2 cache; 0: none */
+    int prefetch;      /* the row so far ahead is prefetched to the L2 cache; 0: none */
     int stages;        /* of the ring in shared memory that rows come through; 0: they come to registers */
     int64_t row_bytes; /* of a row in a stage */
     int threads; /* at once on a multiprocessor, at least: bounds the registers; 0: as the compiler likes */
@@ -140,7 +140,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *out,
                            int64_t *results, epi_error *err);
 /* emit_move.c: what a pass does for each element x, or each four of random numbers; and all of a scatter,
- * which parts its work into so many items of one block each. */
+ * which divides its work into so many items of one block each. */
 typedef struct epi_pass_pointers {
     int from[3], to; /* its operands, -1 for those that are not in memory; its result */
 } epi_pass_pointers;

@@ -78,20 +78,20 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
 
 enum { SUMS = 8192, COLUMNS = 1024, ITEMS = 256 };
 
-/* How the sums are parted between blocks and, within one, between threads. It follows from the sizes alone,
+/* How the sums are divided between blocks and, within one, between threads. It follows from the sizes alone,
  * and the bits do not depend on it. */
-typedef struct parting {
+typedef struct division {
     int64_t size, count, inner; /* positions, elements of the index, elements of the rest */
     int64_t rows, cols, chunks; /* of a block; blocks side by side along the rest */
     int width, groups;          /* threads along the rest; such groups take turns at positions */
     epi_axes outer, rest;
-} parting;
+} division;
 
-static parting part(const epi_emit_context *c, int node) {
+static division divide(const epi_emit_context *c, int node) {
     const epi_graph *g = c->spec->graph;
     const epi_node *n = &g->nodes[node];
     const int64_t *sizes = c->spec->sizes;
-    parting p = {.outer = g->nodes[n->arg[1]].axes, .width = 1};
+    division p = {.outer = g->nodes[n->arg[1]].axes, .width = 1};
     p.rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &p.outer);
     p.size = epi_axis_size(n->over.at[0], sizes);
     p.count = epi_axes_size(&p.outer, sizes);
@@ -108,14 +108,14 @@ static parting part(const epi_emit_context *c, int node) {
 }
 
 int64_t epi_scatter_items(const epi_emit_context *c, int node) {
-    parting p = part(c, node);
+    division p = divide(c, node);
     return p.inner ? epi_ceil_div(p.size, p.rows) * p.chunks : 0;
 }
 
 void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *pointers, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     const int64_t *sizes = c->spec->sizes;
-    parting p = part(c, node);
+    division p = divide(c, node);
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
     int64_t stride = epi_ref_drop(&to, n->over.at[0]);
     epi_walk outer = epi_walk_axes(&from, &p.outer, sizes), inner = epi_walk_axes(&from, &p.rest, sizes),

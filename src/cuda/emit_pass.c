@@ -184,8 +184,8 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         p.out,
         "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const __grid_constant__ "
         "Params P) {\n  dependency_start();\n  dependency_wait();\n"
-        "  const i64 step = (i64)gridDim.x * 256%s;\n"
-        "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += step) {\n",
+        "  const i64 stride = (i64)gridDim.x * 256%s;\n"
+        "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += stride) {\n",
         epi_emit_name(c->spec->graph, node).text, p.n->place.line, warps, warps);
     put_body(&p, node, copy_to);
     epi_text_add(p.out, "  }\n}\n");

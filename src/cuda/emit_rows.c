@@ -236,12 +236,12 @@ static void put_rows(const epi_rows_design *d, epi_text *t) {
         put_fill(d, t, "_next");
         PUT("  }\n");
     }
-    PUT("  for (i64 row0 = first; row0 < M; row0 += step) {\n");
+    PUT("  for (i64 row0 = first; row0 < M; row0 += stride) {\n");
     if (d->shape.resident)
         put_registers(d, t, "");
     if (ahead) {
         put_take_over(d, t);
-        PUT("    {\n    const i64 row = row0 + step + sub; const bool on = row < M;\n    (void)row; "
+        PUT("    {\n    const i64 row = row0 + stride + sub; const bool on = row < M;\n    (void)row; "
             "(void)on;\n");
         put_row_values(d, t, "_next");
         put_fill(d, t, "_next");
@@ -331,7 +331,7 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
     if (s->cluster > 1)
         PUT("  const int rank = cluster_rank();\n");
     PUT("  const i64 first = (i64)(blockIdx.x / CLUSTER) * ROWS + team * (TEAM / LANES);\n"
-        "  const i64 step = (i64)(gridDim.x / CLUSTER) * ROWS;\n  (void)first; (void)step;\n");
+        "  const i64 stride = (i64)(gridDim.x / CLUSTER) * ROWS;\n  (void)first; (void)stride;\n");
     if (s->stages)
         epi_rows_put_barriers(t);
     PUT("  dependency_start();\n  dependency_wait();\n");

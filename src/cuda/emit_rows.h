@@ -27,7 +27,7 @@ void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node);
 
 /* ---- emit_rows_ring.c ---- */
 
-/* The ring's barriers; the function that asks for a row, and the first rows; a row that is taken up; a stage
+/* The ring's barriers; the function that requests a row, and the first rows; a row that is taken up; a stage
  * that is given back. */
 void epi_rows_put_barriers(epi_text *t);
 void epi_rows_put_ring(const epi_rows_design *d, epi_text *t);

@@ -1,7 +1,16 @@
 /* emit_rows_ring.c: the ring in shared memory that rows come through, on Hopper.
  *
- * Every team has stages of its own, and its first thread asks TMA for its rows, tensor by tensor. Of each
- * stage the barrier `full` counts the bytes that have come, and `empty` the warps that have read them. */
+ * Every team has stages of its own, and its first thread requests its rows from TMA, tensor by tensor. What
+ * holds in the loop over rows, for every stage:
+ *
+ * - The mbarrier `full` completes when all bytes of a request have come. A thread reads the stage only after
+ *   it has waited for that itself.
+ * - The mbarrier `empty` completes when all warps of the team have arrived, each with one lane and after a
+ *   __syncwarp: the reads of all its lanes come before. The first thread waits for it before it requests the
+ *   next row to that stage.
+ *
+ * So a stage belongs to TMA from a request until `full`, and to the team's threads from there until `empty`.
+ * Use u of a stage is phase u of both barriers. All rows that are requested are waited for. */
 #include "cuda/emit_rows.h"
 
 void epi_rows_put_barriers(epi_text *t) {
@@ -17,8 +26,8 @@ static bool loads_half(const epi_rows_design *d, int i) {
     return d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE || d->access[i].cols.two;
 }
 
-/* One order to TMA for every stretch of a row: to a stage, or to the L2 cache. */
-static void put_orders(const epi_rows_design *d, epi_text *t, bool load) {
+/* One bulk copy for every stretch of a row: a load to a stage, or a prefetch to the L2 cache. */
+static void put_copies(const epi_rows_design *d, epi_text *t, bool load) {
     const char *rank = d->shape.cluster > 1 ? "rank" : "0";
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_rows_access *a = &d->access[i];
@@ -42,7 +51,8 @@ void epi_rows_put_ring(const epi_rows_design *d, epi_text *t) {
     const char *rank = d->shape.cluster > 1 ? "rank" : "0";
     bool none = d->shape.cluster > 1; /* the last blocks of a cluster may have no columns */
     PUT("  const int columns = (int)%smin((i64)SLICE, N - %s * SLICE)%s;\n"
-        "  const auto ask = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M - "
+        "  const auto request = [&](i64 row0, int s) {\n    const int rows = (int)min((i64)(TEAM / LANES), M "
+        "- "
         "row0);\n    int bytes = 0;\n",
         none ? "max((i64)0, " : "", rank, none ? ")" : "");
     for (int i = 0; i < d->tile.instr_count; i++)
@@ -53,17 +63,17 @@ void epi_rows_put_ring(const epi_rows_design *d, epi_text *t) {
         "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
         "/ LANES) + r) * ROW_BYTES;\n",
         none ? " && columns" : "");
-    put_orders(d, t, true);
+    put_copies(d, t, true);
     PUT("    }\n  };\n"
         "  if (threadIdx.x %% TEAM == 0)\n    for (int s = 0; s < STAGES; s++)\n"
-        "      if (first + s * step < M) ask(first + s * step, s);\n  u32 turns = 0;\n");
+        "      if (first + s * stride < M) request(first + s * stride, s);\n  u32 turns = 0;\n");
 }
 
 /* A row that a later block will take is prefetched to the L2 cache while this one is worked on. */
 static void put_prefetch(const epi_rows_design *d, epi_text *t) {
     PUT("    if (threadIdx.x %% TEAM == 0 && row0 + %d < M%s) {\n      const i64 row = row0 + %d;\n",
-        d->shape.hint, d->shape.cluster > 1 ? " && columns" : "", d->shape.hint);
-    put_orders(d, t, false);
+        d->shape.prefetch, d->shape.cluster > 1 ? " && columns" : "", d->shape.prefetch);
+    put_copies(d, t, false);
     PUT("    }\n");
 }
 
@@ -71,14 +81,14 @@ static void put_prefetch(const epi_rows_design *d, epi_text *t) {
  * waits for this turn's row. */
 void epi_rows_put_take(const epi_rows_design *d, epi_text *t) {
     PUT("    const int stage = turns %% STAGES;\n"
-        "    if (turns && threadIdx.x %% TEAM == 0 && row0 + (STAGES - 1) * step < M) {\n"
+        "    if (turns && threadIdx.x %% TEAM == 0 && row0 + (STAGES - 1) * stride < M) {\n"
         "      const u32 last = turns - 1;\n      mbar_wait(empty + 8 * (last %% STAGES), last / STAGES & "
         "1);\n"
-        "      ask(row0 + (STAGES - 1) * step, last %% STAGES);\n    }\n"
+        "      request(row0 + (STAGES - 1) * stride, last %% STAGES);\n    }\n"
         "    mbar_wait(full + 8 * stage, turns / STAGES & 1);\n"
         "    const u32 from = smem_u32(ring) + ((team * STAGES + stage) * (TEAM / LANES) + sub) * "
         "ROW_BYTES;\n");
-    if (d->shape.hint)
+    if (d->shape.prefetch)
         put_prefetch(d, t);
 }
 

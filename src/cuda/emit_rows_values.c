@@ -91,7 +91,7 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
     const char *type = epi_emit_type(a->ref.type);
     for (int split = 0; split < epi_rows_pieces(a); split++) {
         char get[160] = "";
-        snprintf(get, sizeof get, a->cols.two ? "get_part(%s, %d)" : "get(%s)", name, split);
+        snprintf(get, sizeof get, a->cols.two ? "get_split(%s, %d)" : "get(%s)", name, split);
         if (a->fetched && d->shape.stages) {
             PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type, w,
                 (long)(a->staged + split * a->bytes), (long)epi_dtype_size(a->ref.type),
@@ -172,7 +172,7 @@ static void put_taken(const epi_rows_design *d, epi_text *t, int i, const char *
         PUT(" + ");
         epi_rows_put_vector(d, t, i, split);
         PUT("); r.");
-        PUT(a->cols.two ? "get_part(%s, %d); } " : "get(%s); } ", name, split);
+        PUT(a->cols.two ? "get_split(%s, %d); } " : "get(%s); } ", name, split);
     }
 }
 
@@ -220,7 +220,7 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
         PUT(", %s[e]);", name.text);
     }
     for (int split = 0; split < epi_rows_pieces(a) && a->vectors; split++) {
-        PUT("        { Raw<%s, %d> r; r.put_part(%s, %d, %d); ", type, w / epi_rows_pieces(a), name.text,
+        PUT("        { Raw<%s, %d> r; r.put_split(%s, %d, %d); ", type, w / epi_rows_pieces(a), name.text,
             split, epi_rows_pieces(a));
         if (d->tail)
             PUT("if (N - c < VEC) r.write_some((void *)P.ptr[%d], %s, %s); else ", a->pointer,

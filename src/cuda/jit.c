@@ -266,7 +266,7 @@ typedef struct job {
     epi_error *err;
 } job;
 
-/* Every option is part of the key. -v makes the assembler report registers and spills. */
+/* Every option goes into the key. -v makes the assembler report registers and spills. */
 static void set_options(job *j) {
     snprintf(j->target, sizeof j->target, "--gpu-architecture=%s", j->arch);
     j->options[0] = j->target;
@@ -278,10 +278,10 @@ static void set_options(job *j) {
 }
 
 static epi_cache_key make_key(const job *j) {
-    const char *parts[5 + OPTION_COUNT] = {FORMAT, j->source, j->name, j->arch, nvrtc.stamp};
+    const char *texts[5 + OPTION_COUNT] = {FORMAT, j->source, j->name, j->arch, nvrtc.stamp};
     for (int i = 0; i < OPTION_COUNT; i++)
-        parts[5 + i] = j->options[i];
-    return epi_cache_key_make(parts, 5 + OPTION_COUNT);
+        texts[5 + i] = j->options[i];
+    return epi_cache_key_make(texts, 5 + OPTION_COUNT);
 }
 
 /* The caller frees it; NULL where there is no memory. */

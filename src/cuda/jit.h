@@ -42,7 +42,7 @@ void epi_jit_compile_all(epi_jit_item *items, int count);
 typedef struct epi_cache_key {
     char text[33]; /* 32 hex digits */
 } epi_cache_key;
-epi_cache_key epi_cache_key_make(const char *const *parts, int count);
+epi_cache_key epi_cache_key_make(const char *const *texts, int count);
 /* True and a malloc'ed copy where the entry is there and whole; a broken one is removed and `note` says so.
  */
 bool epi_cache_read(epi_cache_key key, void **data, size_t *size, char *note, size_t note_size);

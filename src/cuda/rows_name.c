@@ -12,7 +12,7 @@ static int *field(epi_rows_shape *s, char letter) {
     case 'm': return &s->stages;
     case 't': return &s->threads;
     case 'w': return &s->weights;
-    case 'p': return &s->hint;
+    case 'p': return &s->prefetch;
     default: return NULL;
     }
 }
@@ -56,7 +56,7 @@ static bool fits(const epi_rows_design *d) {
                    s->rows > 0 && (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32);
     bool blocks = s->blocks >= 0 && s->cluster > 0 && s->cluster <= 8 &&
                   (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->capability >= 90));
-    bool ring = s->stages >= 0 && s->stages <= 8 && s->hint >= 0 && (!s->hint || s->stages);
+    bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 && (!s->prefetch || s->stages);
     bool registers = s->threads >= 0 && s->threads <= 2048 && (s->resident || !s->ahead) &&
                      (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&
                      (!flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));

@@ -115,7 +115,7 @@ static void spread_held(epi_rows_shape *s, int64_t vectors) {
 
 /* How far ahead a row is prefetched to the L2 cache: as many rows as are worked on at once, if the cache has
  * room for them beside those, and beside what is stored. Where blocks share rows, these are long. */
-static int choose_hint(const epi_rows_design *d, double row_bytes) {
+static int choose_prefetch(const epi_rows_design *d, double row_bytes) {
     const epi_rows_shape *s = &d->shape;
     bool stores = false;
     for (int i = 0; i < d->tile.instr_count; i++)
@@ -146,7 +146,7 @@ static void shape_held(epi_rows_design *d, int64_t vectors, double loaded) {
         if (s->stages && !s->threads && d->tile.instrs[i].kind == EPI_INSTR_INDEX)
             s->threads = 768 / s->lanes * s->lanes; /* numbers of columns take registers, too */
     if (s->stages)
-        s->hint = choose_hint(d, 4 * loaded * (double)d->tile.n);
+        s->prefetch = choose_prefetch(d, 4 * loaded * (double)d->tile.n);
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */

@@ -3,8 +3,12 @@
 // Adds up what an index sends to each position, in the order of the index and without atomics: a block owns ROWS
 // positions and COLS of their elements, and keeps their sums in shared memory as f32 until it is through; so they are
 // rounded once. It reads the whole index, 256 elements at a time, and lists those that name one of its positions, in
-// order; a full list is worked off, each thread adding to sums that are its alone. The index is read once for every
-// ROWS positions (from L2, mostly), each row that is added once.
+// order; a full list is worked off, and the list starts anew. The index is read once for every ROWS positions (from L2,
+// mostly), each row that is added once.
+//
+// In the loop over the index: `count` is the same in all threads and counts the entries of the list, whose order is that of
+// the index. A sum belongs to one thread, by its position and column, so sums need no barrier of their own. A first barrier
+// stands between the votes and who reads them, a second between the list and who works it off, a third before it is filled again.
 //
 // S tells how many positions, elements and rows there are, and where they lie: see epi_emit_scatter.
 enum { LIST = 1024 };

@@ -1,8 +1,13 @@
 // rows.cuh: the mainloop over rows. A row is walked over by LANES threads of each of CLUSTER blocks, VEC neighbouring
-// columns at a time, NV times; a block has ROWS rows in hand, in teams of at least a warp. The written part says what happens to the columns.
+// columns at a time, NV times; a block works on ROWS rows at once. A team is the threads of one row, or a whole warp where
+// rows have fewer: what is written for the program loops over the rows of its team, and says what happens to the columns.
 //
-// A row's sums are folded in an order that follows from LANES, VEC, NV and CLUSTER alone, and these from the columns and
-// the program: the same bits whatever the other rows are.
+// In that loop:
+// - All threads of a team take up the same rows, so all of them reach every fold; what a row lacks is masked (`on`).
+// - Elements are stored in a row's last phase only, and after all loads of what they may be stored over.
+// - A row's sums are taken in this order: the columns of a vector by halves, the vectors of a thread from the first on, the
+//   lanes of a warp by pairs at distances 1, 2, 4, 8, 16, then warps by number, then blocks by rank. It follows from LANES,
+//   VEC, NV and CLUSTER alone, and these from the columns and the program: the same bits whatever the other rows are.
 
 #define UNROLL _Pragma("unroll")
 #define UNROLL_TWO _Pragma("unroll 2")
@@ -14,7 +19,7 @@
 template <int T, int N> struct Raw {
   enum { BYTES = N * (T == F32 || T == I32 ? 4 : 2), WORDS = BYTES < 4 ? 1 : BYTES / 4 };
   u32 w[WORDS];
-  // Read once and not again: no place in the first-level cache. In order with stores, which may be to the same memory.
+  // From memory that is read once: it takes no place in the first-level cache. In order with stores, which may be to the same memory.
   DEV void stream(const void *p, i64 at) {
     const char *a = (const char *)p + at * (BYTES / N);
     if (BYTES >= 16) {
@@ -24,7 +29,7 @@ template <int T, int N> struct Raw {
     else if (BYTES == 4) stream4(w, a);
     else stream2(w, a);
   }
-  // Read again for every row.
+  // From memory that several rows read, through the read-only cache.
   DEV void cached(const void *p, i64 at) {
     const char *a = (const char *)p + at * (BYTES / N);
     if (BYTES >= 16) {
@@ -57,7 +62,7 @@ template <int T, int N> struct Raw {
 #pragma unroll
     for (int k = 0; k < WORDS; k++) w[k] = 0;
   }
-  // Words that wait in registers are made numbers here, not earlier, where numbers would take twice the registers.
+  // Keeps the compiler from unpacking the words earlier: as numbers they would take twice the registers.
   DEV Raw &held() {
 #pragma unroll
     for (int k = 0; k < WORDS; k++) asm volatile("" : "+r"(w[k]));
@@ -82,23 +87,24 @@ template <int T, int N> struct Raw {
 #pragma unroll
     for (int e = 0; e < V; e++) v[e] = one(e);
   }
-  // Two halves of a vector, its columns taken alternately.
-  template <int V> DEV void get_part(float (&v)[V], int part) const {
+  // One split of a vector: every other column of it.
+  template <int V> DEV void get_split(float (&v)[V], int split) const {
 #pragma unroll
-    for (int e = 0; e < V / 2; e++) v[2 * e + part] = one(e);
+    for (int e = 0; e < V / 2; e++) v[2 * e + split] = one(e);
   }
-  template <int V> DEV void put_part(const float (&v)[V], int first, int step) {
+  // Split number `split` of `splits`.
+  template <int V> DEV void put_split(const float (&v)[V], int split, int splits) {
 #pragma unroll
     for (int e = 0; e < N; e++) {
-      const float x = v[(first + e * step) % V];
+      const float x = v[(split + e * splits) % V];
       if (T == F32) w[e % WORDS] = __float_as_uint(x);
       else if (T == I32) w[e % WORDS] = (u32)__float2int_rn(x);
     }
     if (BYTES / N == 2) {
 #pragma unroll
       for (int k = 0; k < WORDS; k++)
-        w[k] = N == 1 ? (T == BF16 ? f32_bf16(v[first % V]) : f32_f16(v[first % V]))
-                      : pack<T>(v[(first + 2 * k * step) % V], v[(first + (2 * k + 1) * step) % V]);
+        w[k] = N == 1 ? (T == BF16 ? f32_bf16(v[split % V]) : f32_f16(v[split % V]))
+                      : pack<T>(v[(split + 2 * k * splits) % V], v[(split + (2 * k + 1) * splits) % V]);
     }
   }
   DEV void write(void *p, i64 at) const {
@@ -120,7 +126,8 @@ template <int T, int N> struct Raw {
   }
 };
 
-// Division by one number, often: a power of two brings it near one first, so nothing overflows on the way.
+// Division of many numbers by one: a multiplication by its inverse. A power of two scales the divisor to near one first, so that
+// the inverse neither overflows nor vanishes.
 struct Over {
   float scale, inverse;
   DEV Over(float b) {
@@ -160,8 +167,9 @@ template <class F, int V> DEV void take_some(F &f, const float (&v)[V], i64 left
     if (e < left) f.take(v[e]);
 }
 
-// Over the lanes of one row of this block, then over the blocks of the cluster; all end with the result. Two rooms in turn:
-// nobody is two folds ahead of another, so one barrier a fold is enough.
+// Shared memory that folds are exchanged through: between the warps of a row, and between the blocks of a cluster. Fold
+// number `turn` uses the room turn & 1. One barrier a fold is enough: who writes a room again, two folds later, has passed the
+// barrier of the fold between, and all others came to that one after they had read this room.
 struct Rooms {
   float2 warp[2][ROWS][LANES > 32 ? LANES / 32 : 1], block[2][CLUSTER];
   u64 bars[2];
@@ -173,7 +181,9 @@ DEV void begin_rooms(Rooms *rooms) {
   }
   cluster_arrive();
 }
-// What every block of the cluster has, in every block.
+// Each block sends its fold to all blocks of the cluster, its own too, by st.async: the bytes that come count on the room's
+// mbarrier, whose phase turn >> 1 this is. A block sends fold turn + 2 only after it has all of fold turn + 1, which the others
+// sent after they had read this room.
 template <class F> DEV const float2 *share(const F &f, Rooms *rooms, int turn) {
   float2 *room = rooms->block[turn & 1];
   const u32 bar = smem_u32(rooms->bars + (turn & 1));
@@ -182,6 +192,7 @@ template <class F> DEV const float2 *share(const F &f, Rooms *rooms, int turn) {
   mbar_wait(bar, turn >> 1 & 1);
   return room;
 }
+// Over the lanes of one row of this block, then over the blocks of the cluster; all threads end with the result.
 template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
 #pragma unroll
   for (int m = 1; m < (LANES < 32 ? LANES : 32); m <<= 1) f.across(m);
@@ -205,8 +216,9 @@ template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
   return f;
 }
 
-// What a block's threads have of a sum per column: over the rows in hand, then to its line of the partials. SCALE columns
-// of the row are one of the sum.
+// A sum per column leaves the block: it is folded over the block's rows, from the first on, and stored to the block's line of
+// the partials. `scale` columns of the row are one of the sum. For each vector the rows but the first write to the room, and the
+// first one's threads add that up; the barriers keep the room of a vector apart from those before and after.
 template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *line, int scale, float *room) {
   const int lane = threadIdx.x % LANES, sub = threadIdx.x / LANES;
 #pragma unroll
@@ -226,7 +238,8 @@ template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *l
   }
 }
 
-// The same where there is room for all of it at once: one barrier, and all threads add up.
+// The same where there is room for all vectors of all rows, in the ring: nothing is on its way to that any more, and after the
+// first barrier nobody reads it as a ring. All threads add up.
 template <int V, class F> DEV void leave_together(Fold<F> (&sum)[NV][V], float *line, int scale, float *room) {
   const int lane = threadIdx.x % LANES, sub = threadIdx.x / LANES, most = LANES * NV * V;
   __syncthreads();
