@@ -22,6 +22,7 @@ typedef struct epi_stream {
     int map, pointer;         /* which one of the launch: a map for TMA, else a pointer */
     int offset;               /* in a subtile's staging */
     int panel_width, panels;  /* staged: bytes of a panel's row, and panels of a subtile */
+    int rows_moved, rows_own; /* lanes: rows that a mover has in hand at once, and a warp that computes */
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
 } epi_stream;
 
@@ -88,7 +89,7 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
 bool epi_streams_make(epi_gemm_design *d);
 /* Decides what is staged at the configuration's width of a subtile, and where; may be called again. */
 void epi_streams_place(epi_gemm_design *d);
-/* Gives every stream its map or pointer. */
+/* Gives every stream its map or pointer, and lanes that move one their rows. */
 void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
 
 /* ---- design_operands.c ---- */

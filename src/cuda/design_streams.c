@@ -138,6 +138,16 @@ static int add_map(const epi_gemm_design *d, const epi_stream *t, epi_kernel_tex
     return k->map_count++;
 }
 
+/* Rows that lanes read before they write the first: shared memory answers late beside tensor cores, but
+ * beside wide tiles and kept results registers are few. */
+static void choose_rows(const epi_gemm_design *d, epi_stream *t) {
+    bool wide = d->config.tile_n >= 256, fewer = wide && d->heavy;
+    bool few = fewer || d->loads || (wide && d->stream_count > 1);
+    bool kept = d->config.schedule == EPI_DEFERRED || d->config.packed;
+    t->rows_moved = fewer ? 2 : few ? 4 : 8;
+    t->rows_own = t->panel_width < 64 || kept ? 4 : 8;
+}
+
 void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = 0; i < d->stream_count; i++) {
         epi_stream *t = &d->streams[i];
@@ -145,5 +155,7 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
             t->map = add_map(d, t, k);
         else
             t->pointer = epi_emit_pointer(k, t->node, t->tensor);
+        if (t->lanes)
+            choose_rows(d, t);
     }
 }

@@ -13,12 +13,6 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
     const epi_walk *r = &t->rows, *c = &t->cols.walk;
     char place[400], height[100] = "(int)P.M";
     int width = t->panel_width, size = (int)epi_dtype_size(t->ref.type);
-    /* rows at once: beside wide tiles registers are few */
-    bool wide = e->d->config.tile_n >= 256, fewer = wide && e->d->heavy;
-    bool few = fewer || e->d->loads || (wide && e->d->stream_count > 1);
-    int stored = fewer ? 2 : few ? 4 : 8, loaded = fewer ? 2 : 4;
-    bool kept = e->d->config.schedule == EPI_DEFERRED || e->d->config.packed;
-    int own = width < 64 || kept ? 4 : 8;
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, EPI_STAGED_ROWS);
     snprintf(place, sizeof place, "%s, %s, %s, %ld, %ld, lane", y, x, height, (long)c->size[c->count - 1],
@@ -27,14 +21,14 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
         epi_text_add(
             &e->moves_out,
             "  if (lanes) panel_store<%d, %d, %d, 64>(staging + %d, (void *)P.ptr[%d], %s, 0);   // %s\n",
-            width, size, stored, at, t->pointer, place, name);
+            width, size, t->rows_moved, at, t->pointer, place, name);
         epi_text_add(
             &e->own_out,
             "  panel_store<%d, %d, %d, 16>(staging + %d, (void *)P.ptr[%d], %s, 16 * warp);   // %s\n", width,
-            size, own, at, t->pointer, place, name);
+            size, t->rows_own, at, t->pointer, place, name);
     } else {
         epi_text_add(&e->moves, "  panel_load<%d, %d, %d>(staging + %d, P.ptr[%d], %s);   // %s\n", width,
-                     size, loaded, at, t->pointer, place, name);
+                     size, t->rows_moved, at, t->pointer, place, name);
         epi_text_add(&e->prefetch, "  panel_prefetch<%d, %d>(P.ptr[%d], %s);\n", width, size, t->pointer,
                      place);
     }
