@@ -204,10 +204,10 @@ typedef struct epi_options {
                     -86, -89,  -120 likewise) without a GPU: such a kernel can be looked at, not run */
     int threads; /* 0: as many as the device reports */
     epi_path path;
-    const char *micro; /* force a CPU micro-kernel by name ("plain", "avx2"); NULL: the best */
+    const char *micro; /* force a CPU micro-kernel by name ("plain", "avx2"); NULL: the best. NULL on a GPU */
     epi_rounding rounding;
-    const char
-        *config; /* force a GPU configuration by name ("sm90_128x256_c2_d"); NULL: the cost model's choice */
+    const char *config; /* force a GPU configuration by name ("sm90_128x256_c2_d"); NULL: the cost model's
+                           choice. NULL on the CPU */
 } epi_options;
 
 /* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling

@@ -493,7 +493,17 @@ static void test_api(void) {
     check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
               strstr(err.message, "'nosuch'"),
           "%s", err.message);
+    o.device = -90;
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "is for the CPU"),
+          "%s", err.message);
     o.micro = NULL;
+    o.device = 0;
+    o.config = "any_64x64";
+    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "is for GPUs"),
+          "%s", err.message);
+    o.config = NULL;
     o.device = 7;
     check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
               strstr(err.message, "no device 7"),
@@ -583,6 +593,40 @@ static void test_configs(void) {
     check(suit > count / 2 && suit < 2 * count, "%d of %d suit", suit, 2 * count);
 }
 
+/* Of an input a stride of 0 repeats an element; an output's elements are each somewhere else. */
+static void test_zero_strides(void) {
+    static const char text[] = "f(x[A,B]) -> y[A,B] { y = x + 1 }";
+    static const struct {
+        const char *dims;
+        int64_t x[2], y[2];
+        bool ok;
+    } cases[] = {
+        {"A=2,B=3", {0, 1}, {3, 1}, true},  {"A=2,B=3", {3, 0}, {3, 1}, true},
+        {"A=2,B=3", {3, 1}, {0, 1}, false}, {"A=2,B=3", {3, 1}, {3, 0}, false},
+        {"A=1,B=3", {3, 1}, {0, 1}, true},  {"A=2,B=0", {0, 1}, {0, 1}, true},
+        {"A=2,B=3", {1, 2}, {1, 2}, true},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int path = EPI_PATH_FUSED; path <= EPI_PATH_REFERENCE; path++) {
+            epi_module *m;
+            const epi_program *program;
+            epi_error err;
+            epi_kernel *k =
+                compile_text(text, cases[c].dims, (epi_options){.path = (epi_path)path}, &m, &program);
+            float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
+            epi_tensor tensors[] = {{x, cases[c].x}, {y, cases[c].y}};
+            void *work = aligned_alloc(64, epi_kernel_workspace(k));
+            epi_status status = epi_kernel_run(k, tensors, 2, work, &err);
+            check(cases[c].ok
+                      ? status == EPI_OK
+                      : status == EPI_ERR_ARGUMENT && strstr(err.message, "stride of the output 'y' along"),
+                  "case %zu, path %d: %s", c, path, err.message);
+            free(work);
+            epi_kernel_free(k);
+            epi_module_free(m);
+        }
+}
+
 /* A kernel outlives its module: it runs and can be asked as before. Under AddressSanitizer a use of what the
  * module freed would show. */
 static void test_outlives(void) {
@@ -649,6 +693,7 @@ int main(void) {
     test_convert();
     test_configs();
     test_outlives();
+    test_zero_strides();
     epi_context_close(ctx);
     return finish();
 }

@@ -69,6 +69,18 @@ static epi_status check_overlap(const epi_kernel *kernel, const epi_tensor *tens
     return EPI_OK;
 }
 
+/* Elements of an output may not be stored over each other. */
+static epi_status check_output(const epi_kernel *kernel, int t, const epi_tensor *tensor, epi_error *err) {
+    const epi_graph *g = &kernel->program->graph;
+    const epi_axes *axes = &g->tensors[t].axes;
+    for (int i = 0; i < axes->count && tensor->strides && kernel->counts[t] > 0; i++)
+        if (tensor->strides[i] == 0 && epi_axis_size(axes->at[i], kernel->spec->sizes) > 1)
+            return epi_fail(err, EPI_ERR_ARGUMENT,
+                            "the stride of the output '%s' along %s is 0: its elements would be one",
+                            g->tensors[t].name, epi_axis_label(g, axes->at[i]).text);
+    return EPI_OK;
+}
+
 epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
                             void *stream, epi_error *err) {
     epi_error_clear(err);
@@ -87,7 +99,9 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
         if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec->types[t]) != 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
                             g->tensors[t].name);
-        epi_status status = kernel->cuda ? check_gpu_tensor(kernel, t, &tensors[t], err) : EPI_OK;
+        epi_status status = kernel->cuda          ? check_gpu_tensor(kernel, t, &tensors[t], err)
+                            : t >= g->input_count ? check_output(kernel, t, &tensors[t], err)
+                                                  : EPI_OK;
         if (status != EPI_OK)
             return status;
     }
