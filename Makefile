@@ -241,15 +241,15 @@ test-cross:
 
 DEST = $(DESTDIR)$(PREFIX)
 install: all
-	mkdir -p $(DEST)/bin $(DEST)/include $(DEST)/lib/pkgconfig $(DEST)/lib/cmake/epilog $(DEST)/share/epilog/programs
-	cp $(BUILD)/epilog $(DEST)/bin/
-	cp include/epilog.h $(DEST)/include/
-	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) $(DEST)/lib/
-	ln -sf libepilog.so.$(VERSION) $(DEST)/lib/libepilog.so.$(SOVERSION)
-	ln -sf libepilog.so.$(SOVERSION) $(DEST)/lib/libepilog.so
-	cp programs/*.epi $(DEST)/share/epilog/programs/
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@OPENMP@|$(OPENMP)|' epilog.pc.in >$(DEST)/lib/pkgconfig/epilog.pc
-	sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' epilog-config.cmake.in >$(DEST)/lib/cmake/epilog/epilog-config.cmake
+	mkdir -p '$(DEST)/bin' '$(DEST)/include' '$(DEST)/lib/pkgconfig' '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog/programs'
+	cp $(BUILD)/epilog '$(DEST)/bin/'
+	cp include/epilog.h '$(DEST)/include/'
+	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(DEST)/lib/'
+	ln -sf libepilog.so.$(VERSION) '$(DEST)/lib/libepilog.so.$(SOVERSION)'
+	ln -sf libepilog.so.$(SOVERSION) '$(DEST)/lib/libepilog.so'
+	cp programs/*.epi '$(DEST)/share/epilog/programs/'
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@OPENMP@|$(OPENMP)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
+	sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' epilog-config.cmake.in >'$(DEST)/lib/cmake/epilog/epilog-config.cmake'
 
 clean:
 	rm -rf $(BUILD)
