@@ -52,6 +52,8 @@ int cli_apply(cli_options *o);                          /* and what that means *
 void cli_error(const epi_error *err);
 int cli_fail(const epi_error *err); /* prints it and answers the exit status */
 int cli_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* To standard output, with control characters shown, as in messages. */
+void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress_end(void);
 double cli_seconds(void);

@@ -46,7 +46,7 @@ int cmd_check(const cli_options *o) {
             epi_json_put_key(&w, "programs");
             epi_json_put_integer(&w, programs);
             if (!o->json)
-                printf("%s: %d program%s, all well\n", o->names[i], programs, programs == 1 ? "" : "s");
+                cli_print("%s: %d program%s, all well\n", o->names[i], programs, programs == 1 ? "" : "s");
         }
         epi_json_put_close(&w, '}');
     }
@@ -82,7 +82,7 @@ static int list_file(const char *path, const char *file, bool json, epi_json_wri
         epi_json_put_text(w, comment);
         epi_json_put_close(w, '}');
         if (!json)
-            printf("%-42s %.*s\n", name, (int)strcspn(comment, "\n"), comment);
+            cli_print("%-42s %.*s\n", name, (int)strcspn(comment, "\n"), comment);
     }
     cli_source_close(&s);
     return EXIT_OK;

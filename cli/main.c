@@ -143,10 +143,7 @@ static int run_command(const struct command *c, cli_options *o) {
         return status;
     if (o->help)
         return cmd_help(c->name);
-    status = c->run(o);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return cli_complain(EXIT_FAILED, "the output could not be written");
-    return status;
+    return c->run(o);
 }
 
 /* Ends the process as the signal would have, without a half-written file. */
@@ -165,9 +162,8 @@ static void watch_signals(void) {
     }
 }
 
-int main(int argc, char **argv) {
+static int run_arguments(int argc, char **argv) {
     cli_options o;
-    watch_signals();
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         printf("epilog %s\n", epi_version());
         return EXIT_OK;
@@ -181,4 +177,14 @@ int main(int argc, char **argv) {
         if (!strcmp(o.command, commands[i].name))
             return run_command(&commands[i], &o);
     return cli_complain(EXIT_USAGE, "there is no command '%s'; see 'epilog help'", o.command);
+}
+
+int main(int argc, char **argv) {
+    watch_signals();
+    int status = run_arguments(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        cli_complain(EXIT_FAILED, "the output could not be written");
+        status = status ? status : EXIT_FAILED;
+    }
+    return status;
 }

@@ -23,15 +23,32 @@ int cli_fail(const epi_error *err) {
     return EXIT_FAILED;
 }
 
+/* Prints with control characters shown: what people read may have names and comments from anywhere in it. */
+static void print_shown(FILE *to, const char *fmt, va_list args) {
+    char text[4096];
+    epi_text shown = {0};
+    vsnprintf(text, sizeof text, fmt, args);
+    epi_text_add_shown(&shown, text);
+    fputs(shown.data && !shown.failed ? shown.data : "", to);
+    epi_text_free(&shown);
+}
+
 int cli_complain(int status, const char *fmt, ...) {
     va_list args;
     cli_progress_end();
     fputs("epilog: ", stderr);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    print_shown(stderr, fmt, args);
     va_end(args);
     fputc('\n', stderr);
     return status;
+}
+
+void cli_print(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_shown(stdout, fmt, args);
+    va_end(args);
 }
 
 /* A line that overwrites itself, only where someone is watching. */

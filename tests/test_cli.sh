@@ -64,6 +64,21 @@ expect 1 'is a folder' check "$here/programs"
 printf '\377\376\0\0' >binary.epi
 expect 1 'byte 0xff' check binary.epi
 
+# nothing that comes from outside reaches a terminal as a command to it
+escape=$(printf '\033[31m')
+expect 2 "no command '\\\\x1b\[31m'" "$escape"
+expect 1 '\\x1b\[31m.epi: no such file' check "$escape.epi"
+expect 2 '\\x1b\[31m' run matmul --dims "M=$escape"
+mkdir red
+printf '# red: %s γ\nf(x[T]) -> y[T] { y = x + %s }\n' "$escape" "$escape" >"red/$escape.epi"
+expect 1 '\\x1b' check "red/$escape.epi"
+raw() { "$epilog" "$@" 2>&1 | grep -q "$(printf '\033')"; }
+that 'a text is not obeyed' eval '! raw check "red/$escape.epi"'
+printf '# red: %s γ\nf(x[T]) -> y[T] { y = x }\n' "$escape" >"red/$escape.epi"
+expect 0 'x1b.*:f .* red: \\x1b\[31m γ' list red
+that 'a name is not obeyed' eval '! raw check "red/$escape.epi" && ! raw run "red/$escape.epi" --dims X=1 && ! raw list red'
+rm -r red
+
 # show
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
 leaks expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
@@ -253,8 +268,11 @@ done
 rm -f large large.epi
 
 if [ -e /dev/full ]; then
-    "$epilog" list >/dev/full 2>/dev/null
-    that 'a full disk is noticed' test $? -eq 1
+    for arguments in list --version --help help 'help run' 'list --json' devices "check $here/programs/rope.epi" \
+        'show matmul --dims M=4,N=5,K=6' 'run matmul --dims M=4,N=5,K=6 --json' 'run matmul --dims M=4,N=5,K=6 --out /dev/stdout'; do
+        "$epilog" $arguments >/dev/full 2>/dev/null
+        that "a full disk is noticed by $arguments" test $? -eq 1
+    done
 fi
 
 # bench

@@ -33,8 +33,7 @@ static int control_length(const char *s) {
     return c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
 }
 
-/* Adds a text that may come from anywhere: control characters are shown as \x1b. */
-static void add_shown(epi_text *t, const char *s) {
+void epi_text_add_shown(epi_text *t, const char *s) {
     while (*s) {
         int control = control_length(s);
         for (int i = 0; i < control; i++)
@@ -46,16 +45,16 @@ static void add_shown(epi_text *t, const char *s) {
 
 size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
     epi_text t = {0};
-    add_shown(&t, err->file);
+    epi_text_add_shown(&t, err->file);
     if (err->file[0])
         epi_text_add(&t, ":");
     if (err->line)
         epi_text_add(&t, "%d:%d:", err->line, err->column);
     epi_text_add(&t, t.length ? " " : "");
-    add_shown(&t, err->message);
+    epi_text_add_shown(&t, err->message);
     if (err->source[0]) {
         epi_text_add(&t, "\n  ");
-        add_shown(&t, err->source);
+        epi_text_add_shown(&t, err->source);
         epi_text_add(&t, "\n  ");
         const char *s = err->source;
         for (int i = 1, control = 0; i < err->column; i++, s += *s != 0) {

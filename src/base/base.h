@@ -38,6 +38,8 @@ typedef struct epi_text {
 } epi_text;
 
 void epi_text_add(epi_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Adds a text that may come from anywhere, for a terminal: control characters are shown, as in \x1b. */
+void epi_text_add_shown(epi_text *text, const char *from);
 void epi_text_free(epi_text *text);
 /* Copies into a caller's buffer as snprintf would; frees the text; returns the full length. */
 size_t epi_text_give(epi_text *text, char *buf, size_t size);
