@@ -8,6 +8,7 @@
 
 #include "epilog.h"
 #include "io/json.h"
+#include "io/safetensors.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { CLI_MAX_BINDINGS = 64, CLI_MAX_NAMES = 256, CLI_MAX_TENSORS = 128 };
@@ -104,10 +105,23 @@ epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kern
 void cli_data_random(cli_data *d, uint64_t seed);
 /* The scalars of --set. */
 epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err);
-/* The other inputs, from the file of --in. It must have all of them, or with --random some. */
-epi_status cli_data_read(cli_data *d, const cli_options *o, epi_error *err);
 epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err);
 void cli_data_free(cli_data *d);
+
+/* inputs.c: the file of --in */
+typedef struct cli_inputs {
+    const char *path;
+    epi_safetensors *file;
+    bool sizes; /* some were taken from it */
+} cli_inputs;
+
+epi_status cli_inputs_open(cli_inputs *in, const char *path, epi_error *err);
+void cli_inputs_close(cli_inputs *in);
+/* Adds the sizes that --dims does not give, as the file's tensors have them. */
+void cli_inputs_dims(cli_inputs *in, const epi_program *program, cli_options *o);
+/* The inputs that --set did not give. The file must have all of them, or where the others may be random,
+ * some. Elements of another type are converted. */
+epi_status cli_data_read(cli_data *d, const cli_inputs *in, bool random, epi_error *err);
 
 /* How far an output is from the f64 reference, beside the naive path's distance. Where nothing was checked
  * there is no distance, and the scale is the output's own. */

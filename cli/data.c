@@ -1,4 +1,4 @@
-/* data.c: the tensors of a kernel: made, filled, read, written, and held against the reference. */
+/* data.c: the tensors of a kernel: made, filled, written, and held against the reference. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 #include "base/base.h"
 #include "base/parallel.h"
 #include "cli.h"
-#include "io/safetensors.h"
 
 static void *allocate(size_t bytes) {
     return aligned_alloc(64, (bytes + 64) / 64 * 64);
@@ -104,89 +103,7 @@ void cli_data_random(cli_data *d, uint64_t seed) {
     }
 }
 
-/* ---- files ---- */
-
-static epi_status read_tensor(cli_data *d, int t, const epi_safetensors *file, const char *path,
-                              epi_error *err) {
-    const epi_safetensor *st;
-    epi_status status = epi_safetensors_get(file, d->infos[t].name, &st, err);
-    if (status != EPI_OK)
-        return status;
-    const epi_tensor_shape *want = &d->shapes[t];
-    bool same = st->rank == want->rank;
-    for (int i = 0; same && i < st->rank; i++)
-        same = st->shape[i] == want->sizes[i];
-    if (!same) {
-        epi_text have = {0}, ask = {0};
-        for (int i = 0; i < st->rank; i++)
-            epi_text_add(&have, "%s%ld", i ? "," : "", (long)st->shape[i]);
-        for (int i = 0; i < want->rank; i++)
-            epi_text_add(&ask, "%s%ld", i ? "," : "", (long)want->sizes[i]);
-        epi_status status =
-            epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is [%s], the program and --dims want [%s]",
-                     path, st->name, have.data ? have.data : "", ask.data ? ask.data : "");
-        epi_text_free(&have);
-        epi_text_free(&ask);
-        return status;
-    }
-    if (st->type != want->type)
-        return epi_fail(err, EPI_ERR_FILE,
-                        "%s: '%s' is %s, the kernel wants %s; give --type or --types %s=%s", path, st->name,
-                        epi_dtype_name(st->type), epi_dtype_name(want->type), st->name,
-                        epi_dtype_name(st->type));
-    memcpy(d->tensors[t].data, st->data, st->bytes);
-    return EPI_OK;
-}
-
-/* The first few tensors of a file that no input is called after: one of them may be what was meant. */
-static void other_tensors(const cli_data *d, const epi_safetensors *file, epi_text *out) {
-    enum { MOST = 4 };
-    int others = 0;
-    for (size_t i = 0; i < epi_safetensors_count(file); i++) {
-        const char *name = epi_safetensors_at(file, i)->name;
-        bool ours = false;
-        for (int t = 0; t < d->input_count; t++)
-            ours |= !strcmp(d->infos[t].name, name);
-        if (!ours && others++ < MOST)
-            epi_text_add(out, "%s'%s'", others > 1 ? ", " : "; it has ", name);
-    }
-    if (others > MOST)
-        epi_text_add(out, " and %d more", others - MOST);
-}
-
-epi_status cli_data_read(cli_data *d, const cli_options *o, epi_error *err) {
-    epi_safetensors *file;
-    epi_status status = epi_safetensors_open(o->in, &file, err);
-    if (status != EPI_OK)
-        return status;
-    int found = 0;
-    epi_text missing = {0}, others = {0};
-    for (int t = 0; t < d->input_count && status == EPI_OK; t++) {
-        bool has = epi_safetensors_find(file, d->infos[t].name) != NULL;
-        found += has;
-        if (d->given[t])
-            continue;
-        if (has)
-            status = read_tensor(d, t, file, o->in, err);
-        else
-            epi_text_add(&missing, "%s'%s'", missing.length ? ", " : "", d->infos[t].name);
-        d->given[t] = has;
-    }
-    other_tensors(d, file, &others);
-    const char *hint = others.data ? others.data : "";
-    if (status == EPI_OK && !found && d->input_count)
-        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs%s", o->in, hint);
-    else if (status == EPI_OK && missing.length && !o->random)
-        status =
-            epi_fail(err, EPI_ERR_FILE, "%s has no %s%s; --set gives a scalar, --random all that is missing",
-                     o->in, missing.data, hint);
-    else if (status == EPI_OK && missing.length)
-        cli_complain(EXIT_OK, "note: %s has no %s%s; random", o->in, missing.data, hint);
-    epi_text_free(&missing);
-    epi_text_free(&others);
-    epi_safetensors_close(file);
-    return status;
-}
+/* ---- scalars, files ---- */
 
 epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
     for (int i = 0; i < o->scalar_count; i++) {

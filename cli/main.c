@@ -45,15 +45,16 @@ static const struct command {
      "sm_90a unless told otherwise), --brief of that only what was written for this program.\n\n" GPU_OPTIONS,
      cmd_show},
     {"run", "run a program and hold it against f64",
-     "epilog run FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"
+     "epilog run FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"
      "           [--out F] [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro "
      "NAME]\n"
      "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--no-check]\n"
      "           [--json]\n\n"
      "Runs once, on inputs from the safetensors file --in, which must have all but those that --set gives a\n"
-     "value; with --random what it lacks, and without --in everything, is random by --seed: matrices such\n"
-     "that a product of two has unit variance, vectors between 0.5 and 1.5, indices within their axis,\n"
-     "scalars below 0.001. --json names the inputs that were random.\n\n"
+     "value. Sizes that --dims does not give are those of the file; elements of another type are converted,\n"
+     "with a note. With --random what the file lacks, and without --in everything, is random by --seed:\n"
+     "matrices such that a product of two has unit variance, vectors between 0.5 and 1.5, indices within\n"
+     "their axis, scalars below 0.001. --json names the inputs that were random.\n\n"
      "Prints for every output its largest error against an f64 reference beside that of the naive path\n"
      "(plain loops, every value rounded to the storage type), both relative to the largest value, and how\n"
      "many elements are NaN or infinite. Exit status 1 where the error is more than twice the naive one and\n"

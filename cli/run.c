@@ -128,8 +128,8 @@ static epi_status run_kernel(const cli_runner *r, cli_data *d, double *seconds, 
     return status;
 }
 
-static epi_status run_program(const cli_source *s, const cli_options *o, cli_runner *r, cli_data *d,
-                              cli_error_row *rows, outcome *got, epi_error *err) {
+static epi_status run_program(const cli_source *s, const cli_options *o, const cli_inputs *in, cli_runner *r,
+                              cli_data *d, cli_error_row *rows, outcome *got, epi_error *err) {
     epi_options options = cli_compile_options(o);
     if (o->device)
         cli_progress("compiling %s", epi_program_name(s->program));
@@ -143,7 +143,7 @@ static epi_status run_program(const cli_source *s, const cli_options *o, cli_run
     cli_data_random(d, o->seed);
     status = cli_data_set(d, o, err);
     if (status == EPI_OK && o->in)
-        status = cli_data_read(d, o, err);
+        status = cli_data_read(d, in, o->random, err);
     if (status != EPI_OK)
         return status;
     cli_progress("running %s", epi_program_name(s->program));
@@ -177,17 +177,23 @@ int cmd_run(const cli_options *given) {
     cli_error_row rows[CLI_MAX_TENSORS];
     outcome got = {0};
     tuning t = {0};
+    cli_inputs in = {0};
     int status = cli_keep_apart(o.out, "the program's text", s.path);
     if (status == EXIT_OK)
         status = cli_device_choose(s.ctx, &o, "cpu");
+    if (status == EXIT_OK && o.in && cli_inputs_open(&in, o.in, &err) != EPI_OK)
+        status = cli_fail(&err);
+    if (status == EXIT_OK && o.in)
+        cli_inputs_dims(&in, s.program, &o);
     if (status == EXIT_OK)
         status = tuning_open(&t, s.ctx, &o);
     if (status == EXIT_OK)
         status = tuning_apply(&t, &s, &o);
     if (status == EXIT_OK)
-        status = run_program(&s, &o, &r, &d, rows, &got, &err) == EPI_OK ? report(&d, rows, &got, &o)
-                                                                         : cli_fail(&err);
+        status = run_program(&s, &o, &in, &r, &d, rows, &got, &err) == EPI_OK ? report(&d, rows, &got, &o)
+                                                                              : cli_fail(&err);
     tuning_free(&t);
+    cli_inputs_close(&in);
     cli_data_free(&d);
     cli_runner_free(&r);
     cli_source_close(&s);

@@ -186,7 +186,7 @@ expect 1 "'x' is a tensor" run rmsnorm --dims T=4,D=5 --set x=1
 expect 2 'is no number' run rmsnorm --dims T=4,D=5 --set eps=much
 leaks expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
 expect 1 'is \[4,5\], the program and --dims want \[5,4\]' run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
-expect 1 "give --type or --types" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
+expect 0 "note: out.safetensors: 'c' is F32, converted to bf16" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
 cp out.safetensors kept.safetensors
 head -c 30 out.safetensors >cut.safetensors
 leaks expect 1 'cut.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in cut.safetensors
@@ -200,6 +200,44 @@ expect 2 'the same file as --in' run matmul --dims M=4,N=5,K=6 --in kept.safeten
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
 that 'nothing else was left behind' test "$(ls | wc -l)" -eq 10
+
+# files as other programs write them. tensors FILE HEADER BYTES: a safetensors file, its bytes as printf has them
+tensors() {
+    local length=${#2}
+    { printf "\\x$(printf %02x $((length % 256)))\\x$(printf %02x $((length / 256)))\\0\\0\\0\\0\\0\\0" && printf '%s' "$2" && printf "$3"; } >"$1"
+}
+mkdir made && cd made || exit 1
+echo 'f(x[M,K], y[N,K]) -> (a[M,K], b[N,K]) { a = x + 1
+ b = y + 2 }' >make.epi
+"$epilog" run make.epi --dims M=4,N=5,K=6 --out ab.safetensors >/dev/null
+expect 0 'naive path' run matmul --in ab.safetensors # sizes and all
+"$epilog" run matmul --in ab.safetensors --out c.safetensors >/dev/null
+that 'its sizes are those of the file' grep -aq '"shape":\[4,5\]' c.safetensors
+expect 0 'naive path' run matmul --dims K=6 --in ab.safetensors
+expect 1 "'a' is \[4,6\], the program and the sizes of its other inputs want \[4,7\]" run matmul --dims K=7 --in ab.safetensors
+expect 1 "axis 'Z' was not given" run "$(echo 'g(a[M,K], q[Z]) -> y[M,K] { y = a + sum(q, Z) }' >g.epi; echo g.epi)" --in ab.safetensors --random
+echo 'g(a[M,F/2]) -> y[M,F] { y = join(a, -a, F) }' >g.epi
+expect 0 'naive path' run g.epi --in ab.safetensors --out y.safetensors
+that 'half an axis tells the axis' grep -aq '"shape":\[4,12\]' y.safetensors
+
+echo 'pick(x[V], ids: i32[T], s) -> y[T] { y = x[ids]*s }' >pick.epi
+pick() { # pick STATUS PATTERN TYPE BYTES: ids of that type
+    local size=$((${#4} / 4 / 3)) begin='{"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},'
+    tensors pick.safetensors "$begin"'"s":{"dtype":"F32","shape":[1],"data_offsets":[16,20]},"ids":{"dtype":"'$3'","shape":[3],"data_offsets":[20,'$((20 + 3 * size))']}}' \
+        '\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40\x00\x00\x80\x3f'"$4"
+    expect "$1" "$2" run pick.epi --in pick.safetensors
+}
+long() { local i; for i in "$@"; do printf '\\x%02x\\x00\\x00\\x00\\x00\\x00\\x00\\x%02x' "$i" 0; done; }
+pick 0 "'ids' is I64, converted to i32" I64 "$(long 3 0 2)"
+pick 1 'ids\[2\] is 9: outside axis V of 4' I64 "$(long 3 0 9)"
+pick 1 "element 1 of 'ids' is 4294967296, which is no i32" I64 "$(long 3)"'\x00\x00\x00\x00\x01\x00\x00\x00'"$(long 0)"
+pick 0 'naive path' I32 '\x03\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00'
+pick 0 "'ids' is F32, converted to i32" F32 '\x00\x00\x40\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
+pick 1 "element 0 of 'ids' is 2.5, which is no i32" F32 '\x00\x00\x20\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
+pick 1 'is of dtype U8' U8 '\x00\x00\x00'
+echo 'pick(x[V], ids[T], s) -> y[T] { y = ids*s + sum(x, V) }' >pick.epi
+pick 0 "'ids' is I64, converted to f32" I64 "$(long 3 0 2)"
+cd .. && rm -r made
 
 # what is at the place of an output stays what it is
 kind() { that "$1 stays $2" test "$(stat -c %F "$1")" = "$2"; }
