@@ -409,6 +409,8 @@ int cmd_bench(const cli_options *given) {
     tuning t = {0};
     if (!o.name_count && o.dim_count)
         return cli_complain(EXIT_USAGE, "--dims goes with a program's name; the ten kernels take --size");
+    if (cli_print_aside(&o) != EXIT_OK)
+        return EXIT_FAILED;
     if (o.out && !cli_may_write(o.out, &err))
         return cli_fail(&err);
     if (o.name_count && !o.dim_count)

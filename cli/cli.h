@@ -68,6 +68,8 @@ void cli_put_bool(epi_json_writer *w, const char *key, bool value);
 epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err);
 /* Both are asked before work whose result would be lost. May a file be made there? */
 bool cli_may_write(const char *path, epi_error *err);
+/* For --out -: what is printed goes to standard error from here on, and o->out names standard output. */
+int cli_print_aside(cli_options *o);
 /* Complains where an output would replace an input, of which `what` tells what it is. Either may be NULL. */
 int cli_keep_apart(const char *out, const char *what, const char *in);
 double cli_median(double *values, int count); /* sorts them */
@@ -81,13 +83,14 @@ typedef struct cli_source {
     const epi_program *program; /* NULL where only the file was named */
 } cli_source;
 
-/* Opens FILE or FILE:NAME; a FILE that is not found as it stands is looked for among the programs that come
- * with Epilog, with or without ".epi". */
+/* Opens FILE or FILE:NAME; "-" is standard input. A FILE that is not found as it stands is looked for among
+ * the programs that come with Epilog, with or without ".epi". */
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err);
 /* The same, and a program must come out: the one named, or the only one of its file. */
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err);
 void cli_source_close(cli_source *s);
-/* The whole file, ended by a zero that is not counted; NULL with *err filled. The caller frees it. */
+/* The whole file ("-": what is left of standard input), ended by a zero that is not counted; NULL with *err
+ * filled. The caller frees it. */
 char *cli_read_text(const char *path, size_t *length, epi_error *err);
 /* The folder of the programs that come with Epilog. */
 epi_status cli_program_folder(char *out, size_t size, epi_error *err);
@@ -112,7 +115,8 @@ void cli_data_free(cli_data *d);
 typedef struct cli_inputs {
     const char *path;
     epi_safetensors *file;
-    bool sizes; /* some were taken from it */
+    char *bytes; /* of what cannot be mapped: standard input, pipes */
+    bool sizes;  /* some were taken from it */
 } cli_inputs;
 
 epi_status cli_inputs_open(cli_inputs *in, const char *path, epi_error *err);

@@ -2,17 +2,30 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/base.h"
 #include "cli.h"
 
 epi_status cli_inputs_open(cli_inputs *in, const char *path, epi_error *err) {
+    struct stat info;
+    size_t size;
     *in = (cli_inputs){.path = path};
-    return epi_safetensors_open(path, &in->file, err);
+    bool piped =
+        !strcmp(path, "-") || (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
+    if (!piped)
+        return epi_safetensors_open(path, &in->file, err);
+    in->bytes = cli_read_text(path, &size, err);
+    epi_status status =
+        in->bytes ? epi_safetensors_parse(in->bytes, size, path, &in->file, err) : EPI_ERR_FILE;
+    if (status != EPI_OK)
+        cli_inputs_close(in);
+    return status;
 }
 
 void cli_inputs_close(cli_inputs *in) {
     epi_safetensors_close(in->file);
+    free(in->bytes);
     *in = (cli_inputs){0};
 }
 

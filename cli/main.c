@@ -121,7 +121,9 @@ int cmd_help(const char *topic) {
         printf("  %-8s %s\n", commands[i].name, commands[i].line);
     printf(
         "\nFILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
-        "Epilog. Exit status: 0 ok, 1 failed, 2 wrong usage.\n");
+        "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what "
+        "is\n"
+        "printed goes to standard error. Exit status: 0 ok, 1 failed, 2 wrong usage.\n");
     return EXIT_OK;
 }
 

@@ -247,7 +247,7 @@ static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) 
 int cli_parse(int argc, char **argv, cli_options *o) {
     *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
     for (int i = 2; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1]) {
+        if (argv[i][0] == '-' && argv[i][1] && argv[i][1] != ':') { /* "-" and "-:NAME" are standard input */
             bool took_next = false;
             int status = parse_option(o, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &took_next);
             if (status != EXIT_OK)

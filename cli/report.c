@@ -115,6 +115,18 @@ bool cli_may_write(const char *path, epi_error *err) {
     return epi_file_status(path, epi_file_check(path), err) == EPI_OK;
 }
 
+int cli_print_aside(cli_options *o) {
+    static char path[32];
+    if (!o->out || strcmp(o->out, "-") != 0)
+        return EXIT_OK;
+    int fd = dup(STDOUT_FILENO);
+    if (fd < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+        return cli_complain(EXIT_FAILED, "standard output: %s", strerror(errno));
+    snprintf(path, sizeof path, "/dev/fd/%d", fd);
+    o->out = path;
+    return EXIT_OK;
+}
+
 int cli_keep_apart(const char *out, const char *what, const char *in) {
     struct stat x, y;
     if (!out || !in || stat(out, &x) != 0 || stat(in, &y) != 0 || !S_ISREG(x.st_mode) ||

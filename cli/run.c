@@ -166,6 +166,10 @@ int cmd_run(const cli_options *given) {
     epi_error err;
     if (o.name_count != 1)
         return cli_complain(EXIT_USAGE, "run wants one FILE:NAME; see 'epilog help run'");
+    if (o.in && !strcmp(o.in, "-") && o.names[0][0] == '-')
+        return cli_complain(EXIT_USAGE, "standard input is the program or --in, not both");
+    if (cli_print_aside(&o) != EXIT_OK)
+        return EXIT_FAILED;
     if (cli_keep_apart(o.out, "--in", o.in) != EXIT_OK)
         return EXIT_USAGE;
     if (o.out && !cli_may_write(o.out, &err)) /* found out before the work */

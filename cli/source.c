@@ -45,7 +45,7 @@ epi_status cli_program_folder(char *out, size_t size, epi_error *err) {
 }
 
 char *cli_read_text(const char *path, size_t *length, epi_error *err) {
-    FILE *f = fopen(path, "rb");
+    FILE *f = !strcmp(path, "-") ? stdin : fopen(path, "rb");
     if (!f) {
         epi_fail(err, EPI_ERR_FILE, "%s: %s", path, strerror(errno));
         return NULL;
@@ -64,21 +64,41 @@ char *cli_read_text(const char *path, size_t *length, epi_error *err) {
         size_t got = fread(text + *length, 1, capacity - *length - 1, f);
         *length += got;
         if (!got && feof(f)) {
-            fclose(f);
+            if (f != stdin)
+                fclose(f);
             text[*length] = 0;
             return text;
         }
     }
     epi_fail(err, EPI_ERR_FILE, "%s: %s", path, ferror(f) ? strerror(errno) : "out of memory");
-    fclose(f);
+    if (f != stdin)
+        fclose(f);
     free(text);
     return NULL;
+}
+
+/* The text of a program. Standard input can be read but once, and a command may open a program more than
+ * once: its text is kept. */
+static char *read_program(const char *path, size_t *length, epi_error *err) {
+    static char *kept;
+    static size_t kept_length;
+    if (strcmp(path, "-") != 0)
+        return cli_read_text(path, length, err);
+    if (!kept && !(kept = cli_read_text(path, &kept_length, err)))
+        return NULL;
+    char *copy = malloc(kept_length + 1);
+    if (copy)
+        memcpy(copy, kept, kept_length + 1);
+    else
+        epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    *length = kept_length;
+    return copy;
 }
 
 /* Finds FILE as it stands, or among the programs that come with Epilog. */
 static epi_status locate(const char *file, char *out, size_t size, epi_error *err) {
     snprintf(out, size, "%s", file);
-    if (is_file(out))
+    if (is_file(out) || !strcmp(out, "-"))
         return EPI_OK;
     char folder[800];
     if (!strchr(file, '/') && cli_program_folder(folder, sizeof folder, NULL) == EPI_OK) {
@@ -163,7 +183,7 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
     epi_status status = locate(file, s->path, sizeof s->path, err);
     size_t length = 0;
-    if (status == EPI_OK && !(s->text = cli_read_text(s->path, &length, err)))
+    if (status == EPI_OK && !(s->text = read_program(s->path, &length, err)))
         status = EPI_ERR_FILE;
     if (status == EPI_OK)
         status = epi_context_open(&s->ctx, err);

@@ -259,6 +259,8 @@ int cmd_tune(const cli_options *given) {
     epi_error err;
     if (o.name_count != 1)
         return cli_complain(EXIT_USAGE, "tune wants one FILE:NAME; see 'epilog help tune'");
+    if (o.out && !strcmp(o.out, "-"))
+        return cli_complain(EXIT_USAGE, "tune keeps what a file has: --out wants one, not -");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
     int status = cli_keep_apart(o.out, "the program's text", s.path);

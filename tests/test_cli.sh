@@ -239,6 +239,29 @@ echo 'pick(x[V], ids[T], s) -> y[T] { y = ids*s + sum(x, V) }' >pick.epi
 pick 0 "'ids' is I64, converted to f32" I64 "$(long 3 0 2)"
 cd .. && rm -r made
 
+# standard input and output
+expect 0 '^-: 1 program, all well' check - <"$here/tests/square.epi"
+expect 1 '^epilog: -:1:27: expected a value' check - <syntax.epi
+expect 0 'c .*f32' run -:matmul --dims M=4,N=5,K=6 <"$here/programs/matmul.epi"
+expect 1 "has no program 'nosuch'" run -:nosuch --dims M=4,N=5,K=6 <"$here/programs/matmul.epi"
+expect 0 'fused ms' bench - --dims M=4,N=5 --repeat 2 <"$here/tests/square.epi"
+expect 2 'is the program or --in, not both' run - --in - <"$here/tests/square.epi"
+expect 0 '"random":\[\]' run "$here/tests/square.epi" --in - --json <out.safetensors
+expect 0 '"random":\[\]' run "$here/tests/square.epi" --in <(cat out.safetensors) --json
+expect 1 '^epilog: -: not a safetensors file' run "$here/tests/square.epi" --in - <syntax.epi
+"$epilog" run "$here/tests/square.epi" --in - --out - <out.safetensors 2>said | cat >squared
+that 'the outputs go to standard output' cmp -s squared again.safetensors
+that 'and the report to standard error' grep -q 'naive path' said
+"$epilog" bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out - 2>said >results
+that 'results go to standard output' test "$(head -c 11 results)" = '{"version":'
+that 'and the table to standard error' grep -q 'unfused ms' said
+expect 2 '.-out wants one, not -' tune matmul:matmul --dims M=8,N=8,K=8 --out -
+if [ -e /dev/full ]; then
+    "$epilog" run "$here/tests/square.epi" --in out.safetensors --out - >/dev/full 2>said
+    that 'a full standard output is an error' test $? -eq 1
+fi
+rm said squared results
+
 # what is at the place of an output stays what it is
 kind() { that "$1 stays $2" test "$(stat -c %F "$1")" = "$2"; }
 matmul=(run matmul --dims M=4,N=5,K=6 --no-check)
