@@ -19,6 +19,7 @@ static const struct bound {
     {EPI_OP_ERF, 1.2, INFINITY},       {EPI_OP_SIN, 1.6, 1.3e7f},        {EPI_OP_COS, 1.6, 1.3e7f},
     {EPI_OP_SIGMOID, 2.1, INFINITY},   {EPI_OP_SILU, 2.5, INFINITY},     {EPI_OP_GELU, 4.5, INFINITY},
     {EPI_OP_GELU_TANH, 2.6, INFINITY}, {EPI_OP_SOFTPLUS, 2.0, INFINITY}, {EPI_OP_POW, 1.2, INFINITY},
+    {EPI_OP_LOG1P, 1.1, INFINITY},
 };
 
 static struct bound bound_of(epi_op op) {

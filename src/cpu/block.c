@@ -12,6 +12,7 @@ bool epi_step_is_dear(const epi_instr *s) {
     case EPI_OP_EXP2:
     case EPI_OP_LOG:
     case EPI_OP_LOG2:
+    case EPI_OP_LOG1P:
     case EPI_OP_SIN:
     case EPI_OP_COS:
     case EPI_OP_TANH:

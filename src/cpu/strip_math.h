@@ -223,6 +223,20 @@ static ALWAYS_INLINE float vlog2(float x) {
     return log_edges(x, fmadd(s.f, LOG2E, low) + s.k);
 }
 
+/* log(1 + x): where 1 + x is not scaled, f is x itself. Elsewhere the rounding of the sum left `rest`, which
+ * changes the logarithm by rest / (1 + f); 1 - f + f^2 is close enough to 1 / (1 + f) for that. */
+static ALWAYS_INLINE float vlog1p(float x) {
+    float u = 1.0f + x;
+    split s = log_split(u);
+    float rest = choose(x < 1.0f, x - (u - 1.0f), 1.0f - (u - x));
+    rest *= power_of_two(-(int32_t)choose(s.k < 60.0f, s.k, 60.0f)) * fmadd(s.f, s.f, 1.0f - s.f);
+    int plain = s.k == 0.0f;
+    float f = choose(plain, x, s.f);
+    float low = fmadd(s.k, LN2_LO, log_rest(f)) + choose(plain, 0.0f, rest);
+    float y = log_edges(u, fmadd(s.k, LN2_HI, f + low));
+    return choose(x == 0.0f, x, y);
+}
+
 static ALWAYS_INLINE float vsoftplus(float x) {
     float e = times_scaled(1.0f, exp_scaled(-bounded_abs(x, 120.0f)));
     int large = e > 0x1.555556p-2f; /* then 1 + e = 2 * (1 + f) */
