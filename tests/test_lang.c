@@ -118,7 +118,7 @@ static const struct bad {
      "unknown operation or program 'if'; a choice is written where(a, b, c)"},
     {"f(x[T]) -> a[T], b[T] { a = x b = x }", 1, 16, "several outputs stand in parentheses: -> (a[T], b[T])"},
     {"f(x[T]) -> y[T]: bf16 { y = x }", 1, 16, "the type stands before the axes: y: bf16[T]"},
-    {"f(x[T]) -> y[T] { y = x^2 }", 1, 24, "a power is written pow(x, 2), a square x*x"},
+    {"f(x[T]) -> y[T] { y = x^2 }", 1, 24, "a power is written x**2"},
     {"// square\nf(x[T]) -> y[T] { y = x*x }", 1, 1, "a comment begins with #"},
     {"f(x[T]) -> y[T] { y = 2x }", 1, 23, "'2x' is neither a number nor a name; a product is written 2*x"},
     {"f(x[sum]) -> y { y = sum(x, sum) }", 1, 5,
@@ -255,6 +255,9 @@ static void test_print(void) {
          "w\n}\n"},
         {"f(x[V],s:i32)->y[V]{y=dither(x,uniform(s,V))+uniform(s,V)[index(V)]}",
          "f(x[V], s: i32) -> y[V] {\n    y = dither(x, uniform(s, V)) + uniform(s, V)[index(V)]\n}\n"},
+        {"f(x[T],i:i32[T])->y[T]{y=-x**2+(-x)**-x[i]**(2*x)-2**(x**2)**3-(x**2)**3*(pow(x,2)@x)**-(x+1)}",
+         "f(x[T], i: i32[T]) -> y[T] {\n    y = -x**2 + (-x)**-x[i]**(2*x) - 2**(x**2)**3 - "
+         "(x**2)**3*(pow(x, 2) @ x)**-(x + 1)\n}\n"},
         {"f(a[F])->(y[F/2],z[F/2]){y,z=pairs(a,F)}",
          "f(a[F]) -> (y[F/2], z[F/2]) {\n    y, z = pairs(a, F)\n}\n"},
     };
@@ -383,6 +386,8 @@ static const struct nested {
     {"", "x", "[i]", 4000, NULL},
     {"", "x", "*x", 50000, "the program has more than 4096 operations after inlining"},
     {"x and ", "x", "", 4000, NULL},
+    {"2**", "x", "", 199, NULL},
+    {"2**", "x", "", 1000, "expressions are nested too deeply; give parts of them names"},
 };
 
 static void *parse_nested(void *unused) {

@@ -37,9 +37,21 @@ typedef enum epi_level {
     EPI_LEVEL_SUM,
     EPI_LEVEL_TERM,
     EPI_LEVEL_UNARY,
+    EPI_LEVEL_POWER,
     EPI_LEVEL_ATOM
 } epi_level;
 epi_level epi_op_level(epi_op op);
+
+/* How an operator is written: a power is x**2, though the operation is called pow. */
+static inline const char *epi_op_symbol(epi_op op) {
+    return op == EPI_OP_POW ? "**" : epi_ops[op].text;
+}
+
+/* What the second operand of an operator must bind at least. All go from left to right but powers, and those
+ * take a minus: 2**-x. */
+static inline epi_level epi_level_second(epi_level level) {
+    return level == EPI_LEVEL_POWER ? EPI_LEVEL_UNARY : level + 1;
+}
 
 /* The first of the operands in `a + b - c[i]`, whose operators all lean to the left. Such chains may be long:
  * they are walked from here along `outer`, not by recursion. */

@@ -4,14 +4,15 @@
  * (parentheses, arguments, indices, operands to the right) is counted, so that no text overflows a stack. */
 #include "lang/parse.h"
 
-static const epi_op infixes[] = {EPI_OP_OR,  EPI_OP_AND, EPI_OP_LT,    EPI_OP_LE,  EPI_OP_GT,
-                                 EPI_OP_GE,  EPI_OP_EQ,  EPI_OP_NE,    EPI_OP_ADD, EPI_OP_SUB,
-                                 EPI_OP_MUL, EPI_OP_DIV, EPI_OP_MATMUL};
+static const epi_op infixes[] = {
+    EPI_OP_OR, EPI_OP_AND, EPI_OP_LT,  EPI_OP_LE,  EPI_OP_GT,  EPI_OP_GE,     EPI_OP_EQ,
+    EPI_OP_NE, EPI_OP_ADD, EPI_OP_SUB, EPI_OP_MUL, EPI_OP_DIV, EPI_OP_MATMUL, EPI_OP_POW,
+};
 
 /* The operator that comes next, or EPI_OP_COUNT. */
 static epi_op infix_at(const epi_parser *p) {
     for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++)
-        if (epi_parse_at(p, epi_ops[infixes[i]].text))
+        if (epi_parse_at(p, epi_op_symbol(infixes[i])))
             return infixes[i];
     return EPI_OP_COUNT;
 }
@@ -127,7 +128,7 @@ static epi_ast *parse_level(epi_parser *p, epi_level least) {
             epi_parse_fail(p, place, "comparisons do not chain; join two with 'and'");
         compared = level == EPI_LEVEL_COMPARE;
         epi_parse_next(p);
-        epi_ast *right = parse_level(p, (epi_level)(level + 1));
+        epi_ast *right = parse_level(p, epi_level_second(level));
         e = with_operands(p, EPI_AST_BINARY, place, e, right);
         if (e)
             e->op = op;

@@ -10,7 +10,7 @@ typedef enum epi_token_kind {
     EPI_TOKEN_END,
     EPI_TOKEN_NAME,
     EPI_TOKEN_NUMBER,
-    EPI_TOKEN_SYMBOL, /* one of ( ) [ ] { } , : ; = + - * / @ < > <= >= == != -> */
+    EPI_TOKEN_SYMBOL, /* one of ( ) [ ] { } , : ; = + - * / @ < > <= >= == != -> ** */
     EPI_TOKEN_BAD,    /* text that is none of these */
 } epi_token_kind;
 

@@ -190,6 +190,15 @@ static int lower_operand(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     return epi_lower_ok(lo) ? epi_graph_map(lo->g, e->op, a, EPI_NO_NODE, EPI_NO_NODE) : EPI_NO_NODE;
 }
 
+/* Squares and cubes are products, which cost less than powers and are as close. */
+static int lower_power(epi_graph *g, int a, int b) {
+    double power = g->nodes[b].op == EPI_OP_CONST ? g->nodes[b].value : 0;
+    if (power != 2 && power != 3)
+        return epi_graph_map(g, EPI_OP_POW, a, b, EPI_NO_NODE);
+    int square = epi_graph_map(g, EPI_OP_MUL, a, a, EPI_NO_NODE);
+    return power == 2 ? square : epi_graph_map(g, EPI_OP_MUL, square, a, EPI_NO_NODE);
+}
+
 /* One more operation of a chain, whose first operand is there already. */
 static int lower_link(epi_lowering *lo, epi_frame *f, const epi_ast *e, int a) {
     int b = epi_lower_one(lo, f, e->args[1]);
@@ -198,6 +207,8 @@ static int lower_link(epi_lowering *lo, epi_frame *f, const epi_ast *e, int a) {
         return EPI_NO_NODE;
     if (e->kind == EPI_AST_TAKE)
         return take(lo->g, a, b);
+    if (e->op == EPI_OP_POW)
+        return lower_power(lo->g, a, b);
     return e->op == EPI_OP_MATMUL ? epi_graph_product(lo->g, a, b)
                                   : epi_graph_map(lo->g, e->op, a, b, EPI_NO_NODE);
 }

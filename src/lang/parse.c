@@ -33,7 +33,7 @@ void epi_parse_next(epi_parser *p) {
                            "'%.*s' is neither a number nor a name; a product is written 2*x",
                            (int)p->token.length, p->token.text);
         else if (c == '^')
-            epi_parse_fail(p, p->token.place, "a power is written pow(x, 2), a square x*x");
+            epi_parse_fail(p, p->token.place, "a power is written x**2");
         else if (c > 32 && c < 127)
             epi_parse_fail(p, p->token.place, "the character '%c' has no meaning here", c);
         else

@@ -15,6 +15,7 @@ epi_level epi_op_level(epi_op op) {
     case EPI_OP_DIV:
     case EPI_OP_MATMUL: return EPI_LEVEL_TERM;
     case EPI_OP_NEG: return EPI_LEVEL_UNARY;
+    case EPI_OP_POW: return EPI_LEVEL_POWER;
     default: return EPI_LEVEL_COMPARE;
     }
 }
@@ -28,13 +29,13 @@ static void print_number(double x, epi_text *out) {
 }
 
 /* How tightly the first operand of e must bind to stand without parentheses. Operators go from left to right,
- * but comparisons do not chain, and a product stands apart from what scales it. */
+ * but powers do not, comparisons do not chain, and a product stands apart from what scales it. */
 static epi_level least_first(const epi_ast *e) {
     epi_level level = level_of(e);
     const epi_ast *first = e->args[0];
     bool scaled = level == EPI_LEVEL_TERM && e->op != EPI_OP_MATMUL && first->kind == EPI_AST_BINARY &&
                   first->op == EPI_OP_MATMUL;
-    return level == EPI_LEVEL_COMPARE || scaled ? level + 1 : level;
+    return level == EPI_LEVEL_COMPARE || level == EPI_LEVEL_POWER || scaled ? level + 1 : level;
 }
 
 static void print_expr(const epi_ast *e, epi_level least, epi_text *out);
@@ -64,9 +65,9 @@ static void print_rest(const epi_ast *e, epi_text *out) {
         epi_text_add(out, "]");
         return;
     }
-    const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV ? "" : " ";
-    epi_text_add(out, "%s%s%s", gap, epi_ops[e->op].text, gap);
-    print_expr(e->args[1], level_of(e) + 1, out);
+    const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV || e->op == EPI_OP_POW ? "" : " ";
+    epi_text_add(out, "%s%s%s", gap, epi_op_symbol(e->op), gap);
+    print_expr(e->args[1], epi_level_second(level_of(e)), out);
 }
 
 /* Prints a chain from its first operand on; every parenthesis that one of its operations needs opens before
