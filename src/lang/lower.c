@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "lang/words.h"
+
 enum { MAX_EXPRESSIONS = 100000 };
 
 bool epi_lower_ok(const epi_lowering *lo) {
@@ -129,13 +131,6 @@ static bool enter(epi_lowering *lo, const epi_ast *e) {
     return epi_lower_ok(lo);
 }
 
-static bool is_operation(const char *name) {
-    for (int op = 0; op < EPI_OP_COUNT; op++)
-        if (!strcmp(epi_ops[op].text, name))
-            return true;
-    return false;
-}
-
 /* The line in which a program assigns a name, or 0. */
 static int assigned_at(const epi_frame *f, const char *name) {
     for (int i = 0; i < f->program->body_count; i++)
@@ -150,7 +145,7 @@ static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
     if (node == EPI_NO_NODE && epi_frame_dim(f, e->name) >= 0)
         epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name,
                        e->name);
-    else if (node == EPI_NO_NODE && is_operation(e->name))
+    else if (node == EPI_NO_NODE && epi_is_word(e->name))
         epi_graph_fail(lo->g, "'%s' is an operation: write %s(…)", e->name, e->name);
     else if (node == EPI_NO_NODE && assigned_at(f, e->name))
         epi_graph_fail(lo->g, "'%s' is assigned only later, in line %d", e->name, assigned_at(f, e->name));

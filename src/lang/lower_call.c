@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "lang/words.h"
+
 enum { MAX_CALLS = 32 };
 
 /* Binds the dims of the callee that occur in `t` to the axes of the argument, by position. */
@@ -84,11 +86,21 @@ static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, con
     return out;
 }
 
+/* A program of the text comes before a word of its name; inside the program itself the name is the word. */
+static const epi_ast_program *find_program(const epi_lowering *lo, const epi_frame *f, const char *name) {
+    if (!strcmp(f->program->name, name) && epi_is_word(name))
+        return NULL;
+    for (const epi_ast_program *p = lo->text->programs; p; p = p->next)
+        if (!strcmp(p->name, name))
+            return p;
+    return NULL;
+}
+
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     epi_values out = {0};
-    for (const epi_ast_program *p = lo->text->programs; p; p = p->next)
-        if (!strcmp(p->name, e->name))
-            return lower_program(lo, f, e, p);
+    const epi_ast_program *p = find_program(lo, f, e->name);
+    if (p)
+        return lower_program(lo, f, e, p);
     if (!epi_lower_op(lo, f, e, &out)) {
         epi_lower_at(lo, e->place);
         epi_graph_fail(lo->g,

@@ -1,20 +1,17 @@
-/* lower_op.c: calls of operations: values first, then axes. */
+/* lower_op.c: calls of operations and words: values first, then axes. */
 #include "lang/lower.h"
 
 #include <string.h>
 
-/* How many values an operation takes, and how many axes behind them. */
-typedef struct form {
-    int values, least, most;
-} form;
+#include "lang/words.h"
 
-static form form_of(epi_op op) {
+static epi_form form_of(epi_op op) {
     int arity = epi_ops[op].arity;
     switch (epi_ops[op].cls) {
-    case EPI_CLASS_MAP: return (form){arity, 0, 0};
+    case EPI_CLASS_MAP: return (epi_form){arity, 0, 0};
     case EPI_CLASS_REDUCE:
-    case EPI_CLASS_RANDOM: return (form){arity, 1, EPI_MAX_AXES};
-    default: return (form){arity, 1, 1};
+    case EPI_CLASS_RANDOM: return (epi_form){arity, 1, EPI_MAX_AXES};
+    default: return (epi_form){arity, 1, 1};
     }
 }
 
@@ -32,8 +29,8 @@ static epi_op find_op(const epi_frame *f, const epi_ast *e) {
     return EPI_OP_COUNT;
 }
 
-static EPI_NOINLINE void check_count(epi_lowering *lo, const epi_ast *e, form want) {
-    int least = want.values + want.least, most = want.values + want.most, given = e->arg_count;
+static EPI_NOINLINE void check_count(epi_lowering *lo, const epi_ast *e, epi_form want) {
+    int least = want.values + want.least_axes, most = want.values + want.most_axes, given = e->arg_count;
     epi_lower_at(lo, e->place);
     if (given >= least && given <= most)
         return;
@@ -81,11 +78,24 @@ static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, 
                                : epi_lower_value(lo, epi_graph_join(g, op, a[0], a[1], axes->at[0]));
 }
 
+/* A word's errors name the word, not what it stands for. */
+static EPI_NOINLINE void check_axes(epi_lowering *lo, const epi_word *word, int a, const epi_axes *axes) {
+    for (int i = 0; i < axes->count && epi_lower_ok(lo); i++) {
+        if (epi_axes_find(&lo->g->nodes[a].axes, axes->at[i]) < 0)
+            epi_graph_fail(lo->g, "%s over %s: %s has no such axis", word->name,
+                           epi_axis_label(lo->g, axes->at[i]).text, epi_node_label(lo->g, a).text);
+        if (epi_axes_find(axes, axes->at[i]) < i)
+            epi_graph_fail(lo->g, "%s names the axis %s twice", word->name,
+                           epi_axis_label(lo->g, axes->at[i]).text);
+    }
+}
+
 bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out) {
     epi_op op = find_op(f, e);
-    if (op == EPI_OP_COUNT)
+    const epi_word *word = op == EPI_OP_COUNT ? epi_word_find(e->name) : NULL;
+    if (op == EPI_OP_COUNT && !word)
         return false;
-    form want = form_of(op);
+    epi_form want = word ? word->form : form_of(op);
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0};
     check_count(lo, e, want);
@@ -95,7 +105,9 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
         else
             axes.at[axes.count++] = axis_argument(lo, f, e, i);
     epi_lower_at(lo, e->place);
+    if (epi_lower_ok(lo) && word)
+        check_axes(lo, word, node[0], &axes);
     if (epi_lower_ok(lo))
-        *out = build(lo, op, node, &axes);
+        *out = word ? epi_lower_value(lo, word->build(lo->g, node, &axes)) : build(lo, op, node, &axes);
     return true;
 }

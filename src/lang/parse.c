@@ -71,14 +71,14 @@ void epi_parse_expect(epi_parser *p, const char *symbol, const char *where) {
                        token_label(&p->token).text);
 }
 
-/* Words that cannot name a program or a value. */
+/* Words that cannot name a program, a value or an axis. Operations can: their names stand before a
+ * parenthesis. */
 bool epi_is_reserved(const char *name) {
-    if (!strcmp(name, "inf") || epi_dtype_find(name) != EPI_DTYPE_COUNT)
-        return true;
-    for (int i = 0; i < EPI_OP_COUNT; i++)
-        if (!strcmp(name, epi_ops[i].text))
+    static const char *const words[] = {"inf", "and", "or", "not"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(name, words[i]))
             return true;
-    return false;
+    return epi_dtype_find(name) != EPI_DTYPE_COUNT;
 }
 
 const char *epi_parse_name(epi_parser *p, const char *what, bool fresh) {

@@ -1,0 +1,84 @@
+/* words.c: what softmax, log_softmax, var, argmax and clamp stand for. Written out in a program they would be
+ * the same values: nothing behind the graph knows these words. */
+#include "lang/words.h"
+
+#include <math.h>
+#include <string.h>
+
+static int map1(epi_graph *g, epi_op op, int a) {
+    return epi_graph_map(g, op, a, EPI_NO_NODE, EPI_NO_NODE);
+}
+
+static int map2(epi_graph *g, epi_op op, int a, int b) {
+    return epi_graph_map(g, op, a, b, EPI_NO_NODE);
+}
+
+/* x - where(top == -inf, 0, top) with top = max(x, X): nothing above 0, and no NaN where all of a row is
+ * -inf. */
+static int below_top(epi_graph *g, int x, const epi_axes *axes) {
+    int top = epi_graph_reduce(g, EPI_OP_RMAX, x, axes);
+    int lowest = map1(g, EPI_OP_NEG, epi_graph_const(g, (double)INFINITY));
+    int none = map2(g, EPI_OP_EQ, top, lowest);
+    return map2(g, EPI_OP_SUB, x, epi_graph_map(g, EPI_OP_WHERE, none, epi_graph_const(g, 0), top));
+}
+
+/* max(sum(e, X), 1): the sum is at least the largest element's 1, unless all of the row is -inf. */
+static int sum_of_row(epi_graph *g, int e, const epi_axes *axes) {
+    return map2(g, EPI_OP_MAX, epi_graph_reduce(g, EPI_OP_SUM, e, axes), epi_graph_const(g, 1));
+}
+
+static int softmax(epi_graph *g, const int *x, const epi_axes *axes) {
+    int e = map1(g, EPI_OP_EXP, below_top(g, *x, axes));
+    return map2(g, EPI_OP_DIV, e, sum_of_row(g, e, axes));
+}
+
+static int log_softmax(epi_graph *g, const int *x, const epi_axes *axes) {
+    int c = below_top(g, *x, axes);
+    int sum = sum_of_row(g, map1(g, EPI_OP_EXP, c), axes);
+    return map2(g, EPI_OP_SUB, c, map1(g, EPI_OP_LOG, sum));
+}
+
+static int var(epi_graph *g, const int *x, const epi_axes *axes) {
+    int c = map2(g, EPI_OP_SUB, *x, epi_graph_reduce(g, EPI_OP_MEAN, *x, axes));
+    return epi_graph_reduce(g, EPI_OP_MEAN, map2(g, EPI_OP_MUL, c, c), axes);
+}
+
+/* The first position whose element is the largest, or is NaN. */
+static int argmax(epi_graph *g, const int *x, const epi_axes *axes) {
+    int top = epi_graph_reduce(g, EPI_OP_RMAX, *x, axes);
+    int is_top = map2(g, EPI_OP_OR, map2(g, EPI_OP_EQ, *x, top), map2(g, EPI_OP_NE, *x, *x));
+    int position = epi_graph_leaf(g, EPI_OP_INDEX, axes->at[0]);
+    int past = epi_graph_leaf(g, EPI_OP_SIZE, axes->at[0]);
+    return epi_graph_reduce(g, EPI_OP_RMIN, epi_graph_map(g, EPI_OP_WHERE, is_top, position, past), axes);
+}
+
+static int clamp(epi_graph *g, const int *x, const epi_axes *axes) {
+    (void)axes;
+    return map2(g, EPI_OP_MIN, map2(g, EPI_OP_MAX, x[0], x[1]), x[2]);
+}
+
+static const epi_word words[] = {
+    {"softmax", {1, 1, EPI_MAX_AXES}, softmax},
+    {"log_softmax", {1, 1, EPI_MAX_AXES}, log_softmax},
+    {"var", {1, 1, EPI_MAX_AXES}, var},
+    {"argmax", {1, 1, 1}, argmax},
+    {"clamp", {3, 0, 0}, clamp},
+};
+
+const epi_word *epi_word_at(int index) {
+    return index < (int)(sizeof words / sizeof *words) ? &words[index] : NULL;
+}
+
+const epi_word *epi_word_find(const char *name) {
+    for (int i = 0; epi_word_at(i); i++)
+        if (!strcmp(words[i].name, name))
+            return &words[i];
+    return NULL;
+}
+
+bool epi_is_word(const char *name) {
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        if (!strcmp(epi_ops[op].text, name))
+            return true;
+    return epi_word_find(name) != NULL;
+}
