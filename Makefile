@@ -63,8 +63,9 @@ $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(ISA) -MMD -MP -c $< -o $@
 
-# the device texts are part of the library
+# the device texts and the programs are part of the library
 $(BUILD)/obj/src/cuda/embed.o: $(wildcard src/cuda/device/*.cuh)
+$(BUILD)/obj/src/lang/bundled.o: $(wildcard programs/*.epi)
 
 # the commit goes into result files, so this file follows it
 $(BUILD)/obj/cli/bench.o: $(BUILD)/commit-$(COMMIT)

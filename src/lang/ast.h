@@ -100,6 +100,8 @@ typedef struct epi_ast_text {
     size_t length;
     epi_ast_program *programs;
     int program_count;
+    epi_ast_program *bundled; /* those that come with Epilog, once one of them was looked for */
+    bool bundled_whole;
 } epi_ast_text;
 
 /* Parses `source` (kept by pointer) into the arena. */
@@ -110,8 +112,8 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 
 /* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */
-epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program,
-                         epi_graph *out, epi_error *err);
+epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
+                         epi_error *err);
 
 /* Reads an expression as an axis: NAME, 2*NAME or NAME/2. False where it is none. */
 bool epi_ast_as_axis(const epi_ast *expr, epi_ast_axis *out);

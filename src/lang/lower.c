@@ -292,8 +292,8 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
     }
 }
 
-epi_status epi_ast_lower(epi_arena *arena, const epi_ast_text *text, const epi_ast_program *program,
-                         epi_graph *out, epi_error *err) {
+epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
+                         epi_error *err) {
     *out = (epi_graph){.arena = arena};
     epi_lowering lo = {.text = text, .g = out};
     epi_frame top = {.program = program};

@@ -18,6 +18,7 @@ typedef struct epi_binding {
 typedef struct epi_frame {
     const epi_ast_program *program;
     const struct epi_frame *caller;
+    bool bundled; /* it comes with Epilog: it does not see the programs of the text */
     int depth;
     epi_binding *values;
     /* the dims of this program by name, and the axis each stands for in the outermost one */
@@ -29,8 +30,9 @@ typedef struct epi_frame {
 } epi_frame;
 
 typedef struct epi_lowering {
-    const epi_ast_text *text;
+    epi_ast_text *text;
     epi_graph *g;
+    epi_place site;         /* inside a bundled program: where the text calls it */
     epi_frame *spare;       /* frames of calls that are done */
     int expressions, depth; /* lowered so far, and how many are in the middle of it */
 } epi_lowering;
@@ -44,9 +46,9 @@ bool epi_lower_ok(const epi_lowering *lo);
 epi_values epi_lower_values(epi_lowering *lo, int count); /* none of them known yet */
 epi_values epi_lower_value(epi_lowering *lo, int node);
 
-/* New nodes and errors are at this place. */
+/* New nodes and errors are at this place of the text. */
 static inline void epi_lower_at(epi_lowering *lo, epi_place place) {
-    lo->g->place = place;
+    lo->g->place = lo->site.line ? lo->site : place;
 }
 
 /* lower.c */
