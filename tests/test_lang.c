@@ -73,6 +73,31 @@ static const struct bad {
      "g: the axes T and D of g would both stand for T"},
     {"g(a[T], b[T]) -> c[T] { c = a*b } f(x[T], z[D]) -> y[T] { y = g(x, z) }", 1, 68,
      "g: the axis T of g stands for T in one argument and for D in 'b'"},
+    {"f(x[B,M,K], w[B,N,K]) -> y[B,M,N] { y = matmul(x, w) }", 1, 41,
+     "in matmul: @ would sum over B, which the arguments of the call have beyond the axes that are declared; "
+     "write the formula out for these axes"},
+    {"g(a[M,K], b[N,K]) -> c[M,N] { c = a @ b } f(x[B,M,K], w[B,N,K]) -> y[B,M,N] { y = g(x, w) }", 1, 37,
+     "@ would sum over B, which the arguments of the call have beyond the axes that are declared; "
+     "write the formula out for these axes"},
+    {"f(d[B,S,D], i: i32[B,S], w[V,D]) -> t[V,D] { t = unpermute(d, i) }\n"
+     "unpermute(d[T,D], i: i32[T]) -> t[T,D] { t = scatter(d, i, T) }",
+     2, 46,
+     "scatter would sum over B, which the arguments of the call have beyond the axes that are declared; "
+     "write the formula out for these axes"},
+    {"g(a[M], b[N]) -> c[M,N] { c = a*b } f(x[T], z[T,S]) -> y[T,S] { y = g(x, z) }", 1, 74,
+     "g: T stands for the axis M of g in one argument and is left over in another"},
+    {"g(a[N], b[M]) -> c[M,N] { c = a*b } f(x[T], z[T,S]) -> y[T,S] { y = g(z, x) }", 1, 74,
+     "g: T stands for the axis M of g in one argument and is left over in another"},
+    {"f(x[T,D], g[E,D]) -> y[T,D] { y = rmsnorm(x, g, 1) }", 1, 31,
+     "y is declared [T,D] but its value is [E,T,D]: declare the axis E, or reduce over it"},
+    {"f(x[D]) -> y[D] { y = rmsnorm(x, x, 1) }", 1, 31, "rmsnorm: x has 2 axes, the argument has 1 [D]"},
+    {"f(x[T,D]) -> y[V,D] { y = embedding_grad(x, argmax(x, D)) }", 1, 27,
+     "in embedding_grad: the size of axis 'V' of embedding_grad cannot be told from the arguments of the "
+     "call"},
+    {"f(x[T], a[A,B,C,D,E,F,G,H]) -> y[T] { y = g(x, a) } g(x, a) -> y { y = x + a }", 1, 48,
+     "the result would have more than 8 axes"},
+    {"f(x[A,B,C,D,E,F,G,H], s: i32, p[I]) -> y[A] { y = dropout(x, s, p) }", 1, 51,
+     "in dropout: the result would have more than 8 axes"},
     /* gather, scatter and random numbers */
     {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i) }", 1, 34, "gather takes 3 arguments, 2 were given"},
     {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i, T) }", 1, 34, "gather over T: x[V] has no such axis"},
@@ -340,6 +365,65 @@ static void test_calls(void) {
                "called", "written", "S=21,D=9,G=35");
 }
 
+/* Programs that come with Epilog are called like those of the text, which come first. */
+static void test_bundled(void) {
+    check_same("called(x[S,E], g[E], w[2*F,E]) -> (y[S,F], n[S,E]) {\n"
+               "  n = rmsnorm(x, g, 1e-6)  y = swiglu_gate_pairs(n @ w) }\n"
+               "written(x[S,E], g[E], w[2*F,E]) -> (y[S,F], n[S,E]) {\n"
+               "  n = x*rsqrt(mean(x*x, E) + 1e-6)*g  gate, up = pairs(n @ w, 2*F)  y = silu(gate)*up }\n",
+               "called", "written", "S=5,E=33,F=7");
+    check_same("swiglu_gate(a[T,F], b[T,F]) -> y[T,F] { y = a - b }\n"
+               "called(z[T,2*F], a[T,F], b[T,F]) -> (y[T,F], d[T,F]) {\n"
+               "  y = swiglu_gate_pairs(z)  d = swiglu_gate(a, b) }\n"
+               "written(z[T,2*F], a[T,F], b[T,F]) -> (y[T,F], d[T,F]) {\n"
+               "  gate, up = pairs(z, 2*F)  y = silu(gate)*up  d = a - b }\n",
+               "called", "written", "T=5,F=9");
+}
+
+/* Axes of an argument in front of the declared ones are carried to what depends on it. */
+static void test_carried(void) {
+    check_same("called(x[B,S,E], g[E], w[F,E], b[F]) -> y[B,S,F] { y = linear(rmsnorm(x, g, 1e-6), w, b) }\n"
+               "written(x[B,S,E], g[E], w[F,E], b[F]) -> y[B,S,F] {\n"
+               "  y = x*rsqrt(mean(x*x, E) + 1e-6)*g @ w + b }\n",
+               "called", "written", "B=2,S=5,E=33,F=7");
+    /* a callee's reductions go over its own axes: the gradient of g keeps B */
+    check_same("called(dy[B,S,D], x[B,S,D], g[D], r[B,S]) -> (dx[B,S,D], dg[B,D]) { dx, dg = "
+               "rmsnorm_grad(dy, x, g, r) }\n"
+               "written(dy[B,S,D], x[B,S,D], g[D], r[B,S]) -> (dx[B,S,D], dg[B,D]) {\n"
+               "  n = x*r  dn = dy*g  dx = (dn - n*mean(dn*n, D))*r  dg = sum(dy*n, S) }\n",
+               "called", "written", "B=3,S=5,D=9");
+    /* scalars too: a program of numbers is one of tensors */
+    check_same("f(a, b) -> y { y = a*b + a }\n"
+               "called(x[S,T], z[T]) -> y[S,T] { y = f(x, z) }\n"
+               "written(x[S,T], z[T]) -> y[S,T] { y = x*z + x }\n",
+               "called", "written", "S=3,T=5");
+    /* random numbers are drawn along carried axes as well */
+    check_same("called(x[B,S,D], seed: i32, p) -> y[B,S,D] { y = dropout(x, seed, p) }\n"
+               "written(x[B,S,D], seed: i32, p) -> y[B,S,D] { y = where(uniform(seed, B, S, D) >= p, x/(1 - "
+               "p), 0) }\n",
+               "called", "written", "B=3,S=5,D=9");
+    /* x[i] takes from the first axis that is declared */
+    check_same("called(t[H,V,D], ids: i32[B,S]) -> y[H,B,S,D] { y = embedding(t, ids) }\n"
+               "written(t[H,V,D], ids: i32[B,S]) -> y[H,B,S,D] { y = gather(t, ids, V) }\n",
+               "called", "written", "H=2,V=11,D=3,B=3,S=5");
+    /* through calls in calls, whatever the order in which a formula meets its operands */
+    check_same("inner(a[M,N]) -> y[M] { y = sum(a*index(N), N) }\n"
+               "outer(g[D], x[T,D]) -> y[T] { y = inner(g*x) }\n"
+               "called(g[B,D], x[T,D]) -> y[B,T] { y = outer(g, x) }\n"
+               "written(g[B,D], x[T,D]) -> y[B,T] { y = sum(g*x*index(D), D) }\n",
+               "called", "written", "B=3,T=5,D=5");
+    /* the result of a call has its axes as the callee declares them */
+    check_same(
+        "first(a[M,N]) -> y[N] { y = sum(a*(index(M) + 1), M) }\n"
+        "called(x[S,T]) -> (y[S], z[T]) { y = first(transpose(x))  z = first(transpose(transpose(x))) }\n"
+        "written(x[S,T]) -> (y[S], z[T]) { y = sum(x*(index(T) + 1), T)  z = sum(x*(index(S) + 1), S) }\n",
+        "called", "written", "S=5,T=5");
+    check_same("pick(x[V,D], i: i32[T]) -> y[T,D] { y = x[i] }\n"
+               "called(x[D,V], i: i32[T]) -> y[T,D] { y = transpose(x)[i] }\n"
+               "written(x[D,V], i: i32[T]) -> y[T,D] { y = gather(x, i, V) }\n",
+               "called", "written", "D=7,V=7,T=4");
+}
+
 /* A word is the formula that it stands for. */
 static void test_words(void) {
     check_same("word(x[T,D]) -> (y[T,D], z[T,D]) { y = softmax(x, D)  z = log_softmax(x, D) }\n"
@@ -572,6 +656,8 @@ int main(void) {
     test_dims();
     test_print();
     test_calls();
+    test_bundled();
+    test_carried();
     test_words();
     test_names();
     test_control();

@@ -141,12 +141,34 @@ static bool same_node(const epi_node *a, const epi_node *b) {
            memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at) == 0;
 }
 
+int epi_graph_value(const epi_graph *g, int node) {
+    return node != EPI_NO_NODE && g->nodes[node].op == (epi_op)EPI_OP_ORDER ? g->nodes[node].arg[0] : node;
+}
+
+/* Carried axes come first, the others keep their order. */
+static epi_axes carried_first(const epi_graph *g, const epi_axes *axes) {
+    epi_axes out = {0};
+    for (int rest = 0; rest < 2; rest++)
+        for (int i = 0; i < axes->count; i++)
+            if (rest == (epi_axes_find(&g->carried, axes->at[i]) < 0))
+                out.at[out.count++] = axes->at[i];
+    return out;
+}
+
+static epi_node new_node(epi_op op, int a, int b, int c) {
+    return (epi_node){.op = op, .arg = {a, b, c}};
+}
+
 static int add_node(epi_graph *g, epi_node node) {
     if (failed(g))
         return EPI_NO_NODE;
+    for (int a = 0; a < 3; a++)
+        node.arg[a] = epi_graph_value(g, node.arg[a]);
+    if (node.op != (epi_op)EPI_OP_ORDER)
+        node.axes = carried_first(g, &node.axes);
     for (int i = 0; i < g->node_count; i++)
         if (same_node(&g->nodes[i], &node))
-            return i;
+            return epi_graph_ordered(g, i, &node.axes);
     if (g->node_count == EPI_MAX_NODES) {
         epi_graph_fail(g, "the program has more than %d operations after inlining", EPI_MAX_NODES);
         return EPI_NO_NODE;
@@ -166,8 +188,16 @@ static int add_node(epi_graph *g, epi_node node) {
     return g->node_count++;
 }
 
-static epi_node new_node(epi_op op, int a, int b, int c) {
-    return (epi_node){.op = op, .arg = {a, b, c}};
+int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes) {
+    bool same = true;
+    for (int i = 0; i < axes->count; i++)
+        same &= epi_axis_equal(axes->at[i], g->nodes[node].axes.at[i]);
+    if (same)
+        return node;
+    epi_node n = new_node((epi_op)EPI_OP_ORDER, epi_graph_value(g, node), EPI_NO_NODE, EPI_NO_NODE);
+    n.axes = n.over = *axes;
+    n.name = g->nodes[node].name;
+    return add_node(g, n);
 }
 
 int epi_graph_const(epi_graph *g, double value) {
@@ -227,17 +257,21 @@ static bool unite(epi_graph *g, epi_axes *into, const epi_axes *b) {
     return true;
 }
 
+/* Has a all axes of b? Carried ones do not count. */
+static bool covers(const epi_graph *g, const epi_axes *a, const epi_axes *b) {
+    epi_axes own = epi_axes_without(b, &g->carried);
+    return axes_include(a, &own);
+}
+
 /* Elementwise result: the order of an operand that has all the axes, else in order of appearance. */
+static bool unite_in_order(epi_graph *g, epi_axes *out, const epi_axes *x, const epi_axes *y) {
+    bool second = covers(g, y, x) && !covers(g, x, y);
+    *out = second ? *y : *x;
+    return unite(g, out, second ? x : y);
+}
+
 static bool broadcast(epi_graph *g, epi_axes *out, int a, int b) {
-    if (!scales_agree(g, a, b))
-        return false;
-    const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
-    if (axes_include(y, x) && !axes_include(x, y)) {
-        *out = *y;
-        return true;
-    }
-    *out = *x;
-    return unite(g, out, y);
+    return scales_agree(g, a, b) && unite_in_order(g, out, &g->nodes[a].axes, &g->nodes[b].axes);
 }
 
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
@@ -252,9 +286,7 @@ int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
         epi_axes ab = n.axes;
         if (!scales_agree(g, a, c) || !scales_agree(g, b, c))
             return EPI_NO_NODE;
-        const epi_axes *z = &g->nodes[c].axes;
-        n.axes = axes_include(z, &ab) && !axes_include(&ab, z) ? *z : ab;
-        if (!unite(g, &n.axes, z))
+        if (!unite_in_order(g, &n.axes, &ab, &g->nodes[c].axes))
             return EPI_NO_NODE;
     }
     return add_node(g, n);
@@ -322,6 +354,19 @@ int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
     return add_node(g, n);
 }
 
+/* Nothing sums over axes that a call carries. */
+static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
+    for (int i = 0; i < over->count; i++)
+        if (epi_axes_find(&g->carried, over->at[i]) >= 0) {
+            epi_graph_fail(g,
+                           "%s would sum over %s, which the arguments of the call have beyond the axes that "
+                           "are declared; write the formula out for these axes",
+                           epi_ops[op].text, epi_axis_label(g, over->at[i]).text);
+            return false;
+        }
+    return true;
+}
+
 int epi_graph_product(epi_graph *g, int a, int b) {
     if (failed(g) || !scales_agree(g, a, b))
         return EPI_NO_NODE;
@@ -332,6 +377,8 @@ int epi_graph_product(epi_graph *g, int a, int b) {
             n.over.at[n.over.count++] = x->at[i];
         else
             n.axes.at[n.axes.count++] = x->at[i];
+    if (!keeps_carried(g, EPI_OP_MATMUL, &n.over))
+        return EPI_NO_NODE;
     if (!n.over.count) {
         epi_graph_fail(g,
                        "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
@@ -365,6 +412,8 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
                        epi_node_label(g, a).text);
         return EPI_NO_NODE;
     }
+    if (!gathers && !keeps_carried(g, op, i))
+        return EPI_NO_NODE;
     epi_axes rest = epi_axes_without(x, gathers ? &n.over : i);
     if (!axes_agree(g, gathers ? &rest : x, i, a, index))
         return EPI_NO_NODE;
@@ -395,7 +444,10 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
         }
         n.axes.at[n.axes.count++] = axes->at[i];
     }
-    n.over = n.axes;
+    n.over = g->carried; /* numbers of their own along these too */
+    if (!unite(g, &n.over, &n.axes))
+        return EPI_NO_NODE;
+    n.axes = n.over;
     return add_node(g, n);
 }
 
@@ -426,9 +478,27 @@ static void each_use(epi_graph *g, int *next, bool put) {
     }
 }
 
+/* Leaves out the nodes that only order axes; nothing refers to them but numbers of nodes. */
+static void drop_orders(epi_graph *g) {
+    int *to = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *to), count = 0;
+    for (int i = 0; i < g->node_count && to; i++) {
+        epi_node n = g->nodes[i];
+        if (n.op == (epi_op)EPI_OP_ORDER)
+            continue;
+        for (int a = 0; a < 3; a++)
+            n.arg[a] = n.arg[a] == EPI_NO_NODE ? EPI_NO_NODE : to[n.arg[a]];
+        to[i] = count;
+        g->nodes[count++] = n;
+    }
+    for (int t = 0; t < g->tensor_count && to; t++)
+        g->tensors[t].node = to[g->tensors[t].node];
+    g->node_count = count;
+}
+
 void epi_graph_finish(epi_graph *g) {
     if (failed(g))
         return;
+    drop_orders(g);
     size_t nodes = (size_t)g->node_count;
     g->live = epi_arena_alloc(g->arena, nodes + 1);
     g->first_use = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *g->first_use);

@@ -61,8 +61,11 @@ typedef struct epi_graph {
     epi_node *nodes;
     epi_tensor_decl *tensors; /* inputs, then outputs */
 
-    epi_place place; /* given to new nodes and to errors */
-    epi_error error; /* the first one; place and message only */
+    /* While it is built: */
+    epi_axes carried; /* axes that a call's arguments have beyond the callee's: they stay in front of all
+                         others, and nothing sums over them */
+    epi_place place;  /* given to new nodes and to errors */
+    epi_error error;  /* the first one; place and message only */
 
     /* Made by epi_graph_finish: */
     bool *live;     /* by node: some output depends on it */
@@ -90,13 +93,20 @@ int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);                   /*
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 
+/* The same value with its axes in this order, which a call's result has from what the callee declares. It is
+ * a node only as long as the graph is built; epi_graph_value answers the value itself. */
+enum { EPI_OP_ORDER = EPI_OP_COUNT };
+int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes);
+int epi_graph_value(const epi_graph *g, int node);
+
 /* Holds an assigned value against the axes its output declares. */
 void epi_graph_check_output(epi_graph *g, int tensor);
 
 /* Records an error at g->place, unless there is one already. */
 void epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Once all outputs are assigned: which nodes are live, and who uses each of them. */
+/* Once all outputs are assigned: leaves out what only orders axes, and finds which nodes are live, and who
+ * uses each of them. */
 void epi_graph_finish(epi_graph *g);
 
 /* The uses of a node in the order of its users, outputs last. A node that takes it twice is there twice. */

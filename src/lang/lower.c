@@ -59,8 +59,10 @@ void epi_frame_bind(epi_lowering *lo, epi_frame *f, const char *name, int node, 
         return;
     *b = (epi_binding){name, node, f->values};
     f->values = b;
-    if (!lo->g->nodes[node].name && f->depth == 0)
-        lo->g->nodes[node].name = name;
+    int named[] = {node, epi_graph_value(lo->g, node)};
+    for (int i = 0; i < 2 && f->depth == 0; i++)
+        if (!lo->g->nodes[named[i]].name)
+            lo->g->nodes[named[i]].name = name;
 }
 
 /* Collects the dims that a program's declarations mention, in order. */
@@ -163,11 +165,12 @@ static int lower_single_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     return epi_lower_ok(lo) ? *v.node : EPI_NO_NODE;
 }
 
-/* x[i] takes along the first axis of x. */
+/* x[i] takes along the first axis of x that is not carried. */
 static int take(epi_graph *g, int a, int index) {
     const epi_node *n = &g->nodes[a];
-    if (n->axes.count)
-        return epi_graph_move(g, EPI_OP_GATHER, a, index, n->axes.at[0]);
+    epi_axes own = epi_axes_without(&n->axes, &g->carried);
+    if (own.count)
+        return epi_graph_move(g, EPI_OP_GATHER, a, index, own.at[0]);
     epi_graph_fail(g, "x[i] takes from the first axis of x, and %s has no axes", n->name ? n->name : "this");
     return EPI_NO_NODE;
 }
@@ -281,7 +284,7 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
     for (int t = g->input_count; t < g->tensor_count && epi_lower_ok(lo); t++) {
         epi_tensor_decl *out = &g->tensors[t];
         epi_lower_at(lo, out->place);
-        out->node = epi_frame_value(f, out->name);
+        out->node = epi_graph_value(g, epi_frame_value(f, out->name));
         if (out->node == EPI_NO_NODE)
             epi_graph_fail(g, "the output '%s' is never assigned", out->name);
         for (int i = 0; i < f->program->body_count; i++) /* errors about its axes point at its assignment */

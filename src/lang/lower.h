@@ -26,6 +26,7 @@ typedef struct epi_frame {
     epi_axis axes[EPI_MAX_DIMS];
     bool bound[EPI_MAX_DIMS];
     int dim_count;
+    epi_axes carried; /* what its arguments have in front of the declared axes */
     struct epi_frame *next_spare;
 } epi_frame;
 

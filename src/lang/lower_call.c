@@ -1,6 +1,7 @@
 /* lower_call.c: calls. A call of a program is inlined: its inputs are the arguments, its axes theirs. */
 #include "lang/lower.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lang/bundled.h"
@@ -8,34 +9,68 @@
 
 enum { MAX_CALLS = 32 };
 
-/* Binds the dims of the callee that occur in `t` to the axes of the argument, by position. */
+/* Binds one dim of the callee to an axis of an argument. */
+static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t,
+                                   const epi_ast_axis *declared, epi_axis have) {
+    epi_graph *g = lo->g;
+    const char *what = callee->program->name;
+    int dim = epi_frame_dim(callee, declared->name);
+    epi_axis axis = {have.dim, (int16_t)(have.shift - declared->shift)};
+    if (callee->bound[dim] && !epi_axis_equal(callee->axes[dim], axis))
+        epi_graph_fail(g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'", what,
+                       declared->name, what, epi_axis_label(g, callee->axes[dim]).text,
+                       epi_axis_label(g, axis).text, t->name);
+    for (int j = 0; j < callee->dim_count; j++)
+        if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim)
+            epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s", what, callee->dims[j],
+                           declared->name, what, g->dims[axis.dim]);
+    callee->axes[dim] = axis;
+    callee->bound[dim] = true;
+}
+
+/* The last axes of an argument are those that the callee declares; what it has in front of them is carried.
+ */
 static EPI_NOINLINE void bind_axes(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t,
                                    const epi_axes *have) {
     epi_graph *g = lo->g;
-    const char *what = callee->program->name;
-    if (t->axis_count != have->count) {
-        epi_graph_fail(g, "%s: %s has %d axes, the argument has %d %s", what, t->name, t->axis_count,
-                       have->count, epi_axes_label(g, have).text);
-        return;
+    epi_axes *carried = &callee->carried;
+    int lead = have->count - t->axis_count;
+    if (lead < 0)
+        epi_graph_fail(g, "%s: %s has %d axes, the argument has %d %s", callee->program->name, t->name,
+                       t->axis_count, have->count, epi_axes_label(g, have).text);
+    for (int i = 0; i < have->count && epi_lower_ok(lo); i++) {
+        bool fresh = i < lead && epi_axes_find(carried, have->at[i]) < 0;
+        if (i >= lead)
+            bind_axis(lo, callee, t, &t->axes[i - lead], have->at[i]);
+        else if (fresh && carried->count == EPI_MAX_AXES)
+            epi_graph_fail(g, "the result would have more than %d axes", EPI_MAX_AXES);
+        else if (fresh)
+            carried->at[carried->count++] = have->at[i];
     }
-    for (int i = 0; i < have->count; i++) {
+    for (int i = 0; i < callee->dim_count && epi_lower_ok(lo); i++)
+        if (callee->bound[i] && epi_axes_find_dim(carried, callee->axes[i].dim) >= 0)
+            epi_graph_fail(
+                g, "%s: %s stands for the axis %s of %s in one argument and is left over in another",
+                callee->program->name, g->dims[callee->axes[i].dim], callee->dims[i], callee->program->name);
+}
+
+/* What a call yields has the carried axes in front, then the others as the callee declares them. */
+static int in_declared_order(epi_lowering *lo, const epi_frame *callee, const epi_ast_tensor *t, int node) {
+    const epi_axes have = lo->g->nodes[node].axes;
+    epi_axes order = {0};
+    for (int i = 0; i < callee->carried.count; i++)
+        if (epi_axes_find(&have, callee->carried.at[i]) >= 0)
+            order.at[order.count++] = callee->carried.at[i];
+    if (order.count + t->axis_count != have.count)
+        return node;
+    for (int i = 0; i < t->axis_count; i++) {
         int dim = epi_frame_dim(callee, t->axes[i].name);
-        epi_axis axis = {have->at[i].dim, (int16_t)(have->at[i].shift - t->axes[i].shift)};
-        if (callee->bound[dim] && !epi_axis_equal(callee->axes[dim], axis)) {
-            epi_graph_fail(g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'", what,
-                           t->axes[i].name, what, epi_axis_label(g, callee->axes[dim]).text,
-                           epi_axis_label(g, axis).text, t->name);
-            return;
-        }
-        for (int j = 0; j < callee->dim_count; j++)
-            if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim) {
-                epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s", what,
-                               callee->dims[j], t->axes[i].name, what, g->dims[axis.dim]);
-                return;
-            }
-        callee->axes[dim] = axis;
-        callee->bound[dim] = true;
+        epi_axis axis = {callee->axes[dim].dim, (int16_t)(callee->axes[dim].shift + t->axes[i].shift)};
+        if (!callee->bound[dim] || epi_axes_find(&have, axis) < 0)
+            return node; /* the callee's own check says what is wrong with it */
+        order.at[order.count++] = axis;
     }
+    return epi_graph_ordered(lo->g, node, &order);
 }
 
 /* A frame for a call. Frames that are done with are used again: a text may have many calls. */
@@ -62,21 +97,35 @@ static void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e, c
         epi_graph_fail(lo->g, "calls are nested more than %d deep", MAX_CALLS);
 }
 
+/* An error inside a bundled program says which, as its place is the call's. */
+static EPI_NOINLINE void tell_of_call(epi_graph *g, const char *name) {
+    char message[sizeof g->error.message];
+    snprintf(message, sizeof message, "in %.60s: %.690s", name, g->error.message);
+    memcpy(g->error.message, message, sizeof message);
+}
+
 /* The callee's formula, once its inputs are bound. What goes wrong in a bundled program is told of its call.
  */
 static void inline_body(epi_lowering *lo, epi_frame *callee, epi_place call, epi_values *out) {
     const epi_ast_program *p = callee->program;
+    epi_axes carried = lo->g->carried;
     bool enters = callee->bundled && !callee->caller->bundled;
     if (enters)
         lo->site = call;
+    lo->g->carried = callee->carried;
     epi_lower_body(lo, callee);
     for (int i = 0; i < p->output_count && epi_lower_ok(lo); i++) {
         out->node[i] = epi_frame_value(callee, p->outputs[i].name);
         if (out->node[i] == EPI_NO_NODE) {
             epi_lower_at(lo, p->outputs[i].place);
             epi_graph_fail(lo->g, "the output '%s' of %s is never assigned", p->outputs[i].name, p->name);
+        } else {
+            out->node[i] = in_declared_order(lo, callee, &p->outputs[i], out->node[i]);
         }
     }
+    lo->g->carried = carried;
+    if (enters && !epi_lower_ok(lo))
+        tell_of_call(lo->g, p->name);
     if (enters)
         lo->site = (epi_place){0};
 }
