@@ -1,8 +1,14 @@
 /* test_formulas.c: programs of rows are what their names say: gradients against central differences of the
- * forward programs, these against formulas written out here, all in f64; copies bit for bit.
+ * forward programs, these against formulas written out here, all in f64; copies bit for bit. And all programs
+ * are in the library, and can be called.
  *
  *     formulas [programs]
  */
+#include <dirent.h>
+
+#include "base/base.h"
+#include "lang/bundled.h"
+#include "lang/words.h"
 #include "rows.h"
 
 /* ---- gradients ---- */
@@ -339,6 +345,85 @@ static void test_copies(void) {
         }
 }
 
+/* ---- the programs of the library ---- */
+
+/* The tensors of a program as they are declared, or their names alone. */
+static void add_tensors(epi_text *t, const epi_program *p, bool outputs, bool declared) {
+    const char *comma = "";
+    for (int i = 0; i < epi_program_tensor_count(p); i++) {
+        epi_tensor_info info;
+        epi_program_tensor(p, i, &info);
+        if (info.is_output != outputs)
+            continue;
+        epi_text_add(t, "%s%s", comma, info.name);
+        comma = ", ";
+        if (declared && info.has_type)
+            epi_text_add(t, ": %s", epi_dtype_name(info.type));
+        for (int a = 0; a < info.rank && declared; a++)
+            epi_text_add(t, "%s%s%s%s", a ? "," : "[", info.axes[a].shift > 0 ? "2*" : "", info.axes[a].dim,
+                         info.axes[a].shift < 0 ? "/2" : "");
+        epi_text_add(t, declared && info.rank ? "]" : "");
+    }
+}
+
+/* A text that is a call of the program checks, unless the program has an axis that no argument has. */
+static void test_called(const epi_program *p) {
+    epi_text t = {0};
+    epi_text_add(&t, "caller(");
+    add_tensors(&t, p, false, true);
+    epi_text_add(&t, ") -> (");
+    add_tensors(&t, p, true, true);
+    epi_text_add(&t, ") { ");
+    add_tensors(&t, p, true, false);
+    epi_text_add(&t, " = %s(", epi_program_name(p));
+    add_tensors(&t, p, false, false);
+    epi_text_add(&t,
+                 epi_word_find(epi_program_name(p)) ? ", D) }" : ") }"); /* a word of its name comes first */
+    epi_module *m = NULL;
+    epi_error err;
+    epi_status status = epi_module_parse(ctx, t.data, t.length, "t", &m, &err);
+    check(status == EPI_OK || strstr(err.message, "cannot be told from the arguments"), "%s: %s", t.data,
+          err.message);
+    epi_module_free(m);
+    epi_text_free(&t);
+}
+
+/* What is in the folder is in the library, byte for byte, and each name is there once. */
+static void test_bundled(void) {
+    int files = 0, names = 0;
+    const char *seen[512];
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        files += strstr(e->d_name, ".epi") != NULL;
+    if (dir)
+        closedir(dir);
+    int count = 0;
+    epi_module *modules[64];
+    for (const epi_bundled_file *f; count < 64 && (f = epi_bundled_at(count)); count++) {
+        char path[600];
+        size_t length = 0;
+        epi_error err;
+        snprintf(path, sizeof path, "%s/%s", folder, f->name);
+        char *text = read_whole(path, &length);
+        check(text && strlen(f->text) == length && !memcmp(text, f->text, length), "%s is in the library",
+              f->name);
+        free(text);
+        if (!check(epi_module_parse(ctx, f->text, strlen(f->text), f->name, &modules[count], &err) == EPI_OK,
+                   "%s parses: %s", f->name, err.message))
+            return;
+        for (int i = 0; i < epi_module_count(modules[count]) && names < 512; i++) {
+            const epi_program *p = epi_module_program(modules[count], i);
+            for (int j = 0; j < names; j++)
+                check(strcmp(seen[j], epi_program_name(p)) != 0, "%s is there once", seen[j]);
+            seen[names++] = epi_program_name(p);
+            test_called(p);
+        }
+    }
+    check(count == files, "%d files in the folder, %d in the library", files, count);
+    while (count > 0)
+        epi_module_free(modules[--count]);
+}
+
 int main(int argc, char **argv) {
     folder = argc > 1 ? argv[1] : "programs";
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -350,6 +435,7 @@ int main(int argc, char **argv) {
     test_adamw();
     test_clip();
     test_copies();
+    test_bundled();
     epi_context_close(ctx);
     return finish();
 }
