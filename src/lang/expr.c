@@ -57,6 +57,10 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
                 return NULL;
             e->args[e->arg_count++] = arg;
         } while (epi_parse_accept(p, ","));
+    if (epi_parse_at(p, "="))
+        epi_parse_fail(p, p->token.place,
+                       "arguments have no names: they stand in order, and an axis is named itself, as in "
+                       "sum(x, D)");
     epi_parse_expect(p, ")", "after the arguments");
     return e;
 }
@@ -93,7 +97,14 @@ static epi_ast *parse_atom(epi_parser *p) {
 static epi_ast *parse_taken(epi_parser *p) {
     epi_ast *e = parse_atom(p);
     for (epi_place place = p->token.place; e && epi_parse_accept(p, "["); place = p->token.place) {
-        epi_ast *index = epi_parse_expr(p);
+        epi_ast *index = epi_parse_at(p, ":") ? NULL : epi_parse_expr(p);
+        if (epi_parse_at(p, ":"))
+            epi_parse_fail(p, p->token.place,
+                           "there are no slices: halves(x, F) and pairs(x, F) take an axis apart, x[i] and "
+                           "gather(x, i, V) take elements by number");
+        if (epi_parse_at(p, ","))
+            epi_parse_fail(p, p->token.place,
+                           "x[i] takes one index, along the first axis of x; gather(x, i, V) takes along V");
         epi_parse_expect(p, "]", "after the index");
         e = with_operands(p, EPI_AST_TAKE, place, e, index);
     }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "lang/hints.h"
 #include "lang/words.h"
 
 enum { MAX_EXPRESSIONS = 100000 };
@@ -83,6 +84,15 @@ void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f) {
     }
 }
 
+static EPI_NOINLINE void fail_unknown_axis(epi_lowering *lo, const epi_frame *f, const char *name) {
+    epi_nearest near = {.wanted = name};
+    for (int i = 0; i < f->dim_count; i++)
+        epi_nearest_offer(&near, f->dims[i]);
+    if (near.best)
+        epi_graph_fail(lo->g, "unknown axis '%s'; did you mean %s?", name, near.best);
+    epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", name, f->program->name);
+}
+
 epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis *a) {
     int dim = epi_frame_dim(f, a->name);
     if (dim < 0 || !f->bound[dim]) {
@@ -90,8 +100,7 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
         if (epi_frame_value(f, a->name) != EPI_NO_NODE)
             epi_graph_fail(lo->g, "'%s' is a value; an axis is wanted here", a->name);
         else if (dim < 0)
-            epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", a->name,
-                           f->program->name);
+            fail_unknown_axis(lo, f, a->name);
         else
             epi_graph_fail(lo->g, "the size of axis '%s' of %s cannot be told from the arguments of the call",
                            a->name, f->program->name);
@@ -142,6 +151,19 @@ static int assigned_at(const epi_frame *f, const char *name) {
     return 0;
 }
 
+/* There is no value of this name. */
+static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, const char *name) {
+    epi_nearest near = {.wanted = name};
+    const char *hint = epi_hint_name(name);
+    if (hint)
+        epi_graph_fail(lo->g, "unknown name '%s': %s", name, hint);
+    for (const epi_binding *b = f->values; b; b = b->next)
+        epi_nearest_offer(&near, b->name);
+    if (near.best)
+        epi_graph_fail(lo->g, "unknown name '%s'; did you mean %s?", name, near.best);
+    epi_graph_fail(lo->g, "unknown name '%s'", name);
+}
+
 static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
     int node = epi_frame_value(f, e->name);
     if (node == EPI_NO_NODE && epi_frame_dim(f, e->name) >= 0)
@@ -152,7 +174,7 @@ static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
     else if (node == EPI_NO_NODE && assigned_at(f, e->name))
         epi_graph_fail(lo->g, "'%s' is assigned only later, in line %d", e->name, assigned_at(f, e->name));
     else if (node == EPI_NO_NODE)
-        epi_graph_fail(lo->g, "unknown name '%s'", e->name);
+        fail_unknown(lo, f, e->name);
     return node;
 }
 
@@ -166,7 +188,7 @@ static int lower_single_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
 }
 
 /* x[i] takes along the first axis of x that is not carried. */
-static int take(epi_graph *g, int a, int index) {
+static EPI_NOINLINE int take(epi_graph *g, int a, int index) {
     const epi_node *n = &g->nodes[a];
     epi_axes own = epi_axes_without(&n->axes, &g->carried);
     if (own.count)
@@ -189,7 +211,7 @@ static int lower_operand(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
 }
 
 /* Squares and cubes are products, which cost less than powers and are as close. */
-static int lower_power(epi_graph *g, int a, int b) {
+static EPI_NOINLINE int lower_power(epi_graph *g, int a, int b) {
     double power = g->nodes[b].op == EPI_OP_CONST ? g->nodes[b].value : 0;
     if (power != 2 && power != 3)
         return epi_graph_map(g, EPI_OP_POW, a, b, EPI_NO_NODE);

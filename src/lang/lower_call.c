@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lang/bundled.h"
+#include "lang/hints.h"
 #include "lang/words.h"
 
 enum { MAX_CALLS = 32 };
@@ -16,14 +17,17 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
     const char *what = callee->program->name;
     int dim = epi_frame_dim(callee, declared->name);
     epi_axis axis = {have.dim, (int16_t)(have.shift - declared->shift)};
+    const char *hint = callee->bundled && !strncmp(what, "matmul", 6)
+                           ? "; x @ w finds the axes to sum over by their names"
+                           : "";
     if (callee->bound[dim] && !epi_axis_equal(callee->axes[dim], axis))
-        epi_graph_fail(g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'", what,
+        epi_graph_fail(g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'%s", what,
                        declared->name, what, epi_axis_label(g, callee->axes[dim]).text,
-                       epi_axis_label(g, axis).text, t->name);
+                       epi_axis_label(g, axis).text, t->name, hint);
     for (int j = 0; j < callee->dim_count; j++)
         if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim)
-            epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s", what, callee->dims[j],
-                           declared->name, what, g->dims[axis.dim]);
+            epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s%s", what, callee->dims[j],
+                           declared->name, what, g->dims[axis.dim], hint);
     callee->axes[dim] = axis;
     callee->bound[dim] = true;
 }
@@ -84,7 +88,8 @@ static epi_frame *new_frame(epi_lowering *lo, const epi_ast_program *p, const ep
     return f;
 }
 
-static void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e, const epi_ast_program *p) {
+static EPI_NOINLINE void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e,
+                                    const epi_ast_program *p) {
     epi_lower_at(lo, e->place);
     for (const epi_frame *c = f; c; c = c->caller)
         if (c->program == p)
@@ -106,7 +111,7 @@ static EPI_NOINLINE void tell_of_call(epi_graph *g, const char *name) {
 
 /* The callee's formula, once its inputs are bound. What goes wrong in a bundled program is told of its call.
  */
-static void inline_body(epi_lowering *lo, epi_frame *callee, epi_place call, epi_values *out) {
+static EPI_NOINLINE void inline_body(epi_lowering *lo, epi_frame *callee, epi_place call, epi_values *out) {
     const epi_ast_program *p = callee->program;
     epi_axes carried = lo->g->carried;
     bool enters = callee->bundled && !callee->caller->bundled;
@@ -159,6 +164,29 @@ static const epi_ast_program *find_program(const epi_ast_program *list, const ch
     return list;
 }
 
+/* There is nothing of this name to call. */
+static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
+    epi_nearest near = {.wanted = e->name};
+    const char *hint = epi_hint_operation(e->name);
+    epi_lower_at(lo, e->place);
+    if (epi_frame_value(f, e->name) != EPI_NO_NODE)
+        epi_graph_fail(lo->g, "'%s' is a value and cannot be called; a product is written %s*(…)", e->name,
+                       e->name);
+    if (hint)
+        epi_graph_fail(lo->g, "unknown operation or program '%s': %s", e->name, hint);
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        epi_nearest_offer(&near, epi_ops[op].text);
+    for (int i = 0; epi_word_at(i); i++)
+        epi_nearest_offer(&near, epi_word_at(i)->name);
+    for (const epi_ast_program *p = f->bundled ? NULL : lo->text->programs; p; p = p->next)
+        epi_nearest_offer(&near, p->name);
+    for (const epi_ast_program *p = epi_bundled_programs(lo->g->arena, lo->text); p; p = p->next)
+        epi_nearest_offer(&near, p->name);
+    if (near.best)
+        epi_graph_fail(lo->g, "unknown operation or program '%s'; did you mean %s?", e->name, near.best);
+    epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
+}
+
 /* A program of the text comes before a word of its name, but inside the program itself the name is the word.
  * Then come the words, then the programs that come with Epilog. */
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
@@ -172,11 +200,6 @@ epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     p = find_program(epi_bundled_programs(lo->g->arena, lo->text), e->name);
     if (p)
         return lower_program(lo, f, e, p, true);
-    epi_lower_at(lo, e->place);
-    epi_graph_fail(lo->g,
-                   !strcmp(e->name, "if")
-                       ? "unknown operation or program '%s'; a choice is written where(a, b, c)"
-                       : "unknown operation or program '%s'",
-                   e->name);
+    fail_unknown(lo, f, e);
     return out;
 }

@@ -29,12 +29,9 @@ static epi_op find_op(const epi_frame *f, const epi_ast *e) {
     return EPI_OP_COUNT;
 }
 
-static EPI_NOINLINE void check_count(epi_lowering *lo, const epi_ast *e, epi_form want) {
-    int least = want.values + want.least_axes, most = want.values + want.most_axes, given = e->arg_count;
-    epi_lower_at(lo, e->place);
-    if (given >= least && given <= most)
-        return;
-    if (least == most)
+static EPI_NOINLINE void fail_count(epi_lowering *lo, const epi_ast *e, epi_form want, int given) {
+    int least = want.values + want.least_axes;
+    if (want.least_axes == want.most_axes)
         epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
                        given, given == 1 ? "was" : "were");
     else
@@ -44,14 +41,43 @@ static EPI_NOINLINE void check_count(epi_lowering *lo, const epi_ast *e, epi_for
                        given, given == 1 ? " was" : "s were");
 }
 
+/* A value alone, where axes are wanted too: says which it has. */
+static EPI_NOINLINE void fail_no_axes(epi_lowering *lo, const epi_ast *e, int a) {
+    const epi_axes *axes = &lo->g->nodes[a].axes;
+    epi_lower_at(lo, e->place);
+    if (axes->count)
+        epi_graph_fail(lo->g, "%s wants an axis as well: of %s write %s(%s, %s)", e->name,
+                       epi_node_label(lo->g, a).text, e->name,
+                       e->args[0]->kind == EPI_AST_NAME ? e->args[0]->name : "…",
+                       epi_axis_label(lo->g, axes->at[axes->count - 1]).text);
+}
+
+static EPI_NOINLINE void check_count(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_form want) {
+    int given = e->arg_count;
+    epi_lower_at(lo, e->place);
+    if (given >= want.values + want.least_axes && given <= want.values + want.most_axes)
+        return;
+    if (given == 1 && want.values == 1 && strcmp(e->name, epi_ops[EPI_OP_UNIFORM].text) != 0) {
+        int a = epi_lower_one(lo, f, e->args[0]);
+        if (epi_lower_ok(lo))
+            fail_no_axes(lo, e, a);
+    }
+    epi_lower_at(lo, e->place);
+    fail_count(lo, e, want, given);
+}
+
 static EPI_NOINLINE epi_axis axis_argument(epi_lowering *lo, const epi_frame *f, const epi_ast *call, int i) {
     epi_ast_axis a;
     if (epi_ast_as_axis(call->args[i], &a))
         return epi_frame_axis(lo, f, &a);
+    const epi_ast *given = epi_ast_leftmost(call->args[i]);
+    bool number = given->kind == EPI_AST_NUMBER || (given->kind == EPI_AST_UNARY && given == call->args[i]);
     epi_lower_at(lo, call->args[i]->place);
-    epi_graph_fail(lo->g,
-                   "argument %d of %s is an axis: a name, or a name with a power of two as in 2*F or F/2",
-                   i + 1, call->name);
+    epi_graph_fail(
+        lo->g,
+        number ? "argument %d of %s is an axis: axes have names, not numbers"
+               : "argument %d of %s is an axis: a name, or a name with a power of two as in 2*F or F/2",
+        i + 1, call->name);
     return (epi_axis){0, 0};
 }
 
@@ -98,7 +124,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     epi_form want = word ? word->form : form_of(op);
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0};
-    check_count(lo, e, want);
+    check_count(lo, f, e, want);
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
             node[i] = epi_lower_one(lo, f, e->args[i]);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lang/hints.h"
+
 enum { MAX_PROGRAMS = 4096 };
 
 void epi_parse_fail(epi_parser *p, epi_place place, const char *fmt, ...) {
@@ -26,16 +28,16 @@ void epi_parse_next(epi_parser *p) {
     p->token = epi_lex(&p->lexer);
     if (p->token.kind == EPI_TOKEN_BAD) {
         unsigned char c = (unsigned char)p->token.text[0];
+        const char *hint = epi_hint_character(p->token.text, (size_t)(p->lexer.end - p->token.text));
         if (p->token.length >= EPI_MAX_DIGITS)
             epi_parse_fail(p, p->token.place, "this number is too long");
         else if (p->token.length > 1)
             epi_parse_fail(p, p->token.place,
                            "'%.*s' is neither a number nor a name; a product is written 2*x",
                            (int)p->token.length, p->token.text);
-        else if (c == '^')
-            epi_parse_fail(p, p->token.place, "a power is written x**2");
         else if (c > 32 && c < 127)
-            epi_parse_fail(p, p->token.place, "the character '%c' has no meaning here", c);
+            epi_parse_fail(p, p->token.place, "the character '%c' has no meaning here%s%s", c,
+                           hint ? "; " : "", hint ? hint : "");
         else
             epi_parse_fail(p, p->token.place, "the byte 0x%02x has no meaning here", c);
     }
@@ -111,6 +113,13 @@ bool epi_parse_room(epi_parser *p, void **list, int count, int *capacity, size_t
 
 /* ---- programs ---- */
 
+/* `def` and `return` are read as names, and what comes behind them as a mistake. */
+static void fail_foreign(epi_parser *p, const char *name, epi_place place) {
+    const char *hint = epi_hint_name(name);
+    if (hint)
+        epi_parse_fail(p, place, "'%s' is no word of the language; %s", name, hint);
+}
+
 static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     epi_ast_tensor t = {.place = p->token.place};
     t.name = epi_parse_name(p, what, true);
@@ -163,6 +172,8 @@ static epi_ast_assign parse_assign(epi_parser *p) {
         s.places[s.name_count] = p->token.place;
         s.names[s.name_count++] = epi_parse_name(p, "a name to assign", true);
     } while (epi_parse_accept(p, ","));
+    if (!epi_parse_at(p, "="))
+        fail_foreign(p, s.names[0], s.places[0]);
     epi_parse_expect(p, "=", "after the name");
     s.value = epi_parse_expr(p);
     return s;
@@ -200,6 +211,8 @@ static epi_ast_program *parse_program(epi_parser *p) {
     g->comment = clean_comment(p, &p->token);
     g->place = p->token.place;
     g->name = epi_parse_name(p, "a program's name", true);
+    if (!epi_parse_at(p, "("))
+        fail_foreign(p, g->name, g->place);
     epi_parse_expect(p, "(", "after the program's name");
     g->input_count = parse_tensors(p, &g->inputs, "an input's name");
     epi_parse_expect(p, "->", "between inputs and outputs");

@@ -1,0 +1,151 @@
+/* hints.c: words of other languages, and names that are close to each other. */
+#include "lang/hints.h"
+
+#include <string.h>
+
+typedef struct hint {
+    const char *names; /* with a blank before and behind each */
+    const char *text;
+} hint;
+
+static const hint operations[] = {
+    {" mm bmm dot einsum tensordot addmm baddbmm inner gemm ",
+     "a product is written a @ b: it sums over the axes that both have"},
+    {" permute swapaxes transposed t T movedim rearrange ",
+     "axes are found by their names: nothing is transposed, an output has the order it is declared with"},
+    {" reshape view flatten squeeze unsqueeze expand expand_dims broadcast_to repeat tile ",
+     "axes have names: tensors line up by them and are repeated along those they lack, without being "
+     "reshaped"},
+    {" slice narrow chunk split ",
+     "halves(x, F) and pairs(x, F) take an axis apart, x[i] takes elements by number"},
+    {" cat concatenate stack hstack vstack ",
+     "concat(a, b, F) puts two halves of an axis F together, join(a, b, F) pairs"},
+    {" index_select take take_along_axis take_along_dim select lookup ",
+     "x[i] takes along the first axis of x, gather(x, i, V) along V"},
+    {" scatter_add index_add bincount ", "scatter(x, i, V) adds up what i sends to each position of V"},
+    {" one_hot onehot ", "a one-hot row is index(V) == y"},
+    {" arange range iota linspace ", "the positions along an axis are index(D)"},
+    {" len shape numel count ", "the number of elements along an axis is size(D)"},
+    {" zeros ones full zeros_like ones_like full_like eye ",
+     "a number is repeated along every axis: write 0 or 1"},
+    {" rand random randn normal bernoulli ",
+     "random numbers in [0,1) are uniform(seed, T, D), with an input seed: i32"},
+    {" if select_if cond iff ternary ifelse masked_fill ", "a choice is written where(a, b, c)"},
+    {" for while loop map vmap ", "there are no loops: an operation works on all elements"},
+    {" float int cast to type astype half bfloat16 ",
+     "types belong to inputs and outputs, as in y: bf16[T]; all arithmetic is f32"},
+    {" print assert return ", "a program is a formula: it only computes its outputs"},
+    {" average ", "write mean(x, D)"},
+    {" std stddev ", "write sqrt(var(x, D))"},
+    {" variance ", "write var(x, D)"},
+    {" norm l2norm vector_norm ", "write sqrt(sum(x**2, D))"},
+    {" normalize normalise ", "write x*rsqrt(sum(x**2, D))"},
+    {" amax maximum fmax ", "write max(a, b), or max(x, D) over an axis"},
+    {" amin minimum fmin ", "write min(a, b), or min(x, D) over an axis"},
+    {" argmin ", "write argmax(-x, D)"},
+    {" clip ", "write clamp(x, lo, hi)"},
+    {" prod cumsum cumprod sort argsort topk median ", "there is no such operation"},
+    {" any ", "write max(x != 0, D)"},
+    {" all ", "write min(x != 0, D)"},
+    {" swish ", "write silu(x)"},
+    {" logistic expit ", "write sigmoid(x)"},
+    {" leaky_relu ", "write where(x > 0, x, 0.01*x)"},
+    {" elu ", "write where(x > 0, x, exp(x) - 1)"},
+    {" mish ", "write x*tanh(softplus(x))"},
+    {" ln ", "write log(x)"},
+    {" log10 ", "write log(x)*0.4342944819032518"},
+    {" expm1 ", "write exp(x) - 1"},
+    {" square sqr ", "write x**2"},
+    {" power ", "write a**b"},
+    {" cbrt ", "write x**(1/3)"},
+    {" reciprocal inv ", "write 1/x"},
+    {" ceil ", "write -floor(-x)"},
+    {" trunc ", "write sign(x)*floor(abs(x))"},
+    {" mod fmod remainder ", "write x - n*floor(x/n)"},
+    {" fabs ", "write abs(x)"},
+    {" tan ", "write sin(x)/cos(x)"},
+    {" sinh cosh asin acos atan atan2 ", "there is no such operation"},
+    {" nll_loss cross_entropy_loss ", "write logsumexp(z, V) - gather(z, y, V)"},
+    {" layer_norm ", "write layernorm(x, g, b, eps)"},
+    {" rms_norm ", "write rmsnorm(x, g, eps)"},
+};
+
+static const hint names[] = {
+    {" True true ", "write 1"},
+    {" False false None null ", "write 0"},
+    {" nan NaN ", "write 0/0"},
+    {" pi ", "write 3.141592653589793"},
+    {" infinity Inf INF Infinity ", "write inf"},
+    {" return def let const fn func function import ",
+     "a text is programs: name(inputs) -> outputs { name = value }"},
+};
+
+static const char *find(const hint *table, size_t count, const char *name) {
+    size_t n = strlen(name);
+    for (size_t i = 0; i < count && n; i++)
+        for (const char *at = table[i].names; (at = strstr(at, name)); at++)
+            if (at[-1] == ' ' && at[n] == ' ')
+                return table[i].text;
+    return NULL;
+}
+
+const char *epi_hint_operation(const char *name) {
+    return find(operations, sizeof operations / sizeof *operations, name);
+}
+
+const char *epi_hint_name(const char *name) {
+    return find(names, sizeof names / sizeof *names, name);
+}
+
+const char *epi_hint_character(const char *rest, size_t length) {
+    char next = length > 1 ? rest[1] : 0;
+    switch (*rest) {
+    case '^': return "a power is written x**2";
+    case '%': return "the remainder is x - n*floor(x/n)";
+    case '&': return "write and";
+    case '|': return "write or";
+    case '!':
+    case '~': return "write not";
+    case '?': return "a choice is written where(a, b, c)";
+    case '.':
+        return next == 'T' ? "axes are found by their names, so nothing is transposed: write w, not w.T"
+                           : "values have no methods or fields: write f(x), not x.f()";
+    default: return NULL;
+    }
+}
+
+/* ---- names that are close ---- */
+
+static char lower_case(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* How many letters to put in, leave out or exchange to make one name of the other, whatever their case. */
+static int distance(const char *a, const char *b) {
+    enum { MOST = 64 };
+    int row[MOST], n = (int)strlen(b);
+    if (n >= MOST || strlen(a) >= MOST)
+        return MOST;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 0; a[i]; i++) {
+        int diagonal = row[0];
+        row[0] = i + 1;
+        for (int j = 1; j <= n; j++) {
+            int best = diagonal + (lower_case(a[i]) != lower_case(b[j - 1]));
+            diagonal = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    return row[n];
+}
+
+/* Close is a third of the letters at most. */
+void epi_nearest_offer(epi_nearest *n, const char *name) {
+    int d = distance(n->wanted, name);
+    if (*name && 3 * d <= (int)strlen(n->wanted) && (!n->best || d < n->distance)) {
+        n->best = name;
+        n->distance = d;
+    }
+}

@@ -1,0 +1,22 @@
+/* hints.h: what someone may have meant who wrote something else. */
+#ifndef EPI_LANG_HINTS_H
+#define EPI_LANG_HINTS_H
+
+#include "base/base.h"
+
+/* How the language says what other languages call by this name, or NULL: an operation, or a value. */
+const char *epi_hint_operation(const char *name);
+const char *epi_hint_name(const char *name);
+
+/* What to write instead of a character that means nothing here, or NULL. `rest` begins with the character. */
+const char *epi_hint_character(const char *rest, size_t length);
+
+/* The name that is closest to one that is not known. */
+typedef struct epi_nearest {
+    const char *wanted;
+    const char *best; /* NULL where nothing is close */
+    int distance;
+} epi_nearest;
+void epi_nearest_offer(epi_nearest *n, const char *name);
+
+#endif
