@@ -576,10 +576,10 @@ static const struct nested {
     const char *message; /* NULL: it parses */
 } nested[] = {
     {"(", "x", ")", 199, NULL},
-    {"(", "x", ")", 200, "expressions are nested too deeply; give parts of them names"},
+    {"(", "x", ")", 200, "expressions are nested too deeply; give inner ones names"},
     {"(-", "x", ")", 99, NULL},
     {"-", "x", "", 199, NULL},
-    {"-", "x", "", 100000, "expressions are nested too deeply; give parts of them names"},
+    {"-", "x", "", 100000, "expressions are nested too deeply; give inner ones names"},
     {"not ", "x", "", 199, NULL},
     {"exp(", "x", ")", 199, NULL},
     {"sum(", "x", ")", 199, "sum wants an axis as well: of x[T] write sum(x, T)"},
@@ -598,7 +598,7 @@ static const struct nested {
     {"", "x", "*x", 50000, "the program has more than 4096 operations after inlining"},
     {"x and ", "x", "", 4000, NULL},
     {"2**", "x", "", 199, NULL},
-    {"2**", "x", "", 1000, "expressions are nested too deeply; give parts of them names"},
+    {"2**", "x", "", 1000, "expressions are nested too deeply; give inner ones names"},
 };
 
 static void *parse_nested(void *unused) {
@@ -631,7 +631,7 @@ static void *parse_inlined(void *unused) {
     epi_error err;
     check(epi_module_parse(ctx, t.data, t.length, "t", &m, &err) == EPI_ERR_CHECK &&
               !strcmp(err.message, "expressions are nested more than 200 deep once calls are inlined; give "
-                                   "parts of them names"),
+                                   "inner ones names"),
           "deep calls: %s", err.message);
     epi_text_free(&t);
     return unused;
@@ -679,7 +679,7 @@ static void test_hostile(void) {
               strstr(err.message, "more than 4096 operations"),
           "a long chain: %s", err.message);
 
-    n = 0; /* each program calls the next one twice: 2^30 steps if nothing stops it */
+    n = 0; /* each program calls the next one twice: 2^30 calls if nothing stops it */
     for (int i = 0; i < 30; i++)
         n += snprintf(text + n, size - (size_t)n, "p%d(x[T]) -> y[T] { a = p%d(x) b = p%d(x) y = a + b }\n",
                       i, i + 1, i + 1);

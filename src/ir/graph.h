@@ -17,7 +17,7 @@ enum {
     EPI_MAX_TENSORS = 64 /* inputs, and as many outputs */
 };
 
-/* An axis has size(dim) * 2^shift elements. Two axes line up when both parts are equal. */
+/* An axis has size(dim) * 2^shift elements. Two axes line up when both are equal. */
 typedef struct epi_axis {
     int16_t dim, shift;
 } epi_axis;
@@ -31,7 +31,7 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; parts, index, size, gather and scatter: the one axis
+    epi_axes over; /* reductions: the axes removed; splits, index, size, gather and scatter: the one axis
                       named; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */

@@ -40,16 +40,16 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_MOVE(...)
 #define EPI_RANDOM(...)
 
-/* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which part of it on the one
+/* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which fraction of it on the one
  * away from zero is taken. */
 static double dither(double x, double u) {
     int e;
     if (!isfinite(x))
         return x;
     frexp(x, &e);
-    double unit = ldexp(1, (e < -125 ? -125 : e) - 8), parts = fabs(x) / unit, low = floor(parts);
+    double unit = ldexp(1, (e < -125 ? -125 : e) - 8), units = fabs(x) / unit, low = floor(units);
     double chance = floor(fmin(fmax(u * 65536, 0), 65535)) / 65536;
-    double rounded = (low + (parts - low + chance >= 1 ? 1 : 0)) * unit;
+    double rounded = (low + (units - low + chance >= 1 ? 1 : 0)) * unit;
     return copysign(rounded < 0x1p128 ? rounded : INFINITY, x);
 }
 

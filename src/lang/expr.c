@@ -127,7 +127,7 @@ static epi_ast *parse_prefixed(epi_parser *p, epi_level least) {
 /* Operators that bind at least so tightly, and their operands. */
 static epi_ast *parse_level(epi_parser *p, epi_level least) {
     if (++p->depth > EPI_MAX_NESTING)
-        epi_parse_fail(p, p->token.place, "expressions are nested too deeply; give parts of them names");
+        epi_parse_fail(p, p->token.place, "expressions are nested too deeply; give inner ones names");
     epi_ast *e = parse_prefixed(p, least);
     for (bool compared = false; e;) {
         epi_place place = p->token.place;

@@ -136,8 +136,7 @@ static bool enter(epi_lowering *lo, const epi_ast *e) {
         epi_graph_fail(lo->g, "the program is too large once its calls are inlined");
     if (lo->depth == EPI_MAX_NESTING)
         epi_graph_fail(
-            lo->g,
-            "expressions are nested more than %d deep once calls are inlined; give parts of them names",
+            lo->g, "expressions are nested more than %d deep once calls are inlined; give inner ones names",
             EPI_MAX_NESTING);
     return epi_lower_ok(lo);
 }
