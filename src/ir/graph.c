@@ -4,113 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- axes ---- */
-
-bool epi_axis_equal(epi_axis a, epi_axis b) {
-    return a.dim == b.dim && a.shift == b.shift;
-}
-
-int epi_axes_find(const epi_axes *axes, epi_axis axis) {
-    for (int i = 0; i < axes->count; i++)
-        if (epi_axis_equal(axes->at[i], axis))
-            return i;
-    return -1;
-}
-
-int epi_axes_find_dim(const epi_axes *axes, int dim) {
-    for (int i = 0; i < axes->count; i++)
-        if (axes->at[i].dim == dim)
-            return i;
-    return -1;
-}
-
-int epi_axes_count_in(const epi_axes *axes, const epi_axes *group) {
-    int n = 0;
-    for (int i = 0; i < axes->count; i++)
-        n += epi_axes_find_dim(group, axes->at[i].dim) >= 0;
-    return n;
-}
-
-void epi_axes_remove(epi_axes *axes, int position) {
-    for (int i = position; i + 1 < axes->count; i++)
-        axes->at[i] = axes->at[i + 1];
-    axes->count--;
-}
-
-epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone) {
-    epi_axes out = {0};
-    for (int i = 0; i < axes->count; i++)
-        if (epi_axes_find(gone, axes->at[i]) < 0)
-            out.at[out.count++] = axes->at[i];
-    return out;
-}
-
-static bool axes_include(const epi_axes *a, const epi_axes *b) {
-    for (int i = 0; i < b->count; i++)
-        if (epi_axes_find(a, b->at[i]) < 0)
-            return false;
-    return true;
-}
-
-bool epi_axes_same_set(const epi_axes *a, const epi_axes *b) {
-    return a->count == b->count && axes_include(a, b);
-}
-
-int64_t epi_axis_size(epi_axis axis, const int64_t *sizes) {
-    int64_t size = sizes[axis.dim];
-    if (axis.shift >= 0)
-        return epi_mul_size(size, (int64_t)1 << axis.shift, &size) ? size : -1;
-    int64_t factor = (int64_t)1 << -axis.shift;
-    return size % factor == 0 ? size / factor : -1;
-}
-
-int64_t epi_axes_size(const epi_axes *axes, const int64_t *sizes) {
-    int64_t total = 1;
-    bool zero = false;
-    for (int i = 0; i < axes->count; i++) {
-        int64_t size = epi_axis_size(axes->at[i], sizes);
-        if (size < 0)
-            return -1;
-        zero |= size == 0;
-        if (size && !epi_mul_size(total, size, &total))
-            return -1;
-    }
-    return zero ? 0 : total;
-}
-
-/* ---- labels ---- */
-
-epi_label epi_axis_label(const epi_graph *g, epi_axis axis) {
-    epi_label l;
-    const char *dim = g->dims[axis.dim];
-    if (axis.shift > 0)
-        snprintf(l.text, sizeof l.text, "%ld*%.60s", 1L << axis.shift, dim);
-    else if (axis.shift < 0)
-        snprintf(l.text, sizeof l.text, "%.60s/%ld", dim, 1L << -axis.shift);
-    else
-        snprintf(l.text, sizeof l.text, "%.60s", dim);
-    return l;
-}
-
-epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes) {
-    epi_label l = {"["};
-    for (int i = 0; i < axes->count; i++) {
-        size_t n = strlen(l.text);
-        snprintf(l.text + n, sizeof l.text - n, "%s%.24s", i ? "," : "", epi_axis_label(g, axes->at[i]).text);
-    }
-    size_t n = strlen(l.text);
-    snprintf(l.text + n, sizeof l.text - n, "]");
-    return l;
-}
-
-epi_label epi_node_label(const epi_graph *g, int node) {
-    const epi_node *n = &g->nodes[node];
-    epi_label l, axes = epi_axes_label(g, &n->axes);
-    snprintf(l.text, sizeof l.text, "%.60s%.130s", n->name ? n->name : "a value ",
-             n->axes.count || !n->name ? axes.text : "");
-    return l;
-}
-
 /* ---- errors ---- */
 
 void epi_graph_fail(epi_graph *g, const char *fmt, ...) {
@@ -125,7 +18,7 @@ void epi_graph_fail(epi_graph *g, const char *fmt, ...) {
     g->error.column = g->place.column;
 }
 
-static bool failed(epi_graph *g) {
+bool epi_graph_failed(epi_graph *g) {
     if (g->arena->failed && g->error.status == EPI_OK) {
         epi_graph_fail(g, "out of memory");
         g->error.status = EPI_ERR_MEMORY;
@@ -160,7 +53,7 @@ static epi_node new_node(epi_op op, int a, int b, int c) {
 }
 
 static int add_node(epi_graph *g, epi_node node) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     for (int a = 0; a < 3; a++)
         node.arg[a] = epi_graph_value(g, node.arg[a]);
@@ -177,7 +70,7 @@ static int add_node(epi_graph *g, epi_node node) {
         int capacity = g->node_capacity ? 2 * g->node_capacity : 32;
         epi_node *nodes = epi_arena_alloc(g->arena, (size_t)capacity * sizeof *nodes);
         if (!nodes)
-            return failed(g), EPI_NO_NODE;
+            return epi_graph_failed(g), EPI_NO_NODE;
         if (g->node_count)
             memcpy(nodes, g->nodes, (size_t)g->node_count * sizeof *nodes);
         g->nodes = nodes;
@@ -260,7 +153,7 @@ static bool unite(epi_graph *g, epi_axes *into, const epi_axes *b) {
 /* Has a all axes of b? Carried ones do not count. */
 static bool covers(const epi_graph *g, const epi_axes *a, const epi_axes *b) {
     epi_axes own = epi_axes_without(b, &g->carried);
-    return axes_include(a, &own);
+    return epi_axes_include(a, &own);
 }
 
 /* Elementwise result: the order of an operand that has all the axes, else in order of appearance. */
@@ -275,7 +168,7 @@ static bool broadcast(epi_graph *g, epi_axes *out, int a, int b) {
 }
 
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, b, c);
     if (b == EPI_NO_NODE)
@@ -293,7 +186,7 @@ int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
 }
 
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
     n.axes = g->nodes[a].axes;
@@ -316,7 +209,7 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
 }
 
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
     n.axes = g->nodes[a].axes;
@@ -336,7 +229,7 @@ int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
 }
 
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, b, EPI_NO_NODE);
     n.over = (epi_axes){1, {axis}};
@@ -368,7 +261,7 @@ static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
 }
 
 int epi_graph_product(epi_graph *g, int a, int b) {
-    if (failed(g) || !scales_agree(g, a, b))
+    if (epi_graph_failed(g) || !scales_agree(g, a, b))
         return EPI_NO_NODE;
     epi_node n = new_node(EPI_OP_MATMUL, a, b, EPI_NO_NODE);
     const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
@@ -401,7 +294,7 @@ int epi_graph_product(epi_graph *g, int a, int b) {
 /* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axis that
  * the index counts along, then those of the operand that the index lacks. */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, index, EPI_NO_NODE);
     const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
@@ -428,7 +321,7 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
 }
 
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
-    if (failed(g))
+    if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, seed, EPI_NO_NODE, EPI_NO_NODE);
     const epi_node *s = &g->nodes[seed];
@@ -449,136 +342,4 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
         return EPI_NO_NODE;
     n.axes = n.over;
     return add_node(g, n);
-}
-
-/* ---- whole-program checks ---- */
-
-static void mark_live(epi_graph *g) {
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        g->live[g->tensors[t].node] = true;
-    for (int i = g->node_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3 && g->live[i]; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                g->live[g->nodes[i].arg[a]] = true;
-}
-
-/* Goes through all uses in order: counts them by what they use in next[], or puts each where that says. */
-static void each_use(epi_graph *g, int *next, bool put) {
-    for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < 3 && g->live[i]; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE) {
-                int at = next[g->nodes[i].arg[a]]++;
-                if (put)
-                    g->uses[at] = (epi_use){i, a};
-            }
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        int at = next[g->tensors[t].node]++;
-        if (put)
-            g->uses[at] = (epi_use){EPI_NO_NODE, t};
-    }
-}
-
-/* Leaves out the nodes that only order axes; nothing refers to them but numbers of nodes. */
-static void drop_orders(epi_graph *g) {
-    int *to = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *to), count = 0;
-    for (int i = 0; i < g->node_count && to; i++) {
-        epi_node n = g->nodes[i];
-        if (n.op == (epi_op)EPI_OP_ORDER)
-            continue;
-        for (int a = 0; a < 3; a++)
-            n.arg[a] = n.arg[a] == EPI_NO_NODE ? EPI_NO_NODE : to[n.arg[a]];
-        to[i] = count;
-        g->nodes[count++] = n;
-    }
-    for (int t = 0; t < g->tensor_count && to; t++)
-        g->tensors[t].node = to[g->tensors[t].node];
-    g->node_count = count;
-}
-
-void epi_graph_finish(epi_graph *g) {
-    if (failed(g))
-        return;
-    drop_orders(g);
-    size_t nodes = (size_t)g->node_count;
-    g->live = epi_arena_alloc(g->arena, nodes + 1);
-    g->first_use = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *g->first_use);
-    g->uses = epi_arena_alloc(g->arena, (3 * nodes + (size_t)g->tensor_count) * sizeof *g->uses);
-    int *next = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *next);
-    if (!g->live || !g->uses || !g->first_use || !next)
-        return; /* the arena tells */
-    mark_live(g);
-    each_use(g, next, false);
-    for (int i = 0; i < g->node_count; i++) {
-        g->first_use[i + 1] = g->first_use[i] + next[i];
-        next[i] = g->first_use[i];
-    }
-    each_use(g, next, true);
-}
-
-epi_use_list epi_graph_uses(const epi_graph *g, int node) {
-    int first = g->first_use[node];
-    return (epi_use_list){g->uses + first, g->first_use[node + 1] - first};
-}
-
-/* The product that `node` reaches without passing another product and that contracted `dim`
- * together with at least `least - 1` other axes, or EPI_NO_NODE. */
-static int contracted_by(epi_graph *g, int node, int dim, int least) {
-    bool *seen = epi_arena_alloc(g->arena, (size_t)node + 1);
-    if (!seen)
-        return EPI_NO_NODE; /* the arena tells */
-    seen[node] = true;
-    for (int i = node; i >= 0; i--) {
-        const epi_node *n = &g->nodes[i];
-        if (!seen[i])
-            continue;
-        if (n->op == EPI_OP_MATMUL) {
-            if (n->over.count >= least && epi_axes_find_dim(&n->over, dim) >= 0)
-                return i;
-            continue;
-        }
-        for (int a = 0; a < 3; a++)
-            if (n->arg[a] != EPI_NO_NODE)
-                seen[n->arg[a]] = true;
-    }
-    return EPI_NO_NODE;
-}
-
-static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
-    const epi_node *p = &g->nodes[product];
-    g->place = p->place;
-    epi_graph_fail(g,
-                   "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it "
-                   "another name in one of them, or write the sum out: sum(a*b, …)",
-                   epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text,
-                   epi_node_label(g, p->arg[1]).text, epi_axis_label(g, axis).text);
-}
-
-void epi_graph_check_output(epi_graph *g, int tensor) {
-    if (failed(g))
-        return;
-    const epi_tensor_decl *t = &g->tensors[tensor];
-    const epi_axes *have = &g->nodes[t->node].axes;
-    for (int i = 0; i < t->axes.count; i++) {
-        epi_axis want = t->axes.at[i];
-        bool missing = epi_axes_find(have, want) < 0;
-        /* Missing: contracted away. Present again beside another contracted axis: broadcast back in. */
-        int product = contracted_by(g, t->node, want.dim, missing ? 1 : 2);
-        if (product != EPI_NO_NODE) {
-            fail_contracted(g, product, want);
-            return;
-        }
-        if (missing) {
-            epi_graph_fail(g, "%s is declared %s but its value is %s: the axis %s is missing", t->name,
-                           epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
-                           epi_axis_label(g, want).text);
-            return;
-        }
-    }
-    for (int i = 0; i < have->count; i++)
-        if (epi_axes_find(&t->axes, have->at[i]) < 0) {
-            epi_graph_fail(g, "%s is declared %s but its value is %s: declare the axis %s, or reduce over it",
-                           t->name, epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
-                           epi_axis_label(g, have->at[i]).text);
-            return;
-        }
 }

@@ -79,6 +79,7 @@ int epi_axes_find_dim(const epi_axes *axes, int dim);
 int epi_axes_count_in(const epi_axes *axes, const epi_axes *group); /* how many have a dim of the group */
 void epi_axes_remove(epi_axes *axes, int position);
 epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone);
+bool epi_axes_include(const epi_axes *a, const epi_axes *b); /* has a all of b? */
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
 
 /* Builders. They answer the node, or EPI_NO_NODE after an error. */
@@ -102,8 +103,9 @@ int epi_graph_value(const epi_graph *g, int node);
 /* Holds an assigned value against the axes its output declares. */
 void epi_graph_check_output(epi_graph *g, int tensor);
 
-/* Records an error at g->place, unless there is one already. */
+/* Records an error at g->place, unless there is one already; is there one, or no more memory? */
 void epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool epi_graph_failed(epi_graph *g);
 
 /* Once all outputs are assigned: leaves out what only orders axes, and finds which nodes are live, and who
  * uses each of them. */

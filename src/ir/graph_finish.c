@@ -1,0 +1,133 @@
+/* graph_finish.c: what is asked of a graph once it is whole: its outputs' axes, what is live, who uses what.
+ */
+#include "ir/graph.h"
+
+static void mark_live(epi_graph *g) {
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        g->live[g->tensors[t].node] = true;
+    for (int i = g->node_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3 && g->live[i]; a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE)
+                g->live[g->nodes[i].arg[a]] = true;
+}
+
+/* Goes through all uses in order: counts them by what they use in next[], or puts each where that says. */
+static void each_use(epi_graph *g, int *next, bool put) {
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3 && g->live[i]; a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE) {
+                int at = next[g->nodes[i].arg[a]]++;
+                if (put)
+                    g->uses[at] = (epi_use){i, a};
+            }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int at = next[g->tensors[t].node]++;
+        if (put)
+            g->uses[at] = (epi_use){EPI_NO_NODE, t};
+    }
+}
+
+/* Leaves out the nodes that only order axes; nothing refers to them but numbers of nodes. */
+static void drop_orders(epi_graph *g) {
+    int *to = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *to), count = 0;
+    for (int i = 0; i < g->node_count && to; i++) {
+        epi_node n = g->nodes[i];
+        if (n.op == (epi_op)EPI_OP_ORDER)
+            continue;
+        for (int a = 0; a < 3; a++)
+            n.arg[a] = n.arg[a] == EPI_NO_NODE ? EPI_NO_NODE : to[n.arg[a]];
+        to[i] = count;
+        g->nodes[count++] = n;
+    }
+    for (int t = 0; t < g->tensor_count && to; t++)
+        g->tensors[t].node = to[g->tensors[t].node];
+    g->node_count = count;
+}
+
+void epi_graph_finish(epi_graph *g) {
+    if (epi_graph_failed(g))
+        return;
+    drop_orders(g);
+    size_t nodes = (size_t)g->node_count;
+    g->live = epi_arena_alloc(g->arena, nodes + 1);
+    g->first_use = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *g->first_use);
+    g->uses = epi_arena_alloc(g->arena, (3 * nodes + (size_t)g->tensor_count) * sizeof *g->uses);
+    int *next = epi_arena_alloc(g->arena, (nodes + 1) * sizeof *next);
+    if (!g->live || !g->uses || !g->first_use || !next)
+        return; /* the arena tells */
+    mark_live(g);
+    each_use(g, next, false);
+    for (int i = 0; i < g->node_count; i++) {
+        g->first_use[i + 1] = g->first_use[i] + next[i];
+        next[i] = g->first_use[i];
+    }
+    each_use(g, next, true);
+}
+
+epi_use_list epi_graph_uses(const epi_graph *g, int node) {
+    int first = g->first_use[node];
+    return (epi_use_list){g->uses + first, g->first_use[node + 1] - first};
+}
+
+/* The product that `node` reaches without passing another product and that contracted `dim`
+ * together with at least `least - 1` other axes, or EPI_NO_NODE. */
+static int contracted_by(epi_graph *g, int node, int dim, int least) {
+    bool *seen = epi_arena_alloc(g->arena, (size_t)node + 1);
+    if (!seen)
+        return EPI_NO_NODE; /* the arena tells */
+    seen[node] = true;
+    for (int i = node; i >= 0; i--) {
+        const epi_node *n = &g->nodes[i];
+        if (!seen[i])
+            continue;
+        if (n->op == EPI_OP_MATMUL) {
+            if (n->over.count >= least && epi_axes_find_dim(&n->over, dim) >= 0)
+                return i;
+            continue;
+        }
+        for (int a = 0; a < 3; a++)
+            if (n->arg[a] != EPI_NO_NODE)
+                seen[n->arg[a]] = true;
+    }
+    return EPI_NO_NODE;
+}
+
+static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
+    const epi_node *p = &g->nodes[product];
+    g->place = p->place;
+    epi_graph_fail(g,
+                   "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it "
+                   "another name in one of them, or write the sum out: sum(a*b, …)",
+                   epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text,
+                   epi_node_label(g, p->arg[1]).text, epi_axis_label(g, axis).text);
+}
+
+void epi_graph_check_output(epi_graph *g, int tensor) {
+    if (epi_graph_failed(g))
+        return;
+    const epi_tensor_decl *t = &g->tensors[tensor];
+    const epi_axes *have = &g->nodes[t->node].axes;
+    for (int i = 0; i < t->axes.count; i++) {
+        epi_axis want = t->axes.at[i];
+        bool missing = epi_axes_find(have, want) < 0;
+        /* Missing: contracted away. Present again beside another contracted axis: broadcast back in. */
+        int product = contracted_by(g, t->node, want.dim, missing ? 1 : 2);
+        if (product != EPI_NO_NODE) {
+            fail_contracted(g, product, want);
+            return;
+        }
+        if (missing) {
+            epi_graph_fail(g, "%s is declared %s but its value is %s: the axis %s is missing", t->name,
+                           epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
+                           epi_axis_label(g, want).text);
+            return;
+        }
+    }
+    for (int i = 0; i < have->count; i++)
+        if (epi_axes_find(&t->axes, have->at[i]) < 0) {
+            epi_graph_fail(g, "%s is declared %s but its value is %s: declare the axis %s, or reduce over it",
+                           t->name, epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
+                           epi_axis_label(g, have->at[i]).text);
+            return;
+        }
+}
