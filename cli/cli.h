@@ -92,8 +92,8 @@ void cli_source_close(cli_source *s);
 /* The whole file ("-": what is left of standard input), ended by a zero that is not counted; NULL with *err
  * filled. The caller frees it. */
 char *cli_read_text(const char *path, size_t *length, epi_error *err);
-/* The folder of the programs that come with Epilog. */
-epi_status cli_program_folder(char *out, size_t size, epi_error *err);
+/* A file that comes with Epilog, by its number. */
+epi_status cli_bundled_open(cli_source *s, int index, epi_error *err);
 
 /* data.c: the tensors of a kernel */
 typedef struct cli_data {

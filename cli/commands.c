@@ -63,18 +63,13 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int list_file(const char *path, const char *file, bool json, epi_json_writer *w) {
-    cli_source s;
-    epi_error err;
-    if (cli_source_open(&s, path, &err) != EPI_OK) {
-        cli_error(&err);
-        return EXIT_FAILED;
-    }
-    for (int i = 0; i < epi_module_count(s.module); i++) {
-        const epi_program *p = epi_module_program(s.module, i);
+/* The programs of an open file. */
+static void list_programs(const cli_source *s, bool json, epi_json_writer *w) {
+    for (int i = 0; i < epi_module_count(s->module); i++) {
+        const epi_program *p = epi_module_program(s->module, i);
         const char *comment = epi_program_comment(p);
-        char name[1400];
-        snprintf(name, sizeof name, "%s:%s", file, epi_program_name(p));
+        char name[2200];
+        snprintf(name, sizeof name, "%s:%s", s->path, epi_program_name(p));
         epi_json_put_open(w, '{');
         epi_json_put_key(w, "name");
         epi_json_put_text(w, name);
@@ -84,22 +79,33 @@ static int list_file(const char *path, const char *file, bool json, epi_json_wri
         if (!json)
             cli_print("%-42s %.*s\n", name, (int)strcspn(comment, "\n"), comment);
     }
-    cli_source_close(&s);
+}
+
+/* Lists a file and closes it; of one that could not be opened it tells why. */
+static int list_source(cli_source *s, epi_status opened, const epi_error *err, bool json,
+                       epi_json_writer *w) {
+    if (opened != EPI_OK) {
+        cli_error(err);
+        return EXIT_FAILED;
+    }
+    list_programs(s, json, w);
+    cli_source_close(s);
     return EXIT_OK;
 }
 
-int cmd_list(const cli_options *o) {
-    char folder[800];
-    epi_error err;
-    if (o->name_count > 1)
-        return cli_complain(EXIT_USAGE, "list wants at most one folder");
-    if (o->name_count)
-        snprintf(folder, sizeof folder, "%s", o->names[0]);
-    else if (cli_program_folder(folder, sizeof folder, &err) != EPI_OK)
-        return cli_fail(&err);
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", folder, strerror(errno));
+static int list_bundled(bool json, epi_json_writer *w) {
+    int status = EXIT_OK;
+    for (int i = 0; epi_bundled_name(i); i++) {
+        cli_source s;
+        epi_error err;
+        epi_status opened = cli_bundled_open(&s, i, &err);
+        if (list_source(&s, opened, &err, json, w) != EXIT_OK)
+            status = EXIT_FAILED;
+    }
+    return status;
+}
+
+static int list_folder(DIR *dir, const char *folder, bool json, epi_json_writer *w) {
     char *files[1024];
     int count = 0, status = EXIT_OK;
     for (struct dirent *e; (e = readdir(dir)) && count < 1024;) {
@@ -107,19 +113,33 @@ int cmd_list(const cli_options *o) {
         if (n > 4 && !strcmp(e->d_name + n - 4, ".epi") && (files[count] = strdup(e->d_name)))
             count++;
     }
-    closedir(dir);
     qsort(files, (size_t)count, sizeof *files, by_name);
-    epi_text out = {0};
-    epi_json_writer w = {.text = &out};
-    epi_json_put_open(&w, '[');
     for (int i = 0; i < count; i++) {
         char path[1100];
+        cli_source s;
+        epi_error err;
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        if (list_file(path, o->name_count ? path : files[i], o->json, &w) != EXIT_OK)
+        epi_status opened = cli_source_open(&s, path, &err);
+        if (list_source(&s, opened, &err, json, w) != EXIT_OK)
             status = EXIT_FAILED;
         free(files[i]);
     }
+    return status;
+}
+
+int cmd_list(const cli_options *o) {
+    if (o->name_count > 1)
+        return cli_complain(EXIT_USAGE, "list wants at most one folder");
+    DIR *dir = o->name_count ? opendir(o->names[0]) : NULL;
+    if (o->name_count && !dir)
+        return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", o->names[0], strerror(errno));
+    epi_text out = {0};
+    epi_json_writer w = {.text = &out};
+    epi_json_put_open(&w, '[');
+    int status = dir ? list_folder(dir, o->names[0], o->json, &w) : list_bundled(o->json, &w);
     epi_json_put_close(&w, ']');
+    if (dir)
+        closedir(dir);
     if (o->json && cli_print_json(&out) != EXIT_OK)
         return EXIT_FAILED;
     epi_text_free(&out);

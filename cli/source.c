@@ -1,13 +1,11 @@
 /* source.c: finds and reads texts, and picks programs out of them. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/base.h"
+#include "base/nearest.h"
 #include "cli.h"
 
 static bool is_file(const char *path) {
@@ -18,30 +16,6 @@ static bool is_file(const char *path) {
 static bool is_folder(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-epi_status cli_program_folder(char *out, size_t size, epi_error *err) {
-    const char *set = getenv("EPILOG_PROGRAMS");
-    if (set && *set) {
-        snprintf(out, size, "%s", set);
-        return is_folder(out)
-                   ? EPI_OK
-                   : epi_fail(err, EPI_ERR_FILE, "EPILOG_PROGRAMS is '%s', which is no folder", set);
-    }
-    /* beside the command: build/epilog has ../programs, PREFIX/bin/epilog has ../share/epilog/programs */
-    static const char *const beside[] = {"../programs", "../share/epilog/programs"};
-    char exe[700];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n > 0) {
-        exe[n] = 0;
-        *strrchr(exe, '/') = 0;
-        for (int i = 0; i < 2; i++) {
-            snprintf(out, size, "%s/%s", exe, beside[i]);
-            if (is_folder(out))
-                return EPI_OK;
-        }
-    }
-    return epi_fail(err, EPI_ERR_FILE, "the folder of Epilog's programs was not found; set EPILOG_PROGRAMS");
 }
 
 char *cli_read_text(const char *path, size_t *length, epi_error *err) {
@@ -95,73 +69,60 @@ static char *read_program(const char *path, size_t *length, epi_error *err) {
     return copy;
 }
 
-/* Finds FILE as it stands, or among the programs that come with Epilog. */
-static epi_status locate(const char *file, char *out, size_t size, epi_error *err) {
-    snprintf(out, size, "%s", file);
-    if (is_file(out) || !strcmp(out, "-"))
-        return EPI_OK;
-    char folder[800];
-    if (!strchr(file, '/') && cli_program_folder(folder, sizeof folder, NULL) == EPI_OK) {
-        snprintf(out, size, "%s/%s", folder, file);
-        if (is_file(out))
-            return EPI_OK;
-        snprintf(out, size, "%s/%s.epi", folder, file);
-        if (is_file(out))
-            return EPI_OK;
+/* Which of the files that come with Epilog has this name, with or without ".epi"; -1 for none. */
+static int bundled_file(const char *name) {
+    size_t n = strlen(name);
+    for (int i = 0; epi_bundled_name(i); i++) {
+        const char *file = epi_bundled_name(i);
+        if (!strncmp(file, name, n) && (!file[n] || !strcmp(file + n, ".epi")))
+            return i;
     }
-    if (is_folder(file))
-        return epi_fail(err, EPI_ERR_FILE, "%s: is a folder", file);
-    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog",
-                    file);
+    return -1;
 }
 
-/* ---- names that are close ---- */
-
-/* Letters to put in, leave out or exchange to make one of the other; names of 63 letters and more are far
- * from all. */
-static int distance(const char *a, const char *b) {
-    int row[64], n = (int)strlen(b);
-    if (n >= 64)
-        return n;
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 0; a[i]; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 1; j <= n; j++) {
-            int best = diagonal + (a[i] != b[j - 1]);
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-        }
-    }
-    return row[n];
+static epi_status parse(cli_source *s, const char *text, size_t length, epi_error *err) {
+    epi_status status = epi_context_open(&s->ctx, err);
+    return status == EPI_OK ? epi_module_parse(s->ctx, text, length, s->path, &s->module, err) : status;
 }
 
-/* The program whose name is closest, if it is within a third of the name and closer than the one before. */
-typedef struct close_name {
-    char name[64];
-    int distance;
-} close_name;
+epi_status cli_bundled_open(cli_source *s, int index, epi_error *err) {
+    *s = (cli_source){0};
+    snprintf(s->path, sizeof s->path, "%s", epi_bundled_name(index));
+    epi_status status = parse(s, epi_bundled_text(index), strlen(epi_bundled_text(index)), err);
+    if (status != EPI_OK)
+        cli_source_close(s);
+    return status;
+}
 
-static void look_closer(close_name *c, const epi_module *m, const char *name) {
-    for (int p = 0; p < epi_module_count(m); p++) {
-        const char *other = epi_program_name(epi_module_program(m, p));
-        int d = distance(name, other);
-        if (3 * d <= (int)strlen(name) + 2 && (!c->name[0] || d < c->distance)) {
-            snprintf(c->name, sizeof c->name, "%s", other);
-            c->distance = d;
-        }
-    }
+/* Opens FILE as it stands, or the one of this name that comes with Epilog. */
+static epi_status open_file(cli_source *s, const char *file, epi_error *err) {
+    size_t length = 0;
+    bool found = is_file(file) || !strcmp(file, "-");
+    int bundled = found ? -1 : bundled_file(file);
+    if (bundled >= 0)
+        return cli_bundled_open(s, bundled, err);
+    if (!found)
+        return epi_fail(err, EPI_ERR_FILE,
+                        is_folder(file) ? "%s: is a folder"
+                                        : "%s: no such file, and no program of that name comes with Epilog",
+                        file);
+    snprintf(s->path, sizeof s->path, "%s", file);
+    s->text = read_program(file, &length, err);
+    return s->text ? parse(s, s->text, length, err) : EPI_ERR_FILE;
+}
+
+static void look_closer(epi_nearest *n, const epi_module *m) {
+    for (int p = 0; p < epi_module_count(m); p++)
+        epi_nearest_offer(n, epi_program_name(epi_module_program(m, p)));
 }
 
 static epi_status no_program(const cli_source *s, const char *name, epi_error *err) {
     enum { MOST = 8 };
-    close_name close = {0};
+    epi_nearest near = {.wanted = name};
     epi_text hint = {0};
-    look_closer(&close, s->module, name);
-    if (close.name[0]) {
-        epi_text_add(&hint, "; did you mean '%s'?", close.name);
+    look_closer(&near, s->module);
+    if (near.best[0]) {
+        epi_text_add(&hint, "; did you mean '%s'?", near.best);
     } else {
         int count = epi_module_count(s->module);
         for (int p = 0; p < count && p < MOST; p++)
@@ -181,14 +142,7 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     char file[1000];
     const char *colon = is_file(name) ? NULL : strrchr(name, ':');
     snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
-    epi_status status = locate(file, s->path, sizeof s->path, err);
-    size_t length = 0;
-    if (status == EPI_OK && !(s->text = read_program(s->path, &length, err)))
-        status = EPI_ERR_FILE;
-    if (status == EPI_OK)
-        status = epi_context_open(&s->ctx, err);
-    if (status == EPI_OK)
-        status = epi_module_parse(s->ctx, s->text, length, s->path, &s->module, err);
+    epi_status status = open_file(s, file, err);
     if (status == EPI_OK && colon && !(s->program = epi_module_find(s->module, colon + 1)))
         status = no_program(s, colon + 1, err);
     if (status != EPI_OK)
@@ -198,41 +152,26 @@ epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
 
 /* Looks for a program by its own name in all the files that come with Epilog. */
 static epi_status find_program(cli_source *s, const char *name, epi_error *err) {
-    char folder[800], path[1400];
-    close_name close = {0};
-    DIR *dir = cli_program_folder(folder, sizeof folder, NULL) == EPI_OK ? opendir(folder) : NULL;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        size_t n = strlen(e->d_name);
-        if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (cli_source_open(s, path, NULL) != EPI_OK)
-            continue;
-        if ((s->program = epi_module_find(s->module, name))) {
-            closedir(dir);
-            return EPI_OK;
-        }
-        look_closer(&close, s->module, name);
+    epi_nearest near = {.wanted = name};
+    for (int i = 0; epi_bundled_name(i); i++) {
+        epi_status status = cli_bundled_open(s, i, err);
+        if (status != EPI_OK || (s->program = epi_module_find(s->module, name)))
+            return status;
+        look_closer(&near, s->module);
         cli_source_close(s);
     }
-    if (dir)
-        closedir(dir);
-    epi_text hint = {0};
-    if (close.name[0])
-        epi_text_add(&hint, "did you mean '%s'?", close.name);
-    epi_status status =
-        epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog; %s",
-                 name, hint.data ? hint.data : "see 'epilog list'");
-    epi_text_free(&hint);
-    return status;
+    const char *before = near.best[0] ? "did you mean '" : "see 'epilog list",
+               *after = near.best[0] ? "'?" : "'";
+    return epi_fail(err, EPI_ERR_FILE,
+                    "%s: no such file, and no program of that name comes with Epilog; %s%s%s", name, before,
+                    near.best, after);
 }
 
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
-    epi_status status = cli_source_open(s, name, err);
-    bool bare = !strpbrk(name, "/.:");
-    char beside[1100];
-    if (status == EPI_ERR_FILE && bare && locate(name, beside, sizeof beside, NULL) != EPI_OK)
+    bool bare = !strpbrk(name, "/.:") && strcmp(name, "-") != 0;
+    if (bare && !is_file(name) && !is_folder(name) && bundled_file(name) < 0)
         return find_program(s, name, err);
+    epi_status status = cli_source_open(s, name, err);
     if (status != EPI_OK || s->program)
         return status;
     if (epi_module_count(s->module) == 1)

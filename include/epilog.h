@@ -136,6 +136,11 @@ EPI_API int epi_module_count(const epi_module *module);
 EPI_API const epi_program *epi_module_program(const epi_module *module, int index);
 EPI_API const epi_program *epi_module_find(const epi_module *module, const char *name);
 
+/* The files of programs that come with Epilog, whose programs any text may call: names and texts; NULL past
+ * the last. */
+EPI_API const char *epi_bundled_name(int index);
+EPI_API const char *epi_bundled_text(int index);
+
 /* Holds a program against what a fused kernel may see: fails where a value of the product's tile
  * depends on a reduction that is complete only outside it. Such a program still runs unfused. */
 EPI_API epi_status epi_program_check(const epi_program *program, epi_error *err);

@@ -1,4 +1,4 @@
-/* hints.c: words of other languages, and names that are close to each other. */
+/* hints.c: words of other languages, and how this one says them. */
 #include "lang/hints.h"
 
 #include <string.h>
@@ -111,41 +111,5 @@ const char *epi_hint_character(const char *rest, size_t length) {
         return next == 'T' ? "axes are found by their names, so nothing is transposed: write w, not w.T"
                            : "values have no methods or fields: write f(x), not x.f()";
     default: return NULL;
-    }
-}
-
-/* ---- names that are close ---- */
-
-static char lower_case(char c) {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-/* How many letters to put in, leave out or exchange to make one name of the other, whatever their case. */
-static int distance(const char *a, const char *b) {
-    enum { MOST = 64 };
-    int row[MOST], n = (int)strlen(b);
-    if (n >= MOST || strlen(a) >= MOST)
-        return MOST;
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 0; a[i]; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 1; j <= n; j++) {
-            int best = diagonal + (lower_case(a[i]) != lower_case(b[j - 1]));
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-        }
-    }
-    return row[n];
-}
-
-/* Close is a third of the letters at most. */
-void epi_nearest_offer(epi_nearest *n, const char *name) {
-    int d = distance(n->wanted, name);
-    if (*name && 3 * d <= (int)strlen(n->wanted) && (!n->best || d < n->distance)) {
-        n->best = name;
-        n->distance = d;
     }
 }

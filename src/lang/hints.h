@@ -11,12 +11,4 @@ const char *epi_hint_name(const char *name);
 /* What to write instead of a character that means nothing here, or NULL. `rest` begins with the character. */
 const char *epi_hint_character(const char *rest, size_t length);
 
-/* The name that is closest to one that is not known. */
-typedef struct epi_nearest {
-    const char *wanted;
-    const char *best; /* NULL where nothing is close */
-    int distance;
-} epi_nearest;
-void epi_nearest_offer(epi_nearest *n, const char *name);
-
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/nearest.h"
 #include "lang/hints.h"
 #include "lang/words.h"
 
@@ -88,7 +89,7 @@ static EPI_NOINLINE void fail_unknown_axis(epi_lowering *lo, const epi_frame *f,
     epi_nearest near = {.wanted = name};
     for (int i = 0; i < f->dim_count; i++)
         epi_nearest_offer(&near, f->dims[i]);
-    if (near.best)
+    if (near.best[0])
         epi_graph_fail(lo->g, "unknown axis '%s'; did you mean %s?", name, near.best);
     epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", name, f->program->name);
 }
@@ -158,7 +159,7 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
         epi_graph_fail(lo->g, "unknown name '%s': %s", name, hint);
     for (const epi_binding *b = f->values; b; b = b->next)
         epi_nearest_offer(&near, b->name);
-    if (near.best)
+    if (near.best[0])
         epi_graph_fail(lo->g, "unknown name '%s'; did you mean %s?", name, near.best);
     epi_graph_fail(lo->g, "unknown name '%s'", name);
 }

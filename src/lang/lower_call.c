@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "lang/bundled.h"
 #include "lang/hints.h"
 #include "lang/words.h"
@@ -182,7 +183,7 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
         epi_nearest_offer(&near, p->name);
     for (const epi_ast_program *p = epi_bundled_programs(lo->g->arena, lo->text); p; p = p->next)
         epi_nearest_offer(&near, p->name);
-    if (near.best)
+    if (near.best[0])
         epi_graph_fail(lo->g, "unknown operation or program '%s'; did you mean %s?", e->name, near.best);
     epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lang/bundled.h"
 #include "pass/plan.h"
 #include "run/run.h"
 
@@ -59,6 +60,14 @@ const epi_program *epi_module_find(const epi_module *module, const char *name) {
         if (!strcmp(module->programs[i].ast->name, name))
             return &module->programs[i];
     return NULL;
+}
+
+const char *epi_bundled_name(int index) {
+    return epi_bundled_at(index) ? epi_bundled_at(index)->name : NULL;
+}
+
+const char *epi_bundled_text(int index) {
+    return epi_bundled_at(index) ? epi_bundled_at(index)->text : NULL;
 }
 
 epi_status epi_program_check(const epi_program *program, epi_error *err) {
