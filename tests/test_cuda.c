@@ -1,7 +1,12 @@
 /* test_cuda.c: the CUDA text of the programs, without a GPU: every case is emitted for every configuration,
  * and a choice of the texts is compiled by NVRTC, which must find nothing to complain about.
  *
- *     cuda [programs] [cache folder] [texts]     "texts" emits everything and compiles nothing
+ *     cuda [programs] [cache folder] [texts | forms | all]
+ *
+ *     texts    compiles nothing
+ *     forms    compiles as many texts as have every form: mainloop and schedule with each function, every
+ *              configuration and shape of rows, every capability
+ *     all      compiles the whole choice, which takes several minutes
  *
  * What the cost model chooses must compile; where the compiler finds it slow the next best follows, as in the
  * library, and one of Hopper's must be good. A configuration that was forced may be refused, and is named. */
@@ -10,6 +15,7 @@
 #include "cases.h"
 #include "cuda/cuda.h"
 #include "cuda/jit.h"
+#include "forms.h"
 #include "moves.h"
 #include "random_program.h"
 #include "shapes.h"
@@ -19,6 +25,7 @@ static const char *folder;
 static epi_context *ctx;
 static loaded all[CASES];
 static bool compiling; /* else the texts are looked at and forgotten */
+static bool choosing;  /* of those to compile, a few that have every form */
 static int refused, slow;
 
 /* ---- texts to compile ---- */
@@ -43,6 +50,7 @@ typedef struct wanted {
 enum { MOST = 4096 };
 static epi_jit_item items[MOST];
 static wanted wants[MOST];
+static forms made_of[MOST];
 static int item_count, compiled; /* the first so many were given to the compiler */
 
 /* The launches of a kernel, each text once. Answers where the product is, or -1. */
@@ -72,6 +80,8 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
                              .choice = k->launches[i].kind == EPI_LAUNCH_GEMM ? k->launches[i].choice : -1,
                              .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
+        if (choosing)
+            forms_add_launch(&made_of[at], &k->launches[i]);
         item_count++;
     }
     return product;
@@ -181,9 +191,41 @@ static void check_item(int i) {
     }
 }
 
+static void free_item(epi_jit_item *t) {
+    epi_cubin_free(&t->cubin);
+    free((void *)(uintptr_t)t->source);
+    free((void *)(uintptr_t)t->name);
+}
+
+/* Leaves a few that have every form; what is forced and might be slow comes after what must be good. */
+static void choose_texts(void) {
+    static bool chosen[MOST], must[MOST], any[MOST];
+    int kept = 0, count = item_count;
+    for (int i = 0; i < count; i++) {
+        must[i] = wants[i].v.must;
+        any[i] = true;
+    }
+    forms_choose(made_of, count, must, chosen);
+    forms_choose(made_of, count, any, chosen);
+    for (int i = 0; i < count; i++) {
+        forms_free(&made_of[i]);
+        if (chosen[i]) {
+            items[kept] = items[i];
+            wants[kept++] = wants[i];
+        } else {
+            free_item(&items[i]);
+        }
+    }
+    item_count = kept;
+    printf("%d of %d texts have every form\n", kept, count);
+}
+
 static void compile_texts(void) {
     double seconds = 0;
     int cached = 0;
+    if (choosing)
+        choose_texts();
+    choosing = false; /* what is added from now on replaces one that is slow */
     for (int from = 0; from < item_count; from = compiled) {
         compiled = item_count;
         epi_jit_compile_all(items + from, compiled - from);
@@ -193,9 +235,7 @@ static void compile_texts(void) {
     for (int i = 0; i < item_count; i++) {
         seconds += items[i].cubin.seconds;
         cached += items[i].cubin.cached;
-        epi_cubin_free(&items[i].cubin);
-        free((void *)(uintptr_t)items[i].source);
-        free((void *)(uintptr_t)items[i].name);
+        free_item(&items[i]);
     }
     printf("%d texts compiled in %.0f s of threads' time, %d of them from the cache; %d forced ones would be "
            "slow\n",
@@ -742,7 +782,9 @@ static void emit_random(void) {
 int main(int argc, char **argv) {
     char why[300] = "asked for texts alone";
     bool ok = true;
-    compiling = (argc < 4 || strcmp(argv[3], "texts") != 0) && epi_jit_available(why, sizeof why);
+    const char *mode = argc > 3 ? argv[3] : "all";
+    compiling = strcmp(mode, "texts") != 0 && epi_jit_available(why, sizeof why);
+    choosing = compiling && !strcmp(mode, "forms");
     folder = argc > 1 ? argv[1] : "programs";
     if (argc > 2)
         setenv("EPILOG_CACHE", argv[2], 1);
