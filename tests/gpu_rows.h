@@ -39,7 +39,7 @@ static void add_forced(shaped_list *s) {
         for (int i = 0; i < shape_count(&row_programs[p]); i++)
             for (int n = 0; n < 2; n++) {
                 bool small = mode == SANITIZE && (p == 0 || p == 3 || p == 6 || p == 12) && n == i % 2;
-                if (small || mode == FULL || (mode == QUICK && (p + i) % 4 == 2 * n))
+                if (small || mode == FULL || (mode <= SAMPLE && (p + i) % 4 == 2 * n))
                     add_shaped(s, p, small ? 5 : 37, n ? 1000 : 1024, (p + i + n) % 2 ? EPI_F32 : EPI_BF16,
                                shape_at(&row_programs[p], i));
             }

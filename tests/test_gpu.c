@@ -1,8 +1,11 @@
 /* test_gpu.c: the table of cases on a GPU.
  *
- *     gpu [programs] [quick | full | sanitize | cpu | schedules]
+ *     gpu [programs] [quick | sample | full | sanitize | cpu | schedules]
  *
  *     quick      every case as the cost model would run it
+ *     sample     every case in the main contract and in one other of type, path and contract, which differs
+ *                from case to case; every configuration for some cases; larger properties: about 1,700
+ *                kernels, where `full` has 7,700
  *     full       every type, path and contract; every configuration for some cases; larger properties
  *     sanitize   tiny cases in buffers without slack, to be run under compute-sanitizer
  *     cpu        the same flow on the CPU, which tests this test where there is no GPU
@@ -84,22 +87,49 @@ static void run_task(const task *t, const oracles *oracle, group *g) {
     on_device_free(&d);
 }
 
-static int plan_variant(const loaded *l, epi_dtype type, epi_path path, epi_rounding rounding, task *out) {
+/* Which configurations are forced on case `at`: one of each mainloop under the sanitizer, every fourth in a
+ * sample. */
+static bool takes_config(int at, int c, epi_rounding rounding) {
+    if (mode == SANITIZE)
+        return !c || epi_config_at(c)->mainloop != epi_config_at(c - 1)->mainloop;
+    return mode == FULL || (at + c) % 4 == (rounding == EPI_ROUND_EXACT ? 2 : 0);
+}
+
+static int plan_variant(const loaded *l, int at, epi_dtype type, epi_path path, epi_rounding rounding,
+                        task *out) {
     int n = 0;
     bool sweep = type == EPI_BF16 && path == EPI_PATH_FUSED &&
-                 (mode == SANITIZE || (mode == FULL && l->from->flags & SWEEP));
+                 (mode == SANITIZE || ((mode == FULL || mode == SAMPLE) && l->from->flags & SWEEP));
     out[n++] = compile_task(l, type, path, rounding, NULL);
-    for (int c = 0; c < epi_config_count() && sweep; c++) /* one of each mainloop under the sanitizer */
-        if (mode == FULL || !c || epi_config_at(c)->mainloop != epi_config_at(c - 1)->mainloop)
+    for (int c = 0; c < epi_config_count() && sweep; c++)
+        if (takes_config(at, c, rounding))
             out[n++] = compile_task(l, type, path, rounding, epi_config_name(c));
     return n;
 }
 
+/* Is the type, and the path and contract that `i` stands for, run of case `at`? */
+static bool takes_variant(int at, const loaded *l, int type, int i) {
+    bool main_one = !type && !i, exact = i & 1;
+    switch (mode) {
+    case FULL: return true;
+    case ON_CPU: return !exact;
+    case SAMPLE: /* what is swept is so in both contracts */
+        return main_one || 4 * type + i == 1 + at % 11 || (!type && i == 1 && l->from->flags & SWEEP);
+    case SANITIZE: return !type && i < 3;
+    default: return type ? !i : i < 3;
+    }
+}
+
 /* What is run of a case, in the order in which it is run: oracles, then the kernels held against them. */
-static int plan_case(const loaded *l, task *out) {
+static int plan_case(const loaded *l, int at, task *out) {
     static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
     int n = 0;
-    for (int t = 0; t < (mode == SANITIZE ? 1 : 3); t++) {
+    for (int t = 0; t < 3; t++) {
+        bool some = false;
+        for (int i = 0; i < 4; i++)
+            some |= takes_variant(at, l, t, i);
+        if (!some)
+            continue;
         task oracle = {.l = l, .o = {.type = types[t]}, .oracle = calloc(1, sizeof(oracles))};
         if (!check(oracle.oracle != NULL, "memory"))
             return n;
@@ -107,11 +137,8 @@ static int plan_case(const loaded *l, task *out) {
         for (int i = 0; i < 4; i++) {
             epi_path path = i & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED;
             epi_rounding rounding = i & 1 ? EPI_ROUND_EXACT : EPI_ROUND_PACKED;
-            if (mode != FULL && mode != ON_CPU && (i == 3 || (i && types[t] != EPI_BF16)))
-                continue;
-            if (mode == ON_CPU && rounding == EPI_ROUND_EXACT)
-                continue;
-            n += plan_variant(l, types[t], path, rounding, &out[n]);
+            if (takes_variant(at, l, t, i))
+                n += plan_variant(l, at, types[t], path, rounding, &out[n]);
         }
     }
     return n;
@@ -125,10 +152,10 @@ static void test_cases(void) {
         return;
     for (int i = 0; i < CASES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
         if (mode != SANITIZE || cases[i].flags & TINY)
-            count += plan_case(&all[i], &tasks[count]);
+            count += plan_case(&all[i], i, &tasks[count]);
     for (int i = 0; i < MOVES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
         if (mode != SANITIZE || moves[i].flags & TINY)
-            count += plan_case(&moved[i], &tasks[count]);
+            count += plan_case(&moved[i], i, &tasks[count]);
     pool p;
     group g = {0};
     oracles *oracle = NULL;
@@ -279,7 +306,7 @@ static void compare_rows(const task *many, const task *one, const char *what) {
 
 static void test_rows(void) {
     loaded l[ROW_CASES][2] = {0};
-    int configs = mode == FULL ? epi_config_count() : 0, count = 0;
+    int configs = mode == FULL || mode == SAMPLE ? epi_config_count() : 0, count = 0;
     task *tasks = calloc((size_t)(2 * ROW_CASES * (configs + 1)), sizeof *tasks);
     bool ok = check(tasks != NULL, "memory");
     for (int i = 0; i < ROW_CASES && ok; i++) {
@@ -431,20 +458,18 @@ static void test_graph(const char *program) {
 /* ---- schedules of Hopper's product ---- */
 
 /* Whoever takes a tile, whenever its epilogue runs, the bits are the same. Answers whether it ran. */
-static bool run_schedule(const loaded *l, epi_rounding rounding, const char *config, bits *first) {
-    task t = compile_task(l, EPI_BF16, EPI_PATH_FUSED, rounding, config);
+static bool run_schedule(const task *t, bits *first) {
+    const char *config = t->o.config;
     on_device d;
-    t.status = epi_kernel_compile(l->program, &t.o, &t.kernel, &t.err);
-    if (!task_compiled(&t, config))
+    if (!task_compiled(t, config))
         return false;
-    if (on_device_make(&d, l->program, t.kernel)) {
-        for (int run = 0; run < 3 && run_once(t.kernel, &d, config); run++)
+    if (on_device_make(&d, t->l->program, t->kernel)) {
+        for (int run = 0; run < 3 && run_once(t->kernel, &d, config); run++)
             check(bits_agree(first, &d.host), "%s, run %d: another schedule, other bits", config, run);
         if (!broken)
-            repeat_graph(t.kernel, &d, first, config);
+            repeat_graph(t->kernel, &d, first, config);
         on_device_free(&d);
     }
-    epi_kernel_free(t.kernel);
     return true;
 }
 
@@ -466,20 +491,38 @@ static void test_schedules(void) {
     static const char *const configs[2][4] = {
         {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_d", "sm90_128x256_c1_d"},
         {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq", "sm90_128x128_c2_d"}};
+    enum { CONFIGS = 4, TASKS = 2 * WIDE * CONFIGS };
+    static loaded l[WIDE];
+    static task tasks[TASKS];
     if (ctx->cuda.devices[device - 1].major != 9)
         return;
-    for (int i = 0; i < 2 * WIDE && !broken; i++) {
-        loaded l = {0};
-        bits first = {0};
-        int ran = 0;
-        if (!load_case(ctx, folder, &wide[i / 2], &l))
+    for (int i = 0; i < WIDE; i++)
+        if (!load_case(ctx, folder, &wide[i], &l[i]))
             return;
-        for (int c = 0; c < 4 && configs[i % 2][c] && !broken; c++)
-            ran += run_schedule(&l, i % 2 ? EPI_ROUND_EXACT : EPI_ROUND_PACKED, configs[i % 2][c], &first);
-        check(ran > 1, "%s: %d schedules to compare", wide[i / 2].program, ran);
-        bits_free(&first);
-        epi_module_free(l.module);
+    for (int i = 0; i < TASKS; i++) {
+        int exact = i / CONFIGS % 2;
+        tasks[i] = compile_task(&l[i / CONFIGS / 2], EPI_BF16, EPI_PATH_FUSED,
+                                exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED, configs[exact][i % CONFIGS]);
     }
+    pool p;
+    bits first = {0};
+    int ran = 0;
+    pool_start(&p, tasks, TASKS);
+    for (int i = 0; i < TASKS && !broken; i++) {
+        pool_wait(&p, &tasks[i]);
+        ran += run_schedule(&tasks[i], &first);
+        epi_kernel_free(tasks[i].kernel);
+        tasks[i].kernel = NULL;
+        if (i % CONFIGS == CONFIGS - 1) {
+            check(ran > 1, "%s: %d schedules to compare", tasks[i].l->from->program, ran);
+            bits_free(&first);
+            ran = 0;
+        }
+    }
+    pool_end(&p);
+    bits_free(&first);
+    for (int i = 0; i < WIDE; i++)
+        epi_module_free(l[i].module);
 }
 
 /* ---- what a start costs the host ---- */
@@ -699,7 +742,7 @@ static void test_all(void) {
             test_launch_cost();
         if ((driver || !device) && !broken)
             test_threads();
-        if (driver && !broken && mode == FULL)
+        if (driver && !broken && (mode == FULL || mode == SAMPLE))
             test_big();
     }
     for (int i = 0; i < CASES; i++)
@@ -712,13 +755,14 @@ static void test_all(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const modes[] = {"quick", "full", "sanitize", "cpu", "schedules"};
+    static const char *const modes[] = {"quick", "sample", "full", "sanitize", "cpu", "schedules"};
+    enum { MODES = sizeof modes / sizeof *modes };
     const char *name = argc > 2 ? argv[2] : "quick";
     int found = 0;
     folder = argc > 1 ? argv[1] : "programs";
-    while (found < 5 && strcmp(modes[found], name) != 0)
+    while (found < MODES && strcmp(modes[found], name) != 0)
         found++;
-    if (!check(found < 5, "there is no mode '%s'", name) ||
+    if (!check(found < MODES, "there is no mode '%s'", name) ||
         !check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     mode = found;
