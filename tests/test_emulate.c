@@ -1,12 +1,12 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts | rows | hopper | sweep]
+ *     emulate [programs] [folder for what is compiled] [texts | forms | all | rows | hopper | sweep]
  *
  *     texts    it is skipped
- *     rows     the mainloop over rows alone
- *     hopper   Hopper's product alone
- *     sweep    the same for all products of the table
+ *     forms    Hopper's product, rows of all lengths, and of the rest as many kernels as have every form:
+ * each function, configuration and shape of rows at least once all      everything but the sweep rows     the
+ * mainloop over rows alone hopper   Hopper's product alone sweep    the same for all products of the table
  *
  * Covered: the three mainloops of products with their epilogues, the mainloop over rows in many shapes, the
  * finishing kernels, the passes of the unfused path, and copies of operands. What fences and the order of
@@ -20,6 +20,7 @@
 #include "cases.h"
 #include "cuda/cuda.h"
 #include "emulate/host.h"
+#include "forms.h"
 #include "moves.h"
 #include "random_program.h"
 #include "shapes.h"
@@ -216,6 +217,7 @@ typedef struct emulated {
     int one;      /* the kernel that does the same with one row, or 0 */
     bool partner; /* it is such a kernel, and not run by itself */
     bool copies;  /* the copies ahead of the product alone */
+    bool left_out;
 } emulated;
 
 static emulated kernels[MOST_KERNELS];
@@ -245,11 +247,43 @@ static bool add_kernel_for(const loaded *l, variant v, bool copies, int multipro
         epi_arena_free(&e->arena);
         return false;
     }
-    for (int i = 0; i < e->k->count; i++)
-        if (!e->k->launches[i].empty && !(copies && e->k->launches[i].kind == EPI_LAUNCH_GEMM))
-            e->texts[i] = add_text(&e->k->launches[i].text);
     kernel_count++;
     return true;
+}
+
+static bool emulates(const emulated *e, int launch) {
+    const epi_launch *s = &e->k->launches[launch];
+    return !e->left_out && !s->empty && !(e->copies && s->kind == EPI_LAUNCH_GEMM);
+}
+
+/* Of the kernels from `first` on, leaves as many as have every form, and those that do their rows one by one.
+ */
+static void choose_kernels(int first) {
+    static forms made_of[MOST_KERNELS];
+    static bool may[MOST_KERNELS], chosen[MOST_KERNELS];
+    for (int i = 0; i < kernel_count; i++) {
+        for (int n = 0; n < kernels[i].k->count; n++)
+            if (emulates(&kernels[i], n))
+                forms_add_launch(&made_of[i], &kernels[i].k->launches[n]);
+        chosen[i] = i < first;
+        may[i] = i >= first && !kernels[i].partner;
+    }
+    for (int i = 0; i < first; i++)
+        forms_take(made_of, kernel_count, i);
+    forms_choose(made_of, kernel_count, may, chosen);
+    for (int i = 0; i < kernel_count; i++) {
+        forms_free(&made_of[i]);
+        kernels[i].left_out = !chosen[i];
+        if (chosen[i] && kernels[i].one)
+            chosen[kernels[i].one] = true; /* it follows */
+    }
+}
+
+static void add_texts(void) {
+    for (int i = 0; i < kernel_count; i++)
+        for (int n = 0; n < kernels[i].k->count; n++)
+            if (emulates(&kernels[i], n))
+                kernels[i].texts[n] = add_text(&kernels[i].k->launches[n].text);
 }
 
 /* Two multiprocessors: a block has more than one tile to make. */
@@ -365,10 +399,9 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
 }
 
 static bool runs(const emulated *e) {
-    bool ok = true;
+    bool ok = !e->left_out;
     for (int i = 0; i < e->k->count; i++)
-        ok &= e->k->launches[i].empty || (e->copies && e->k->launches[i].kind == EPI_LAUNCH_GEMM) ||
-              texts[e->texts[i]].run;
+        ok &= !emulates(e, i) || texts[e->texts[i]].run;
     return ok; /* else it was reported */
 }
 
@@ -436,7 +469,7 @@ static void run_kernels(void) {
     const emulated *last = NULL;
     for (int i = 0; i < kernel_count; i++) { /* kernels of one program and type follow each other */
         const emulated *e = &kernels[i];
-        if (e->partner)
+        if (e->partner || e->left_out)
             continue;
         if (!last || e->l != last->l || e->v.type != last->v.type) {
             oracles_free(&oracle);
@@ -844,16 +877,20 @@ int main(int argc, char **argv) {
     mkdir(folder, 0777);
     for (int i = 0; i < CASES; i++)
         load_case(ctx, programs, &cases[i], &all[i]);
-    const char *mode = argc > 3 ? argv[3] : "";
+    const char *mode = argc > 3 ? argv[3] : "all";
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"),
          alone = sweep || !strcmp(mode, "hopper");
     if (sweep)
         add_sweep();
     else if (!rows)
         add_hopper();
+    if (!rows && !alone)
+        add_copies();
+    if (!alone)
+        add_lengths();
+    int always = kernel_count;
     if (!rows && !alone) {
         add_cases();
-        add_copies();
         add_moves();
         add_random();
     }
@@ -861,16 +898,21 @@ int main(int argc, char **argv) {
         add_panels();
         add_aligned_rows();
         add_shapes();
-        add_lengths();
     }
+    if (!strcmp(mode, "forms"))
+        choose_kernels(always);
+    add_texts();
     compile_texts();
     run_kernels();
     if (!alone) {
         run_large();
         run_panels();
     }
-    printf("%d kernels of %d texts; %d times a forced configuration was refused\n", kernel_count, text_count,
-           refused);
+    int left_out = 0;
+    for (int i = 0; i < kernel_count; i++)
+        left_out += kernels[i].left_out;
+    printf("%d kernels of %d texts, %d left out; %d times a forced configuration was refused\n",
+           kernel_count - left_out, text_count, left_out, refused);
     free_kernels();
     free_texts();
     for (int i = 0; i < CASES; i++)
