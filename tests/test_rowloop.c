@@ -361,7 +361,7 @@ int main(void) {
     test_batch(module, "softmax", "T=9,D=3001", 4);
     test_batch(module, "layernorm", "T=70,D=64", 69);
     test_batch(module, "losses", "T=5,D=1000", 2);
-    test_batch(module, "flat", "T=8,D=300", 0); /* alone, it is shorter than what chains pay for */
+    test_batch(module, "flat", "T=8,D=300", 0); /* alone, it is shorter than what tapes pay for */
     test_batch(module, "flat", "T=8,D=300", 7);
     test_large(module, "rmsnorm", EPI_F32, 1001);
     test_large(module, "rmsnorm", EPI_F32, 3001);

@@ -469,7 +469,7 @@ int main(int argc, char **argv) {
     test_far_statistics();
     test_equal();
     test_special_softmax(300);
-    test_special_softmax(640); /* long enough for chains */
+    test_special_softmax(640); /* long enough for tapes */
     test_special_norms();
     test_special_losses();
     test_mean_loss();

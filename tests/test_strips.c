@@ -44,19 +44,22 @@ static double ulp_error(float y, double exact) {
 enum { BATCH = 1000 };
 static float xs[3][BATCH];
 
-/* Runs op over the first n of xs, as a strip or as a chain's only link, and takes the largest error into
+/* Runs op over the first n of xs, as a strip or as a tape's only function, and takes the largest error into
  * *worst. */
-static void measure(const epi_strips *s, epi_op op, bool chained, int n, double *worst) {
+static void measure(const epi_strips *s, epi_op op, bool taped, int n, double *worst) {
     struct bound bound = bound_of(op);
     epi_view v[3] = {{xs[0], 0, 1}, {xs[1], 0, 1}, {xs[2], 0, 1}};
-    const epi_fetch none = {.count = 0};
     float *y = fresh();
-    epi_chain c = {.x = {xs[0], EPI_F32, 1}, .out = y, .out_type = EPI_F32, .ahead = &none};
-    c.kinds = (uint64_t)(EPI_LINK_MAP + op);
-    if (chained)
-        s->chain(&c, n);
-    else
+    epi_link tape[] = {{.kind = EPI_LINK_MAP + op,
+                        .from = {.p = xs[0], .type = EPI_F32, .col = 1},
+                        .to = {.p = y, .type = EPI_F32, .col = 1}},
+                       {.kind = EPI_LINK_NONE}};
+    if (taped) {
+        s->ready(tape);
+        s->tape(tape, 1, n);
+    } else {
         s->map[op](y, ROOM, v, 1, n);
+    }
     intact(1, ROOM, n);
     for (int j = 0; j < n; j++) {
         float a = xs[0][j], b = xs[1][j], c = xs[2][j];
@@ -87,8 +90,8 @@ static void check_accuracy(const epi_strips *s, epi_op op) {
                 xs[1][j] = random_between(-126, 126) / fabsf(log2f(xs[0][j]));
             }
         }
-        for (int chained = 0; chained <= one; chained++)
-            measure(s, op, chained, BATCH, &worst);
+        for (int taped = 0; taped <= one; taped++)
+            measure(s, op, taped, BATCH, &worst);
     }
     for (int i = 0; i < SPECIALS * SPECIALS; i++) {
         for (int j = 0; j < SPECIALS; j++) {
@@ -96,8 +99,8 @@ static void check_accuracy(const epi_strips *s, epi_op op) {
             xs[1][j] = specials[i % SPECIALS];
             xs[2][j] = specials[j];
         }
-        for (int chained = 0; chained <= one; chained++)
-            measure(s, op, chained, SPECIALS, &worst);
+        for (int taped = 0; taped <= one; taped++)
+            measure(s, op, taped, SPECIALS, &worst);
     }
     char measured[64];
     snprintf(measured, sizeof measured, " (%.3f ulp, bound %g)", worst, bound_of(op).ulp);

@@ -13,7 +13,7 @@ static _Alignas(64) double got[OUTS][TAPE_ROWS * WIDTH], want[OUTS][TAPE_ROWS * 
 static epi_dtype out_type[OUTS];
 static bool folds[OUTS]; /* of zeros of either sign any is the largest */
 static double magnitude[OUTS][TAPE_ROWS];
-static float sums[OUTS][TAPE_ROWS], folded[OUTS][TAPE_ROWS], state[OUTS][EPI_BLOCK_MOST];
+static float sums[OUTS][TAPE_ROWS], folded[OUTS][TAPE_ROWS], state[OUTS + LONGEST][EPI_STATE_MOST];
 
 static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16, EPI_F64};
 enum { TYPES = sizeof types / sizeof types[0] };
@@ -33,32 +33,32 @@ static uint32_t below(uint32_t n) {
 
 enum { ROW, PER_ROW, NUMBER, HALVES, FORMS };
 
-static epi_operand operand(int form, int which) {
+static epi_link_operand operand(int form, int which) {
     switch (form) {
-    case ROW: return (epi_operand){in[which], EPI_F32, 1, WIDTH * sizeof(float), 0};
-    case PER_ROW: return (epi_operand){each, EPI_F32, 0, sizeof(float), 0};
-    case NUMBER: return (epi_operand){one, EPI_F32, 0, 0, 0};
-    default: return (epi_operand){halves, EPI_BF16, 1, WIDTH * sizeof(uint16_t), 0};
+    case ROW: return (epi_link_operand){in[which], EPI_F32, 1, WIDTH * sizeof(float), 0, 0};
+    case PER_ROW: return (epi_link_operand){each, EPI_F32, 0, sizeof(float), 0, 0};
+    case NUMBER: return (epi_link_operand){one, EPI_F32, 0, 0, 0, 0};
+    default: return (epi_link_operand){halves, EPI_BF16, 1, WIDTH * sizeof(uint16_t), 0, 0};
     }
 }
 
 /* The operand as maps take it; halves are brought to `buf` first. */
-static epi_view view(const drawn *d, const epi_operand *o, float *buf, int n) {
+static epi_view view(const drawn *d, const epi_link_operand *o, float *buf, int n) {
     if (o->type == EPI_F32)
-        return (epi_view){o->p, o->step / (ptrdiff_t)sizeof(float), o->col};
+        return (epi_view){o->p, o->row / (ptrdiff_t)sizeof(float), o->col};
     for (int r = 0; r < TAPE_ROWS; r++)
         d->s->load(buf + r * WIDTH, halves + r * WIDTH, EPI_BF16, 1, n);
     return (epi_view){buf, WIDTH, 1};
 }
 
 /* Room for a result of the type, in both memories. */
-static epi_operand fresh_out(drawn *d, epi_dtype type) {
+static epi_link_operand fresh_out(drawn *d, epi_dtype type) {
     int out = d->outs++;
     out_type[out] = type;
     folds[out] = false;
     memset(got[out], 0x5a, sizeof got[out]);
     memset(want[out], 0x5a, sizeof want[out]);
-    return (epi_operand){got[out], type, 1, WIDTH * (ptrdiff_t)epi_dtype_size(type), 0};
+    return (epi_link_operand){got[out], type, 1, WIDTH * (ptrdiff_t)epi_dtype_size(type), 0, 0};
 }
 
 static void expect(drawn *d, epi_dtype type, const float *x, int n) {
@@ -69,9 +69,9 @@ static void expect(drawn *d, epi_dtype type, const float *x, int n) {
 
 /* ---- links ---------------------------------------------------------------------------------- */
 
-static void draw_parts(drawn *d, epi_link *k) {
+static void draw_split(drawn *d, epi_link *k) {
     static float buf[TAPE_ROWS * WIDTH], odd[TAPE_ROWS * WIDTH];
-    k->kind = EPI_LINK_PARTS;
+    k->kind = EPI_LINK_SPLIT;
     k->a = operand(below(3) ? ROW : HALVES, (int)below(4));
     k->b = fresh_out(d, EPI_F32);
     epi_view a = view(d, &k->a, buf, 2 * d->n);
@@ -80,43 +80,45 @@ static void draw_parts(drawn *d, epi_link *k) {
     d->s->deinterleave(d->v, WIDTH, a, 0, TAPE_ROWS, d->n);
 }
 
-static void draw_start(drawn *d, epi_link *k) {
+/* Lets the link take v from memory. */
+static void draw_from(drawn *d, epi_link *k) {
     static float buf[TAPE_ROWS * WIDTH];
-    if (below(3) == 0) {
-        draw_parts(d, k);
-        return;
-    }
-    k->kind = EPI_LINK_GET;
-    k->a = operand((int)below(FORMS), (int)below(4));
-    epi_view a = view(d, &k->a, buf, d->n);
+    k->from = operand((int)below(FORMS), (int)below(4));
+    epi_view a = view(d, &k->from, buf, d->n);
     for (int r = 0; r < TAPE_ROWS; r++)
         for (int j = 0; j < d->n; j++)
             d->v[r * WIDTH + j] = a.p[r * a.row + j * a.col];
 }
 
+static void draw_start(drawn *d, epi_link *k) {
+    if (below(3) == 0) {
+        draw_split(d, k);
+        return;
+    }
+    k->kind = EPI_LINK_GET;
+    draw_from(d, k);
+}
+
 static void draw_arithmetic(drawn *d, epi_link *k) {
-    static const epi_op ops[] = {[EPI_LINK_MUL] = EPI_OP_MUL,
-                                 [EPI_LINK_ADD] = EPI_OP_ADD,
-                                 [EPI_LINK_SUB] = EPI_OP_SUB,
-                                 [EPI_LINK_SUB_FROM] = EPI_OP_SUB};
+    static const epi_op ops[] = {
+        [EPI_LINK_MUL] = EPI_OP_MUL,      [EPI_LINK_ADD] = EPI_OP_ADD, [EPI_LINK_SUB] = EPI_OP_SUB,
+        [EPI_LINK_SUB_FROM] = EPI_OP_SUB, [EPI_LINK_DIV] = EPI_OP_DIV, [EPI_LINK_DIV_FROM] = EPI_OP_DIV};
     static float bufs[2][TAPE_ROWS * WIDTH];
-    k->kind = EPI_LINK_MUL + below(6);
+    k->kind = EPI_LINK_MUL + below(EPI_LINK_ADD_PRODUCT - EPI_LINK_MUL + 1);
     bool product = k->kind == EPI_LINK_MULADD || k->kind == EPI_LINK_ADD_PRODUCT;
     k->a = operand((int)below(FORMS), (int)below(4));
-    if (product || below(3) == 0)
-        k->b = operand(product ? (int)below(FORMS) : ROW, (int)below(4));
-    k->scale[0] = below(2) ? 1 : -1;
-    k->scale[1] = below(2) ? 1 : -1;
-    epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n), b = {0};
-    if (k->b.p)
-        b = view(d, &k->b, bufs[1], d->n);
+    k->sign = below(2) ? 1 : -1;
+    k->other = below(2) ? 1 : -1;
+    epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n);
     if (product) {
+        k->b = operand((int)below(FORMS), (int)below(4));
+        epi_view b = view(d, &k->b, bufs[1], d->n);
         epi_view arg[3] = {k->kind == EPI_LINK_MULADD ? v : a, k->kind == EPI_LINK_MULADD ? a : b,
                            k->kind == EPI_LINK_MULADD ? b : v};
-        d->s->muladd(d->v, WIDTH, arg, k->scale[0], k->scale[1], TAPE_ROWS, d->n);
+        d->s->muladd(d->v, WIDTH, arg, k->sign, k->other, TAPE_ROWS, d->n);
     } else {
-        v = k->b.p ? b : v;
-        epi_view arg[3] = {k->kind == EPI_LINK_SUB_FROM ? a : v, k->kind == EPI_LINK_SUB_FROM ? v : a};
+        bool from = k->kind == EPI_LINK_SUB_FROM || k->kind == EPI_LINK_DIV_FROM;
+        epi_view arg[3] = {from ? a : v, from ? v : a};
         d->s->map[ops[k->kind]](d->v, WIDTH, arg, TAPE_ROWS, d->n);
     }
 }
@@ -130,11 +132,22 @@ static void draw_function(drawn *d, epi_link *k) {
     d->s->map[k->kind == EPI_LINK_SQUARE ? EPI_OP_MUL : op](d->v, WIDTH, v, TAPE_ROWS, d->n);
 }
 
+/* Over a number that has a normal inverse; v times that is expected. */
+static void draw_over(drawn *d, epi_link *k) {
+    k->kind = EPI_LINK_OVER;
+    k->a = operand(below(2) ? PER_ROW : NUMBER, 0);
+    k->state = state[OUTS + d->count];
+    for (int r = 0; r < TAPE_ROWS; r++)
+        for (int j = 0; j < d->n; j++)
+            d->v[r * WIDTH + j] *= 1 / (k->a.row ? each[r] : one[0]);
+}
+
 static void draw_join(drawn *d, epi_link *k) {
     static float buf[TAPE_ROWS * WIDTH], both[TAPE_ROWS * WIDTH];
     k->kind = EPI_LINK_JOIN;
     k->a = operand((int)below(FORMS), (int)below(4));
     epi_dtype type = types[below(TYPES)];
+    k->nontemporal = below(2);
     k->b = fresh_out(d, type);
     d->s->interleave(both, WIDTH, (epi_view){d->v, WIDTH, 1}, view(d, &k->a, buf, d->n), TAPE_ROWS, d->n);
     expect(d, type, both, 2 * d->n);
@@ -142,6 +155,7 @@ static void draw_join(drawn *d, epi_link *k) {
 
 static void draw_store(drawn *d, epi_link *k) {
     k->kind = EPI_LINK_STORE;
+    k->nontemporal = below(2);
     k->a = fresh_out(d, types[below(TYPES)]);
     expect(d, k->a.type, d->v, d->n);
 }
@@ -153,11 +167,11 @@ static void draw_fold(drawn *d, epi_link *k) {
     out_type[out] = EPI_F32;
     folds[out] = true;
     k->op = ops[below(4)];
-    k->scale[0] = epi_reduce_identity(k->op);
+    k->identity = epi_reduce_identity(k->op);
     if (below(2)) {
         k->kind = EPI_LINK_FOLD;
-        k->a = (epi_operand){sums[out], EPI_F32, 0, sizeof(float), 0};
-        k->keep = state[out];
+        k->a = (epi_link_operand){sums[out], EPI_F32, 0, sizeof(float), 0, 0};
+        k->state = state[out];
         memset(got[out], 0, sizeof got[out]);
         memset(want[out], 0, sizeof want[out]);
         for (int r = 0; r < TAPE_ROWS; r++) {
@@ -168,19 +182,21 @@ static void draw_fold(drawn *d, epi_link *k) {
         }
     } else {
         k->kind = EPI_LINK_COLUMNS;
-        k->a = (epi_operand){got[out], EPI_F32, 1, 0, 0};
+        k->a = (epi_link_operand){got[out], EPI_F32, 1, 0, 0, 0};
         float *const both[] = {(float *)got[out], (float *)want[out]};
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < WIDTH; j++)
-                both[i][j] = k->scale[0];
+                both[i][j] = k->identity;
         d->s->reduce_cols(k->op, both[1], NULL, (epi_view){d->v, WIDTH, 1}, TAPE_ROWS, d->n);
     }
 }
 
 static void draw_link(drawn *d) {
     epi_link *k = &d->link[d->count];
-    uint32_t what = d->count == 0 ? 0 : below(10);
+    uint32_t what = d->count == 0 ? 0 : below(11);
     *k = (epi_link){.kind = EPI_LINK_NONE};
+    if (what > 0 && what < 10 && below(4) == 0)
+        draw_from(d, k);
     if (what == 0)
         draw_start(d, k);
     else if (what < 5)
@@ -188,14 +204,16 @@ static void draw_link(drawn *d) {
     else if (what == 5)
         draw_function(d, k);
     else if (what == 6)
-        draw_join(d, k);
+        draw_over(d, k);
     else if (what == 7)
-        draw_store(d, k);
+        draw_join(d, k);
     else if (what == 8)
+        draw_store(d, k);
+    else if (what == 9)
         draw_fold(d, k);
     else
-        *k = (epi_link){.kind = EPI_LINK_FETCH, .a = operand(ROW, 1)};
-    bool makes = what <= 5;
+        *k = (epi_link){.kind = EPI_LINK_PREFETCH, .a = operand(ROW, 1), .rate = 1 << 12, .apart = 256};
+    bool makes = what <= 6;
     if (makes && below(3) == 0 && d->outs < OUTS - 2) {
         k->to = fresh_out(d, EPI_F32);
         expect(d, EPI_F32, d->v, d->n);
@@ -275,6 +293,7 @@ static void check_tapes(const epi_strips *s, int longest) {
         d.link[++d.count] = (epi_link){.kind = EPI_LINK_NONE};
         s->ready(d.link);
         s->tape(d.link, TAPE_ROWS, d.n);
+        s->settle();
         compare(&d);
     }
     report(s, longest > 2 ? "tapes: many links" : "tapes: few links", "");

@@ -29,7 +29,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->mainloop = "rows";
         out->m = k->rows->tile.m;
         out->n = k->rows->tile.n;
-        out->tile_m = k->rows->block;
+        out->tile_m = k->rows->band;
         out->tile_n = k->rows->chunk;
         partials = (double)k->rows->partial_count;
     }
@@ -41,7 +41,7 @@ static void describe_rows(const epi_cpu_kernel *k, epi_text *out) {
     if (r->tile.plan->flat)
         epi_text_add(out, "one long row, %ld elements at a time", (long)r->chunk);
     else
-        epi_text_add(out, "%d row%s at a time, %ld column%s of each", r->block, r->block == 1 ? "" : "s",
+        epi_text_add(out, "%d row%s at a time, %ld column%s of each", r->band, r->band == 1 ? "" : "s",
                      (long)epi_min64(r->chunk, r->tile.n), r->chunk == 1 ? "" : "s");
     if (r->tile.phases > 1)
         epi_text_add(out, ", %d times over a row", r->tile.phases);

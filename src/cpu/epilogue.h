@@ -1,27 +1,29 @@
-/* epilogue.h: what happens to a tile of the product while it is in cache: a list of strips.
+/* epilogue.h: what happens to a tile of the product while it is in cache: tapes and strips.
  *
  * Values come in four shapes: one number, one per row, one per column, one per element. The first
- * three are computed once per tile; the last in blocks of a few rows, so that a block's values stay
- * in the first-level cache from one strip to the next. */
+ * three are computed once per tile; the last in bands of a few rows, so that a band's values stay
+ * in the first-level cache from one item to the next. */
 #ifndef EPI_CPU_EPILOGUE_H
 #define EPI_CPU_EPILOGUE_H
 
 #include "cpu/tape.h"
 
-enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BLOCK = 4 /* rows that strips work on at a time */ };
+enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BAND = 4 /* rows that are worked on at a time */ };
 
 typedef struct epi_epilogue {
     epi_tile_program tile;
     epi_tapes tapes;
     const epi_strips *strips;
-    int block; /* rows of a block */
+    epi_states *states; /* by instruction: where its partials lie */
+    int *slot;          /* by value: among the slots of elements, or among the short vectors; or -1 */
+    int *store;         /* by value: epi_first_stores */
     int slot_count, short_count;
-    int64_t full_slot, short_slot, own_slot; /* floats: a value's of a block, a short vector's, a row's */
+    int64_t full_slot, short_slot, own_slot; /* floats: a value's of a band, a short vector's, a row's */
     int64_t row_tiles, col_tiles;
     int64_t panel;        /* a tile begins at a multiple of so many rows */
     int64_t partials;     /* floats */
     int64_t shared_bytes; /* of the table shared by all threads */
-    /* Of what each thread has of its own, in bytes: where its parts begin, and all. */
+    /* Of what each thread has of its own, in bytes: where its arrays begin, and all. */
     int64_t at, links, slots, shorts, own, state, private_bytes;
 } epi_epilogue;
 
@@ -41,7 +43,7 @@ static inline int64_t epi_tile_row(const epi_epilogue *e, int64_t tile) {
 /* A run in progress. `homes` is by node, `tensors` by tensor. */
 typedef struct epi_tile_run {
     const epi_epilogue *e;
-    epi_tile_access *access; /* by step */
+    epi_tile_access *access; /* by instruction */
     float *partials;
 } epi_tile_run;
 
@@ -54,7 +56,7 @@ typedef struct epi_region {
     bool write;
 } epi_region;
 
-/* What a tile, by its places along rows and columns, will read and write, for whoever can fetch it early; at
+/* What a tile, by its places along rows and columns, will read and write, for whoever can prefetch it; at
  * most `most`. */
 int epi_epilogue_regions(const epi_tile_run *r, const int64_t tile[2], epi_region *out, int most);
 

@@ -1,8 +1,8 @@
-/* epilogue_run.c: carries the strips of a tile out, and folds the partials that leave it. */
+/* epilogue_run.c: carries out a tile's tapes and strips, and folds the partials that leave it. */
 #include "cpu/epilogue.h"
 
 typedef struct tile {
-    epi_block b;
+    epi_band b;
     const epi_tile_run *r;
     int64_t place[2]; /* along rows and columns */
 } tile;
@@ -39,46 +39,43 @@ static tile tile_at(const epi_tile_run *r, const int64_t place[2]) {
 
 /* A value that is worked on in its tensor. */
 static epi_spot in_tensor(const tile *t, const epi_tile_access *a, epi_scale scale) {
-    ptrdiff_t ld = epi_tile_access_ld(a);
-    return (epi_spot){(float *)(void *)epi_block_address(&t->b, a, scale), ld, t->r->e->block * ld};
+    return (epi_spot){(float *)(void *)epi_band_address(&t->b, a, scale), epi_access_ld(a), true, true};
 }
 
 /* Says where every value of the tile will be: its slot; the tensor itself where strips can work in
  * place; the accumulator. */
 static void settle(tile *t, float *acc, unsigned char *memory) {
     const epi_epilogue *e = t->r->e;
-    float *slots = (float *)(void *)(memory + e->slots), *shorts = (float *)(void *)(memory + e->shorts),
-          *own = (float *)(void *)(memory + e->own);
+    float *slots = (float *)(void *)(memory + e->slots), *shorts = (float *)(void *)(memory + e->shorts);
     t->b.at = (epi_spot *)(void *)(memory + e->at);
     t->b.tmp = shorts + e->short_count * e->short_slot;
     for (int i = 0; i < e->tile.value_count; i++) {
         const epi_tile_value *v = &e->tile.values[i];
-        if (!epi_tile_is_full(v))
-            t->b.at[i] = (epi_spot){shorts + v->slot * e->short_slot, 0, 0};
-        else if (e->tapes.own[i] >= 0)
-            t->b.at[i] = (epi_spot){own + e->tapes.own[i] * e->own_slot, 0, 0};
-        else if (v->slot >= 0)
-            t->b.at[i] = (epi_spot){slots + v->slot * e->full_slot, e->tile.width[v->scale], 0};
+        if (!epi_value_is_full(v))
+            t->b.at[i] = (epi_spot){shorts + e->slot[i] * e->short_slot, 0, v->rows, false};
+        else if (e->slot[i] >= 0)
+            t->b.at[i] = (epi_spot){slots + e->slot[i] * e->full_slot, e->tile.width[v->scale], false, false};
         else if (i == 0)
-            t->b.at[i] = (epi_spot){acc, EPI_TILE_N, (ptrdiff_t)e->block * EPI_TILE_N};
+            t->b.at[i] = (epi_spot){acc, EPI_TILE_N, true, true};
         else
             t->b.at[i] = (epi_spot){0}; /* in registers only */
     }
     for (int i = 0; i < e->tile.instr_count; i++) {
         const epi_instr *s = &e->tile.instrs[i];
         const epi_tile_access *a = &t->r->access[i];
-        if (!s->full)
+        if (!s->full || !a->direct)
             continue;
-        if (s->kind == EPI_INSTR_STORE && a->direct && e->tile.values[s->arg[0]].store == i)
-            t->b.at[s->arg[0]] = in_tensor(t, a, e->tile.values[s->arg[0]].scale);
-        else if (s->kind == EPI_INSTR_LOAD && a->direct)
+        if (s->kind == EPI_INSTR_LOAD)
             t->b.at[s->dst] = in_tensor(t, a, e->tile.values[s->dst].scale);
+        else if (s->kind == EPI_INSTR_STORE && e->store[s->arg[0]] == i)
+            t->b.at[s->arg[0]] = in_tensor(t, a, e->tile.values[s->arg[0]].scale);
     }
 }
 
 /* The partials of this tile: rows of the result, or columns. */
-static float *partials_of(const tile *t, const epi_instr *s, int64_t state) {
+static float *partials_of(const tile *t, int instr, int64_t state) {
     const epi_epilogue *e = t->r->e;
+    const epi_instr *s = &e->tile.instrs[instr];
     float *p = t->r->partials + state;
     if (s->kind == EPI_INSTR_PARTIAL_ROWS)
         return p + t->place[1] * e->tile.m + t->b.m0;
@@ -86,39 +83,20 @@ static float *partials_of(const tile *t, const epi_instr *s, int64_t state) {
     return p + t->place[0] * (e->tile.n * e->tile.width[scale] / e->tile.tile_n) + t->b.first[scale];
 }
 
-static float *first_partials(const void *ctx, const epi_instr *s) {
-    return partials_of(ctx, s, s->state);
+static float *first_partials(const void *ctx, int instr) {
+    const tile *t = ctx;
+    return partials_of(t, instr, t->r->e->states[instr].first);
 }
 
-static void run_step(const tile *t, int i) {
+static void run_instr(const tile *t, int i) {
     const epi_instr *s = &t->b.tile->instrs[i];
+    const epi_states *at = &t->r->e->states[i];
     if (s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS) {
         int row = s->kind == EPI_INSTR_PARTIAL_ROWS ? t->b.row : 0;
-        epi_block_reduce(&t->b, s, partials_of(t, s, s->state) + row, partials_of(t, s, s->state2) + row);
+        epi_band_reduce(&t->b, s, partials_of(t, i, at->first) + row, partials_of(t, i, at->second) + row);
     } else {
-        epi_block_step(&t->b, i);
+        epi_band_run(&t->b, i);
     }
-}
-
-/* Does a tape load or store it, where it lies? */
-static bool is_done_by_tape(const tile *t, int i) {
-    const epi_instr *s = &t->b.tile->instrs[i];
-    return epi_access_is_regular(&t->r->access[i]) &&
-           (s->kind == EPI_INSTR_STORE || (s->kind == EPI_INSTR_LOAD && t->r->e->tapes.load[s->dst] == i));
-}
-
-/* On the block in hand. */
-static void run_item(const tile *t, const epi_tape_item *item, epi_link *links) {
-    if (!item->link_count) {
-        if (t->b.tile->instrs[item->first].kind != EPI_INSTR_LOAD || !is_done_by_tape(t, item->first))
-            run_step(t, item->first);
-        return;
-    }
-    t->b.strips->tape(links + item->link, t->b.block_rows, t->b.columns[item->scale]);
-    epi_tape_walk(links + item->link);
-    for (int i = item->first; i < item->first + item->count; i++)
-        if (t->b.tile->instrs[i].kind == EPI_INSTR_STORE && !is_done_by_tape(t, i))
-            run_step(t, i);
 }
 
 static void clear_column_partials(const tile *t) {
@@ -127,13 +105,67 @@ static void clear_column_partials(const tile *t) {
         const epi_instr *s = &e->tile.instrs[i];
         if (s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
-        float *p = partials_of(t, s, s->state), *p2 = partials_of(t, s, s->state2);
+        float *p = partials_of(t, i, e->states[i].first), *p2 = partials_of(t, i, e->states[i].second);
         for (int j = 0, n = t->b.columns[e->tile.values[s->arg[0]].scale]; j < n; j++) {
             p[j] = epi_reduce_identity(s->op);
             if (s->op == EPI_OP_LOGSUMEXP)
                 p2[j] = 0;
         }
     }
+}
+
+/* While a tape works on a row, the one two rows on comes from the second-level cache: that of every operand
+ * that lies in the tile's own memory or in a tensor. */
+static void add_prefetches(epi_link *link, epi_link **end, int n) {
+    enum { ROWS_AHEAD = 2 };
+    static const int64_t all_of_it[] = {0, 1, 1};
+    epi_link *last = *end;
+    for (const epi_link *k = link; k < last; k++) {
+        const epi_link_operand *const used[] = {&k->from, &k->a, &k->b, &k->to};
+        for (int i = 0; i < 4 && *end < last + EPI_TAPE_PREFETCHES; i++) {
+            epi_link_operand a = *used[i];
+            if (!a.col || !a.down)
+                continue;
+            a.p = (const unsigned char *)a.p + ROWS_AHEAD * a.row;
+            const epi_link *same = last;
+            while (same < *end && same->a.p != a.p)
+                same++;
+            if (same == *end)
+                epi_tape_prefetch(end, &a, n * a.along, n, all_of_it);
+        }
+    }
+}
+
+static void set_tapes(const tile *t, const epi_tape_place *where, epi_link *links) {
+    for (int k = 0; k < where->tapes->item_count; k++) {
+        const epi_tape_item *item = &where->tapes->items[k];
+        if (!item->link_count)
+            continue;
+        epi_link *first = links + item->link, *end = epi_tape_set(where, item, links);
+        if (t->b.strips->prefetches)
+            add_prefetches(first, &end, t->b.columns[item->scale]);
+        epi_tape_end(t->b.strips, first, end);
+    }
+}
+
+/* On the band in hand; afterwards its tapes are where the next band begins. */
+static void run_band(const tile *t, const epi_tape_place *where, epi_link *links) {
+    const epi_tapes *tapes = where->tapes;
+    for (int k = 0; k < tapes->item_count; k++) {
+        const epi_tape_item *item = &tapes->items[k];
+        int only = tapes->order[item->first];
+        if (item->link_count) {
+            t->b.strips->tape(links + item->link, t->b.band_rows, t->b.columns[item->scale]);
+            epi_tape_move(links + item->link, t->b.band_rows, 0);
+        } else if (t->b.tile->instrs[only].kind != EPI_INSTR_STORE && !epi_tape_moves(where, only)) {
+            run_instr(t, only);
+        }
+    }
+    for (int k = 0; k < tapes->item_count; k++)
+        for (int at = tapes->items[k].first; at < tapes->items[k].first + tapes->items[k].count; at++)
+            if (t->b.tile->instrs[tapes->order[at]].kind == EPI_INSTR_STORE &&
+                !(tapes->items[k].link_count && epi_tape_moves(where, tapes->order[at])))
+                run_instr(t, tapes->order[at]);
 }
 
 void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2], void *private_memory) {
@@ -145,20 +177,18 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2]
     clear_column_partials(&t);
     for (int i = 0; i < e->tile.instr_count; i++)
         if (!e->tile.instrs[i].full)
-            run_step(&t, i);
+            run_instr(&t, i);
     epi_tape_place where = {.tapes = &e->tapes,
-                            .block = &t.b,
-                            .rows = e->block,
-                            .partials = first_partials,
+                            .band = &t.b,
+                            .fold_at = first_partials,
                             .ctx = &t,
+                            .own = (float *)(void *)(memory + e->own),
+                            .own_slot = e->own_slot,
                             .state = (float *)(void *)(memory + e->state)};
-    for (int k = 0; k < e->tapes.item_count; k++)
-        if (e->tapes.items[k].link_count)
-            epi_tape_set(&where, &e->tapes.items[k], links);
-    for (t.b.row = 0; t.b.row < t.b.rows; t.b.row += e->block, t.b.number++) {
-        t.b.block_rows = (int)epi_min64(e->block, t.b.rows - t.b.row);
-        for (int k = 0; k < e->tapes.item_count; k++)
-            run_item(&t, &e->tapes.items[k], links);
+    set_tapes(&t, &where, links);
+    for (; t.b.row < t.b.rows; t.b.row += t.b.band_rows) {
+        t.b.band_rows = (int)epi_min64(EPI_TILE_BAND, t.b.rows - t.b.row);
+        run_band(&t, &where, links);
     }
 }
 
@@ -177,7 +207,7 @@ int epi_epilogue_regions(const epi_tile_run *r, const int64_t place[2], epi_regi
         int64_t size = (int64_t)epi_dtype_size(a->ref.type);
         out[count++] = (epi_region){
             a->ref.data + (epi_walk_offset(&a->rows, t.b.m0) + t.b.first[scale]) * size,
-            t.b.columns[scale] * size, epi_tile_access_ld(a) * size, t.b.rows, s->kind == EPI_INSTR_STORE};
+            t.b.columns[scale] * size, epi_access_ld(a) * size, t.b.rows, s->kind == EPI_INSTR_STORE};
     }
     return count;
 }
@@ -190,7 +220,7 @@ void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads) 
         if (!rows && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         epi_scale scale = e->tile.values[s->arg[0]].scale;
-        epi_partials_fold(&e->tile, e->strips, s, &homes[s->node], r->partials,
+        epi_partials_fold(&e->tile, e->strips, i, &e->states[i], &homes[s->node], r->partials,
                           rows ? e->tile.m : e->tile.n * e->tile.width[scale] / e->tile.tile_n,
                           rows ? e->col_tiles : e->row_tiles, threads);
     }

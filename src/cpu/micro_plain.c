@@ -1,7 +1,7 @@
 /* micro_plain.c: f32 in portable vectors of four: the twin of every other kernel, always there.
  * 12 sums, two vectors of B and one element of A fill the 16 registers of the smallest machines. */
 #include "cpu/micro_parts.h"
-#include "cpu/pack_block.h"
+#include "cpu/pack_move.h"
 
 #include <string.h>
 

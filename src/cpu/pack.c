@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "cpu/micro.h"
-#include "cpu/pack_block.h"
+#include "cpu/pack_move.h"
 
 enum {
     CHUNK = 64,  /* depth of one step; a multiple of every interleave */
@@ -77,12 +77,12 @@ static void pack_across(const job *j, const chunk *c) {
         column[k] = element(j, c->row, c->k + k);
     if (j->q > 1)
         for (int64_t k = 0; k < c->depth; k += j->q)
-            epi_block_zip((char *)c->dst + k * j->r * j->size, column + k, j->r, j->q);
+            epi_pack_zip((char *)c->dst + k * j->r * j->size, column + k, j->r, j->q);
     else if (j->widen)
         for (int64_t k = 0; k < c->depth; k++)
             j->widen((float *)c->dst + k * j->r, column[k], j->r);
     else
-        epi_block_copy(c->dst, column, j->r, (int)c->depth);
+        epi_pack_copy(c->dst, column, j->r, (int)c->depth);
 }
 
 /* The valid depth of one row, to dst. */
@@ -117,7 +117,7 @@ static void pack_rows(const job *j, const chunk *c) {
         if (valid > 0)
             gather(j, c, c->row + i, touches, stage[i]);
     }
-    epi_block_transpose(c->dst, row, j->r, (int)(c->depth / j->q), (size_t)(j->q * j->size));
+    epi_pack_transpose(c->dst, row, j->r, (int)(c->depth / j->q), (size_t)(j->q * j->size));
 }
 
 /* The panel that starts at `row`, from depth k to `end`. */

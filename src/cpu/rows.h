@@ -1,43 +1,51 @@
 /* rows.h: the rows mainloop: a program without a product, row by row, each read and written once.
  *
- * A thread takes a piece: some rows, or a stretch of one flat row. It works on a block of rows at a time and
- * walks over the block's columns once a phase, chunk by chunk, so that a chunk's values stay in the
- * first-level cache from one strip to the next. Folds of the row are complete between phases. */
+ * A thread takes a piece: some rows, or a stretch of one flat row. It works on a band of rows at a time and
+ * walks over the band's columns once a phase, chunk by chunk, so that a chunk's values stay in the
+ * first-level cache from one item to the next. Folds of the row are complete between phases. */
 #ifndef EPI_CPU_ROWS_H
 #define EPI_CPU_ROWS_H
 
-#include "cpu/chain.h"
+#include "cpu/tape.h"
+
+/* What a thread has of its own, in bytes: where its arrays begin, and all. */
+typedef struct epi_rows_room {
+    int64_t at, links, positions, slots, own, kept, shorts, results, state, bytes;
+} epi_rows_room;
+
+/* Where a tape stands: the first row and column of the band that it was set or moved to. */
+typedef struct epi_rows_position {
+    int64_t row, column;
+    bool set;
+} epi_rows_position;
 
 typedef struct epi_rows {
     epi_tile_program tile;
     const epi_strips *strips;
     int threads;
-    int block;     /* rows at a time */
+    int band;      /* rows at a time */
     int64_t chunk; /* columns at a time, of the fine scale; even */
     int64_t piece_rows, piece_cols, row_pieces, col_pieces;
-    int slot_count, short_count, keep_count, chain_count;
-    bool lags; /* the last phase of a row may be carried out beside the one before it of the next row */
-    int *list,
-        *list_start; /* the steps on elements: phase p takes list[list_start[p] to list_start[p + 1]) */
+    int *list, *list_start; /* the instructions on elements: phase p takes list[list_start[p] to list_start[p
+                               + 1]) */
+    epi_tapes *tapes;       /* by phase: these as items */
+    int *item_start,        /* by phase: its first item among those of all phases, */
+        *link_start;        /* and its first link */
     int *between,
-        *between_start; /* the same for steps on rows, which come before phase p or after the last */
-    int *work;          /* what the list's steps before a place cost, in simple operations */
-    int *last;          /* by place in the list: where the chain ends that the step is part of, or itself */
+        *between_start; /* the instructions on rows: those that come before phase p, or after the last */
+    int *work;          /* what the items before one cost, of all phases, in simple operations */
     int *keep;          /* by value: which row buffer has it from its first phase on, or -1 */
-    int64_t *column;    /* by value without rows: where it lies among the columns' floats */
+    int *slot;          /* by value: among the slots of elements, or among the short vectors; or -1 */
+    int *store;         /* by value: epi_first_stores */
+    epi_states
+        *states;     /* by instruction: where its partials lie, or the second of a fold among short vectors */
+    int64_t *column; /* by value without rows: where it lies among the columns' floats */
+    int slot_count, own_count, short_count, keep_count, state_count;
+    epi_rows_room room;
     /* offsets in the scratch, in bytes */
-    int64_t access, source, columns, partials, per_thread, thread_bytes, scratch;
+    int64_t access, source, regular, columns, partials, per_thread, scratch;
     int64_t partial_count; /* floats */
 } epi_rows;
-
-/* A chain that only moves on from row to row, with what is fetched meanwhile. */
-typedef struct epi_ready {
-    epi_chain chain;
-    epi_fetch fetch;
-    epi_scale scale;
-    int phase;
-    const epi_instr *end; /* its last step */
-} epi_ready;
 
 epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                           const epi_strips *strips, const epi_root *roots, int root_count, epi_rows *out,
@@ -45,25 +53,20 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 /* Runs; `homes` is by node, `tensors` by tensor, `scratch` has out->scratch bytes. */
 void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch);
 
-/* Workers that a thread needs room for: rows that are at work at once have one each. */
-static inline int epi_rows_workers(const epi_rows *k) {
-    return k->lags ? 2 : 1;
-}
-
 /* All the columns of a row at a scale. */
 static inline int64_t epi_rows_width(const epi_rows *k, epi_scale scale) {
     return scale == EPI_SCALE_NONE ? 1 : scale == EPI_SCALE_COARSE ? k->tile.n / 2 : k->tile.n;
 }
 
-/* What a thread has of its own, in floats: slots, row buffers, short vectors. */
+/* Floats of a slot, of a row buffer and of a short vector. */
 static inline int64_t epi_rows_slot(const epi_rows *k) {
-    return epi_round_up(k->block * k->chunk, 16);
+    return epi_round_up(k->band * k->chunk, 16);
 }
 static inline int64_t epi_rows_keep(const epi_rows *k) {
-    return epi_round_up(k->block * k->tile.n, 16);
+    return epi_round_up(k->band * k->tile.n, 16);
 }
 static inline int64_t epi_rows_short(const epi_rows *k) {
-    return epi_round_up(k->block, 16);
+    return epi_round_up(k->band, 16);
 }
 
 #endif

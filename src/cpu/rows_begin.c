@@ -1,9 +1,11 @@
-/* rows_begin.c: where a run's values lie, what goes past the caches and what is the same from row to row. */
+/* rows_begin.c: where a run's values lie, which stores are non-temporal and what is the same from row to row.
+ */
 #include "cpu/rows_begin.h"
 
 #include <unistd.h>
 
-/* Past the caches is the better way for what does not fit into them. */
+/* Non-temporal stores are better for what does not fit into the caches: a plain store reads its line first.
+ */
 static int64_t cache_bytes(void) {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
     long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -25,14 +27,14 @@ static bool is_in_place(const epi_rows_begun *r, int store) {
 static void find_store(epi_rows_begun *r, int i, int64_t cache) {
     const epi_rows *k = r->k;
     const epi_instr *s = &k->tile.instrs[i];
-    const epi_tile_value *v = &k->tile.values[s->arg[0]];
     epi_tile_access *a = &r->access[i];
     int64_t bytes = epi_axes_size(&a->ref.axes, k->tile.spec->sizes) * (int64_t)epi_dtype_size(a->ref.type);
     bool in_place = is_in_place(r, i);
-    a->stream = a->plain && a->cols.walk.count && !in_place && bytes > cache;
-    r->streams |= a->stream;
+    a->nontemporal = k->strips->nontemporal && a->plain && a->cols.walk.count && !in_place && bytes > cache;
+    r->settles |= a->nontemporal;
     r->in_place |= in_place;
-    if (v->store == i && a->direct && !a->stream && !in_place && r->source[s->arg[0]] == EPI_IN_SLOT)
+    if (k->store[s->arg[0]] == i && a->direct && !a->nontemporal && !in_place &&
+        r->source[s->arg[0]] == EPI_IN_SLOT)
         r->source[s->arg[0]] = i;
 }
 
@@ -50,18 +52,19 @@ static void save_source(epi_rows_begun *r, int store) {
         }
 }
 
-/* Nothing but chains, of one row each or of chunks of a flat one, with tensors that are regular too? */
-static bool is_regular(const epi_rows_begun *r) {
+static void find_regular(epi_rows_begun *r) {
     const epi_rows *k = r->k;
-    const epi_tile_program *t = &k->tile;
-    bool one = t->plan->flat ? t->phases == 1 && !k->between_start[t->phases + 1] : t->n <= k->chunk;
-    bool regular = one && k->block == 1 && !r->in_place;
-    for (int p = 0; p < t->phases && regular; p++)
-        for (int i = k->list_start[p], end; i < k->list_start[p + 1] && regular; i = end) {
-            end = k->list_start[p] + k->last[i] + 1;
-            regular = end - i > 1 && epi_chain_is_regular(t, r->access, k->list + i, end - i);
+    r->nothing_else = !r->in_place;
+    for (int p = 0; p < k->tile.phases; p++)
+        for (int i = 0; i < k->tapes[p].item_count; i++) {
+            const epi_tape_item *item = &k->tapes[p].items[i];
+            const epi_instr *only = &k->tile.instrs[k->tapes[p].order[item->first]];
+            bool tape = item->link_count > 0,
+                 regular = tape && epi_tape_is_regular(&k->tapes[p], &k->tile, item, r->access),
+                 taken = !tape && only->kind == EPI_INSTR_LOAD && k->tapes[p].load[only->dst] >= 0;
+            r->regular[k->item_start[p] + i] = regular;
+            r->nothing_else &= regular || taken;
         }
-    return regular;
 }
 
 void epi_rows_begin(epi_rows_begun *r, const epi_ref *homes, const epi_ref *tensors) {
@@ -76,7 +79,7 @@ void epi_rows_begin(epi_rows_begun *r, const epi_ref *homes, const epi_ref *tens
         const epi_instr *s = &t->instrs[i];
         epi_tile_access *a = &r->access[i];
         epi_tile_access_find(t, i, homes, tensors, a);
-        if (s->full && a->plain && a->ref.type == EPI_F32 && k->block == 1)
+        if (s->full && a->plain && a->ref.type == EPI_F32 && k->band == 1)
             a->direct = true; /* one row is not apart from others */
         if (s->kind == EPI_INSTR_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)
             r->source[s->dst] = i;
@@ -90,5 +93,5 @@ void epi_rows_begin(epi_rows_begun *r, const epi_ref *homes, const epi_ref *tens
     for (int v = 0; v < t->value_count; v++)
         if (r->source[v] != EPI_IN_SLOT && (t->values[v].rows || t->values[v].scale != EPI_SCALE_NONE))
             r->moving[r->moves++] = v;
-    r->regular = is_regular(r);
+    find_regular(r);
 }

@@ -1,26 +1,26 @@
-/* rows_build.c: the sizes of a block, which steps a phase takes, and where values are kept. */
+/* rows_build.c: the sizes of a band, what a phase consists of, and where values are kept. */
 #include <string.h>
 
 #include "cpu/rows.h"
 
 enum {
     CHUNK = 4096,    /* columns of a chunk at most, */
-    LONG = 16384,    /* and where all is chains, which need no slots */
-    ELEMENTS = 2048, /* of a block at most, about */
-    ROWS = 64,       /* rows of a block at most */
+    LONG = 16384,    /* and where all is tapes that need no memory for a row */
+    ELEMENTS = 2048, /* of a band at most, about */
+    ROWS = 64,       /* rows of a band at most */
     PIECES = 256,    /* about as many for the threads to share, */
     PIECE = 1 << 15, /* of so many elements at least, */
     PIECE_MOST = 1 << 20,
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
-    CHAINED = 512,  /* columns of a chunk at least where steps become chains */
+    TAPED = 512,    /* columns of a chunk at least where there are tapes */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 
 /* ---- phases ---- */
 
 static int cost_of(const epi_instr *s) {
-    if (epi_step_is_dear(s))
+    if (epi_instr_is_dear(s))
         return WORTH;
     return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_CONST ? 0 : 1;
 }
@@ -38,7 +38,8 @@ static void prune(const epi_tile_program *t, bool *run, int without) {
     }
 }
 
-/* Keeps the value that step `i` makes in a row buffer if it is dear, wanted again and there is room. */
+/* Keeps the value that instruction `i` makes in a row buffer if it is dear, wanted again and there is room.
+ */
 static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
     const epi_tile_program *t = &k->tile;
     const epi_instr *s = &t->instrs[i];
@@ -60,14 +61,11 @@ static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
 
 static bool list_phases(epi_arena *arena, epi_rows *k) {
     const epi_tile_program *t = &k->tile;
-    size_t steps = (size_t)t->instr_count, phases = (size_t)t->phases;
-    bool *run = epi_arena_alloc(arena, phases * steps + 1);
+    size_t instrs = (size_t)t->instr_count, phases = (size_t)t->phases;
+    bool *run = epi_arena_alloc(arena, phases * instrs + 1);
     int *cost = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *cost);
-    k->keep = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *k->keep);
-    k->list = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->list);
+    k->list = epi_arena_alloc(arena, (phases * instrs + 1) * sizeof *k->list);
     k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
-    k->last = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->last);
-    k->work = epi_arena_alloc(arena, (phases * steps + 1) * sizeof *k->work);
     if (arena->failed)
         return false;
     k->keep_count = 0;
@@ -112,67 +110,44 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
     return !arena->failed;
 }
 
-/* Makes chains of the steps where they pay; until[i] says at which one step i is carried out, *single counts
- * those that stay by themselves. */
-static bool make_chains(epi_arena *arena, epi_rows *k, int *until, int *single) {
-    k->chain_count = *single = 0;
-    for (int i = 0; i < k->tile.instr_count; i++)
-        until[i] = i;
-    for (int p = 0; p < k->tile.phases; p++) {
-        int first = k->list_start[p], count = k->list_start[p + 1] - first;
-        int *list = k->list + first, *last = k->last + first;
-        for (int i = 0; i < count; i++)
-            last[i] = i;
-        bool chains = k->tile.plan->flat || k->chunk >= CHAINED; /* a flat row is as long as the batch */
-        if (chains && epi_chains_find(arena, &k->tile, list, last, count, k->keep) != EPI_OK)
-            return false;
-        for (int i = 0; i < count; i = last[i] + 1)
-            ++*(last[i] > i ? &k->chain_count : single);
-        for (int i = 0; i < count; i++)
-            k->work[first + i + 1] = k->work[first + i] + cost_of(&k->tile.instrs[list[i]]);
-        for (int i = 0; i < count; i++)
-            until[list[i]] = (int)epi_max64(until[list[i]], list[last[i]]);
-    }
-    return true;
-}
-
-/* The one chain that a phase consists of: its last step, or NULL. */
-static const epi_instr *only_chain(const epi_rows *k, int p) {
-    int first = k->list_start[p], count = k->list_start[p + 1] - first;
-    return count > 1 && k->last[first] == count - 1 ? &k->tile.instrs[k->list[first + count - 1]] : NULL;
-}
-
-/* Stores past the caches wait for memory, and functions of the next row can be computed meanwhile. Row
- * buffers are shared by both rows, so nothing may be put there before. */
-static bool may_lag(const epi_rows *k) {
+/* Cuts every phase up into items; *strips counts those that are no tapes, but for what tapes load. */
+static bool make_items(epi_arena *arena, epi_rows *k, int *strips) {
     const epi_tile_program *t = &k->tile;
-    int p = t->phases - 2;
-    if (p < 1 || t->plan->flat || k->block > 1)
-        return false;
-    const epi_instr *fold = only_chain(k, p), *store = only_chain(k, p + 1);
-    bool lags = fold && store && fold->kind == EPI_INSTR_REDUCE_ROW && store->kind == EPI_INSTR_STORE &&
-                t->values[fold->arg[0]].scale == EPI_SCALE_FINE &&
-                t->values[store->arg[0]].scale == EPI_SCALE_FINE &&
-                k->work[k->list_start[p + 1]] - k->work[k->list_start[p]] >= WORTH;
-    for (int i = 0; i < k->list_start[p]; i++) {
-        int v = t->instrs[k->list[i]].dst;
-        lags &= v < 0 || k->keep[v] < 0;
+    int items = 0, links = 0;
+    *strips = k->own_count = k->state_count = 0;
+    for (int p = 0; p < t->phases; p++) {
+        epi_tapes *tapes = &k->tapes[p];
+        epi_tape_list list = {.tile = t,
+                              .instrs = k->list + k->list_start[p],
+                              .count = k->list_start[p + 1] - k->list_start[p],
+                              .kept = k->keep,
+                              .strips = !t->plan->flat &&
+                                        k->chunk < TAPED}; /* a flat row is as long as the batch */
+        if (epi_tapes_build(arena, k->strips, &list, tapes) != EPI_OK)
+            return false;
+        k->item_start[p] = items;
+        k->link_start[p] = links;
+        items += tapes->item_count;
+        links += tapes->link_count;
+        k->own_count = (int)epi_max64(k->own_count, tapes->own_count);
+        k->state_count = (int)epi_max64(k->state_count, tapes->state_count);
+        for (int i = 0; i < tapes->item_count; i++) {
+            const epi_tape_item *item = &tapes->items[i];
+            const epi_instr *only = &t->instrs[tapes->order[item->first]];
+            *strips += !item->link_count && (only->kind != EPI_INSTR_LOAD || tapes->load[only->dst] < 0);
+        }
     }
-    return lags;
-}
-
-/* Elements are stored after everything else, so that an output may lie over an input. */
-static bool stores_last(epi_arena *arena, epi_tile_program *t) {
-    epi_instr *steps = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *steps);
-    if (!steps)
-        return false;
-    int count = 0;
-    for (int last = 0; last < 2; last++)
-        for (int i = 0; i < t->instr_count; i++)
-            if ((t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE) == last)
-                steps[count++] = t->instrs[i];
-    t->instrs = steps;
-    return true;
+    k->item_start[t->phases] = items;
+    k->link_start[t->phases] = links;
+    k->work = epi_arena_alloc(arena, ((size_t)items + 1) * sizeof *k->work);
+    for (int p = 0, n = 0; p < t->phases && k->work; p++)
+        for (int i = 0; i < k->tapes[p].item_count; i++, n++) {
+            const epi_tape_item *item = &k->tapes[p].items[i];
+            k->work[n + 1] = k->work[n];
+            for (int at = item->first; at < item->first + item->count; at++)
+                k->work[n + 1] += cost_of(&t->instrs[k->tapes[p].order[at]]);
+        }
+    return k->work != NULL;
 }
 
 /* ---- sizes ---- */
@@ -186,39 +161,61 @@ static void choose_sizes(epi_rows *k, int64_t most) {
         down |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
     int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, t->plan->flat ? CHUNK : most);
     k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
-    int64_t rows =
-        k->chunk >= CHAINED ? 1 : epi_min64(ROWS, ELEMENTS / k->chunk); /* chains are set up once */
-    k->block = (int)epi_max64(1, epi_min64(rows, t->m));
+    int64_t rows = k->chunk >= TAPED ? 1 : epi_min64(ROWS, ELEMENTS / k->chunk); /* a tape works on one row */
+    k->band = (int)epi_max64(1, epi_min64(rows, t->m));
     int64_t piece = epi_min64(PIECE_MOST, epi_max64(PIECE, t->m * n / PIECES));
     k->piece_cols = t->plan->flat ? epi_round_up(piece, k->chunk) : n;
     k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : piece / n;
-    k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->block);
+    k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->band);
     k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
     k->col_pieces = t->plan->flat ? epi_ceil_div(t->n, k->piece_cols) : 1;
 }
 
-/* Sizes, phases and chains, with chunks of at most so many columns. */
-static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, int *until, int *single) {
+/* Sizes, phases and items, with chunks of at most so many columns. */
+static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, int *strips) {
     choose_sizes(k, most);
-    return list_phases(arena, k) && list_between(arena, k) && make_chains(arena, k, until, single);
+    return list_phases(arena, k) && list_between(arena, k) && make_items(arena, k, strips);
 }
 
-static void assign_partials(epi_rows *k) {
+static void assign_slots(epi_rows *k) {
+    const epi_tile_program *t = &k->tile;
+    k->slot_count = epi_tape_slots(k->tapes, t->phases, t->value_count, k->slot);
+    for (int v = 0; v < t->value_count; v++)
+        if (!epi_value_is_full(&t->values[v]))
+            k->slot[v] = k->short_count++;
+    epi_first_stores(t, k->store);
+}
+
+static void assign_states(epi_rows *k) {
     for (int i = 0; i < k->tile.instr_count; i++) {
-        epi_instr *s = &k->tile.instrs[i];
-        if (s->kind == EPI_INSTR_REDUCE_ROW && s->op == EPI_OP_LOGSUMEXP)
-            s->state2 = k->short_count++;
+        const epi_instr *s = &k->tile.instrs[i];
+        bool two = s->op == EPI_OP_LOGSUMEXP;
+        if (s->kind == EPI_INSTR_REDUCE_ROW && two)
+            k->states[i].second = k->short_count++;
         if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         int64_t count = s->kind == EPI_INSTR_PARTIAL_ROWS
                             ? k->col_pieces * k->tile.m
                             : k->row_pieces * epi_rows_width(k, k->tile.values[s->arg[0]].scale);
-        s->state = k->partial_count;
-        k->partial_count += count;
-        s->state2 = k->partial_count;
-        if (s->op == EPI_OP_LOGSUMEXP)
-            k->partial_count += count;
+        k->states[i] = (epi_states){k->partial_count, k->partial_count + count};
+        k->partial_count += two ? 2 * count : count;
     }
+}
+
+static int64_t room_for_thread(epi_rows_room *r, const epi_rows *k) {
+    const int64_t size = sizeof(float);
+    int64_t *total = &r->bytes;
+    *total = 0;
+    r->at = epi_reserve(total, k->tile.value_count, sizeof(epi_spot));
+    r->links = epi_reserve(total, k->link_start[k->tile.phases], sizeof(epi_link));
+    r->positions = epi_reserve(total, k->item_start[k->tile.phases], sizeof(epi_rows_position));
+    r->slots = epi_reserve(total, k->slot_count + 1, epi_rows_slot(k) * size);
+    r->own = epi_reserve(total, k->own_count, epi_rows_slot(k) * size);
+    r->kept = epi_reserve(total, k->keep_count, epi_rows_keep(k) * size);
+    r->shorts = epi_reserve(total, k->short_count + 2, epi_rows_short(k) * size);
+    r->results = epi_reserve(total, k->tile.instr_count, size);
+    r->state = epi_reserve(total, k->state_count, EPI_STATE_MOST * size);
+    return *total;
 }
 
 static epi_status lay_out(epi_rows *k, epi_error *err) {
@@ -230,20 +227,15 @@ static epi_status lay_out(epi_rows *k, epi_error *err) {
         k->column[v] = columns;
         columns += epi_round_up(epi_rows_width(k, t->values[v].scale), 16);
     }
+    int64_t mine = room_for_thread(&k->room, k);
     k->access = epi_reserve(&total, t->instr_count, sizeof(epi_tile_access));
     k->source = epi_reserve(&total, 2 * (int64_t)t->value_count, sizeof(int));
+    k->regular = epi_reserve(&total, k->item_start[t->phases], sizeof(bool));
     k->columns = epi_reserve(&total, columns, sizeof(float));
     k->partials = epi_reserve(&total, k->partial_count, sizeof(float));
-    int64_t own = 0;
-    epi_reserve(&own, t->value_count, sizeof(epi_spot));
-    epi_reserve(&own, k->chain_count, sizeof(epi_ready));
-    epi_reserve(&own, k->slot_count + 1, epi_rows_slot(k) * (int64_t)sizeof(float));
-    epi_reserve(&own, k->keep_count, epi_rows_keep(k) * (int64_t)sizeof(float));
-    epi_reserve(&own, k->short_count + 2, epi_rows_short(k) * (int64_t)sizeof(float));
-    k->thread_bytes = own;
-    k->per_thread = epi_reserve(&total, k->threads * (int64_t)epi_rows_workers(k), own);
+    k->per_thread = epi_reserve(&total, k->threads, mine);
     k->scratch = total;
-    return total < 0 || own < 0
+    return total < 0 || mine < 0
                ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of these rows overflows 64 bits")
                : EPI_OK;
 }
@@ -256,19 +248,23 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     epi_status status = epi_tile_program_rows(arena, spec, plan, roots, root_count, t, err);
     if (status != EPI_OK)
         return status;
-    bool *busy = epi_arena_alloc(arena, (size_t)t->value_count + 1);
-    out->column = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *out->column);
-    int *until = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *until);
-    if (!stores_last(arena, t) || arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    int single;
-    bool ok = cut_up(arena, out, LONG, until, &single);
-    if (ok && single && out->chunk > CHUNK)
-        ok = cut_up(arena, out, CHUNK, until, &single);
+    size_t values = (size_t)t->value_count + 1, instrs = (size_t)t->instr_count + 1,
+           phases = (size_t)t->phases + 1;
+    out->column = epi_arena_alloc(arena, values * sizeof *out->column);
+    out->keep = epi_arena_alloc(arena, values * sizeof *out->keep);
+    out->slot = epi_arena_alloc(arena, values * sizeof *out->slot);
+    out->store = epi_arena_alloc(arena, values * sizeof *out->store);
+    out->states = epi_arena_alloc(arena, instrs * sizeof *out->states);
+    out->tapes = epi_arena_alloc(arena, phases * sizeof *out->tapes);
+    out->item_start = epi_arena_alloc(arena, phases * sizeof *out->item_start);
+    out->link_start = epi_arena_alloc(arena, phases * sizeof *out->link_start);
+    int strips_left;
+    bool ok = !arena->failed && cut_up(arena, out, LONG, &strips_left);
+    if (ok && (strips_left || out->own_count) && out->chunk > CHUNK)
+        ok = cut_up(arena, out, CHUNK, &strips_left);
     if (!ok)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_block_slots(t, until, NULL, busy, &out->slot_count, &out->short_count);
-    assign_partials(out);
-    out->lags = may_lag(out);
+    assign_slots(out);
+    assign_states(out);
     return lay_out(out, err);
 }

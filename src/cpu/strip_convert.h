@@ -1,4 +1,5 @@
-/* strip_convert.h: elements between their storage and f32, one at a time or in hardware blocks.
+/* strip_convert.h: elements between their storage and f32, one at a time or as many as the hardware converts
+ * at once.
  *
  * Only strips.c includes this. Each storage type is a getter and a putter of one element, written
  * branch-free so that the unit-stride loop over it vectorises; f16 goes through the CPU's own
@@ -87,35 +88,35 @@ static inline void put_f64(void *p, ptrdiff_t i, float x) {
 
 /* As many f16 as the CPU converts at once. */
 #if defined(__AVX512F__)
-enum { F16_BLOCK = 16 };
-static inline void f16_block_load(float *dst, const uint16_t *src) {
+enum { F16_AT_ONCE = 16 };
+static inline void f16_load_some(float *dst, const uint16_t *src) {
     _mm512_storeu_ps(dst, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)src)));
 }
-static inline void f16_block_store(uint16_t *dst, const float *src) {
+static inline void f16_store_some(uint16_t *dst, const float *src) {
     _mm256_storeu_si256((__m256i *)dst, _mm512_cvtps_ph(_mm512_loadu_ps(src), _MM_FROUND_TO_NEAREST_INT));
 }
 #elif defined(__F16C__)
-enum { F16_BLOCK = 8 };
-static inline void f16_block_load(float *dst, const uint16_t *src) {
+enum { F16_AT_ONCE = 8 };
+static inline void f16_load_some(float *dst, const uint16_t *src) {
     _mm256_storeu_ps(dst, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)src)));
 }
-static inline void f16_block_store(uint16_t *dst, const float *src) {
+static inline void f16_store_some(uint16_t *dst, const float *src) {
     _mm_storeu_si128((__m128i *)dst, _mm256_cvtps_ph(_mm256_loadu_ps(src), _MM_FROUND_TO_NEAREST_INT));
 }
 #elif defined(__aarch64__)
-enum { F16_BLOCK = 4 };
-static inline void f16_block_load(float *dst, const uint16_t *src) {
+enum { F16_AT_ONCE = 4 };
+static inline void f16_load_some(float *dst, const uint16_t *src) {
     vst1q_f32(dst, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(src))));
 }
-static inline void f16_block_store(uint16_t *dst, const float *src) {
+static inline void f16_store_some(uint16_t *dst, const float *src) {
     vst1_u16(dst, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src))));
 }
 #else
-enum { F16_BLOCK = 1 };
-static inline void f16_block_load(float *dst, const uint16_t *src) {
+enum { F16_AT_ONCE = 1 };
+static inline void f16_load_some(float *dst, const uint16_t *src) {
     *dst = f16_float(*src);
 }
-static inline void f16_block_store(uint16_t *dst, const float *src) {
+static inline void f16_store_some(uint16_t *dst, const float *src) {
     *dst = float_f16(*src);
 }
 #endif
@@ -147,8 +148,8 @@ static ALWAYS_INLINE void store_each(void (*put)(void *, ptrdiff_t, float), void
 static void load_f16(float *dst, const uint16_t *src, ptrdiff_t stride, int64_t n) {
     int64_t j = 0;
     if (stride == 1) {
-        for (; j + F16_BLOCK <= n; j += F16_BLOCK)
-            f16_block_load(dst + j, src + j);
+        for (; j + F16_AT_ONCE <= n; j += F16_AT_ONCE)
+            f16_load_some(dst + j, src + j);
     }
     load_each(get_f16, dst + j, src + j * stride, stride, n - j);
 }
@@ -156,8 +157,8 @@ static void load_f16(float *dst, const uint16_t *src, ptrdiff_t stride, int64_t 
 static void store_f16(uint16_t *dst, ptrdiff_t stride, const float *src, int64_t n) {
     int64_t j = 0;
     if (stride == 1) {
-        for (; j + F16_BLOCK <= n; j += F16_BLOCK)
-            f16_block_store(dst + j, src + j);
+        for (; j + F16_AT_ONCE <= n; j += F16_AT_ONCE)
+            f16_store_some(dst + j, src + j);
     }
     store_each(put_f16, dst + j * stride, stride, src + j, n - j);
 }
@@ -184,28 +185,30 @@ static void store(void *dst, epi_dtype type, ptrdiff_t stride, const float *src,
     }
 }
 
-/* ---- past the caches ---- */
+/* ---- non-temporal stores ---- */
 
 enum { LINE = 64 };
+
+#if defined(__x86_64__)
+enum { NONTEMPORAL = 1 };
 
 #if defined(__AVX512F__)
 static inline void stream_line(unsigned char *dst, const unsigned char *src) {
     _mm512_stream_si512((void *)dst, _mm512_loadu_si512(src));
 }
-#elif defined(__x86_64__)
+#else
 static inline void stream_line(unsigned char *dst, const unsigned char *src) {
     for (int i = 0; i < LINE; i += 16)
         _mm_stream_si128((void *)(dst + i), _mm_loadu_si128((const void *)(src + i)));
 }
 #endif
 
-#if defined(__x86_64__)
 static inline void stream_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
     for (int64_t b = 0; b < bytes; b += LINE)
         stream_line(dst + b, src + b);
 }
 
-/* Whole lines of the destination; what is left at both ends goes through the caches. */
+/* Whole lines of the destination; what is left at both ends is stored plainly. */
 static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
     unsigned char buf[CHUNK * sizeof(double)], *to = dst;
     int64_t size = (int64_t)epi_dtype_size(type), per_line = LINE / size;
@@ -229,6 +232,8 @@ static void settle(void) {
     _mm_sfence();
 }
 #else
+enum { NONTEMPORAL = 0 };
+
 static inline void stream_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
     memcpy(dst, src, (size_t)bytes);
 }

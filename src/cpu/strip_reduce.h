@@ -62,12 +62,8 @@ static ALWAYS_INLINE void lanes_halve(fold *f, float *lane, int width) {
         lane[l] = f(lane[l], lane[l + width]);
 }
 
-/* Of 32, 64 or 128; not a loop, so that compilers see every width. */
-static ALWAYS_INLINE float lanes_join(fold *f, float *lane, int count) {
-    if (count > 64)
-        lanes_halve(f, lane, 64);
-    if (count > 32)
-        lanes_halve(f, lane, 32);
+/* Not a loop, so that compilers see every width. */
+static ALWAYS_INLINE float lanes_join(fold *f, float *lane) {
     lanes_halve(f, lane, 16);
     lanes_halve(f, lane, 8);
     lanes_halve(f, lane, 4);
@@ -84,7 +80,7 @@ static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int
         lanes_fold(f, lane, x, n);
     for (int j = 0; j < n && !col; j += CHUNK) /* one element spread over a chunk */
         lanes_fold(f, lane, x, chunk_length(n, j));
-    return lanes_join(f, lane, LANES);
+    return lanes_join(f, lane);
 }
 
 static inline void exps(float *e, const float *x, float shift, int n) {
@@ -108,7 +104,7 @@ static float row_exp_sum(const float *x, int col, int n, float shift) {
         exps(e, x + j * col, shift, m);
         lanes_fold(fold_add, lane, e, m);
     }
-    return lanes_join(fold_add, lane, LANES);
+    return lanes_join(fold_add, lane);
 }
 
 static state row_state(epi_op op, const float *x, int col, int n) {

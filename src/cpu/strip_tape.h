@@ -1,321 +1,421 @@
-/* strip_tape.h: many operations on some rows, on blocks of eight vectors in registers.
+/* strip_tape.h: tapes: many operations on some rows, on octets in registers.
  *
- * Only strips.c includes this, after its maps. A tape is for lists that are no chain: a value that is wanted
- * again goes to memory, where it stays in the first-level cache, besides going on to the next link in
- * registers. A block goes through all links before the next one does. What is left of a row does so in copies
- * that are filled up, so an element's bits do not depend on its place.
+ * Only strips.c includes this, after its maps. What holds while a tape runs:
+ *   - An octet goes through all links before the next one does. A value that is wanted again by a later link
+ *     goes to memory besides going on in registers, and is in the first-level cache when it is read.
+ *   - Links are only read. A link's state belongs to it alone, and to one row at a time: it begins with the
+ *     row's first octet and ends with its last.
+ *   - What is left of a row at its end goes through the links in copies that are filled up to an octet, so an
+ *     element's bits do not depend on its place.
+ *   - A row is folded octet by octet: the eight vectors to one by a tree, that into a running one, whose
+ *     elements are folded by a tree at the end. So the order of additions follows from the length alone.
  */
 #ifndef EPI_CPU_STRIP_TAPE_H
 #define EPI_CPU_STRIP_TAPE_H
 
-#include "cpu/strip_chain.h"
+#include "cpu/strip_octet.h"
 
-_Static_assert((int)BLOCK <= (int)EPI_BLOCK_MOST, "whoever makes a tape gives its folds room for a block");
-
-/* Element j of row r in what a link writes. */
-static ALWAYS_INLINE void *place(const epi_operand *to, ptrdiff_t r, ptrdiff_t j) {
-    return (unsigned char *)(uintptr_t)to->p + r * to->step + j * (ptrdiff_t)epi_dtype_size(to->type);
+/* Element j of row r. */
+static ALWAYS_INLINE unsigned char *place(const epi_link_operand *o, ptrdiff_t r, ptrdiff_t j) {
+    return (unsigned char *)(uintptr_t)o->p + r * o->row + j * (ptrdiff_t)epi_dtype_size(o->type);
 }
-static ALWAYS_INLINE uint16_t *halves(const epi_operand *to, ptrdiff_t r, ptrdiff_t j) {
-    return (uint16_t *)(void *)((unsigned char *)(uintptr_t)to->p + r * to->step) + j;
+static ALWAYS_INLINE uint16_t *halves(const epi_link_operand *o, ptrdiff_t r, ptrdiff_t j) {
+    return (uint16_t *)(void *)((unsigned char *)(uintptr_t)o->p + r * o->row) + j;
 }
-static ALWAYS_INLINE float *floats(const epi_operand *to, ptrdiff_t r, ptrdiff_t j) {
-    return (float *)(void *)((unsigned char *)(uintptr_t)to->p + r * to->step) + j;
+static ALWAYS_INLINE float *floats(const epi_link_operand *o, ptrdiff_t r, ptrdiff_t j) {
+    return (float *)(void *)((unsigned char *)(uintptr_t)o->p + r * o->row) + j;
 }
 
-static __attribute__((noinline)) void load_blocks(float *x, const void *p, epi_dtype type) {
-    load(x, p, type, 1, 2 * BLOCK);
+static ALWAYS_INLINE octet operand(const epi_link_operand *o, ptrdiff_t r, ptrdiff_t j) {
+    octet x;
+    if (o->col)
+        octet_get_any(&x, place(o, r, j), o->type);
+    else
+        octet_fill(&x, *floats(o, r, 0));
+    return x;
 }
 
-static ALWAYS_INLINE void parts_get(const float *p, block *even, float *odd) {
-    EACH(wide low = wide_get(p + 2 * i * WIDE), high = wide_get(p + (2 * i + 1) * WIDE);
-         even->v[i] = wide_even(low, high); wide_put(odd + i * WIDE, wide_odd(low, high)));
-}
-static ALWAYS_INLINE void parts_get_bf16(const uint16_t *p, block *even, float *odd) {
-    EACH(wide low = wide_get_bf16(p + 2 * i * WIDE), high = wide_get_bf16(p + (2 * i + 1) * WIDE);
-         even->v[i] = wide_even(low, high); wide_put(odd + i * WIDE, wide_odd(low, high)));
-}
-static ALWAYS_INLINE void parts_get_any(const void *p, epi_dtype type, block *even, float *odd) {
-    float x[2 * BLOCK];
-    if (type == EPI_F32) {
-        parts_get(p, even, odd);
-    } else if (type == EPI_BF16) {
-        parts_get_bf16(p, even, odd);
-    } else {
-        load_blocks(x, p, type);
-        parts_get(x, even, odd);
-    }
-}
+/* ---- links that are more than an expression ---- */
 
-static __attribute__((noinline)) void store_blocks(void *p, epi_dtype type, const float *x) {
-    store(p, type, 1, x, 2 * BLOCK);
-}
-
-static ALWAYS_INLINE void parts_put(float *to, const block *even, const block *odd) {
-    EACH(wide_put(to + 2 * i * WIDE, wide_low(even->v[i], odd->v[i]));
-         wide_put(to + (2 * i + 1) * WIDE, wide_high(even->v[i], odd->v[i])));
-}
-static ALWAYS_INLINE void parts_put_bf16(uint16_t *to, const block *even, const block *odd) {
-    EACH(wide_put_bf16_two(to + 2 * i * WIDE, wide_low(even->v[i], odd->v[i]),
-                           wide_high(even->v[i], odd->v[i])));
-}
-static ALWAYS_INLINE void parts_put_any(void *to, epi_dtype type, const block *even, const block *odd) {
-    float x[2 * BLOCK];
-    if (type == EPI_F32) {
-        parts_put(to, even, odd);
-    } else if (type == EPI_BF16) {
-        parts_put_bf16(to, even, odd);
-    } else {
-        parts_put(x, even, odd);
-        store_blocks(to, type, x);
-    }
-}
-
-/* NEON's processors bring rows from the second-level cache in time by themselves. */
+/* NEON's processors bring rows from the second-level cache and from memory in time by themselves. */
 #if defined(__aarch64__)
-enum { TAPE_FETCHES = 0 };
+enum { TAPE_PREFETCHES = 0 };
 #else
-enum { TAPE_FETCHES = 1 };
+enum { TAPE_PREFETCHES = 1 };
 #endif
 
-/* Two rows on. */
-static ALWAYS_INLINE void fetch_next(const epi_operand *a, ptrdiff_t r, ptrdiff_t j) {
-    const char *p = (const char *)a->p + (r + 2) * a->step + j * a->col;
-    for (int l = 0; l < BLOCK * a->col; l += EPI_LINE)
-        __builtin_prefetch(p + l, 0, 3);
+static ALWAYS_INLINE void prefetch(const epi_link *k, ptrdiff_t r, ptrdiff_t j) {
+    const unsigned char *p = (const unsigned char *)k->a.p + r * k->a.row;
+    ptrdiff_t line = j * k->rate >> 16, end = (j + OCTET) * k->rate >> 16;
+    for (; line < end; line++)
+        for (int way = 0; way < EPI_WAYS; way++)
+            __builtin_prefetch(p + line * LINE + way * k->apart, 0, 3);
 }
 
-/* As lanes_join. */
-static ALWAYS_INLINE float block_join(epi_op op, const block *b) {
-    float lane[WIDE];
-    wide x[PARTS / 2];
-    for (int i = 0; i < PARTS / 2; i++)
-        x[i] = wide_fold(op, b->v[i], b->v[i + PARTS / 2]);
-    wide_put(lane, wide_fold(op, wide_fold(op, x[0], x[2]), wide_fold(op, x[1], x[3])));
-    fold *f = op == EPI_OP_RMAX ? fold_max : op == EPI_OP_RMIN ? fold_min : fold_add;
-    if (WIDE > 8)
-        lanes_halve(f, lane, 8);
-    if (WIDE > 4)
-        lanes_halve(f, lane, 4);
-    lanes_halve(f, lane, 2);
-    return f(lane[0], lane[1]);
+/* Factors instead of a division by b: the inverse and 1. Where a float does not hold the inverse well, a
+ * power of two and the inverse of b brought near 1 by it: neither of them nor a product in between leaves the
+ * range of a float where the quotient does not. */
+static __attribute__((noinline)) void factors_of(float b, float *factor) {
+    uint32_t exponent = float_bits(b) >> 23 & 255;
+    float power = bits_float((exponent > 253 ? 1 : 254 - exponent) << 23), inverse = 1 / (b * power);
+    bool normal = exponent > 0 && exponent < 253;
+    factor[0] = normal ? inverse * power : power > 1 ? power / 2 : inverse;
+    factor[1] = normal ? 1 : power > 1 ? inverse * 2 : power;
+}
+
+static ALWAYS_INLINE void over(const epi_link *k, ptrdiff_t r, bool begins, octet *v) {
+    if (begins)
+        factors_of(*floats(&k->a, r, 0), k->state);
+    wide factor = wide_of(k->state[0]);
+    EACH(v->v[i] *= factor);
+    octet_scale(v, k->state[1]);
 }
 
 static ALWAYS_INLINE void fold_row(const epi_link *k, epi_op op, ptrdiff_t r, bool begins, bool ends,
-                                   const block *b) {
-    block x;
-    if (begins)
-        block_fill(&x, k->scale[0]);
-    else
-        block_get(&x, k->keep);
-    block_fold(op, &x, b);
+                                   const octet *v) {
+    wide x = octet_folded(op, v);
+    if (!begins)
+        x = wide_fold(op, wide_get(k->state), x);
     if (ends)
-        *floats(&k->a, r, 0) = block_join(op, &x);
+        *floats(&k->a, r, 0) = wide_folded(op, x);
     else
-        block_put(k->keep, &x);
+        wide_put(k->state, x);
 }
 
 static ALWAYS_INLINE void fold_columns(const epi_link *k, epi_op op, ptrdiff_t r, ptrdiff_t j,
-                                       const block *b) {
-    block x;
+                                       const octet *v) {
     float *p = floats(&k->a, r, j);
-    block_get(&x, p);
-    block_fold(op, &x, b);
-    block_put(p, &x);
+    EACH(wide_put(p + i * WIDE, wide_fold(op, wide_get(p + i * WIDE), v->v[i])));
 }
 
-/* A block that begins and ends its row or does not. */
-static ALWAYS_INLINE void tape_link(const epi_link *k, ptrdiff_t r, ptrdiff_t j, bool begins, bool ends,
-                                    block *b) {
-    block x;
-    if (k->kind <= EPI_LINK_SUB_FROM && k->b.p)
-        operand_get(b, &k->b, r, j);
+static ALWAYS_INLINE void store_octet(const epi_link *k, ptrdiff_t r, ptrdiff_t j, const octet *v) {
+    if (k->nontemporal)
+        octet_stream(place(&k->a, r, j), k->a.type, v);
+    else
+        octet_put_any(place(&k->a, r, j), k->a.type, v);
+}
+
+static ALWAYS_INLINE void multiply_add(const epi_link *k, ptrdiff_t r, ptrdiff_t j, octet *v) {
+    octet x = operand(&k->a, r, j), y = operand(&k->b, r, j);
+    octet_scale(&x, k->sign);
+    if (k->kind == EPI_LINK_MULADD) {
+        octet_scale(&y, k->other);
+        EACH(v->v[i] = wide_fma(v->v[i], x.v[i], y.v[i]));
+    } else {
+        octet_scale(v, k->other);
+        EACH(v->v[i] = wide_fma(x.v[i], y.v[i], v->v[i]));
+    }
+}
+
+static ALWAYS_INLINE void join_octets(const epi_link *k, ptrdiff_t r, ptrdiff_t j, const octet *even,
+                                      const octet *odd) {
+    float x[2 * OCTET];
+    octet half;
+    if (!k->nontemporal) {
+        join_put_any(place(&k->b, r, 2 * j), k->b.type, even, odd);
+        return;
+    }
+    join_put(x, even, odd);
+    for (int h = 0; h < 2; h++) {
+        octet_get(&half, x + h * OCTET);
+        octet_stream(place(&k->b, r, 2 * j + h * OCTET), k->b.type, &half);
+    }
+}
+
+/* ---- any link ---- */
+
+/* An octet that begins and ends its row or does not. */
+static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_t j, bool begins, bool ends,
+                                        octet *v) {
+    octet x;
+    if (k->from.p)
+        *v = operand(&k->from, r, j);
     switch (k->kind) {
-    case EPI_LINK_GET: operand_get(b, &k->a, r, j); break;
-    case EPI_LINK_PARTS: parts_get_any(place(&k->a, r, 2 * j), k->a.type, b, floats(&k->b, r, j)); break;
-    case EPI_LINK_JOIN:
-        operand_get(&x, &k->a, r, j);
-        parts_put_any(place(&k->b, r, 2 * j), k->b.type, b, &x);
+    case EPI_LINK_GET: break;
+    case EPI_LINK_MUL:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] *= x.v[i]);
         break;
-    case EPI_LINK_STORE: block_store(k->a.type, false, place(&k->a, r, j), b); break;
-    case EPI_LINK_FOLD: fold_row(k, k->op, r, begins, ends, b); break;
-    case EPI_LINK_COLUMNS: fold_columns(k, k->op, r, j, b); break;
-    case EPI_LINK_FETCH: fetch_next(&k->a, r, j); break;
-    default: link_run(k, k->kind, r, j, b); break;
+    case EPI_LINK_ADD:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] += x.v[i]);
+        break;
+    case EPI_LINK_SUB:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] -= x.v[i]);
+        break;
+    case EPI_LINK_SUB_FROM:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] = x.v[i] - v->v[i]);
+        break;
+    case EPI_LINK_DIV:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] /= x.v[i]);
+        break;
+    case EPI_LINK_DIV_FROM:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] = x.v[i] / v->v[i]);
+        break;
+    case EPI_LINK_MULADD:
+    case EPI_LINK_ADD_PRODUCT: multiply_add(k, r, j, v); break;
+    case EPI_LINK_SQUARE: EACH(v->v[i] *= v->v[i]); break;
+    case EPI_LINK_OVER: over(k, r, begins, v); break;
+    case EPI_LINK_SPLIT: split_get_any(v, place(&k->a, r, 2 * j), k->a.type, floats(&k->b, r, j)); break;
+    case EPI_LINK_JOIN:
+        x = operand(&k->a, r, j);
+        join_octets(k, r, j, v, &x);
+        break;
+    case EPI_LINK_STORE: store_octet(k, r, j, v); break;
+    case EPI_LINK_FOLD: fold_row(k, k->op, r, begins, ends, v); break;
+    case EPI_LINK_COLUMNS: fold_columns(k, k->op, r, j, v); break;
+    case EPI_LINK_PREFETCH: prefetch(k, r, j); break;
+    default: octet_map(k->kind - EPI_LINK_MAP, v); break;
     }
     if (k->to.p)
-        block_put(floats(&k->to, r, j), b);
+        octet_put(floats(&k->to, r, j), v);
 }
 
-/* The last m elements of row r, from j on. */
+/* Makes `o`, an operand from element j of row r on, a copy of n elements in `pad`, filled up to `most`. */
+static void fill_up(epi_link_operand *o, ptrdiff_t r, ptrdiff_t j, int n, float *pad, int most) {
+    if (!o->p)
+        return;
+    const unsigned char *p = place(o, r, o->col ? j : 0);
+    if (o->col) {
+        fill(pad, 0, most);
+        load(pad, p, o->type, 1, n);
+    }
+    *o = (epi_link_operand){.p = o->col ? (const void *)pad : p, .type = EPI_F32, .col = o->col};
+}
+
+/* m elements of row r from j on, fewer than an octet: links work on copies, and what they write is copied to
+ * where it belongs. */
 static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t r, ptrdiff_t j, int m) {
-    float pad[2][2 * BLOCK], v[2 * BLOCK], kept[BLOCK];
-    block b;
-    block_fill(&b, 0);
+    float pad[3][2 * OCTET], out[2 * OCTET], kept[OCTET];
+    octet v;
+    octet_fill(&v, 0);
     for (; link->kind != EPI_LINK_NONE; link++) {
         epi_link k = *link;
-        bool two = k.kind == EPI_LINK_PARTS;
-        if (k.kind == EPI_LINK_FETCH) {
+        bool wide_a = k.kind == EPI_LINK_SPLIT, wide_b = k.kind == EPI_LINK_JOIN;
+        if (k.kind == EPI_LINK_PREFETCH)
             continue;
-        } else if (k.kind == EPI_LINK_STORE) {
-            block_put(v, &b);
-            store(place(&k.a, r, j), k.a.type, 1, v, m);
-        } else if (k.kind == EPI_LINK_FOLD) {
-            if (j == 0)
-                fill(k.keep, k.scale[0], BLOCK);
-            block_put(v, &b);
-            *floats(&k.a, r, 0) = lanes_folded(k.op, k.keep, v, m);
-        } else if (k.kind == EPI_LINK_COLUMNS) {
-            filled(&k.a, r, j, m, pad[0], BLOCK);
-            tape_link(&k, 0, 0, false, false, &b);
-            memcpy(floats(&link->a, r, j), pad[0], (size_t)m * sizeof(float));
+        fill_up(&k.from, r, j, m, pad[0], OCTET);
+        if (k.to.p)
+            k.to = (epi_link_operand){.p = kept, .type = EPI_F32, .col = 1};
+        if (k.kind == EPI_LINK_STORE || k.kind == EPI_LINK_FOLD) {
+            k.kind = EPI_LINK_GET;
         } else {
-            if (k.kind == EPI_LINK_GET || k.kind == EPI_LINK_JOIN || two || k.kind <= EPI_LINK_ADD_PRODUCT)
-                filled(&k.a, r, two ? 2 * j : j, two ? 2 * m : m, pad[0], 2 * BLOCK);
-            if (k.kind <= EPI_LINK_ADD_PRODUCT && k.b.p)
-                filled(&k.b, r, j, m, pad[1], BLOCK);
-            if (two || k.kind == EPI_LINK_JOIN)
-                k.b = (epi_operand){v, EPI_F32, 1, 0, 0};
-            if (k.to.p)
-                k.to = (epi_operand){kept, EPI_F32, 1, 0, 0};
-            tape_link(&k, 0, 0, false, false, &b);
-            if (k.to.p)
-                memcpy(floats(&link->to, r, j), kept, (size_t)m * sizeof(float));
-            if (two)
-                memcpy(floats(&link->b, r, j), v, (size_t)m * sizeof(float));
-            if (k.kind == EPI_LINK_JOIN)
-                store(place(&link->b, r, 2 * j), link->b.type, 1, v, 2 * m);
+            fill_up(&k.a, r, wide_a ? 2 * j : j, wide_a ? 2 * m : m, pad[1], 2 * OCTET);
+            if (wide_a || wide_b)
+                k.b = (epi_link_operand){.p = out, .type = EPI_F32, .col = 1};
+            else
+                fill_up(&k.b, r, j, m, pad[2], OCTET);
+        }
+        k.nontemporal = false;
+        link_any_kind(&k, 0, 0, j == 0, false, &v);
+        if (k.to.p)
+            memcpy(floats(&link->to, r, j), kept, (size_t)m * sizeof(float));
+        if (wide_a)
+            memcpy(floats(&link->b, r, j), out, (size_t)m * sizeof(float));
+        if (wide_b)
+            store(place(&link->b, r, 2 * j), link->b.type, 1, out, 2 * m);
+        if (k.kind == EPI_LINK_COLUMNS)
+            memcpy(floats(&link->a, r, j), pad[1], (size_t)m * sizeof(float));
+        if (link->kind == EPI_LINK_STORE) {
+            octet_put(out, &v);
+            store(place(&link->a, r, j), link->a.type, 1, out, m);
+        } else if (link->kind == EPI_LINK_FOLD) {
+            octet x;
+            octet_put(out, &v);
+            fill(out + m, link->identity, OCTET - m);
+            octet_get(&x, out);
+            fold_row(link, link->op, r, j == 0, true, &x);
         }
     }
 }
 
-/* ---- one after the other ---- */
+/* ---- links with a function of their own ---- */
 
 /* A link is a function that ends by calling the next one, which compilers make a jump; v goes along in
  * registers, eight of which the calling conventions have for vectors. The forms that are met most have
- * functions of their own, in which there is nothing to choose. */
+ * functions of their own, in which there is nothing to choose: three for where v comes from (registers, f32,
+ * bf16) times two for where it goes besides (nowhere, f32). */
 typedef void link_function(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_t n, wide v0, wide v1,
                            wide v2, wide v3, wide v4, wide v5, wide v6, wide v7);
 
-#define LINK_ONE(name, ...) \
-    static void link_##name(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_t n, wide v0, wide v1, \
-                            wide v2, wide v3, wide v4, wide v5, wide v6, wide v7) { \
-        block b = {{v0, v1, v2, v3, v4, v5, v6, v7}}; \
+#define LINK_FUNCTION(name, get, put, ...) \
+    static void name(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_t n, wide v0, wide v1, wide v2, \
+                     wide v3, wide v4, wide v5, wide v6, wide v7) { \
+        octet v = {{v0, v1, v2, v3, v4, v5, v6, v7}}; \
+        get; \
         __VA_ARGS__; \
+        put; \
         k++; \
-        ((link_function *)k->run)(k, r, j, n, b.v[0], b.v[1], b.v[2], b.v[3], b.v[4], b.v[5], b.v[6], \
-                                  b.v[7]); \
+        if (k->run) \
+            ((link_function *)k->run)(k, r, j, n, v.v[0], v.v[1], v.v[2], v.v[3], v.v[4], v.v[5], v.v[6], \
+                                      v.v[7]); \
     }
 
-/* Two of them: v goes elsewhere besides or not. */
-#define LINK(name, ...) \
-    LINK_ONE(name, __VA_ARGS__) \
-    LINK_ONE(name##_to, __VA_ARGS__; block_put(floats(&k->to, r, j), &b))
+#define GET_F32 octet_get(&v, floats(&k->from, r, j))
+#define GET_BF16 octet_get_bf16(&v, halves(&k->from, r, j))
+#define PUT_F32 octet_put(floats(&k->to, r, j), &v)
 
-/* With a row of f32 for a, one for v as well; a row of bf16; one number. */
+#define LINK(name, ...) \
+    LINK_FUNCTION(link_##name, (void)0, (void)0, __VA_ARGS__) \
+    LINK_FUNCTION(link_##name##_to, (void)0, PUT_F32, __VA_ARGS__) \
+    LINK_FUNCTION(link_f32_##name, GET_F32, (void)0, __VA_ARGS__) \
+    LINK_FUNCTION(link_f32_##name##_to, GET_F32, PUT_F32, __VA_ARGS__) \
+    LINK_FUNCTION(link_bf16_##name, GET_BF16, (void)0, __VA_ARGS__) \
+    LINK_FUNCTION(link_bf16_##name##_to, GET_BF16, PUT_F32, __VA_ARGS__) \
+    static link_function *const name##_links[3][2] = {{link_##name, link_##name##_to}, \
+                                                      {link_f32_##name, link_f32_##name##_to}, \
+                                                      {link_bf16_##name, link_bf16_##name##_to}};
+
+/* With a row of f32 for a; a row of bf16; one number. */
 #define LINKS(name, ...) \
     LINK(name##_row, const float *p = floats(&k->a, r, j); \
          EACH(wide a = wide_get(p + i * WIDE); __VA_ARGS__)) \
-    LINK(name##_two, const float *p = floats(&k->a, r, j), *q = floats(&k->b, r, j); \
-         EACH(wide a = wide_get(p + i * WIDE); b.v[i] = wide_get(q + i * WIDE); __VA_ARGS__)) \
-    LINK(name##_bf16, const uint16_t *p = halves(&k->a, r, j); \
-         EACH(wide a = wide_get_bf16(p + i * WIDE); __VA_ARGS__)) \
+    LINK(name##_bf16, octet x; octet_get_bf16(&x, halves(&k->a, r, j)); EACH(wide a = x.v[i]; __VA_ARGS__)) \
     LINK(name##_one, wide a = wide_of(*floats(&k->a, r, 0)); EACH(__VA_ARGS__))
 
-LINKS(mul, b.v[i] *= a)
-LINKS(add, b.v[i] += a)
-LINKS(sub, b.v[i] -= a)
-LINKS(sub_from, b.v[i] = a - b.v[i])
-LINK(get, block_get(&b, floats(&k->a, r, j)))
-LINK(get_bf16, block_get_bf16(&b, halves(&k->a, r, j)))
-LINK(muladd, const float *x = floats(&k->a, r, j), *y = floats(&k->b, r, j);
-     EACH(b.v[i] = wide_fma(b.v[i], wide_get(x + i * WIDE), wide_get(y + i * WIDE))))
-LINK(add_product, const float *x = floats(&k->a, r, j), *y = floats(&k->b, r, j);
-     EACH(b.v[i] = wide_fma(wide_get(x + i * WIDE), wide_get(y + i * WIDE), b.v[i])))
-LINK(square, EACH(b.v[i] *= b.v[i]))
-LINK(exp, EACH(b.v[i] = wide_map(EPI_OP_EXP, b.v[i])))
-LINK(sigmoid, EACH(b.v[i] = wide_map(EPI_OP_SIGMOID, b.v[i])))
-LINK(silu, EACH(b.v[i] = wide_map(EPI_OP_SILU, b.v[i])))
-LINK(parts, parts_get(floats(&k->a, r, 2 * j), &b, floats(&k->b, r, j)))
-LINK(parts_bf16, parts_get_bf16(halves(&k->a, r, 2 * j), &b, floats(&k->b, r, j)))
-LINK_ONE(join, block x; block_get(&x, floats(&k->a, r, j)); parts_put(floats(&k->b, r, 2 * j), &b, &x))
-LINK_ONE(join_bf16, block x; block_get(&x, floats(&k->a, r, j));
-         parts_put_bf16(halves(&k->b, r, 2 * j), &b, &x))
-LINK_ONE(store, block_put(floats(&k->a, r, j), &b))
-LINK_ONE(store_bf16, block_put_bf16(halves(&k->a, r, j), &b))
-LINK_ONE(sum_row, fold_row(k, EPI_OP_SUM, r, j == 0, j + BLOCK == n, &b))
-LINK_ONE(sum_columns, fold_columns(k, EPI_OP_SUM, r, j, &b))
-LINK_ONE(fetch, fetch_next(&k->a, r, j))
-LINK_ONE(any, tape_link(k, r, j, j == 0, j + BLOCK == n, &b))
+LINKS(mul, v.v[i] *= a)
+LINKS(add, v.v[i] += a)
+LINKS(sub, v.v[i] -= a)
+LINKS(sub_from, v.v[i] = a - v.v[i])
+LINKS(div, v.v[i] /= a)
+LINKS(div_from, v.v[i] = a / v.v[i])
+LINK(get, (void)0)
+/* With rows of f32 or one number for a and b, which both are added or subtracted as they are. */
+#define ROW_A const float *p = floats(&k->a, r, j)
+#define ROW_B const float *q = floats(&k->b, r, j)
+#define ONE_A wide x = wide_of(*floats(&k->a, r, 0))
+#define ONE_B wide y = wide_of(*floats(&k->b, r, 0))
+#define LINKS_OF_TWO(name, ...) \
+    LINK(name##_rows, ROW_A; ROW_B; \
+         EACH(wide x = wide_get(p + i * WIDE), y = wide_get(q + i * WIDE); __VA_ARGS__)) \
+    LINK(name##_row_one, ROW_A; ONE_B; EACH(wide x = wide_get(p + i * WIDE); __VA_ARGS__)) \
+    LINK(name##_one_row, ONE_A; ROW_B; EACH(wide y = wide_get(q + i * WIDE); __VA_ARGS__)) \
+    LINK(name##_ones, ONE_A; ONE_B; EACH(__VA_ARGS__))
 
-static void link_none(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_t n, wide v0, wide v1, wide v2,
-                      wide v3, wide v4, wide v5, wide v6, wide v7) {
-    (void)k, (void)r, (void)j, (void)n;
-    (void)v0, (void)v1, (void)v2, (void)v3, (void)v4, (void)v5, (void)v6, (void)v7;
-}
+LINKS_OF_TWO(muladd, v.v[i] = wide_fma(v.v[i], x, y))
+LINKS_OF_TWO(add_product, v.v[i] = wide_fma(x, y, v.v[i]))
+LINK(square, EACH(v.v[i] *= v.v[i]))
+LINK(over, over(k, r, j == 0, &v))
+LINK(exp, octet_map(EPI_OP_EXP, &v))
+LINK(sigmoid, octet_map(EPI_OP_SIGMOID, &v))
+LINK(silu, octet_map(EPI_OP_SILU, &v))
+LINK(split, split_get(&v, floats(&k->a, r, 2 * j), floats(&k->b, r, j)))
+LINK(split_bf16, split_get_bf16(&v, halves(&k->a, r, 2 * j), floats(&k->b, r, j)))
+LINK(join, octet x; octet_get(&x, floats(&k->a, r, j)); join_put(floats(&k->b, r, 2 * j), &v, &x))
+LINK(join_bf16, octet x; octet_get(&x, floats(&k->a, r, j)); join_put_bf16(halves(&k->b, r, 2 * j), &v, &x))
+LINK(store, octet_put(floats(&k->a, r, j), &v))
+LINK(store_bf16, octet_put_bf16(halves(&k->a, r, j), &v))
+LINK(stream, octet_stream(place(&k->a, r, j), EPI_F32, &v))
+LINK(stream_bf16, octet_stream((unsigned char *)halves(&k->a, r, j), EPI_BF16, &v))
+LINK(sum_row, fold_row(k, EPI_OP_SUM, r, j == 0, j + OCTET == n, &v))
+LINK(max_row, fold_row(k, EPI_OP_RMAX, r, j == 0, j + OCTET == n, &v))
+LINK(sum_columns, fold_columns(k, EPI_OP_SUM, r, j, &v))
+LINK_FUNCTION(link_prefetch, (void)0, (void)0, prefetch(k, r, j))
+LINK_FUNCTION(link_any, (void)0, (void)0, link_any_kind(k, r, j, j == 0, j + OCTET == n, &v))
 
-static bool is_row(const epi_operand *o, epi_dtype type) {
+typedef link_function *const (*link_forms)[2]; /* by source, and whether v goes to memory besides */
+
+static bool is_row(const epi_link_operand *o, epi_dtype type) {
     return o->p && o->col && o->type == type;
 }
 
-#define TO(name) (k->to.p ? link_##name##_to : link_##name)
-#define BY_TYPE(o, name) (is_row(o, EPI_F32) ? link_##name : is_row(o, EPI_BF16) ? link_##name##_bf16 : NULL)
-#define BY_TYPE_TO(o, name) (is_row(o, EPI_F32) ? TO(name) : is_row(o, EPI_BF16) ? TO(name##_bf16) : NULL)
-#define BY_FORM(name) \
-    (k->b.p                    ? (both ? TO(name##_two) : NULL) \
-     : is_row(&k->a, EPI_F32)  ? TO(name##_row) \
-     : is_row(&k->a, EPI_BF16) ? TO(name##_bf16) \
-     : k->a.col                ? NULL \
-                               : TO(name##_one))
+static link_forms by_type(const epi_link_operand *o, link_forms f32, link_forms bf16) {
+    return is_row(o, EPI_F32) ? f32 : is_row(o, EPI_BF16) ? bf16 : NULL;
+}
+
+#define BY_OPERANDS(name) \
+    (a_row   ? b_row   ? name##_rows_links \
+               : b_one ? name##_row_one_links \
+                       : NULL \
+     : a_one ? b_row   ? name##_one_row_links \
+               : b_one ? name##_ones_links \
+                       : NULL \
+             : NULL)
+#define BY_OPERAND(name) (k->a.col ? by_type(&k->a, name##_row_links, name##_bf16_links) : name##_one_links)
 
 /* NULL: none of its own. */
-static link_function *function_of(const epi_link *k) {
-    bool both = is_row(&k->a, EPI_F32) && is_row(&k->b, EPI_F32),
-         plain = both && k->scale[0] == 1 && k->scale[1] == 1, joins = is_row(&k->a, EPI_F32),
+static link_forms forms_of(const epi_link *k) {
+    bool a_row = is_row(&k->a, EPI_F32), b_row = is_row(&k->b, EPI_F32), a_one = k->a.p && !k->a.col,
+         b_one = k->b.p && !k->b.col, plain = k->sign == 1 && k->other == 1,
          sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
     switch ((int)k->kind) {
-    case EPI_LINK_NONE: return link_none;
-    case EPI_LINK_MUL: return BY_FORM(mul);
-    case EPI_LINK_ADD: return BY_FORM(add);
-    case EPI_LINK_SUB: return BY_FORM(sub);
-    case EPI_LINK_SUB_FROM: return BY_FORM(sub_from);
-    case EPI_LINK_MULADD: return plain ? TO(muladd) : NULL;
-    case EPI_LINK_ADD_PRODUCT: return plain ? TO(add_product) : NULL;
-    case EPI_LINK_SQUARE: return TO(square);
-    case EPI_LINK_GET: return BY_TYPE_TO(&k->a, get);
-    case EPI_LINK_PARTS: return BY_TYPE_TO(&k->a, parts);
-    case EPI_LINK_JOIN: return joins ? BY_TYPE(&k->b, join) : NULL;
-    case EPI_LINK_STORE: return BY_TYPE(&k->a, store);
-    case EPI_LINK_FOLD: return sums ? link_sum_row : NULL;
-    case EPI_LINK_COLUMNS: return sums ? link_sum_columns : NULL;
-    case EPI_LINK_FETCH: return link_fetch;
-    case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? TO(exp) : NULL;
-    case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? TO(sigmoid) : NULL;
-    case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? TO(silu) : NULL;
+    case EPI_LINK_GET: return get_links;
+    case EPI_LINK_MUL: return BY_OPERAND(mul);
+    case EPI_LINK_ADD: return BY_OPERAND(add);
+    case EPI_LINK_SUB: return BY_OPERAND(sub);
+    case EPI_LINK_SUB_FROM: return BY_OPERAND(sub_from);
+    case EPI_LINK_DIV: return BY_OPERAND(div);
+    case EPI_LINK_DIV_FROM: return BY_OPERAND(div_from);
+    case EPI_LINK_MULADD: return plain ? BY_OPERANDS(muladd) : NULL;
+    case EPI_LINK_ADD_PRODUCT: return plain ? BY_OPERANDS(add_product) : NULL;
+    case EPI_LINK_SQUARE: return square_links;
+    case EPI_LINK_OVER: return over_links;
+    case EPI_LINK_SPLIT: return by_type(&k->a, split_links, split_bf16_links);
+    case EPI_LINK_JOIN: return a_row && !k->nontemporal ? by_type(&k->b, join_links, join_bf16_links) : NULL;
+    case EPI_LINK_STORE:
+        return k->nontemporal ? by_type(&k->a, stream_links, stream_bf16_links)
+                              : by_type(&k->a, store_links, store_bf16_links);
+    case EPI_LINK_FOLD: return sums ? sum_row_links : k->op == EPI_OP_RMAX ? max_row_links : NULL;
+    case EPI_LINK_COLUMNS: return sums ? sum_columns_links : NULL;
+    case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_links : NULL;
+    case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? sigmoid_links : NULL;
+    case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? silu_links : NULL;
     default: return NULL;
     }
 }
 
-/* The loops of the others, which compilers make, are better over a row than over a block, at whose end they
- * wait. */
-static bool takes(epi_op op) {
-    return wide_has(op);
+static link_function *function_of(const epi_link *k) {
+    if (k->kind == EPI_LINK_NONE)
+        return NULL;
+    if (k->kind == EPI_LINK_PREFETCH)
+        return link_prefetch;
+    link_forms forms = forms_of(k);
+    int source = !k->from.p ? 0 : is_row(&k->from, EPI_F32) ? 1 : is_row(&k->from, EPI_BF16) ? 2 : -1;
+    return forms && source >= 0 ? forms[source][k->to.p != NULL] : link_any;
 }
 
 static void ready(epi_link *link) {
     for (;; link++) {
-        link_function *f = function_of(link);
-        link->run = (void (*)(void))(f ? f : link_any);
+        link->run = (void (*)(void))function_of(link);
         if (link->kind == EPI_LINK_NONE)
             return;
     }
 }
 
+/* The loops of other functions, which compilers make, are better over a row than over an octet, at whose end
+ * they wait. */
+static bool takes(epi_op op) {
+    return wide_has(op);
+}
+
+/* ---- tapes ---- */
+
+/* Elements of row r before the first that begins a line of what is stored by non-temporal stores. A row that
+ * is folded begins with a whole octet all the same: the order of additions may not depend on where it lies.
+ */
+static ptrdiff_t unaligned(const epi_link *link, ptrdiff_t r) {
+    ptrdiff_t head = 0;
+    for (; NONTEMPORAL && link->kind != EPI_LINK_NONE; link++) {
+        if (link->kind == EPI_LINK_FOLD)
+            return 0;
+        if (link->kind == EPI_LINK_STORE && link->nontemporal && !head)
+            head = (ptrdiff_t)(-(uintptr_t)place(&link->a, r, 0) % LINE / epi_dtype_size(link->a.type));
+    }
+    return head;
+}
+
 static void tape(const epi_link *link, int rows, int n) {
     wide v = wide_of(0);
     for (int r = 0; r < rows; r++) {
-        ptrdiff_t j = 0;
-        for (; j + BLOCK <= n; j += BLOCK)
+        ptrdiff_t j = unaligned(link, r);
+        j = j < n ? j : n;
+        if (j > 0)
+            tape_some(link, r, 0, (int)j);
+        for (; link->run && j + OCTET <= n; j += OCTET)
             ((link_function *)link->run)(link, r, j, n, v, v, v, v, v, v, v, v);
         if (j < n)
             tape_some(link, r, j, (int)(n - j));

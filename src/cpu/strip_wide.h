@@ -75,14 +75,17 @@ static ALWAYS_INLINE wide wide_min(wide a, wide b) {
 #endif
 }
 
-/* GCC 12 takes the conversion apart, element by element, on NEON. */
-static ALWAYS_INLINE wide wide_get_bf16(const uint16_t *p) {
+/* Two vectors of them at a time. */
+static ALWAYS_INLINE void wide_get_bf16_two(const uint16_t *p, wide *x, wide *y) {
 #if defined(__aarch64__)
-    return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p)), 16));
+    const uint16x8_t zeros = vdupq_n_u16(0), h = vld1q_u16(p);
+    *x = vreinterpretq_f32_u16(vzip1q_u16(zeros, h));
+    *y = vreinterpretq_f32_u16(vzip2q_u16(zeros, h));
 #else
-    wide_halves h;
-    memcpy(&h, p, sizeof h);
-    return (wide)(__builtin_convertvector(h, wide_bits) << 16);
+    wide_halves h[2];
+    memcpy(h, p, sizeof h);
+    *x = (wide)(__builtin_convertvector(h[0], wide_bits) << 16);
+    *y = (wide)(__builtin_convertvector(h[1], wide_bits) << 16);
 #endif
 }
 /* As float_bf16. */
@@ -98,8 +101,14 @@ static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
 #else
 /* In the upper halves */
 static ALWAYS_INLINE wide_bits wide_bf16(wide x) {
+#if defined(__aarch64__)
+    uint32x4_t u = vreinterpretq_u32_f32(x),
+               rounded = vsraq_n_u32(vaddq_u32(u, vdupq_n_u32(0x7fff)), vshlq_n_u32(u, 15), 31);
+    return (wide_bits)vbslq_u32(vceqq_f32(x, x), rounded, vorrq_u32(u, vdupq_n_u32(0x400000)));
+#else
     wide_bits u = (wide_bits)x, rounded = u + 0x7fff + (u >> 16 & 1), nan = (wide_bits)(x != x);
     return (wide_bits)wide_choose(nan, (wide)(u | 0x400000), (wide)rounded);
+#endif
 }
 static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
     wide_halves h = __builtin_convertvector(wide_bf16(x) >> 16, wide_halves);
@@ -155,7 +164,7 @@ static ALWAYS_INLINE wide wide_high(wide a, wide b) {
     return SHUFFLED(a, b, HIGH);
 }
 
-/* Past the caches where the CPU can, to where a line or a part of one begins. */
+/* A non-temporal store where the CPU has one, to an address that is a multiple of the vector's size. */
 static ALWAYS_INLINE void wide_stream(float *p, wide x) {
 #if defined(__AVX512F__)
     _mm512_stream_ps(p, x);
@@ -214,6 +223,21 @@ static ALWAYS_INLINE wide wide_where_negative(wide x, wide yes, wide no) {
 static ALWAYS_INLINE wide wide_gated_edge(wide x, wide y) {
     return _mm512_fixupimm_ps(y, x, _mm512_set1_epi32(3 << 16), 0);
 }
+
+/* (e^r - 1 - r) / r^2, given r2 = r^2. Horner's scheme takes the fewest instructions, */
+static ALWAYS_INLINE wide wide_exp_slope(wide r, wide r2) {
+    (void)r2;
+    wide p = wide_fma(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
+    p = wide_fma(p, r, wide_of(0x1.55568cp-5f));
+    p = wide_fma(p, r, wide_of(0x1.5554a4p-3f));
+    return wide_fma(p, r, wide_of(0.5f));
+}
+
+/* e^r */
+static ALWAYS_INLINE wide wide_exp_reduced(wide r) {
+    wide p = wide_exp_slope(r, r);
+    return wide_fma(wide_fma(p, r, wide_of(1.0f)), r, wide_of(1.0f));
+}
 #else
 /* The sum of an integer k and BIASED, whose lowest bits are those of k plus the bias of two exponents. */
 typedef wide_bits wide_power;
@@ -251,25 +275,31 @@ static ALWAYS_INLINE wide wide_where_negative(wide x, wide yes, wide no) {
 static ALWAYS_INLINE wide wide_gated_edge(wide x, wide y) {
     return vbslq_f32(vcltq_f32(x, wide_of(-FLT_MAX)), wide_of(NAN), y);
 }
+
+/* and the shorter way from r to the result is better where four instructions can start at once but each one
+ * that adds to a constant needs a copy of it. */
+static ALWAYS_INLINE wide wide_exp_slope(wide r, wide r2) {
+    wide low = wide_fma(wide_of(0x1.5554a4p-3f), r, wide_of(0.5f)),
+         high = wide_fma(wide_of(0x1.122f22p-7f), r, wide_of(0x1.55568cp-5f));
+    return wide_fma(wide_fma(wide_of(0x1.6b692ap-10f), r2, high), r2, low);
+}
+
+static ALWAYS_INLINE wide wide_exp_reduced(wide r) {
+    wide r2 = r * r;
+    return wide_fma(r2, wide_exp_slope(r, r2), r) + wide_of(1.0f);
+}
 #endif
 
-/* (e^r - 1 - r) / r^2 */
-static ALWAYS_INLINE wide wide_exp_slope(wide r) {
-    wide p = wide_fma(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
-    p = wide_fma(p, r, wide_of(0x1.55568cp-5f));
-    p = wide_fma(p, r, wide_of(0x1.5554a4p-3f));
-    return wide_fma(p, r, wide_of(0.5f));
+/* e^r - 1 */
+static ALWAYS_INLINE wide wide_expm1_reduced(wide r) {
+    wide r2 = r * r;
+    return wide_fma(r2, wide_exp_slope(r, r2), r);
 }
 
 static ALWAYS_INLINE wide wide_exp(wide x) {
     wide_power k;
     wide r = wide_exp_reduce(x, &k);
-    return wide_scaled(wide_fma(wide_fma(wide_exp_slope(r), r, wide_of(1.0f)), r, wide_of(1.0f)), k);
-}
-
-/* e^r - 1 */
-static ALWAYS_INLINE wide wide_expm1_reduced(wide r) {
-    return wide_fma(r * r, wide_exp_slope(r), r);
+    return wide_scaled(wide_exp_reduced(r), k);
 }
 
 static ALWAYS_INLINE wide wide_sigmoid(wide x) {

@@ -23,80 +23,60 @@ typedef struct epi_view {
  * struct of three words copied onto the stack would wait for all stores before it. */
 typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n);
 
-/* Operations on one row of elements, one after the other on each element: a value v comes in, every link
- * makes a new one of it, and the last is stored or folded. */
+/* ---- tapes ---- */
+
+/* A tape is a list of operations that is carried out on a few elements of a row, which stay in registers,
+ * then on the next few. A link is one operation of it: it makes a new value v of the one before. */
 typedef enum epi_link_kind {
-    EPI_LINK_NONE,
+    EPI_LINK_NONE,        /* the end of a tape */
+    EPI_LINK_GET,         /* v stays as it came in, see `from` */
     EPI_LINK_MUL,         /* v*a */
     EPI_LINK_ADD,         /* v + a */
     EPI_LINK_SUB,         /* v - a */
     EPI_LINK_SUB_FROM,    /* a - v */
-    EPI_LINK_MULADD,      /* v*(scale[0]*a) + scale[1]*b */
-    EPI_LINK_ADD_PRODUCT, /* (scale[0]*a)*b + scale[1]*v */
-    EPI_LINK_SQUARE,
-    EPI_LINK_SCALE, /* v*scale[0]*scale[1], which is v/a */
-    EPI_LINK_KEEP,  /* v stays, and is put into `keep` as well */
-    /* Of tapes: */
-    EPI_LINK_GET,     /* a */
-    EPI_LINK_PARTS,   /* a's elements with even places; those with odd ones go to b */
-    EPI_LINK_JOIN,    /* v stays; v and a alternating go to b */
-    EPI_LINK_STORE,   /* v stays, and goes to a */
-    EPI_LINK_FOLD,    /* v stays; the row folded goes to a, running values are in `keep` */
-    EPI_LINK_COLUMNS, /* v stays, and is folded into the running values at a */
-    EPI_LINK_FETCH,   /* v stays; a row of a further on comes into the first-level cache, col bytes for each v
-                       */
-    EPI_LINK_MAP,     /* and all after: the operation of v alone whose number it is more than this */
+    EPI_LINK_DIV,         /* v/a */
+    EPI_LINK_DIV_FROM,    /* a/v */
+    EPI_LINK_MULADD,      /* v*(sign*a) + other*b */
+    EPI_LINK_ADD_PRODUCT, /* (sign*a)*b + other*v */
+    EPI_LINK_SQUARE,      /* v*v */
+    EPI_LINK_OVER,        /* v/a, where a is one number for a row: two factors that are kept in `state` */
+    EPI_LINK_SPLIT,       /* a's elements with even places; those with odd ones go to b */
+    EPI_LINK_JOIN,        /* v stays; v and a alternating go to b */
+    EPI_LINK_KEEP,        /* v stays, and goes to a; only before a tape is set up: then it is a store */
+    EPI_LINK_STORE,       /* v stays, and goes to a */
+    EPI_LINK_FOLD,        /* v stays; the row folded goes to a, running values are in `state` */
+    EPI_LINK_COLUMNS,     /* v stays, and is folded into the running values at a */
+    EPI_LINK_PREFETCH,    /* v stays; lines from a on come into the first-level cache */
+    EPI_LINK_MAP,         /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
 
-/* Up to three of them as a chain has them; 0 is none. */
-#define EPI_KINDS(a, b, c) ((a) | (b) << 8 | (c) << 16)
-
-/* Neighbours from p on, or (col 0) one f32 for all. */
-typedef struct epi_operand {
+/* Where a link finds elements or puts them: neighbours from p on, or (col 0) one f32 for all of a row. */
+typedef struct epi_link_operand {
     const void *p;
     epi_dtype type;
     int col;
-    ptrdiff_t step; /* bytes from here to where the next row's are */
-    ptrdiff_t walk; /* of a tape: and to where those of its next rows are */
-} epi_operand;
+    ptrdiff_t row;         /* bytes from a row to the next */
+    ptrdiff_t down, along; /* bytes that p moves by, for every row and every column that the tape moves on */
+} epi_link_operand;
 
 typedef struct epi_link {
-    epi_operand a, b;
-    float scale[2], *keep;
-    /* Of a tape's: */
-    epi_operand to; /* where v goes besides, as f32; p NULL: nowhere */
+    epi_link_operand from; /* where v comes from; p NULL: from the link before, in registers */
+    epi_link_operand a, b;
+    epi_link_operand to; /* where v goes besides, as f32; p NULL: nowhere */
+    float sign, other;   /* MULADD, ADD_PRODUCT: 1 or -1 */
+    float identity;      /* FOLD */
+    float *state;        /* FOLD, OVER: EPI_STATE_MOST floats */
     epi_link_kind kind;
     epi_op op;         /* FOLD, COLUMNS: SUM, MEAN (which sums), RMAX or RMIN */
+    bool nontemporal;  /* STORE: non-temporal where the elements lie at whole lines */
+    uint32_t rate;     /* PREFETCH: 2^16 times the lines for every column, at each of EPI_WAYS places */
+    ptrdiff_t apart;   /* PREFETCH: bytes from one of these places to the next */
     void (*run)(void); /* what carries it out, see `ready` */
 } epi_link;
 
-enum { EPI_LINKS = 8, EPI_STREAMS = 4, EPI_WAYS = 4, EPI_LINE = 64, EPI_BLOCK_MOST = 128 };
-
-/* Memory that is going to be read. A stream is fetched at four places in turn, `apart` bytes from one to the
- * next and so many lines at each: where they are in four pages, the hardware goes ahead in all of them. */
-typedef struct epi_fetch {
-    struct {
-        const unsigned char *at;
-        int64_t lines;
-        ptrdiff_t apart, step; /* step: bytes from here to where the next row's are */
-    } stream[EPI_STREAMS];
-    int count;
-} epi_fetch;
-
-typedef struct epi_chain {
-    epi_operand x;
-    epi_link link[EPI_LINKS];
-    uint64_t kinds; /* of the links, a byte each; the first is the lowest, after the last come zeros */
-    void *out;      /* where the row goes, of the type, past the caches or not; NULL: it is folded */
-    ptrdiff_t out_step;
-    epi_dtype out_type;
-    bool stream;
-    epi_op fold;            /* SUM, MEAN (which sums), RMAX or RMIN */
-    const epi_fetch *ahead; /* what is fetched meanwhile */
-    /* Of one that folds: another, of as many elements, that stores meanwhile; or NULL. It is ahead: what it
-     * reads may be where this one keeps a value of the same element. */
-    const struct epi_chain *beside;
-} epi_chain;
+/* Lines are prefetched at four places in turn: where these are in four pages, the hardware goes ahead in all
+ * of them. An octet, the eight vectors that a tape works on, has at most EPI_OCTET_MOST elements. */
+enum { EPI_WAYS = 4, EPI_LINE = 64, EPI_OCTET_MOST = 128, EPI_STATE_MOST = EPI_OCTET_MOST / 8 };
 
 typedef struct epi_strips {
     const char *name;                 /* "avx512" */
@@ -119,15 +99,13 @@ typedef struct epi_strips {
      * of g */
     void (*reduce_groups)(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g);
 
-    /* A chain over n elements; the fold's state if it folds, in an order of additions for given n. */
-    float (*chain)(const epi_chain *c, int n);
-
-    /* A tape over `rows` rows of n elements: links up to one of kind NONE, one after the other on as many
-       elements of a row as registers hold, at most EPI_BLOCK_MOST, then on the next ones. Before the first
-       time `ready` chooses what carries the links out; then only where operands lie may change. */
+    /* A tape over `rows` rows of n elements: links up to one of kind NONE, one after the other on an octet of
+       a row, then on the next. Before the first time `ready` chooses what carries the links out; then only
+       where operands lie may change. */
     void (*tape)(const epi_link *link, int rows, int n);
     void (*ready)(epi_link *link);
-    bool fetches;             /* does it gain by links that fetch? */
+    bool prefetches;          /* does it gain by links that prefetch? */
+    bool nontemporal;         /* has the CPU non-temporal stores? Else `stream` is `store` */
     bool (*takes)(epi_op op); /* of the functions that take many instructions those that links have, too */
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
@@ -139,8 +117,8 @@ typedef struct epi_strips {
        i32 saturates after rounding to nearest even, NaN gives 0. */
     void (*load)(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, int64_t n);
     void (*store)(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n);
-    /* The same at stride 1, past the caches where the CPU can: for what nobody reads soon. A thread that
-       stored so calls `settle` before another one may look. */
+    /* The same at stride 1 by non-temporal stores where the CPU has them: for what nobody reads soon. A
+       thread that stored so calls `settle` before another one may look. */
     void (*stream)(void *dst, epi_dtype type, const float *src, int64_t n);
     void (*settle)(void);
 } epi_strips;

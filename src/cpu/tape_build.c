@@ -1,25 +1,23 @@
-/* tape_build.c: which steps become a tape, and its links. */
+/* tape_build.c: which instructions become a tape, its links, and which values need room. */
 #include "cpu/tape.h"
 
 #include <string.h>
 
-#include "cpu/chain.h"
-
 typedef struct builder {
     const epi_strips *strips;
-    epi_tile_program *t;
+    const epi_tape_list *list;
+    const epi_instr *instrs; /* of the tile's program */
+    const epi_tile_value *values;
     epi_tapes *out;
-    epi_instr *to; /* steps in their new order */
-    int count;     /* of these */
-    bool *done;    /* by step */
-    bool *ready;   /* by value */
-    bool *wanted;  /* by value: read from memory */
-    int now;       /* the value in registers, or -1 */
+    bool *done;   /* by instruction of the program; true of all that are not in the list */
+    bool *ready;  /* by value */
+    bool *wanted; /* by value: read from memory */
+    int now;      /* the value in registers, or -1 */
 } builder;
 
-static epi_scale scale_of(const epi_tile_program *t, const epi_instr *s) {
-    bool made = s->kind != EPI_INSTR_JOIN && s->dst >= 0;
-    return t->values[made ? s->dst : s->arg[0]].scale;
+static epi_scale scale_of(const builder *b, const epi_instr *s) {
+    bool made = s->kind != EPI_INSTR_JOIN && s->dst >= 0 && epi_value_is_full(&b->values[s->dst]);
+    return b->values[made ? s->dst : s->arg[0]].scale;
 }
 
 static bool is_source(const epi_instr *s) {
@@ -27,37 +25,80 @@ static bool is_source(const epi_instr *s) {
            s->kind == EPI_INSTR_RANDOM || s->kind == EPI_INSTR_CONST;
 }
 
-/* Does the step take v from registers, and leave it there? */
+static bool folds_row(const epi_instr *s) {
+    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
+}
+
+/* Does the instruction take v from registers, and leave it there? */
 static bool is_last(const epi_instr *s, int v) {
-    return s->arg[0] == v && (s->kind == EPI_INSTR_STORE || s->kind == EPI_INSTR_PARTIAL_ROWS ||
-                              s->kind == EPI_INSTR_PARTIAL_COLS);
+    return s->arg[0] == v &&
+           (s->kind == EPI_INSTR_STORE || s->kind == EPI_INSTR_PARTIAL_COLS || folds_row(s));
 }
 
-/* A division is not the same by a factor. */
-static epi_link_kind link_of(const epi_instr *s, int v, int *a, int *b) {
-    epi_link_kind kind = v >= 0 ? epi_link_of(s, v, a, b) : EPI_LINK_NONE;
-    return kind == EPI_LINK_SCALE ? EPI_LINK_NONE : kind;
+static epi_link_kind link_of_map(const builder *b, const epi_instr *s, int v, int other) {
+    switch (s->op) {
+    case EPI_OP_MUL: return EPI_LINK_MUL;
+    case EPI_OP_ADD: return EPI_LINK_ADD;
+    case EPI_OP_SUB: return s->arg[0] == v ? EPI_LINK_SUB : EPI_LINK_SUB_FROM;
+    case EPI_OP_DIV:
+        return s->arg[0] != v                             ? EPI_LINK_DIV_FROM
+               : b->values[other].scale == EPI_SCALE_NONE ? EPI_LINK_OVER
+                                                          : EPI_LINK_DIV;
+    default: return EPI_LINK_NONE;
+    }
 }
 
-/* Does the step take v from registers? */
-static bool takes(const epi_instr *s, int v) {
-    int a, b;
+/* The link that makes of v what the instruction makes of its operands, the others of which are x and y or -1;
+ * NONE where there is none. */
+static epi_link_kind link_of(const builder *b, const epi_instr *s, int v, int *x, int *y) {
+    int times = v >= 0 ? epi_instr_reads(s, v) : 0;
+    *x = *y = -1;
+    if (times == 0 || (s->kind != EPI_INSTR_MULADD && s->kind != EPI_INSTR_MAP))
+        return EPI_LINK_NONE;
+    if (s->kind == EPI_INSTR_MAP && epi_ops[s->op].arity == 1)
+        return EPI_LINK_MAP + s->op;
+    if (s->kind == EPI_INSTR_MAP && s->op == EPI_OP_MUL && times == 2)
+        return EPI_LINK_SQUARE;
+    if (times != 1)
+        return EPI_LINK_NONE;
+    bool added = s->kind == EPI_INSTR_MULADD && s->arg[2] == v;
+    *x = !added && s->arg[0] == v ? s->arg[1] : s->arg[0];
+    *y = added ? s->arg[1] : s->arg[2];
+    if (s->kind == EPI_INSTR_MULADD)
+        return added ? EPI_LINK_ADD_PRODUCT : EPI_LINK_MULADD;
+    return link_of_map(b, s, v, *x);
+}
+
+/* Does the instruction take v from registers? */
+static bool takes(const builder *b, const epi_instr *s, int v) {
+    int x, y;
     return is_last(s, v) || (s->kind == EPI_INSTR_JOIN && s->arg[0] == v) ||
-           link_of(s, v, &a, &b) != EPI_LINK_NONE;
+           link_of(b, s, v, &x, &y) != EPI_LINK_NONE;
+}
+
+static bool is_loaded(const builder *b, int v) {
+    for (int i = 0; i < b->list->count; i++)
+        if (b->instrs[b->list->instrs[i]].dst == v)
+            return is_source(&b->instrs[b->list->instrs[i]]);
+    return false;
 }
 
 static bool is_taped(const builder *b, const epi_instr *s) {
+    if (b->list->strips)
+        return false;
     if (s->kind == EPI_INSTR_SPLIT)
         return true;
-    if (s->kind == EPI_INSTR_MAP && epi_step_is_dear(s) && !b->strips->takes(s->op))
+    if (s->kind == EPI_INSTR_MAP && epi_instr_is_dear(s) && !b->strips->takes(s->op))
         return false;
-    if (s->op == EPI_OP_LOGSUMEXP && (s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS))
+    if (s->op == EPI_OP_LOGSUMEXP && (folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
         return false;
-    return takes(s, s->arg[0]) || takes(s, s->arg[1]) || takes(s, s->arg[2]);
+    if (s->kind == EPI_INSTR_STORE && is_loaded(b, s->arg[0]))
+        return false;
+    return takes(b, s, s->arg[0]) || takes(b, s, s->arg[1]) || takes(b, s, s->arg[2]);
 }
 
 static bool is_ready(const builder *b, int i) {
-    const epi_instr *s = &b->t->instrs[i];
+    const epi_instr *s = &b->instrs[i];
     if (b->done[i])
         return false;
     for (int a = 0; a < 3; a++)
@@ -66,17 +107,18 @@ static bool is_ready(const builder *b, int i) {
     return true;
 }
 
-static void do_step(builder *b, int i) {
-    const epi_instr *s = &b->t->instrs[i];
+static void do_instr(builder *b, int i) {
     b->done[i] = true;
-    if (s->dst >= 0)
-        b->ready[s->dst] = true;
-    b->to[b->count++] = *s;
+    if (b->instrs[i].dst >= 0)
+        b->ready[b->instrs[i].dst] = true;
+    b->out->order[b->out->count++] = i;
 }
 
-static epi_tape_link *add_link(builder *b, epi_link_kind kind, int x, int y, int made) {
+/* ---- links ---- */
+
+static epi_tape_link *add_link(builder *b, epi_link_kind kind, int x, int y, int made, int instr) {
     epi_tape_link *k = &b->out->links[b->out->link_count++];
-    *k = (epi_tape_link){kind, x, y, made, b->count};
+    *k = (epi_tape_link){kind, x, y, made, instr};
     if (made >= 0)
         b->now = made;
     return k;
@@ -89,82 +131,89 @@ static int read(builder *b, int v) {
     return v;
 }
 
-/* Brings the value into registers. */
-static void bring(builder *b, int v) {
-    if (b->now != v)
-        add_link(b, EPI_LINK_GET, read(b, v), -1, -1);
-    b->now = v;
-}
-
-/* Both parts of a value; the other one's step, if any, is done with this one. */
-static void add_parts(builder *b, int i) {
-    const epi_instr *s = &b->t->instrs[i];
-    int other = -1, part[2] = {-1, -1};
-    for (int j = 0; j < b->t->instr_count; j++) {
-        const epi_instr *o = &b->t->instrs[j];
-        if (o->kind == EPI_INSTR_SPLIT && o->arg[0] == s->arg[0] && o->odd != s->odd && !b->done[j])
-            other = j;
+/* Both splits of a value; the other one's instruction, if any, is done with this one. */
+static void add_split(builder *b, int i) {
+    const epi_instr *s = &b->instrs[i];
+    int other = -1, split[2] = {-1, -1};
+    for (int j = 0; j < b->list->count; j++) {
+        int n = b->list->instrs[j];
+        const epi_instr *o = &b->instrs[n];
+        if (o->kind == EPI_INSTR_SPLIT && o->arg[0] == s->arg[0] && o->odd != s->odd && !b->done[n])
+            other = n;
     }
-    part[s->odd] = s->dst;
+    split[s->odd] = s->dst;
     if (other >= 0)
-        part[!s->odd] = b->t->instrs[other].dst;
+        split[!s->odd] = b->instrs[other].dst;
     b->now = -1;
-    add_link(b, EPI_LINK_PARTS, read(b, s->arg[0]), part[1], part[0]);
-    do_step(b, i);
+    add_link(b, EPI_LINK_SPLIT, read(b, s->arg[0]), split[1], split[0], i);
+    do_instr(b, i);
     if (other >= 0)
-        do_step(b, other);
+        do_instr(b, other);
 }
 
-/* The step that stores the value where nothing else reads it, or -1. */
+/* The instruction that stores the value where nothing else reads it, or -1. */
 static int only_store(const builder *b, int v) {
     int store = -1;
-    for (int i = 0; i < b->t->instr_count; i++) {
-        const epi_instr *s = &b->t->instrs[i];
-        bool reads = epi_step_reads(s, v) > 0;
+    for (int i = 0; i < b->list->count; i++) {
+        const epi_instr *s = &b->instrs[b->list->instrs[i]];
+        bool reads = epi_instr_reads(s, v) > 0;
         if (reads && (store >= 0 || s->kind != EPI_INSTR_STORE))
             return -1;
-        store = reads ? i : store;
+        store = reads ? b->list->instrs[i] : store;
     }
     return store;
 }
 
-static void add_step(builder *b, int i) {
-    const epi_instr *s = &b->t->instrs[i];
+static void add_join(builder *b, int i) {
+    const epi_instr *s = &b->instrs[i];
+    epi_tape_link *k = add_link(b, EPI_LINK_JOIN, read(b, s->arg[1]), s->dst, -1, -1);
+    do_instr(b, i);
+    k->instr = only_store(b, s->dst);
+    if (k->instr >= 0)
+        do_instr(b, k->instr);
+}
+
+static void add_instr(builder *b, int i) {
+    const epi_instr *s = &b->instrs[i];
     if (s->kind == EPI_INSTR_SPLIT) {
-        add_parts(b, i);
+        add_split(b, i);
         return;
     }
     int v = b->now, x, y;
-    for (int a = 0; a < 3 && !takes(s, v); a++)
+    for (int a = 0; a < 3 && !takes(b, s, v); a++)
         v = s->arg[a];
-    bring(b, v);
-    epi_link_kind kind = link_of(s, v, &x, &y);
-    if (kind != EPI_LINK_NONE)
-        add_link(b, kind, read(b, x), read(b, y), s->dst);
-    else if (s->kind == EPI_INSTR_JOIN)
-        add_link(b, EPI_LINK_JOIN, read(b, s->arg[1]), s->dst, -1)->step = -1;
-    else if (s->kind == EPI_INSTR_STORE)
-        add_link(b, EPI_LINK_STORE, v, -1, -1);
-    else if (s->kind == EPI_INSTR_PARTIAL_ROWS)
-        add_link(b, EPI_LINK_FOLD, v, b->out->fold_count++, -1);
-    else
-        add_link(b, EPI_LINK_COLUMNS, v, -1, -1);
-    do_step(b, i);
-    int store = s->kind == EPI_INSTR_JOIN ? only_store(b, s->dst) : -1;
-    if (store >= 0) {
-        b->out->links[b->out->link_count - 1].step = b->count;
-        do_step(b, store);
+    if (b->now != v)
+        add_link(b, EPI_LINK_GET, read(b, v), -1, -1, -1);
+    b->now = v;
+    epi_link_kind kind = link_of(b, s, v, &x, &y);
+    if (s->kind == EPI_INSTR_JOIN) {
+        add_join(b, i);
+        return;
     }
+    if (kind == EPI_LINK_OVER)
+        add_link(b, kind, read(b, x), b->out->state_count++, s->dst, i);
+    else if (kind != EPI_LINK_NONE)
+        add_link(b, kind, read(b, x), read(b, y), s->dst, i);
+    else if (s->kind == EPI_INSTR_STORE)
+        add_link(b, EPI_LINK_STORE, v, -1, -1, i);
+    else if (folds_row(s))
+        add_link(b, EPI_LINK_FOLD, v, b->out->state_count++, -1, i);
+    else
+        add_link(b, EPI_LINK_COLUMNS, v, -1, -1, i);
+    do_instr(b, i);
 }
 
-/* The next step of a tape: one that stores or folds what is in registers, one that takes it, any. */
-static int next_step(const builder *b, epi_scale scale) {
+/* ---- items ---- */
+
+/* The next instruction of a tape: one that stores or folds what is in registers, one that takes it, any. */
+static int next_instr(const builder *b, epi_scale scale) {
     int best = -1, rank = 0;
-    for (int i = 0; i < b->t->instr_count; i++) {
-        const epi_instr *s = &b->t->instrs[i];
-        if (!is_ready(b, i) || !is_taped(b, s) || scale_of(b->t, s) != scale)
+    for (int j = 0; j < b->list->count; j++) {
+        int i = b->list->instrs[j];
+        const epi_instr *s = &b->instrs[i];
+        if (!is_ready(b, i) || !is_taped(b, s) || scale_of(b, s) != scale)
             continue;
-        int r = is_last(s, b->now) ? 3 : takes(s, b->now) ? 2 : 1;
+        int r = is_last(s, b->now) ? 3 : takes(b, s, b->now) ? 2 : 1;
         if (r > rank) {
             rank = r;
             best = i;
@@ -173,18 +222,52 @@ static int next_step(const builder *b, epi_scale scale) {
     return best;
 }
 
-/* Is the value read by a step that is not among those of the item? */
-static bool is_read_elsewhere(const epi_tile_program *t, const epi_tape_item *item, int v) {
-    for (int i = 0; i < t->instr_count; i++)
-        if (epi_step_reads(&t->instrs[i], v) && (i < item->first || i >= item->first + item->count))
+/* A tape that starts with the instruction, or a strip where nothing goes with it. */
+static void add_item(builder *b, int i, bool tapes) {
+    epi_tapes *p = b->out;
+    epi_tape_item *item = &p->items[p->item_count++];
+    int states = p->state_count;
+    *item = (epi_tape_item){.first = p->count, .link = p->link_count, .scale = scale_of(b, &b->instrs[i])};
+    if (!tapes || !is_taped(b, &b->instrs[i])) {
+        do_instr(b, i);
+    } else {
+        b->now = -1;
+        for (int next = i; next >= 0 && p->count - item->first < EPI_TAPE_INSTRS;
+             next = next_instr(b, item->scale))
+            add_instr(b, next);
+    }
+    item->count = p->count - item->first;
+    item->link_count = p->link_count - item->link;
+    epi_link_kind last = item->link_count ? p->links[p->link_count - 1].kind : EPI_LINK_NONE;
+    if (item->count == 1 && last != EPI_LINK_FOLD && last != EPI_LINK_OVER) { /* a strip does it as well */
+        p->link_count = item->link;
+        p->state_count = states;
+        item->link_count = 0;
+    }
+}
+
+/* ---- room for values, once all instructions are in their order ---- */
+
+static bool is_within(const epi_tape_item *item, int at) {
+    return at >= item->first && at < item->first + item->count;
+}
+
+/* Is the value read by an instruction that is not among those of the item, stored, or wanted later? */
+static bool is_read_elsewhere(const builder *b, const epi_tape_item *item, int v) {
+    if (b->list->kept && b->list->kept[v] >= 0)
+        return true;
+    for (int at = 0; at < b->out->count; at++)
+        if (epi_instr_reads(&b->instrs[b->out->order[at]], v) && !is_within(item, at))
             return true;
     return false;
 }
 
-static bool is_stored(const epi_tile_program *t, int v) {
-    for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].kind == EPI_INSTR_STORE && t->instrs[i].arg[0] == v)
+static bool is_stored(const builder *b, int v) {
+    for (int at = 0; at < b->out->count; at++) {
+        const epi_instr *s = &b->instrs[b->out->order[at]];
+        if (s->kind == EPI_INSTR_STORE && s->arg[0] == v)
             return true;
+    }
     return false;
 }
 
@@ -193,102 +276,141 @@ static bool is_stored(const epi_tile_program *t, int v) {
 static bool settle_value(builder *b, const epi_tape_item *item, int v, bool read_here) {
     if (v < 0)
         return false;
-    bool read_there = is_read_elsewhere(b->t, item, v);
-    b->out->local[v] = !read_there && !is_stored(b->t, v);
-    if (b->out->local[v] && read_here)
+    bool read_there = is_read_elsewhere(b, item, v), local = !read_there && !is_stored(b, v);
+    if (local && read_here)
         b->out->own[v] = b->out->own_count++;
+    if (local)
+        b->out->start[v] = -1;
     return read_here || read_there;
 }
 
-/* Once all steps are in their order: puts what a tape makes and somebody reads from memory there. */
+/* Puts what a tape makes and somebody reads from memory there. */
 static void keep_values(builder *b, epi_tape_item *item, const epi_tape_link *from) {
     epi_tapes *p = b->out;
     int first = p->link_count;
     for (int l = item->link; l < item->link + item->link_count; l++) {
         const epi_tape_link *k = &from[l];
         p->links[p->link_count++] = *k;
-        if (k->kind == EPI_LINK_PARTS || k->kind == EPI_LINK_JOIN)
+        if (k->kind == EPI_LINK_SPLIT || k->kind == EPI_LINK_JOIN)
             settle_value(b, item, k->b, true);
         if (k->made >= 0 && settle_value(b, item, k->made, b->wanted[k->made]))
             p->links[p->link_count++] = (epi_tape_link){EPI_LINK_KEEP, k->made, -1, -1, -1};
     }
     item->link = first;
     item->link_count = p->link_count - first;
-    p->link_count += item->link_count ? EPI_TAPE_FETCHES + 1 : 0;
+    p->link_count += item->link_count ? EPI_TAPE_PREFETCHES + 1 : 0;
 }
 
-/* A tape that starts with the step, or a step on its own where nothing goes with it. */
-static void add_item(builder *b, int i, bool tapes) {
+/* From which item to which a value needs a slot; what is stored may be as late as after the last item. */
+static void find_lives(builder *b) {
     epi_tapes *p = b->out;
-    epi_tape_item *item = &p->items[p->item_count++];
-    *item =
-        (epi_tape_item){.first = b->count, .link = p->link_count, .scale = scale_of(b->t, &b->t->instrs[i])};
-    if (!tapes || !is_taped(b, &b->t->instrs[i])) {
-        do_step(b, i);
-    } else {
-        b->now = -1;
-        for (int next = i; next >= 0 && b->count - item->first < EPI_TAPE_STEPS;
-             next = next_step(b, item->scale))
-            add_step(b, next);
-    }
-    item->count = b->count - item->first;
-    item->link_count = p->link_count - item->link;
-    if (item->count == 1) { /* a strip does it */
-        p->link_count = item->link;
-        item->link_count = 0;
-    }
+    for (int k = 0; k < p->item_count; k++)
+        for (int at = p->items[k].first; is_within(&p->items[k], at); at++) {
+            const epi_instr *s = &b->instrs[p->order[at]];
+            bool slot = s->dst >= 0 && epi_value_is_full(&b->values[s->dst]);
+            if (slot && !(b->list->kept && b->list->kept[s->dst] >= 0))
+                p->start[s->dst] = p->last[s->dst] = k;
+            for (int a = 0; a < 3; a++)
+                if (s->arg[a] >= 0)
+                    p->last[s->arg[a]] =
+                        s->kind == EPI_INSTR_STORE ? p->item_count : (int)epi_max64(k, p->last[s->arg[a]]);
+        }
 }
 
 /* Which values are loaded for tapes alone. */
-static void find_loads(const epi_tile_program *t, epi_tapes *p) {
-    for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_LOAD)
-            p->load[t->instrs[i].dst] = i;
+static void find_loads(const builder *b) {
+    epi_tapes *p = b->out;
+    for (int at = 0; at < p->count; at++)
+        if (b->instrs[p->order[at]].kind == EPI_INSTR_LOAD)
+            p->load[b->instrs[p->order[at]].dst] = p->order[at];
     for (int k = 0; k < p->item_count; k++) {
-        const epi_instr *s = &t->instrs[p->items[k].first];
+        const epi_instr *s = &b->instrs[p->order[p->items[k].first]];
         for (int a = 0; a < 3 && !p->items[k].link_count; a++)
             if (s->arg[a] >= 0)
                 p->load[s->arg[a]] = -1;
     }
 }
 
-epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, epi_tile_program *t, epi_tapes *out) {
-    size_t steps = (size_t)t->instr_count + 1, values = (size_t)t->value_count + 1;
-    *out = (epi_tapes){.items = epi_arena_alloc(arena, steps * sizeof *out->items),
-                       .links = epi_arena_alloc(arena, (4 + EPI_TAPE_FETCHES) * steps * sizeof *out->links),
-                       .local = epi_arena_alloc(arena, values),
-                       .own = epi_arena_alloc(arena, values * sizeof *out->own),
-                       .load = epi_arena_alloc(arena, values * sizeof *out->load)};
-    epi_tape_link *links = epi_arena_alloc(arena, 2 * steps * sizeof *links);
+/* ---- all ---- */
+
+static void cut_up(builder *b) {
+    for (int j = 0; j < b->list->count; j++)
+        if (is_source(&b->instrs[b->list->instrs[j]]))
+            add_item(b, b->list->instrs[j], false);
+    for (int j = 0; j < b->list->count; j++)
+        if (is_ready(b, b->list->instrs[j])) {
+            add_item(b, b->list->instrs[j], true);
+            j = -1;
+        }
+    EPI_CHECK(b->out->count == b->list->count);
+}
+
+epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi_tape_list *list,
+                           epi_tapes *out) {
+    const epi_tile_program *t = list->tile;
+    size_t count = (size_t)list->count + 1, values = (size_t)t->value_count + 1;
+    *out = (epi_tapes){
+        .order = epi_arena_alloc(arena, count * sizeof *out->order),
+        .items = epi_arena_alloc(arena, count * sizeof *out->items),
+        .links = epi_arena_alloc(arena, (4 + EPI_TAPE_PREFETCHES) * count * sizeof *out->links),
+        .own = epi_arena_alloc(arena, values * sizeof *out->own),
+        .load = epi_arena_alloc(arena, values * sizeof *out->load),
+        .start = epi_arena_alloc(arena, values * sizeof *out->start),
+        .last = epi_arena_alloc(arena, values * sizeof *out->last),
+    };
+    epi_tape_link *links = epi_arena_alloc(arena, 2 * count * sizeof *links);
     builder b = {.strips = strips,
-                 .t = t,
+                 .list = list,
+                 .instrs = t->instrs,
+                 .values = t->values,
                  .out = out,
-                 .to = epi_arena_alloc(arena, steps * sizeof *b.to),
-                 .done = epi_arena_alloc(arena, steps),
+                 .done = epi_arena_alloc(arena, (size_t)t->instr_count + 1),
                  .ready = epi_arena_alloc(arena, values),
                  .wanted = epi_arena_alloc(arena, values)};
     if (arena->failed)
         return EPI_ERR_MEMORY;
-    b.ready[0] = true; /* the product */
+    memset(b.done, true, (size_t)t->instr_count);
+    memset(b.ready, true, values);
     for (size_t v = 0; v < values; v++)
-        out->own[v] = out->load[v] = -1;
-    for (int i = 0; i < t->instr_count; i++)
-        if (!t->instrs[i].full)
-            do_step(&b, i);
-    for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].full && is_source(&t->instrs[i]))
-            add_item(&b, i, false);
-    for (int i = 0; i < t->instr_count; i++)
-        if (is_ready(&b, i)) {
-            add_item(&b, i, true);
-            i = -1;
-        }
-    EPI_CHECK(b.count == t->instr_count);
-    memcpy(t->instrs, b.to, (size_t)t->instr_count * sizeof *t->instrs);
+        out->own[v] = out->load[v] = out->start[v] = out->last[v] = -1;
+    for (int j = 0; j < list->count; j++) {
+        b.done[list->instrs[j]] = false;
+        if (t->instrs[list->instrs[j]].dst >= 0)
+            b.ready[t->instrs[list->instrs[j]].dst] = false;
+    }
+    cut_up(&b);
     memcpy(links, out->links, (size_t)out->link_count * sizeof *links);
     out->link_count = 0;
+    find_lives(&b);
     for (int k = 0; k < out->item_count; k++)
         keep_values(&b, &out->items[k], links);
-    find_loads(t, out);
+    find_loads(&b);
     return EPI_OK;
+}
+
+static bool are_apart(const epi_tapes *tapes, int count, int v, int w) {
+    for (int k = 0; k < count; k++) {
+        const epi_tapes *t = &tapes[k];
+        if (t->start[v] >= 0 && t->start[w] >= 0 && t->start[v] <= t->last[w] && t->start[w] <= t->last[v])
+            return false;
+    }
+    return true;
+}
+
+int epi_tape_slots(const epi_tapes *tapes, int count, int values, int *slot) {
+    int slots = 0;
+    for (int v = 0; v < values; v++) {
+        bool needed = false;
+        slot[v] = -1;
+        for (int k = 0; k < count; k++)
+            needed |= tapes[k].start[v] >= 0;
+        for (int s = 0; needed && slot[v] < 0; s++) {
+            bool is_free = true;
+            for (int w = 0; w < v && is_free; w++)
+                is_free = slot[w] != s || are_apart(tapes, count, v, w);
+            slot[v] = is_free ? s : -1;
+            slots = is_free && s >= slots ? s + 1 : slots;
+        }
+    }
+    return slots;
 }

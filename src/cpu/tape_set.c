@@ -1,168 +1,211 @@
 /* tape_set.c: where the operands of a tape's links lie in a tile. */
 #include "cpu/tape.h"
 
-static epi_operand in_tensor(const epi_tape_place *p, const epi_tile_access *a, int v) {
-    ptrdiff_t step = epi_tile_access_ld(a) * (ptrdiff_t)epi_dtype_size(a->ref.type);
-    return (epi_operand){epi_block_address(p->block, a, p->block->tile->values[v].scale), a->ref.type, 1,
-                         step, p->rows * step};
+static bool is_taken(const epi_tape_place *p, const epi_tile_access *a) {
+    return p->alone ? epi_access_is_row(a) : epi_access_is_regular(a);
 }
 
-static epi_operand in_memory(const epi_tape_place *p, int v) {
-    const epi_tile_value *value = &p->block->tile->values[v];
-    const epi_spot *at = &p->block->at[v];
-    const ptrdiff_t size = sizeof(float);
-    if (epi_tile_is_full(value))
-        return (epi_operand){at->p, EPI_F32, 1, at->ld * size, at->walk * size};
-    if (value->rows)
-        return (epi_operand){at->p, EPI_F32, 0, size, p->rows * size};
-    return (epi_operand){at->p, EPI_F32, value->scale != EPI_SCALE_NONE, 0, 0};
+bool epi_tape_moves(const epi_tape_place *p, int instr) {
+    const epi_instr *s = &p->band->tile->instrs[instr];
+    return is_taken(p, &p->band->access[instr]) &&
+           (s->kind == EPI_INSTR_STORE ? !p->held
+                                       : s->kind == EPI_INSTR_LOAD && p->tapes->load[s->dst] == instr);
 }
 
-static epi_operand operand_of(const epi_tape_place *p, int v) {
+bool epi_tape_is_regular(const epi_tapes *t, const epi_tile_program *tile, const epi_tape_item *item,
+                         const epi_tile_access *access) {
+    for (int at = item->first; at < item->first + item->count; at++) {
+        const epi_instr *s = &tile->instrs[t->order[at]];
+        if (s->kind == EPI_INSTR_STORE && !epi_access_is_regular(&access[t->order[at]]))
+            return false;
+        for (int a = 0; a < 3; a++)
+            if (s->arg[a] >= 0 && t->load[s->arg[a]] >= 0 &&
+                !epi_access_is_regular(&access[t->load[s->arg[a]]]))
+                return false;
+    }
+    return true;
+}
+
+/* ---- operands ---- */
+
+static epi_link_operand in_tensor(const epi_tape_place *p, const epi_tile_access *a, int v) {
+    epi_scale scale = p->band->tile->values[v].scale;
+    ptrdiff_t size = (ptrdiff_t)epi_dtype_size(a->ref.type), row = epi_access_ld(a) * size;
+    return (epi_link_operand){epi_band_address(p->band, a, scale), a->ref.type, 1, row, row, size};
+}
+
+static epi_link_operand in_memory(const epi_tape_place *p, int v) {
+    const epi_tile_value *value = &p->band->tile->values[v];
+    const epi_spot *at = &p->band->at[v];
+    const ptrdiff_t size = sizeof(float), row = epi_value_is_full(value) ? at->ld * size
+                                                : value->rows            ? size
+                                                                         : 0;
+    int col = value->scale != EPI_SCALE_NONE;
+    if (p->tapes->own[v] >= 0)
+        return (epi_link_operand){p->own + p->tapes->own[v] * p->own_slot, EPI_F32, 1, 0, 0, 0};
+    return (epi_link_operand){at->p, EPI_F32, col, row, at->down ? row : 0, at->along && col ? size : 0};
+}
+
+static epi_link_operand operand_of(const epi_tape_place *p, int v) {
+    int load = v >= 0 ? p->tapes->load[v] : -1;
     if (v < 0)
-        return (epi_operand){0};
-    int load = p->tapes->load[v];
-    if (load >= 0 && epi_access_is_regular(&p->block->access[load]))
-        return in_tensor(p, &p->block->access[load], v);
-    return in_memory(p, v);
+        return (epi_link_operand){0};
+    return load >= 0 && epi_tape_moves(p, load) ? in_tensor(p, &p->band->access[load], v) : in_memory(p, v);
 }
 
-static epi_operand partials_at(const epi_tape_place *p, const epi_instr *s) {
+static epi_link_operand fold_target(const epi_tape_place *p, int instr) {
+    const epi_instr *s = &p->band->tile->instrs[instr];
     const ptrdiff_t size = sizeof(float);
-    float *at = p->partials(p->ctx, s);
-    return s->kind == EPI_INSTR_PARTIAL_ROWS ? (epi_operand){at, EPI_F32, 0, size, p->rows * size}
-                                             : (epi_operand){at, EPI_F32, 1, 0, 0};
+    float *at = p->fold_at(p->ctx, instr);
+    return s->kind == EPI_INSTR_PARTIAL_COLS
+               ? (epi_link_operand){at, EPI_F32, 1, 0, 0, size}
+               : (epi_link_operand){at, EPI_F32, 0, size, p->alone ? 0 : size, 0};
 }
 
-static bool is_kept(const epi_tape_link *link, int count, int v) {
-    for (int l = 0; l < count; l++)
-        if (link[l].kind == EPI_LINK_KEEP && link[l].a == v)
+/* ---- stores ---- */
+
+typedef struct setter {
+    const epi_tape_place *p;
+    const epi_tape_link *links; /* of the item */
+    int count;
+    epi_link *first, *to;
+    const epi_link *made; /* the last link that made something of v */
+} setter;
+
+static bool is_kept(const setter *s, int v) {
+    for (int l = 0; l < s->count; l++)
+        if (s->links[l].kind == EPI_LINK_KEEP && s->links[l].a == v)
             return true;
     return false;
 }
 
-/* Is what the link stores there already, or stored after the tape, from where it is kept? */
-static bool needs_no_store(const epi_tape_place *p, const epi_tape_item *item, const epi_tape_link *k) {
-    const epi_tile_access *a = &p->block->access[k->step];
-    bool made_there = a->direct && p->block->tile->values[k->a].store == k->step;
-    return (made_there || !epi_access_is_regular(a)) &&
-           is_kept(p->tapes->links + item->link, item->link_count, k->a);
+static bool is_made(const setter *s, int v) {
+    for (int l = 0; l < s->count; l++)
+        if (s->links[l].made == v)
+            return true;
+    return false;
 }
 
-/* Elements of what lies in memory and goes on with the rows: a tensor's, the product's. */
-static int bytes_each(const epi_link *k, const epi_operand *o) {
-    bool fine = o == (k->kind == EPI_LINK_PARTS ? &k->a : k->kind == EPI_LINK_JOIN ? &k->b : NULL);
-    return o->col && o->walk ? (int)epi_dtype_size(o->type) << fine : 0;
-}
-
-/* Ends the tape that begins with `link` and has links up to `end`. */
-static void add_fetches(const epi_link *link, epi_link *end, int most) {
-    epi_link *to = end;
-    for (const epi_link *k = link; k < end; k++) {
-        const epi_operand *const all[] = {&k->a, &k->b, &k->to};
-        for (int i = 0; i < 3; i++) {
-            int bytes = bytes_each(k, all[i]);
-            const epi_link *same = end;
-            while (same < to && same->a.p != all[i]->p)
-                same++;
-            if (bytes && same == to && to < end + most) {
-                *to = (epi_link){.a = *all[i], .kind = EPI_LINK_FETCH};
-                to++->a.col = bytes;
-            }
-        }
-    }
-    to->kind = EPI_LINK_NONE;
-}
-
-/* Where a link that keeps or stores puts v. */
-static epi_operand target_of(const epi_tape_place *p, const epi_tape_link *k) {
-    EPI_ASSERT(p->tapes->load[k->a] < 0); /* it may be where an input lies */
-    const epi_tile_access *a = k->kind == EPI_LINK_STORE ? &p->block->access[k->step] : NULL;
-    return a && epi_access_is_regular(a) ? in_tensor(p, a, k->a) : in_memory(p, k->a);
-}
-
-/* Brings the value that was the last to be made to `o`; the link that made it, which is before `to`, may do
- * it. */
-static void add_store(epi_link **to, const epi_link *made, epi_operand o) {
-    if (made && made == *to - 1 && !made->to.p && o.type == EPI_F32)
-        (*to)[-1].to = o;
+/* Puts v, which was the last to be made, into memory; the link that made it may do so. */
+static void add_store(setter *s, epi_link_operand o, bool nontemporal) {
+    if (s->made && s->made == s->to - 1 && !s->made->to.p && o.type == EPI_F32 && !nontemporal)
+        s->to[-1].to = o;
     else
-        *(*to)++ = (epi_link){.kind = EPI_LINK_STORE, .a = o};
+        *s->to++ = (epi_link){.kind = EPI_LINK_STORE, .a = o, .nontemporal = nontemporal};
 }
 
-static bool is_row(const epi_operand *o) {
-    return o->col && o->type == EPI_F32;
+/* What the tape does not store itself is stored after it, from where it is kept. */
+static void set_store(setter *s, const epi_tape_link *k) {
+    const epi_tape_place *p = s->p;
+    const epi_tile_access *a = &p->band->access[k->instr];
+    bool moves = epi_tape_moves(p, k->instr), in_registers = is_made(s, k->a) && !is_kept(s, k->a);
+    epi_link_operand to = moves ? in_tensor(p, a, k->a) : in_memory(p, k->a);
+    if (in_registers || to.p != p->band->at[k->a].p)
+        add_store(s, to, moves && a->nontemporal);
 }
 
-/* A link of two operands: one that only brings v before it goes into it. */
-static void join_get(epi_link **to, const epi_link *first) {
-    epi_link *k = *to - 1, *get = k - 1;
-    if (get < first || get->kind != EPI_LINK_GET || get->to.p || k->kind > EPI_LINK_SUB_FROM ||
-        !is_row(&get->a) || !is_row(&k->a))
+/* ---- links ---- */
+
+/* A link that only brings v goes into the one after it. */
+static void join_get(setter *s) {
+    epi_link *k = s->to - 1, *get = k - 1;
+    if (get < s->first || get->kind != EPI_LINK_GET || get->to.p || k->from.p || k->kind == EPI_LINK_SPLIT)
         return;
-    epi_operand v = get->a;
+    epi_link_operand from = get->from;
     *get = *k;
-    get->b = v;
-    --*to;
+    get->from = from;
+    s->to--;
 }
 
-void epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *links) {
-    epi_link *to = links + item->link;
-    const epi_link *made = NULL; /* the last link that made something of v */
-    for (int l = item->link; l < item->link + item->link_count; l++) {
-        const epi_tape_link *k = &p->tapes->links[l];
-        const epi_instr *s = k->step >= 0 ? &p->block->tile->instrs[k->step] : NULL;
-        if (k->kind == EPI_LINK_KEEP || k->kind == EPI_LINK_STORE) {
-            if (k->kind == EPI_LINK_KEEP || !needs_no_store(p, item, k))
-                add_store(&to, made, target_of(p, k));
-            continue;
-        }
-        *to = (epi_link){.a = operand_of(p, k->a), .kind = k->kind};
-        if (k->kind != EPI_LINK_FOLD)
-            to->b = operand_of(p, k->b);
-        switch (k->kind) {
-        case EPI_LINK_MULADD:
-        case EPI_LINK_ADD_PRODUCT:
-            to->scale[0] = s->sign;
-            to->scale[1] = s->other;
-            break;
-        case EPI_LINK_JOIN:
-            if (s && epi_access_is_regular(&p->block->access[k->step]))
-                to->b = in_tensor(p, &p->block->access[k->step], k->b);
-            break;
-        case EPI_LINK_PARTS:
-            if (k->b < 0)
-                to->b = (epi_operand){p->block->tmp, EPI_F32, 1, 0, 0};
-            break;
-        case EPI_LINK_FOLD:
-        case EPI_LINK_COLUMNS:
-            to->a = partials_at(p, s);
-            to->op = s->op;
-            if (k->kind == EPI_LINK_FOLD) {
-                to->scale[0] = epi_reduce_identity(s->op);
-                to->keep = p->state + (ptrdiff_t)EPI_BLOCK_MOST * k->b;
-            }
-            break;
-        default: break;
-        }
-        to++;
-        join_get(&to, links + item->link);
-        if (k->made >= 0)
-            made = to - 1;
+static void set_link(setter *s, const epi_tape_link *k) {
+    const epi_tape_place *p = s->p;
+    const epi_instr *instr = k->instr >= 0 ? &p->band->tile->instrs[k->instr] : NULL;
+    epi_link *to = s->to++;
+    *to = (epi_link){.kind = k->kind};
+    if (k->kind == EPI_LINK_FOLD || k->kind == EPI_LINK_OVER)
+        to->state = p->state + (ptrdiff_t)EPI_STATE_MOST * k->b;
+    switch (k->kind) {
+    case EPI_LINK_GET: to->from = operand_of(p, k->a); break;
+    case EPI_LINK_MULADD:
+    case EPI_LINK_ADD_PRODUCT:
+        to->a = operand_of(p, k->a);
+        to->b = operand_of(p, k->b);
+        to->sign = instr->sign;
+        to->other = instr->other;
+        break;
+    case EPI_LINK_SPLIT:
+        to->a = operand_of(p, k->a);
+        to->a.along *= 2;
+        to->b = k->b >= 0 ? in_memory(p, k->b) : (epi_link_operand){p->band->tmp, EPI_F32, 1, 0, 0, 0};
+        break;
+    case EPI_LINK_JOIN: {
+        bool moves = instr && epi_tape_moves(p, k->instr);
+        to->a = operand_of(p, k->a);
+        to->b = moves ? in_tensor(p, &p->band->access[k->instr], k->b) : in_memory(p, k->b);
+        to->b.along *= 2;
+        to->nontemporal = moves && p->band->access[k->instr].nontemporal;
+        break;
     }
-    add_fetches(links + item->link, to, p->block->strips->fetches ? EPI_TAPE_FETCHES : 0);
-    p->block->strips->ready(links + item->link);
+    case EPI_LINK_FOLD:
+    case EPI_LINK_COLUMNS:
+        to->a = fold_target(p, k->instr);
+        to->op = instr->op;
+        to->identity = epi_reduce_identity(instr->op);
+        break;
+    default: to->a = operand_of(p, k->a); break;
+    }
+    join_get(s);
+    if (k->made >= 0)
+        s->made = s->to - 1;
 }
 
-static void walk(epi_operand *o) {
-    if (o->walk)
-        o->p = (const unsigned char *)o->p + o->walk;
+epi_link *epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *links) {
+    epi_link *first = links + item->link;
+    setter s = {.p = p,
+                .links = p->tapes->links + item->link,
+                .count = item->link_count,
+                .first = first,
+                .to = first};
+    for (int l = 0; l < s.count; l++) {
+        const epi_tape_link *k = &s.links[l];
+        if (k->kind == EPI_LINK_KEEP)
+            add_store(&s, in_memory(p, k->a), false);
+        else if (k->kind == EPI_LINK_STORE)
+            set_store(&s, k);
+        else
+            set_link(&s, k);
+    }
+    return s.to;
 }
 
-void epi_tape_walk(epi_link *link) {
+void epi_tape_prefetch(epi_link **end, const epi_link_operand *a, int64_t bytes, int n,
+                       const int64_t share[3]) {
+    int64_t lines = epi_ceil_div(bytes, EPI_LINE * EPI_WAYS), all = epi_max64(1, share[2]),
+            from = lines * share[0] / all, to = lines * share[1] / all;
+    if (n <= 0 || from == to)
+        return;
+    *(*end)++ = (epi_link){.kind = EPI_LINK_PREFETCH,
+                           .a = *a,
+                           .rate = (uint32_t)epi_ceil_div((to - from) << 16, n),
+                           .apart = lines * EPI_LINE};
+    (*end)[-1].a.p = (const unsigned char *)a->p + from * EPI_LINE;
+}
+
+void epi_tape_end(const epi_strips *strips, epi_link *link, epi_link *end) {
+    end->kind = EPI_LINK_NONE;
+    strips->ready(link);
+}
+
+static void move(epi_link_operand *o, int64_t rows, int64_t columns) {
+    if (o->p)
+        o->p = (const unsigned char *)o->p + rows * o->down + columns * o->along;
+}
+
+void epi_tape_move(epi_link *link, int64_t rows, int64_t columns) {
     for (; link->kind != EPI_LINK_NONE; link++) {
-        walk(&link->a);
-        walk(&link->b);
-        walk(&link->to);
+        move(&link->from, rows, columns);
+        move(&link->a, rows, columns);
+        move(&link->b, rows, columns);
+        move(&link->to, rows, columns);
     }
 }

@@ -13,11 +13,6 @@ typedef struct epi_tile_value {
     int node;
     epi_scale scale; /* NONE: no columns */
     bool rows;
-    /* for the backend: */
-    int slot;  /* where it is kept */
-    bool made; /* computed, not loaded or the product itself */
-    int store; /* the first instruction that stores it if it is made, else -1 */
-    int last;  /* the last instruction that reads it */
 } epi_tile_value;
 
 typedef enum epi_instr_kind {
@@ -47,8 +42,6 @@ typedef struct epi_instr {
     float sign, other; /* MULADD */
     bool full;         /* works on elements, not on rows or columns alone */
     int phase;         /* rows: how many folds of the row come before it */
-    /* for the backend: */
-    int64_t state, state2; /* REDUCE: where its partials lie */
 } epi_instr;
 
 typedef struct epi_tile_program {

@@ -1,12 +1,12 @@
-/* block.c: the steps of a list on a block of elements and on the short vectors beside it. */
-#include "cpu/block.h"
+/* band.c: the instructions of a tile's program on a band of elements and on the short vectors beside it. */
+#include "cpu/band.h"
 
 #include "base/parallel.h"
 #include "base/philox.h"
 
 /* ---- once ---- */
 
-bool epi_step_is_dear(const epi_instr *s) {
+bool epi_instr_is_dear(const epi_instr *s) {
     switch (s->op) {
     case EPI_OP_EXP:
     case EPI_OP_EXP2:
@@ -27,41 +27,22 @@ bool epi_step_is_dear(const epi_instr *s) {
     }
 }
 
-void epi_block_slots(epi_tile_program *t, const int *until, const bool *elsewhere, bool *busy, int *slots,
-                     int *shorts) {
-    for (int v = 0; v < t->value_count; v++)
-        t->values[v].slot = t->values[v].store = t->values[v].last = -1;
-    for (int i = 0; i < t->instr_count; i++) {
-        const epi_instr *s = &t->instrs[i];
-        for (int a = 0; a < 3; a++)
-            if (s->arg[a] >= 0)
-                t->values[s->arg[a]].last = (int)epi_max64(t->values[s->arg[a]].last, until[i]);
-        if (s->dst >= 0)
-            t->values[s->dst].made = s->kind != EPI_INSTR_LOAD;
-        else if (s->kind == EPI_INSTR_STORE && t->values[s->arg[0]].made && t->values[s->arg[0]].store < 0)
-            t->values[s->arg[0]].store = i;
-    }
-    for (int i = 0; i < t->instr_count; i++) {
-        const epi_instr *s = &t->instrs[i];
-        if (s->dst >= 0 && !epi_tile_is_full(&t->values[s->dst])) {
-            t->values[s->dst].slot = (*shorts)++;
-        } else if (s->dst >= 0 && !(elsewhere && elsewhere[s->dst])) {
-            int slot = 0;
-            while (busy[slot])
-                slot++;
-            busy[slot] = true;
-            t->values[s->dst].slot = slot;
-            *slots = slot + 1 > *slots ? slot + 1 : *slots;
+void epi_first_stores(const epi_tile_program *t, int *store) {
+    for (int v = 0; v < t->value_count; v++) {
+        bool computed = false;
+        store[v] = -1;
+        for (int i = 0; i < t->instr_count; i++) {
+            const epi_instr *s = &t->instrs[i];
+            computed |= s->dst == v && s->kind != EPI_INSTR_LOAD;
+            if (computed && s->full && s->kind == EPI_INSTR_STORE && s->arg[0] == v && store[v] < 0)
+                store[v] = i;
         }
-        for (int v = 0; v < t->value_count; v++)
-            if (t->values[v].last == i && t->values[v].slot >= 0 && epi_tile_is_full(&t->values[v]))
-                busy[t->values[v].slot] = false;
     }
 }
 
-void epi_tile_access_find(const epi_tile_program *t, int step, const epi_ref *homes, const epi_ref *tensors,
+void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *homes, const epi_ref *tensors,
                           epi_tile_access *out) {
-    const epi_instr *s = &t->instrs[step];
+    const epi_instr *s = &t->instrs[instr];
     *out = (epi_tile_access){0};
     const epi_node *n = &t->spec->graph->nodes[s->node];
     bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM;
@@ -93,31 +74,37 @@ void epi_tile_access_find(const epi_tile_program *t, int step, const epi_ref *ho
 
 /* ---- operands ---- */
 
-/* A value as an operand: of a step on elements, or of one on a whole short vector. */
-static inline epi_view view_of(const epi_block *t, int value, bool full) {
+/* A value as an operand: of an instruction on elements, or of one on a whole short vector. */
+static inline epi_view view_of(const epi_band *t, int value, bool full) {
     const epi_tile_value *v = &t->tile->values[value];
     const epi_spot *at = &t->at[value];
-    if (epi_tile_is_full(v))
-        return (epi_view){at->p + t->number * at->walk, at->ld, 1};
+    if (epi_value_is_full(v))
+        return (epi_view){at->p + (at->down ? t->row * at->ld : 0), at->ld, 1};
     if (v->rows)
         return full ? (epi_view){at->p + t->row, 1, 0} : (epi_view){at->p, 0, 1};
     return (epi_view){at->p, 0, v->scale != EPI_SCALE_NONE};
+}
+
+/* Where the instruction's result begins. */
+static float *result_of(const epi_band *t, const epi_instr *s) {
+    const epi_spot *at = &t->at[s->dst];
+    return at->p + (s->full && at->down ? t->row * at->ld : 0);
 }
 
 static int64_t row_offset(const epi_tile_access *a, int64_t row) {
     return epi_walk_offset(&a->rows, row);
 }
 
-unsigned char *epi_block_address(const epi_block *t, const epi_tile_access *a, epi_scale scale) {
+unsigned char *epi_band_address(const epi_band *t, const epi_tile_access *a, epi_scale scale) {
     return a->ref.data + (row_offset(a, t->m0) + epi_columns_offset(&a->cols, t->first[scale])) *
                              (int64_t)epi_dtype_size(a->ref.type);
 }
 
-/* ---- steps ---- */
+/* ---- instructions ---- */
 
-static void load_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
+static void run_load(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
-    float *dst = t->at[s->dst].p;
+    float *dst = result_of(t, s);
     int64_t c0 = t->first[v->scale];
     int n = t->columns[v->scale];
     if (!s->full) {
@@ -126,7 +113,7 @@ static void load_step(const epi_block *t, const epi_instr *s, const epi_tile_acc
         else
             epi_columns_load(t->strips, dst, &a->ref, 0, &a->cols, c0, n, t->tmp);
     } else if (!a->direct) {
-        int rows = t->block_rows;
+        int rows = t->band_rows;
         for (int i = 0; i < rows; i++)
             epi_columns_load(t->strips, dst + i * t->at[s->dst].ld, &a->ref,
                              row_offset(a, t->m0 + t->row + i), &a->cols, c0, n, t->tmp);
@@ -145,27 +132,27 @@ static void index_columns(float *dst, const epi_columns *c, int64_t base, int64_
         dst[j] = (float)(base + epi_columns_offset(c, start + j));
 }
 
-static void index_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
+static void run_index(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
-    float *dst = t->at[s->dst].p;
+    float *dst = result_of(t, s);
     if (v->scale == EPI_SCALE_NONE) {
         for (int i = 0; i < (v->rows ? t->rows : 1); i++)
             dst[i] = (float)(v->rows ? row_offset(a, t->m0 + i) : 0);
         return;
     }
-    for (int i = 0; i < (s->full ? t->block_rows : 1); i++)
+    for (int i = 0; i < (s->full ? t->band_rows : 1); i++)
         index_columns(dst + i * t->at[s->dst].ld, &a->cols, s->full ? row_offset(a, t->m0 + t->row + i) : 0,
                       t->first[v->scale], t->columns[v->scale]);
 }
 
 /* Rows of a table by number; zeros where a number names none. */
-static void take_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
+static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     int64_t first = t->m0 + (s->full ? t->row : 0);
     int n = s->full ? t->columns[v->scale] : 1;
     ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
-    for (int i = 0; i < (s->full ? t->block_rows : t->rows); i++) {
-        float *dst = t->at[s->dst].p + i * ld;
+    for (int i = 0; i < (s->full ? t->band_rows : t->rows); i++) {
+        float *dst = result_of(t, s) + i * ld;
         int64_t at = epi_walk_offset(&a->which, first + i);
         if (a->index.data)
             at = epi_position_load(t->strips, &a->index, at, a->size);
@@ -177,14 +164,14 @@ static void take_step(const epi_block *t, const epi_instr *s, const epi_tile_acc
     }
 }
 
-static void random_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
+static void run_random(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     int32_t seed = epi_seed_load(t->strips, &a->index);
     int64_t first = t->m0 + (s->full ? t->row : 0), c0 = s->full ? t->first[v->scale] : 0;
     int n = s->full ? t->columns[v->scale] : 1;
     ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
-    for (int i = 0; i < (s->full ? t->block_rows : t->rows); i++) {
-        float *dst = t->at[s->dst].p + i * ld;
+    for (int i = 0; i < (s->full ? t->band_rows : t->rows); i++) {
+        float *dst = result_of(t, s) + i * ld;
         if (a->plain)
             epi_philox_uniform(dst, seed, row_offset(a, first + i) + c0, n);
         for (int j = 0; j < n && !a->plain; j++)
@@ -193,7 +180,7 @@ static void random_step(const epi_block *t, const epi_instr *s, const epi_tile_a
     }
 }
 
-static void store_step(const epi_block *t, const epi_instr *s, const epi_tile_access *a) {
+static void run_store(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->arg[0]];
     epi_view src = view_of(t, s->arg[0], s->full);
     if (!s->full) {
@@ -201,54 +188,53 @@ static void store_step(const epi_block *t, const epi_instr *s, const epi_tile_ac
         return;
     }
     int64_t c0 = t->first[v->scale];
-    int rows = t->block_rows, n = t->columns[v->scale];
-    if (a->direct &&
-        src.p == (float *)(void *)epi_block_address(t, a, v->scale) + t->row * epi_tile_access_ld(a))
+    int rows = t->band_rows, n = t->columns[v->scale];
+    if (a->direct && src.p == (float *)(void *)epi_band_address(t, a, v->scale) + t->row * epi_access_ld(a))
         return; /* made in place */
-    for (int i = 0; i < rows && a->stream; i++)
+    for (int i = 0; i < rows && a->nontemporal; i++)
         t->strips->stream(a->ref.data +
                               (row_offset(a, t->m0 + t->row + i) + c0) * (int64_t)epi_dtype_size(a->ref.type),
                           a->ref.type, src.p + i * src.row, n);
-    for (int i = 0; i < rows && !a->stream; i++)
+    for (int i = 0; i < rows && !a->nontemporal; i++)
         epi_columns_store(t->strips, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0,
                           src.p + i * src.row, n, t->tmp);
 }
 
-void epi_block_reduce(const epi_block *t, const epi_instr *s, float *p, float *p2) {
+void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2) {
     epi_view v = view_of(t, s->arg[0], true);
     int n = t->columns[t->tile->values[s->arg[0]].scale];
     if (s->kind == EPI_INSTR_PARTIAL_COLS)
-        t->strips->reduce_cols(s->op, p, p2, v, t->block_rows, n);
+        t->strips->reduce_cols(s->op, p, p2, v, t->band_rows, n);
     else
-        t->strips->reduce_rows(s->op, p, p2, v, t->block_rows, n);
+        t->strips->reduce_rows(s->op, p, p2, v, t->band_rows, n);
 }
 
-void epi_block_step(const epi_block *t, int i) {
+void epi_band_run(const epi_band *t, int i) {
     const epi_instr *s = &t->tile->instrs[i];
     if (s->kind == EPI_INSTR_LOAD) {
-        load_step(t, s, &t->access[i]);
+        run_load(t, s, &t->access[i]);
         return;
     }
     if (s->kind == EPI_INSTR_STORE) {
-        store_step(t, s, &t->access[i]);
+        run_store(t, s, &t->access[i]);
         return;
     }
     if (s->kind == EPI_INSTR_INDEX) {
-        index_step(t, s, &t->access[i]);
+        run_index(t, s, &t->access[i]);
         return;
     }
     if (s->kind == EPI_INSTR_TAKE) {
-        take_step(t, s, &t->access[i]);
+        run_take(t, s, &t->access[i]);
         return;
     }
     if (s->kind == EPI_INSTR_RANDOM) {
-        random_step(t, s, &t->access[i]);
+        run_random(t, s, &t->access[i]);
         return;
     }
     const epi_tile_value *v = &t->tile->values[s->dst];
-    float *dst = t->at[s->dst].p + t->number * t->at[s->dst].walk;
+    float *dst = result_of(t, s);
     ptrdiff_t ld = t->at[s->dst].ld;
-    int rows = s->full ? t->block_rows : 1;
+    int rows = s->full ? t->band_rows : 1;
     int n = v->scale != EPI_SCALE_NONE ? t->columns[v->scale] : v->rows ? t->rows : 1;
     switch (s->kind) {
     case EPI_INSTR_CONST:
@@ -282,7 +268,7 @@ void epi_block_step(const epi_block *t, int i) {
         t->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n,
                                  t->tile->group[v->scale]);
         break;
-    default: EPI_NEVER("no step of a tile");
+    default: EPI_NEVER("no instruction of a band");
     }
 }
 
@@ -293,6 +279,7 @@ enum { FOLD = 256 };
 typedef struct fold {
     const epi_strips *strips;
     const epi_instr *s;
+    epi_states at;
     const float *partials;
     epi_ref home;
     epi_walk rows;
@@ -312,8 +299,8 @@ static void fold_chunk(void *ctx, int64_t item, int thread) {
         acc2[j] = 0;
     }
     for (int64_t t = 0; t < f->partial_count; t++)
-        f->strips->combine(f->s->op, acc, acc2, f->partials + f->s->state + t * f->length + start,
-                           f->partials + f->s->state2 + t * f->length + start, n);
+        f->strips->combine(f->s->op, acc, acc2, f->partials + f->at.first + t * f->length + start,
+                           f->partials + f->at.second + t * f->length + start, n);
     f->strips->finish(f->s->op, acc, acc2, n, f->count);
     if (f->s->kind == EPI_INSTR_PARTIAL_ROWS)
         epi_walk_store(f->strips, &f->home, 0, &f->rows, start, acc, n);
@@ -321,11 +308,12 @@ static void fold_chunk(void *ctx, int64_t item, int thread) {
         epi_columns_store(f->strips, &f->home, 0, &f->cols, start, acc, n, tmp);
 }
 
-void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, const epi_instr *s,
+void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, int instr, const epi_states *at,
                        const epi_ref *home, const float *partials, int64_t length, int64_t count,
                        int threads) {
+    const epi_instr *s = &t->instrs[instr];
     const int64_t *sizes = t->spec->sizes;
-    fold f = {.strips = strips, .s = s, .partials = partials, .home = *home};
+    fold f = {.strips = strips, .s = s, .at = *at, .partials = partials, .home = *home};
     f.rows = epi_walk_axes(home, &t->plan->rows, sizes);
     f.cols = epi_columns_of(t->plan, home, sizes, t->values[s->arg[0]].scale);
     f.length = length;

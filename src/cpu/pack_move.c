@@ -1,9 +1,9 @@
-/* pack_block.c: transposes, zips and widenings in vectors of 16 bytes, which every target has or
+/* pack_move.c: transposes, zips and widenings in vectors of 16 bytes, which every target has or
  * the compiler makes up.
  *
  * Where the number of rows is not a multiple of a vector's, the last vector starts early and
  * writes some results a second time, the same ones. */
-#include "cpu/pack_block.h"
+#include "cpu/pack_move.h"
 
 #include <string.h>
 
@@ -64,7 +64,7 @@ static void transpose_words(char *dst, const void *const row[], size_t rows, siz
     transpose_moves(dst, row, rows, whole, units, word);
 }
 
-void epi_block_transpose(void *dst, const void *const row[], int rows, int units, size_t unit) {
+void epi_pack_transpose(void *dst, const void *const row[], int rows, int units, size_t unit) {
     const size_t r = (size_t)rows, n = (size_t)units;
     switch (unit) {
     case 4: transpose_words(dst, row, r, n); break;
@@ -76,7 +76,7 @@ void epi_block_transpose(void *dst, const void *const row[], int rows, int units
 /* Transposes 2, 4 or 8 columns of 8 elements: shuffles the first half of the vectors into the
  * second, once per doubling. Inlined, so that the number of columns is a constant. */
 static inline __attribute__((always_inline)) void
-zip_block(uint16_t *dst, size_t stride, const void *const column[], size_t at, const size_t columns) {
+zip_eight(uint16_t *dst, size_t stride, const void *const column[], size_t at, const size_t columns) {
     v8u16 x[ROWS], y[ROWS];
     EPI_UNROLL for (size_t k = 0; k < columns; k++) {
         memcpy(&x[k], (const uint16_t *)column[k] + at, sizeof x[k]);
@@ -92,22 +92,22 @@ zip_block(uint16_t *dst, size_t stride, const void *const column[], size_t at, c
     EPI_UNROLL for (size_t k = 0; k < columns; k++) memcpy(dst + k * stride, &x[k], sizeof x[k]);
 }
 
-void epi_block_zip(void *dst, const void *const column[], int rows, int columns) {
+void epi_pack_zip(void *dst, const void *const column[], int rows, int columns) {
     const size_t r = (size_t)rows, q = (size_t)columns;
     for (size_t i = 0; i < r; i += ROWS) {
         const size_t at = i + ROWS <= r ? i : r - ROWS;
         uint16_t *out = (uint16_t *)dst + at * q;
         switch (q) {
-        case 2: zip_block(out, ROWS, column, at, 2); break;
-        case 4: zip_block(out, ROWS, column, at, 4); break;
+        case 2: zip_eight(out, ROWS, column, at, 2); break;
+        case 4: zip_eight(out, ROWS, column, at, 4); break;
         default:
             for (size_t k = 0; k < q; k += ROWS)
-                zip_block(out + k, q, column + k, at, ROWS);
+                zip_eight(out + k, q, column + k, at, ROWS);
         }
     }
 }
 
-void epi_block_copy(void *dst, const void *const column[], int rows, int columns) {
+void epi_pack_copy(void *dst, const void *const column[], int rows, int columns) {
     const size_t vector = sizeof(v4u32), bytes = (size_t)rows * sizeof(float), whole = bytes - bytes % vector;
     for (char *out = dst, *end = out + (size_t)columns * bytes; out < end; out += bytes, column++) {
         const char *in = *column;
