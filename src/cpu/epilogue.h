@@ -18,13 +18,13 @@ typedef struct epi_epilogue {
     int *slot;          /* by value: among the slots of elements, or among the short vectors; or -1 */
     int *store;         /* by value: epi_first_stores */
     int slot_count, short_count;
-    int64_t full_slot, short_slot, own_slot; /* floats: a value's of a band, a short vector's, a row's */
+    int64_t full_slot, short_slot; /* floats: a value's of a band, a short vector's */
     int64_t row_tiles, col_tiles;
     int64_t panel;        /* a tile begins at a multiple of so many rows */
     int64_t partials;     /* floats */
     int64_t shared_bytes; /* of the table shared by all threads */
     /* Of what each thread has of its own, in bytes: where its arrays begin, and all. */
-    int64_t at, links, slots, shorts, own, state, private_bytes;
+    int64_t at, links, slots, shorts, state, private_bytes;
 } epi_epilogue;
 
 /* Rows are cut into tiles of up to EPI_TILE_M, all within a panel of the same height; into an even number of

@@ -29,13 +29,11 @@ static void assign_room(epi_epilogue *e) {
     const int64_t size = sizeof(float), fine = e->tile.width[EPI_SCALE_FINE];
     e->full_slot = EPI_TILE_BAND * fine;
     e->short_slot = epi_round_up(epi_max64(EPI_TILE_M, fine), 16);
-    e->own_slot = epi_round_up(fine, 16);
     int64_t *total = &e->private_bytes;
     e->at = epi_reserve(total, e->tile.value_count, sizeof(epi_spot));
     e->links = epi_reserve(total, e->tapes.link_count, sizeof(epi_link));
     e->slots = epi_reserve(total, e->slot_count, e->full_slot * size);
     e->shorts = epi_reserve(total, e->short_count + 1, e->short_slot * size);
-    e->own = epi_reserve(total, e->tapes.own_count, e->own_slot * size);
     e->state = epi_reserve(total, e->tapes.state_count, EPI_STATE_MOST * size);
     epi_reserve(&e->shared_bytes, e->tile.instr_count, sizeof(epi_tile_access));
 }

@@ -54,7 +54,8 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
         if (!epi_value_is_full(v))
             t->b.at[i] = (epi_spot){shorts + e->slot[i] * e->short_slot, 0, v->rows, false};
         else if (e->slot[i] >= 0)
-            t->b.at[i] = (epi_spot){slots + e->slot[i] * e->full_slot, e->tile.width[v->scale], false, false};
+            t->b.at[i] = (epi_spot){slots + e->slot[i] * e->full_slot,
+                                    e->tapes.local[i] ? 0 : e->tile.width[v->scale], false, false};
         else if (i == 0)
             t->b.at[i] = (epi_spot){acc, EPI_TILE_N, true, true};
         else
@@ -88,7 +89,8 @@ static float *first_partials(const void *ctx, int instr) {
     return partials_of(t, instr, t->r->e->states[instr].first);
 }
 
-static void run_instr(const tile *t, int i) {
+static void run_instr(const void *ctx, int i) {
+    const tile *t = ctx;
     const epi_instr *s = &t->b.tile->instrs[i];
     const epi_states *at = &t->r->e->states[i];
     if (s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS) {
@@ -150,22 +152,16 @@ static void set_tapes(const tile *t, const epi_tape_place *where, epi_link *link
 
 /* On the band in hand; afterwards its tapes are where the next band begins. */
 static void run_band(const tile *t, const epi_tape_place *where, epi_link *links) {
-    const epi_tapes *tapes = where->tapes;
-    for (int k = 0; k < tapes->item_count; k++) {
-        const epi_tape_item *item = &tapes->items[k];
-        int only = tapes->order[item->first];
-        if (item->link_count) {
-            t->b.strips->tape(links + item->link, t->b.band_rows, t->b.columns[item->scale]);
-            epi_tape_move(links + item->link, t->b.band_rows, 0);
-        } else if (t->b.tile->instrs[only].kind != EPI_INSTR_STORE && !epi_tape_moves(where, only)) {
-            run_instr(t, only);
+    for (int k = 0; k < where->tapes->item_count; k++) {
+        const epi_tape_item *item = &where->tapes->items[k];
+        if (!item->link_count) {
+            epi_tape_strip(where, item);
+            continue;
         }
+        t->b.strips->tape(links + item->link, t->b.band_rows, t->b.columns[item->scale]);
+        epi_tape_move(links + item->link, t->b.band_rows, 0);
     }
-    for (int k = 0; k < tapes->item_count; k++)
-        for (int at = tapes->items[k].first; at < tapes->items[k].first + tapes->items[k].count; at++)
-            if (t->b.tile->instrs[tapes->order[at]].kind == EPI_INSTR_STORE &&
-                !(tapes->items[k].link_count && epi_tape_moves(where, tapes->order[at])))
-                run_instr(t, tapes->order[at]);
+    epi_tape_stores(where);
 }
 
 void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2], void *private_memory) {
@@ -181,9 +177,8 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2]
     epi_tape_place where = {.tapes = &e->tapes,
                             .band = &t.b,
                             .fold_at = first_partials,
+                            .strip = run_instr,
                             .ctx = &t,
-                            .own = (float *)(void *)(memory + e->own),
-                            .own_slot = e->own_slot,
                             .state = (float *)(void *)(memory + e->state)};
     set_tapes(&t, &where, links);
     for (; t.b.row < t.b.rows; t.b.row += t.b.band_rows) {

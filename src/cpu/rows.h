@@ -10,7 +10,7 @@
 
 /* What a thread has of its own, in bytes: where its arrays begin, and all. */
 typedef struct epi_rows_room {
-    int64_t at, links, positions, slots, own, kept, shorts, results, state, bytes;
+    int64_t at, links, positions, slots, kept, shorts, results, state, bytes;
 } epi_rows_room;
 
 /* Where a tape stands: the first row and column of the band that it was set or moved to. */
@@ -40,7 +40,7 @@ typedef struct epi_rows {
     epi_states
         *states;     /* by instruction: where its partials lie, or the second of a fold among short vectors */
     int64_t *column; /* by value without rows: where it lies among the columns' floats */
-    int slot_count, own_count, short_count, keep_count, state_count;
+    int slot_count, short_count, keep_count, state_count;
     epi_rows_room room;
     /* offsets in the scratch, in bytes */
     int64_t access, source, regular, columns, partials, per_thread, scratch;

@@ -110,11 +110,13 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
     return !arena->failed;
 }
 
-/* Cuts every phase up into items; *strips counts those that are no tapes, but for what tapes load. */
-static bool make_items(epi_arena *arena, epi_rows *k, int *strips) {
+/* Cuts every phase up into items; *memory says whether something goes through memory in between: items that
+ * are no tapes, but for what tapes load, or values that a tape reads again. */
+static bool make_items(epi_arena *arena, epi_rows *k, bool *memory) {
     const epi_tile_program *t = &k->tile;
     int items = 0, links = 0;
-    *strips = k->own_count = k->state_count = 0;
+    *memory = false;
+    k->state_count = 0;
     for (int p = 0; p < t->phases; p++) {
         epi_tapes *tapes = &k->tapes[p];
         epi_tape_list list = {.tile = t,
@@ -129,13 +131,14 @@ static bool make_items(epi_arena *arena, epi_rows *k, int *strips) {
         k->link_start[p] = links;
         items += tapes->item_count;
         links += tapes->link_count;
-        k->own_count = (int)epi_max64(k->own_count, tapes->own_count);
         k->state_count = (int)epi_max64(k->state_count, tapes->state_count);
         for (int i = 0; i < tapes->item_count; i++) {
             const epi_tape_item *item = &tapes->items[i];
             const epi_instr *only = &t->instrs[tapes->order[item->first]];
-            *strips += !item->link_count && (only->kind != EPI_INSTR_LOAD || tapes->load[only->dst] < 0);
+            *memory |= !item->link_count && (only->kind != EPI_INSTR_LOAD || tapes->load[only->dst] < 0);
         }
+        for (int v = 0; v < t->value_count; v++)
+            *memory |= tapes->local[v] && tapes->start[v] >= 0;
     }
     k->item_start[t->phases] = items;
     k->link_start[t->phases] = links;
@@ -172,9 +175,9 @@ static void choose_sizes(epi_rows *k, int64_t most) {
 }
 
 /* Sizes, phases and items, with chunks of at most so many columns. */
-static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, int *strips) {
+static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, bool *memory) {
     choose_sizes(k, most);
-    return list_phases(arena, k) && list_between(arena, k) && make_items(arena, k, strips);
+    return list_phases(arena, k) && list_between(arena, k) && make_items(arena, k, memory);
 }
 
 static void assign_slots(epi_rows *k) {
@@ -210,7 +213,6 @@ static int64_t room_for_thread(epi_rows_room *r, const epi_rows *k) {
     r->links = epi_reserve(total, k->link_start[k->tile.phases], sizeof(epi_link));
     r->positions = epi_reserve(total, k->item_start[k->tile.phases], sizeof(epi_rows_position));
     r->slots = epi_reserve(total, k->slot_count + 1, epi_rows_slot(k) * size);
-    r->own = epi_reserve(total, k->own_count, epi_rows_slot(k) * size);
     r->kept = epi_reserve(total, k->keep_count, epi_rows_keep(k) * size);
     r->shorts = epi_reserve(total, k->short_count + 2, epi_rows_short(k) * size);
     r->results = epi_reserve(total, k->tile.instr_count, size);
@@ -258,10 +260,9 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     out->tapes = epi_arena_alloc(arena, phases * sizeof *out->tapes);
     out->item_start = epi_arena_alloc(arena, phases * sizeof *out->item_start);
     out->link_start = epi_arena_alloc(arena, phases * sizeof *out->link_start);
-    int strips_left;
-    bool ok = !arena->failed && cut_up(arena, out, LONG, &strips_left);
-    if (ok && (strips_left || out->own_count) && out->chunk > CHUNK)
-        ok = cut_up(arena, out, CHUNK, &strips_left);
+    bool memory, ok = !arena->failed && cut_up(arena, out, LONG, &memory);
+    if (ok && memory && out->chunk > CHUNK)
+        ok = cut_up(arena, out, CHUNK, &memory);
     if (!ok)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     assign_slots(out);

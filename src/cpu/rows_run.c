@@ -19,7 +19,7 @@ typedef struct worker {
     const epi_rows_begun *r;
     epi_link *links;              /* of all phases */
     epi_rows_position *positions; /* of all items */
-    float *own, *kept, *shorts, *state;
+    float *kept, *shorts, *state;
     float *results; /* by instruction: what a tape folded a chunk of the row to */
     int64_t row_piece, col_piece;
     int64_t end; /* of the piece's columns */
@@ -39,7 +39,6 @@ static worker worker_of(const epi_rows_begun *r, int thread) {
                       .columns = {[EPI_SCALE_NONE] = 1}},
                 .links = (void *)(mine + k->room.links),
                 .positions = (void *)(mine + k->room.positions),
-                .own = (void *)(mine + k->room.own),
                 .kept = (void *)(mine + k->room.kept),
                 .shorts = (void *)(mine + k->room.shorts),
                 .state = (void *)(mine + k->room.state),
@@ -241,7 +240,8 @@ static void run_tape(worker *w, const epi_tape_place *where, int p, int i) {
 
 /* ---- rows ---- */
 
-static void run_strip(worker *w, int instr) {
+static void run_strip(const void *ctx, int instr) {
+    const worker *w = ctx;
     const epi_instr *s = &w->b.tile->instrs[instr];
     if (folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS)
         reduce(w, instr);
@@ -250,20 +250,13 @@ static void run_strip(worker *w, int instr) {
 }
 
 static void run_chunk(worker *w, const epi_tape_place *where, int p) {
-    const epi_tapes *tapes = where->tapes;
-    const epi_instr *instrs = w->b.tile->instrs;
-    for (int i = 0; i < tapes->item_count; i++) {
-        int only = tapes->order[tapes->items[i].first];
-        if (tapes->items[i].link_count)
+    for (int i = 0; i < where->tapes->item_count; i++)
+        if (where->tapes->items[i].link_count)
             run_tape(w, where, p, i);
-        else if (instrs[only].kind != EPI_INSTR_STORE && !epi_tape_moves(where, only))
-            run_strip(w, only);
-    }
-    for (int i = 0; i < tapes->item_count && !w->r->nothing_else; i++)
-        for (int n = tapes->items[i].first; n < tapes->items[i].first + tapes->items[i].count; n++)
-            if (instrs[tapes->order[n]].kind == EPI_INSTR_STORE &&
-                !(tapes->items[i].link_count && epi_tape_moves(where, tapes->order[n])))
-                run_strip(w, tapes->order[n]);
+        else
+            epi_tape_strip(where, &where->tapes->items[i]);
+    if (!w->r->nothing_else)
+        epi_tape_stores(where);
 }
 
 static void run_phase(worker *w, int p, int64_t start, bool first) {
@@ -274,9 +267,8 @@ static void run_phase(worker *w, int p, int64_t start, bool first) {
                             .band = &w->b,
                             .alone = k->band == 1,
                             .held = w->r->in_place,
-                            .own = w->own,
-                            .own_slot = epi_rows_slot(k),
                             .fold_at = fold_at,
+                            .strip = run_strip,
                             .ctx = w,
                             .state = w->state};
     for (int i = 0; i < tapes->count; i++)

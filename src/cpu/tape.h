@@ -2,7 +2,8 @@
  *
  * A tape takes any instructions on elements of one scale whose operations have links, as many as do not wait
  * for another kind of instruction. A value that the next link takes goes on to it in registers. What only one
- * tape reads has room for a row, which every row uses anew. All other instructions are strips, one each. */
+ * tape reads has a slot, of which every row uses the same floats anew. All other instructions are strips, one
+ * each. */
 #ifndef EPI_CPU_TAPE_H
 #define EPI_CPU_TAPE_H
 
@@ -32,10 +33,10 @@ typedef struct epi_tapes {
     epi_tape_item *items;
     epi_tape_link *links;
     int count, item_count, link_count;
-    int *own;          /* by value: its place among those that one tape alone makes and reads, or -1 */
+    bool *local;       /* by value: one tape alone makes and reads it */
     int *load;         /* by value: the instruction that loads it for tapes alone, or -1 */
     int *start, *last; /* by value: the items between which it needs a slot; start -1: it needs none */
-    int own_count, state_count;
+    int state_count;
 } epi_tapes;
 
 /* What is cut up into items: instructions on elements, in an order in which they can be carried out. */
@@ -59,19 +60,22 @@ int epi_tape_slots(const epi_tapes *tapes, int count, int values, int *slot);
 typedef struct epi_tape_place {
     const epi_tapes *tapes;
     const epi_band *band;
-    bool
-        alone; /* the band is a row: any tensor whose row is a run of neighbours can be taken where it lies */
-    bool held; /* nothing is stored before the last item: what would be goes to slots */
+    bool alone; /* the band is one row: tensors need not lie regularly from row to row */
+    bool held;  /* nothing is stored before the last item: what would be goes to slots */
     /* Where a fold goes: one float per row of the tile from the first on, or one per column. */
     float *(*fold_at)(const void *ctx, int instr);
+    /* Carries an instruction out as a strip. */
+    void (*strip)(const void *ctx, int instr);
     const void *ctx;
-    float *own;       /* room for values that one tape alone makes and reads, */
-    int64_t own_slot; /* so many floats each */
-    float *state;     /* EPI_STATE_MOST floats for every state */
+    float *state; /* EPI_STATE_MOST floats for every state */
 } epi_tape_place;
 
 /* Does a tape load or store it, where it lies? */
 bool epi_tape_moves(const epi_tape_place *p, int instr);
+/* Carries out an item that is a strip, unless it is a store or what a tape loads; and, after all items, the
+ * stores that no tape does. */
+void epi_tape_strip(const epi_tape_place *p, const epi_tape_item *item);
+void epi_tape_stores(const epi_tape_place *p);
 /* Do all tensors of the item lie such that its tape can be moved on, instead of being set again? */
 bool epi_tape_is_regular(const epi_tapes *t, const epi_tile_program *tile, const epi_tape_item *item,
                          const epi_tile_access *access);

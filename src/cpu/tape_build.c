@@ -276,10 +276,9 @@ static bool is_stored(const builder *b, int v) {
 static bool settle_value(builder *b, const epi_tape_item *item, int v, bool read_here) {
     if (v < 0)
         return false;
-    bool read_there = is_read_elsewhere(b, item, v), local = !read_there && !is_stored(b, v);
-    if (local && read_here)
-        b->out->own[v] = b->out->own_count++;
-    if (local)
+    bool read_there = is_read_elsewhere(b, item, v);
+    b->out->local[v] = !read_there && !is_stored(b, v);
+    if (b->out->local[v] && !read_here)
         b->out->start[v] = -1;
     return read_here || read_there;
 }
@@ -353,7 +352,7 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
         .order = epi_arena_alloc(arena, count * sizeof *out->order),
         .items = epi_arena_alloc(arena, count * sizeof *out->items),
         .links = epi_arena_alloc(arena, (4 + EPI_TAPE_PREFETCHES) * count * sizeof *out->links),
-        .own = epi_arena_alloc(arena, values * sizeof *out->own),
+        .local = epi_arena_alloc(arena, values),
         .load = epi_arena_alloc(arena, values * sizeof *out->load),
         .start = epi_arena_alloc(arena, values * sizeof *out->start),
         .last = epi_arena_alloc(arena, values * sizeof *out->last),
@@ -372,7 +371,7 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
     memset(b.done, true, (size_t)t->instr_count);
     memset(b.ready, true, values);
     for (size_t v = 0; v < values; v++)
-        out->own[v] = out->load[v] = out->start[v] = out->last[v] = -1;
+        out->load[v] = out->start[v] = out->last[v] = -1;
     for (int j = 0; j < list->count; j++) {
         b.done[list->instrs[j]] = false;
         if (t->instrs[list->instrs[j]].dst >= 0)

@@ -12,6 +12,21 @@ bool epi_tape_moves(const epi_tape_place *p, int instr) {
                                        : s->kind == EPI_INSTR_LOAD && p->tapes->load[s->dst] == instr);
 }
 
+void epi_tape_strip(const epi_tape_place *p, const epi_tape_item *item) {
+    int instr = p->tapes->order[item->first];
+    if (p->band->tile->instrs[instr].kind != EPI_INSTR_STORE && !epi_tape_moves(p, instr))
+        p->strip(p->ctx, instr);
+}
+
+void epi_tape_stores(const epi_tape_place *p) {
+    const epi_tapes *t = p->tapes;
+    for (int k = 0; k < t->item_count; k++)
+        for (int at = t->items[k].first; at < t->items[k].first + t->items[k].count; at++)
+            if (p->band->tile->instrs[t->order[at]].kind == EPI_INSTR_STORE &&
+                !(t->items[k].link_count && epi_tape_moves(p, t->order[at])))
+                p->strip(p->ctx, t->order[at]);
+}
+
 bool epi_tape_is_regular(const epi_tapes *t, const epi_tile_program *tile, const epi_tape_item *item,
                          const epi_tile_access *access) {
     for (int at = item->first; at < item->first + item->count; at++) {
@@ -41,8 +56,6 @@ static epi_link_operand in_memory(const epi_tape_place *p, int v) {
                                                 : value->rows            ? size
                                                                          : 0;
     int col = value->scale != EPI_SCALE_NONE;
-    if (p->tapes->own[v] >= 0)
-        return (epi_link_operand){p->own + p->tapes->own[v] * p->own_slot, EPI_F32, 1, 0, 0, 0};
     return (epi_link_operand){at->p, EPI_F32, col, row, at->down ? row : 0, at->along && col ? size : 0};
 }
 
