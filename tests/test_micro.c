@@ -272,9 +272,9 @@ static void test_requests(const epi_micro *u) {
     float c[EPI_MICRO_MAX_MR * EPI_MICRO_MAX_NR];
     const char *start = (const char *)zeros;
     for (int64_t every = 1; every < 200; every += 13) {
-        epi_soon run = {.line = start, .step = 1, .every = every, .left = every};
+        epi_soon run = {.line = start, .stride = 1, .every = every, .left = every};
         epi_soon rows = {
-            .line = start, .step = 1, .every = every, .left = every, .row_left = 3, .row = 3, .skip = 100};
+            .line = start, .stride = 1, .every = every, .left = every, .row_left = 3, .row = 3, .skip = 100};
         for (int i = 0; i < 5; i++) {
             u->run(96, zeros, zeros, c, u->nr, false, &run);
             u->run(96, zeros, zeros, c, u->nr, false, &rows);

@@ -12,17 +12,17 @@ static int64_t run_left(const epi_walk *w, int64_t start, int64_t n) {
 void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w,
                    int64_t start, int64_t n) {
     size_t bytes = epi_dtype_size(ref->type);
-    int64_t step = w->count ? w->stride[w->count - 1] : 0;
+    int64_t stride = w->count ? w->stride[w->count - 1] : 0;
     while (n > 0) {
         int64_t run = run_left(w, start, n);
         const unsigned char *p = ref->data + (base + epi_walk_offset(w, start)) * (int64_t)bytes;
-        if (step == 0) {
+        if (stride == 0) {
             float x;
             s->load(&x, p, ref->type, 1, 1);
             for (int64_t i = 0; i < run; i++)
                 dst[i] = x;
         } else {
-            s->load(dst, p, ref->type, step, run);
+            s->load(dst, p, ref->type, stride, run);
         }
         dst += run;
         start += run;
@@ -33,14 +33,14 @@ void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t 
 void epi_walk_store(const epi_strips *s, const epi_ref *ref, int64_t base, const epi_walk *w, int64_t start,
                     const float *src, int64_t n) {
     size_t bytes = epi_dtype_size(ref->type);
-    int64_t step = w->count ? w->stride[w->count - 1] : 0;
+    int64_t stride = w->count ? w->stride[w->count - 1] : 0;
     while (n > 0) {
         int64_t run = run_left(w, start, n);
         unsigned char *p = ref->data + (base + epi_walk_offset(w, start)) * (int64_t)bytes;
-        if (step == 0) /* the columns of a local reduction repeat one result: the last one stands */
+        if (stride == 0) /* the columns of a local reduction repeat one result: the last one stands */
             s->store(p, ref->type, 1, src + run - 1, 1);
         else
-            s->store(p, ref->type, step, src, run);
+            s->store(p, ref->type, stride, src, run);
         src += run;
         start += run;
         n -= run;
@@ -49,7 +49,7 @@ void epi_walk_store(const epi_strips *s, const epi_ref *ref, int64_t base, const
 
 /* ---- columns ---- */
 
-/* Fine columns whose parts lie apart start and end at whole pairs: tiles are even. */
+/* Fine columns whose splits lie apart start and end at whole pairs: tiles are even. */
 void epi_columns_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_columns *c,
                       int64_t start, int64_t n, float *tmp) {
     if (!c->two) {
@@ -69,9 +69,9 @@ void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, co
         return;
     }
     int half = (int)(n / 2);
-    for (int part = 0; part < 2; part++) {
-        s->deinterleave(tmp, 0, (epi_view){src, 0, 1}, part, 1, half);
-        epi_walk_store(s, ref, base + part * c->part, &c->walk, start / 2, tmp, half);
+    for (int split = 0; split < 2; split++) {
+        s->deinterleave(tmp, 0, (epi_view){src, 0, 1}, split, 1, half);
+        epi_walk_store(s, ref, base + split * c->part, &c->walk, start / 2, tmp, half);
     }
 }
 

@@ -55,7 +55,7 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
         out->index = homes[n->arg[0]];
     if (s->kind == EPI_INSTR_TAKE) {
         out->ref = homes[n->arg[0]];
-        out->step = epi_ref_drop(&out->ref, n->over.at[0]);
+        out->stride = epi_ref_drop(&out->ref, n->over.at[0]);
         out->size = epi_axis_size(n->over.at[0], t->spec->sizes);
         const epi_node *index = &t->spec->graph->nodes[n->arg[1]];
         out->index =
@@ -123,9 +123,9 @@ static void run_load(const epi_band *t, const epi_instr *s, const epi_tile_acces
 /* Positions along the columns of a row that starts at `base`. */
 static void index_columns(float *dst, const epi_columns *c, int64_t base, int64_t start, int n) {
     if (!c->two && c->walk.count <= 1) {
-        int64_t step = c->walk.count ? c->walk.stride[0] : 0;
+        int64_t stride = c->walk.count ? c->walk.stride[0] : 0;
         for (int j = 0; j < n; j++)
-            dst[j] = (float)(base + (start + j) * step);
+            dst[j] = (float)(base + (start + j) * stride);
         return;
     }
     for (int j = 0; j < n; j++)
@@ -157,7 +157,7 @@ static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_acces
         if (a->index.data)
             at = epi_position_load(t->strips, &a->index, at, a->size);
         if (at >= 0)
-            epi_columns_load(t->strips, dst, &a->ref, row_offset(a, first + i) + at * a->step, &a->cols,
+            epi_columns_load(t->strips, dst, &a->ref, row_offset(a, first + i) + at * a->stride, &a->cols,
                              s->full ? t->first[v->scale] : 0, n, t->tmp);
         for (int j = 0; j < n && at < 0; j++)
             dst[j] = 0;

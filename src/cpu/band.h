@@ -21,7 +21,7 @@ typedef struct epi_tile_access {
        RANDOM: the seed. */
     epi_ref index;
     epi_walk which;
-    int64_t size, step;
+    int64_t size, stride;
 } epi_tile_access;
 
 /* Are the elements of a row neighbours in the tensor? */

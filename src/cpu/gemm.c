@@ -1,10 +1,15 @@
 /* gemm.c: the loops around the micro-kernel.
  *
  * Both operands are packed tile by tile, and within a tile sweep by sweep: a sweep is `kc` of the
- * depth, and the panels of one sweep lie together. A tile of the product belongs to one thread:
- * it is accumulated in a private buffer that stays in the second-level cache, sweep by sweep, while
- * the panels of the next sweep are fetched, and then handed to the epilogue. The order of additions follows
- * from the micro-kernel alone, so tiles, threads and neighbouring rows never change a result's bits. */
+ * depth, and the panels of one sweep lie together. What holds in the loops over tiles and sweeps:
+ *   - Packed tiles are written before the threads that read them start, and only read then. A tile of A
+ *     that a thread packs for itself (`own_a`) is its own, like its accumulator and its epilogue's memory.
+ *   - A tile of the product belongs to one thread, from its first sweep to the end of its epilogue. It is
+ *     accumulated in the thread's buffer, which stays in the second-level cache.
+ *   - Each of a tile's sums is added up over the depth of a sweep in registers, in the order of the depth,
+ *     then sweep by sweep in the buffer. That order follows from the micro-kernel alone, so tiles, threads
+ *     and neighbouring rows never change a result's bits.
+ *   - While a sweep is computed, the panels of the next one are prefetched. */
 #include "cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -31,8 +36,8 @@ typedef struct gemm_run {
     int64_t *koff[2]; /* element offsets along K where it is no single run, else NULL */
     unsigned char *scratch;
     range *ranges;
-    int64_t row0, col0;           /* first tile of the packed blocks */
-    int64_t row_tiles, col_tiles; /* tiles of the packed blocks */
+    int64_t row0, col0;           /* the first tiles that are packed */
+    int64_t row_tiles, col_tiles; /* how many are packed */
 } gemm_run;
 
 /* The most rows of a tile. */
@@ -69,10 +74,10 @@ static int64_t padded_rows(const epi_gemm *g, int side, int64_t tile) {
 }
 
 /* One sweep of one packed tile. */
-typedef struct block {
+typedef struct packed_sweep {
     unsigned char *data;
     int64_t depth, bytes;
-} block;
+} packed_sweep;
 
 static unsigned char *own_memory(const gemm_run *r, int thread) {
     return r->scratch + r->g->per_thread + thread * r->g->thread_bytes;
@@ -87,12 +92,13 @@ static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thr
            (tile - (side == EPI_SIDE_A ? r->row0 : r->col0)) * packed_tile(g, side);
 }
 
-static block block_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
+static packed_sweep sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
     int64_t rows = padded_rows(g, side, tile), size = (int64_t)epi_dtype_size(g->micro->type),
             kc = g->micro->kc;
     int64_t depth = epi_min64(kc, g->packed_k - sweep * kc);
-    return (block){tile_at(r, side, tile, thread) + sweep * kc * rows * size, depth, rows * depth * size};
+    return (packed_sweep){tile_at(r, side, tile, thread) + sweep * kc * rows * size, depth,
+                          rows * depth * size};
 }
 
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
@@ -116,13 +122,13 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->packed_k = epi_round_up(g->k, g->micro->depth);
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
     g->own_a = tile[0] <= g->micro->own && g->epilogue.row_tiles >= 2 * g->threads;
-    g->row_block = g->own_a
+    g->row_batch = g->own_a
                        ? epi_max64(1, g->epilogue.row_tiles)
                        : epi_max64(1, epi_min64(g->epilogue.row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
-    g->col_block = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
+    g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
     if (!g->own_a)
-        g->packed[0] = epi_reserve(&total, g->row_block, tile[0]);
-    g->packed[1] = epi_reserve(&total, g->col_block, tile[1]);
+        g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
+    g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
     for (int side = 0; side < 2; side++)
         g->depth[side] = epi_reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
@@ -140,56 +146,56 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-static void pack_block(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
+static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
     int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), k0 = sweep * g->micro->kc,
             row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[side];
-    int64_t step = depth->count ? depth->stride[depth->count - 1] : 1;
+    int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
         row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i)
                                     : epi_columns_offset(&r->cols, first + i);
-        row[i] += r->koff[side] ? 0 : k0 * step;
+        row[i] += r->koff[side] ? 0 : k0 * stride;
     }
     epi_pack_source src = {.data = r->ref[side].data,
                            .type = r->ref[side].type,
                            .row = row,
                            .rows = rows,
-                           .kstride = step,
+                           .kstride = stride,
                            .koff = r->koff[side] ? r->koff[side] + k0 : NULL,
                            .k = epi_min64(g->micro->kc, g->k - k0)};
-    epi_pack(g->micro, side, &src, block_at(r, side, tile, sweep, thread).data);
+    epi_pack(g->micro, side, &src, sweep_at(r, side, tile, sweep, thread).data);
 }
 
 /* Item: a tile and a sweep of it. */
 static void pack_a(void *ctx, int64_t item, int thread) {
     const gemm_run *r = ctx;
-    pack_block(r, EPI_SIDE_A, r->row0 + item / sweeps(r->g), item % sweeps(r->g), thread);
+    pack_sweep(r, EPI_SIDE_A, r->row0 + item / sweeps(r->g), item % sweeps(r->g), thread);
 }
 
 static void pack_b(void *ctx, int64_t item, int thread) {
     const gemm_run *r = ctx;
-    pack_block(r, EPI_SIDE_B, r->col0 + item / sweeps(r->g), item % sweeps(r->g), thread);
+    pack_sweep(r, EPI_SIDE_B, r->col0 + item / sweeps(r->g), item % sweeps(r->g), thread);
 }
 
 /* ---- tiles ---- */
 
 enum { LINE = 64, REGIONS = 8 };
 
-/* What to fetch while a sweep is computed, a line at a time, spread evenly over its calls. */
-typedef struct fetch {
+/* What to prefetch while a sweep is computed, a line at a time, spread evenly over its calls. */
+typedef struct prefetch {
     epi_soon soon[REGIONS];
     int64_t lines[REGIONS]; /* still to be asked for */
     int count, at;
     int64_t total, every;
-} fetch;
+} prefetch;
 
-static void add_region(fetch *f, const epi_region *r) {
+static void add_region(prefetch *f, const epi_region *r) {
     int64_t per_row = epi_ceil_div(r->row_bytes, LINE);
     if (f->count == REGIONS || per_row * r->rows == 0)
         return;
     f->soon[f->count] = (epi_soon){.line = (const char *)r->data,
-                                   .step = LINE,
+                                   .stride = LINE,
                                    .row_left = per_row,
                                    .row = per_row,
                                    .skip = r->stride - per_row * LINE,
@@ -198,12 +204,12 @@ static void add_region(fetch *f, const epi_region *r) {
     f->total += per_row * r->rows;
 }
 
-static void add_block(fetch *f, block b) {
+static void add_sweep(prefetch *f, packed_sweep b) {
     add_region(f, &(epi_region){b.data, b.bytes, b.bytes, 1, false});
 }
 
 /* How often to ask, so that all is asked for by the end of `calls` calls of this depth. */
-static void set_pace(fetch *f, int64_t calls, int64_t depth) {
+static void set_pace(prefetch *f, int64_t calls, int64_t depth) {
     int64_t per_call = f->total / epi_max64(1, calls) + 1;
     f->every = epi_max64(1, depth / per_call);
     for (int i = 0; i < f->count; i++)
@@ -211,7 +217,7 @@ static void set_pace(fetch *f, int64_t calls, int64_t depth) {
 }
 
 /* What the next call asks for. */
-static epi_soon *next_lines(fetch *f, int64_t depth, epi_soon *nothing) {
+static epi_soon *next_lines(prefetch *f, int64_t depth, epi_soon *nothing) {
     if (f->at == f->count) {
         *nothing = (epi_soon){.every = depth + 1, .left = depth + 1};
         return nothing;
@@ -223,7 +229,7 @@ static epi_soon *next_lines(fetch *f, int64_t depth, epi_soon *nothing) {
 }
 
 /* The rows of A that a tile is packed from, where they are a regular stretch. */
-static void add_rows(fetch *f, const gemm_run *r, int64_t tile) {
+static void add_rows(prefetch *f, const gemm_run *r, int64_t tile) {
     const epi_gemm *g = r->g;
     const epi_walk *depth = &r->depth[EPI_SIDE_A];
     int64_t first = first_row(g, EPI_SIDE_A, tile), rows = tile_rows(g, EPI_SIDE_A, tile),
@@ -235,8 +241,8 @@ static void add_rows(fetch *f, const gemm_run *r, int64_t tile) {
 }
 
 /* Accumulates one tile: for each sweep, every panel of B against every panel of A, while the next
- * sweep's panels are fetched; in the last one, what the epilogue will touch, and the first panels
- * of `then`, a tile this thread may get next. */
+ * sweep's panels are prefetched; in the last one, what the epilogue will touch, and the first panels
+ * of `then`, a tile this thread may get next. The first sweep stores into acc, the others add to it. */
 static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc,
                      int thread) {
     const epi_gemm *g = r->g;
@@ -246,10 +252,10 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     if (g->packed_k == 0)
         memset(acc, 0, sizeof(float) * EPI_TILE_M * EPI_TILE_N);
     for (int64_t s = 0; s < sweeps(g); s++) {
-        block a = block_at(r, EPI_SIDE_A, tile[0], s, thread),
-              b = block_at(r, EPI_SIDE_B, tile[1], s, thread);
+        packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread),
+                     b = sweep_at(r, EPI_SIDE_B, tile[1], s, thread);
         bool last = s + 1 == sweeps(g);
-        fetch f = {0};
+        prefetch f = {0};
         epi_soon nothing;
         if (last) {
             epi_region regions[REGIONS];
@@ -258,10 +264,10 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
                 add_region(&f, &regions[i]);
         }
         if (!g->own_a)
-            add_block(&f, block_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1, thread));
+            add_sweep(&f, sweep_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1, thread));
         else if (last && then[0] != tile[0])
             add_rows(&f, r, then[0]);
-        add_block(&f, block_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1, thread));
+        add_sweep(&f, sweep_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1, thread));
         set_pace(&f, rows / u->mr * (cols / u->nr), a.depth);
         for (int64_t j = 0; j < cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr)
@@ -306,7 +312,7 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     find_tile(r, epi_min64(item + 1, r->row_tiles * r->col_tiles - 1), then);
     if (g->own_a && r->ranges[thread].packed != tile[0]) {
         for (int64_t s = 0; s < sweeps(g); s++)
-            pack_block(r, EPI_SIDE_A, tile[0], s, thread);
+            pack_sweep(r, EPI_SIDE_A, tile[0], s, thread);
         r->ranges[thread].packed = tile[0];
     }
     unsigned char *mine = own_memory(r, thread);
@@ -336,11 +342,11 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     r.cols = epi_columns_of(&g->plan, &r.ref[1], sizes, e->tile.acc_scale);
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
-    for (r.col0 = 0; r.col0 < e->col_tiles; r.col0 += g->col_block) {
-        r.col_tiles = epi_min64(g->col_block, e->col_tiles - r.col0);
+    for (r.col0 = 0; r.col0 < e->col_tiles; r.col0 += g->col_batch) {
+        r.col_tiles = epi_min64(g->col_batch, e->col_tiles - r.col0);
         epi_parallel_for(g->threads, r.col_tiles * sweeps(g), pack_b, &r);
-        for (r.row0 = 0; r.row0 < e->row_tiles; r.row0 += g->row_block) {
-            r.row_tiles = epi_min64(g->row_block, e->row_tiles - r.row0);
+        for (r.row0 = 0; r.row0 < e->row_tiles; r.row0 += g->row_batch) {
+            r.row_tiles = epi_min64(g->row_batch, e->row_tiles - r.row0);
             if (!g->own_a)
                 epi_parallel_for(g->threads, r.row_tiles * sweeps(g), pack_a, &r);
             share_out(&r);

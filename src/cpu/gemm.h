@@ -11,7 +11,7 @@ typedef struct epi_gemm {
     epi_epilogue epilogue;
     int operand[2]; /* the nodes with the rows and with the columns */
     int64_t m, n, k, packed_k;
-    int64_t row_block, col_block; /* tiles of A and of B that are packed at a time */
+    int64_t row_batch, col_batch; /* tiles of A and of B that are packed at a time */
     int threads;
     bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */

@@ -1,7 +1,11 @@
-/* micro.h: the innermost block of the product, behind one pointer type.
+/* micro.h: the innermost product of a few rows and columns, behind one pointer type.
  *
- * A micro-kernel adds (or stores) an mr x nr block of C, computed from one packed panel of each
+ * A micro-kernel adds (or stores) mr x nr elements of C, computed from one packed panel of each
  * operand. Everything about an instruction set is one epi_micro, at the end of its file.
+ *
+ * What holds in every micro-kernel's loop: all mr x nr sums are in registers, from zero on; an iteration
+ * takes `depth` of the depth and adds its products to every sum, in the order of the depth; both panels are
+ * read once, from front to back; C is read and written only after the loop.
  *
  * Packed panels. A panel of side A holds mr rows, one of side B holds nr rows ("row" meaning an
  * index of M or of N). With interleave q (ka or kb) the element (row i, depth k) of a panel of
@@ -17,17 +21,17 @@ enum { EPI_SIDE_A, EPI_SIDE_B };
 enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
 
 /* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
- * one line per `every` steps of depth on the way, and leaves the cursor where the next run may go
+ * one line for every `every` of depth on the way, and leaves the cursor where the next run may go
  * on. The lines go to the second-level cache. */
 typedef struct epi_soon {
     const char *line; /* need not be valid memory: a request cannot fault */
-    int64_t step;     /* bytes from a line to the next */
+    int64_t stride;   /* bytes from a line to the next */
     int64_t every;    /* at least 1 */
     int64_t left;     /* depth until the next request; start with `every` */
     /* A matrix is rows of lines: after `row` lines `skip` more bytes are added. All 0 otherwise. */
     int64_t row_left; /* lines until that happens; start with `row` */
     int64_t row, skip;
-    bool write; /* wanted for writing: fetched for this core alone */
+    bool write; /* wanted for writing: prefetched for this core alone */
 } epi_soon;
 
 typedef struct epi_micro {
@@ -58,7 +62,7 @@ const epi_micro *epi_micro_choose(epi_dtype a, epi_dtype b, const char *name);
 /* The table, for tests: entry i, or NULL past the end (usable or not). */
 const epi_micro *epi_micro_at(int i);
 
-/* A block of one operand as the packer sees it: element (row i, depth k) is
+/* Rows of one operand as the packer sees them: element (row i, depth k) is
  * data[row[i] + k * kstride], or data[row[i] + koff[k]] where koff is given. */
 typedef struct epi_pack_source {
     const void *data;

@@ -5,13 +5,13 @@
 #include <immintrin.h>
 
 enum { MR = 12, NR = 32, VECTOR = 16 };
-enum { AHEAD = 16 }; /* A comes from the second-level cache: fetched this many steps early */
+enum { AHEAD = 16 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     __m512 sum[MR][2];
-    epi_fetch_block(c, ldc, MR, NR);
+    epi_prefetch_c(c, ldc, MR, NR);
     EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
     for (; k > 0; k--, a += MR, b += NR) {
         const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + VECTOR);

@@ -1,4 +1,4 @@
-/* micro_avx512bf16.c: bf16 with the pairwise dot product of AVX-512: as the f32 kernel, each step
+/* micro_avx512bf16.c: bf16 with the pairwise dot product of AVX-512: as the f32 kernel, each iteration
  * taking two elements of depth. */
 #include "cpu/micro_parts.h"
 
@@ -6,13 +6,13 @@
 #include <immintrin.h>
 
 enum { MR = 12, NR = 32, VECTOR = 16, PAIR = 2 };
-enum { AHEAD = 16 }; /* A comes from the second-level cache: fetched this many steps early */
+enum { AHEAD = 16 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
     const int *a = pa, *b = pb; /* pairs */
     epi_soon next = *soon;
     __m512 sum[MR][2];
-    epi_fetch_block(c, ldc, MR, NR);
+    epi_prefetch_c(c, ldc, MR, NR);
     EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
     for (; k > 0; k -= PAIR, a += MR, b += NR) {
         const __m512bh b0 = (__m512bh)_mm512_load_si512(b), b1 = (__m512bh)_mm512_load_si512(b + VECTOR);

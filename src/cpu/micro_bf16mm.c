@@ -1,19 +1,19 @@
 /* micro_bf16mm.c: bf16 with BFMMLA, which multiplies two rows of A by two rows of B over a depth of
- * four: 6 x 4 vectors of sums, each a 2 x 2 block. */
+ * four: 6 x 4 vectors of sums, each of 2 x 2 elements. */
 #include "cpu/micro_parts.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
 enum { MR = 12, NR = 8, DEPTH = 4, PAIRS_A = MR / 2, PAIRS_B = NR / 2, VECTOR = 8 };
-enum { AHEAD = 8 }; /* A comes from the second-level cache: fetched this many steps early */
+enum { AHEAD = 8 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 /* No load through p moves above this. A compiler that loads all of A's rows first has too few registers left
- * for the sums, and a sum that waits for its store and load again in every step makes the kernel twice as
- * slow. */
+ * for the sums, and a sum that waits for its store and load again in every iteration makes the kernel twice
+ * as slow. */
 #define LATER(p) __asm__ volatile("" : "+r"(p))
 
-/* Four sums of one row, from two neighbouring blocks; `row` is 0 or 1. */
+/* Four sums of one row, from two neighbouring vectors; `row` is 0 or 1. */
 static inline float32x4_t join(float32x4_t left, float32x4_t right, bool row) {
     return row ? vcombine_f32(vget_high_f32(left), vget_high_f32(right))
                : vcombine_f32(vget_low_f32(left), vget_low_f32(right));

@@ -5,9 +5,9 @@
 #include <arm_neon.h>
 
 enum { MR = 12, NR = 8, VECTOR = 4 };
-enum { AHEAD = 32 }; /* A comes from the second-level cache: fetched this many steps early */
+enum { AHEAD = 32 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
-/* Row i of the block takes a lane, which must be written as a constant. */
+/* Row i of C takes a lane, which must be written as a constant. */
 #define ROW(i, x, lane) \
     sum[i][0] = vfmaq_laneq_f32(sum[i][0], b0, x, lane); \
     sum[i][1] = vfmaq_laneq_f32(sum[i][1], b1, x, lane)
@@ -21,7 +21,7 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     float32x4_t sum[MR][2];
-    epi_fetch_block(c, ldc, MR, NR);
+    epi_prefetch_c(c, ldc, MR, NR);
     EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vdupq_n_f32(0);
     for (; k > 0; k--, a += MR, b += NR) {
         const float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + VECTOR);

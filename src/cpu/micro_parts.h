@@ -16,14 +16,14 @@
 #define EPI_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-/* Asks for the lines that fall due in a step of `depth`. */
+/* Asks for the lines that fall due within `depth` more. */
 static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
     for (soon->left -= depth; soon->left <= 0; soon->left += soon->every) {
         if (soon->write)
             __builtin_prefetch(soon->line, 1, 2);
         else
             __builtin_prefetch(soon->line, 0, 2);
-        soon->line += soon->step;
+        soon->line += soon->stride;
         if (--soon->row_left == 0) {
             soon->row_left = soon->row;
             soon->line += soon->skip;
@@ -31,9 +31,9 @@ static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
     }
 }
 
-/* Fetches the block of C for writing. Not unrolled: the compiler would keep the rows' addresses, in
+/* Prefetches the elements of C for writing. Not unrolled: the compiler would keep the rows' addresses, in
  * vector registers that the sums need, until they are stored. */
-static inline void epi_fetch_block(const float *c, int64_t ldc, int rows, int cols) {
+static inline void epi_prefetch_c(const float *c, int64_t ldc, int rows, int cols) {
     for (int i = 0; i < rows; i++, c += ldc)
         for (int j = 0; j < cols; j += 64 / (int)sizeof *c)
             __builtin_prefetch(c + j, 1);

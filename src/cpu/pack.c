@@ -2,9 +2,9 @@
  *
  * A panel is its rows, cut into units of q elements and transposed: unit 0 of every row, then unit
  * 1 of every row, and so on. The work goes in chunks of depth, in one of three ways:
- *   - across: the panel's rows are neighbours in memory, so a step of depth is one run;
+ *   - across: the panel's rows are neighbours in memory, so an element of depth is one run;
  *   - straight: a row's depth is one run of the panel's type, and units move from where they lie;
- *   - staged: all else (conversions, strides, ragged ends) is gathered into a small block of zeros
+ *   - staged: all else (conversions, strides, ragged ends) is gathered into a small buffer of zeros
  *     first, and its units move from there.
  */
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "cpu/pack_move.h"
 
 enum {
-    CHUNK = 64,  /* depth of one step; a multiple of every interleave */
+    CHUNK = 64,  /* depth of one chunk; a multiple of every interleave */
     ACROSS = 16, /* of one that all panels take in turn: in so many rows the hardware reads ahead */
     MAX_ROWS = EPI_MICRO_MAX_NR > EPI_MICRO_MAX_MR ? EPI_MICRO_MAX_NR : EPI_MICRO_MAX_MR,
     MAX_SIZE = sizeof(float),
@@ -152,8 +152,8 @@ void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void
     const int64_t depth = epi_round_up(src->k, micro->depth);
     /* Rows that touch share cache lines and pages across panels, so all panels take one chunk of
        them before any takes the next. */
-    const int64_t step = rows_touch(src, 0, src->rows) ? epi_round_up(ACROSS, j.q) : epi_max64(depth, 1);
-    for (int64_t k = 0; k < depth; k += step)
+    const int64_t span = rows_touch(src, 0, src->rows) ? epi_round_up(ACROSS, j.q) : epi_max64(depth, 1);
+    for (int64_t k = 0; k < depth; k += span)
         for (int64_t row = 0; row < src->rows; row += j.r)
-            pack_panel(&j, row, k, epi_min64(k + step, depth), (char *)dst + row * depth * j.size);
+            pack_panel(&j, row, k, epi_min64(k + span, depth), (char *)dst + row * depth * j.size);
 }

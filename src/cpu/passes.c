@@ -14,7 +14,7 @@ enum { CHUNK = 1024, OPERANDS = 3 };
 /* The result's axes, merged where every tensor involved runs on; index 0 is the result. */
 typedef struct space {
     int count;
-    int64_t size[EPI_MAX_AXES], step[EPI_MAX_AXES][OPERANDS + 1];
+    int64_t size[EPI_MAX_AXES], stride[EPI_MAX_AXES][OPERANDS + 1];
     int64_t chunk, outer, chunks; /* elements of a chunk, rows of the fastest axis, chunks of such a row */
 } space;
 
@@ -40,18 +40,18 @@ static void make_space(pass *p, const epi_axes *axes, int64_t chunk) {
     const int64_t *sizes = p->k->spec.sizes;
     for (int i = 0; i < axes->count; i++) {
         int64_t size = epi_axis_size(axes->at[i], sizes),
-                step[OPERANDS + 1] = {epi_ref_stride(&p->to, axes->at[i])};
+                stride[OPERANDS + 1] = {epi_ref_stride(&p->to, axes->at[i])};
         if (size == 1)
             continue;
         for (int a = 0; a < p->operands; a++)
-            step[a + 1] = epi_ref_stride(&p->from[a], axes->at[i]);
+            stride[a + 1] = epi_ref_stride(&p->from[a], axes->at[i]);
         bool merges = s->count > 0;
         for (int a = 0; a <= p->operands && merges; a++)
-            merges = s->step[s->count - 1][a] == size * step[a];
+            merges = s->stride[s->count - 1][a] == size * stride[a];
         int at = merges ? s->count - 1 : s->count++;
         s->size[at] = merges ? s->size[at] * size : size;
         for (int a = 0; a <= p->operands; a++)
-            s->step[at][a] = step[a];
+            s->stride[at][a] = stride[a];
     }
     if (!s->count) {
         s->count = 1;
@@ -72,12 +72,12 @@ static int chunk_at(const pass *p, int64_t item, int64_t *base) {
     for (int a = 0; a < p->operands; a++)
         base[a + 1] = p->from_base[a];
     for (int a = 0; a <= p->operands; a++)
-        base[a] += start * s->step[last][a];
+        base[a] += start * s->stride[last][a];
     for (int64_t i = last - 1; i >= 0; i--) {
         int64_t at = row % s->size[i];
         row /= s->size[i];
         for (int a = 0; a <= p->operands; a++)
-            base[a] += at * s->step[i][a];
+            base[a] += at * s->stride[i][a];
     }
     return (int)epi_min64(s->chunk, s->size[last] - start);
 }
@@ -87,21 +87,22 @@ static const void *element(const epi_ref *ref, int64_t offset) {
 }
 
 /* An operand's chunk as a view: in place, as one broadcast element, or converted into tmp. */
-static epi_view fetch(const pass *p, const epi_ref *ref, int64_t base, int64_t step, int n, float *tmp) {
+static epi_view operand_view(const pass *p, const epi_ref *ref, int64_t base, int64_t stride, int n,
+                             float *tmp) {
     const epi_strips *s = p->k->strips;
-    if (step == 0) {
+    if (stride == 0) {
         s->load(tmp, element(ref, base), ref->type, 1, 1);
         return (epi_view){tmp, 0, 0};
     }
-    if (step == 1 && ref->type == EPI_F32)
+    if (stride == 1 && ref->type == EPI_F32)
         return (epi_view){element(ref, base), 0, 1};
-    s->load(tmp, element(ref, base), ref->type, step, n);
+    s->load(tmp, element(ref, base), ref->type, stride, n);
     return (epi_view){tmp, 0, 1};
 }
 
 static void put(const pass *p, int64_t base, const float *src, int n) {
-    int64_t step = p->s.step[p->s.count - 1][0];
-    p->k->strips->store((void *)(uintptr_t)element(&p->to, base), p->to.type, n == 1 ? 1 : step, src, n);
+    int64_t stride = p->s.stride[p->s.count - 1][0];
+    p->k->strips->store((void *)(uintptr_t)element(&p->to, base), p->to.type, n == 1 ? 1 : stride, src, n);
 }
 
 static float *scratch_of(const pass *p, int thread) {
@@ -117,8 +118,8 @@ static void map_chunk(void *ctx, int64_t item, int thread) {
     int n = chunk_at(p, item, base), last = p->s.count - 1;
     epi_view v[OPERANDS] = {{0}};
     for (int a = 0; a < p->operands; a++)
-        v[a] = fetch(p, &p->from[a], base[a + 1], p->s.step[last][a + 1], n, tmp + (a + 1) * CHUNK);
-    bool in_place = p->to.type == EPI_F32 && p->s.step[last][0] == 1;
+        v[a] = operand_view(p, &p->from[a], base[a + 1], p->s.stride[last][a + 1], n, tmp + (a + 1) * CHUNK);
+    bool in_place = p->to.type == EPI_F32 && p->s.stride[last][0] == 1;
     float *dst = in_place ? (float *)(uintptr_t)element(&p->to, base[0]) : tmp;
     p->k->strips->map[p->n->op](dst, 0, v, 1, n);
     if (!in_place)
@@ -134,11 +135,11 @@ static void copy_chunk(void *ctx, int64_t item, int thread) {
     if (p->from[0].type == p->to.type && p->to.type > EPI_F16) { /* i32 and f64 hold more than f32 */
         size_t size = epi_dtype_size(p->to.type);
         for (int j = 0; j < n; j++)
-            memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.step[last][0]),
-                   element(&p->from[0], base[1] + j * p->s.step[last][1]), size);
+            memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.stride[last][0]),
+                   element(&p->from[0], base[1] + j * p->s.stride[last][1]), size);
         return;
     }
-    epi_view v = fetch(p, &p->from[0], base[1], p->s.step[last][1], n, tmp);
+    epi_view v = operand_view(p, &p->from[0], base[1], p->s.stride[last][1], n, tmp);
     for (int j = 1; j < n && !v.col; j++)
         tmp[j] = tmp[0];
     put(p, base[0], v.p, n);
@@ -152,14 +153,15 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
     int64_t base[OPERANDS + 1];
     int n = chunk_at(p, item, base), last = p->s.count - 1;
     int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1,
-            step = p->over.count ? p->over.stride[p->over.count - 1] : 0;
+            stride = p->over.count ? p->over.stride[p->over.count - 1] : 0;
     for (int j = 0; j < n; j++) {
         acc[j] = epi_reduce_identity(p->n->op);
         acc2[j] = 0;
-        int64_t from = base[1] + j * p->s.step[last][1];
+        int64_t from = base[1] + j * p->s.stride[last][1];
         for (int64_t i = 0; i < p->over_count;) {
             int m = (int)epi_min64(CHUNK, run - i % run);
-            epi_view v = fetch(p, &p->from[0], from + epi_walk_offset(&p->over, i), step ? step : 1, m, in);
+            epi_view v =
+                operand_view(p, &p->from[0], from + epi_walk_offset(&p->over, i), stride ? stride : 1, m, in);
             float x, x2 = 0;
             s->reduce_rows(p->n->op, &x, &x2, v, 1, m);
             s->combine(p->n->op, acc + j, acc2 + j, &x, &x2, 1);
@@ -182,7 +184,8 @@ static void reduce_outer(void *ctx, int64_t item, int thread) {
         acc2[j] = 0;
     }
     for (int64_t i = 0; i < p->over_count; i++) {
-        epi_view v = fetch(p, &p->from[0], base[1] + epi_walk_offset(&p->over, i), p->s.step[last][1], n, in);
+        epi_view v =
+            operand_view(p, &p->from[0], base[1] + epi_walk_offset(&p->over, i), p->s.stride[last][1], n, in);
         s->reduce_cols(p->n->op, acc, acc2, v, 1, n);
     }
     s->finish(p->n->op, acc, acc2, n, (double)p->over_count);
@@ -230,11 +233,11 @@ static void run_part(pass p) {
         run_chunks(&p, &p.n->axes, copy_chunk);
         return;
     }
-    for (int part = 0; part < 2; part++) {
+    for (int split = 0; split < 2; split++) {
         pass q = p;
         q.operands = 1;
-        q.from[0] = p.from[part];
-        q.to_base = epi_ref_half(&q.to, p.n, part, sizes);
+        q.from[0] = p.from[split];
+        q.to_base = epi_ref_half(&q.to, p.n, split, sizes);
         run_chunks(&q, &q.to.axes, copy_chunk);
     }
 }

@@ -120,29 +120,29 @@ static void eval_reduce(const eval *e, int node) {
     }
 }
 
-/* Parts and joins copy between the whole axis and its two parts. */
-static void eval_part(const eval *e, int node) {
+/* Splits and joins copy between the whole axis and its two splits. */
+static void eval_split(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     bool joins = n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
     bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
     epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
     int64_t half = epi_axis_size(coarse, e->k->spec.sizes);
-    for (int part = 0; part < 2; part++) {
-        if (!joins && (n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH) != part)
+    for (int split = 0; split < 2; split++) {
+        if (!joins && (n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH) != split)
             continue;
-        int whole_node = joins ? node : n->arg[0], part_node = joins ? n->arg[part] : node;
-        epi_ref whole = as_ref(e, whole_node), one = as_ref(e, part_node);
+        int whole_node = joins ? node : n->arg[0], split_node = joins ? n->arg[split] : node;
+        epi_ref whole = as_ref(e, whole_node), one = as_ref(e, split_node);
         epi_axes axes = whole.axes; /* walk the whole's axes, the split one at half its length */
         int at = epi_axes_find(&axes, fine);
-        int64_t step = whole.strides[at], base = part * (pairs ? step : half * step);
+        int64_t stride = whole.strides[at], base = split * (pairs ? stride : half * stride);
         axes.at[at] = coarse;
         whole.axes.at[at] = coarse;
-        whole.strides[at] = pairs ? 2 * step : step;
+        whole.strides[at] = pairs ? 2 * stride : stride;
         epi_walk ww = epi_walk_axes(&whole, &axes, e->k->spec.sizes),
                  wp = epi_walk_axes(&one, &axes, e->k->spec.sizes);
         for (int64_t i = 0, count = count_of(e, &axes); i < count; i++) {
             double *w = &e->value[whole_node][base + epi_walk_offset(&ww, i)];
-            double *p = &e->value[part_node][epi_walk_offset(&wp, i)];
+            double *p = &e->value[split_node][epi_walk_offset(&wp, i)];
             if (joins)
                 *w = *p;
             else
@@ -156,11 +156,11 @@ static void eval_gather(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
     epi_ref x = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
-    int64_t step = epi_ref_drop(&x, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
+    int64_t stride = epi_ref_drop(&x, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
     epi_walk from = epi_walk_axes(&x, &n->axes, sizes), which = epi_walk_axes(&index, &n->axes, sizes);
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
         int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
-        e->value[node][i] = at < 0 ? 0 : e->value[n->arg[0]][epi_walk_offset(&from, i) + at * step];
+        e->value[node][i] = at < 0 ? 0 : e->value[n->arg[0]][epi_walk_offset(&from, i) + at * stride];
     }
 }
 
@@ -202,7 +202,7 @@ static void eval_random(const eval *e, int node) {
 
 /* ---- the product: row times column, added up in order ---- */
 
-enum { STRIPE = 32, DEPTH = 128 }; /* columns and depth of a block that stays in cache */
+enum { STRIPE = 32, DEPTH = 128 }; /* columns and depth of a slab that stays in cache */
 
 typedef struct product {
     const eval *e;
@@ -212,14 +212,14 @@ typedef struct product {
     int64_t m, n, k;
 } product;
 
-/* One stripe of columns: a block of b at a time is laid out by depth, and every row goes over it.
- * Sums wait in c between blocks; each is added up in order of depth, in f64 or in f32. */
+/* One stripe of columns: a slab of b at a time is laid out by depth, and every row goes over it.
+ * Sums wait in c between slabs; each is added up in order of depth, in f64 or in f32. */
 static void product_stripe(void *ctx, int64_t stripe, int thread) {
     (void)thread;
     const product *p = ctx;
     int64_t j0 = stripe * STRIPE, w = epi_min64(STRIPE, p->n - j0);
     int64_t depth_offset[DEPTH], column[STRIPE];
-    double block[DEPTH][STRIPE] = {{0}};
+    double slab[DEPTH][STRIPE] = {{0}};
     for (int64_t j = 0; j < w; j++)
         column[j] = epi_walk_offset(&p->c_col, j0 + j);
     for (int64_t k0 = 0; k0 == 0 || k0 < p->k; k0 += DEPTH) {
@@ -227,7 +227,7 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
         for (int64_t k = 0; k < depth; k++) {
             depth_offset[k] = epi_walk_offset(&p->a_depth, k0 + k);
             for (int64_t j = 0; j < w; j++)
-                block[k][j] = p->b[epi_walk_offset(&p->b_row, j0 + j) + epi_walk_offset(&p->b_depth, k0 + k)];
+                slab[k][j] = p->b[epi_walk_offset(&p->b_row, j0 + j) + epi_walk_offset(&p->b_depth, k0 + k)];
         }
         for (int64_t i = 0; i < p->m; i++) {
             const double *a = p->a + epi_walk_offset(&p->a_row, i);
@@ -238,10 +238,10 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
                 double x = a[depth_offset[k]];
                 if (p->e->naive)
                     for (int j = 0; j < STRIPE; j++)
-                        sum[j] = (double)((float)sum[j] + (float)(x * block[k][j]));
+                        sum[j] = (double)((float)sum[j] + (float)(x * slab[k][j]));
                 else
                     for (int j = 0; j < STRIPE; j++)
-                        sum[j] += x * block[k][j];
+                        sum[j] += x * slab[k][j];
             }
             for (int64_t j = 0; j < w; j++)
                 c[column[j]] = k0 + DEPTH < p->k ? sum[j] : rounded(p->e, sum[j]);
@@ -300,7 +300,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         switch (epi_ops[n->op].cls) {
         case EPI_CLASS_MAP: eval_map(&e, i); break;
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
-        case EPI_CLASS_SPLIT: eval_part(&e, i); break;
+        case EPI_CLASS_SPLIT: eval_split(&e, i); break;
         case EPI_CLASS_PRODUCT: eval_product(&e, i); break;
         case EPI_CLASS_MOVE: (n->op == EPI_OP_GATHER ? eval_gather : eval_scatter)(&e, i); break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;

@@ -1,14 +1,14 @@
 /* rows_run.c: walks over the rows of a program without a product.
  *
  * What holds in the loops over pieces, bands, phases, chunks and items:
- *   - A piece belongs to one thread, which owns its slots, row buffers, short vectors, states and links.
- * Threads share what is only read: where tensors lie, and values that do not depend on the row.
- *   - When phase p begins, the folds of the phases before are complete and finished for every row of the
- * band.
+ *   - A piece belongs to one thread, and so do the slots, row buffers, short vectors, states and links that
+ *     it is worked on with. Threads share what is only read: where tensors lie, and values that do not
+ *     depend on the row.
+ *   - When phase p begins, the folds of the phases before are complete for every row of the band.
  *   - Elements are stored in the last phase alone. Where an output takes the place of an input, a chunk's
  *     elements are stored after all its items: nothing of the chunk is read any more then.
  *   - A row is folded chunk by chunk, from left to right; chunks follow from its length. Partials of pieces
- * are folded in the order of the pieces, which follow from the sizes. So no bit depends on the threads.
+ *     are folded in the order of the pieces, which follow from the sizes. So no bit depends on the threads.
  */
 #include "base/parallel.h"
 #include "cpu/rows_begin.h"
