@@ -1,9 +1,25 @@
 # Epilog: GNU make and a C17 compiler are all it takes.
 #
-#   make            the library and the command, in build/
-#   make run        the ten kernels on this machine
-#   make test       everything the project can check here
-#   make install    PREFIX=/usr/local by default
+#   make               the library and the command, in build/
+#   make run           the ten kernels on this machine
+#   make test          what can be checked without a GPU; at most 8 minutes on two cores
+#   make suite         of that the test programs alone, without the sanitizers' builds
+#   make test-texts    all of the CUDA texts through NVRTC, not one of each form (7 minutes of a core)
+#   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
+#   make test-hopper   all products in all of Hopper's configurations on the emulator
+#   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
+#   make test-full     all of the above
+#   make test-cross    the suite for the other architecture, with a cross compiler and qemu
+#   make test-gpu      on a GPU: a sample of the cases (3 minutes), then compute-sanitizer where it is installed
+#   make test-gpu-full on a GPU: every case in every type, path, contract and configuration
+#   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
+#   make readme        the tables and the plot of the documents from the result files
+#   make build/ab      a program that times two builds of the library against each other
+#   make install       PREFIX=/usr/local by default; make uninstall takes the same away
+#   make clean         removes build/
+#   make help          this list
+#
+# V=1 shows the commands as they run; BUILD=, CC=, OPT= and CFLAGS= are as usual.
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -24,6 +40,12 @@ CFLAGS_ALL = $(BASE) $(OPENMP) $(CFLAGS)
 LIBS := -lm -lpthread -ldl
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+
+# What is made is named; V=1 shows the whole command instead, and a silent make (-s) nothing.
+ifeq ($(V),)
+Q := @
+say = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-5s %s\n' $(1) $@)
+endif
 
 # ---- sources ----
 
@@ -52,16 +74,20 @@ STRIP_OBJ := $(STRIP_TABLES:%=$(BUILD)/obj/src/cpu/strips_%.o)
 $(BUILD)/obj/src/cpu/strips_avx2.o: ISA := -mavx2 -mfma -mf16c
 $(BUILD)/obj/src/cpu/strips_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
-OBJ := $(LIB_OBJ) $(STRIP_OBJ)
+OBJ := $(STRIP_OBJ) $(LIB_OBJ) # what takes longest first
 
 # ---- building ----
 
-.PHONY: all run bench bench-gpu readme test install clean
+.PHONY: all help run bench bench-gpu readme test install uninstall clean
 all: $(BUILD)/epilog $(BUILD)/libepilog.so $(BUILD)/libepilog.a
+
+help:
+	@sed -n 's/^#   make/make/p' Makefile
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(ISA) -MMD -MP -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) $(ISA) -MMD -MP -c $< -o $@
 
 # the device texts and the programs are part of the library
 $(BUILD)/obj/src/cuda/embed.o: $(wildcard src/cuda/device/*.cuh)
@@ -74,27 +100,33 @@ $(BUILD)/commit-$(COMMIT):
 
 $(BUILD)/obj/cli/%.o: cli/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Icli -DEPI_COMMIT='"$(COMMIT)"' -MMD -MP -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Icli -DEPI_COMMIT='"$(COMMIT)"' -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/src/cpu/strips_%.o: src/cpu/strips.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(STRIP_FLAGS) $(ISA) -DEPI_STRIPS_ISA=$* -MMD -MP -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) $(STRIP_FLAGS) $(ISA) -DEPI_STRIPS_ISA=$* -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/src/cpu/strips_choose.o: src/cpu/strips_choose.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 $(BUILD)/libepilog.a: $(OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
 
 $(BUILD)/libepilog.so: $(OBJ)
-	$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,libepilog.so.$(SOVERSION) -o $@.$(VERSION) $^ $(LIBS)
-	ln -sf libepilog.so.$(VERSION) $@.$(SOVERSION)
-	ln -sf libepilog.so.$(SOVERSION) $@
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,libepilog.so.$(SOVERSION) -o $@.$(VERSION) $^ $(LIBS)
+	$(Q)ln -sf libepilog.so.$(VERSION) $@.$(SOVERSION)
+	$(Q)ln -sf libepilog.so.$(SOVERSION) $@
 
 $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
-	$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
 # ---- running ----
 
@@ -126,105 +158,145 @@ readme: $(BUILD)/table $(BUILD)/plot
 $(BUILD)/table: $(wildcard bench/table*.c)
 $(BUILD)/plot: bench/plot.c
 $(BUILD)/table $(BUILD)/plot: bench/record.c bench/record.h $(BUILD)/libepilog.a
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter %.c,$^) $(BUILD)/libepilog.a $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter %.c,$^) $(BUILD)/libepilog.a $(LIBS)
 
 # Two builds of the library timed against each other: build/ab OLD.so NEW.so; bench/ab.c tells its options.
 $(BUILD)/ab: bench/ab.c include/epilog.h
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $< -lm -ldl
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $< -lm -ldl
 
 # ---- tests ----
 
 TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda names emulate
-TEST_BIN := $(TESTS:%=$(BUILD)/test/%)
+RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
+# They are optimized less than the library: most of their time is that of compiling them.
 $(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h tests/emulate/*.h)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -O1 -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
 
 $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< $(BUILD)/libepilog.a $(LIBS)
 
-# One suite, run in the plain build and again under the sanitizers.
-.PHONY: suite sanitize threads fuzz tests
-tests: all $(TEST_BIN) $(EXAMPLES)
-suite: all $(TEST_BIN) $(EXAMPLES)
-	@set -e; for t in $(TESTS); do \
-	    case $$t in cases|rows|formulas|indices|puzzle) args=programs;; random) args=$(ROUNDS);; docs) args=docs/language.md;; \
-	        cuda|names) args="programs $(BUILD)/cache $(CUDA_MODE)";; \
-	        emulate) args="programs $(BUILD)/emulate $(CUDA_MODE)";; *) args=;; esac; \
-	    printf '%-12s ' $$t; $(BUILD)/test/$$t $$args >$(BUILD)/test/$$t.log 2>&1 || { tail -40 $(BUILD)/test/$$t.log; exit 1; }; \
-	    tail -n 1 $(BUILD)/test/$$t.log; done
-	@set -e; for e in $(EXAMPLES); do printf '%-12s ' example; $$e >$$e.log || { cat $$e.log; exit 1; }; echo $$(basename $$e) runs; done
-	@printf '%-12s ' command; bash tests/test_cli.sh $(BUILD)/epilog
+.PHONY: tests list suite sanitize threads
+tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES)
+
+# Lines for tests/run.sh, a name and a command each: the suite of one build. It is run in the plain build and again under
+# the sanitizers, where RUN_TESTS, ROUNDS, CUDA_MODE and RUN differ.
+ROUNDS ?= 400
+CUDA_MODE ?= forms
+ARGS_cases := programs
+ARGS_rows := programs
+ARGS_formulas := programs
+ARGS_indices := programs
+ARGS_puzzle := programs
+ARGS_random = $(ROUNDS)
+ARGS_docs := docs/language.md
+ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
+ARGS_names = programs $(BUILD)/cache $(CUDA_MODE)
+ARGS_emulate = programs $(BUILD)/emulate $(CUDA_MODE)
+list:
+	@$(foreach t,$(RUN_TESTS),echo '$t $(RUN) $(BUILD)/test/$t $(ARGS_$t)';)
+	@$(foreach e,$(EXAMPLES),echo 'example $(RUN) $e';)
+	@echo 'command $(RUN) bash tests/test_cli.sh $(BUILD)/epilog'
+
+# What is made for `make test`: as many compilers at once as there are processors, unless -j says otherwise.
+SUB = $(MAKE) --no-print-directory -s
+PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+ASAN = BUILD=$(BUILD)/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
+    RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out emulate,$(TESTS))' ROUNDS=60 CUDA_MODE=texts
+# OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
+TSAN = BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g' SAN=-fsanitize=thread
+FUZZED := lang safetensors
+
+LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
+    echo 'install bash tests/test_install.sh $(BUILD)'; $(foreach f,$(TABLED),echo 'tables $(BUILD)/table --check $f';) \
+    echo 'plot $(BUILD)/plot --check $(PLOTTED)'
+LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(SUB) $(ASAN) list
+LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
+LIST_FUZZ = echo '\# on random input:'; \
+    $(foreach t,$(FUZZED),echo 'fuzz $(BUILD)/asan/fuzz_$t --seconds $(1) tests/corpus/$t';)
 
 # The same table of cases, timed; and what each case compiles to.
 .PHONY: perf support
 perf support: $(BUILD)/test/cases
 	$(BUILD)/test/cases programs $@
 
-ROUNDS ?= 400
-test: suite
-	@printf '%-12s ' includes; sh tests/test_includes.sh
-	@printf '%-12s ' circles; sh tests/test_circles.sh $(BUILD)/obj/src/cuda
-	@printf '%-12s ' install; bash tests/test_install.sh $(BUILD)
-	@$(MAKE) --no-print-directory -s $(BUILD)/table $(BUILD)/plot
-	@set -e; for f in $(TABLED); do printf '%-12s ' $$(basename $$f .md | tr A-Z a-z); $(BUILD)/table --check $$f; done
-	@printf '%-12s ' plot; $(BUILD)/plot --check $(PLOTTED)
-	@$(MAKE) --no-print-directory sanitize
-	@$(MAKE) --no-print-directory threads
-	@$(MAKE) --no-print-directory fuzz
-	@echo; cat $(BUILD)/test/*.log | awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $$1; f += $$3 } END { print p " passed, " f " failed" }'
+suite:
+	@$(SUB) $(PARALLEL) tests
+	@$(SUB) list | bash tests/run.sh $(BUILD)/log
+
+test:
+	@echo 'building: as it is, with AddressSanitizer, with ThreadSanitizer'
+	@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot
+	@$(SUB) $(PARALLEL) $(ASAN) tests fuzzers
+	@$(SUB) $(PARALLEL) $(TSAN) $(BUILD)/tsan/test/properties
+	@{ $(SUB) list; $(LIST_CHECKS); $(LIST_ASAN); $(LIST_TSAN); $(call LIST_FUZZ,5) } | bash tests/run.sh $(BUILD)/log
 
 sanitize:
-	@echo 'under AddressSanitizer and UndefinedBehaviorSanitizer:'
-	@$(MAKE) --no-print-directory -s -j$$(nproc) BUILD=$(BUILD)/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' tests
-	@ASAN_OPTIONS=allocator_may_return_null=1 $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan ROUNDS=60 CUDA_MODE=texts OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' suite
+	@$(SUB) $(PARALLEL) $(ASAN) tests
+	@{ $(LIST_ASAN); } | bash tests/run.sh $(BUILD)/asan/log
 
-# What needs a GPU: the table of cases in full, then tiny ones under compute-sanitizer where it is installed; of the
-# kernels left out of racecheck docs/rows-notes.md tells.
-.PHONY: test-gpu
-test-gpu: $(BUILD)/test/gpu
-	EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 $(BUILD)/test/gpu programs full
+threads:
+	@$(SUB) $(PARALLEL) $(TSAN) $(BUILD)/tsan/test/properties
+	@{ $(LIST_TSAN); } | bash tests/run.sh $(BUILD)/tsan/log
+
+# What `make test` has a choice of, whole. What these say before the last line tells what was left out and why.
+.PHONY: test-texts test-emulate test-hopper test-full
+test-texts: $(BUILD)/test/cuda
+	$(BUILD)/test/cuda programs $(BUILD)/cache all
+test-emulate: $(BUILD)/test/emulate
+	@mkdir -p $(BUILD)/emulate
+	$(BUILD)/test/emulate programs $(BUILD)/emulate all
+test-hopper: $(BUILD)/test/emulate
+	@mkdir -p $(BUILD)/emulate
+	$(BUILD)/test/emulate programs $(BUILD)/emulate sweep
+test-full:
+	@$(SUB) test
+	@$(SUB) test-texts
+	@$(SUB) test-emulate
+	@$(SUB) test-hopper
+	@$(SUB) fuzz
+
+# What needs a GPU: a sample of the table of cases, or all of it; then tiny ones under compute-sanitizer where it is
+# installed; of the kernels left out of racecheck docs/rows-notes.md tells.
+.PHONY: test-gpu test-gpu-full
+test-gpu: GPU_MODE := sample
+test-gpu-full: GPU_MODE := full
+test-gpu test-gpu-full: $(BUILD)/test/gpu
+	EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 $(BUILD)/test/gpu programs $(GPU_MODE)
 	@if command -v compute-sanitizer >/dev/null; then for tool in memcheck 'racecheck --kernel-name-exclude kns=row_'; do \
 	    printf '%-12s ' "$${tool%% *}"; EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 \
 	        compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test/gpu programs sanitize || exit 1; done; \
 	else echo 'compute-sanitizer is not on the path: memcheck and racecheck are left out'; fi
 
-# All products of the table of cases in all of Hopper's configurations, on an emulator; `make test` has a few of them.
-.PHONY: test-hopper
-test-hopper: $(BUILD)/test/emulate
-	@mkdir -p $(BUILD)/emulate && $(BUILD)/test/emulate programs $(BUILD)/emulate sweep
-
-# OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
-threads:
-	@echo 'under ThreadSanitizer:'
-	@$(MAKE) --no-print-directory -s -j$$(nproc) BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g' SAN=-fsanitize=thread $(BUILD)/tsan/test/properties
-	@printf '%-12s ' properties; $(BUILD)/tsan/test/properties
-
-# libFuzzer where clang has it, else the driver of our own; a bounded time either way.
+# libFuzzer where clang has it, beside the driver of our own; a bounded time either way.
 FUZZ_SECONDS ?= 15
 HAS_FUZZER = echo 'int LLVMFuzzerTestOneInput(const char *d, long n){return d && n < 0;}' | clang -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null
+LIBFUZZER = $(FUZZED:%=$(BUILD)/fuzzer/libfuzzer_%)
+.PHONY: fuzz fuzzers
+fuzzers: $(FUZZED:%=$(BUILD)/fuzz_%)
 fuzz:
-	@for t in lang safetensors; do \
-	    rm -rf $(BUILD)/fuzz/$$t; mkdir -p $(BUILD)/fuzz/$$t; \
-	    $(MAKE) --no-print-directory -s BUILD=$(BUILD)/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
-	        $(BUILD)/asan/fuzz_$$t || exit 1; \
-	    printf '%-12s ' fuzz; $(BUILD)/asan/fuzz_$$t --seconds $(FUZZ_SECONDS) tests/corpus/$$t || exit 1; done
-	@if $(HAS_FUZZER); then for t in lang safetensors; do \
-	    $(MAKE) --no-print-directory -s CC=clang BUILD=$(BUILD)/fuzzer OPENMP= OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' \
-	        $(BUILD)/fuzzer/libfuzzer_$$t || exit 1; \
-	    printf '%-12s ' libFuzzer; $(BUILD)/fuzzer/libfuzzer_$$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
-	        -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$$t tests/corpus/$$t 2>$(BUILD)/fuzz/$$t.log || { tail -40 $(BUILD)/fuzz/$$t.log; exit 1; }; \
-	    echo $$t: $$(awk '/number_of_executed_units/ { print $$2 }' $(BUILD)/fuzz/$$t.log) runs; done; fi
+	@$(SUB) $(PARALLEL) $(ASAN) fuzzers
+	@rm -rf $(BUILD)/fuzz; mkdir -p $(FUZZED:%=$(BUILD)/fuzz/%)
+	@! $(HAS_FUZZER) || $(SUB) $(PARALLEL) CC=clang BUILD=$(BUILD)/fuzzer OPENMP= OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' $(LIBFUZZER)
+	@{ $(call LIST_FUZZ,$(FUZZ_SECONDS)) ! $(HAS_FUZZER) || { \
+	    $(foreach t,$(FUZZED),echo 'libFuzzer $(BUILD)/fuzzer/libfuzzer_$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$t tests/corpus/$t';) }; \
+	} | bash tests/run.sh $(BUILD)/fuzz/log
 
 $(BUILD)/fuzz_%: tests/fuzz_%.c tests/fuzz_main.c $(BUILD)/libepilog.a
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
 
 $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
-	$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 # The suite for the other of both architectures, where a cross compiler and qemu-user are installed. What the emulator does not
 # know (AVX-512), it does not test.
@@ -251,6 +323,10 @@ install: all
 	cp programs/*.epi '$(DEST)/share/epilog/programs/'
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@OPENMP@|$(OPENMP)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
 	sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' epilog-config.cmake.in >'$(DEST)/lib/cmake/epilog/epilog-config.cmake'
+
+uninstall:
+	rm -f '$(DEST)/bin/epilog' '$(DEST)/include/epilog.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*
+	rm -rf '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog'
 
 clean:
 	rm -rf $(BUILD)
