@@ -343,3 +343,9 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
     n.axes = n.over;
     return add_node(g, n);
 }
+
+int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
+    epi_node copy = *n;
+    memcpy(copy.arg, arg, sizeof copy.arg);
+    return add_node(g, copy);
+}

@@ -93,6 +93,8 @@ int epi_graph_product(epi_graph *g, int a, int b);
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);                   /* INDEX SIZE */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
+/* A node of another graph of the same dims once more, with these operands. */
+int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
 
 /* The same value with its axes in this order, which a call's result has from what the callee declares. It is
  * a node only as long as the graph is built; epi_graph_value answers the value itself. */

@@ -111,6 +111,9 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 /* Prints a program so that parsing the print and printing again gives the same text. */
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 
+/* Prints a graph as a program of this name: parsing that gives the same values in the same order of operations. */
+void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
+
 /* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */
 epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
                          epi_error *err);

@@ -1,0 +1,249 @@
+/* from_graph.c: a graph as a program in the language again, so that what a pass made can be read, parsed and
+ * run.
+ *
+ * A value gets an assignment of its own if it is an output, has a name in the text it came from, is one of
+ * the two halves of an axis, or is used more than once; every other value stands in the expression that uses
+ * it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lang/ast.h"
+
+enum { MOST_NESTED = 24 }; /* deeper expressions are given names */
+
+typedef struct writer {
+    epi_arena *arena;
+    const epi_graph *g;
+    epi_ast_program *program;
+    const char **names; /* by node: what it is called, or NULL: it stands where it is used */
+    int *depth;         /* by node: how deep its expression is */
+    int given;          /* names that were made up */
+} writer;
+
+/* ---- names ---- */
+
+static bool is_taken(const writer *w, const char *name) {
+    const epi_graph *g = w->g;
+    for (int d = 0; d < g->dim_count; d++)
+        if (!strcmp(g->dims[d], name))
+            return true;
+    for (int t = 0; t < g->tensor_count; t++)
+        if (!strcmp(g->tensors[t].name, name))
+            return true;
+    for (int i = 0; i < g->node_count; i++)
+        if (w->names[i] && !strcmp(w->names[i], name))
+            return true;
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        if (!strcmp(epi_ops[op].text, name))
+            return true;
+    return false;
+}
+
+/* The wanted name, with a number after it if that is taken; made up if there is none. */
+static const char *fresh_name(writer *w, const char *wanted) {
+    char text[160];
+    if (wanted)
+        snprintf(text, sizeof text, "%.120s", wanted);
+    else
+        snprintf(text, sizeof text, "v%d", ++w->given);
+    for (int i = 2; is_taken(w, text); i++)
+        wanted ? snprintf(text, sizeof text, "%.120s_%d", wanted, i)
+               : snprintf(text, sizeof text, "v%d", ++w->given);
+    return epi_arena_text(w->arena, text, strlen(text));
+}
+
+/* ---- expressions ---- */
+
+static epi_ast *new_ast(writer *w, epi_ast_kind kind, int args) {
+    epi_ast *e = epi_arena_alloc(w->arena, sizeof *e);
+    if (!e)
+        return NULL;
+    e->kind = kind;
+    e->arg_count = args;
+    e->args = epi_arena_alloc(w->arena, (size_t)(args + 1) * sizeof *e->args);
+    return e->args ? e : NULL;
+}
+
+static epi_ast *name_ast(writer *w, const char *name) {
+    epi_ast *e = new_ast(w, EPI_AST_NAME, 0);
+    if (e)
+        e->name = name;
+    return e;
+}
+
+static epi_ast *number_ast(writer *w, double value) {
+    epi_ast *e = new_ast(w, EPI_AST_NUMBER, 0);
+    if (e)
+        e->number = value;
+    return e;
+}
+
+/* An axis as it is written among arguments: F, 2*F or F/2. */
+static epi_ast *axis_ast(writer *w, epi_axis axis) {
+    epi_ast *name = name_ast(w, w->g->dims[axis.dim]);
+    if (!axis.shift)
+        return name;
+    epi_ast *e = new_ast(w, EPI_AST_BINARY, 2);
+    epi_ast *factor = number_ast(w, (double)(1L << (axis.shift > 0 ? axis.shift : -axis.shift)));
+    if (!e)
+        return NULL;
+    e->op = axis.shift > 0 ? EPI_OP_MUL : EPI_OP_DIV;
+    e->args[axis.shift > 0 ? 0 : 1] = factor;
+    e->args[axis.shift > 0 ? 1 : 0] = name;
+    return e;
+}
+
+static epi_ast *value_ast(writer *w, int node);
+
+static epi_ast *call_ast(writer *w, const epi_node *n) {
+    int values = 0;
+    epi_op_class cls = epi_ops[n->op].cls;
+    while (values < 3 && n->arg[values] != EPI_NO_NODE)
+        values++;
+    int axes = cls == EPI_CLASS_MAP ? 0 : n->over.count;
+    epi_ast *e = new_ast(w, EPI_AST_CALL, values + axes);
+    if (!e)
+        return NULL;
+    e->name = epi_ops[n->op].text;
+    for (int i = 0; i < values; i++)
+        e->args[i] = value_ast(w, n->arg[i]);
+    for (int i = 0; i < axes; i++)
+        e->args[values + i] = axis_ast(w, n->over.at[i]);
+    return e;
+}
+
+static bool is_word(epi_op op) {
+    char c = epi_ops[op].text[0];
+    return c >= 'a' && c <= 'z' && op != EPI_OP_AND && op != EPI_OP_OR && op != EPI_OP_NOT;
+}
+
+static epi_ast *operation_ast(writer *w, int node) {
+    const epi_node *n = &w->g->nodes[node];
+    if (n->op == EPI_OP_CONST)
+        return number_ast(w, n->value);
+    if (n->op == EPI_OP_INPUT)
+        return name_ast(w, w->g->tensors[n->tensor].name);
+    if (is_word(n->op))
+        return call_ast(w, n);
+    int args = epi_ops[n->op].arity;
+    epi_ast *e = new_ast(w, args == 1 ? EPI_AST_UNARY : EPI_AST_BINARY, args);
+    if (!e)
+        return NULL;
+    e->op = n->op;
+    for (int i = 0; i < args; i++)
+        e->args[i] = value_ast(w, n->arg[i]);
+    return e;
+}
+
+static epi_ast *value_ast(writer *w, int node) {
+    return w->names[node] ? name_ast(w, w->names[node]) : operation_ast(w, node);
+}
+
+/* ---- assignments ---- */
+
+static void assign(writer *w, const char *first, const char *second, epi_ast *value) {
+    epi_ast_assign *a = &w->program->body[w->program->body_count];
+    a->names = epi_arena_alloc(w->arena, 2 * sizeof *a->names);
+    if (!a->names || !value)
+        return;
+    a->names[0] = first;
+    a->names[1] = second;
+    a->name_count = second ? 2 : 1;
+    a->value = value;
+    w->program->body_count++;
+}
+
+static bool is_half(epi_op op) {
+    return op == EPI_OP_EVEN || op == EPI_OP_ODD || op == EPI_OP_LOW || op == EPI_OP_HIGH;
+}
+
+/* Both halves of an axis are assigned at once, where the first of them is met. */
+static void assign_halves(writer *w, int node) {
+    const epi_graph *g = w->g;
+    const epi_node *n = &g->nodes[node];
+    bool second = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
+    int other = EPI_NO_NODE;
+    for (int i = node + 1; i < g->node_count; i++)
+        if (is_half(g->nodes[i].op) && g->nodes[i].op == (second ? n->op - 1 : n->op + 1) &&
+            g->nodes[i].arg[0] == n->arg[0] && epi_axis_equal(g->nodes[i].over.at[0], n->over.at[0]))
+            other = i;
+    w->names[node] = fresh_name(w, n->name);
+    const char *name = fresh_name(w, other == EPI_NO_NODE ? NULL : g->nodes[other].name);
+    if (other != EPI_NO_NODE)
+        w->names[other] = name;
+    assign(w, second ? name : w->names[node], second ? w->names[node] : name, call_ast(w, n));
+}
+
+/* The first output that the value is, or NULL. */
+static const char *output_name(const epi_graph *g, int node) {
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->tensors[t].node == node)
+            return g->tensors[t].name;
+    return NULL;
+}
+
+static void write_node(writer *w, int i) {
+    const epi_graph *g = w->g;
+    const epi_node *n = &g->nodes[i];
+    const char *output = output_name(g, i);
+    if (n->op == EPI_OP_INPUT) {
+        w->names[i] = g->tensors[n->tensor].name;
+        return;
+    }
+    if (w->names[i]) /* the other half */
+        return;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE && !w->names[n->arg[a]] && w->depth[n->arg[a]] >= w->depth[i])
+            w->depth[i] = w->depth[n->arg[a]] + 1;
+    if (is_half(n->op)) {
+        assign_halves(w, i);
+        return;
+    }
+    bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF;
+    if (!output && (leaf || (!n->name && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED)))
+        return;
+    epi_ast *value = operation_ast(w, i);
+    w->names[i] = output ? output : fresh_name(w, n->name);
+    assign(w, w->names[i], NULL, value);
+}
+
+static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
+    const epi_tensor_decl *d = &g->tensors[t];
+    *out = (epi_ast_tensor){
+        .name = d->name, .has_type = d->has_type, .type = d->type, .axis_count = d->axes.count};
+    for (int i = 0; i < d->axes.count; i++)
+        out->axes[i] = (epi_ast_axis){.name = g->dims[d->axes.at[i].dim], .shift = d->axes.at[i].shift};
+}
+
+void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
+    epi_arena arena = {0};
+    size_t nodes = (size_t)g->node_count + 1, tensors = (size_t)g->tensor_count + 1;
+    epi_ast_program p = {.name = name,
+                         .comment = "",
+                         .input_count = g->input_count,
+                         .output_count = g->tensor_count - g->input_count};
+    writer w = {.arena = &arena, .g = g, .program = &p};
+    w.names = epi_arena_alloc(&arena, nodes * sizeof *w.names);
+    w.depth = epi_arena_alloc(&arena, nodes * sizeof *w.depth);
+    p.body = epi_arena_alloc(&arena, (nodes + tensors) * sizeof *p.body);
+    p.inputs = epi_arena_alloc(&arena, tensors * sizeof *p.inputs);
+    if (w.names && w.depth && p.body && p.inputs) {
+        p.outputs = p.inputs + g->input_count;
+        for (int t = 0; t < g->tensor_count; t++)
+            write_tensor(g, t, &p.inputs[t]);
+        for (int i = 0; i < g->node_count; i++)
+            if (g->live[i])
+                write_node(&w, i);
+        for (int t = g->input_count; t < g->tensor_count;
+             t++) { /* a value that is stored twice, or an input */
+            int node = g->tensors[t].node;
+            if (w.names[node] && strcmp(w.names[node], g->tensors[t].name) != 0)
+                assign(&w, g->tensors[t].name, NULL, name_ast(&w, w.names[node]));
+        }
+    }
+    if (arena.failed)
+        out->failed = true;
+    else
+        epi_ast_print(&p, out);
+    epi_arena_free(&arena);
+}

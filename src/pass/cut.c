@@ -1,0 +1,356 @@
+/* cut.c: from a program to parts with one mainloop each, and what is stored between them.
+ *
+ * 1. Every value gets a *site*, in an order in which operands come first:
+ *        tile p    on part p's tile (or row) while it is on chip
+ *        after p   a short vector made of p's finished reductions
+ *        late p    a map that needs something complete only after part p: it is made wherever it is used
+ * later A late value that must exist in memory (an operand, an output, what a reduction reads) joins a later
+ * part that has its shape, or becomes a rows part, whichever moves fewer bytes.
+ * 2. What each part loads from earlier ones is a smallest vertex cut (cut_loads.c): the values of fewest
+ * bytes are stored, the others are made again.
+ * 3. Each part is written down as a graph (cut_parts.c).
+ *
+ * Sets of axes are sets of dims here, as bits. */
+#include "pass/cut_sites.h"
+
+#include <string.h>
+
+/* ---- sizes ---- */
+
+/* Every axis of the first input but its last counts rows: tokens, batch. */
+static uint64_t row_dims(const epi_graph *g) {
+    uint64_t rows = 0;
+    for (int i = 0; g->input_count && i + 1 < g->tensors[0].axes.count; i++)
+        rows |= UINT64_C(1) << g->tensors[0].axes.at[i].dim;
+    return rows;
+}
+
+/* The sizes that costs are counted with. The cut must be the same for every batch. */
+static void nominal_sizes(const epi_spec *spec, int64_t *sizes) {
+    enum { NOMINAL_ROWS = 1024 };
+    uint64_t rows = row_dims(spec->graph);
+    for (int d = 0; d < spec->graph->dim_count; d++)
+        sizes[d] = rows >> d & 1 ? NOMINAL_ROWS : spec->sizes[d];
+}
+
+uint64_t epi_dims_of(const epi_axes *axes) {
+    uint64_t dims = 0;
+    for (int i = 0; i < axes->count; i++)
+        dims |= UINT64_C(1) << axes->at[i].dim;
+    return dims;
+}
+
+double epi_sites_bytes(const epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    double count = (double)epi_axes_size(&n->axes, s->sizes);
+    epi_dtype type = n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
+                     : n->axes.count < 2   ? EPI_F32
+                                           : s->spec->type;
+    return count * (double)epi_dtype_size(type);
+}
+
+/* ---- what a part can hold ---- */
+
+static bool is_leaf(const epi_graph *g, int node) {
+    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF;
+}
+
+/* May every value of these axes be on the part's tile? The axis that is taken apart also at its other scale.
+ */
+static bool axes_fit(const epi_site_part *p, const epi_axes *axes) {
+    for (int i = 0; i < axes->count; i++) {
+        epi_axis a = axes->at[i];
+        bool scales = p->split != EPI_OP_COUNT && a.dim == p->fine.dim &&
+                      (a.shift == p->fine.shift || a.shift == p->fine.shift - 1);
+        if (!scales && epi_axes_find(&p->rows, a) < 0 && epi_axes_find(&p->cols, a) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Notes the one axis that the part takes apart. */
+static bool note_split(epi_site_part *p, const epi_node *n) {
+    bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
+    epi_op split = halves ? EPI_OP_LOW : EPI_OP_EVEN;
+    epi_axis fine = n->over.at[0];
+    if (p->split != EPI_OP_COUNT)
+        return p->split == split && epi_axis_equal(p->fine, fine);
+    int at = epi_axes_find_dim(&p->cols, fine.dim);
+    if (at < 0 || (p->cols.at[at].shift != fine.shift && p->cols.at[at].shift != fine.shift - 1))
+        return false;
+    p->split = split;
+    p->fine = fine;
+    return true;
+}
+
+bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node) {
+    const epi_node *n = &g->nodes[node];
+    epi_site_part trial = *p;
+    if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(&trial, n))
+        return false;
+    bool fits = axes_fit(&trial, &n->axes);
+    for (int a = 0; a < 3 && fits && epi_ops[n->op].cls != EPI_CLASS_PRODUCT; a++)
+        fits = n->arg[a] == EPI_NO_NODE || axes_fit(&trial, &g->nodes[n->arg[a]].axes);
+    if (fits)
+        *p = trial;
+    return fits;
+}
+
+/* How a reduction of a value on the part's tile leaves it; NONE: it cannot be done there. */
+static epi_leave leave_of(const epi_graph *g, epi_site_part *p, int value, const epi_axes *over) {
+    uint64_t x = epi_dims_of(over), a = epi_dims_of(&g->nodes[value].axes), rows = epi_dims_of(&p->rows),
+             cols = epi_dims_of(&p->cols);
+    if ((a & ~(rows | cols)) || (x & rows && x & cols))
+        return EPI_LEAVE_NONE;
+    if (p->kind == EPI_KIND_ROWS && a != (rows | cols))
+        return EPI_LEAVE_NONE;
+    if (x == cols && (a & cols) == cols)
+        return p->kind == EPI_KIND_ROWS ? EPI_LEAVE_LOCAL : EPI_LEAVE_ROWS;
+    if (x == rows && (a & cols) == cols)
+        return EPI_LEAVE_COLS;
+    if (p->kind == EPI_KIND_GEMM && !(x & ~cols) && (a & cols) == cols && (!p->local || p->local == x)) {
+        p->local = x;
+        return EPI_LEAVE_LOCAL;
+    }
+    return EPI_LEAVE_NONE;
+}
+
+/* ---- parts ---- */
+
+static int time_of(const epi_sites *s, int node) {
+    return s->site[node].kind == EPI_SITE_INPUT ? -1 : s->site[node].part;
+}
+
+static int add_part(epi_sites *s, epi_kind kind, int product) {
+    s->parts[s->part_count] = (epi_site_part){.kind = kind, .product = product, .split = EPI_OP_COUNT};
+    return s->part_count++;
+}
+
+static void add_product(epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    for (int a = 0; a < 2; a++)
+        epi_sites_store(s, n->arg[a]);
+    int q = add_part(s, EPI_KIND_GEMM, node);
+    epi_site_part *p = &s->parts[q];
+    const epi_axes *first = &s->g->nodes[n->arg[0]].axes;
+    for (int i = 0; i < n->axes.count; i++) {
+        epi_axes *side = epi_axes_find(first, n->axes.at[i]) >= 0 ? &p->rows : &p->cols;
+        side->at[side->count++] = n->axes.at[i];
+    }
+    s->site[node] = (epi_site){EPI_SITE_TILE, q};
+}
+
+/* A part over rows of this value's shape, for a reduction over these axes or for none: they are the columns
+ * where they come last, the rows where they come first. */
+static int add_rows(epi_sites *s, int node, const epi_axes *over) {
+    const epi_axes *axes = &s->g->nodes[node].axes;
+    int q = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE), count = over ? over->count : 1;
+    bool leading = over != NULL;
+    for (int i = 0; over && i < count && i < axes->count; i++)
+        leading &= epi_axes_find(over, axes->at[i]) >= 0;
+    int columns = leading ? axes->count - count : count;
+    if (columns == 0) /* over everything */
+        columns = axes->count;
+    for (int i = 0; i < axes->count; i++) {
+        bool column = i >= axes->count - columns;
+        if (over && !leading) /* wherever they are */
+            column = epi_axes_find(over, axes->at[i]) >= 0;
+        epi_axes *side = column ? &s->parts[q].cols : &s->parts[q].rows;
+        side->at[side->count++] = axes->at[i];
+    }
+    return q;
+}
+
+/* ---- late values that must exist ---- */
+
+/* Marks the late values that `node` needs and what those read, both in the order of nodes. */
+static void find_cone(epi_sites *s, int node) {
+    memset(s->mark, 0, (size_t)s->g->node_count);
+    s->mark[node] = EPI_MARK_CONE;
+    for (int i = node; i >= 0; i--) {
+        if (!s->mark[i])
+            continue;
+        s->mark[i] = s->site[i].kind == EPI_SITE_LATE                         ? EPI_MARK_CONE
+                     : s->g->nodes[i].op == EPI_OP_INPUT || !is_leaf(s->g, i) ? EPI_MARK_READ
+                                                                              : EPI_MARK_NONE;
+        for (int a = 0; a < 3 && s->mark[i] == EPI_MARK_CONE; a++)
+            if (s->g->nodes[i].arg[a] != EPI_NO_NODE)
+                s->mark[s->g->nodes[i].arg[a]] = EPI_MARK_CONE; /* looked at when the loop comes to it */
+    }
+}
+
+/* Does the part read the value already? */
+static bool reads(const epi_sites *s, int q, int value) {
+    epi_use_list uses = epi_graph_uses(s->g, value);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user == EPI_NO_NODE || user >= s->placed)
+            continue;
+        if (s->site[user].kind != EPI_SITE_LATE && s->site[user].kind != EPI_SITE_INPUT &&
+            s->site[user].part == q && s->site[value].part != q)
+            return true;
+    }
+    return false;
+}
+
+/* Can all of the cone be on the part's tile, and be reduced there if that is wanted? */
+static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_axes *over) {
+    for (int i = 0; i <= node; i++)
+        if (s->mark[i] == EPI_MARK_CONE && !epi_site_fits(s->g, p, i))
+            return false;
+    uint64_t whole = epi_dims_of(&p->rows) | epi_dims_of(&p->cols);
+    return whole == epi_dims_of(&s->g->nodes[node].axes) &&
+           (!over || leave_of(s->g, p, node, over) != EPI_LEAVE_NONE);
+}
+
+/* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
+ * rows. */
+static int find_part(epi_sites *s, int node, const epi_axes *over) {
+    bool late = s->site[node].kind == EPI_SITE_LATE;
+    find_cone(s, node);
+    int time = -1, best = -1;
+    double cost = 0, whole = EPI_LAUNCH_BYTES;
+    for (int i = 0; i <= node; i++)
+        if (s->mark[i] == EPI_MARK_READ) {
+            time = time_of(s, i) > time ? time_of(s, i) : time;
+            whole += epi_sites_bytes(s, i);
+        }
+    for (int q = time + 1; q < s->part_count; q++) { /* everything it reads is in memory by then */
+        epi_site_part trial = s->parts[q];
+        if (!cone_fits(s, &trial, node, over))
+            continue;
+        double more = 0;
+        for (int i = 0; i <= node; i++)
+            if (s->mark[i] == EPI_MARK_READ && !reads(s, q, i))
+                more += epi_sites_bytes(s, i);
+        if (more <= whole && (best < 0 || more < cost)) {
+            best = q;
+            cost = more;
+        }
+    }
+    if (best < 0)
+        best = add_rows(s, node, over);
+    for (int i = 0; i <= node && late; i++)
+        if (s->mark[i] == EPI_MARK_CONE) {
+            epi_site_fits(s->g, &s->parts[best], i); /* notes what it takes apart */
+            s->site[i] = (epi_site){EPI_SITE_TILE, best};
+        }
+    return best;
+}
+
+void epi_sites_store(epi_sites *s, int node) {
+    if (s->site[node].kind == EPI_SITE_INPUT && s->g->nodes[node].op == EPI_OP_INPUT)
+        return;
+    if (s->site[node].kind == EPI_SITE_INPUT) { /* a constant or the like: a part of its own */
+        int q = add_rows(s, node, NULL);
+        s->site[node] = (epi_site){EPI_SITE_TILE, q};
+    } else if (s->site[node].kind == EPI_SITE_LATE) {
+        find_part(s, node, NULL);
+    }
+    s->forced[node] = true;
+}
+
+/* ---- every value its site ---- */
+
+static void place_reduction(epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int from = n->arg[0], q = s->site[from].part;
+    epi_leave leave = EPI_LEAVE_NONE;
+    if (s->site[from].kind == EPI_SITE_TILE)
+        leave = leave_of(s->g, &s->parts[q], from, &n->over);
+    if (leave == EPI_LEAVE_NONE) {
+        q = find_part(s, from, &n->over);
+        leave = leave_of(s->g, &s->parts[q], from, &n->over);
+    }
+    /* where no part can, the part's plan says so and it runs as passes */
+    s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
+}
+
+/* Is the value short beside the part's tile: one per row, or one per column? */
+static bool is_vector(const epi_site_part *p, const epi_axes *axes) {
+    uint64_t dims = epi_dims_of(axes), rows = epi_dims_of(&p->rows), cols = epi_dims_of(&p->cols);
+    return dims != (rows | cols) && (!(dims & ~rows) || !(dims & ~cols));
+}
+
+static void place_map(epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int time = -1;
+    bool tile = true, vector = true;
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE && time_of(s, n->arg[a]) > time)
+            time = time_of(s, n->arg[a]);
+    epi_site_part *p = time < 0 ? NULL : &s->parts[time];
+    for (int a = 0; a < 3 && p; a++)
+        if (n->arg[a] != EPI_NO_NODE) {
+            epi_site at = s->site[n->arg[a]];
+            tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE;
+            vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
+                      is_vector(p, &s->g->nodes[n->arg[a]].axes);
+        }
+    epi_site_kind kind = EPI_SITE_LATE;
+    if (p && tile && epi_site_fits(s->g, p, node))
+        kind = EPI_SITE_TILE;
+    else if (p && vector && is_vector(p, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
+        kind = EPI_SITE_AFTER;
+    s->site[node] = (epi_site){kind, time};
+}
+
+/* What only rows can make, from operands in memory: gathers, scatters and random numbers. */
+static void place_move(epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE && n->op != EPI_OP_UNIFORM)
+            epi_sites_store(s, n->arg[a]);
+    int q = add_rows(s, node, NULL);
+    s->site[node] = (epi_site){EPI_SITE_TILE, q};
+}
+
+static void place(epi_sites *s, int node) {
+    switch (epi_ops[s->g->nodes[node].op].cls) {
+    case EPI_CLASS_LEAF: s->site[node] = (epi_site){EPI_SITE_INPUT, -1}; break;
+    case EPI_CLASS_PRODUCT: add_product(s, node); break;
+    case EPI_CLASS_REDUCE: place_reduction(s, node); break;
+    case EPI_CLASS_MOVE:
+    case EPI_CLASS_RANDOM: place_move(s, node); break;
+    case EPI_CLASS_MAP:
+    case EPI_CLASS_SPLIT: place_map(s, node); break;
+    }
+}
+
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, epi_sites *s, epi_error *err) {
+    const epi_graph *g = spec->graph;
+    size_t nodes = (size_t)g->node_count + 1;
+    *s = (epi_sites){.spec = spec, .g = g};
+    s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
+    s->parts = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * sizeof *s->parts);
+    s->forced = epi_arena_alloc(arena, nodes);
+    s->mark = epi_arena_alloc(arena, nodes);
+    if (!s->site || !s->parts || !s->forced || !s->mark)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    nominal_sizes(spec, s->sizes);
+    for (int i = 0; i < g->node_count; i++) {
+        s->placed = i;
+        if (g->live[i])
+            place(s, i);
+    }
+    s->placed = g->node_count;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT) {
+            s->copies |= true; /* a copy: cut_parts.c gives it a part */
+        } else {
+            epi_sites_store(s, g->tensors[t].node);
+        }
+    return EPI_OK;
+}
+
+bool epi_cut_is_one(const epi_graph *g, const epi_plan *plan) {
+    for (int i = 0; i < g->node_count && plan->fused; i++) {
+        const epi_placement *p = &plan->placement[i];
+        uint64_t dims = epi_dims_of(&g->nodes[i].axes), rows = epi_dims_of(&plan->rows),
+                 cols = epi_dims_of(&plan->cols);
+        bool vector = dims != (rows | cols) && (!(dims & ~rows) || !(dims & ~cols));
+        if ((p->before || p->after || p->keep) && !vector && g->nodes[i].axes.count)
+            return false;
+    }
+    return plan->fused;
+}

@@ -1,0 +1,48 @@
+/* cut.h: a program as a list of parts: ordinary programs with one mainloop each, run one after the other.
+ *
+ * A part's inputs are the program's inputs or values that earlier parts stored; its outputs are the program's
+ * outputs or values that later parts load. The dims of a part's graph are those of the whole, by number. */
+#ifndef EPI_PASS_CUT_H
+#define EPI_PASS_CUT_H
+
+#include "ir/spec.h"
+#include "pass/plan.h"
+
+/* A value that goes from part to part through the workspace. */
+typedef struct epi_cut_value {
+    int node; /* of the whole */
+    epi_dtype type;
+    int64_t bytes, offset;
+    int first, last; /* the part that stores it, and the last one that loads it */
+} epi_cut_value;
+
+/* Where a tensor of a part lies: it is a tensor of the program, or a value of the cut. */
+typedef struct epi_part_tensor {
+    int tensor; /* >= 0 */
+    int value;  /* else */
+} epi_part_tensor;
+
+typedef struct epi_part {
+    epi_graph graph;
+    epi_part_tensor *tensors; /* by tensor of the graph */
+    epi_dtype *types;
+} epi_part;
+
+typedef struct epi_cut {
+    epi_part *parts;
+    int part_count;
+    epi_cut_value *values;
+    int value_count;
+    int64_t bytes;  /* of the workspace that the values take */
+    int64_t lowest; /* the most bytes that are alive at once: no order of the values takes less */
+} epi_cut;
+
+/* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to
+ * cut. */
+bool epi_cut_is_one(const epi_graph *g, const epi_plan *plan);
+
+/* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes:
+ * every axis of the first input but its last one counts at a nominal size. */
+epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, epi_cut *out, epi_error *err);
+
+#endif

@@ -1,0 +1,57 @@
+/* cut_sites.h: what the files of the cut share: where each value of the program is made. */
+#ifndef EPI_PASS_CUT_SITES_H
+#define EPI_PASS_CUT_SITES_H
+
+#include "pass/cut.h"
+
+typedef enum epi_site_kind {
+    EPI_SITE_INPUT, /* an input, a constant, a position: there from the beginning */
+    EPI_SITE_TILE,  /* on the part's tile or row */
+    EPI_SITE_AFTER, /* of the part's finished reductions */
+    EPI_SITE_LATE,  /* after the part, wherever it is used */
+} epi_site_kind;
+
+typedef struct epi_site {
+    epi_site_kind kind;
+    int part;
+} epi_site;
+
+typedef struct epi_site_part {
+    epi_kind kind;
+    int product;
+    epi_axes rows, cols;
+    uint64_t local; /* dims that a reduction inside the tile removes */
+    epi_op split;   /* as in epi_plan */
+    epi_axis fine;
+} epi_site_part;
+
+enum { EPI_MARK_NONE, EPI_MARK_CONE, EPI_MARK_READ };
+
+typedef struct epi_sites {
+    const epi_spec *spec;
+    const epi_graph *g;
+    int64_t sizes[EPI_MAX_DIMS]; /* that costs are counted with */
+    epi_site *site;              /* by node */
+    epi_site_part *parts;
+    int part_count;
+    bool *forced;        /* by node: it must be in memory */
+    unsigned char *mark; /* by node: scratch */
+    int placed;          /* nodes before this one have their site */
+    bool copies;         /* some output is an input */
+} epi_sites;
+
+/* Bytes that a launch costs: what memory moves in 3 microseconds. */
+#define EPI_LAUNCH_BYTES (3e-6 * 4e12)
+
+uint64_t epi_dims_of(const epi_axes *axes);
+double epi_sites_bytes(const epi_sites *s, int node);
+/* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
+bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
+/* The value must be in memory: it is stored where it is made. */
+void epi_sites_store(epi_sites *s, int node);
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, epi_sites *out, epi_error *err);
+
+/* cut_loads.c: by part and node, what each part loads (true); the rest it makes itself. */
+bool **epi_sites_loads(epi_arena *arena, epi_sites *s);
+
+#endif
