@@ -97,25 +97,27 @@ static epi_ref tensor_ref(const epi_cpu_kernel *k, int t, const epi_tensor *give
     return r;
 }
 
-epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspace, epi_error *err) {
+epi_status epi_cpu_check(const epi_cpu_kernel *k, const epi_tensor *given, epi_error *err) {
+    epi_ref tensors[2 * EPI_MAX_TENSORS];
+    for (int t = 0; t < k->spec.graph->tensor_count; t++)
+        tensors[t] = tensor_ref(k, t, &given[t]);
+    return epi_indices_check(k, tensors, err);
+}
+
+void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspace) {
     const epi_graph *g = k->spec.graph;
     unsigned char *base = workspace;
     if (k->spec.path == EPI_PATH_REFERENCE || k->spec.path == EPI_PATH_NAIVE) {
         epi_ref tensors[2 * EPI_MAX_TENSORS];
         for (int t = 0; t < g->tensor_count; t++)
             tensors[t] = tensor_ref(k, t, &given[t]);
-        epi_status status = epi_indices_check(k, tensors, err);
-        if (status == EPI_OK)
-            epi_reference_run(k, tensors, base);
-        return status;
+        epi_reference_run(k, tensors, base);
+        return;
     }
     epi_ref *homes = (epi_ref *)(void *)(base + k->scratch) - (g->node_count + 1 + g->tensor_count);
     epi_ref *tensors = homes + g->node_count + 1;
     for (int t = 0; t < g->tensor_count; t++)
         tensors[t] = tensor_ref(k, t, &given[t]);
-    epi_status status = epi_indices_check(k, tensors, err);
-    if (status != EPI_OK)
-        return status;
     for (int i = 0; i < g->node_count; i++) {
         if (k->steps.homes[i].tensor >= 0) {
             homes[i] = tensors[k->steps.homes[i].tensor];
@@ -137,5 +139,4 @@ epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *w
         else
             epi_pass_run(k, s->node, homes, base + k->scratch);
     }
-    return EPI_OK;
 }

@@ -22,8 +22,10 @@ typedef struct epi_cpu_kernel {
 } epi_cpu_kernel;
 
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);
-/* Fails only, and before it writes anything, where an index is out of range. */
-epi_status epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace, epi_error *err);
+/* Holds the indices among the tensors against the axes they count along: the one thing that can be wrong with
+ * a run. */
+epi_status epi_cpu_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err);
+void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace);
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
 

@@ -129,7 +129,7 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
                           .place = g->nodes[node].place};
     if (!output) {
         part->input_count++;
-        w->fresh[node] = epi_graph_input(part, t);
+        w->fresh[node] = part->tensors[t].node = epi_graph_input(part, t);
     }
 }
 

@@ -8,8 +8,6 @@ typedef struct planner {
     epi_arena *arena;
     const epi_graph *g;
     epi_plan *plan;
-    epi_error *error;
-    epi_status status;
 } planner;
 
 static bool has_dim(const epi_axes *axes, int dim) {
@@ -186,16 +184,9 @@ static bool check_complete(planner *p, int node) {
     while (p->plan->placement[root].leave <= EPI_LEAVE_LOCAL)
         root = late_operand(p, root);
     bool rows = p->plan->placement[root].leave == EPI_LEAVE_ROWS;
-    p->status = epi_fail(
-        p->error, EPI_ERR_CHECK,
-        "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time. "
-        "Make it an output and use it after the next product, or run this program unfused (--path unfused)",
-        epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
-    if (p->error) {
-        p->error->line = n->place.line;
-        p->error->column = n->place.column;
-    }
-    return false;
+    return refuse(p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",
+                  epi_node_label(g, late).text, rows ? "row" : "column",
+                  epi_axes_label(g, &g->nodes[root].over).text);
 }
 
 /* Sorts the values that depend on the product. */
@@ -362,7 +353,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
     if (!out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    planner p = {.arena = arena, .g = g, .plan = out, .error = err};
+    planner p = {.arena = arena, .g = g, .plan = out};
     int products = 0;
     for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL) {
@@ -387,15 +378,12 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
         if (has_dim(&n->axes, order->at[i].dim))
             row_arg = has_dim(&g->nodes[n->arg[0]].axes, order->at[i].dim) ? 1 : 0;
     out->fused = try_side(&p, row_arg);
-    if (!out->fused && p.status == EPI_OK) {
+    if (!out->fused) { /* the reason is that of the side tried first */
         char reason[sizeof out->reason];
         memcpy(reason, out->reason, sizeof reason);
         out->fused = try_side(&p, !row_arg);
-        if (!out->fused) {
+        if (!out->fused)
             memcpy(out->reason, reason, sizeof reason);
-            epi_error_clear(err);
-        }
-        return EPI_OK;
     }
-    return p.status;
+    return EPI_OK;
 }

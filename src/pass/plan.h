@@ -53,9 +53,8 @@ typedef struct epi_plan {
     epi_placement *placement; /* by node */
 } epi_plan;
 
-/* Cuts the program. Fails (EPI_ERR_CHECK, with place and message in *err) only where a tile value
- * depends on a reduction that is not complete in its tile; a program that is merely not fusable
- * comes back with fused == false and a reason. */
+/* The plan of the program as one kernel; where it cannot be one, fused is false and the reason says why.
+ * Fails only without memory. */
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err);
 
 /* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */

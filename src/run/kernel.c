@@ -6,8 +6,9 @@
 #include "run/run.h"
 
 /* For a GPU of this machine, or for a compute capability alone: the texts without a device. */
-static epi_status compile_cuda(epi_kernel *k, epi_context *ctx, const epi_spec *spec, const epi_options *o,
-                               epi_error *err) {
+static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o,
+                               epi_part_kernel *out, epi_error *err) {
+    epi_context *ctx = k->program->module->context;
     epi_cuda_target target = {.capability = epi_device_capability(ctx, o->device),
                               .multiprocessors = 132,
                               .config = o->config,
@@ -21,26 +22,62 @@ static epi_status compile_cuda(epi_kernel *k, epi_context *ctx, const epi_spec *
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
                         target.capability / 10, target.capability % 10);
-    epi_status status = epi_cuda_compile(&k->arena, spec, &target, &k->cuda, err);
-    if (k->cuda)
-        k->spec = &k->cuda->spec;
+    return epi_cuda_compile(&k->arena, spec, &target, &out->cuda, err);
+}
+
+static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_options *o, epi_error *err) {
+    epi_spec spec = k->spec;
+    if (part) {
+        spec.graph = &part->graph;
+        spec.types = part->types;
+    }
+    epi_part_kernel *out = &k->parts[k->part_count++];
+    *out = (epi_part_kernel){.part = part};
+    return o->device ? compile_cuda(k, &spec, o, out, err)
+                     : epi_cpu_compile(&k->arena, &spec, &out->cpu, err);
+}
+
+/* Is the program more than one kernel? Then cuts it. */
+static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
+    epi_plan plan;
+    epi_status status = EPI_OK;
+    if (o->path == EPI_PATH_FUSED)
+        status = epi_plan_make(&k->arena, k->spec.graph, &plan, err);
+    if (status != EPI_OK || o->path != EPI_PATH_FUSED || epi_cut_is_one(k->spec.graph, &plan))
+        return status;
+    status = epi_cut_make(&k->arena, &k->spec, &k->cut, err);
+    if (status == EPI_ERR_UNSUPPORTED) { /* it runs as passes */
+        k->cut.part_count = 0;
+        epi_error_clear(err);
+        return EPI_OK;
+    }
+    if (status == EPI_OK && k->cut.part_count > 1 && o->config)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "a configuration is for one kernel; this program is %d kernels: leave it out",
+                        k->cut.part_count);
     return status;
 }
 
-static epi_status compile(epi_kernel *k, const epi_program *p, const epi_options *o, epi_error *err) {
-    epi_spec spec;
-    epi_status status = epi_spec_bind(&k->arena, p, o, &spec, err);
+static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
+    epi_status status = epi_spec_bind(&k->arena, k->program, o, &k->spec, err);
+    if (status == EPI_OK)
+        status = cut(k, o, err);
     if (status != EPI_OK)
         return status;
-    if (o->device) {
-        status = compile_cuda(k, p->module->context, &spec, o, err);
-    } else {
-        status = epi_cpu_compile(&k->arena, &spec, &k->cpu, err);
-        if (k->cpu)
-            k->spec = &k->cpu->spec;
-    }
+    int count = k->cut.part_count ? k->cut.part_count : 1;
+    k->gpu = o->device != 0;
+    k->parts = epi_arena_alloc(&k->arena, (size_t)count * sizeof *k->parts);
+    if (!k->parts)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < count && status == EPI_OK; i++)
+        status = compile_part(k, k->cut.part_count ? &k->cut.parts[i] : NULL, o, err);
     if (status == EPI_ERR_CHECK && err)
-        epi_ast_locate(&p->module->text, err);
+        epi_ast_locate(&k->program->module->text, err);
+    for (int i = 0; i < k->part_count && status == EPI_OK; i++) {
+        const epi_part_kernel *p = &k->parts[i];
+        k->values = epi_max64(k->values, p->cpu ? p->cpu->workspace : p->cuda->workspace);
+    }
+    k->values = epi_round_up(epi_max64(64, k->values), 256);
     return status;
 }
 
@@ -51,7 +88,7 @@ static epi_status count_elements(epi_kernel *k, epi_error *err) {
     if (!k->counts)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int t = 0; t < g->tensor_count; t++)
-        k->counts[t] = epi_axes_size(&g->tensors[t].axes, k->spec->sizes);
+        k->counts[t] = epi_axes_size(&g->tensors[t].axes, k->spec.sizes);
     return EPI_OK;
 }
 
@@ -70,7 +107,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     k->program = program;
     atomic_fetch_add(&program->module->owners, 1);
-    epi_status status = compile(k, program, options, err);
+    epi_status status = compile(k, options, err);
     if (status == EPI_OK)
         status = count_elements(k, err);
     if (status != EPI_OK) {
@@ -84,7 +121,8 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
 void epi_kernel_free(epi_kernel *kernel) {
     if (!kernel)
         return;
-    epi_cuda_kernel_free(kernel->cuda);
+    for (int i = 0; i < kernel->part_count; i++)
+        epi_cuda_kernel_free(kernel->parts[i].cuda);
     epi_arena_free(&kernel->arena);
     epi_module_free(kernel->program->module);
     free(kernel);
@@ -93,6 +131,5 @@ void epi_kernel_free(epi_kernel *kernel) {
 size_t epi_kernel_workspace(const epi_kernel *kernel) {
     if (!kernel)
         return 0;
-    return (size_t)epi_round_up(epi_max64(64, kernel->cpu ? kernel->cpu->workspace : kernel->cuda->workspace),
-                                64);
+    return (size_t)(kernel->values + epi_round_up(kernel->cut.bytes, 64));
 }

@@ -7,6 +7,7 @@
 #include "cuda/driver.h"
 #include "ir/spec.h"
 #include "lang/ast.h"
+#include "pass/cut.h"
 
 struct epi_context {
     char cpu_model[128], cpu_features[128];
@@ -29,13 +30,23 @@ struct epi_module {
     int count;
 };
 
+/* A part as its backend compiled it. */
+typedef struct epi_part_kernel {
+    const epi_part *part;       /* NULL: the program as a whole */
+    struct epi_cpu_kernel *cpu; /* one of the two */
+    struct epi_cuda_kernel *cuda;
+} epi_part_kernel;
+
 struct epi_kernel {
     epi_arena arena;
     const epi_program *program;
-    const epi_spec *spec;       /* the backend's own */
-    int64_t *counts;            /* by tensor: its elements */
-    struct epi_cpu_kernel *cpu; /* one of the two */
-    struct epi_cuda_kernel *cuda;
+    epi_spec spec;
+    int64_t *counts; /* by tensor: its elements */
+    epi_cut cut;     /* where the program is more than one part */
+    epi_part_kernel *parts;
+    int part_count;
+    bool gpu;
+    int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
 };
 
 /* bind.c: options become a spec, with its lists in the arena; fails where they do not fit the program. */

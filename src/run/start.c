@@ -12,7 +12,7 @@ static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_te
     if ((uintptr_t)tensor->data % 16 != 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not 16-byte aligned", d->name);
     for (int i = d->axes.count - 1; i >= 0 && tensor->strides; i--) {
-        int64_t size = epi_axis_size(d->axes.at[i], kernel->spec->sizes);
+        int64_t size = epi_axis_size(d->axes.at[i], kernel->spec.sizes);
         if (size > 1 && tensor->strides[i] != stride)
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
                             "the tensor '%s' is not contiguous: GPU kernels take contiguous tensors",
@@ -25,11 +25,11 @@ static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_te
 static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *tensor) {
     const epi_axes *axes = &kernel->program->graph.tensors[t].axes;
     epi_extent e = {.data = (uintptr_t)tensor->data,
-                    .size = (int64_t)epi_dtype_size(kernel->spec->types[t]),
+                    .size = (int64_t)epi_dtype_size(kernel->spec.types[t]),
                     .rank = axes->count};
     int64_t stride = 1;
     for (int i = axes->count - 1; i >= 0; i--) {
-        e.counts[i] = epi_axis_size(axes->at[i], kernel->spec->sizes);
+        e.counts[i] = epi_axis_size(axes->at[i], kernel->spec.sizes);
         e.strides[i] =
             (int64_t)((uint64_t)e.size * (uint64_t)(tensor->strides ? tensor->strides[i] : stride));
         stride *= epi_max64(1, e.counts[i]);
@@ -40,8 +40,8 @@ static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *t
 /* The usual case, told by addresses alone: both are contiguous, and one ends before the other begins. */
 static bool lie_apart(const epi_kernel *kernel, const epi_tensor *tensors, int a, int b) {
     uintptr_t from[2] = {(uintptr_t)tensors[a].data, (uintptr_t)tensors[b].data};
-    uint64_t bytes[2] = {(uint64_t)kernel->counts[a] * epi_dtype_size(kernel->spec->types[a]),
-                         (uint64_t)kernel->counts[b] * epi_dtype_size(kernel->spec->types[b])};
+    uint64_t bytes[2] = {(uint64_t)kernel->counts[a] * epi_dtype_size(kernel->spec.types[a]),
+                         (uint64_t)kernel->counts[b] * epi_dtype_size(kernel->spec.types[b])};
     return !tensors[a].strides && !tensors[b].strides &&
            (from[0] + bytes[0] <= from[1] || from[1] + bytes[1] <= from[0]);
 }
@@ -74,11 +74,25 @@ static epi_status check_output(const epi_kernel *kernel, int t, const epi_tensor
     const epi_graph *g = &kernel->program->graph;
     const epi_axes *axes = &g->tensors[t].axes;
     for (int i = 0; i < axes->count && tensor->strides && kernel->counts[t] > 0; i++)
-        if (tensor->strides[i] == 0 && epi_axis_size(axes->at[i], kernel->spec->sizes) > 1)
+        if (tensor->strides[i] == 0 && epi_axis_size(axes->at[i], kernel->spec.sizes) > 1)
             return epi_fail(err, EPI_ERR_ARGUMENT,
                             "the stride of the output '%s' along %s is 0: its elements would be one",
                             g->tensors[t].name, epi_axis_label(g, axes->at[i]).text);
     return EPI_OK;
+}
+
+/* The tensors of a part: the caller's, or values in the workspace. */
+static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, const epi_tensor *tensors,
+                                      unsigned char *workspace, epi_tensor *room) {
+    const epi_part *part = kernel->parts[index].part;
+    for (int t = 0; part && t < part->graph.tensor_count; t++) {
+        epi_part_tensor at = part->tensors[t];
+        if (at.tensor >= 0)
+            room[t] = tensors[at.tensor];
+        else
+            room[t] = (epi_tensor){workspace + kernel->values + kernel->cut.values[at.value].offset, NULL};
+    }
+    return part ? room : tensors;
 }
 
 epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
@@ -96,10 +110,10 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
     for (int t = 0; t < count; t++) {
         if (!tensors[t].data && kernel->counts[t] > 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
-        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec->types[t]) != 0)
+        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec.types[t]) != 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
                             g->tensors[t].name);
-        epi_status status = kernel->cuda          ? check_gpu_tensor(kernel, t, &tensors[t], err)
+        epi_status status = kernel->gpu           ? check_gpu_tensor(kernel, t, &tensors[t], err)
                             : t >= g->input_count ? check_output(kernel, t, &tensors[t], err)
                                                   : EPI_OK;
         if (status != EPI_OK)
@@ -108,13 +122,22 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
     epi_status apart = check_overlap(kernel, tensors, err);
     if (apart != EPI_OK)
         return apart;
-    if (kernel->cuda && !kernel->cuda->cuda)
+    if (kernel->gpu && !kernel->parts[0].cuda->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
-    if (kernel->cuda)
-        return epi_cuda_run(kernel->cuda, tensors, workspace, stream, err);
-    if (stream)
+    if (!kernel->gpu && stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
-    return epi_cpu_run(kernel->cpu, tensors, workspace, err);
+    epi_status status = EPI_OK;
+    epi_tensor room[2 * EPI_MAX_TENSORS];
+    for (int i = 0; i < kernel->part_count && status == EPI_OK && !kernel->gpu; i++)
+        status = epi_cpu_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, room), err);
+    for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
+        const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, room);
+        if (kernel->gpu)
+            status = epi_cuda_run(kernel->parts[i].cuda, given, workspace, stream, err);
+        else
+            epi_cpu_run(kernel->parts[i].cpu, given, workspace);
+    }
+    return status;
 }
 
 epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
