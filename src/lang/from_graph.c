@@ -78,6 +78,13 @@ static epi_ast *number_ast(writer *w, double value) {
     return e;
 }
 
+/* The first operand of a binary operation knows what it is an operand of. */
+static epi_ast *lean_left(epi_ast *e) {
+    if (e->kind == EPI_AST_BINARY && e->args[0])
+        e->args[0]->outer = e;
+    return e;
+}
+
 /* An axis as it is written among arguments: F, 2*F or F/2. */
 static epi_ast *axis_ast(writer *w, epi_axis axis) {
     epi_ast *name = name_ast(w, w->g->dims[axis.dim]);
@@ -90,7 +97,7 @@ static epi_ast *axis_ast(writer *w, epi_axis axis) {
     e->op = axis.shift > 0 ? EPI_OP_MUL : EPI_OP_DIV;
     e->args[axis.shift > 0 ? 0 : 1] = factor;
     e->args[axis.shift > 0 ? 1 : 0] = name;
-    return e;
+    return lean_left(e);
 }
 
 static epi_ast *value_ast(writer *w, int node);
@@ -132,7 +139,7 @@ static epi_ast *operation_ast(writer *w, int node) {
     e->op = n->op;
     for (int i = 0; i < args; i++)
         e->args[i] = value_ast(w, n->arg[i]);
-    return e;
+    return lean_left(e);
 }
 
 static epi_ast *value_ast(writer *w, int node) {

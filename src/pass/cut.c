@@ -96,9 +96,13 @@ bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node) {
     return fits;
 }
 
+static bool group_fits(const epi_tile_limits *limits, int64_t columns) {
+    return columns > 0 && columns <= limits->local_most && columns % limits->local_multiple == 0;
+}
+
 /* How a reduction of a value on the part's tile leaves it; NONE: it cannot be done there. */
-static epi_leave leave_of(const epi_graph *g, epi_site_part *p, int value, const epi_axes *over) {
-    uint64_t x = epi_dims_of(over), a = epi_dims_of(&g->nodes[value].axes), rows = epi_dims_of(&p->rows),
+static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const epi_axes *over) {
+    uint64_t x = epi_dims_of(over), a = epi_dims_of(&s->g->nodes[value].axes), rows = epi_dims_of(&p->rows),
              cols = epi_dims_of(&p->cols);
     if ((a & ~(rows | cols)) || (x & rows && x & cols))
         return EPI_LEAVE_NONE;
@@ -108,7 +112,8 @@ static epi_leave leave_of(const epi_graph *g, epi_site_part *p, int value, const
         return p->kind == EPI_KIND_ROWS ? EPI_LEAVE_LOCAL : EPI_LEAVE_ROWS;
     if (x == rows && (a & cols) == cols)
         return EPI_LEAVE_COLS;
-    if (p->kind == EPI_KIND_GEMM && !(x & ~cols) && (a & cols) == cols && (!p->local || p->local == x)) {
+    if (p->kind == EPI_KIND_GEMM && !(x & ~cols) && (a & cols) == cols && (!p->local || p->local == x) &&
+        group_fits(s->limits, epi_axes_size(over, s->spec->sizes))) {
         p->local = x;
         return EPI_LEAVE_LOCAL;
     }
@@ -200,7 +205,7 @@ static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_
             return false;
     uint64_t whole = epi_dims_of(&p->rows) | epi_dims_of(&p->cols);
     return whole == epi_dims_of(&s->g->nodes[node].axes) &&
-           (!over || leave_of(s->g, p, node, over) != EPI_LEAVE_NONE);
+           (!over || leave_of(s, p, node, over) != EPI_LEAVE_NONE);
 }
 
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
@@ -257,10 +262,10 @@ static void place_reduction(epi_sites *s, int node) {
     int from = n->arg[0], q = s->site[from].part;
     epi_leave leave = EPI_LEAVE_NONE;
     if (s->site[from].kind == EPI_SITE_TILE)
-        leave = leave_of(s->g, &s->parts[q], from, &n->over);
+        leave = leave_of(s, &s->parts[q], from, &n->over);
     if (leave == EPI_LEAVE_NONE) {
         q = find_part(s, from, &n->over);
-        leave = leave_of(s->g, &s->parts[q], from, &n->over);
+        leave = leave_of(s, &s->parts[q], from, &n->over);
     }
     /* where no part can, the part's plan says so and it runs as passes */
     s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
@@ -317,10 +322,11 @@ static void place(epi_sites *s, int node) {
     }
 }
 
-epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, epi_sites *s, epi_error *err) {
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_sites *s,
+                          epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    *s = (epi_sites){.spec = spec, .g = g};
+    *s = (epi_sites){.spec = spec, .limits = limits, .g = g};
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);
@@ -343,7 +349,13 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, epi_sites *s, 
     return EPI_OK;
 }
 
-bool epi_cut_is_one(const epi_graph *g, const epi_plan *plan) {
+bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
+    const epi_graph *g = spec->graph;
+    epi_axes local = {0};
+    for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
+        local.at[local.count++] = plan->cols.at[i];
+    if (local.count && !group_fits(limits, epi_axes_size(&local, spec->sizes)))
+        return false;
     for (int i = 0; i < g->node_count && plan->fused; i++) {
         const epi_placement *p = &plan->placement[i];
         uint64_t dims = epi_dims_of(&g->nodes[i].axes), rows = epi_dims_of(&plan->rows),

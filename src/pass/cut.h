@@ -37,12 +37,19 @@ typedef struct epi_cut {
     int64_t lowest; /* the most bytes that are alive at once: no order of the values takes less */
 } epi_cut;
 
+/* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
+ * tile), and over a multiple of so many. */
+typedef struct epi_tile_limits {
+    int local_most, local_multiple;
+} epi_tile_limits;
+
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to
  * cut. */
-bool epi_cut_is_one(const epi_graph *g, const epi_plan *plan);
+bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan);
 
 /* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes:
  * every axis of the first input but its last one counts at a nominal size. */
-epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, epi_cut *out, epi_error *err);
+epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
+                        epi_error *err);
 
 #endif

@@ -229,13 +229,14 @@ static epi_status write_parts(writer *w, epi_error *err) {
     return status;
 }
 
-epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, epi_cut *out, epi_error *err) {
+epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
+                        epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     epi_sites sites;
     writer w = {.arena = arena, .spec = spec, .s = &sites, .cut = out};
     *out = (epi_cut){0};
-    epi_status status = epi_sites_make(arena, spec, &sites, err);
+    epi_status status = epi_sites_make(arena, spec, limits, &sites, err);
     if (status != EPI_OK)
         return status;
     w.loads = epi_sites_loads(arena, &sites);

@@ -29,6 +29,7 @@ enum { EPI_MARK_NONE, EPI_MARK_CONE, EPI_MARK_READ };
 
 typedef struct epi_sites {
     const epi_spec *spec;
+    const epi_tile_limits *limits;
     const epi_graph *g;
     int64_t sizes[EPI_MAX_DIMS]; /* that costs are counted with */
     epi_site *site;              /* by node */
@@ -49,7 +50,8 @@ double epi_sites_bytes(const epi_sites *s, int node);
 bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 /* The value must be in memory: it is stored where it is made. */
 void epi_sites_store(epi_sites *s, int node);
-epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, epi_sites *out, epi_error *err);
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
+                          epi_sites *out, epi_error *err);
 
 /* cut_loads.c: by part and node, what each part loads (true); the rest it makes itself. */
 bool **epi_sites_loads(epi_arena *arena, epi_sites *s);

@@ -38,16 +38,17 @@ static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_op
 }
 
 /* Is the program more than one kernel? Then cuts it. */
-static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
+static epi_status cut(epi_kernel *k, const epi_options *o, const epi_tile_limits *limits, epi_error *err) {
     epi_plan plan;
     epi_status status = EPI_OK;
+    k->cut = (epi_cut){0};
     if (o->path == EPI_PATH_FUSED)
         status = epi_plan_make(&k->arena, k->spec.graph, &plan, err);
-    if (status != EPI_OK || o->path != EPI_PATH_FUSED || epi_cut_is_one(k->spec.graph, &plan))
+    if (status != EPI_OK || o->path != EPI_PATH_FUSED || epi_cut_is_one(&k->spec, limits, &plan))
         return status;
-    status = epi_cut_make(&k->arena, &k->spec, &k->cut, err);
+    status = epi_cut_make(&k->arena, &k->spec, limits, &k->cut, err);
     if (status == EPI_ERR_UNSUPPORTED) { /* it runs as passes */
-        k->cut.part_count = 0;
+        k->cut = (epi_cut){0};
         epi_error_clear(err);
         return EPI_OK;
     }
@@ -58,21 +59,48 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     return status;
 }
 
-static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_status status = epi_spec_bind(&k->arena, k->program, o, &k->spec, err);
-    if (status == EPI_OK)
-        status = cut(k, o, err);
-    if (status != EPI_OK)
-        return status;
+static void free_parts(epi_kernel *k) {
+    for (int i = 0; i < k->part_count; i++)
+        epi_cuda_kernel_free(k->parts[i].cuda);
+    k->part_count = 0;
+}
+
+static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *err) {
     int count = k->cut.part_count ? k->cut.part_count : 1;
-    k->gpu = o->device != 0;
     k->parts = epi_arena_alloc(&k->arena, (size_t)count * sizeof *k->parts);
     if (!k->parts)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = EPI_OK;
     for (int i = 0; i < count && status == EPI_OK; i++)
         status = compile_part(k, k->cut.part_count ? &k->cut.parts[i] : NULL, o, err);
-    if (status == EPI_ERR_CHECK && err)
-        epi_ast_locate(&k->program->module->text, err);
+    return status;
+}
+
+/* Did the backend find that a tile cannot hold a reduction that was to stay in it? */
+static bool too_tight(const epi_kernel *k) {
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
+        if (!steps->plan.fused && steps->plan.local_axes)
+            return true;
+    }
+    return false;
+}
+
+static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
+    epi_tile_limits limits = o->device ? (epi_tile_limits){256, 16} : (epi_tile_limits){256, 1};
+    k->gpu = o->device != 0;
+    epi_status status = epi_spec_bind(&k->arena, k->program, o, &k->spec, err);
+    if (status == EPI_OK)
+        status = cut(k, o, &limits, err);
+    if (status == EPI_OK)
+        status = compile_parts(k, o, err);
+    if (status == EPI_OK && o->path == EPI_PATH_FUSED && too_tight(k)) {
+        free_parts(k);
+        limits.local_most = 0;
+        status = cut(k, o, &limits, err);
+        if (status == EPI_OK)
+            status = compile_parts(k, o, err);
+    }
     for (int i = 0; i < k->part_count && status == EPI_OK; i++) {
         const epi_part_kernel *p = &k->parts[i];
         k->values = epi_max64(k->values, p->cpu ? p->cpu->workspace : p->cuda->workspace);
@@ -121,8 +149,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
 void epi_kernel_free(epi_kernel *kernel) {
     if (!kernel)
         return;
-    for (int i = 0; i < kernel->part_count; i++)
-        epi_cuda_kernel_free(kernel->parts[i].cuda);
+    free_parts(kernel);
     epi_arena_free(&kernel->arena);
     epi_module_free(kernel->program->module);
     free(kernel);
