@@ -208,6 +208,36 @@ static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_
            (!over || leave_of(s, p, node, over) != EPI_LEAVE_NONE);
 }
 
+/* Is everything that the cone reads of this part on its tile, not made of its finished reductions? */
+static bool reads_tile(const epi_sites *s, int node, int q) {
+    for (int i = 0; i <= node; i++)
+        if (s->mark[i] == EPI_MARK_READ && s->site[i].part == q && s->site[i].kind == EPI_SITE_AFTER)
+            return false;
+    return true;
+}
+
+/* The first value of the cone that a new part over rows cannot hold, beside one that is taken apart another
+ * way; EPI_NO_NODE: it holds all of them. */
+static int first_misfit(const epi_sites *s, int node, epi_site_part part) {
+    for (int i = 0; i <= node; i++)
+        if (s->mark[i] == EPI_MARK_CONE && !epi_site_fits(s->g, &part, i))
+            return i;
+    return EPI_NO_NODE;
+}
+
+/* Stores the late operands of a value; false: it has none. */
+static bool store_operands(epi_sites *s, int node) {
+    bool any = false;
+    for (int a = 0; a < 3; a++) {
+        int arg = s->g->nodes[node].arg[a];
+        if (arg != EPI_NO_NODE && s->site[arg].kind == EPI_SITE_LATE) {
+            epi_sites_store(s, arg);
+            any = true;
+        }
+    }
+    return any;
+}
+
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
  * rows. */
 static int find_part(epi_sites *s, int node, const epi_axes *over) {
@@ -220,9 +250,9 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
             time = time_of(s, i) > time ? time_of(s, i) : time;
             whole += epi_sites_bytes(s, i);
         }
-    for (int q = time + 1; q < s->part_count; q++) { /* everything it reads is in memory by then */
+    for (int q = time < 0 ? 0 : time; q < s->part_count; q++) { /* from then on all that it reads is there */
         epi_site_part trial = s->parts[q];
-        if (!cone_fits(s, &trial, node, over))
+        if ((q == time && !(late && reads_tile(s, node, q))) || !cone_fits(s, &trial, node, over))
             continue;
         double more = 0;
         for (int i = 0; i <= node; i++)
@@ -233,8 +263,12 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
             cost = more;
         }
     }
-    if (best < 0)
+    if (best < 0) {
         best = add_rows(s, node, over);
+        int misfit = late ? first_misfit(s, node, s->parts[best]) : EPI_NO_NODE;
+        if (misfit != EPI_NO_NODE && store_operands(s, misfit)) /* again, from less: that part stays empty */
+            return find_part(s, node, over);
+    }
     for (int i = 0; i <= node && late; i++)
         if (s->mark[i] == EPI_MARK_CONE) {
             epi_site_fits(s->g, &s->parts[best], i); /* notes what it takes apart */
@@ -244,14 +278,10 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
 }
 
 void epi_sites_store(epi_sites *s, int node) {
-    if (s->site[node].kind == EPI_SITE_INPUT && s->g->nodes[node].op == EPI_OP_INPUT)
+    if (s->site[node].kind == EPI_SITE_INPUT) /* it is in memory, or needs no memory */
         return;
-    if (s->site[node].kind == EPI_SITE_INPUT) { /* a constant or the like: a part of its own */
-        int q = add_rows(s, node, NULL);
-        s->site[node] = (epi_site){EPI_SITE_TILE, q};
-    } else if (s->site[node].kind == EPI_SITE_LATE) {
+    if (s->site[node].kind == EPI_SITE_LATE)
         find_part(s, node, NULL);
-    }
     s->forced[node] = true;
 }
 
@@ -341,11 +371,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     }
     s->placed = g->node_count;
     for (int t = g->input_count; t < g->tensor_count; t++)
-        if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT) {
-            s->copies |= true; /* a copy: cut_parts.c gives it a part */
-        } else {
-            epi_sites_store(s, g->tensors[t].node);
-        }
+        epi_sites_store(s, g->tensors[t].node);
     return EPI_OK;
 }
 

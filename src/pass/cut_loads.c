@@ -104,10 +104,10 @@ static bool is_free(const epi_graph *g, int node) {
     return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
 }
 
-static bool can_remake(const epi_sites *s, int q, int node) {
+/* Can the part make the value again? It takes one axis apart in one way: what it noted first counts. */
+static bool can_remake(const epi_sites *s, epi_site_part *p, int node) {
     epi_op_class cls = epi_ops[s->g->nodes[node].op].cls;
-    epi_site_part trial = s->parts[q];
-    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT) && epi_site_fits(s->g, &trial, node);
+    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT) && epi_site_fits(s->g, p, node);
 }
 
 /* What loading the value costs the part. */
@@ -119,11 +119,14 @@ static double price(const epi_sites *s, int q, int node) {
     return site.kind == EPI_SITE_INPUT || s->forced[node] ? bytes : 2 * bytes;
 }
 
-/* The values that the part may load or make again, marked in `in`; `wanted` are those it uses itself. */
-static void find_values(const epi_sites *s, int q, bool *wanted, bool *in) {
+/* The values that the part may load, marked in `in`, or make again, in `remade`; `wanted` are those it uses
+ * itself. */
+static void find_values(const epi_sites *s, int q, bool *wanted, bool *in, bool *remade) {
     const epi_graph *g = s->g;
+    epi_site_part part = s->parts[q];
     for (int i = g->node_count - 1; i >= 0; i--) {
-        bool own = g->live[i] && is_own(s, q, i), opens = in[i] && can_remake(s, q, i);
+        bool own = g->live[i] && is_own(s, q, i), opens = in[i] && can_remake(s, &part, i);
+        remade[i] = opens;
         for (int a = 0; a < 3; a++) {
             int arg = g->nodes[i].arg[a];
             if (arg == EPI_NO_NODE || is_free(g, arg) || is_own(s, q, arg))
@@ -141,24 +144,25 @@ static bool choose(epi_arena *arena, epi_sites *s, int q, bool *loads) {
     const epi_graph *g = s->g;
     int vertices = FIRST_VERTEX + 2 * g->node_count;
     size_t nodes = (size_t)g->node_count + 1;
-    bool *wanted = epi_arena_alloc(arena, nodes), *in = epi_arena_alloc(arena, nodes);
+    bool *wanted = epi_arena_alloc(arena, nodes), *in = epi_arena_alloc(arena, nodes),
+         *remade = epi_arena_alloc(arena, nodes);
     flow f = {.arena = arena};
     f.edges = epi_arena_alloc(arena, 2 * 6 * nodes * sizeof *f.edges);
     f.first = epi_arena_alloc(arena, (size_t)vertices * sizeof *f.first);
     f.seen = epi_arena_alloc(arena, (size_t)vertices * sizeof *f.seen);
     f.queue = epi_arena_alloc(arena, (size_t)vertices * sizeof *f.queue);
-    if (!wanted || !in || !f.edges || !f.first || !f.seen || !f.queue)
+    if (!wanted || !in || !remade || !f.edges || !f.first || !f.seen || !f.queue)
         return false;
     for (int i = 0; i < vertices; i++)
         f.first[i] = -1;
-    find_values(s, q, wanted, in);
+    find_values(s, q, wanted, in, remade);
     for (int i = 0; i < g->node_count; i++) {
         if (!in[i])
             continue;
         add_edge(&f, enters(i), leaves(i), price(s, q, i));
         if (wanted[i])
             add_edge(&f, leaves(i), SINK, INFINITY);
-        if (!can_remake(s, q, i)) {
+        if (!remade[i]) {
             add_edge(&f, SOURCE, enters(i), INFINITY);
             continue;
         }
@@ -183,8 +187,10 @@ bool **epi_sites_loads(epi_arena *arena, epi_sites *s) {
         epi_arena_free(&scratch);
         if (!ok)
             return NULL;
-        for (int a = 0; a < 2 && s->parts[q].product != EPI_NO_NODE; a++)
-            loads[q][s->g->nodes[s->parts[q].product].arg[a]] = true;
+        for (int a = 0; a < 2 && s->parts[q].product != EPI_NO_NODE; a++) {
+            int operand = s->g->nodes[s->parts[q].product].arg[a];
+            loads[q][operand] = !is_free(s->g, operand);
+        }
         for (int i = 0; i < s->g->node_count; i++)
             s->forced[i] |= loads[q][i] && s->site[i].kind != EPI_SITE_INPUT;
     }

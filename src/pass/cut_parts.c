@@ -189,7 +189,7 @@ static epi_status write_part(writer *w, int q, const bool *stores, int only, epi
             w->fresh[i] = copy_node(&p->graph, &g->nodes[i], w->fresh);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (only >= 0 ? t != only : !stores[node] || g->nodes[node].op == EPI_OP_INPUT)
+        if (only >= 0 ? t != only : !stores[node])
             continue;
         add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
         p->graph.tensors[p->graph.tensor_count - 1].node = w->fresh[node];
@@ -209,19 +209,28 @@ static epi_status write_part(writer *w, int q, const bool *stores, int only, epi
     return EPI_OK;
 }
 
+/* Writes the parts that store something; values then count by what was written. */
 static epi_status write_parts(writer *w, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     bool *stores = epi_arena_alloc(w->arena, (size_t)g->node_count + 1);
-    epi_status status = stores ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    int *number = epi_arena_alloc(w->arena, ((size_t)w->s->part_count + 1) * sizeof *number);
+    epi_status status = stores && number ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int q = 0; q < w->s->part_count && status == EPI_OK; q++) {
+        bool any = false;
         for (int i = 0; i < g->node_count; i++) {
             epi_site site = w->s->site[i];
             stores[i] = w->s->forced[i] && site.kind != EPI_SITE_INPUT && site.part == q;
+            any |= stores[i];
         }
-        status = write_part(w, q, stores, -1, err);
+        number[q] = w->cut->part_count;
+        status = any ? write_part(w, q, stores, -1, err) : EPI_OK;
+    }
+    for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
+        w->cut->values[i].first = number[w->cut->values[i].first];
+        w->cut->values[i].last = number[w->cut->values[i].last];
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
-        if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT) {
+        if (w->s->site[g->tensors[t].node].kind == EPI_SITE_INPUT) { /* a copy of an input, or a constant */
             memset(stores, 0, (size_t)g->node_count);
             stores[g->tensors[t].node] = true;
             status = write_part(w, 0, stores, t, err);

@@ -38,7 +38,6 @@ typedef struct epi_sites {
     bool *forced;        /* by node: it must be in memory */
     unsigned char *mark; /* by node: scratch */
     int placed;          /* nodes before this one have their site */
-    bool copies;         /* some output is an input */
 } epi_sites;
 
 /* Bytes that a launch costs: what memory moves in 3 microseconds. */
@@ -48,7 +47,7 @@ uint64_t epi_dims_of(const epi_axes *axes);
 double epi_sites_bytes(const epi_sites *s, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
-/* The value must be in memory: it is stored where it is made. */
+/* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
 void epi_sites_store(epi_sites *s, int node);
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
                           epi_sites *out, epi_error *err);

@@ -1,0 +1,328 @@
+/* test_cut.c: programs of several mainloops. Each is cut into parts; the parts, printed and parsed again, are
+ * run in order by hand and must give the same bits as the whole, which is held against the f64 reference by
+ * the error rule.
+ *
+ *     cut [programs] [rounds]     the programs of the folder, then so many random ones */
+#include <dirent.h>
+
+#include "harness.h"
+#include "run/run.h"
+
+static epi_context *ctx;
+static int cut_count, part_count;
+
+/* ---- running by hand ---- */
+
+typedef struct by_hand {
+    const epi_kernel *whole;
+    unsigned char **values; /* by value of the cut */
+} by_hand;
+
+/* The types of a part's tensors, as options want them. */
+static void bind_types(const epi_part *part, epi_type_binding *types) {
+    for (int t = 0; t < part->graph.tensor_count; t++)
+        types[t] = (epi_type_binding){part->graph.tensors[t].name, part->types[t]};
+}
+
+/* Prints a part, parses the print and runs that. */
+static bool run_part(const by_hand *h, int index, const epi_options *whole, const problem *p) {
+    const epi_part *part = h->whole->parts[index].part;
+    epi_text text = {0}, again = {0};
+    epi_error err = {0};
+    epi_module *m = NULL;
+    epi_kernel *k = NULL;
+    epi_graph_print(&part->graph, "part", &text);
+    if (!check(epi_module_parse(ctx, text.data, text.length, "part", &m, &err) == EPI_OK,
+               "a part parses: %s\n%s", err.message, text.data))
+        return false;
+    const epi_program *program = epi_module_program(m, 0);
+    epi_graph_print(&program->graph, "part", &again);
+    check(!strcmp(text.data, again.data), "a part prints as it was:\n%s\n%s", text.data, again.data);
+    epi_type_binding types[2 * EPI_MAX_TENSORS];
+    epi_dim_binding dims[EPI_MAX_DIMS];
+    epi_tensor args[2 * EPI_MAX_TENSORS];
+    epi_options o = *whole;
+    bind_types(part, types);
+    o.types = types;
+    o.type_count = part->graph.tensor_count;
+    o.dims = dims;
+    o.dim_count = epi_program_dim_count(program);
+    for (int i = 0; i < o.dim_count; i++)
+        for (int j = 0; j < whole->dim_count; j++)
+            if (!strcmp(epi_program_dim(program, i), whole->dims[j].name))
+                dims[i] = whole->dims[j];
+    bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "a part compiles: %s\n%s",
+                    err.message, text.data);
+    for (int t = 0; t < part->graph.tensor_count; t++)
+        args[t] = part->tensors[t].tensor >= 0 ? p->args[part->tensors[t].tensor]
+                                               : (epi_tensor){h->values[part->tensors[t].value], NULL};
+    if (ok) {
+        epi_kernel_info info;
+        epi_kernel_get_info(k, &info);
+        check(strcmp(info.mainloop, "parts") != 0, "a part is not cut again:\n%s", text.data);
+        void *workspace = aligned_alloc(64, epi_kernel_workspace(k));
+        ok = check(epi_kernel_run(k, args, part->graph.tensor_count, workspace, &err) == EPI_OK,
+                   "a part runs: %s", err.message);
+        free(workspace);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
+    epi_text_free(&text);
+    epi_text_free(&again);
+    return ok;
+}
+
+static void compare_by_hand(const epi_kernel *k, const epi_program *program, const epi_options *o,
+                            const problem *whole, const char *label) {
+    problem p;
+    by_hand h = {.whole = k, .values = calloc((size_t)k->cut.value_count + 1, sizeof(unsigned char *))};
+    bool ok = problem_make(&p, program, k, LAYOUT_PLAIN);
+    problem_fill(&p, 3);
+    for (int i = 0; i < k->cut.value_count; i++)
+        h.values[i] = aligned_alloc(64, (size_t)epi_round_up(k->cut.values[i].bytes + 64, 64));
+    for (int i = 0; i < k->part_count && ok; i++)
+        ok = run_part(&h, i, o, &p);
+    for (int t = p.inputs; t < p.count && ok; t++)
+        check(!memcmp(p.t[t].data, whole->t[t].data,
+                      (size_t)p.t[t].shape.count * epi_dtype_size(p.t[t].shape.type)),
+              "%s: output %d has the same bits from its parts", label, t - p.inputs);
+    for (int i = 0; i < k->cut.value_count; i++)
+        free(h.values[i]);
+    free(h.values);
+    problem_free(&p);
+}
+
+/* ---- one program ---- */
+
+static bool run_path(const epi_program *program, epi_options o, epi_path path, problem *p) {
+    epi_kernel *k;
+    epi_error err;
+    epi_type_binding types[MAX_TENSORS];
+    o.path = path;
+    if (path >= EPI_PATH_NAIVE) { /* results in f64 */
+        o.types = types;
+        for (int t = 0; t < epi_program_tensor_count(program); t++) {
+            epi_tensor_info info;
+            epi_program_tensor(program, t, &info);
+            if (info.is_output)
+                types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
+        }
+    }
+    if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s",
+               epi_program_name(program), err.message))
+        return false;
+    bool ok = problem_make(p, program, k, LAYOUT_PLAIN);
+    problem_fill(p, 3);
+    ok = ok && problem_run(k, p);
+    epi_kernel_free(k);
+    return ok;
+}
+
+/* Values that are alive at once do not share memory. */
+static void check_memory(const epi_cut *cut, const char *label) {
+    for (int i = 0; i < cut->value_count; i++)
+        for (int j = 0; j < i; j++) {
+            const epi_cut_value *a = &cut->values[i], *b = &cut->values[j];
+            bool at_once = a->first <= b->last && b->first <= a->last;
+            check(!at_once || a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset,
+                  "%s: values %d and %d are alive at once and lie apart", label, i, j);
+        }
+    check(cut->bytes >= cut->lowest, "%s: no less memory than is alive at once", label);
+}
+
+static void check_program(const epi_program *program, epi_options o, const char *label) {
+    epi_kernel *k;
+    epi_error err;
+    problem out = {0}, ref = {0}, naive = {0};
+    if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s", label, err.message))
+        return;
+    if (check(run_path(program, o, EPI_PATH_FUSED, &out) && run_path(program, o, EPI_PATH_REFERENCE, &ref) &&
+                  run_path(program, o, EPI_PATH_NAIVE, &naive),
+              "%s runs", label))
+        for (int t = out.inputs; t < out.count; t++) {
+            double error, bound;
+            bool ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], o.type, 4, &error, &bound);
+            check(ok, "%s: output %d: error %g, allowed %g", label, t - out.inputs, error, bound);
+        }
+    if (k->part_count > 1) {
+        cut_count++;
+        part_count += k->part_count;
+        check_memory(&k->cut, label);
+        compare_by_hand(k, program, &o, &out, label);
+    }
+    epi_kernel_free(k);
+    problem_free(&out);
+    problem_free(&ref);
+    problem_free(&naive);
+}
+
+/* ---- the folder ---- */
+
+static void check_file(const char *path) {
+    size_t length;
+    epi_module *m;
+    epi_error err;
+    char *text = read_whole(path, &length);
+    if (!check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path)) {
+        free(text);
+        return;
+    }
+    for (int i = 0; i < epi_module_count(m); i++) {
+        const epi_program *p = epi_module_program(m, i);
+        epi_dim_binding dims[EPI_MAX_DIMS];
+        for (int d = 0; d < epi_program_dim_count(p); d++)
+            dims[d] = (epi_dim_binding){epi_program_dim(p, d), d == 0 ? 37 : 16 << d % 3};
+        epi_options o = {.dims = dims, .dim_count = epi_program_dim_count(p), .threads = 2};
+        for (int type = EPI_F32; type <= EPI_BF16; type++) {
+            o.type = (epi_dtype)type;
+            check_program(p, o, epi_program_name(p));
+        }
+    }
+    epi_module_free(m);
+    free(text);
+}
+
+static void check_folder(const char *folder) {
+    DIR *d = opendir(folder);
+    if (!check(d != NULL, "%s opens", folder))
+        return;
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        size_t n = strlen(e->d_name);
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (n > 4 && !strcmp(e->d_name + n - 4, ".epi"))
+            check_file(path);
+    }
+    closedir(d);
+}
+
+/* ---- random programs ---- */
+
+enum { SHAPE_TD, SHAPE_TF, SHAPE_T, SHAPE_D, SHAPE_F, SHAPES };
+
+typedef struct grower {
+    uint64_t s;
+    char text[8192];
+    struct {
+        char name[12];
+        int shape;
+    } v[64];
+    int count;
+} grower;
+
+static void say(grower *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(grower *g, const char *fmt, ...) {
+    size_t n = strlen(g->text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(g->text + n, sizeof g->text - n, fmt, args);
+    va_end(args);
+}
+
+static void add(grower *g, const char *name, int shape) {
+    snprintf(g->v[g->count].name, sizeof g->v->name, "%s", name);
+    g->v[g->count++].shape = shape;
+}
+
+static const char *pick(grower *g, int shape) {
+    int found = -1, seen = 0;
+    for (int i = 0; i < g->count; i++)
+        if (g->v[i].shape == shape && random_below(&g->s, ++seen) == 0)
+            found = i;
+    return found < 0 ? NULL : g->v[found].name;
+}
+
+/* One more assignment: a product, a norm, a reduction, a rotation or a map of what is there. */
+static void grow(grower *g, int number) {
+    static const char *const maps[] = {"silu", "tanh", "sigmoid", "abs", "gelu"};
+    char name[12];
+    int long_shape = random_below(&g->s, 2), what = random_below(&g->s, 9);
+    const char *axis = long_shape == SHAPE_TD ? "D" : "F", *x = pick(g, long_shape), *y = pick(g, long_shape),
+               *row = pick(g, SHAPE_T), *col = pick(g, long_shape == SHAPE_TD ? SHAPE_D : SHAPE_F);
+    int shape = long_shape;
+    snprintf(name, sizeof name, "v%d", number);
+    if (!x)
+        return;
+    if (what < 2) {
+        say(g, "    %s = (%s @ %s)/size(%s)\n", name, x, long_shape == SHAPE_TD ? (what ? "wa" : "wb") : "wc",
+            axis);
+        shape = long_shape == SHAPE_TD ? SHAPE_TF : SHAPE_TD;
+    } else if (what == 2) {
+        say(g, "    %s = %s*rsqrt(mean(%s*%s, %s) + 0.01)\n", name, x, x, x, axis);
+    } else if (what == 3) {
+        say(g, "    %s_e = exp(tanh(%s) - max(tanh(%s), %s))\n", name, x, x, axis);
+        say(g, "    %s = %s_e/sum(%s_e, %s)\n", name, name, name, axis);
+    } else if (what == 4) {
+        say(g, "    %s = mean(%s, %s)\n", name, x, axis);
+        shape = SHAPE_T;
+    } else if (what == 5) {
+        say(g, "    %s_a, %s_b = %s(%s, %s)\n", name, name, random_below(&g->s, 2) ? "pairs" : "halves", x,
+            axis);
+        say(g, "    %s = %s(%s_a - %s_b, %s_a, %s)\n", name, random_below(&g->s, 2) ? "join" : "concat", name,
+            name, name, axis);
+    } else if (what == 6 && row && col) {
+        say(g, "    %s = %s*%s + %s\n", name, x, row, col);
+    } else if (what == 7) {
+        say(g, "    %s = %s(%s)\n", name, maps[random_below(&g->s, 5)], x);
+    } else {
+        say(g, "    %s = %s %c %s\n", name, x, "+-*"[random_below(&g->s, 3)], y);
+    }
+    add(g, name, shape);
+}
+
+static void make_random(grower *g, uint64_t seed) {
+    static const char *const inputs[SHAPES] = {"x", NULL, "r", "gd", "gf"};
+    *g = (grower){.s = seed * 7919 + 1};
+    for (int i = 0; i < SHAPES; i++)
+        if (inputs[i])
+            add(g, inputs[i], i);
+    int steps = 4 + random_below(&g->s, 14), first = g->count;
+    grower body = *g;
+    for (int i = 0; (i < steps || body.count == first) && body.count < 60; i++)
+        grow(&body, i);
+    const char *last = body.v[body.count - 1].name,
+               *other = body.v[first + random_below(&body.s, body.count - first)].name;
+    static const char *const axes[SHAPES] = {"[T,D]", "[T,F]", "[T]", "[D]", "[F]"};
+    int last_shape = body.v[body.count - 1].shape, other_shape = SHAPE_TD;
+    for (int i = 0; i < body.count; i++)
+        if (body.v[i].name == other)
+            other_shape = body.v[i].shape;
+    say(g,
+        "f(x[T,D], r[T], gd[D], gf[F], wa[F,D], wb[F,D], wc[D,F]) -> (y%s, z%s) {\n%s    y = %s + 0\n    z = "
+        "-%s\n}\n",
+        axes[last_shape], axes[other_shape], body.text, last, other);
+}
+
+static void check_random(int rounds, int first) {
+    for (int i = first; i < first + rounds; i++) {
+        grower g;
+        epi_module *m;
+        epi_error err;
+        char label[32];
+        make_random(&g, (uint64_t)i);
+        snprintf(label, sizeof label, "seed %d", i);
+        if (!check(epi_module_parse(ctx, g.text, strlen(g.text), label, &m, &err) == EPI_OK, "%s: %s\n%s",
+                   label, err.message, g.text))
+            continue;
+        epi_dim_binding dims[] = {{"T", 1 + random_below(&g.s, 40)},
+                                  {"D", 2 + 2 * random_below(&g.s, 20)},
+                                  {"F", 2 + 2 * random_below(&g.s, 20)}};
+        epi_options o = {
+            .dims = dims, .dim_count = 3, .threads = 1 + i % 2, .type = i % 3 ? EPI_F32 : EPI_BF16};
+        int before = failed_count;
+        check_program(epi_module_program(m, 0), o, label);
+        if (failed_count > before)
+            printf("%s", g.text);
+        epi_module_free(m);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    check_folder(argc > 1 ? argv[1] : "programs");
+    check_random(argc > 2 ? atoi(argv[2]) : 300, argc > 3 ? atoi(argv[3]) : 1);
+    printf("%d programs were cut, into %d parts\n", cut_count, part_count);
+    epi_context_close(ctx);
+    return finish();
+}
