@@ -22,8 +22,6 @@ int cmd_check(const cli_options *o) {
         epi_error err;
         epi_status st = cli_source_open(&s, o->names[i], &err);
         int programs = s.program ? 1 : epi_module_count(s.module);
-        for (int p = 0; p < programs && st == EPI_OK; p++)
-            st = epi_program_check(s.program ? s.program : epi_module_program(s.module, p), &err);
         if (st == EPI_OK && !programs)
             st = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", o->names[i]);
         cli_source_close(&s);

@@ -141,10 +141,6 @@ EPI_API const epi_program *epi_module_find(const epi_module *module, const char 
 EPI_API const char *epi_bundled_name(int index);
 EPI_API const char *epi_bundled_text(int index);
 
-/* Holds a program against what a fused kernel may see: fails where a value of the product's tile
- * depends on a reduction that is complete only outside it. Such a program still runs unfused. */
-EPI_API epi_status epi_program_check(const epi_program *program, epi_error *err);
-
 EPI_API const char *epi_program_name(const epi_program *program);
 /* The comment that stands directly before the program, without its marks; "" where none does. */
 EPI_API const char *epi_program_comment(const epi_program *program);
@@ -275,7 +271,7 @@ typedef struct epi_tensor_shape {
 EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);
 
 typedef struct epi_kernel_info {
-    const char *mainloop; /* "gemm", "rows", "passes", "naive", "reference" */
+    const char *mainloop; /* "gemm", "rows", "parts", "passes", "naive", "reference" */
     const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */
     int threads;
     int64_t m, n, k; /* of the product, where the mainloop is gemm; rows and columns where it is rows */

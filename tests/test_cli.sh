@@ -153,7 +153,8 @@ leaks expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c
 expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
 expect 1 'cannot be listed: No such file' list nowhere
 printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
-expect 0 'not fused, an operation at a time' run "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
+expect 0 'part 2 of 2, gemm' show "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
+expect 0 'o .*f32' run "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
 rm "$tmp/two.epi"
 expect 0 '"relative_error":' run matmul --dims M=4,N=5,K=6 --json
 expect 2 "'bench' takes no --path" bench matmul --dims M=4,N=5,K=6 --path naive

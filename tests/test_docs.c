@@ -175,11 +175,9 @@ static bool has_mainloop(const block *b, const epi_program *p) {
 static bool check_example(const block *b, const epi_module *m) {
     int count = epi_module_count(m);
     bool ok = count > 0 || wrong(b, "has", "no program");
-    epi_error err;
     for (int i = 0; i < count && ok; i++) {
         const epi_program *p = epi_module_program(m, i);
-        ok = (epi_program_check(p, &err) == EPI_OK || wrong_error(b, &err)) && is_close(b, p, EPI_F32) &&
-             is_close(b, p, EPI_BF16);
+        ok = is_close(b, p, EPI_F32) && is_close(b, p, EPI_BF16);
     }
     return ok && has_mainloop(b, epi_module_program(m, count - 1)) && prints_back(b, m);
 }
@@ -216,8 +214,7 @@ static bool fails(const block *b, epi_error *err) {
     for (int i = 0; i < epi_module_count(m) && !yes; i++) {
         const epi_program *p = epi_module_program(m, i);
         epi_kernel *k = NULL;
-        yes = epi_program_check(p, err) != EPI_OK ||
-              (strchr(b->info, '=') && compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, err) != EPI_OK);
+        yes = strchr(b->info, '=') && compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, err) != EPI_OK;
         epi_kernel_free(k);
     }
     epi_module_free(m);

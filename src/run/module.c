@@ -70,19 +70,6 @@ const char *epi_bundled_text(int index) {
     return epi_bundled_at(index) ? epi_bundled_at(index)->text : NULL;
 }
 
-epi_status epi_program_check(const epi_program *program, epi_error *err) {
-    epi_error_clear(err);
-    if (!program)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_check: program is NULL");
-    epi_arena arena = {0};
-    epi_plan plan;
-    epi_status status = epi_plan_make(&arena, &program->graph, &plan, err);
-    epi_arena_free(&arena);
-    if (status == EPI_ERR_CHECK && err)
-        epi_ast_locate(&program->module->text, err);
-    return status;
-}
-
 const char *epi_program_name(const epi_program *program) {
     return program ? program->ast->name : "";
 }
