@@ -122,7 +122,8 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
     part->tensors[t] =
         (epi_tensor_decl){.name = name,
                           .is_output = output,
-                          .has_type = type != w->spec->type && g->nodes[node].axes.count,
+                          .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
+                                      (type != w->spec->type && g->nodes[node].axes.count),
                           .type = type,
                           .axes = at.tensor >= 0 ? g->tensors[at.tensor].axes : g->nodes[node].axes,
                           .node = EPI_NO_NODE,
