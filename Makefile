@@ -169,7 +169,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop cases rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop cases cut rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -192,6 +192,7 @@ tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES)
 ROUNDS ?= 400
 CUDA_MODE ?= forms
 ARGS_cases := programs
+ARGS_cut = programs $(ROUNDS)
 ARGS_rows := programs
 ARGS_formulas := programs
 ARGS_indices := programs
