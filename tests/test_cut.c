@@ -156,6 +156,21 @@ static void check_program(const epi_program *program, epi_options o, const char 
     problem_free(&naive);
 }
 
+/* On Hopper no product of 16-bit tensors runs on the plain mainloop, also where its operands are computed. */
+static void check_mainloop(const epi_program *program, epi_options o) {
+    epi_kernel *k;
+    epi_error err;
+    char how[16384];
+    o.type = EPI_BF16;
+    o.device = -90;
+    if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s for Hopper: %s",
+               epi_program_name(program), err.message))
+        return;
+    epi_kernel_describe(k, how, sizeof how);
+    check(!strstr(how, "any_64x64"), "%s: no plain mainloop:\n%s", epi_program_name(program), how);
+    epi_kernel_free(k);
+}
+
 /* ---- the folder ---- */
 
 static void check_file(const char *path) {
@@ -173,6 +188,7 @@ static void check_file(const char *path) {
         for (int d = 0; d < epi_program_dim_count(p); d++)
             dims[d] = (epi_dim_binding){epi_program_dim(p, d), d == 0 ? 37 : 16 << d % 3};
         epi_options o = {.dims = dims, .dim_count = epi_program_dim_count(p), .threads = 2};
+        check_mainloop(p, o);
         for (int type = EPI_F32; type <= EPI_BF16; type++) {
             o.type = (epi_dtype)type;
             check_program(p, o, epi_program_name(p));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define FILES(X) \
+    X(blocks) \
     X(copies) \
     X(cross_entropy) \
     X(dropout) \

@@ -287,13 +287,25 @@ void epi_sites_store(epi_sites *s, int node) {
 
 /* ---- every value its site ---- */
 
+/* Is the result compared with something? Then it must be of the values as they are stored, not of those on
+ * the tile before they were rounded: x == max(x, X) holds somewhere. */
+static bool is_compared(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        epi_op op = uses.at[i].node == EPI_NO_NODE ? EPI_OP_COUNT : g->nodes[uses.at[i].node].op;
+        if (op >= EPI_OP_LT && op <= EPI_OP_NE)
+            return true;
+    }
+    return false;
+}
+
 static void place_reduction(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = s->site[from].part;
     epi_leave leave = EPI_LEAVE_NONE;
     if (s->site[from].kind == EPI_SITE_TILE)
         leave = leave_of(s, &s->parts[q], from, &n->over);
-    if (leave == EPI_LEAVE_NONE) {
+    if (leave == EPI_LEAVE_NONE || (leave > EPI_LEAVE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
         leave = leave_of(s, &s->parts[q], from, &n->over);
     }
