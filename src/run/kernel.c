@@ -53,7 +53,7 @@ static epi_status cut(epi_kernel *k, const epi_options *o, const epi_tile_limits
         return EPI_OK;
     }
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
-        return epi_fail(err, EPI_ERR_ARGUMENT,
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a configuration is for one kernel; this program is %d kernels: leave it out",
                         k->cut.part_count);
     return status;
