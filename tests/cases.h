@@ -18,6 +18,18 @@ typedef struct test_case {
 } test_case;
 
 static const test_case cases[] = {
+    {"blocks", "llama_mlp", "T=64,D=128,F=192", LARGE},
+    {"blocks", "llama_mlp", "T=37,D=45,F=67", 0},
+    {"blocks", "gpt2_mlp", "T=64,D=128,F=192", LARGE},
+    {"blocks", "gpt2_mlp", "T=37,D=45,F=67", 0},
+    {"blocks", "lora_linear", "T=64,D=128,F=192,R=16", LARGE},
+    {"blocks", "lora_linear", "T=37,D=45,F=67,R=5", 0},
+    {"blocks", "gemma2_tail", "T=64,D=128,F=192", LARGE},
+    {"blocks", "gemma2_tail", "T=37,D=45,F=67", 0},
+    {"blocks", "absmax_quantise", "T=64,D=128,F=192", LARGE},
+    {"blocks", "absmax_quantise", "T=37,D=45,F=67", 0},
+    {"blocks", "router", "T=64,D=128,E=8", LARGE},
+    {"blocks", "router", "T=37,D=45,E=7", 0},
     {"matmul", "matmul", "M=1,N=1,K=1", 0},
     {"matmul", "matmul", "M=7,N=13,K=5", TINY},
     {"matmul", "matmul", "M=193,N=257,K=301", 0},
