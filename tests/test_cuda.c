@@ -1,9 +1,10 @@
 /* test_cuda.c: the CUDA text of the programs, without a GPU: every case is emitted for every configuration,
  * and a choice of the texts is compiled by NVRTC, which must find nothing to complain about.
  *
- *     cuda [programs] [cache folder] [texts | forms | all]
+ *     cuda [programs] [cache folder] [some | texts | forms | all]
  *
- *     texts    compiles nothing
+ *     some     emits a quarter, and compiles nothing: for the sanitizers, under which emitting is slow
+ *     texts    emits everything, and compiles nothing
  *     forms    compiles as many texts as have every form: mainloop and schedule with each function, every
  *              configuration and shape of rows, every capability
  *     all      compiles the whole choice, which takes several minutes
@@ -24,6 +25,7 @@
 static const char *folder;
 static epi_context *ctx;
 static loaded all[CASES];
+static bool sparing;   /* of every four texts of a case one is emitted */
 static bool compiling; /* else the texts are looked at and forgotten */
 static bool choosing;  /* of those to compile, a few that have every form */
 static int refused, slow;
@@ -360,6 +362,8 @@ static void emit_cases(void) {
     static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
     for (int i = 0; i < CASES; i++)
         for (int n = 0; n < 12; n++) {
+            if (sparing && (i + n) % 4)
+                continue;
             variant v = {90, NULL, n & 1, n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[n >> 2], false};
             emit(&all[i], v, false);
             bool sweep = cases[i].flags & (SWEEP | TINY) && v.type == EPI_BF16 && v.path == EPI_PATH_FUSED;
@@ -783,7 +787,8 @@ int main(int argc, char **argv) {
     char why[300] = "asked for texts alone";
     bool ok = true;
     const char *mode = argc > 3 ? argv[3] : "all";
-    compiling = strcmp(mode, "texts") != 0 && epi_jit_available(why, sizeof why);
+    sparing = !strcmp(mode, "some");
+    compiling = !sparing && strcmp(mode, "texts") != 0 && epi_jit_available(why, sizeof why);
     choosing = compiling && !strcmp(mode, "forms");
     folder = argc > 1 ? argv[1] : "programs";
     if (argc > 2)
