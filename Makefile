@@ -216,7 +216,7 @@ ASAN = BUILD=$(BUILD)/asan OPT='-O1 -g1' SAN='-fsanitize=address,undefined -fno-
     $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(NUMERIC)')
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things, and these go without.
-NUMERIC := micro strips strips_fold chain tape rows formulas puzzle docs example
+NUMERIC := micro strips strips_fold tape rows formulas puzzle docs example
 # OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
 TSAN = BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g1' SAN=-fsanitize=thread
 FUZZED := lang safetensors
