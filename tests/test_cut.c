@@ -307,6 +307,11 @@ static void make_random(grower *g, uint64_t seed) {
         "f(x[T,D], r[T], gd[D], gf[F], wa[F,D], wb[F,D], wc[D,F]) -> (y%s, z%s) {\n%s    y = %s + 0\n    z = "
         "-%s\n}\n",
         axes[last_shape], axes[other_shape], body.text, last, other);
+    /* the same for a batch: all but wb have an axis more, so products keep it */
+    say(g,
+        "batch(x[B,T,D], r[B,T], gd[B,D], gf[B,F], wa[B,F,D], wb[F,D], wc[B,D,F]) -> (y[B,%s, z[B,%s) {\n"
+        "    y, z = f(x, r, gd, gf, wa, wb, wc)\n}\n",
+        axes[last_shape] + 1, axes[other_shape] + 1);
 }
 
 static void check_random(int rounds, int first) {
@@ -322,11 +327,15 @@ static void check_random(int rounds, int first) {
             continue;
         epi_dim_binding dims[] = {{"T", 1 + random_below(&g.s, 40)},
                                   {"D", 2 + 2 * random_below(&g.s, 20)},
-                                  {"F", 2 + 2 * random_below(&g.s, 20)}};
-        epi_options o = {
-            .dims = dims, .dim_count = 3, .threads = 1 + i % 2, .type = i % 3 ? EPI_F32 : EPI_BF16};
+                                  {"F", 2 + 2 * random_below(&g.s, 20)},
+                                  {"B", 1 + random_below(&g.s, 4)}};
+        bool batch = i % 4 == 3;
+        epi_options o = {.dims = dims,
+                         .dim_count = batch ? 4 : 3,
+                         .threads = 1 + i % 2,
+                         .type = i % 3 ? EPI_F32 : EPI_BF16};
         int before = failed_count;
-        check_program(epi_module_program(m, 0), o, label);
+        check_program(epi_module_program(m, batch), o, label);
         if (failed_count > before)
             printf("%s", g.text);
         epi_module_free(m);

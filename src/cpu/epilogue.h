@@ -20,6 +20,7 @@ typedef struct epi_epilogue {
     int slot_count, short_count;
     int64_t full_slot, short_slot; /* floats: a value's of a band, a short vector's */
     int64_t row_tiles, col_tiles;
+    int64_t batches;      /* of rows; each has the same number of tiles */
     int64_t panel;        /* a tile begins at a multiple of so many rows */
     int64_t partials;     /* floats */
     int64_t shared_bytes; /* of the table shared by all threads */
@@ -36,8 +37,11 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
 
 /* The first row of a tile, and behind the last one all rows. */
 static inline int64_t epi_tile_row(const epi_epilogue *e, int64_t tile) {
-    int64_t panels = epi_ceil_div(e->tile.m, e->panel);
-    return e->row_tiles ? epi_min64(e->tile.m, tile * panels / e->row_tiles * e->panel) : 0;
+    if (!e->row_tiles)
+        return 0;
+    int64_t rows = e->tile.m / e->batches, tiles = e->row_tiles / e->batches, batch = tile / tiles;
+    int64_t panels = epi_ceil_div(rows, e->panel);
+    return batch * rows + epi_min64(rows, tile % tiles * panels / tiles * e->panel);
 }
 
 /* A run in progress. `homes` is by node, `tensors` by tensor. */

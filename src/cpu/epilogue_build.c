@@ -47,9 +47,12 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     if (status != EPI_OK)
         return status;
     /* panels are dealt out, so no tile has more than its share of them rounded up */
-    out->row_tiles = epi_ceil_div(epi_ceil_div(t->m, panel), EPI_TILE_M / panel);
+    epi_axes batch = epi_plan_batch(plan);
+    out->batches = epi_max64(1, epi_axes_size(&batch, spec->sizes));
+    out->row_tiles = epi_ceil_div(epi_ceil_div(t->m / out->batches, panel), EPI_TILE_M / panel);
     if (even && out->row_tiles > 2)
         out->row_tiles = epi_round_up(out->row_tiles, 2);
+    out->row_tiles *= out->batches;
     out->col_tiles = epi_ceil_div(t->n, t->tile_n);
     size_t instrs = (size_t)t->instr_count + 1, values = (size_t)t->value_count + 1;
     int *list = epi_arena_alloc(arena, instrs * sizeof *list), count = 0;

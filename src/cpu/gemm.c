@@ -121,10 +121,10 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->k = epi_axes_size(&plan->depth, spec->sizes);
     g->packed_k = epi_round_up(g->k, g->micro->depth);
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
-    g->own_a = tile[0] <= g->micro->own && g->epilogue.row_tiles >= 2 * g->threads;
-    g->row_batch = g->own_a
-                       ? epi_max64(1, g->epilogue.row_tiles)
-                       : epi_max64(1, epi_min64(g->epilogue.row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
+    int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
+    g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads;
+    g->row_batch = g->own_a ? epi_max64(1, row_tiles)
+                            : epi_max64(1, epi_min64(row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
     if (!g->own_a)
         g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
@@ -325,6 +325,23 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     epi_epilogue_tile(&r->tiles, acc, tile, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
 }
 
+/* The rows' tiles from `begin` to `end`, which are those of one batch, with all columns. */
+static void run_batch(gemm_run *r, int64_t begin, int64_t end) {
+    const epi_gemm *g = r->g;
+    const int64_t col_tiles = g->epilogue.col_tiles;
+    for (r->col0 = 0; r->col0 < col_tiles; r->col0 += g->col_batch) {
+        r->col_tiles = epi_min64(g->col_batch, col_tiles - r->col0);
+        epi_parallel_for(g->threads, r->col_tiles * sweeps(g), pack_b, r);
+        for (r->row0 = begin; r->row0 < end; r->row0 += g->row_batch) {
+            r->row_tiles = epi_min64(g->row_batch, end - r->row0);
+            if (!g->own_a)
+                epi_parallel_for(g->threads, r->row_tiles * sweeps(g), pack_a, r);
+            share_out(r);
+            epi_parallel_for(g->threads, r->row_tiles * r->col_tiles, run_tile, r);
+        }
+    }
+}
+
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_epilogue *e = &g->epilogue;
     const int64_t *sizes = e->tile.spec->sizes;
@@ -342,16 +359,12 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     r.cols = epi_columns_of(&g->plan, &r.ref[1], sizes, e->tile.acc_scale);
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
-    for (r.col0 = 0; r.col0 < e->col_tiles; r.col0 += g->col_batch) {
-        r.col_tiles = epi_min64(g->col_batch, e->col_tiles - r.col0);
-        epi_parallel_for(g->threads, r.col_tiles * sweeps(g), pack_b, &r);
-        for (r.row0 = 0; r.row0 < e->row_tiles; r.row0 += g->row_batch) {
-            r.row_tiles = epi_min64(g->row_batch, e->row_tiles - r.row0);
-            if (!g->own_a)
-                epi_parallel_for(g->threads, r.row_tiles * sweeps(g), pack_a, &r);
-            share_out(&r);
-            epi_parallel_for(g->threads, r.row_tiles * r.col_tiles, run_tile, &r);
-        }
+    epi_axes axes = epi_plan_batch(&g->plan);
+    epi_walk batch = epi_walk_axes(&r.ref[1], &axes, sizes);
+    for (int64_t b = 0; b < e->batches; b++) {
+        r.ref[1].data =
+            homes[g->operand[1]].data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(r.ref[1].type);
+        run_batch(&r, b * (e->row_tiles / e->batches), (b + 1) * (e->row_tiles / e->batches));
     }
     epi_epilogue_end(&r.tiles, homes, g->threads);
 }

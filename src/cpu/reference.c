@@ -253,11 +253,10 @@ static void eval_product(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
     epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node);
-    epi_axes rows = epi_axes_without(&a.axes, &n->over), cols = epi_axes_without(&b.axes, &n->over);
+    epi_axes rows = epi_axes_without(&a.axes, &b.axes), cols = epi_axes_without(&b.axes, &a.axes);
+    epi_axes batch = epi_axes_without(&n->axes, &rows);
+    batch = epi_axes_without(&batch, &cols);
     product p = {.e = e};
-    p.a = e->value[n->arg[0]];
-    p.b = e->value[n->arg[1]];
-    p.c = e->value[node];
     p.a_row = epi_walk_axes(&a, &rows, sizes);
     p.b_row = epi_walk_axes(&b, &cols, sizes);
     p.c_row = epi_walk_axes(&c, &rows, sizes);
@@ -267,7 +266,14 @@ static void eval_product(const eval *e, int node) {
     p.m = epi_axes_size(&rows, sizes);
     p.n = epi_axes_size(&cols, sizes);
     p.k = epi_axes_size(&n->over, sizes);
-    epi_parallel_for(e->k->spec.threads, epi_ceil_div(p.n, STRIPE), product_stripe, &p);
+    epi_walk a_batch = epi_walk_axes(&a, &batch, sizes), b_batch = epi_walk_axes(&b, &batch, sizes),
+             c_batch = epi_walk_axes(&c, &batch, sizes);
+    for (int64_t i = 0, count = count_of(e, &batch); i < count; i++) {
+        p.a = e->value[n->arg[0]] + epi_walk_offset(&a_batch, i);
+        p.b = e->value[n->arg[1]] + epi_walk_offset(&b_batch, i);
+        p.c = e->value[node] + epi_walk_offset(&c_batch, i);
+        epi_parallel_for(e->k->spec.threads, epi_ceil_div(p.n, STRIPE), product_stripe, &p);
+    }
 }
 
 /* ---- the whole program ---- */

@@ -252,6 +252,8 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
+    if (d->plan->batch_axes)
+        return refuse(d, "batches of products do not run on a GPU yet");
     if (d->config.tile_n % group)
         return refuse(d, "groups of %d columns do not fill a tile of %d", group, d->config.tile_n);
     if (!epi_streams_make(d))

@@ -260,35 +260,67 @@ static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
     return true;
 }
 
+/* The axes that both have: what `@` sums over, but for those that a call carries. */
+static epi_axes shared_axes(const epi_axes *x, const epi_axes *y) {
+    epi_axes shared = {0};
+    for (int i = 0; i < x->count; i++)
+        if (epi_axes_find(y, x->at[i]) >= 0)
+            shared.at[shared.count++] = x->at[i];
+    return shared;
+}
+
+bool epi_product_sums_all(const epi_graph *g, const epi_node *n) {
+    epi_axes shared = shared_axes(&g->nodes[n->arg[0]].axes, &g->nodes[n->arg[1]].axes);
+    if (shared.count != n->over.count)
+        return false;
+    for (int i = 0; i < shared.count; i++) /* in that order: it is the order of sums */
+        if (!epi_axis_equal(shared.at[i], n->over.at[i]))
+            return false;
+    return true;
+}
+
+/* The product node: a's axes, then b's, without those it sums over. */
+static int contract(epi_graph *g, int a, int b, const epi_axes *over, bool named) {
+    epi_node n = new_node(EPI_OP_MATMUL, a, b, EPI_NO_NODE);
+    n.named = named;
+    n.over = *over;
+    n.axes = epi_axes_without(&g->nodes[a].axes, over);
+    epi_axes rest = epi_axes_without(&g->nodes[b].axes, over);
+    return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
+}
+
 int epi_graph_product(epi_graph *g, int a, int b) {
     if (epi_graph_failed(g) || !scales_agree(g, a, b))
         return EPI_NO_NODE;
-    epi_node n = new_node(EPI_OP_MATMUL, a, b, EPI_NO_NODE);
-    const epi_axes *x = &g->nodes[a].axes, *y = &g->nodes[b].axes;
-    for (int i = 0; i < x->count; i++)
-        if (epi_axes_find(y, x->at[i]) >= 0)
-            n.over.at[n.over.count++] = x->at[i];
-        else
-            n.axes.at[n.axes.count++] = x->at[i];
-    if (!keeps_carried(g, EPI_OP_MATMUL, &n.over))
-        return EPI_NO_NODE;
-    if (!n.over.count) {
+    epi_axes shared = shared_axes(&g->nodes[a].axes, &g->nodes[b].axes);
+    epi_axes over = epi_axes_without(&shared, &g->carried);
+    if (!over.count) {
         epi_graph_fail(g,
                        "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
                        "write * for an outer product",
                        epi_node_label(g, a).text, epi_node_label(g, b).text);
         return EPI_NO_NODE;
     }
-    for (int i = 0; i < y->count; i++) {
-        if (epi_axes_find(&n.over, y->at[i]) >= 0)
-            continue;
-        if (n.axes.count == EPI_MAX_AXES) {
-            epi_graph_fail(g, "the product would have more than %d axes", EPI_MAX_AXES);
-            return EPI_NO_NODE;
-        }
-        n.axes.at[n.axes.count++] = y->at[i];
-    }
-    return add_node(g, n);
+    return contract(g, a, b, &over, false);
+}
+
+/* Has a an axis that neither b nor `over` has? */
+static bool has_own_axis(const epi_graph *g, int a, int b, const epi_axes *over) {
+    epi_axes own = epi_axes_without(&g->nodes[a].axes, &g->nodes[b].axes);
+    return epi_axes_without(&own, over).count > 0;
+}
+
+bool epi_graph_is_contraction(const epi_graph *g, int a, int b, const epi_axes *over) {
+    return epi_axes_include(&g->nodes[a].axes, over) && epi_axes_include(&g->nodes[b].axes, over) &&
+           has_own_axis(g, a, b, over) && has_own_axis(g, b, a, over);
+}
+
+int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
+    if (epi_graph_failed(g) || !scales_agree(g, a, b) || !keeps_carried(g, EPI_OP_MATMUL, over))
+        return EPI_NO_NODE;
+    if (epi_graph_is_contraction(g, a, b, over))
+        return contract(g, a, b, over, true);
+    return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map(g, EPI_OP_MUL, a, b, EPI_NO_NODE), over);
 }
 
 /* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axis that

@@ -35,6 +35,7 @@ typedef struct epi_node {
                       named; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */
+    bool named;    /* MATMUL: the text names the axes that it sums over */
     epi_place place;
     const char *name; /* what the text calls it, or NULL */
 } epi_node;
@@ -89,10 +90,23 @@ int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
-int epi_graph_product(epi_graph *g, int a, int b);
-int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);                   /* INDEX SIZE */
+int epi_graph_product(epi_graph *g, int a, int b);                        /* over all axes that both have */
+int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
+/* sum(a*b, over): a product that keeps the other axes that both have, its *batch axes*, where both have all
+ * of `over` and each has an axis of its own beside it; else a map and a sum. */
+int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over);
+bool epi_graph_is_contraction(const epi_graph *g, int a, int b, const epi_axes *over);
+/* Does this product sum over all axes that its operands share, as `@` does? */
+bool epi_product_sums_all(const epi_graph *g, const epi_node *product);
+/* sum(factor*factor/factor, over) as a product of two operands that the factors fall into by their axes,
+ * times the factors that lack `over`; EPI_NO_NODE, and no error, where they do not fall into two. */
+typedef struct epi_factor {
+    int node;
+    bool divides;
+} epi_factor;
+int epi_graph_sum_product(epi_graph *g, const epi_factor *factors, int count, const epi_axes *over);
 /* A node of another graph of the same dims once more, with these operands. */
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
 

@@ -81,7 +81,7 @@ static int contracted_by(epi_graph *g, int node, int dim, int least) {
         if (!seen[i])
             continue;
         if (n->op == EPI_OP_MATMUL) {
-            if (n->over.count >= least && epi_axes_find_dim(&n->over, dim) >= 0)
+            if (!n->named && n->over.count >= least && epi_axes_find_dim(&n->over, dim) >= 0)
                 return i;
             continue;
         }

@@ -119,6 +119,26 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
     return e;
 }
 
+/* A product that keeps an axis which both operands have is written as a sum: `@` would sum over all of them.
+ */
+static bool is_written_as_sum(const epi_graph *g, const epi_node *n) {
+    return n->op == EPI_OP_MATMUL && !epi_product_sums_all(g, n);
+}
+
+static epi_ast *sum_ast(writer *w, const epi_node *n) {
+    epi_ast *e = new_ast(w, EPI_AST_CALL, 1 + n->over.count), *product = new_ast(w, EPI_AST_BINARY, 2);
+    if (!e || !product)
+        return NULL;
+    product->op = EPI_OP_MUL;
+    for (int i = 0; i < 2; i++)
+        product->args[i] = value_ast(w, n->arg[i]);
+    e->name = epi_ops[EPI_OP_SUM].text;
+    e->args[0] = lean_left(product);
+    for (int i = 0; i < n->over.count; i++)
+        e->args[1 + i] = axis_ast(w, n->over.at[i]);
+    return e;
+}
+
 static bool is_word(epi_op op) {
     char c = epi_ops[op].text[0];
     return c >= 'a' && c <= 'z' && op != EPI_OP_AND && op != EPI_OP_OR && op != EPI_OP_NOT;
@@ -132,6 +152,8 @@ static epi_ast *operation_ast(writer *w, int node) {
         return name_ast(w, w->g->tensors[n->tensor].name);
     if (is_word(n->op))
         return call_ast(w, n);
+    if (is_written_as_sum(w->g, n))
+        return sum_ast(w, n);
     int args = epi_ops[n->op].arity;
     epi_ast *e = new_ast(w, args == 1 ? EPI_AST_UNARY : EPI_AST_BINARY, args);
     if (!e)
@@ -189,6 +211,16 @@ static const char *output_name(const epi_graph *g, int node) {
     return NULL;
 }
 
+/* An operand of such a sum that is a product of factors itself: without a name they would be sorted anew. */
+static bool is_factored(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool scaled = g->nodes[node].op == EPI_OP_MUL || g->nodes[node].op == EPI_OP_DIV;
+    for (int i = 0; i < uses.count && scaled; i++)
+        if (uses.at[i].node != EPI_NO_NODE && is_written_as_sum(g, &g->nodes[uses.at[i].node]))
+            return true;
+    return false;
+}
+
 static void write_node(writer *w, int i) {
     const epi_graph *g = w->g;
     const epi_node *n = &g->nodes[i];
@@ -207,7 +239,8 @@ static void write_node(writer *w, int i) {
         return;
     }
     bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF;
-    if (!output && (leaf || (!n->name && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED)))
+    if (!output && (leaf || (!n->name && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED &&
+                             !is_factored(g, i))))
         return;
     epi_ast *value = operation_ast(w, i);
     w->names[i] = output ? output : fresh_name(w, n->name);

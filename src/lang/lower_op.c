@@ -116,6 +116,61 @@ static EPI_NOINLINE void check_axes(epi_lowering *lo, const epi_word *word, int 
     }
 }
 
+/* ---- sums of products ---- */
+
+enum { MOST_FACTORS = 32 };
+
+typedef struct factors {
+    epi_factor at[MOST_FACTORS];
+    int count; /* more than there is room for: it is not taken apart */
+} factors;
+
+static bool is_scaling(const epi_ast *e) {
+    return e->kind == EPI_AST_BINARY && (e->op == EPI_OP_MUL || e->op == EPI_OP_DIV);
+}
+
+/* Lowers the factors of a tree of * and /, in the order of the text. */
+static void collect_factors(epi_lowering *lo, epi_frame *f, const epi_ast *e, bool divides, factors *out) {
+    const epi_ast *at = e;
+    while (is_scaling(at))
+        at = at->args[0];
+    for (bool first = true;; at = at->outer, first = false) {
+        const epi_ast *factor = first ? at : at->args[1];
+        bool under = divides != (!first && at->op == EPI_OP_DIV);
+        if (!first && is_scaling(factor)) {
+            collect_factors(lo, f, factor, under, out);
+        } else {
+            int node = epi_lower_one(lo, f, factor);
+            if (!epi_lower_ok(lo))
+                return;
+            if (out->count < MOST_FACTORS)
+                out->at[out->count] = (epi_factor){node, under};
+            out->count++;
+        }
+        if (at == e)
+            return;
+    }
+}
+
+/* sum(a*b, X) and mean(a*b, X) as a product that keeps what other axes a and b share; EPI_NO_NODE where the
+ * factors do not fall into two operands. */
+static EPI_NOINLINE int lower_contraction(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_op op) {
+    factors all = {.count = 0};
+    epi_axes over = {0};
+    for (int i = 1; i < e->arg_count && epi_lower_ok(lo); i++)
+        over.at[over.count++] = axis_argument(lo, f, e, i);
+    if (epi_lower_ok(lo))
+        collect_factors(lo, f, e->args[0], false, &all);
+    epi_lower_at(lo, e->place);
+    if (!epi_lower_ok(lo) || all.count > MOST_FACTORS)
+        return EPI_NO_NODE;
+    int value = epi_graph_sum_product(lo->g, all.at, all.count, &over);
+    for (int i = 0; i < over.count && value != EPI_NO_NODE && op == EPI_OP_MEAN; i++)
+        value = epi_graph_map(lo->g, EPI_OP_DIV, value, epi_graph_leaf(lo->g, EPI_OP_SIZE, over.at[i]),
+                              EPI_NO_NODE);
+    return value;
+}
+
 bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out) {
     epi_op op = find_op(f, e);
     const epi_word *word = op == EPI_OP_COUNT ? epi_word_find(e->name) : NULL;
@@ -125,6 +180,13 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0};
     check_count(lo, f, e, want);
+    if ((op == EPI_OP_SUM || op == EPI_OP_MEAN) && epi_lower_ok(lo) && is_scaling(e->args[0])) {
+        int value = lower_contraction(lo, f, e, op);
+        if (value != EPI_NO_NODE) {
+            *out = epi_lower_value(lo, value);
+            return true;
+        }
+    }
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
             node[i] = epi_lower_one(lo, f, e->args[i]);

@@ -110,7 +110,7 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
         return EPI_LEAVE_NONE;
     if (x == cols && (a & cols) == cols)
         return p->kind == EPI_KIND_ROWS ? EPI_LEAVE_LOCAL : EPI_LEAVE_ROWS;
-    if (x == rows && (a & cols) == cols)
+    if (x == rows && (a & cols) == cols && !p->batched)
         return EPI_LEAVE_COLS;
     if (p->kind == EPI_KIND_GEMM && !(x & ~cols) && (a & cols) == cols && (!p->local || p->local == x) &&
         group_fits(s->limits, epi_axes_size(over, s->spec->sizes))) {
@@ -137,10 +137,12 @@ static void add_product(epi_sites *s, int node) {
         epi_sites_store(s, n->arg[a]);
     int q = add_part(s, EPI_KIND_GEMM, node);
     epi_site_part *p = &s->parts[q];
-    const epi_axes *first = &s->g->nodes[n->arg[0]].axes;
+    const epi_axes *first = &s->g->nodes[n->arg[0]].axes, *second = &s->g->nodes[n->arg[1]].axes;
     for (int i = 0; i < n->axes.count; i++) {
-        epi_axes *side = epi_axes_find(first, n->axes.at[i]) >= 0 ? &p->rows : &p->cols;
+        bool in_rows = epi_axes_find(first, n->axes.at[i]) >= 0;
+        epi_axes *side = in_rows ? &p->rows : &p->cols;
         side->at[side->count++] = n->axes.at[i];
+        p->batched |= in_rows && epi_axes_find(second, n->axes.at[i]) >= 0;
     }
     s->site[node] = (epi_site){EPI_SITE_TILE, q};
 }
@@ -252,6 +254,8 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
         }
     for (int q = time < 0 ? 0 : time; q < s->part_count; q++) { /* from then on all that it reads is there */
         epi_site_part trial = s->parts[q];
+        if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
+            continue;
         if ((q == time && !(late && reads_tile(s, node, q))) || !cone_fits(s, &trial, node, over))
             continue;
         double more = 0;

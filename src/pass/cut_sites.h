@@ -20,6 +20,7 @@ typedef struct epi_site_part {
     epi_kind kind;
     int product;
     epi_axes rows, cols;
+    bool batched;   /* some rows are batch axes of the product */
     uint64_t local; /* dims that a reduction inside the tile removes */
     epi_op split;   /* as in epi_plan */
     epi_axis fine;

@@ -97,11 +97,12 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
 
 void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
-    const epi_axes *groups[3] = {&k->plan.rows, &k->plan.cols, &k->plan.depth};
+    epi_axes batch = epi_plan_batch(&k->plan), of_batch = epi_plan_batch_rows(&k->plan);
+    const epi_axes *groups[4] = {&batch, &of_batch, &k->plan.cols, &k->plan.depth};
     int count = 0;
     bool rows = k->plan.kind == EPI_KIND_ROWS;
-    static const char *const names[3] = {"rows", "columns", "depth"};
-    for (int i = k->plan.rows.count || !rows ? 0 : 1; i < (rows ? 2 : 3); i++)
+    static const char *const names[4] = {"batches", "rows", "columns", "depth"};
+    for (int i = batch.count ? 0 : k->plan.rows.count || !rows ? 1 : 2; i < (rows ? 3 : 4); i++)
         epi_text_add(out, "%s%s %s = %ld", count++ ? ", " : "", names[i], epi_axes_label(g, groups[i]).text,
                      (long)count_of(k, groups[i]));
     epi_text_add(out, "\n");

@@ -52,21 +52,56 @@ static const epi_axes *main_output(const epi_graph *g, const epi_axes *product) 
     return product;
 }
 
+epi_axes epi_plan_batch(const epi_plan *plan) {
+    epi_axes batch = plan->rows;
+    batch.count = plan->batch_axes;
+    return batch;
+}
+
+epi_axes epi_plan_batch_rows(const epi_plan *plan) {
+    epi_axes batch = epi_plan_batch(plan);
+    return epi_axes_without(&plan->rows, &batch);
+}
+
+/* Of the rows of a product with batch axes, moves those to the batch that do not follow on from the first in
+ * the operand's memory: a tile's rows lie a fixed step apart. */
+static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) {
+    epi_axes run = {0};
+    int next = rows->count ? epi_axes_find(operand, rows->at[0]) : 0;
+    for (int i = 0; i < rows->count; i++) {
+        bool follows = epi_axes_find(operand, rows->at[i]) == next;
+        epi_axes *to = follows ? &run : batch;
+        to->at[to->count++] = rows->at[i];
+        next += follows;
+    }
+    *rows = run;
+}
+
 static void shape_tile(planner *p, int row_arg) {
     const epi_node *n = &p->g->nodes[p->plan->product];
+    const epi_axes *with_rows = &p->g->nodes[n->arg[row_arg]].axes,
+                   *with_cols = &p->g->nodes[n->arg[!row_arg]].axes;
     epi_plan *plan = p->plan;
+    epi_axes batch = {0}, rows = {0};
     plan->row_arg = row_arg;
-    plan->rows.count = plan->cols.count = 0;
+    plan->cols.count = 0;
     plan->depth = n->over;
     for (int i = 0; i < n->axes.count; i++) {
-        bool from_rows = has_dim(&p->g->nodes[n->arg[row_arg]].axes, n->axes.at[i].dim);
-        epi_axes *group = from_rows ? &plan->rows : &plan->cols;
+        bool in_rows = has_dim(with_rows, n->axes.at[i].dim), in_cols = has_dim(with_cols, n->axes.at[i].dim);
+        epi_axes *group = in_rows && in_cols ? &batch : in_rows ? &rows : &plan->cols;
         group->at[group->count++] = n->axes.at[i];
     }
     const epi_axes *order = main_output(p->g, &n->axes);
-    sort_group(&plan->rows, order);
+    sort_group(&rows, batch.count ? with_rows : order);
+    if (batch.count)
+        part_rows(&rows, &batch, with_rows);
+    sort_group(&batch, order);
+    plan->batch_axes = batch.count;
+    plan->rows = batch;
+    for (int i = 0; i < rows.count; i++)
+        plan->rows.at[plan->rows.count++] = rows.at[i];
     sort_group(&plan->cols, order);
-    sort_group(&plan->depth, &p->g->nodes[n->arg[!row_arg]].axes);
+    sort_group(&plan->depth, with_cols);
 }
 
 /* ---- what the tile can hold ---- */
@@ -149,6 +184,9 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
         stage->leave = EPI_LEAVE_LOCAL;
         return make_local(p, &n->over);
     }
+    if (over_rows && plan->batch_axes)
+        return refuse(p, "%s at line %d reduces over all batches, and a tile is of one", epi_ops[n->op].text,
+                      n->place.line);
     if (over_rows && epi_axes_count_in(from, &plan->cols) != plan->cols.count)
         return refuse(p, "%s at line %d reduces a value that lacks some columns", epi_ops[n->op].text,
                       n->place.line);
@@ -374,9 +412,13 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     const epi_node *n = &g->nodes[out->product];
     const epi_axes *order = main_output(g, &n->axes);
     int row_arg = 0;
-    for (int i = 0; i < order->count; i++)
-        if (has_dim(&n->axes, order->at[i].dim))
-            row_arg = has_dim(&g->nodes[n->arg[0]].axes, order->at[i].dim) ? 1 : 0;
+    for (int i = 0; i < order->count; i++) {
+        bool in[2];
+        for (int a = 0; a < 2; a++)
+            in[a] = has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
+        if (in[0] != in[1])
+            row_arg = in[0];
+    }
     out->fused = try_side(&p, row_arg);
     if (!out->fused) { /* the reason is that of the side tried first */
         char reason[sizeof out->reason];

@@ -45,6 +45,9 @@ typedef struct epi_plan {
     bool flat;   /* rows: all tensors are one long row, which may be cut anywhere */
     int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
+    /* gemm: the first so many of `rows` are batch axes. A tile's rows all lie in one batch: rows that the
+       operand with the columns has too, and rows that do not follow each other in memory. */
+    int batch_axes;
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op split;
@@ -62,6 +65,10 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
 bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out);
+
+/* The rows' axes in two: those of the batches, and those of a batch's rows. */
+epi_axes epi_plan_batch(const epi_plan *plan);
+epi_axes epi_plan_batch_rows(const epi_plan *plan);
 
 /* Does the value have some axis of the group (at any scale)? */
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);
