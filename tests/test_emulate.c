@@ -317,12 +317,18 @@ static void *address(const place *at, epi_pointer_need need) {
 /* A tensor map, by TMA's rules. */
 static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
     emu_box box = {.base = (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor}) + m->offset,
-                   .sizes = {m->sizes[0], m->sizes[1]},
-                   .stride = m->strides[1],
+                   .sizes = {m->sizes[0], m->sizes[1], 1, 1},
+                   .strides = {0, m->strides[1]},
                    .box = {m->box[0], m->box[1]},
                    .swizzle = m->swizzle,
                    .size = (int)epi_dtype_size(m->type)};
-    check(m->rank == 2 && box.box[0] <= 256 && box.box[1] <= 256 && box.stride % 16 == 0 &&
+    bool fits = m->rank == 2 || m->rank == 4;
+    for (int i = 1; i < m->rank && fits; i++) {
+        box.sizes[i] = m->sizes[i];
+        box.strides[i] = m->strides[i];
+        fits = box.strides[i] % 16 == 0 && box.strides[i] > 0 && (i < 2 || m->box[i] == 1);
+    }
+    check(fits && box.box[0] <= 256 && box.box[1] <= 256 &&
               box.box[0] * (unsigned)box.size == (unsigned)box.swizzle && (uintptr_t)box.base % 16 == 0,
           "%s: a map that TMA takes", what);
     memcpy(to, &box, sizeof box);
@@ -683,6 +689,23 @@ static const struct {
     {{"matmul", "matmul", "M=520,N=549,K=521", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 8},
     {{"matmul", "matmul", "M=300,N=549,K=521", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 8},
     {{"norm_swiglu", "norm_swiglu", "T=520,F=550,D=521", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 8},
+    {{"blocks", "bmm", "B=3,M=150,N=136,K=72", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
+    {{"blocks", "bmm", "B=2,M=256,N=549,K=72", 0}, EPI_F16, "sm90_128x256_c2_e", true, 4},
+    {{"blocks", "attention_scores", "B=2,S=140,R=168,G=2,H=2,E=64", 0},
+     EPI_BF16,
+     "sm90_128x128_c1_d",
+     false,
+     4},
+    {{"blocks", "attention_values", "B=2,S=140,R=168,G=2,H=2,E=64", 0},
+     EPI_BF16,
+     "sm90_128x64_c1_d",
+     false,
+     4},
+    {{"blocks", "attention_values", "B=2,S=140,R=136,G=1,H=2,E=136", 0},
+     EPI_BF16,
+     "sm90_128x128_c2_d",
+     true,
+     4},
 };
 enum { HOPPER = sizeof hopper / sizeof *hopper };
 static loaded hopper_cases[HOPPER];

@@ -17,7 +17,9 @@ static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
 }
 
 static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
-    epi_product_size s = {t->m, t->n, epi_axes_size(&plan->depth, c->spec->sizes), 0};
+    epi_axes batch = epi_plan_batch(plan);
+    epi_product_size s = {t->m, t->n, epi_axes_size(&plan->depth, c->spec->sizes), 0,
+                          epi_axes_size(&batch, c->spec->sizes)};
     double bytes = 0; /* of a row, by columns of the product */
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *at = &t->instrs[i];

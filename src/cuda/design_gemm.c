@@ -252,8 +252,6 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
-    if (d->plan->batch_axes)
-        return refuse(d, "batches of products do not run on a GPU yet");
     if (d->config.tile_n % group)
         return refuse(d, "groups of %d columns do not fill a tile of %d", group, d->config.tile_n);
     if (!epi_streams_make(d))
@@ -275,13 +273,16 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
                                 const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
                                 epi_error *err) {
     *out = (epi_kernel_text){.name = "gemm", .arch = epi_emit_arch(c)};
+    epi_axes batch = epi_plan_batch(plan);
+    int64_t batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes));
     *d = (epi_gemm_design){.c = c,
                            .g = c->spec->graph,
                            .plan = plan,
                            .tile = tile,
                            .config = *config,
-                           .tiling = epi_tiling_of(config, tile->m, tile->n, c->multiprocessors),
-                           .depth = epi_axes_size(&plan->depth, c->spec->sizes)};
+                           .tiling = epi_tiling_of(config, tile->m, batches, tile->n, c->multiprocessors),
+                           .depth = epi_axes_size(&plan->depth, c->spec->sizes),
+                           .batch_rows = batch.count ? tile->m / batches : 0};
     d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
     if (!d->instrs)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -8,6 +8,14 @@
 
 #include "cuda/emit.h"
 
+/* Where a batch lies in a map: along up to two axes beyond the first two, the innermost first. A batch's
+ * number is divided by `below`, and the rest of that by `size` counts. */
+enum { EPI_BATCH_PLACES = 2 };
+typedef struct epi_batch_place {
+    int count;
+    int64_t below[EPI_BATCH_PLACES], size[EPI_BATCH_PLACES], stride[EPI_BATCH_PLACES];
+} epi_batch_place;
+
 /* A tile of another tensor that the epilogue loads or stores. */
 typedef struct epi_stream {
     int instr; /* of the tile program; the names of its variables carry the number */
@@ -18,6 +26,8 @@ typedef struct epi_stream {
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;
+    epi_walk of_batch;        /* staged: the rows of a batch */
+    epi_batch_place place;    /* and where it lies */
     int elements, bytes;      /* of a cell */
     int map, pointer;         /* which one of the launch: a map for TMA, else a pointer */
     int offset;               /* in a subtile's staging */
@@ -32,7 +42,9 @@ enum { EPI_MAX_STREAMS = 2 * EPI_MAX_TENSORS, EPI_STAGED_ROWS = 64 /* of a panel
 typedef struct epi_operand {
     int node;
     epi_ref ref;
-    epi_walk out, depth; /* along rows or columns, and along the depth */
+    epi_walk out, depth; /* along rows (of a batch) or columns, and along the depth */
+    epi_walk batch;
+    epi_batch_place place;
     epi_columns cols;
     int64_t count; /* of rows or columns */
     bool mn;       /* rows (columns) innermost */
@@ -58,6 +70,7 @@ typedef struct epi_gemm_design {
     epi_config config; /* its subtile and staging slots are chosen */
     epi_tiling tiling;
     int64_t depth;
+    int64_t batch_rows;      /* of each batch; 0: there are none */
     epi_operand operands[2]; /* of the product's rows, and of its columns */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
@@ -94,6 +107,11 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
 
 /* ---- design_operands.c ---- */
 
+/* Where the batches of a tensor lie, whose walk over batches this is; false where a map has no room for it.
+ */
+bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *out);
+/* Adds them to a map. */
+void epi_batch_map(const epi_batch_place *place, epi_dtype type, epi_map_need *map);
 /* Side 0 has the product's rows, side 1 its columns. */
 epi_operand epi_operand_of(const epi_gemm_design *d, int side);
 /* A map of the operand, or of a copy of it: boxes of 64 deep by `rows` where the depth is innermost, of 64 by

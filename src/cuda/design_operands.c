@@ -8,15 +8,45 @@ epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
     const int64_t *sizes = d->c->spec->sizes;
     o.ref = epi_emit_ref(d->c, o.node, -1);
     o.depth = epi_walk_axes(&o.ref, &d->plan->depth, sizes);
+    epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan);
+    o.batch = epi_walk_axes(&o.ref, &batch, sizes);
     if (side == 0) {
-        o.out = epi_walk_axes(&o.ref, &d->plan->rows, sizes);
-        o.count = d->tile->m;
+        o.out = epi_walk_axes(&o.ref, &rows, sizes);
+        o.count = d->batch_rows ? d->batch_rows : d->tile->m;
     } else {
         o.cols = epi_columns_of(d->plan, &o.ref, sizes, d->tile->acc_scale);
         o.out = o.cols.walk;
         o.count = d->tile->n;
     }
     return o;
+}
+
+/* ---- batches ---- */
+
+bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *out) {
+    int64_t below = 1;
+    *out = (epi_batch_place){0};
+    for (int i = batch->count - 1; i >= 0; i--) {
+        if (batch->stride[i]) {
+            if (out->count == EPI_BATCH_PLACES || batch->stride[i] * (int64_t)epi_dtype_size(type) % 16)
+                return false;
+            out->below[out->count] = below;
+            out->size[out->count] = batch->size[i];
+            out->stride[out->count++] = batch->stride[i];
+        }
+        below *= batch->size[i];
+    }
+    return true;
+}
+
+void epi_batch_map(const epi_batch_place *place, epi_dtype type, epi_map_need *map) {
+    map->rank = 2 + EPI_BATCH_PLACES;
+    for (int i = 0; i < EPI_BATCH_PLACES; i++) {
+        bool there = i < place->count;
+        map->sizes[2 + i] = there ? (uint64_t)place->size[i] : 1;
+        map->strides[2 + i] = there ? (uint64_t)place->stride[i] * epi_dtype_size(type) : map->strides[1];
+        map->box[2 + i] = 1;
+    }
 }
 
 /* ---- by TMA ---- */
@@ -55,7 +85,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     const epi_repack *copy = NULL;
     if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_stride != 1) ||
         pitch * size % 16 || pitch < (o->mn ? out_size : depth_size)) {
-        copy = repack_operand(c, d, o, k);
+        copy = d->batch_rows ? NULL : repack_operand(c, d, o, k);
         if (!copy)
             return false;
         o->mn = copy->mn;
@@ -74,6 +104,10 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     m->strides[1] = (uint64_t)(pitch * size);
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
+    if (d->batch_rows && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
+        return false;
+    if (d->batch_rows)
+        epi_batch_map(&o->place, o->ref.type, m);
     return true;
 }
 
@@ -99,6 +133,9 @@ void epi_operand_measure(epi_operand *o) {
             o->vec /= 2;
     for (int i = 0; i < across->count; i++)
         while (across->stride[i] % o->vec)
+            o->vec /= 2;
+    for (int i = 0; i < o->batch.count; i++)
+        while (o->batch.stride[i] % o->vec)
             o->vec /= 2;
     while (o->cols.two && o->cols.part % o->vec)
         o->vec /= 2;

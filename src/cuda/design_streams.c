@@ -14,6 +14,8 @@ static void add_stream(epi_gemm_design *d, int instr) {
     t->ref = epi_emit_ref(d->c, s->node, s->tensor);
     t->rows = epi_walk_axes(&t->ref, &d->plan->rows, d->c->spec->sizes);
     t->cols = epi_columns_of(d->plan, &t->ref, d->c->spec->sizes, scale);
+    epi_axes of_batch = epi_plan_batch_rows(d->plan);
+    t->of_batch = epi_walk_axes(&t->ref, &of_batch, d->c->spec->sizes);
     t->elements = epi_cell_elements(d->tile, scale);
     t->bytes = t->elements * (int)epi_dtype_size(t->ref.type);
 }
@@ -34,10 +36,17 @@ bool epi_streams_make(epi_gemm_design *d) {
 
 /* ---- where they are staged ---- */
 
+/* Can TMA find the batches of this tile? */
+static bool can_place(const epi_gemm_design *d, epi_stream *t) {
+    epi_axes axes = epi_plan_batch(d->plan);
+    epi_walk batch = epi_walk_axes(&t->ref, &axes, d->c->spec->sizes);
+    return epi_batch_place_of(&batch, t->ref.type, &t->place);
+}
+
 /* Is it moved through staging? Its rows lie a fixed distance apart and its columns are neighbours, or it is a
  * table that repeats. TMA takes rows of a multiple of 16 bytes; lanes move others. */
 static bool can_stage(const epi_gemm_design *d, epi_stream *t) {
-    const epi_walk *r = &t->rows, *c = &t->cols.walk;
+    const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
             columns = (int64_t)d->config.subtile * t->elements / 2;
     if (d->config.mainloop != EPI_GEMM_SM90 || t->cols.two || t->ref.type > EPI_F16 || !c->count ||
@@ -54,6 +63,8 @@ static bool can_stage(const epi_gemm_design *d, epi_stream *t) {
     else if (r->count != 1)
         return false;
     t->lanes = r->stride[r->count - 1] * size % 16 != 0;
+    if (d->batch_rows && (t->lanes || t->row_mod || !can_place(d, t)))
+        return false;
     return r->stride[r->count - 1] > 0;
 }
 
@@ -126,15 +137,17 @@ static int add_map(const epi_gemm_design *d, const epi_stream *t, epi_kernel_tex
         return 0;
     }
     uint64_t size = epi_dtype_size(t->ref.type);
-    const epi_walk *r = &t->rows, *c = &t->cols.walk;
+    const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     epi_map_need *m = &k->maps[k->map_count];
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .rank = 2};
     m->sizes[0] = (uint64_t)c->size[c->count - 1];
-    m->sizes[1] = (uint64_t)(t->row_mod ? t->row_mod : d->tile->m);
+    m->sizes[1] = (uint64_t)(t->row_mod ? t->row_mod : d->batch_rows ? d->batch_rows : d->tile->m);
     m->strides[1] = (uint64_t)r->stride[r->count - 1] * size;
     m->swizzle = t->panel_width;
     m->box[0] = (uint32_t)((uint64_t)m->swizzle / size);
     m->box[1] = EPI_STAGED_ROWS;
+    if (d->batch_rows)
+        epi_batch_map(&t->place, t->ref.type, m);
     return k->map_count++;
 }
 

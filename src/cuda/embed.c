@@ -13,6 +13,7 @@ EMBED(ptx)
 EMBED(folds)
 EMBED(tiles)
 EMBED(order)
+EMBED(batch)
 EMBED(repack)
 EMBED(index)
 EMBED(random)
@@ -24,12 +25,19 @@ EMBED(rows)
 const char *epi_device_text(const char *name) {
     static const struct {
         const char *name, *text;
-    } all[] = {{"base", epi_text_base},           {"ptx", epi_text_ptx},
-               {"folds", epi_text_folds},         {"tiles", epi_text_tiles},
-               {"order", epi_text_order},         {"repack", epi_text_repack},
-               {"gemm_sm90", epi_text_gemm_sm90}, {"gemm_sm80", epi_text_gemm_sm80},
-               {"gemm_any", epi_text_gemm_any},   {"index", epi_text_index},
-               {"random", epi_text_random},       {"rows", epi_text_rows}};
+    } all[] = {{"base", epi_text_base},
+               {"ptx", epi_text_ptx},
+               {"folds", epi_text_folds},
+               {"tiles", epi_text_tiles},
+               {"order", epi_text_order},
+               {"batch", epi_text_batch},
+               {"repack", epi_text_repack},
+               {"gemm_sm90", epi_text_gemm_sm90},
+               {"gemm_sm80", epi_text_gemm_sm80},
+               {"gemm_any", epi_text_gemm_any},
+               {"index", epi_text_index},
+               {"random", epi_text_random},
+               {"rows", epi_text_rows}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name))
             return all[i].text;

@@ -50,9 +50,10 @@ static void store_direct(epi_emitter *e, const epi_stream *t) {
     long columns = (long)epi_cell_columns(e->d->tile, t->elements);
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
-        epi_text_add(&e->cell,
-                     "      if (row + 8 * (i & 1) < P.M && %s < %ld) {\n        const float v[%d] = {", first,
-                     columns, t->elements);
+        epi_text_add(
+            &e->cell,
+            "      if (row_there(P, row + 8 * (i & 1)) && %s < %ld) {\n        const float v[%d] = {", first,
+            columns, t->elements);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el).text);
         epi_text_add(&e->cell,
@@ -63,10 +64,10 @@ static void store_direct(epi_emitter *e, const epi_stream *t) {
     for (int el = 0; el < t->elements; el++) {
         char index[120];
         snprintf(index, sizeof index, "(%s + %d)", first, el);
-        epi_text_add(
-            &e->cell,
-            "      if (row + 8 * (i & 1) < P.M && %s < %ld) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + ",
-            index, columns, type, t->pointer, t->instr);
+        epi_text_add(&e->cell,
+                     "      if (row_there(P, row + 8 * (i & 1)) && %s < %ld) store<%s>((void *)P.ptr[%d], "
+                     "R.at%d[i & 1] + ",
+                     index, columns, type, t->pointer, t->instr);
         epi_cell_emit_column(&e->cell, &t->cols, index);
         epi_text_add(&e->cell, ", %s);\n", epi_value_use(e, v, el).text);
     }

@@ -16,7 +16,7 @@ static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el,
                      (long)epi_cell_columns(e->d->tile, elements), epi_value_use(e, v, el).text,
                      epi_emit_fold(op));
     else
-        epi_text_add(out, "(row + 8 * (i & 1) < P.M ? %s : %s::none())", epi_value_use(e, v, el).text,
+        epi_text_add(out, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", epi_value_use(e, v, el).text,
                      epi_emit_fold(op));
 }
 
@@ -47,16 +47,17 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
             epi_text_add(&e->cell, ");\n");
         }
     }
-    epi_text_add(&e->end,
-                 "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
-                 "    const int block = (col + SUBTILE - 1) / %d;\n"
-                 "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
-                 "      S.s%d[h].across_columns();\n"
-                 "      if (q == 0 && row + 8 * h < P.M && block < %ld) S.s%d[h].leave((float *)P.ptr[%d] + "
-                 "%ldLL, (i64)block * P.M + row + 8 * h, %ldLL * P.M);\n"
-                 "    }\n  }\n",
-                 EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number,
-                 (long)blocks, number, at->pointer, (long)(at->partials / 4), (long)blocks);
+    epi_text_add(
+        &e->end,
+        "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
+        "    const int block = (col + SUBTILE - 1) / %d;\n"
+        "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
+        "      S.s%d[h].across_columns();\n"
+        "      if (q == 0 && row_there(P, row + 8 * h) && block < %ld) S.s%d[h].leave((float *)P.ptr[%d] + "
+        "%ldLL, (i64)block * P.M + row_number(row + 8 * h), %ldLL * P.M);\n"
+        "    }\n  }\n",
+        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, (long)blocks,
+        number, at->pointer, (long)(at->partials / 4), (long)blocks);
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the

@@ -70,8 +70,8 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
     epi_text_add(out,
                  "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define SUBTILES "
                  "(TILE_N / SUBTILE)\n"
-                 "#define OWN %d\n#define HEAVY %d\n",
-                 f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->own, d->heavy);
+                 "#define OWN %d\n#define HEAVY %d\n#define BATCH_ROWS %ld\n",
+                 f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->own, d->heavy, (long)d->batch_rows);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
@@ -80,7 +80,7 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
     epi_text_add(out,
                  "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma "
                  "unroll\n  for (int h = 0; h < 2; h++) {\n"
-                 "    const int r = min(row + 8 * h, (int)P.M - 1);\n    (void)r;\n%s  }\n}\n",
+                 "    const int r = row_near(P, row + 8 * h);\n    (void)r;\n%s  }\n}\n",
                  or_none(&e->members), or_none(&e->rows));
     emit_keep(e, out);
     epi_text_add(out, "struct Sums {\n%s};\n", or_none(&e->sums));
@@ -135,6 +135,20 @@ static void write_access(const epi_emitter *e, epi_text *out) {
                      d->operands[0].vec, d->operands[1].vec);
 }
 
+/* TMA's coordinates of a batch, for each tensor that it moves. */
+static void write_batches(const epi_gemm_design *d, epi_text *out) {
+    if (!d->batch_rows || d->config.mainloop != EPI_GEMM_SM90)
+        return;
+    epi_batch_emit(out, "A", &d->operands[0].place);
+    epi_batch_emit(out, "B", &d->operands[1].place);
+    for (int i = 0; i < d->stream_count; i++)
+        if (d->streams[i].staged) {
+            char name[24];
+            snprintf(name, sizeof name, "tile%d", d->streams[i].instr);
+            epi_batch_emit(out, name, &d->streams[i].place);
+        }
+}
+
 static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     static const char *const files[] = {"gemm_sm90", "gemm_sm80", "gemm_any"};
     epi_mainloop mainloop = e->d->config.mainloop;
@@ -146,6 +160,8 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
                  "*ptr[%d];\n  i64 M, raster, queue, counter;\n};\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
+    epi_text_add(out, "%s", epi_device_text("batch"));
+    write_batches(e->d, out);
     write_epilogue(e, out);
     write_access(e, out);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s%s",

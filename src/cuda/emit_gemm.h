@@ -71,6 +71,8 @@ void epi_fold_emit_group(epi_emitter *e, int instr);
 
 /* Where the operand's elements lie, as functions whose names start with `which`. */
 void epi_operand_emit(epi_text *out, char which, const epi_operand *o);
+/* The coordinates of a batch in a map, as functions whose names start with `which`. */
+void epi_batch_emit(epi_text *out, const char *which, const epi_batch_place *place);
 /* wgmma for so many columns of a tile. */
 void epi_operand_emit_wgmma(const epi_gemm_design *d, epi_text *out, const char *name, int n);
 

@@ -19,6 +19,16 @@ void epi_operand_emit_wgmma(const epi_gemm_design *d, epi_text *out, const char 
     epi_text_add(out, " : \"l\"(a), \"l\"(b), \"r\"(add));\n}\n");
 }
 
+void epi_batch_emit(epi_text *out, const char *which, const epi_batch_place *place) {
+    for (int i = 0; i < EPI_BATCH_PLACES; i++) {
+        epi_text_add(out, "DEV int %s_batch%d(int b) { return ", which, i);
+        if (i < place->count)
+            epi_text_add(out, "b / %ld %% %ld; }\n", (long)place->below[i], (long)place->size[i]);
+        else
+            epi_text_add(out, "b * 0; }\n");
+    }
+}
+
 void epi_operand_emit(epi_text *out, char which, const epi_operand *o) {
     epi_text_add(out, "#define %c_TYPE %s\nDEV i64 %c_row(int r) { return ", which,
                  epi_emit_type(o->ref.type), which);
@@ -30,5 +40,7 @@ void epi_operand_emit(epi_text *out, char which, const epi_operand *o) {
     }
     epi_text_add(out, "; }\nDEV i64 %c_depth(int k) { return ", which);
     epi_emit_walk(out, &o->depth, "k");
+    epi_text_add(out, "; }\nDEV i64 %c_batch(int b) { return ", which);
+    epi_emit_walk(out, &o->batch, "b");
     epi_text_add(out, "; }\n#define %c_PTR %d\n", which, o->pointer);
 }

@@ -47,6 +47,8 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
             snprintf(x + strlen(x), sizeof x - strlen(x), " + %d", p * inner);
         if (t->row_mod)
             snprintf(y, sizeof y, "m %% %ld", (long)t->row_mod);
+        else if (e->d->batch_rows)
+            snprintf(y, sizeof y, "row_in_batch(m) BATCH_AT(tile%d, m)", t->instr);
         int at = t->offset + p * width * EPI_STAGED_ROWS;
         if (t->lanes) {
             emit_lanes(e, t, at, x, y, name);

@@ -75,7 +75,7 @@ struct Copy { /* on its way into shared memory; the rest of `size` becomes zero 
 struct Stored { /* a box on its way to memory */
     const emu_box *map;
     u32 from;
-    int x, y;
+    int x, y, z, w;
 };
 
 struct Product { /* of one warpgroup, on its way: d = a * b, of n columns, or that added to it */
@@ -146,7 +146,7 @@ struct Arriving { /* brought by TMA, late: neighbouring bytes, or a box */
     u32 to, bytes, barrier;
     const void *from;
     const emu_box *map;
-    int x, y;
+    int x, y, z, w;
 };
 
 struct Block {

@@ -12,9 +12,10 @@ typedef struct emu_range {
     int once; /* each byte is stored once, over ones */
 } emu_range;
 
-typedef struct emu_box { /* a tensor map: a tensor of two axes, of which boxes are moved */
+typedef struct emu_box { /* a tensor map: of a tensor's first two axes boxes are moved */
     unsigned char *base;
-    unsigned long long sizes[2], stride;
+    unsigned long long sizes[4], strides[4]; /* in bytes, from the second on */
+
     unsigned box[2];
     int swizzle, size; /* bytes of a row in shared memory, and of an element */
 } emu_box;

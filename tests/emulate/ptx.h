@@ -323,46 +323,52 @@ static u32 turned(u32 at, int swizzle) {
     return at ^ (at >> 7 & (u32)(swizzle / 16 - 1)) << 4;
 }
 /* f(element in memory, or NULL where the tensor ends, and in shared memory, size), for all of the box. */
-template <class F> static void each_element(const emu_box &m, u32 shared, int x, int y, F f) {
+template <class F> static void each_element(const emu_box &m, u32 shared, int x, int y, int z, int w, F f) {
     const u32 size = (u32)m.size;
     for (u32 r = 0; r < m.box[1]; r++)
         for (u32 c = 0; c < m.box[0]; c++) {
             const i64 at_x = x + (i64)c, at_y = y + (i64)r;
-            const bool there = at_x >= 0 && at_y >= 0 && at_x < (i64)m.sizes[0] && at_y < (i64)m.sizes[1];
-            u8 *memory = there ? m.base + (u64)at_y * m.stride + (u64)at_x * size : 0;
+            const bool there = at_x >= 0 && at_y >= 0 && at_x < (i64)m.sizes[0] && at_y < (i64)m.sizes[1] &&
+                               z >= 0 && z < (i64)m.sizes[2] && w >= 0 && w < (i64)m.sizes[3];
+            u8 *memory = there ? m.base + (u64)at_y * m.strides[1] + (u64)z * m.strides[2] +
+                                     (u64)w * m.strides[3] + (u64)at_x * size
+                               : 0;
             if (there)
                 check_access(memory, size, size);
             f(memory, shared_at(turned(shared + (r * m.box[0] + c) * size, m.swizzle), size), size);
         }
 }
 static void fill_box(const Arriving &a) {
-    each_element(*a.map, a.to, a.x, a.y, [](const u8 *memory, u8 *shared, u32 size) {
+    each_element(*a.map, a.to, a.x, a.y, a.z, a.w, [](const u8 *memory, u8 *shared, u32 size) {
         memory ? (void)memcpy(shared, memory, size) : (void)memset(shared, 0, size);
     });
 }
-static void tma_load(u32 to, const void *map, u32 barrier, int x, int y) {
+static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z = 0, int w = 0) {
     const emu_box &m = *(const emu_box *)map;
     const u32 bytes = m.box[0] * m.box[1] * (u32)m.size;
-    come(Arriving{to, bytes, barrier, 0, &m, x, y}, 128);
+    come(Arriving{to, bytes, barrier, 0, &m, x, y, z, w}, 128);
 }
-static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, u16 mask) {
+static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, u16 mask) {
     for (u32 rank = 0; rank < 16; rank++)
         if (mask >> rank & 1) {
             Elsewhere there(rank);
-            tma_load(to, map, barrier, x, y);
+            tma_load(to, map, barrier, x, y, z, w);
         }
 }
-static void tma_prefetch(const void *, int, int) {}
+static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, u16 mask) {
+    tma_load_all(to, map, barrier, x, y, 0, 0, mask);
+}
+static void tma_prefetch(const void *, int, int, int = 0, int = 0) {}
 static void store_box(const Stored &s) {
-    each_element(*s.map, s.from, s.x, s.y, [](u8 *memory, const u8 *shared, u32 size) {
+    each_element(*s.map, s.from, s.x, s.y, s.z, s.w, [](u8 *memory, const u8 *shared, u32 size) {
         if (memory) {
             check_once(memory, size);
             memcpy(memory, shared, size);
         }
     });
 }
-static void tma_store(const void *map, u32 from, int x, int y) {
-    current->stores.add(Stored{(const emu_box *)map, from, x, y}, store_box);
+static void tma_store(const void *map, u32 from, int x, int y, int z = 0, int w = 0) {
+    current->stores.add(Stored{(const emu_box *)map, from, x, y, z, w}, store_box);
 }
 static void bulk_commit() {
     current->stores.commit();

@@ -108,7 +108,7 @@ struct Tile {
   bool exists;
   DEV Tile(const Params &P, int t) {
     asm volatile("" : "+r"(t));
-    const int tm = (int)((P.M + TILE_M - 1) / TILE_M), tn = (N_SIZE + TILE_N - 1) / TILE_N, raster = (int)P.raster;
+    const int tm = (rows_in_all(P) + TILE_M - 1) / TILE_M, tn = (N_SIZE + TILE_N - 1) / TILE_N, raster = (int)P.raster;
     const int per = raster * tn, g = t / per, r = t - g * per, h = max(1, min(tm - g * raster, raster));
     exists = t < tm * tn;
     n = r / h * TILE_N;
@@ -154,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   Feed<SideA> feed_a;
   Feed<SideB> feed_b;
   auto aim = [&](const Tile &tile) {
-    feed_a.aim(P.ptr[A_PTR], tile.m, (int)P.M);
-    feed_b.aim(P.ptr[B_PTR], tile.n, N_SIZE);
+    feed_a.aim((const u16 *)P.ptr[A_PTR] + A_batch(batch_of(tile.m)), row_in_batch(tile.m), rows_of_batch(P));
+    feed_b.aim((const u16 *)P.ptr[B_PTR] + B_batch(batch_of(tile.m)), tile.n, N_SIZE);
   };
   // The first stages of the tile aimed at, from stage s on. Only the one before s may still be read by a warp.
   auto fill = [&](u32 s) {
@@ -241,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
 #endif
 #pragma unroll
     for (int h = 0; h < 2; h++)
-      if ((FOLDS ? row0 & ~63 : row0 + 16 * h) < P.M && col < N_SIZE) {
+      if (row_there(P, FOLDS ? row0 & ~63 : row0 + 16 * h) && col < N_SIZE) {
         const int thread = (wm & 1) * 64 + h * 32 + lane;   // as of four warps that have 16 rows each
         const int row = row0 + 16 * h + (lane >> 2);
         Rows R;

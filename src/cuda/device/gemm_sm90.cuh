@@ -193,30 +193,31 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     if (t == 0) {   // ---- the operands: one thread feeds the ring
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int k) {
 #if A_MN
-        tma_load(a, &P.map[0], bar, m, k * BK);
-        tma_load(a + 8192, &P.map[0], bar, m + 64, k * BK);
+        tma_load(a, &P.map[0], bar, row_in_batch(m), k * BK BATCH_AT(A, m));
+        tma_load(a + 8192, &P.map[0], bar, row_in_batch(m) + 64, k * BK BATCH_AT(A, m));
 #else
-        tma_load(a, &P.map[0], bar, k * BK, m);
+        tma_load(a, &P.map[0], bar, k * BK, row_in_batch(m) BATCH_AT(A, m));
 #endif
       };
-      // A box of the column operand, for all blocks of the cluster.
-      auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y) {
-        if (CLUSTER > 1) tma_load_all(b, map, bar, x, y, (u16)((1 << CLUSTER) - 1));
-        else tma_load(b, map, bar, x, y);
+      // A box of the column operand of row m's batch, for all blocks of the cluster.
+      auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
+        if (CLUSTER > 1) tma_load_all(b, map, bar, x, y BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
+        else tma_load(b, map, bar, x, y BATCH_AT(B, m));
+        (void)m;
       };
 #if B_MN
-      auto load_slabs = [&](const u32 b, const u32 bar, const int n, const int k, const int width) {   // each block some of the depth
+      auto load_slabs = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const int width) {   // each block some of the depth
 #pragma unroll
-        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), &P.map[1], bar, n + i * 64, k * BK + rank * (BK / CLUSTER));
+        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), &P.map[1], bar, n + i * 64, k * BK + rank * (BK / CLUSTER), m);
       };
-      auto load_b = [&](const u32 b, const u32 bar, const int n, const int k) { load_slabs(b, bar, n, k, TILE_N); };
-      auto load_narrow = [&](const u32 b, const u32 bar, const int n, const int k, const u32) { load_slabs(b, bar, n, k, NARROW); };
+      auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) { load_slabs(b, bar, m, n, k, TILE_N); };
+      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32) { load_slabs(b, bar, m, n, k, NARROW); };
 #else
-      auto load_b = [&](const u32 b, const u32 bar, const int n, const int k) {   // each block some of the columns
-        load_all(b + rank * (STAGE_B / CLUSTER), &P.map[1], bar, k * BK, n + rank * (TILE_N / CLUSTER));
+      auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {   // each block some of the columns
+        load_all(b + rank * (STAGE_B / CLUSTER), &P.map[1], bar, k * BK, n + rank * (TILE_N / CLUSTER), m);
       };
-      auto load_narrow = [&](const u32 b, const u32 bar, const int n, const int k, const u32 i) {   // or all of them, in turn
-        if (rank == i % CLUSTER) load_all(b, &P.map[2], bar, k * BK, n);
+      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32 i) {   // or all of them, in turn
+        if (rank == i % CLUSTER) load_all(b, &P.map[2], bar, k * BK, n, m);
       };
 #endif
       (void)load_narrow;
@@ -240,13 +241,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #pragma unroll
             for (int i = 0; i < NARROW_DEEP; i++) {
               load_a(a + i * STAGE_A, f, m0, k + i);
-              load_narrow(a + NARROW_DEEP * STAGE_A + i * NARROW_B, f, n0, k + i, i);
+              load_narrow(a + NARROW_DEEP * STAGE_A + i * NARROW_B, f, m0, n0, k + i, i);
             }
           else
 #endif
           {
             load_a(a, f, m0, k);
-            load_b(a + STAGE_A, f, n0, k);
+            load_b(a + STAGE_A, f, m0, n0, k);
           }
           ADVANCE(s, ph)
         }

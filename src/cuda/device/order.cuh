@@ -10,7 +10,7 @@ struct Order {
   int tm, tn, raster, total;
   bool queue;
   DEV Order(const Params &P, int cid) {
-    tm = ((int)P.M + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
+    tm = (rows_in_all(P) + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
     tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_N - 1) / TILE_N;
     raster = P.raster;
     total = tm * tn;
