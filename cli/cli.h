@@ -11,7 +11,11 @@
 #include "io/safetensors.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { CLI_MAX_BINDINGS = 64, CLI_MAX_NAMES = 256, CLI_MAX_TENSORS = 128 };
+enum {
+    CLI_MAX_BINDINGS = 64,
+    CLI_MAX_NAMES = 256,
+    CLI_MAX_TENSORS = 2048 /* as many as the language allows */
+};
 
 typedef struct cli_options {
     const char *command;

@@ -587,7 +587,7 @@ static const struct nested {
     {"", "x", " - x*2", 2000, NULL},
     {"(", "x", " + x)*s", 99, NULL},
     {"", "x", "[i]", 4000, NULL},
-    {"", "x", "*x", 50000, "the program has more than 4096 operations after inlining"},
+    {"", "x", "*x", 70000, "the program has more than 65536 operations after inlining"},
     {"x and ", "x", "", 4000, NULL},
     {"2**", "x", "", 199, NULL},
     {"2**", "x", "", 1000, "expressions are nested too deeply; give inner ones names"},
@@ -647,9 +647,31 @@ static void test_small_stack(void) {
     }
 }
 
+/* As many inputs and axes as there may be, and one more. */
+static void test_counts(void) {
+    for (int more = 0; more < 2; more++)
+        for (int axes = 0; axes < 2; axes++) {
+            epi_text t = {0};
+            epi_module *m;
+            epi_error err;
+            int count = (axes ? 256 : 1024) + more;
+            epi_text_add(&t, "f(");
+            for (int i = 0; i < count; i++)
+                epi_text_add(&t, axes ? "%sx%d[A%d]" : "%sx%d", i ? ", " : "", i, i);
+            epi_text_add(&t, ") -> y { y = %s }", axes ? "sum(x7, A7)" : "x7 + x1023");
+            epi_status status = epi_module_parse(ctx, t.data, t.length, "t", &m, &err);
+            check(more ? strstr(err.message, axes ? "at most 256 differently named axes"
+                                                  : "at most 1024 inputs and as many outputs") != NULL
+                       : status == EPI_OK,
+                  "%d %s: %s", count, axes ? "axes" : "inputs", err.message);
+            epi_module_free(m);
+            epi_text_free(&t);
+        }
+}
+
 /* Texts that try to exhaust the compiler: a clear error, never a crash. */
 static void test_hostile(void) {
-    size_t size = 1 << 20;
+    size_t size = 1 << 21;
     char *text = malloc(size);
     epi_module *m;
     epi_error err;
@@ -664,11 +686,11 @@ static void test_hostile(void) {
     check(epi_module_parse(ctx, text, (size_t)n + 100000, "t", &m, &err) == EPI_ERR_SYNTAX, "minus signs: %s",
           err.message);
     n = snprintf(text, size, "f(x[T]) -> y[T] { y = x");
-    for (int i = 0; i < 50000; i++)
+    for (int i = 0; i < 70000; i++)
         n += snprintf(text + n, size - (size_t)n, "+x");
     n += snprintf(text + n, size - (size_t)n, " }");
     check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK &&
-              strstr(err.message, "more than 4096 operations"),
+              strstr(err.message, "more than 65536 operations"),
           "a long chain: %s", err.message);
 
     n = 0; /* each program calls the next one twice: 2^30 calls if nothing stops it */
@@ -680,11 +702,11 @@ static void test_hostile(void) {
               strstr(err.message, "too large once its calls are inlined"),
           "doubling calls: %s", err.message);
     n = snprintf(text, size, "f(x[T]) -> y[T] {\n v0 = x\n");
-    for (int i = 1; i < 6000; i++)
-        n += snprintf(text + n, size - (size_t)n, " v%d = v%d + x\n", i, i - 1);
-    n += snprintf(text + n, size - (size_t)n, " y = v5999 }\n");
+    for (int i = 1; i < 70000; i++)
+        n += snprintf(text + n, size - (size_t)n, "v%d = v%d+x\n", i, i - 1);
+    n += snprintf(text + n, size - (size_t)n, "y = v69999 }\n");
     check(epi_module_parse(ctx, text, (size_t)n, "t", &m, &err) == EPI_ERR_CHECK &&
-              strstr(err.message, "more than 4096 operations"),
+              strstr(err.message, "more than 65536 operations"),
           "long programs: %s", err.message);
     memset(text, 'x', size);
     check(epi_module_parse(ctx, text, size, "t", &m, &err) == EPI_ERR_SYNTAX, "one long name: %s",
@@ -709,6 +731,7 @@ int main(void) {
     test_names();
     test_control();
     test_small_stack();
+    test_counts();
     test_hostile();
     epi_context_close(ctx);
     return finish();

@@ -54,7 +54,8 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     *out = k;
     if (spec->path == EPI_PATH_REFERENCE || spec->path == EPI_PATH_NAIVE) {
-        k->workspace = epi_reference_workspace(spec);
+        k->scratch = k->workspace = epi_reference_workspace(spec);
+        epi_reserve(&k->workspace, g->tensor_count, (int64_t)sizeof(epi_ref));
         return k->workspace < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace overflows 64 bits") : EPI_OK;
     }
     status = epi_steps_make(arena, &k->steps, err);
@@ -88,7 +89,7 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
 
 /* ---- run ---- */
 
-static epi_ref tensor_ref(const epi_cpu_kernel *k, int t, const epi_tensor *given) {
+epi_ref epi_cpu_tensor(const epi_cpu_kernel *k, int t, const epi_tensor *given) {
     epi_ref r = {.data = given->data, .type = k->spec.types[t], .axes = k->spec.graph->tensors[t].axes};
     if (given->strides)
         memcpy(r.strides, given->strides, (size_t)r.axes.count * sizeof *r.strides);
@@ -97,27 +98,20 @@ static epi_ref tensor_ref(const epi_cpu_kernel *k, int t, const epi_tensor *give
     return r;
 }
 
-epi_status epi_cpu_check(const epi_cpu_kernel *k, const epi_tensor *given, epi_error *err) {
-    epi_ref tensors[2 * EPI_MAX_TENSORS];
-    for (int t = 0; t < k->spec.graph->tensor_count; t++)
-        tensors[t] = tensor_ref(k, t, &given[t]);
-    return epi_indices_check(k, tensors, err);
-}
-
 void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspace) {
     const epi_graph *g = k->spec.graph;
     unsigned char *base = workspace;
     if (k->spec.path == EPI_PATH_REFERENCE || k->spec.path == EPI_PATH_NAIVE) {
-        epi_ref tensors[2 * EPI_MAX_TENSORS];
+        epi_ref *tensors = (epi_ref *)(void *)(base + k->scratch);
         for (int t = 0; t < g->tensor_count; t++)
-            tensors[t] = tensor_ref(k, t, &given[t]);
+            tensors[t] = epi_cpu_tensor(k, t, &given[t]);
         epi_reference_run(k, tensors, base);
         return;
     }
     epi_ref *homes = (epi_ref *)(void *)(base + k->scratch) - (g->node_count + 1 + g->tensor_count);
     epi_ref *tensors = homes + g->node_count + 1;
     for (int t = 0; t < g->tensor_count; t++)
-        tensors[t] = tensor_ref(k, t, &given[t]);
+        tensors[t] = epi_cpu_tensor(k, t, &given[t]);
     for (int i = 0; i < g->node_count; i++) {
         if (k->steps.homes[i].tensor >= 0) {
             homes[i] = tensors[k->steps.homes[i].tensor];

@@ -18,14 +18,13 @@ typedef struct epi_cpu_kernel {
     epi_rows *rows;   /* of a program that has none and is fused */
     const epi_strips *strips;
     int64_t workspace; /* bytes in all */
-    int64_t scratch;   /* where the steps' own scratch starts */
+    int64_t scratch;   /* where the steps' own scratch starts, or the reference's list of tensors */
 } epi_cpu_kernel;
 
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);
-/* Holds the indices among the tensors against the axes they count along: the one thing that can be wrong with
- * a run. */
-epi_status epi_cpu_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err);
 void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace);
+/* A tensor of the caller's, as passes walk over it. */
+epi_ref epi_cpu_tensor(const epi_cpu_kernel *k, int t, const epi_tensor *given);
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
 
@@ -42,7 +41,8 @@ int64_t epi_pass_scratch(int threads);
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 int64_t epi_scatter_scratch(const epi_spec *spec, int node);
-/* Holds every index that is an i32 input against the axis it counts along. */
-epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_ref *tensors, epi_error *err);
+/* Holds every index that is an i32 input against the axis it counts along: the one thing that can be wrong
+ * with a run. */
+epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err);
 
 #endif

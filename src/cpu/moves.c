@@ -171,21 +171,22 @@ static epi_status fail_index(const epi_cpu_kernel *k, const epi_node *n, int64_t
                     (long)epi_axis_size(n->over.at[0], k->spec.sizes));
 }
 
-epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_ref *tensors, epi_error *err) {
+epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         if (!k->spec.graph->live[i] || epi_ops[n->op].cls != EPI_CLASS_MOVE ||
             g->nodes[n->arg[1]].op != EPI_OP_INPUT)
             continue;
-        const epi_ref *ref = &tensors[g->nodes[n->arg[1]].tensor];
-        if (ref->type != EPI_I32)
+        int t = g->nodes[n->arg[1]].tensor;
+        if (k->spec.types[t] != EPI_I32)
             continue;
-        epi_walk w = epi_walk_axes(ref, &ref->axes, k->spec.sizes);
+        epi_ref ref = epi_cpu_tensor(k, t, &tensors[t]);
+        epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
         int64_t size = epi_axis_size(n->over.at[0], k->spec.sizes);
-        for (int64_t at = 0, count = epi_axes_size(&ref->axes, k->spec.sizes); at < count; at++) {
+        for (int64_t at = 0, count = epi_axes_size(&ref.axes, k->spec.sizes); at < count; at++) {
             int32_t value;
-            memcpy(&value, ref->data + epi_walk_offset(&w, at) * 4, sizeof value);
+            memcpy(&value, ref.data + epi_walk_offset(&w, at) * 4, sizeof value);
             if (value < 0 || value >= size)
                 return fail_index(k, n, at, value, err);
         }

@@ -36,7 +36,7 @@ typedef struct epi_stream {
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
 } epi_stream;
 
-enum { EPI_MAX_STREAMS = 2 * EPI_MAX_TENSORS, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
+enum { EPI_MAX_STREAMS = 128, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
 
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
 typedef struct epi_operand {

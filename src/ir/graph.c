@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* ---- errors ---- */
 
 void epi_graph_fail(epi_graph *g, const char *fmt, ...) {
@@ -34,6 +36,45 @@ static bool same_node(const epi_node *a, const epi_node *b) {
            memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at) == 0;
 }
 
+/* Of what same_node compares. */
+static uint64_t node_hash(const epi_node *n) {
+    epi_hash h = {1, 2};
+    uint64_t value;
+    memcpy(&value, &n->value, sizeof value);
+    epi_hash_word(&h, (uint64_t)n->op << 32 | (uint32_t)n->tensor);
+    epi_hash_word(&h, (uint64_t)(uint32_t)n->arg[0] << 32 | (uint32_t)n->arg[1]);
+    epi_hash_word(&h, (uint32_t)n->arg[2] ^ value);
+    epi_hash_add(&h, n->over.at, (size_t)n->over.count * sizeof *n->over.at);
+    return h.b;
+}
+
+/* Where in the table the node is, or would be put. */
+static int *find_slot(const epi_graph *g, const epi_node *n) {
+    uint64_t mask = (uint64_t)g->table_size - 1, at = node_hash(n) & mask;
+    while (g->table[at] != EPI_NO_NODE && !same_node(&g->nodes[g->table[at]], n))
+        at = (at + 1) & mask;
+    return &g->table[at];
+}
+
+/* A table of at least twice as many places as nodes, with all nodes in it. */
+static bool make_table(epi_graph *g) {
+    if (g->table_size > 2 * g->node_count)
+        return true;
+    int size = g->table_size ? 2 * g->table_size : 64;
+    while (size <= 2 * g->node_count)
+        size *= 2;
+    int *table = epi_arena_alloc(g->arena, (size_t)size * sizeof *table);
+    if (!table)
+        return false;
+    for (int i = 0; i < size; i++)
+        table[i] = EPI_NO_NODE;
+    g->table = table;
+    g->table_size = size;
+    for (int i = 0; i < g->node_count; i++)
+        *find_slot(g, &g->nodes[i]) = i;
+    return true;
+}
+
 int epi_graph_value(const epi_graph *g, int node) {
     return node != EPI_NO_NODE && g->nodes[node].op == (epi_op)EPI_OP_ORDER ? g->nodes[node].arg[0] : node;
 }
@@ -59,9 +100,11 @@ static int add_node(epi_graph *g, epi_node node) {
         node.arg[a] = epi_graph_value(g, node.arg[a]);
     if (node.op != (epi_op)EPI_OP_ORDER)
         node.axes = carried_first(g, &node.axes);
-    for (int i = 0; i < g->node_count; i++)
-        if (same_node(&g->nodes[i], &node))
-            return epi_graph_ordered(g, i, &node.axes);
+    if (!make_table(g))
+        return epi_graph_failed(g), EPI_NO_NODE;
+    int *slot = find_slot(g, &node);
+    if (*slot != EPI_NO_NODE)
+        return epi_graph_ordered(g, *slot, &node.axes);
     if (g->node_count == EPI_MAX_NODES) {
         epi_graph_fail(g, "the program has more than %d operations after inlining", EPI_MAX_NODES);
         return EPI_NO_NODE;
@@ -78,7 +121,7 @@ static int add_node(epi_graph *g, epi_node node) {
     }
     node.place = g->place;
     g->nodes[g->node_count] = node;
-    return g->node_count++;
+    return *slot = g->node_count++;
 }
 
 int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes) {

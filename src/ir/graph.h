@@ -11,10 +11,10 @@
 
 enum {
     EPI_NO_NODE = -1,
-    EPI_MAX_NODES = 4096,
-    EPI_MAX_DIMS = 64,
+    EPI_MAX_NODES = 65536,
+    EPI_MAX_DIMS = 256,
     EPI_MAX_SHIFT = 16,
-    EPI_MAX_TENSORS = 64 /* inputs, and as many outputs */
+    EPI_MAX_TENSORS = 1024 /* inputs, and as many outputs */
 };
 
 /* An axis has size(dim) * 2^shift elements. Two axes line up when both are equal. */
@@ -67,6 +67,8 @@ typedef struct epi_graph {
                          others, and nothing sums over them */
     epi_place place;  /* given to new nodes and to errors */
     epi_error error;  /* the first one; place and message only */
+    int *table;       /* nodes by their hash, EPI_NO_NODE where there is none: equal ones are found in it */
+    int table_size;   /* a power of two, or 0: it is made when it is next wanted */
 
     /* Made by epi_graph_finish: */
     bool *live;     /* by node: some output depends on it */

@@ -42,6 +42,7 @@ static void drop_orders(epi_graph *g) {
     for (int t = 0; t < g->tensor_count && to; t++)
         g->tensors[t].node = to[g->tensors[t].node];
     g->node_count = count;
+    g->table_size = 0; /* nodes have other numbers now */
 }
 
 void epi_graph_finish(epi_graph *g) {

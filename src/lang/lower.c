@@ -7,7 +7,7 @@
 #include "lang/hints.h"
 #include "lang/words.h"
 
-enum { MAX_EXPRESSIONS = 100000 };
+enum { MAX_EXPRESSIONS = 400000 };
 
 bool epi_lower_ok(const epi_lowering *lo) {
     return lo->g->error.status == EPI_OK && !lo->g->arena->failed;
@@ -36,8 +36,16 @@ int epi_frame_dim(const epi_frame *f, const char *name) {
     return -1;
 }
 
+/* Which of the frame's lists has the name. */
+static int bucket_of(const char *name) {
+    unsigned h = 0;
+    for (; *name; name++)
+        h = h * 31 + (unsigned char)*name;
+    return (int)(h % EPI_NAME_BUCKETS);
+}
+
 int epi_frame_value(const epi_frame *f, const char *name) {
-    for (const epi_binding *b = f->values; b; b = b->next)
+    for (const epi_binding *b = f->buckets[bucket_of(name)]; b; b = b->same)
         if (!strcmp(b->name, name))
             return b->node;
     return EPI_NO_NODE;
@@ -59,8 +67,9 @@ void epi_frame_bind(epi_lowering *lo, epi_frame *f, const char *name, int node, 
     epi_binding *b = epi_arena_alloc(lo->g->arena, sizeof *b);
     if (!b)
         return;
-    *b = (epi_binding){name, node, f->values};
-    f->values = b;
+    epi_binding **bucket = &f->buckets[bucket_of(name)];
+    *b = (epi_binding){name, node, f->values, *bucket};
+    f->values = *bucket = b;
     int named[] = {node, epi_graph_value(lo->g, node)};
     for (int i = 0; i < 2 && f->depth == 0; i++)
         if (!lo->g->nodes[named[i]].name)

@@ -10,8 +10,11 @@
 typedef struct epi_binding {
     const char *name;
     int node;
-    struct epi_binding *next;
+    struct epi_binding *next; /* the one assigned before */
+    struct epi_binding *same; /* the next in its bucket */
 } epi_binding;
+
+enum { EPI_NAME_BUCKETS = 128 };
 
 /* A program in the middle of being lowered. The outermost frame is the program itself; a call makes a frame
  * whose inputs are the caller's values and whose axes are the caller's. */
@@ -20,7 +23,8 @@ typedef struct epi_frame {
     const struct epi_frame *caller;
     bool bundled; /* it comes with Epilog: it does not see the programs of the text */
     int depth;
-    epi_binding *values;
+    epi_binding *values;                    /* all of them, the last one first */
+    epi_binding *buckets[EPI_NAME_BUCKETS]; /* the same by what their names hash to */
     /* the dims of this program by name, and the axis each stands for in the outermost one */
     const char *dims[EPI_MAX_DIMS];
     epi_axis axes[EPI_MAX_DIMS];

@@ -129,7 +129,8 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
     epi_status status = EPI_OK;
     epi_tensor room[2 * EPI_MAX_TENSORS];
     for (int i = 0; i < kernel->part_count && status == EPI_OK && !kernel->gpu; i++)
-        status = epi_cpu_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, room), err);
+        status =
+            epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, room), err);
     for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
         const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, room);
         if (kernel->gpu)
