@@ -7,6 +7,7 @@
 typedef struct epi_spec {
     const epi_graph *graph;
     int64_t sizes[EPI_MAX_DIMS]; /* by dim */
+    bool is_row[EPI_MAX_DIMS];   /* by dim: it counts rows (tokens, batch), so choices do not look at its size */
     epi_dtype *types;            /* by tensor */
     epi_dtype type;              /* storage of intermediate values where a path stores them */
     epi_path path;

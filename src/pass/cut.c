@@ -10,39 +10,39 @@
  * bytes are stored, the others are made again.
  * 3. Each part is written down as a graph (cut_parts.c).
  *
- * Sets of axes are sets of dims here, as bits. */
+ * Sets of axes are sets of dims here, as bits: one for each row axis and each column axis of the part that is
+ * asked, and one for all others. */
 #include "pass/cut_sites.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 /* ---- sizes ---- */
-
-/* Every axis of the first input but its last counts rows: tokens, batch. */
-static uint64_t row_dims(const epi_graph *g) {
-    uint64_t rows = 0;
-    for (int i = 0; g->input_count && i + 1 < g->tensors[0].axes.count; i++)
-        rows |= UINT64_C(1) << g->tensors[0].axes.at[i].dim;
-    return rows;
-}
 
 /* The sizes that costs are counted with. The cut must be the same for every batch. */
 static void nominal_sizes(const epi_spec *spec, int64_t *sizes) {
     enum { NOMINAL_ROWS = 1024 };
-    uint64_t rows = row_dims(spec->graph);
     for (int d = 0; d < spec->graph->dim_count; d++)
-        sizes[d] = rows >> d & 1 ? NOMINAL_ROWS : spec->sizes[d];
+        sizes[d] = spec->is_row[d] ? NOMINAL_ROWS : spec->sizes[d];
 }
 
-uint64_t epi_dims_of(const epi_axes *axes) {
-    uint64_t dims = 0;
-    for (int i = 0; i < axes->count; i++)
-        dims |= UINT64_C(1) << axes->at[i].dim;
+unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
+    unsigned dims = 0;
+    for (int i = 0; i < axes->count; i++) {
+        int row = epi_axes_find_dim(rows, axes->at[i].dim), col = epi_axes_find_dim(cols, axes->at[i].dim);
+        dims |= 1u << (row >= 0 ? row : col >= 0 ? EPI_MAX_AXES + col : 2 * EPI_MAX_AXES);
+    }
     return dims;
+}
+
+bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
+    unsigned dims = epi_dims_of(rows, cols, axes), r = epi_dims_of(rows, cols, rows),
+             c = epi_dims_of(rows, cols, cols);
+    return dims != (r | c) && (!(dims & ~r) || !(dims & ~c));
 }
 
 double epi_sites_bytes(const epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    double count = (double)epi_axes_size(&n->axes, s->sizes);
+    double count = (double)epi_max64(0, epi_axes_size(&n->axes, s->sizes));
     epi_dtype type = n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
                      : n->axes.count < 2   ? EPI_F32
                                            : s->spec->type;
@@ -102,8 +102,9 @@ static bool group_fits(const epi_tile_limits *limits, int64_t columns) {
 
 /* How a reduction of a value on the part's tile leaves it; NONE: it cannot be done there. */
 static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const epi_axes *over) {
-    uint64_t x = epi_dims_of(over), a = epi_dims_of(&s->g->nodes[value].axes), rows = epi_dims_of(&p->rows),
-             cols = epi_dims_of(&p->cols);
+    unsigned x = epi_dims_of(&p->rows, &p->cols, over), rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
+             a = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[value].axes),
+             cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
     if ((a & ~(rows | cols)) || (x & rows && x & cols))
         return EPI_LEAVE_NONE;
     if (p->kind == EPI_KIND_ROWS && a != (rows | cols))
@@ -113,7 +114,7 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
     if (x == rows && (a & cols) == cols && !p->batched)
         return EPI_LEAVE_COLS;
     if (p->kind == EPI_KIND_GEMM && !(x & ~cols) && (a & cols) == cols && (!p->local || p->local == x) &&
-        group_fits(s->limits, epi_axes_size(over, s->spec->sizes))) {
+        group_fits(s->limits, epi_axes_size(over, s->sizes))) {
         p->local = x;
         return EPI_LEAVE_LOCAL;
     }
@@ -170,20 +171,39 @@ static int add_rows(epi_sites *s, int node, const epi_axes *over) {
 
 /* ---- late values that must exist ---- */
 
-/* Marks the late values that `node` needs and what those read, both in the order of nodes. */
+static int compare_nodes(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+void epi_list_sort(epi_node_list *list) {
+    qsort(list->at, (size_t)list->count, sizeof *list->at, compare_nodes);
+}
+
+/* Notes the late values that `node` needs and what those read, both in the order of nodes. */
 static void find_cone(epi_sites *s, int node) {
-    memset(s->mark, 0, (size_t)s->g->node_count);
-    s->mark[node] = EPI_MARK_CONE;
-    for (int i = node; i >= 0; i--) {
-        if (!s->mark[i])
+    int count = 0, *stack = s->scratch;
+    s->cone.count = s->read.count = 0;
+    s->seen[node] = ++s->round;
+    stack[count++] = node;
+    while (count) {
+        int i = stack[--count];
+        if (s->site[i].kind != EPI_SITE_LATE) {
+            if (s->g->nodes[i].op == EPI_OP_INPUT || !is_leaf(s->g, i))
+                s->read.at[s->read.count++] = i;
             continue;
-        s->mark[i] = s->site[i].kind == EPI_SITE_LATE                         ? EPI_MARK_CONE
-                     : s->g->nodes[i].op == EPI_OP_INPUT || !is_leaf(s->g, i) ? EPI_MARK_READ
-                                                                              : EPI_MARK_NONE;
-        for (int a = 0; a < 3 && s->mark[i] == EPI_MARK_CONE; a++)
-            if (s->g->nodes[i].arg[a] != EPI_NO_NODE)
-                s->mark[s->g->nodes[i].arg[a]] = EPI_MARK_CONE; /* looked at when the loop comes to it */
+        }
+        s->cone.at[s->cone.count++] = i;
+        for (int a = 0; a < 3; a++) {
+            int arg = s->g->nodes[i].arg[a];
+            if (arg == EPI_NO_NODE || s->seen[arg] == s->round)
+                continue;
+            s->seen[arg] = s->round;
+            stack[count++] = arg;
+        }
     }
+    epi_list_sort(&s->cone);
+    epi_list_sort(&s->read);
 }
 
 /* Does the part read the value already? */
@@ -202,28 +222,30 @@ static bool reads(const epi_sites *s, int q, int value) {
 
 /* Can all of the cone be on the part's tile, and be reduced there if that is wanted? */
 static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_axes *over) {
-    for (int i = 0; i <= node; i++)
-        if (s->mark[i] == EPI_MARK_CONE && !epi_site_fits(s->g, p, i))
+    for (int i = 0; i < s->cone.count; i++)
+        if (!epi_site_fits(s->g, p, s->cone.at[i]))
             return false;
-    uint64_t whole = epi_dims_of(&p->rows) | epi_dims_of(&p->cols);
-    return whole == epi_dims_of(&s->g->nodes[node].axes) &&
+    unsigned whole = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
+    return whole == epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes) &&
            (!over || leave_of(s, p, node, over) != EPI_LEAVE_NONE);
 }
 
 /* Is everything that the cone reads of this part on its tile, not made of its finished reductions? */
-static bool reads_tile(const epi_sites *s, int node, int q) {
-    for (int i = 0; i <= node; i++)
-        if (s->mark[i] == EPI_MARK_READ && s->site[i].part == q && s->site[i].kind == EPI_SITE_AFTER)
+static bool reads_tile(const epi_sites *s, int q) {
+    for (int i = 0; i < s->read.count; i++) {
+        epi_site at = s->site[s->read.at[i]];
+        if (at.part == q && at.kind == EPI_SITE_AFTER)
             return false;
+    }
     return true;
 }
 
 /* The first value of the cone that a new part over rows cannot hold, beside one that is taken apart another
  * way; EPI_NO_NODE: it holds all of them. */
-static int first_misfit(const epi_sites *s, int node, epi_site_part part) {
-    for (int i = 0; i <= node; i++)
-        if (s->mark[i] == EPI_MARK_CONE && !epi_site_fits(s->g, &part, i))
-            return i;
+static int first_misfit(const epi_sites *s, epi_site_part part) {
+    for (int i = 0; i < s->cone.count; i++)
+        if (!epi_site_fits(s->g, &part, s->cone.at[i]))
+            return s->cone.at[i];
     return EPI_NO_NODE;
 }
 
@@ -247,21 +269,21 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
     find_cone(s, node);
     int time = -1, best = -1;
     double cost = 0, whole = EPI_LAUNCH_BYTES;
-    for (int i = 0; i <= node; i++)
-        if (s->mark[i] == EPI_MARK_READ) {
-            time = time_of(s, i) > time ? time_of(s, i) : time;
-            whole += epi_sites_bytes(s, i);
-        }
+    for (int i = 0; i < s->read.count; i++) {
+        int from = time_of(s, s->read.at[i]);
+        time = from > time ? from : time;
+        whole += epi_sites_bytes(s, s->read.at[i]);
+    }
     for (int q = time < 0 ? 0 : time; q < s->part_count; q++) { /* from then on all that it reads is there */
         epi_site_part trial = s->parts[q];
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
-        if ((q == time && !(late && reads_tile(s, node, q))) || !cone_fits(s, &trial, node, over))
+        if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
             continue;
         double more = 0;
-        for (int i = 0; i <= node; i++)
-            if (s->mark[i] == EPI_MARK_READ && !reads(s, q, i))
-                more += epi_sites_bytes(s, i);
+        for (int i = 0; i < s->read.count; i++)
+            if (!reads(s, q, s->read.at[i]))
+                more += epi_sites_bytes(s, s->read.at[i]);
         if (more <= whole && (best < 0 || more < cost)) {
             best = q;
             cost = more;
@@ -269,15 +291,14 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
     }
     if (best < 0) {
         best = add_rows(s, node, over);
-        int misfit = late ? first_misfit(s, node, s->parts[best]) : EPI_NO_NODE;
+        int misfit = late ? first_misfit(s, s->parts[best]) : EPI_NO_NODE;
         if (misfit != EPI_NO_NODE && store_operands(s, misfit)) /* again, from less: that part stays empty */
             return find_part(s, node, over);
     }
-    for (int i = 0; i <= node && late; i++)
-        if (s->mark[i] == EPI_MARK_CONE) {
-            epi_site_fits(s->g, &s->parts[best], i); /* notes what it takes apart */
-            s->site[i] = (epi_site){EPI_SITE_TILE, best};
-        }
+    for (int i = 0; i < s->cone.count && late; i++) {
+        epi_site_fits(s->g, &s->parts[best], s->cone.at[i]); /* notes what it takes apart */
+        s->site[s->cone.at[i]] = (epi_site){EPI_SITE_TILE, best};
+    }
     return best;
 }
 
@@ -317,12 +338,6 @@ static void place_reduction(epi_sites *s, int node) {
     s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
 }
 
-/* Is the value short beside the part's tile: one per row, or one per column? */
-static bool is_vector(const epi_site_part *p, const epi_axes *axes) {
-    uint64_t dims = epi_dims_of(axes), rows = epi_dims_of(&p->rows), cols = epi_dims_of(&p->cols);
-    return dims != (rows | cols) && (!(dims & ~rows) || !(dims & ~cols));
-}
-
 static void place_map(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int time = -1;
@@ -336,12 +351,13 @@ static void place_map(epi_sites *s, int node) {
             epi_site at = s->site[n->arg[a]];
             tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE;
             vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
-                      is_vector(p, &s->g->nodes[n->arg[a]].axes);
+                      epi_dims_are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
         }
     epi_site_kind kind = EPI_SITE_LATE;
     if (p && tile && epi_site_fits(s->g, p, node))
         kind = EPI_SITE_TILE;
-    else if (p && vector && is_vector(p, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
+    else if (p && vector && epi_dims_are_vector(&p->rows, &p->cols, &n->axes) &&
+             epi_ops[n->op].cls == EPI_CLASS_MAP)
         kind = EPI_SITE_AFTER;
     s->site[node] = (epi_site){kind, time};
 }
@@ -376,8 +392,11 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);
-    s->mark = epi_arena_alloc(arena, nodes);
-    if (!s->site || !s->parts || !s->forced || !s->mark)
+    s->seen = epi_arena_alloc(arena, nodes * sizeof *s->seen);
+    s->scratch = epi_arena_alloc(arena, nodes * sizeof *s->scratch);
+    s->cone.at = epi_arena_alloc(arena, nodes * sizeof *s->cone.at);
+    s->read.at = epi_arena_alloc(arena, nodes * sizeof *s->read.at);
+    if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     nominal_sizes(spec, s->sizes);
     for (int i = 0; i < g->node_count; i++) {
@@ -396,14 +415,14 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     epi_axes local = {0};
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];
-    if (local.count && !group_fits(limits, epi_axes_size(&local, spec->sizes)))
+    int64_t sizes[EPI_MAX_DIMS];
+    nominal_sizes(spec, sizes);
+    if (local.count && !group_fits(limits, epi_axes_size(&local, sizes)))
         return false;
     for (int i = 0; i < g->node_count && plan->fused; i++) {
         const epi_placement *p = &plan->placement[i];
-        uint64_t dims = epi_dims_of(&g->nodes[i].axes), rows = epi_dims_of(&plan->rows),
-                 cols = epi_dims_of(&plan->cols);
-        bool vector = dims != (rows | cols) && (!(dims & ~rows) || !(dims & ~cols));
-        if ((p->before || p->after || p->keep) && !vector && g->nodes[i].axes.count)
+        if ((p->before || p->after || p->keep) && g->nodes[i].axes.count &&
+            !epi_dims_are_vector(&plan->rows, &plan->cols, &g->nodes[i].axes))
             return false;
     }
     return plan->fused;

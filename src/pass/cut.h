@@ -47,8 +47,8 @@ typedef struct epi_tile_limits {
  * cut. */
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan);
 
-/* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes:
- * every axis of the first input but its last one counts at a nominal size. */
+/* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes,
+ * which count at a nominal size. */
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
                         epi_error *err);
 

@@ -4,7 +4,10 @@
  * made of, as long as that is a map and has the shape of the part's tile. Of all ways the one that moves the
  * fewest bytes is a smallest vertex cut between what lies in memory and what the part needs: a value that is
  * stored already, or is an input, costs its bytes; one that would have to be stored for it costs them twice;
- * one that is in no memory in time cannot be loaded. It is found as a largest flow. */
+ * one that is in no memory in time cannot be loaded. It is found as a largest flow.
+ *
+ * The parts choose one after the other. At the end each value that is stored only because one of them wanted
+ * it is tried without: its users choose again, and that stays if fewer bytes move. */
 #include <math.h>
 #include <string.h>
 
@@ -16,19 +19,36 @@ typedef struct edge {
 } edge;
 
 typedef struct flow {
-    epi_arena *arena;
     edge *edges;
     int *first, *seen, *queue; /* by vertex */
     int edge_count;
 } flow;
 
+/* What choosing for one part works on; its room is used again for the next one. A value of the part is known
+ * by its place in `values`. */
+typedef struct chooser {
+    epi_arena *arena;
+    epi_sites *s;
+    epi_part_values *parts;
+    bool *required;       /* by node: it is stored whatever the parts choose */
+    bool *forbidden;      /* by node: it may not be loaded */
+    int *loaded;          /* by node: by how many parts */
+    double moved;         /* bytes that are loaded by parts, and stored for them */
+    int *users;           /* parts: scratch */
+    epi_node_list values; /* that the part may load or make again, in the order of nodes */
+    int *place;           /* by node: its place among them */
+    bool *wanted;         /* by place: the part itself uses it */
+    bool *remade;         /* by place: it can be made again */
+    flow f;
+} chooser;
+
 enum { SOURCE, SINK, FIRST_VERTEX };
 
-static int enters(int node) { /* the vertex where a value is wanted, and where it is given on */
-    return FIRST_VERTEX + 2 * node;
+static int enters(int value) { /* the vertex where a value is wanted, and where it is given on */
+    return FIRST_VERTEX + 2 * value;
 }
-static int leaves(int node) {
-    return FIRST_VERTEX + 2 * node + 1;
+static int leaves(int value) {
+    return FIRST_VERTEX + 2 * value + 1;
 }
 
 static void add_edge(flow *f, int from, int to, double room) {
@@ -111,88 +131,236 @@ static bool can_remake(const epi_sites *s, epi_site_part *p, int node) {
 }
 
 /* What loading the value costs the part. */
-static double price(const epi_sites *s, int q, int node) {
-    epi_site site = s->site[node];
-    if (site.kind == EPI_SITE_LATE || (site.kind != EPI_SITE_INPUT && site.part > q))
+static double price(const chooser *c, int q, int node) {
+    epi_site site = c->s->site[node];
+    if (site.kind == EPI_SITE_LATE || (site.kind != EPI_SITE_INPUT && site.part > q) || c->forbidden[node])
         return INFINITY;
-    double bytes = epi_sites_bytes(s, node) + 1;
-    return site.kind == EPI_SITE_INPUT || s->forced[node] ? bytes : 2 * bytes;
+    double bytes = epi_sites_bytes(c->s, node) + 1;
+    return site.kind == EPI_SITE_INPUT || c->s->forced[node] ? bytes : 2 * bytes;
 }
 
-/* The values that the part may load, marked in `in`, or make again, in `remade`; `wanted` are those it uses
- * itself. */
-static void find_values(const epi_sites *s, int q, bool *wanted, bool *in, bool *remade) {
-    const epi_graph *g = s->g;
+/* ---- the values of a part ---- */
+
+/* A heap of nodes, the last of the program on top. */
+static void heap_put(epi_node_list *h, int node) {
+    int at = h->count++;
+    for (; at && h->at[(at - 1) / 2] < node; at = (at - 1) / 2)
+        h->at[at] = h->at[(at - 1) / 2];
+    h->at[at] = node;
+}
+
+static int heap_take(epi_node_list *h) {
+    int top = h->at[0], last = h->at[--h->count], at = 0;
+    for (int next; (next = 2 * at + 1) < h->count; at = next) {
+        next += next + 1 < h->count && h->at[next + 1] > h->at[next];
+        if (h->at[next] <= last)
+            break;
+        h->at[at] = h->at[next];
+    }
+    h->at[at] = last;
+    return top;
+}
+
+/* One more value that the part may load. */
+static void offer(chooser *c, int q, int node, bool wanted, epi_node_list *heap) {
+    epi_sites *s = c->s;
+    if (node == EPI_NO_NODE || is_free(s->g, node) || is_own(s, q, node))
+        return;
+    if (s->seen[node] != s->round) {
+        s->seen[node] = s->round;
+        c->place[node] = c->values.count;
+        c->wanted[c->values.count] = false;
+        c->values.at[c->values.count++] = node;
+        heap_put(heap, node);
+    }
+    c->wanted[c->place[node]] |= wanted;
+}
+
+/* Which values the part may load, which it uses itself, and which it can make again; from the last of the
+ * program to the first, in which order it notes the axis that it takes apart. */
+static void find_values(chooser *c, int q) {
+    epi_sites *s = c->s;
     epi_site_part part = s->parts[q];
-    for (int i = g->node_count - 1; i >= 0; i--) {
-        bool own = g->live[i] && is_own(s, q, i), opens = in[i] && can_remake(s, &part, i);
-        remade[i] = opens;
-        for (int a = 0; a < 3; a++) {
-            int arg = g->nodes[i].arg[a];
-            if (arg == EPI_NO_NODE || is_free(g, arg) || is_own(s, q, arg))
-                continue;
-            if (own && i != s->parts[q].product)
-                wanted[arg] = in[arg] = true;
-            else if (opens)
-                in[arg] = true;
-        }
+    epi_node_list heap = {s->scratch, 0};
+    const epi_node_list *own = &c->parts[q].own;
+    c->values.count = 0;
+    s->round++;
+    for (int i = 0; i < own->count; i++)
+        for (int a = 0; a < 3 && own->at[i] != part.product; a++)
+            offer(c, q, s->g->nodes[own->at[i]].arg[a], true, &heap);
+    while (heap.count) {
+        int node = heap_take(&heap);
+        bool opens = can_remake(s, &part, node);
+        c->remade[c->place[node]] = opens;
+        for (int a = 0; a < 3 && opens; a++)
+            offer(c, q, s->g->nodes[node].arg[a], false, &heap);
     }
 }
 
-/* What part q loads; false: it cannot be had. */
-static bool choose(epi_arena *arena, epi_sites *s, int q, bool *loads) {
-    const epi_graph *g = s->g;
-    int vertices = FIRST_VERTEX + 2 * g->node_count;
-    size_t nodes = (size_t)g->node_count + 1;
-    bool *wanted = epi_arena_alloc(arena, nodes), *in = epi_arena_alloc(arena, nodes),
-         *remade = epi_arena_alloc(arena, nodes);
-    flow f = {.arena = arena};
-    f.edges = epi_arena_alloc(arena, 2 * 6 * nodes * sizeof *f.edges);
-    f.first = epi_arena_alloc(arena, (size_t)vertices * sizeof *f.first);
-    f.seen = epi_arena_alloc(arena, (size_t)vertices * sizeof *f.seen);
-    f.queue = epi_arena_alloc(arena, (size_t)vertices * sizeof *f.queue);
-    if (!wanted || !in || !remade || !f.edges || !f.first || !f.seen || !f.queue)
-        return false;
-    for (int i = 0; i < vertices; i++)
-        f.first[i] = -1;
-    find_values(s, q, wanted, in, remade);
-    for (int i = 0; i < g->node_count; i++) {
-        if (!in[i])
-            continue;
-        add_edge(&f, enters(i), leaves(i), price(s, q, i));
-        if (wanted[i])
-            add_edge(&f, leaves(i), SINK, INFINITY);
-        if (!remade[i]) {
-            add_edge(&f, SOURCE, enters(i), INFINITY);
-            continue;
-        }
-        for (int a = 0; a < 3; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE && in[g->nodes[i].arg[a]])
-                add_edge(&f, leaves(g->nodes[i].arg[a]), enters(i), INFINITY);
+static bool contains(const epi_node_list *list, int node) {
+    int low = 0, high = list->count;
+    while (low < high) {
+        int at = (low + high) / 2;
+        if (list->at[at] == node)
+            return true;
+        *(list->at[at] < node ? &low : &high) = list->at[at] < node ? at + 1 : at;
     }
-    if (!fill(&f, vertices))
+    return false;
+}
+
+/* Counts what the part loads, or no longer loads (by -1): in bytes, and what is stored for it. */
+static void count_loads(chooser *c, int q, int by) {
+    const epi_node_list *loads = &c->parts[q].loads;
+    for (int i = 0; i < loads->count; i++) {
+        int node = loads->at[i], before = c->loaded[node];
+        double bytes = epi_sites_bytes(c->s, node);
+        c->loaded[node] += by;
+        c->moved += by * bytes;
+        if (c->s->site[node].kind == EPI_SITE_INPUT || c->required[node])
+            continue;
+        c->s->forced[node] = c->loaded[node] > 0;
+        if ((before > 0) != (c->loaded[node] > 0))
+            c->moved += by * bytes;
+    }
+}
+
+/* The part loads what lies between the marked vertices and the others, and its product's operands. */
+static bool set_loads(chooser *c, int q) {
+    const epi_graph *g = c->s->g;
+    int product = c->s->parts[q].product, count = 0;
+    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 3) * sizeof *at);
+    if (!at)
         return false;
-    mark_near(&f, vertices);
-    for (int i = 0; i < g->node_count; i++)
-        loads[i] = in[i] && f.seen[leaves(i)] && !f.seen[enters(i)];
+    for (int i = 0; i < c->values.count; i++)
+        if (c->f.seen[leaves(i)] && !c->f.seen[enters(i)])
+            at[count++] = c->values.at[i];
+    for (int a = 0; a < 2 && product != EPI_NO_NODE; a++) {
+        int operand = g->nodes[product].arg[a];
+        bool there = is_free(g, operand);
+        for (int i = 0; i < count; i++)
+            there |= at[i] == operand;
+        if (!there)
+            at[count++] = operand;
+    }
+    c->parts[q].loads = (epi_node_list){at, count};
+    epi_list_sort(&c->parts[q].loads);
+    count_loads(c, q, 1);
     return true;
 }
 
-bool **epi_sites_loads(epi_arena *arena, epi_sites *s) {
-    bool **loads = epi_arena_alloc(arena, ((size_t)s->part_count + 1) * sizeof *loads);
-    for (int q = 0; q < s->part_count && loads; q++) {
-        loads[q] = epi_arena_alloc(arena, (size_t)s->g->node_count + 1);
-        epi_arena scratch = {0};
-        bool ok = loads[q] && choose(&scratch, s, q, loads[q]);
-        epi_arena_free(&scratch);
-        if (!ok)
-            return NULL;
-        for (int a = 0; a < 2 && s->parts[q].product != EPI_NO_NODE; a++) {
-            int operand = s->g->nodes[s->parts[q].product].arg[a];
-            loads[q][operand] = !is_free(s->g, operand);
+/* Chooses what part q loads; false: it cannot be had, or there is no memory. */
+static bool choose(chooser *c, int q) {
+    const epi_graph *g = c->s->g;
+    flow *f = &c->f;
+    count_loads(c, q, -1);
+    c->parts[q].loads.count = 0;
+    find_values(c, q);
+    int vertices = FIRST_VERTEX + 2 * c->values.count;
+    f->edge_count = 0;
+    for (int i = 0; i < vertices; i++)
+        f->first[i] = -1;
+    for (int i = 0; i < c->values.count; i++) {
+        int node = c->values.at[i];
+        add_edge(f, enters(i), leaves(i), price(c, q, node));
+        if (c->wanted[i])
+            add_edge(f, leaves(i), SINK, INFINITY);
+        if (!c->remade[i]) {
+            add_edge(f, SOURCE, enters(i), INFINITY);
+            continue;
         }
-        for (int i = 0; i < s->g->node_count; i++)
-            s->forced[i] |= loads[q][i] && s->site[i].kind != EPI_SITE_INPUT;
+        for (int a = 0; a < 3; a++) {
+            int arg = g->nodes[node].arg[a];
+            if (arg != EPI_NO_NODE && c->s->seen[arg] == c->s->round)
+                add_edge(f, leaves(c->place[arg]), enters(i), INFINITY);
+        }
     }
-    return loads;
+    if (!fill(f, vertices))
+        return false;
+    mark_near(f, vertices);
+    return set_loads(c, q);
+}
+
+/* ---- without a value ---- */
+
+/* Tries to do without storing the value: its users choose again, and what they chose before comes back if
+ * that moves no fewer bytes. `old` has room for as many lists as there are parts. */
+static bool do_without(chooser *c, int node, epi_node_list *old) {
+    double before = c->moved;
+    bool ok = true;
+    int *users = c->users, count = 0;
+    for (int q = c->s->site[node].part; q < c->s->part_count; q++)
+        if (contains(&c->parts[q].loads, node)) {
+            old[count] = c->parts[q].loads;
+            users[count++] = q;
+        }
+    c->forbidden[node] = true;
+    for (int u = 0; u < count && ok; u++)
+        ok = choose(c, users[u]);
+    if (ok && c->moved < before)
+        return true;
+    c->forbidden[node] = false;
+    for (int u = 0; u < count; u++) {
+        count_loads(c, users[u], -1);
+        c->parts[users[u]].loads = old[u];
+        count_loads(c, users[u], 1);
+    }
+    return !c->arena->failed;
+}
+
+static bool do_without_some(chooser *c) {
+    epi_node_list *old = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *old);
+    bool ok = old != NULL;
+    for (int i = 0; i < c->s->g->node_count && ok; i++)
+        if (c->s->forced[i] && !c->required[i])
+            ok = do_without(c, i, old);
+    return ok;
+}
+
+/* ---- all parts ---- */
+
+/* Lists the values that each part makes itself. */
+static bool list_own(chooser *c) {
+    epi_sites *s = c->s;
+    int *count = epi_arena_alloc(c->arena, ((size_t)s->part_count + 1) * sizeof *count);
+    for (int pass = 0; pass < 2 && count; pass++)
+        for (int i = 0; i < s->g->node_count; i++) {
+            epi_site at = s->site[i];
+            if (!s->g->live[i] || (at.kind != EPI_SITE_TILE && at.kind != EPI_SITE_AFTER))
+                continue;
+            epi_node_list *own = &c->parts[at.part].own;
+            if (pass == 0)
+                count[at.part]++;
+            else if (own->at || (own->at = epi_arena_alloc(c->arena, (size_t)count[at.part] * sizeof(int))))
+                own->at[own->count++] = i;
+        }
+    return !c->arena->failed;
+}
+
+static bool make_room(chooser *c) {
+    size_t nodes = (size_t)c->s->g->node_count + 1, vertices = FIRST_VERTEX + 2 * nodes;
+    c->parts = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *c->parts);
+    c->users = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *c->users);
+    c->forbidden = epi_arena_alloc(c->arena, nodes);
+    c->required = epi_arena_alloc(c->arena, nodes);
+    c->loaded = epi_arena_alloc(c->arena, nodes * sizeof *c->loaded);
+    c->values.at = epi_arena_alloc(c->arena, nodes * sizeof *c->values.at);
+    c->place = epi_arena_alloc(c->arena, nodes * sizeof *c->place);
+    c->wanted = epi_arena_alloc(c->arena, nodes);
+    c->remade = epi_arena_alloc(c->arena, nodes);
+    c->f.edges = epi_arena_alloc(c->arena, 2 * 5 * nodes * sizeof *c->f.edges);
+    c->f.first = epi_arena_alloc(c->arena, vertices * sizeof *c->f.first);
+    c->f.seen = epi_arena_alloc(c->arena, vertices * sizeof *c->f.seen);
+    c->f.queue = epi_arena_alloc(c->arena, vertices * sizeof *c->f.queue);
+    return !c->arena->failed;
+}
+
+epi_part_values *epi_sites_loads(epi_arena *arena, epi_sites *s) {
+    chooser c = {.arena = arena, .s = s};
+    if (!make_room(&c) || !list_own(&c))
+        return NULL;
+    memcpy(c.required, s->forced, (size_t)s->g->node_count);
+    bool ok = true;
+    for (int q = 0; q < s->part_count && ok; q++)
+        ok = choose(&c, q);
+    return ok && do_without_some(&c) ? c.parts : NULL;
 }

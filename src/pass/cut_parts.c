@@ -1,5 +1,6 @@
 /* cut_parts.c: the parts of a cut as graphs of their own, and the memory between them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "pass/cut_sites.h"
@@ -8,40 +9,36 @@ typedef struct writer {
     epi_arena *arena;
     const epi_spec *spec;
     epi_sites *s;
-    bool **loads;
+    const epi_part_values *values; /* by part */
     epi_cut *cut;
     int *value; /* by node: its number among the cut's values, or -1 */
     int *home;  /* by node: the output that keeps it for later parts, or -1 */
     int *fresh; /* by node: its number in the part that is being written */
+    int *loads; /* by node: the last part that loads it and was written, counted from 1 */
 } writer;
 
 /* ---- types and homes ---- */
 
-/* One per row, or one per column, of the part that makes it. */
-static bool is_vector(const epi_site_part *p, const epi_axes *axes) {
-    uint64_t dims = epi_dims_of(axes), rows = epi_dims_of(&p->rows), cols = epi_dims_of(&p->cols);
-    return dims != (rows | cols) && (!(dims & ~rows) || !(dims & ~cols));
-}
-
 static epi_dtype stored_type(const writer *w, int node) {
     const epi_node *n = &w->spec->graph->nodes[node];
     const epi_site_part *p = &w->s->parts[w->s->site[node].part];
-    return !n->axes.count || is_vector(p, &n->axes) ? EPI_F32 : w->spec->type;
+    return !n->axes.count || epi_dims_are_vector(&p->rows, &p->cols, &n->axes) ? EPI_F32 : w->spec->type;
 }
 
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
 static epi_status give_homes(writer *w, epi_error *err) {
     const epi_graph *g = w->spec->graph;
+    int *last = w->fresh; /* by node: the last part that loads it */
     for (int i = 0; i < g->node_count; i++)
-        w->value[i] = w->home[i] = -1;
+        w->value[i] = w->home[i] = last[i] = -1;
+    for (int q = 0; q < w->s->part_count; q++)
+        for (int i = 0; i < w->values[q].loads.count; i++)
+            last[w->values[q].loads.at[i]] = q;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (w->spec->types[t] <= EPI_F16)
             w->home[g->tensors[t].node] = t;
     for (int i = 0; i < g->node_count; i++) {
-        int last = -1;
-        for (int q = 0; q < w->s->part_count; q++)
-            last = w->loads[q][i] ? q : last;
-        if (last < 0 || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
+        if (last[i] < 0 || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
             continue;
         epi_dtype type = stored_type(w, i);
         int64_t count = epi_axes_size(&g->nodes[i].axes, w->spec->sizes);
@@ -54,7 +51,7 @@ static epi_status give_homes(writer *w, epi_error *err) {
                             .type = type,
                             .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256),
                             .first = w->s->site[i].part,
-                            .last = last};
+                            .last = last[i]};
     }
     return EPI_OK;
 }
@@ -65,36 +62,40 @@ static bool overlap(const epi_cut_value *a, const epi_cut_value *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
+/* The largest first; of equal ones that which is stored first. */
+static int compare_values(const void *a, const void *b) {
+    const epi_cut_value *x = *(epi_cut_value *const *)a, *y = *(epi_cut_value *const *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x < y ? -1 : x > y;
+}
+
 /* First fit, the largest first: a value goes to the lowest place that is free while it is alive. */
 static epi_status lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
-    int n = cut->value_count;
-    int *order = epi_arena_alloc(arena, ((size_t)n + 1) * sizeof *order);
-    if (!order)
+    size_t n = (size_t)cut->value_count;
+    epi_cut_value **order = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *)),
+                  **placed = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *));
+    int64_t *alive = epi_arena_alloc(arena, ((size_t)cut->part_count + 2) * sizeof *alive);
+    if (!order || !placed || !alive)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < n; i++) {
-        int at = i;
-        for (; at > 0 && cut->values[order[at - 1]].bytes < cut->values[i].bytes; at--)
-            order[at] = order[at - 1];
-        order[at] = i;
-    }
-    for (int i = 0; i < n; i++) {
-        epi_cut_value *v = &cut->values[order[i]];
-        int64_t at = 0;
-        for (int j = 0; j < i; j++) { /* begins again whenever something is in the way */
-            const epi_cut_value *o = &cut->values[order[j]];
-            if (overlap(v, o) && at < o->offset + o->bytes && o->offset < at + v->bytes) {
-                at = o->offset + o->bytes;
-                j = -1;
-            }
-        }
-        v->offset = at;
-        cut->bytes = epi_max64(cut->bytes, at + v->bytes);
+    for (size_t i = 0; i < n; i++)
+        order[i] = &cut->values[i];
+    qsort(order, n, sizeof *order, compare_values);
+    for (size_t i = 0; i < n; i++) {
+        epi_cut_value *v = order[i];
+        size_t j = 0;
+        for (; j < i && placed[j]->offset < v->offset + v->bytes;
+             j++) /* these lie in order of their offsets */
+            if (overlap(v, placed[j]))
+                v->offset = epi_max64(v->offset, placed[j]->offset + placed[j]->bytes);
+        for (j = i; j && placed[j - 1]->offset > v->offset; j--)
+            placed[j] = placed[j - 1];
+        placed[j] = v;
+        cut->bytes = epi_max64(cut->bytes, v->offset + v->bytes);
+        alive[v->first] += v->bytes;
+        alive[v->last + 1] -= v->bytes;
     }
     for (int q = 0; q < cut->part_count; q++) {
-        int64_t alive = 0;
-        for (int i = 0; i < n; i++)
-            alive += cut->values[i].first <= q && q <= cut->values[i].last ? cut->values[i].bytes : 0;
-        cut->lowest = epi_max64(cut->lowest, alive);
+        alive[q + 1] += alive[q];
+        cut->lowest = epi_max64(cut->lowest, alive[q]);
     }
     return EPI_OK;
 }
@@ -134,20 +135,32 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
     }
 }
 
-/* Marks what the part makes to get at its outputs, and what it loads. */
-static void find_needed(writer *w, int q, const bool *stores, unsigned char *mark) {
+/* Lists what the part makes to get at its outputs, in s->cone, and what it loads, in s->read. */
+static void find_needed(writer *w, int q, const epi_node_list *stores) {
     const epi_graph *g = w->spec->graph;
-    memset(mark, 0, (size_t)g->node_count);
-    for (int i = g->node_count - 1; i >= 0; i--) {
-        mark[i] |= stores[i];
-        if (!mark[i])
-            continue;
-        bool load = g->nodes[i].op == EPI_OP_INPUT || (w->loads[q][i] && !stores[i]);
-        mark[i] = load ? EPI_MARK_READ : EPI_MARK_CONE;
-        for (int a = 0; a < 3 && !load; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                mark[g->nodes[i].arg[a]] = EPI_MARK_CONE;
+    epi_sites *s = w->s;
+    int *stack = s->scratch, count = 0, stored = ++s->round;
+    s->cone.count = s->read.count = 0;
+    for (int i = 0; i < stores->count; i++) {
+        s->seen[stores->at[i]] = stored;
+        stack[count++] = stores->at[i];
     }
+    for (int i = 0; q >= 0 && i < w->values[q].loads.count; i++)
+        w->loads[w->values[q].loads.at[i]] = q + 1;
+    for (s->round++; count;) {
+        int node = stack[--count];
+        const epi_node *n = &g->nodes[node];
+        bool load = n->op == EPI_OP_INPUT || (q >= 0 && w->loads[node] == q + 1 && s->seen[node] != stored);
+        epi_node_list *list = load ? &s->read : &s->cone;
+        list->at[list->count++] = node;
+        for (int a = 0; a < 3 && !load; a++)
+            if (n->arg[a] != EPI_NO_NODE && s->seen[n->arg[a]] < stored) {
+                s->seen[n->arg[a]] = s->round;
+                stack[count++] = n->arg[a];
+            }
+    }
+    epi_list_sort(&s->cone);
+    epi_list_sort(&s->read);
 }
 
 static int copy_node(epi_graph *part, const epi_node *n, const int *fresh) {
@@ -165,11 +178,21 @@ static epi_part_tensor place_of(const writer *w, int node) {
     return (epi_part_tensor){w->home[node], w->value[node]};
 }
 
+static bool is_stored(const epi_node_list *stores, int node) {
+    for (int i = 0; i < stores->count; i++)
+        if (stores->at[i] == node)
+            return true;
+    return false;
+}
+
 /* Writes the part that stores these values; `only` >= 0 is an output that is a copy of an input. */
-static epi_status write_part(writer *w, int q, const bool *stores, int only, epi_error *err) {
+static epi_status write_part(writer *w, int q, const epi_node_list *stores, int only, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     epi_part *p = &w->cut->parts[w->cut->part_count];
-    size_t tensors = (size_t)g->node_count + (size_t)g->tensor_count + 1;
+    const epi_node_list *made = &w->s->cone, *read = &w->s->read;
+    find_needed(w, q, stores);
+    size_t tensors =
+        (size_t)read->count + (size_t)stores->count + (size_t)(g->tensor_count - g->input_count) + 1;
     *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count}};
     memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
@@ -177,29 +200,26 @@ static epi_status write_part(writer *w, int q, const bool *stores, int only, epi
     p->graph.tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->graph.tensors);
     if (!p->tensors || !p->types || !p->graph.tensors)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    unsigned char *mark = w->s->mark;
-    find_needed(w, q, stores, mark);
-    for (int t = 0; t < g->input_count; t++) /* the program's own first, in their order */
-        if (mark[g->tensors[t].node] == EPI_MARK_READ)
-            add_tensor(w, p, g->tensors[t].node, g->tensors[t].name, (epi_part_tensor){t, -1}, false);
-    for (int i = 0; i < g->node_count; i++)
-        if (mark[i] == EPI_MARK_READ && g->nodes[i].op != EPI_OP_INPUT)
-            add_tensor(w, p, i, name_of(w, &p->graph, i), place_of(w, i), false);
-    for (int i = 0; i < g->node_count; i++)
-        if (mark[i] == EPI_MARK_CONE)
-            w->fresh[i] = copy_node(&p->graph, &g->nodes[i], w->fresh);
+    for (int i = 0; i < read->count; i++) /* the program's own first: inputs are its first nodes */
+        add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]), false);
+    for (int i = 0; i < made->count; i++)
+        w->fresh[made->at[i]] = copy_node(&p->graph, &g->nodes[made->at[i]], w->fresh);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (only >= 0 ? t != only : !stores[node])
+        if (only >= 0 ? t != only : !is_stored(stores, node))
             continue;
         add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
         p->graph.tensors[p->graph.tensor_count - 1].node = w->fresh[node];
     }
-    for (int i = 0; i < g->node_count; i++)
-        if (stores[i] && w->value[i] >= 0) {
-            add_tensor(w, p, i, name_of(w, &p->graph, i), (epi_part_tensor){-1, w->value[i]}, true);
-            p->graph.tensors[p->graph.tensor_count - 1].node = w->fresh[i];
-        }
+    for (int i = 0; i < stores->count; i++) {
+        int node = stores->at[i];
+        if (w->value[node] < 0)
+            continue;
+        add_tensor(w, p, node, name_of(w, &p->graph, node), (epi_part_tensor){-1, w->value[node]}, true);
+        p->graph.tensors[p->graph.tensor_count - 1].node = w->fresh[node];
+    }
+    if (p->graph.tensor_count > 2 * EPI_MAX_TENSORS)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d tensors", 2 * EPI_MAX_TENSORS);
     epi_graph_finish(&p->graph);
     if (w->arena->failed || p->graph.error.status != EPI_OK) {
         if (err && p->graph.error.status != EPI_OK)
@@ -213,18 +233,17 @@ static epi_status write_part(writer *w, int q, const bool *stores, int only, epi
 /* Writes the parts that store something; values then count by what was written. */
 static epi_status write_parts(writer *w, epi_error *err) {
     const epi_graph *g = w->spec->graph;
-    bool *stores = epi_arena_alloc(w->arena, (size_t)g->node_count + 1);
+    epi_node_list stores = {epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stores.at), 0};
     int *number = epi_arena_alloc(w->arena, ((size_t)w->s->part_count + 1) * sizeof *number);
-    epi_status status = stores && number ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = stores.at && number ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int q = 0; q < w->s->part_count && status == EPI_OK; q++) {
-        bool any = false;
-        for (int i = 0; i < g->node_count; i++) {
-            epi_site site = w->s->site[i];
-            stores[i] = w->s->forced[i] && site.kind != EPI_SITE_INPUT && site.part == q;
-            any |= stores[i];
-        }
+        const epi_node_list *own = &w->values[q].own;
+        stores.count = 0;
+        for (int i = 0; i < own->count; i++)
+            if (w->s->forced[own->at[i]])
+                stores.at[stores.count++] = own->at[i];
         number[q] = w->cut->part_count;
-        status = any ? write_part(w, q, stores, -1, err) : EPI_OK;
+        status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
     }
     for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
         w->cut->values[i].first = number[w->cut->values[i].first];
@@ -232,9 +251,9 @@ static epi_status write_parts(writer *w, epi_error *err) {
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
         if (w->s->site[g->tensors[t].node].kind == EPI_SITE_INPUT) { /* a copy of an input, or a constant */
-            memset(stores, 0, (size_t)g->node_count);
-            stores[g->tensors[t].node] = true;
-            status = write_part(w, 0, stores, t, err);
+            stores.at[0] = g->tensors[t].node;
+            stores.count = 1;
+            status = write_part(w, -1, &stores, t, err);
         }
     return status;
 }
@@ -249,8 +268,8 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
     epi_status status = epi_sites_make(arena, spec, limits, &sites, err);
     if (status != EPI_OK)
         return status;
-    w.loads = epi_sites_loads(arena, &sites);
-    if (!w.loads)
+    w.values = epi_sites_loads(arena, &sites);
+    if (!w.values)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : epi_fail(err, EPI_ERR_UNSUPPORTED, "it cannot be cut into kernels");
     out->parts =
@@ -259,7 +278,8 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
     w.value = epi_arena_alloc(arena, nodes * sizeof *w.value);
     w.home = epi_arena_alloc(arena, nodes * sizeof *w.home);
     w.fresh = epi_arena_alloc(arena, nodes * sizeof *w.fresh);
-    if (!out->parts || !out->values || !w.value || !w.home || !w.fresh)
+    w.loads = epi_arena_alloc(arena, nodes * sizeof *w.loads);
+    if (!out->parts || !out->values || !w.value || !w.home || !w.fresh || !w.loads)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     status = give_homes(&w, err);
     if (status == EPI_OK)

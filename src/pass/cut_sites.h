@@ -21,12 +21,15 @@ typedef struct epi_site_part {
     int product;
     epi_axes rows, cols;
     bool batched;   /* some rows are batch axes of the product */
-    uint64_t local; /* dims that a reduction inside the tile removes */
+    unsigned local; /* dims that a reduction inside the tile removes */
     epi_op split;   /* as in epi_plan */
     epi_axis fine;
 } epi_site_part;
 
-enum { EPI_MARK_NONE, EPI_MARK_CONE, EPI_MARK_READ };
+/* Nodes of the program. */
+typedef struct epi_node_list {
+    int *at, count;
+} epi_node_list;
 
 typedef struct epi_sites {
     const epi_spec *spec;
@@ -36,15 +39,23 @@ typedef struct epi_sites {
     epi_site *site;              /* by node */
     epi_site_part *parts;
     int part_count;
-    bool *forced;        /* by node: it must be in memory */
-    unsigned char *mark; /* by node: scratch */
-    int placed;          /* nodes before this one have their site */
+    bool *forced; /* by node: it must be in memory */
+    int placed;   /* nodes before this one have their site */
+
+    /* What was found last of a value that must exist: the late values it needs, and what those read. */
+    epi_node_list cone, read;
+    int *seen, round; /* by node: in which round it was last met */
+    int *scratch;     /* as many as nodes */
 } epi_sites;
 
 /* Bytes that a launch costs: what memory moves in 3 microseconds. */
 #define EPI_LAUNCH_BYTES (3e-6 * 4e12)
 
-uint64_t epi_dims_of(const epi_axes *axes);
+/* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
+unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
+/* Is a value of these axes short beside the tile: one per row, or one per column? */
+bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
+void epi_list_sort(epi_node_list *list);
 double epi_sites_bytes(const epi_sites *s, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
@@ -53,7 +64,12 @@ void epi_sites_store(epi_sites *s, int node);
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
                           epi_sites *out, epi_error *err);
 
-/* cut_loads.c: by part and node, what each part loads (true); the rest it makes itself. */
-bool **epi_sites_loads(epi_arena *arena, epi_sites *s);
+/* cut_loads.c: by part, in the order of nodes: what it makes on its tile and after it, and what it loads; the
+ * rest it makes again. */
+typedef struct epi_part_values {
+    epi_node_list own, loads;
+} epi_part_values;
+/* NULL: no memory, or they cannot be had. */
+epi_part_values *epi_sites_loads(epi_arena *arena, epi_sites *s);
 
 #endif

@@ -11,14 +11,34 @@ static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) 
     return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'; it has %s", name, *all ? all : "none");
 }
 
+static int find_dim(const epi_graph *g, const char *name) {
+    int dim = 0;
+    while (dim < g->dim_count && strcmp(g->dims[dim], name) != 0)
+        dim++;
+    return dim;
+}
+
+/* The axes that count rows: those that are named, else every axis of the first input but its last. */
+static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_row, epi_error *err) {
+    for (int i = 0; !o->row_axes && g->input_count && i + 1 < g->tensors[0].axes.count; i++)
+        is_row[g->tensors[0].axes.at[i].dim] = true;
+    for (int i = 0; o->row_axes && i < o->row_axis_count; i++) {
+        if (!o->row_axes[i])
+            return epi_fail(err, EPI_ERR_ARGUMENT, "row axis %d has no name", i);
+        int dim = find_dim(g, o->row_axes[i]);
+        if (dim == g->dim_count)
+            return no_axis(g, o->row_axes[i], err);
+        is_row[dim] = true;
+    }
+    return EPI_OK;
+}
+
 static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
     for (int i = 0; i < o->dim_count; i++) {
-        int dim = 0;
         const char *name = o->dims[i].name;
         if (!name)
             return epi_fail(err, EPI_ERR_ARGUMENT, "dim %d has no name", i);
-        while (dim < g->dim_count && strcmp(g->dims[dim], name) != 0)
-            dim++;
+        int dim = find_dim(g, name);
         if (dim == g->dim_count)
             return no_axis(g, name, err);
         if (o->dims[i].size < 0)
@@ -154,6 +174,8 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
     for (int i = 0; i < EPI_MAX_DIMS; i++)
         spec->sizes[i] = -1;
     epi_status status = bind_dims(g, o, spec->sizes, err);
+    if (status == EPI_OK)
+        status = bind_rows(g, o, spec->is_row, err);
     if (status == EPI_OK)
         status = check_axes(program, spec->sizes, err);
     if (status == EPI_OK)

@@ -128,7 +128,8 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
     if (!program || !options || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT,
                         "epi_kernel_compile: program, options and out may not be NULL");
-    if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types))
+    if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types) ||
+        (options->row_axis_count > 0 && !options->row_axes))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
     epi_kernel *k = calloc(1, sizeof *k);
     if (!k)
