@@ -52,4 +52,9 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
                         epi_error *err);
 
+/* equal.c: a number that equal parts have in common; and are two parts the same up to names? Then to[t] is
+ * what a's tensor t is to b. What they need while they look is left in the arena. */
+uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);
+bool epi_parts_equal(epi_arena *arena, const epi_part *a, const epi_part *b, const int64_t *sizes, int *to);
+
 #endif

@@ -25,14 +25,37 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
     return epi_cuda_compile(&k->arena, spec, &target, &out->cuda, err);
 }
 
+/* Looks for an equal part that is compiled already, and takes its kernel. */
+static bool find_equal(epi_kernel *k, epi_part_kernel *p) {
+    epi_arena scratch = {0};
+    bool found = false;
+    int *to = epi_arena_alloc(&k->arena, ((size_t)p->part->graph.tensor_count + 1) * sizeof *to);
+    p->hash = epi_part_hash(&scratch, p->part, k->spec.sizes);
+    for (int i = 0; i < p->first && !found && to; i++) {
+        const epi_part_kernel *q = &k->parts[i];
+        if (q->first != i || q->hash != p->hash ||
+            !epi_parts_equal(&scratch, q->part, p->part, k->spec.sizes, to))
+            continue;
+        p->first = i;
+        p->to = to;
+        p->cpu = q->cpu;
+        p->cuda = q->cuda;
+        found = true;
+    }
+    epi_arena_free(&scratch);
+    return found;
+}
+
 static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_options *o, epi_error *err) {
     epi_spec spec = k->spec;
     if (part) {
         spec.graph = &part->graph;
         spec.types = part->types;
     }
-    epi_part_kernel *out = &k->parts[k->part_count++];
-    *out = (epi_part_kernel){.part = part};
+    epi_part_kernel *out = &k->parts[k->part_count];
+    *out = (epi_part_kernel){.part = part, .first = k->part_count++};
+    if (part && find_equal(k, out))
+        return EPI_OK;
     return o->device ? compile_cuda(k, &spec, o, out, err)
                      : epi_cpu_compile(&k->arena, &spec, &out->cpu, err);
 }
@@ -61,7 +84,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, const epi_tile_limits
 
 static void free_parts(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++)
-        epi_cuda_kernel_free(k->parts[i].cuda);
+        if (k->parts[i].first == i)
+            epi_cuda_kernel_free(k->parts[i].cuda);
     k->part_count = 0;
 }
 

@@ -101,7 +101,7 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
 size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     for (int p = 0; kernel && kernel->gpu && p < kernel->part_count; p++)
-        for (int i = 0; i < kernel->parts[p].cuda->count; i++)
+        for (int i = 0; kernel->parts[p].first == p && i < kernel->parts[p].cuda->count; i++)
             epi_text_add(&t, "%s%s", t.length ? "\n" : "",
                          kernel->parts[p].cuda->launches[i].text.source.data);
     return epi_text_give(&t, buf, size);

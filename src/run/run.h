@@ -30,9 +30,12 @@ struct epi_module {
     int count;
 };
 
-/* A part as its backend compiled it. */
+/* A part as its backend compiled it. Equal parts have one kernel, that of the first of them. */
 typedef struct epi_part_kernel {
-    const epi_part *part;       /* NULL: the program as a whole */
+    const epi_part *part; /* NULL: the program as a whole */
+    uint64_t hash;
+    int first;                  /* the first part that is equal to it: itself, or one before it */
+    int *to;                    /* by tensor of that part: which tensor of this one it is; NULL: the same */
     struct epi_cpu_kernel *cpu; /* one of the two */
     struct epi_cuda_kernel *cuda;
 } epi_part_kernel;

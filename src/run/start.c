@@ -85,8 +85,9 @@ static epi_status check_output(const epi_kernel *kernel, int t, const epi_tensor
 static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, const epi_tensor *tensors,
                                       unsigned char *workspace, epi_tensor *room) {
     const epi_part *part = kernel->parts[index].part;
+    const int *to = kernel->parts[index].to;
     for (int t = 0; part && t < part->graph.tensor_count; t++) {
-        epi_part_tensor at = part->tensors[t];
+        epi_part_tensor at = part->tensors[to ? to[t] : t];
         if (at.tensor >= 0)
             room[t] = tensors[at.tensor];
         else
