@@ -176,6 +176,22 @@ static void offer(chooser *c, int q, int node, bool wanted, epi_node_list *heap)
     c->wanted[c->place[node]] |= wanted;
 }
 
+/* Is making it again never better than loading it? So it is if it takes something that nothing else uses,
+ * that cannot be made again and that costs no less. Without this a part of the last layer would look through
+ * all layers, by way of the values that each adds to. */
+static bool is_dear(const chooser *c, int q, int node) {
+    const epi_graph *g = c->s->g;
+    for (int a = 0; a < 3; a++) {
+        int arg = g->nodes[node].arg[a];
+        if (arg == EPI_NO_NODE || is_free(g, arg) || is_own(c->s, q, arg) || epi_graph_uses(g, arg).count > 1)
+            continue;
+        epi_op_class cls = epi_ops[g->nodes[arg].op].cls;
+        if (cls != EPI_CLASS_MAP && cls != EPI_CLASS_SPLIT && price(c, q, arg) >= price(c, q, node))
+            return true;
+    }
+    return false;
+}
+
 /* Which values the part may load, which it uses itself, and which it can make again; from the last of the
  * program to the first, in which order it notes the axis that it takes apart. */
 static void find_values(chooser *c, int q) {
@@ -190,7 +206,7 @@ static void find_values(chooser *c, int q) {
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, &heap);
     while (heap.count) {
         int node = heap_take(&heap);
-        bool opens = can_remake(s, &part, node);
+        bool opens = !is_dear(c, q, node) && can_remake(s, &part, node);
         c->remade[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
             offer(c, q, s->g->nodes[node].arg[a], false, &heap);
