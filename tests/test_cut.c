@@ -48,9 +48,9 @@ static bool run_part(const by_hand *h, int index, const epi_options *whole, cons
     o.dims = dims;
     o.dim_count = epi_program_dim_count(program);
     for (int i = 0; i < o.dim_count; i++)
-        for (int j = 0; j < whole->dim_count; j++)
-            if (!strcmp(epi_program_dim(program, i), whole->dims[j].name))
-                dims[i] = whole->dims[j];
+        for (int d = 0; d < part->graph.dim_count; d++)
+            if (!strcmp(epi_program_dim(program, i), part->graph.dims[d]))
+                dims[i] = (epi_dim_binding){epi_program_dim(program, i), h->whole->spec.sizes[d]};
     bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "a part compiles: %s\n%s",
                     err.message, text.data);
     for (int t = 0; t < part->graph.tensor_count; t++)

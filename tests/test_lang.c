@@ -178,7 +178,8 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = my_blcok(x) } my_block(x[T]) -> y[T] { y = x }", 1, 23,
      "unknown operation or program 'my_blcok'; did you mean my_block?"},
     {"f(x[T]) -> y[T] { y = bmm(x, x) }", 1, 23,
-     "unknown operation or program 'bmm': a product is written a @ b: it sums over the axes that both have"},
+     "unknown operation or program 'bmm': a product is written a @ b: it sums over the axes that both have; "
+     "sum(a*b, K) keeps those but K"},
     {"f(x[T]) -> y[T] { y = swish(x) }", 1, 23, "unknown operation or program 'swish': write silu(x)"},
     {"f(x[T]) -> y[T] { y = x(2) }", 1, 23,
      "'x' is a value and cannot be called; a product is written x*(…)"},
@@ -451,6 +452,13 @@ static void test_carried(void) {
                "called(g[B,D], x[T,D]) -> y[B,T] { y = outer(g, x) }\n"
                "written(g[B,D], x[T,D]) -> y[B,T] { a = g*x  y = sum(a*index(D), D) }\n",
                "called", "written", "B=3,T=5,D=5");
+    /* a new name of an axis is the callee's own, and the same one in every call */
+    check_same("gram(x[T,D]) -> y[T] { y = sum((x @ rename(x, T, R))*index(R), R) }\n"
+               "called(x[S,D], z[S,D], w[R]) -> y[S] { y = gram(x) + gram(z) + w @ index(R) }\n"
+               "written(x[S,D], z[S,D], w[R]) -> y[S] {\n"
+               "  a = x @ rename(x, S, P)  b = z @ rename(z, S, P)\n"
+               "  y = sum(a*index(P), P) + sum(b*index(P), P) + w @ index(R) }\n",
+               "called", "written", "S=5,D=7,R=3");
     /* an axis that both operands of a callee's product carry is a batch axis */
     check_same("called(x[B,M,K], w[B,N,K]) -> y[B,M,N] { y = matmul(x, w) }\n"
                "written(x[B,M,K], w[B,N,K]) -> y[B,M,N] { y = sum(x*w, K) }\n",

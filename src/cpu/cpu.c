@@ -115,6 +115,7 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
     for (int i = 0; i < g->node_count; i++) {
         if (k->steps.homes[i].tensor >= 0) {
             homes[i] = tensors[k->steps.homes[i].tensor];
+            homes[i].axes = epi_graph_rename_axes(g, i, &homes[i].axes);
         } else {
             homes[i] = (epi_ref){.data = base + epi_max64(0, k->steps.homes[i].offset),
                                  .type = k->steps.homes[i].type,

@@ -279,5 +279,6 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
         run_chunks(&p, &n->axes, random_chunk);
         break;
     case EPI_CLASS_PRODUCT: EPI_NEVER("a product is no pass"); break;
+    case EPI_CLASS_VIEW: EPI_NEVER("another name is no pass"); break;
     }
 }

@@ -308,6 +308,9 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
         case EPI_CLASS_SPLIT: eval_split(&e, i); break;
         case EPI_CLASS_PRODUCT: eval_product(&e, i); break;
+        case EPI_CLASS_VIEW: /* the axes are in the same order */
+            memcpy(e.value[i], e.value[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(double));
+            break;
         case EPI_CLASS_MOVE: (n->op == EPI_OP_GATHER ? eval_gather : eval_scatter)(&e, i); break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:

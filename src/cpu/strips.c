@@ -138,6 +138,7 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
 #define EPI_PRODUCT(...)
 #define EPI_LEAF(...)
 #define EPI_MOVE(...)
+#define EPI_VIEW(...)
 #define EPI_RANDOM(...)
 #include "ir/ops.def"
 #undef EPI_MAP1

@@ -8,10 +8,13 @@
 epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor) {
     const epi_graph *g = c->spec->graph;
     const epi_home *home = &c->steps->homes[node];
-    if (tensor < 0)
+    bool at_home = tensor < 0;
+    if (at_home)
         tensor = home->tensor;
     epi_ref r = {.type = tensor >= 0 ? c->spec->types[tensor] : home->type,
                  .axes = tensor >= 0 ? g->tensors[tensor].axes : g->nodes[node].axes};
+    if (at_home && tensor >= 0)
+        r.axes = epi_graph_rename_axes(g, node, &r.axes);
     epi_ref_contiguous(&r, c->spec->sizes);
     return r;
 }

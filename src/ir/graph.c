@@ -395,6 +395,64 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
 }
 
+int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(EPI_OP_RENAME, a, EPI_NO_NODE, EPI_NO_NODE);
+    n.axes = g->nodes[a].axes;
+    n.over = (epi_axes){2, {from, to}};
+    int at = epi_axes_find(&n.axes, from);
+    if (at < 0)
+        epi_graph_fail(g, "rename of %s: %s has no such axis", epi_axis_label(g, from).text,
+                       epi_node_label(g, a).text);
+    else if (epi_axis_equal(from, to))
+        return a;
+    else if (epi_axes_find_dim(&n.axes, to.dim) >= 0)
+        epi_graph_fail(g, "rename to %s: %s has that axis already", epi_axis_label(g, to).text,
+                       epi_node_label(g, a).text);
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    n.axes.at[at] = to;
+    return add_node(g, n);
+}
+
+epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis) {
+    char text[160];
+    snprintf(text, sizeof text, "%.120s", name);
+    for (int tried = 2;; tried++) {
+        int dim = 0;
+        while (dim < g->dim_count && strcmp(g->dims[dim], text) != 0)
+            dim++;
+        if (dim == EPI_MAX_DIMS) {
+            epi_graph_fail(g, "a program has at most %d differently named axes", EPI_MAX_DIMS);
+            return axis;
+        }
+        if (dim == g->dim_count) {
+            g->dims[g->dim_count++] = epi_arena_text(g->arena, text, strlen(text));
+            g->same[dim] = axis;
+            return epi_graph_failed(g) ? axis : (epi_axis){(int16_t)dim, 0};
+        }
+        if (dim >= g->declared_count && epi_axis_equal(g->same[dim], axis))
+            return (epi_axis){(int16_t)dim, 0};
+        snprintf(text, sizeof text, "%.120s_%d", name, tried);
+    }
+}
+
+int epi_graph_renamed(const epi_graph *g, int node) {
+    while (g->nodes[node].op == EPI_OP_RENAME)
+        node = g->nodes[node].arg[0];
+    return node;
+}
+
+epi_axes epi_graph_rename_axes(const epi_graph *g, int node, const epi_axes *axes) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_RENAME)
+        return *axes;
+    epi_axes out = epi_graph_rename_axes(g, n->arg[0], axes);
+    out.at[epi_axes_find(&out, n->over.at[0])] = n->over.at[1];
+    return out;
+}
+
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;

@@ -32,7 +32,7 @@ typedef struct epi_node {
     int arg[3];
     epi_axes axes;
     epi_axes over; /* reductions: the axes removed; splits, index, size, gather and scatter: the one axis
-                      named; uniform: its own */
+                      named; rename: from and to; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */
     bool named;    /* MATMUL: the text names the axes that it sums over */
@@ -59,6 +59,8 @@ typedef struct epi_graph {
     epi_arena *arena;
     int dim_count, node_count, node_capacity, tensor_count, input_count;
     const char *dims[EPI_MAX_DIMS];
+    int declared_count;          /* dims from here on are new names of axes: */
+    epi_axis same[EPI_MAX_DIMS]; /* by such a dim: the axis whose size it has */
     epi_node *nodes;
     epi_tensor_decl *tensors; /* inputs, then outputs */
 
@@ -96,6 +98,9 @@ int epi_graph_product(epi_graph *g, int a, int b);                        /* ove
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
+int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
+/* A name for the axis: a dim of its own with the axis's size, the same one whenever it is asked for. */
+epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis);
 /* sum(a*b, over): a product that keeps the other axes that both have, its *batch axes*, where both have all
  * of `over` and each has an axis of its own beside it; else a map and a sum. */
 int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over);
@@ -117,6 +122,11 @@ int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
 enum { EPI_OP_ORDER = EPI_OP_COUNT };
 int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes);
 int epi_graph_value(const epi_graph *g, int node);
+
+/* What a value is under other names of axes: the value itself, through all renames; and these axes of it with
+ * those names. */
+int epi_graph_renamed(const epi_graph *g, int node);
+epi_axes epi_graph_rename_axes(const epi_graph *g, int node, const epi_axes *axes);
 
 /* Holds an assigned value against the axes its output declares. */
 void epi_graph_check_output(epi_graph *g, int tensor);

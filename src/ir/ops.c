@@ -17,6 +17,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
 #define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
 #define EPI_MOVE(id, text, da, db) {#id, text, EPI_CLASS_MOVE, 2, "", {da, db, 0}},
+#define EPI_VIEW(id, text, da) {#id, text, EPI_CLASS_VIEW, 1, "", {da, 0, 0}},
 #define EPI_RANDOM(id, text, da) {#id, text, EPI_CLASS_RANDOM, 1, "", {da, 0, 0}},
 #include "ir/ops.def"
 #undef EPI_MAP1
@@ -27,6 +28,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #undef EPI_PRODUCT
 #undef EPI_LEAF
 #undef EPI_MOVE
+#undef EPI_VIEW
 #undef EPI_RANDOM
 };
 
@@ -38,6 +40,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_PRODUCT(...)
 #define EPI_LEAF(...)
 #define EPI_MOVE(...)
+#define EPI_VIEW(...)
 #define EPI_RANDOM(...)
 
 /* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which fraction of it on the one
@@ -103,6 +106,7 @@ double epi_op_combine(epi_op op, double a, double b) {
 #undef EPI_PRODUCT
 #undef EPI_LEAF
 #undef EPI_MOVE
+#undef EPI_VIEW
 #undef EPI_RANDOM
     default: EPI_NEVER("no reduction");
     }

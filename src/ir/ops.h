@@ -13,6 +13,7 @@ typedef enum epi_op {
 #define EPI_PRODUCT(id, ...) EPI_OP_##id,
 #define EPI_LEAF(id, ...) EPI_OP_##id,
 #define EPI_MOVE(id, ...) EPI_OP_##id,
+#define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
 #undef EPI_MAP1
@@ -23,6 +24,7 @@ typedef enum epi_op {
 #undef EPI_PRODUCT
 #undef EPI_LEAF
 #undef EPI_MOVE
+#undef EPI_VIEW
 #undef EPI_RANDOM
     EPI_OP_COUNT
 } epi_op;
@@ -34,6 +36,7 @@ typedef enum epi_op_class {
     EPI_CLASS_PRODUCT,
     EPI_CLASS_LEAF,
     EPI_CLASS_MOVE,
+    EPI_CLASS_VIEW,
     EPI_CLASS_RANDOM,
 } epi_op_class;
 

@@ -10,7 +10,7 @@ typedef struct hint {
 
 static const hint operations[] = {
     {" mm bmm dot einsum tensordot addmm baddbmm inner gemm ",
-     "a product is written a @ b: it sums over the axes that both have"},
+     "a product is written a @ b: it sums over the axes that both have; sum(a*b, K) keeps those but K"},
     {" permute swapaxes transposed t T movedim rearrange ",
      "axes are found by their names: nothing is transposed, an output has the order it is declared with"},
     {" reshape view flatten squeeze unsqueeze expand expand_dims broadcast_to repeat tile ",

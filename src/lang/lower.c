@@ -337,7 +337,7 @@ epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_pro
         top.axes[i] = (epi_axis){(int16_t)i, 0};
         top.bound[i] = true;
     }
-    out->dim_count = top.dim_count;
+    out->dim_count = out->declared_count = top.dim_count;
     declare(&lo, &top);
     epi_lower_body(&lo, &top);
     collect_outputs(&lo, &top);

@@ -11,6 +11,7 @@ static epi_form form_of(epi_op op) {
     case EPI_CLASS_MAP: return (epi_form){arity, 0, 0};
     case EPI_CLASS_REDUCE:
     case EPI_CLASS_RANDOM: return (epi_form){arity, 1, EPI_MAX_AXES};
+    case EPI_CLASS_VIEW: return (epi_form){arity, 2, 2};
     default: return (epi_form){arity, 1, 1};
     }
 }
@@ -81,6 +82,24 @@ static EPI_NOINLINE epi_axis axis_argument(epi_lowering *lo, const epi_frame *f,
     return (epi_axis){0, 0};
 }
 
+/* What rename calls an axis: an axis of the program, or a name that is new to it. */
+static EPI_NOINLINE epi_axis new_axis_argument(epi_lowering *lo, epi_frame *f, const epi_ast *call, int i,
+                                               epi_axis from) {
+    const epi_ast *given = call->args[i];
+    if (given->kind != EPI_AST_NAME || epi_frame_dim(f, given->name) >= 0 ||
+        epi_frame_value(f, given->name) != EPI_NO_NODE)
+        return axis_argument(lo, f, call, i);
+    epi_lower_at(lo, given->place);
+    if (f->dim_count == EPI_MAX_DIMS)
+        epi_graph_fail(lo->g, "a program has at most %d differently named axes", EPI_MAX_DIMS);
+    if (!epi_lower_ok(lo))
+        return from;
+    f->dims[f->dim_count] = given->name;
+    f->axes[f->dim_count] = epi_graph_new_name(lo->g, given->name, from);
+    f->bound[f->dim_count] = true;
+    return f->axes[f->dim_count++];
+}
+
 /* pairs and halves: EVEN and ODD, LOW and HIGH are neighbours. */
 static epi_values build_split(epi_lowering *lo, epi_op op, int a, epi_axis axis) {
     epi_values v = epi_lower_values(lo, 2);
@@ -96,6 +115,7 @@ static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, 
     case EPI_CLASS_REDUCE: return epi_lower_value(lo, epi_graph_reduce(g, op, a[0], axes));
     case EPI_CLASS_MOVE: return epi_lower_value(lo, epi_graph_move(g, op, a[0], a[1], axes->at[0]));
     case EPI_CLASS_RANDOM: return epi_lower_value(lo, epi_graph_random(g, op, a[0], axes));
+    case EPI_CLASS_VIEW: return epi_lower_value(lo, epi_graph_rename(g, a[0], axes->at[0], axes->at[1]));
     case EPI_CLASS_LEAF: return epi_lower_value(lo, epi_graph_leaf(g, op, axes->at[0]));
     case EPI_CLASS_SPLIT: break;
     case EPI_CLASS_PRODUCT: EPI_NEVER("@ is no name");
@@ -157,10 +177,9 @@ static void collect_factors(epi_lowering *lo, epi_frame *f, const epi_ast *e, bo
 static EPI_NOINLINE int lower_contraction(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_op op) {
     factors all = {.count = 0};
     epi_axes over = {0};
+    collect_factors(lo, f, e->args[0], false, &all); /* which may name an axis that is new */
     for (int i = 1; i < e->arg_count && epi_lower_ok(lo); i++)
         over.at[over.count++] = axis_argument(lo, f, e, i);
-    if (epi_lower_ok(lo))
-        collect_factors(lo, f, e->args[0], false, &all);
     epi_lower_at(lo, e->place);
     if (!epi_lower_ok(lo) || all.count > MOST_FACTORS)
         return EPI_NO_NODE;
@@ -190,6 +209,8 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
             node[i] = epi_lower_one(lo, f, e->args[i]);
+        else if (op == EPI_OP_RENAME && axes.count)
+            axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);
         else
             axes.at[axes.count++] = axis_argument(lo, f, e, i);
     epi_lower_at(lo, e->place);

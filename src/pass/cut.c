@@ -41,7 +41,7 @@ bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_a
 }
 
 double epi_sites_bytes(const epi_sites *s, int node) {
-    const epi_node *n = &s->g->nodes[node];
+    const epi_node *n = &s->g->nodes[epi_graph_renamed(s->g, node)];
     double count = (double)epi_max64(0, epi_axes_size(&n->axes, s->sizes));
     epi_dtype type = n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
                      : n->axes.count < 2   ? EPI_F32
@@ -234,7 +234,7 @@ static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_
 static bool reads_tile(const epi_sites *s, int q) {
     for (int i = 0; i < s->read.count; i++) {
         epi_site at = s->site[s->read.at[i]];
-        if (at.part == q && at.kind == EPI_SITE_AFTER)
+        if (at.part == q && at.kind != EPI_SITE_TILE && at.kind != EPI_SITE_INPUT)
             return false;
     }
     return true;
@@ -303,8 +303,8 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
 }
 
 void epi_sites_store(epi_sites *s, int node) {
-    if (s->site[node].kind == EPI_SITE_INPUT) /* it is in memory, or needs no memory */
-        return;
+    if (s->site[node].kind == EPI_SITE_INPUT || s->site[node].kind == EPI_SITE_VIEW)
+        return; /* it is in memory, or needs no memory */
     if (s->site[node].kind == EPI_SITE_LATE)
         find_part(s, node, NULL);
     s->forced[node] = true;
@@ -372,11 +372,20 @@ static void place_move(epi_sites *s, int node) {
     s->site[node] = (epi_site){EPI_SITE_TILE, q};
 }
 
+/* The value is in memory, and whoever uses it under another name loads it from there. */
+static void place_view(epi_sites *s, int node) {
+    int from = s->g->nodes[node].arg[0];
+    epi_sites_store(s, from);
+    bool there = s->site[from].kind == EPI_SITE_INPUT;
+    s->site[node] = there ? s->site[from] : (epi_site){EPI_SITE_VIEW, s->site[from].part};
+}
+
 static void place(epi_sites *s, int node) {
     switch (epi_ops[s->g->nodes[node].op].cls) {
     case EPI_CLASS_LEAF: s->site[node] = (epi_site){EPI_SITE_INPUT, -1}; break;
     case EPI_CLASS_PRODUCT: add_product(s, node); break;
     case EPI_CLASS_REDUCE: place_reduction(s, node); break;
+    case EPI_CLASS_VIEW: place_view(s, node); break;
     case EPI_CLASS_MOVE:
     case EPI_CLASS_RANDOM: place_move(s, node); break;
     case EPI_CLASS_MAP:

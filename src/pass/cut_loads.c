@@ -133,10 +133,12 @@ static bool can_remake(const epi_sites *s, epi_site_part *p, int node) {
 /* What loading the value costs the part. */
 static double price(const chooser *c, int q, int node) {
     epi_site site = c->s->site[node];
-    if (site.kind == EPI_SITE_LATE || (site.kind != EPI_SITE_INPUT && site.part > q) || c->forbidden[node])
+    bool there = site.kind == EPI_SITE_INPUT || (site.kind == EPI_SITE_VIEW && site.part < q);
+    if (site.kind == EPI_SITE_LATE || (!there && (site.part > q || site.kind == EPI_SITE_VIEW)) ||
+        c->forbidden[node])
         return INFINITY;
     double bytes = epi_sites_bytes(c->s, node) + 1;
-    return site.kind == EPI_SITE_INPUT || c->s->forced[node] ? bytes : 2 * bytes;
+    return there || c->s->forced[node] ? bytes : 2 * bytes;
 }
 
 /* ---- the values of a part ---- */
@@ -232,7 +234,8 @@ static void count_loads(chooser *c, int q, int by) {
         double bytes = epi_sites_bytes(c->s, node);
         c->loaded[node] += by;
         c->moved += by * bytes;
-        if (c->s->site[node].kind == EPI_SITE_INPUT || c->required[node])
+        epi_site_kind kind = c->s->site[node].kind;
+        if (kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW || c->required[node])
             continue;
         c->s->forced[node] = c->loaded[node] > 0;
         if ((before > 0) != (c->loaded[node] > 0))

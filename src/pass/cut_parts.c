@@ -33,7 +33,7 @@ static epi_status give_homes(writer *w, epi_error *err) {
         w->value[i] = w->home[i] = last[i] = -1;
     for (int q = 0; q < w->s->part_count; q++)
         for (int i = 0; i < w->values[q].loads.count; i++)
-            last[w->values[q].loads.at[i]] = q;
+            last[epi_graph_renamed(g, w->values[q].loads.at[i])] = q;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (w->spec->types[t] <= EPI_F16)
             w->home[g->tensors[t].node] = t;
@@ -118,17 +118,18 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
     epi_graph *part = &p->graph;
     int t = part->tensor_count++;
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
+    const epi_axes *axes =
+        at.tensor >= 0 ? &g->tensors[at.tensor].axes : &g->nodes[w->cut->values[at.value].node].axes;
     p->tensors[t] = at;
     p->types[t] = type;
-    part->tensors[t] =
-        (epi_tensor_decl){.name = name,
-                          .is_output = output,
-                          .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
-                                      (type != w->spec->type && g->nodes[node].axes.count),
-                          .type = type,
-                          .axes = at.tensor >= 0 ? g->tensors[at.tensor].axes : g->nodes[node].axes,
-                          .node = EPI_NO_NODE,
-                          .place = g->nodes[node].place};
+    part->tensors[t] = (epi_tensor_decl){.name = name,
+                                         .is_output = output,
+                                         .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
+                                                     (type != w->spec->type && g->nodes[node].axes.count),
+                                         .type = type,
+                                         .axes = output ? *axes : epi_graph_rename_axes(g, node, axes),
+                                         .node = EPI_NO_NODE,
+                                         .place = g->nodes[node].place};
     if (!output) {
         part->input_count++;
         w->fresh[node] = part->tensors[t].node = epi_graph_input(part, t);
@@ -150,7 +151,8 @@ static void find_needed(writer *w, int q, const epi_node_list *stores) {
     for (s->round++; count;) {
         int node = stack[--count];
         const epi_node *n = &g->nodes[node];
-        bool load = n->op == EPI_OP_INPUT || (q >= 0 && w->loads[node] == q + 1 && s->seen[node] != stored);
+        bool load = n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME ||
+                    (q >= 0 && w->loads[node] == q + 1 && s->seen[node] != stored);
         epi_node_list *list = load ? &s->read : &s->cone;
         list->at[list->count++] = node;
         for (int a = 0; a < 3 && !load; a++)
@@ -172,10 +174,11 @@ static int copy_node(epi_graph *part, const epi_node *n, const int *fresh) {
 }
 
 static epi_part_tensor place_of(const writer *w, int node) {
-    const epi_node *n = &w->spec->graph->nodes[node];
+    int value = epi_graph_renamed(w->spec->graph, node);
+    const epi_node *n = &w->spec->graph->nodes[value];
     if (n->op == EPI_OP_INPUT)
         return (epi_part_tensor){n->tensor, -1};
-    return (epi_part_tensor){w->home[node], w->value[node]};
+    return (epi_part_tensor){w->home[value], w->value[value]};
 }
 
 static bool is_stored(const epi_node_list *stores, int node) {
@@ -193,7 +196,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     find_needed(w, q, stores);
     size_t tensors =
         (size_t)read->count + (size_t)stores->count + (size_t)(g->tensor_count - g->input_count) + 1;
-    *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count}};
+    *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count, .declared_count = g->dim_count}};
     memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
     p->types = epi_arena_alloc(w->arena, tensors * sizeof *p->types);
@@ -230,6 +233,10 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     return EPI_OK;
 }
 
+static bool is_copy(epi_site_kind kind) {
+    return kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW;
+}
+
 /* Writes the parts that store something; values then count by what was written. */
 static epi_status write_parts(writer *w, epi_error *err) {
     const epi_graph *g = w->spec->graph;
@@ -250,7 +257,7 @@ static epi_status write_parts(writer *w, epi_error *err) {
         w->cut->values[i].last = number[w->cut->values[i].last];
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
-        if (w->s->site[g->tensors[t].node].kind == EPI_SITE_INPUT) { /* a copy of an input, or a constant */
+        if (is_copy(w->s->site[g->tensors[t].node].kind)) { /* of an input, a value or a constant */
             stores.at[0] = g->tensors[t].node;
             stores.count = 1;
             status = write_part(w, -1, &stores, t, err);

@@ -9,6 +9,7 @@ typedef enum epi_site_kind {
     EPI_SITE_TILE,  /* on the part's tile or row */
     EPI_SITE_AFTER, /* of the part's finished reductions */
     EPI_SITE_LATE,  /* after the part, wherever it is used */
+    EPI_SITE_VIEW,  /* a value that the part stores, with another name of an axis */
 } epi_site_kind;
 
 typedef struct epi_site {

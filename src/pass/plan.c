@@ -394,6 +394,12 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     planner p = {.arena = arena, .g = g, .plan = out};
     int products = 0;
     for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && g->nodes[i].op == EPI_OP_RENAME) {
+            refuse(&p, "%s is used under two names of an axis: it must be in memory",
+                   epi_node_label(g, g->nodes[i].arg[0]).text);
+            return EPI_OK;
+        }
+    for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL) {
             out->product = i;
             products++;

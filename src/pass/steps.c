@@ -77,7 +77,7 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
                             "%s is an operand of a product and stored as %s; products take f32, bf16 and "
                             "f16: write (%s + 0) to convert it first",
                             epi_node_label(k->spec->graph, n->arg[side]).text, epi_dtype_name(type),
-                            node_at(k, n->arg[side])->name);
+                            node_at(k, epi_graph_renamed(k->spec->graph, n->arg[side]))->name);
     }
     epi_step *s = add_step(k, plan->product);
     s->plan = plan;
@@ -153,9 +153,14 @@ static bool wants_f32(const epi_steps *k, int node) {
     return wants;
 }
 
-/* Is this node the last one that needs the value? Outputs stay to the end. */
+/* Is this node the last one that needs the value? Outputs stay to the end, and so does what has two names. */
 static bool ends_with(const epi_graph *g, int value, int node) {
     epi_use_list uses = epi_graph_uses(g, value);
+    if (g->nodes[value].op == EPI_OP_RENAME)
+        return false;
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_RENAME)
+            return false;
     return uses.count && uses.at[uses.count - 1].node == node;
 }
 
@@ -178,7 +183,9 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     int spare_count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!g->live[i] || n->op == EPI_OP_INPUT)
+        if (g->live[i] && n->op == EPI_OP_RENAME)
+            k->homes[i] = k->homes[n->arg[0]];
+        if (!g->live[i] || n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME)
             continue;
         if (!has_home(k, i))
             give_spare(k, i, wants_f32(k, i) ? EPI_F32 : kept_type(k, i, between), spares, &spare_count);

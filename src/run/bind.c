@@ -6,14 +6,14 @@
 
 static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) {
     char all[256] = "";
-    for (int i = 0, n = 0; i < g->dim_count && n < (int)sizeof all - 40; i++)
+    for (int i = 0, n = 0; i < g->declared_count && n < (int)sizeof all - 40; i++)
         n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "", g->dims[i]);
     return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'; it has %s", name, *all ? all : "none");
 }
 
 static int find_dim(const epi_graph *g, const char *name) {
     int dim = 0;
-    while (dim < g->dim_count && strcmp(g->dims[dim], name) != 0)
+    while (dim < g->declared_count && strcmp(g->dims[dim], name) != 0)
         dim++;
     return dim;
 }
@@ -26,9 +26,16 @@ static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_r
         if (!o->row_axes[i])
             return epi_fail(err, EPI_ERR_ARGUMENT, "row axis %d has no name", i);
         int dim = find_dim(g, o->row_axes[i]);
-        if (dim == g->dim_count)
+        if (dim == g->declared_count)
             return no_axis(g, o->row_axes[i], err);
         is_row[dim] = true;
+    }
+    for (int dim = g->declared_count; dim < g->dim_count; dim++)
+        is_row[dim] = is_row[g->same[dim].dim];
+    for (int i = 0; i < g->node_count; i++) { /* what they are renamed to counts rows as well */
+        const epi_node *n = &g->nodes[i];
+        if (n->op == EPI_OP_RENAME && is_row[n->over.at[0].dim])
+            is_row[n->over.at[1].dim] = true;
     }
     return EPI_OK;
 }
@@ -39,7 +46,7 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
         if (!name)
             return epi_fail(err, EPI_ERR_ARGUMENT, "dim %d has no name", i);
         int dim = find_dim(g, name);
-        if (dim == g->dim_count)
+        if (dim == g->declared_count)
             return no_axis(g, name, err);
         if (o->dims[i].size < 0)
             return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' is negative", name);
@@ -48,9 +55,17 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
                             (long)o->dims[i].size);
         sizes[dim] = o->dims[i].size;
     }
-    for (int dim = 0; dim < g->dim_count; dim++)
+    for (int i = 0; i < g->node_count; i++) { /* an output may have an axis that is one renamed */
+        const epi_node *n = &g->nodes[i];
+        if (n->op == EPI_OP_RENAME && n->over.at[1].shift == 0 && sizes[n->over.at[1].dim] < 0 &&
+            sizes[n->over.at[0].dim] >= 0)
+            sizes[n->over.at[1].dim] = epi_axis_size(n->over.at[0], sizes);
+    }
+    for (int dim = 0; dim < g->declared_count; dim++)
         if (sizes[dim] < 0)
             return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given", g->dims[dim]);
+    for (int dim = g->declared_count; dim < g->dim_count; dim++) /* -1 where that is not countable */
+        sizes[dim] = epi_axis_size(g->same[dim], sizes);
     return EPI_OK;
 }
 
@@ -78,6 +93,24 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
                              epi_fail(err, EPI_ERR_DIMS, "index(%s) counts to %ld, but %s has %ld elements",
                                       epi_axis_label(g, from).text, (long)want - 1,
                                       epi_axis_label(g, to).text, (long)have),
+                             err);
+    }
+    return EPI_OK;
+}
+
+/* An axis that is renamed to one of the program's has its size. */
+static epi_status check_renames(const epi_program *p, const int64_t *sizes, epi_error *err) {
+    const epi_graph *g = &p->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (n->op != EPI_OP_RENAME)
+            continue;
+        int64_t from = epi_axis_size(n->over.at[0], sizes), to = epi_axis_size(n->over.at[1], sizes);
+        if (from != to)
+            return fail_node(p, i,
+                             epi_fail(err, EPI_ERR_DIMS, "rename of %s to %s: %ld elements are not %ld",
+                                      epi_axis_label(g, n->over.at[0]).text,
+                                      epi_axis_label(g, n->over.at[1]).text, (long)from, (long)to),
                              err);
     }
     return EPI_OK;
@@ -178,6 +211,8 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
         status = bind_rows(g, o, spec->is_row, err);
     if (status == EPI_OK)
         status = check_axes(program, spec->sizes, err);
+    if (status == EPI_OK)
+        status = check_renames(program, spec->sizes, err);
     if (status == EPI_OK)
         status = check_positions(program, spec->sizes, err);
     if (status == EPI_OK)

@@ -86,7 +86,7 @@ size_t epi_program_print(const epi_program *program, char *buf, size_t size) {
 }
 
 int epi_program_dim_count(const epi_program *program) {
-    return program ? program->graph.dim_count : 0;
+    return program ? program->graph.declared_count : 0;
 }
 
 const char *epi_program_dim(const epi_program *program, int index) {
