@@ -12,7 +12,7 @@
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {
-    CLI_MAX_BINDINGS = 64,
+    CLI_MAX_BINDINGS = 256,
     CLI_MAX_NAMES = 256,
     CLI_MAX_TENSORS = 2048 /* as many as the language allows */
 };

@@ -27,6 +27,15 @@ static size_t print_source(const void *kernel, char *buf, size_t size) {
     return epi_kernel_source(kernel, buf, size);
 }
 
+static char *part_text(size_t (*print)(const epi_kernel *, int, char *, size_t), const epi_kernel *kernel,
+                       int index) {
+    size_t n = print(kernel, index, NULL, 0);
+    char *text = malloc(n + 1);
+    if (text)
+        print(kernel, index, text, n + 1);
+    return text;
+}
+
 static void put_info(epi_json_writer *w, const epi_kernel_info *info) {
     cli_put_text(w, "mainloop", info->mainloop);
     cli_put_text(w, "micro", info->micro);
@@ -40,6 +49,49 @@ static void put_info(epi_json_writer *w, const epi_kernel_info *info) {
     cli_put_number(w, "bytes_fused", info->bytes_fused);
     cli_put_number(w, "bytes_unfused", info->bytes_unfused);
     cli_put_number(w, "intensity", info->flops / info->bytes_fused);
+    cli_put_integer(w, "part_count", info->parts);
+    cli_put_integer(w, "kernel_count", info->kernels);
+    cli_put_integer(w, "launch_count", info->launches);
+}
+
+/* Every part: the first of equal ones whole, of the others which that is. Then the values between them. */
+static void put_parts(epi_json_writer *w, const epi_kernel *kernel, const epi_kernel_info *whole) {
+    epi_part_info p;
+    epi_value_info v;
+    cli_put_integer(w, "workspace", (int64_t)epi_kernel_workspace(kernel));
+    cli_put_integer(w, "value_bytes", whole->value_bytes);
+    cli_put_integer(w, "value_bytes_least", whole->value_bytes_least);
+    epi_json_put_key(w, "parts");
+    epi_json_put_open(w, '[');
+    for (int i = 0; epi_kernel_part(kernel, i, &p) == EPI_OK; i++) {
+        epi_json_put_open(w, '{');
+        cli_put_integer(w, "first", p.first + 1);
+        if (p.first == i) {
+            char *text = part_text(epi_kernel_part_print, kernel, i),
+                 *how = part_text(epi_kernel_part_describe, kernel, i);
+            put_info(w, &p.info);
+            cli_put_text(w, "text", text);
+            cli_put_text(w, "description", how);
+            free(text);
+            free(how);
+        }
+        epi_json_put_close(w, '}');
+    }
+    epi_json_put_close(w, ']');
+    epi_json_put_key(w, "values");
+    epi_json_put_open(w, '[');
+    for (int i = 0; epi_kernel_value(kernel, i, &v) == EPI_OK; i++) {
+        epi_json_put_open(w, '{');
+        cli_put_text(w, "name", v.name);
+        cli_put_text(w, "expression", v.expression);
+        cli_put_text(w, "type", epi_dtype_name(v.type));
+        cli_put_integer(w, "bytes", v.bytes);
+        cli_put_integer(w, "offset", v.offset);
+        cli_put_integer(w, "first", v.first + 1);
+        cli_put_integer(w, "last", v.last + 1);
+        epi_json_put_close(w, '}');
+    }
+    epi_json_put_close(w, ']');
 }
 
 static bool begins(const char *line, const char *with) {
@@ -83,19 +135,29 @@ static int show_cuda(const epi_kernel *kernel, const cli_options *o, epi_json_wr
     return EXIT_OK;
 }
 
+/* "8.607 GFLOP in 1 kernel, 1 launch; ..." */
+static void print_total(const epi_kernel_info *info, double intensity) {
+    printf("%.4g GFLOP in %d kernel%s", info->flops / 1e9, info->parts, info->parts == 1 ? "" : "s");
+    if (info->parts > 1)
+        printf(", %d of them different", info->kernels);
+    printf(", %d launch%s; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n", info->launches,
+           info->launches == 1 ? "" : "es", info->bytes_fused / 1e6, info->bytes_unfused / 1e6, intensity);
+}
+
 static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
     epi_kernel_info info;
     epi_kernel_get_info(kernel, &info);
     char *how = printed(print_kernel, kernel);
     double intensity = info.bytes_fused > 0 ? info.flops / info.bytes_fused : 0;
     put_info(w, &info);
+    put_parts(w, kernel, &info);
     cli_put_text(w, "description", how);
     if (!o->json) {
         printf("\nmainloop %s", info.mainloop);
         if (!o->device)
             printf(", %d thread%s", info.threads, info.threads == 1 ? "" : "s");
-        printf("\n%s%.4g GFLOP; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n", how ? how : "",
-               info.flops / 1e9, info.bytes_fused / 1e6, info.bytes_unfused / 1e6, intensity);
+        printf("\n%s", how ? how : "");
+        print_total(&info, intensity);
     }
     free(how);
     return o->json && o->cuda ? show_cuda(kernel, o, w) : EXIT_OK;

@@ -279,16 +279,46 @@ typedef struct epi_kernel_info {
     const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */
     int threads;
     int64_t m, n, k; /* of the product, where the mainloop is gemm; rows and columns where it is rows */
-    int64_t tile_m, tile_n; /* what is on chip at once */
-    double flops;           /* multiply-adds of products count two, other operations one */
-    double bytes_fused;     /* moved through memory: each tensor once, and the partials */
-    double bytes_unfused;   /* the same with every operation a pass of its own */
+    int64_t tile_m, tile_n;    /* what is on chip at once */
+    double flops;              /* multiply-adds of products count two, other operations one */
+    double bytes_fused;        /* moved through memory: by each kernel what it loads and stores, each once */
+    double bytes_unfused;      /* the same with every operation a pass of its own */
+    int parts;                 /* kernels that a run goes through: 1 where the program is not cut */
+    int kernels;               /* of these, different ones: equal parts are compiled once */
+    int launches;              /* of a run: on a GPU its launches, on the CPU its loops over the threads */
+    int values;                /* that go from part to part through the workspace */
+    int64_t value_bytes;       /* of the workspace, that these take; and the most that are alive at once, */
+    int64_t value_bytes_least; /* below which no order of them can go */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out);
 /* How the kernel goes about it, in words, a line each: what runs before the product, on the
- * tile, which reductions leave as partials, what finishes them. Returns the length. */
+ * tile, which reductions leave as partials, what finishes them. Of a program in parts each part as a program,
+ * equal ones once, and where the values between them lie. Returns the length. */
 EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
+/* A part, numbered from 0 in the order of a run: whether another one before it is the same but for names and
+ * tensors, and what epi_kernel_get_info tells of the whole. */
+typedef struct epi_part_info {
+    int first; /* the first part that is equal to it: itself, or one before it */
+    epi_kernel_info info;
+} epi_part_info;
+
+EPI_API epi_status epi_kernel_part(const epi_kernel *kernel, int index, epi_part_info *out);
+/* The part as a program that can be parsed and compiled by itself, and how it goes. Both return the length.
+ */
+EPI_API size_t epi_kernel_part_print(const epi_kernel *kernel, int index, char *buf, size_t size);
+EPI_API size_t epi_kernel_part_describe(const epi_kernel *kernel, int index, char *buf, size_t size);
+
+/* A value that goes from part to part through the workspace. */
+typedef struct epi_value_info {
+    char name[64];        /* as the parts call it */
+    char expression[200]; /* what makes it, in the part that stores it; cut short with … where it is long */
+    epi_dtype type;
+    int64_t bytes, offset; /* the offset counts from where such values begin */
+    int first, last;       /* the part that stores it, and the last one that loads it */
+} epi_value_info;
+
+EPI_API epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info *out);
 /* The CUDA text of a GPU kernel, launch after launch; "" of a CPU kernel. Returns the length. */
 EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size);
 

@@ -24,6 +24,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->tile_m = EPI_TILE_M;
         out->tile_n = gemm->epilogue.tile.tile_n;
     }
+    out->launches = k->spec.path >= EPI_PATH_NAIVE ? 1 : k->steps.count;
     double partials = gemm ? (double)gemm->epilogue.partials : 0;
     if (k->rows) {
         out->mainloop = "rows";

@@ -27,6 +27,8 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->m = epi_axes_size(&k->steps.plan.rows, k->spec.sizes);
         out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
     }
+    for (int i = 0; i < k->count; i++)
+        out->launches += !k->launches[i].empty;
     double copies = (double)k->repacked;
     epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace - k->counted) - copies, out);
     out->bytes_fused += 2 * copies;

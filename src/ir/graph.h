@@ -153,6 +153,8 @@ typedef struct epi_label {
 epi_label epi_axis_label(const epi_graph *g, epi_axis axis);
 epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes);
 epi_label epi_node_label(const epi_graph *g, int node);
+/* "silu(x @ w + b)": the operation that makes it, cut short with … where it is long. */
+epi_label epi_node_expression(const epi_graph *g, int node);
 
 /* The number of elements along an axis or of a shape, for dims of these sizes; -1 on overflow or where a
  * dim cannot be halved so often. */

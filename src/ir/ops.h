@@ -51,6 +51,34 @@ typedef struct epi_op_row {
 
 extern const epi_op_row epi_ops[EPI_OP_COUNT];
 
+/* How tightly an operator binds; an operand that binds less stands in parentheses. */
+typedef enum epi_level {
+    EPI_LEVEL_OR,
+    EPI_LEVEL_AND,
+    EPI_LEVEL_NOT,
+    EPI_LEVEL_COMPARE,
+    EPI_LEVEL_SUM,
+    EPI_LEVEL_TERM,
+    EPI_LEVEL_UNARY,
+    EPI_LEVEL_POWER,
+    EPI_LEVEL_ATOM
+} epi_level;
+epi_level epi_op_level(epi_op op);
+
+/* How an operator is written: a power is x**2, though the operation is called pow. */
+static inline const char *epi_op_symbol(epi_op op) {
+    return op == EPI_OP_POW ? "**" : epi_ops[op].text;
+}
+
+/* What the second operand of an operator must bind at least. All go from left to right but powers, and those
+ * take a minus: 2**-x. */
+static inline epi_level epi_level_second(epi_level level) {
+    return level == EPI_LEVEL_POWER ? EPI_LEVEL_UNARY : level + 1;
+}
+
+/* Is it written as a call, not as an operator? */
+bool epi_op_is_word(epi_op op);
+
 /* What a map computes, in f64. */
 double epi_op_reference(epi_op op, double a, double b, double c);
 /* What a reduction starts from, and how it takes in one more element, in f64. */

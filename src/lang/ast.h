@@ -28,31 +28,6 @@ typedef struct epi_ast {
     struct epi_ast *outer; /* the operation whose first operand this is, or NULL */
 } epi_ast;
 
-/* How tightly an operator binds; an operand that binds less stands in parentheses. */
-typedef enum epi_level {
-    EPI_LEVEL_OR,
-    EPI_LEVEL_AND,
-    EPI_LEVEL_NOT,
-    EPI_LEVEL_COMPARE,
-    EPI_LEVEL_SUM,
-    EPI_LEVEL_TERM,
-    EPI_LEVEL_UNARY,
-    EPI_LEVEL_POWER,
-    EPI_LEVEL_ATOM
-} epi_level;
-epi_level epi_op_level(epi_op op);
-
-/* How an operator is written: a power is x**2, though the operation is called pow. */
-static inline const char *epi_op_symbol(epi_op op) {
-    return op == EPI_OP_POW ? "**" : epi_ops[op].text;
-}
-
-/* What the second operand of an operator must bind at least. All go from left to right but powers, and those
- * take a minus: 2**-x. */
-static inline epi_level epi_level_second(epi_level level) {
-    return level == EPI_LEVEL_POWER ? EPI_LEVEL_UNARY : level + 1;
-}
-
 /* The first of the operands in `a + b - c[i]`, whose operators all lean to the left. Such chains may be long:
  * they are walked from here along `outer`, not by recursion. */
 static inline const epi_ast *epi_ast_leftmost(const epi_ast *e) {
@@ -111,7 +86,8 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 /* Prints a program so that parsing the print and printing again gives the same text. */
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 
-/* Prints a graph as a program of this name: parsing that gives the same values in the same order of operations. */
+/* Prints a graph as a program of this name: parsing that gives the same values in the same order of
+ * operations. */
 void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
 
 /* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */

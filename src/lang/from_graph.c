@@ -139,18 +139,13 @@ static epi_ast *sum_ast(writer *w, const epi_node *n) {
     return e;
 }
 
-static bool is_word(epi_op op) {
-    char c = epi_ops[op].text[0];
-    return c >= 'a' && c <= 'z' && op != EPI_OP_AND && op != EPI_OP_OR && op != EPI_OP_NOT;
-}
-
 static epi_ast *operation_ast(writer *w, int node) {
     const epi_node *n = &w->g->nodes[node];
     if (n->op == EPI_OP_CONST)
         return number_ast(w, n->value);
     if (n->op == EPI_OP_INPUT)
         return name_ast(w, w->g->tensors[n->tensor].name);
-    if (is_word(n->op))
+    if (epi_op_is_word(n->op))
         return call_ast(w, n);
     if (is_written_as_sum(w->g, n))
         return sum_ast(w, n);

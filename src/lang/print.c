@@ -4,22 +4,6 @@
 
 #include "lang/ast.h"
 
-epi_level epi_op_level(epi_op op) {
-    switch (op) {
-    case EPI_OP_OR: return EPI_LEVEL_OR;
-    case EPI_OP_AND: return EPI_LEVEL_AND;
-    case EPI_OP_NOT: return EPI_LEVEL_NOT;
-    case EPI_OP_ADD:
-    case EPI_OP_SUB: return EPI_LEVEL_SUM;
-    case EPI_OP_MUL:
-    case EPI_OP_DIV:
-    case EPI_OP_MATMUL: return EPI_LEVEL_TERM;
-    case EPI_OP_NEG: return EPI_LEVEL_UNARY;
-    case EPI_OP_POW: return EPI_LEVEL_POWER;
-    default: return EPI_LEVEL_COMPARE;
-    }
-}
-
 static epi_level level_of(const epi_ast *e) {
     return e->kind == EPI_AST_UNARY || e->kind == EPI_AST_BINARY ? epi_op_level(e->op) : EPI_LEVEL_ATOM;
 }

@@ -130,7 +130,11 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
                                          .axes = output ? *axes : epi_graph_rename_axes(g, node, axes),
                                          .node = EPI_NO_NODE,
                                          .place = g->nodes[node].place};
-    if (!output) {
+    if (output) { /* which is how descriptions call it */
+        epi_node *n = &part->nodes[w->fresh[node]];
+        part->tensors[t].node = w->fresh[node];
+        n->name = n->name ? n->name : name;
+    } else {
         part->input_count++;
         w->fresh[node] = part->tensors[t].node = epi_graph_input(part, t);
     }
@@ -212,14 +216,12 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         if (only >= 0 ? t != only : !is_stored(stores, node))
             continue;
         add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
-        p->graph.tensors[p->graph.tensor_count - 1].node = w->fresh[node];
     }
     for (int i = 0; i < stores->count; i++) {
         int node = stores->at[i];
         if (w->value[node] < 0)
             continue;
         add_tensor(w, p, node, name_of(w, &p->graph, node), (epi_part_tensor){-1, w->value[node]}, true);
-        p->graph.tensors[p->graph.tensor_count - 1].node = w->fresh[node];
     }
     if (p->graph.tensor_count > 2 * EPI_MAX_TENSORS)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d tensors", 2 * EPI_MAX_TENSORS);

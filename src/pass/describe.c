@@ -30,22 +30,79 @@ static double read_bytes(const epi_steps *k, int node, int operand) {
     return taken < count ? all * (taken / count) : all;
 }
 
-/* Bytes that a fused program reads of an input: all of it, unless it is only gathered from. */
-static double input_bytes(const epi_steps *k, int t) {
+/* Bytes of a value where it lies. */
+static double home_bytes(const epi_steps *k, int node) {
+    const epi_home *h = &k->homes[node];
+    if (h->tensor >= 0)
+        return tensor_bytes(k, h->tensor);
+    return h->offset < 0 ? 0
+                         : count_of(k, &k->spec->graph->nodes[node].axes) * (double)epi_dtype_size(h->type);
+}
+
+/* A pass reads its operands, each once, and stores its value; of what gather takes from only what it takes.
+ */
+static double pass_bytes(const epi_steps *k, const epi_step *s) {
+    const epi_node *n = &k->spec->graph->nodes[s->node];
+    if (s->tensor >= 0)
+        return home_bytes(k, s->node) + tensor_bytes(k, s->tensor);
+    double bytes = home_bytes(k, s->node);
+    for (int a = 0; a < 3; a++) {
+        bool again = (a > 0 && n->arg[a] == n->arg[0]) || (a > 1 && n->arg[a] == n->arg[1]);
+        if (n->arg[a] == EPI_NO_NODE || again)
+            continue;
+        double all = home_bytes(k, n->arg[a]), count = count_of(k, &k->spec->graph->nodes[n->arg[a]].axes);
+        bool some = n->op == EPI_OP_GATHER && a == 0 && count_of(k, &n->axes) < count;
+        bytes += some ? all * (count_of(k, &n->axes) / count) : all;
+    }
+    return bytes;
+}
+
+/* Does the kernel of a fused program load the value: as an operand of its product, or because something on
+ * its tile takes it, or because an output is a copy of it? */
+static bool is_loaded(const epi_steps *k, int node) {
     const epi_graph *g = k->spec->graph;
-    double all = tensor_bytes(k, t), bytes = 0;
-    epi_use_list uses = epi_graph_uses(g, g->tensors[t].node);
-    for (int i = 0; i < uses.count; i++)
-        bytes += uses.at[i].node == EPI_NO_NODE ? all : read_bytes(k, uses.at[i].node, uses.at[i].operand);
-    return bytes < all ? bytes : all;
+    const epi_placement *s = &k->plan.placement[node];
+    bool loaded = false;
+    if (!g->live[node] || (g->nodes[node].op != EPI_OP_INPUT && !s->before))
+        return false;
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        bool tile = user != EPI_NO_NODE && user != k->plan.product && k->plan.placement[user].tile;
+        loaded |= user == EPI_NO_NODE ? s->tile && !s->before : user == k->plan.product;
+        loaded |= tile && (g->nodes[node].op == EPI_OP_INPUT || !s->tile);
+    }
+    return loaded;
+}
+
+/* A kernel loads each of its values once and stores its roots. */
+static double kernel_bytes(const epi_steps *k, const epi_step *s) {
+    const epi_graph *g = k->spec->graph;
+    double bytes = 0;
+    for (int r = 0; r < s->root_count; r++)
+        bytes +=
+            s->roots[r].tensor >= 0 ? tensor_bytes(k, s->roots[r].tensor) : home_bytes(k, s->roots[r].node);
+    if (s->plan != &k->plan) { /* a product by itself */
+        const epi_node *n = &g->nodes[s->node];
+        return bytes + home_bytes(k, n->arg[0]) + (n->arg[1] == n->arg[0] ? 0 : home_bytes(k, n->arg[1]));
+    }
+    for (int i = 0; i < g->node_count; i++)
+        bytes += is_loaded(k, i) ? home_bytes(k, i) : 0;
+    return bytes;
 }
 
 void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *out) {
-    const epi_graph *g = k->spec->graph;
+    epi_spec_count(k->spec, out);
     out->bytes_fused = 2 * partial_bytes;
-    for (int t = 0; t < g->tensor_count; t++)
-        if (t >= g->input_count || g->live[g->tensors[t].node])
-            out->bytes_fused += t < g->input_count ? input_bytes(k, t) : tensor_bytes(k, t);
+    for (int i = 0; i < k->count; i++)
+        out->bytes_fused += k->at[i].plan ? kernel_bytes(k, &k->at[i]) : pass_bytes(k, &k->at[i]);
+    if (!k->count) /* plain loops, a value at a time */
+        out->bytes_fused = out->bytes_unfused;
+}
+
+void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
+    const epi_graph *g = spec->graph;
+    const epi_steps only = {.spec = spec}, *k = &only;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
@@ -60,16 +117,14 @@ void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *
         out->bytes_unfused += value_bytes(k, i);
         for (int a = 0; a < epi_ops[n->op].arity; a++)
             out->bytes_unfused += read_bytes(k, i, a);
-        if (k->plan.fused && (k->plan.placement[i].before || k->plan.placement[i].after))
-            out->bytes_fused += 2 * value_bytes(k, i);
     }
     for (int t = g->input_count; t < g->tensor_count; t++) /* plain copies */
         if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT)
             out->bytes_unfused += 2 * tensor_bytes(k, t);
-    if (!k->plan.fused)
-        out->bytes_fused = out->bytes_unfused;
 }
 
+/* What is made in a stage: before and after the mainloop everything, as each is a pass over memory; on the
+ * tile what has a name. */
 static void list_stage(const epi_steps *k, epi_text *out, const char *title, int which) {
     const epi_graph *g = k->spec->graph;
     int count = 0;
@@ -77,9 +132,10 @@ static void list_stage(const epi_steps *k, epi_text *out, const char *title, int
         const epi_placement *s = &k->plan.placement[i];
         const epi_node *n = &g->nodes[i];
         bool in = which == 0 ? s->before : which == 1 ? s->tile && s->leave <= EPI_LEAVE_LOCAL : s->after;
-        if (!in || !n->name || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+        if (!in || (!n->name && which == 1) || epi_ops[n->op].cls == EPI_CLASS_LEAF)
             continue;
-        epi_text_add(out, "%s%s", count++ ? ", " : title, epi_node_label(g, i).text);
+        epi_text_add(out, "%s%s", count++ ? ", " : title,
+                     n->name ? epi_node_label(g, i).text : epi_node_expression(g, i).text);
     }
     if (count)
         epi_text_add(out, "\n");
@@ -92,6 +148,15 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
     if (k->spec->path == EPI_PATH_FUSED)
         epi_text_add(out, ": %s", k->plan.reason);
     epi_text_add(out, "\n");
+    for (int i = 0; i < k->count; i++) {
+        const epi_step *s = &k->at[i];
+        const epi_graph *g = k->spec->graph;
+        if (s->tensor >= 0)
+            epi_text_add(out, "pass %d: a copy into %.60s\n", i + 1, g->tensors[s->tensor].name);
+        else
+            epi_text_add(out, "%s %d: %s\n", s->plan ? "product" : "pass", i + 1,
+                         epi_node_expression(g, s->node).text);
+    }
     return true;
 }
 
@@ -119,13 +184,11 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
     list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
     for (int i = 0; i < g->node_count; i++) {
         epi_leave leave = k->plan.placement[i].leave;
-        epi_label over = epi_axes_label(g, &g->nodes[i].over);
         if (leave == EPI_LEAVE_LOCAL)
-            epi_text_add(out, "%s over %s stays in the %s\n", epi_ops[g->nodes[i].op].text, over.text,
-                         rows ? "row" : "tile");
+            epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, rows ? "row" : "tile");
         else if (leave != EPI_LEAVE_NONE)
-            epi_text_add(out, "%s over %s leaves as partials, %ld per result\n", epi_ops[g->nodes[i].op].text,
-                         over.text, (long)(leave == EPI_LEAVE_ROWS ? row_partials : col_partials));
+            epi_text_add(out, "%s leaves as partials, %ld per result\n", epi_node_expression(g, i).text,
+                         (long)(leave == EPI_LEAVE_ROWS ? row_partials : col_partials));
     }
     list_stage(k, out, rows ? "after the rows: " : "after the product: ", 2);
 }

@@ -50,7 +50,10 @@ epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reas
  * by element: these store an element after the last load of it. */
 bool epi_steps_in_place(const epi_steps *steps, int output, int input);
 
-/* describe.c: operations and bytes of the whole, fused and unfused; and how it goes, in words. */
+/* describe.c: the operations of a program, and the bytes that it moves with each of them a pass of its own.
+ */
+void epi_spec_count(const epi_spec *spec, epi_kernel_info *out);
+/* The same, and the bytes that its steps move; and how it goes, in words. */
 void epi_steps_count(const epi_steps *steps, double partial_bytes, epi_kernel_info *out);
 bool epi_steps_describe_unfused(const epi_steps *steps, epi_text *out); /* false: it is fused */
 void epi_steps_describe_shape(const epi_steps *steps, epi_text *out);

@@ -1,5 +1,6 @@
 /* look.c: what can be asked of a compiled kernel: its tensors, its figures, its description and text. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
@@ -39,8 +40,15 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
     return epi_steps_in_place(p->cpu ? &p->cpu->steps : &p->cuda->steps, output, input);
 }
 
+/* ---- parts ---- */
+
 static void part_info(const epi_part_kernel *p, epi_kernel_info *out) {
     p->cpu ? epi_cpu_info(p->cpu, out) : epi_cuda_info(p->cuda, out);
+    out->parts = out->kernels = 1;
+}
+
+static bool has_part(const epi_kernel *kernel, int index) {
+    return kernel && index >= 0 && index < kernel->part_count;
 }
 
 void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
@@ -49,52 +57,153 @@ void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
     part_info(&kernel->parts[0], out);
     if (kernel->part_count == 1)
         return;
-    *out = (epi_kernel_info){.mainloop = "parts", .micro = "", .threads = out->threads};
+    *out = (epi_kernel_info){.mainloop = "parts",
+                             .micro = "",
+                             .threads = out->threads,
+                             .parts = kernel->part_count,
+                             .values = kernel->cut.value_count,
+                             .value_bytes = kernel->cut.bytes,
+                             .value_bytes_least = kernel->cut.lowest};
+    epi_spec_count(&kernel->spec, out);
+    out->flops = 0; /* some values are made in more than one part */
     for (int i = 0; i < kernel->part_count; i++) {
         epi_kernel_info part;
         part_info(&kernel->parts[i], &part);
+        out->kernels += kernel->parts[i].first == i;
+        out->launches += part.launches;
         out->flops += part.flops;
         out->bytes_fused += part.bytes_fused;
-        out->bytes_unfused += part.bytes_unfused;
     }
 }
 
-static void describe_part(const epi_part_kernel *p, epi_text *out) {
+epi_status epi_kernel_part(const epi_kernel *kernel, int index, epi_part_info *out) {
+    if (!has_part(kernel, index) || !out)
+        return EPI_ERR_ARGUMENT;
+    out->first = kernel->parts[index].first;
+    part_info(&kernel->parts[index], &out->info);
+    return EPI_OK;
+}
+
+static void print_part(const epi_kernel *kernel, int index, epi_text *out) {
+    char name[160];
+    snprintf(name, sizeof name, "%.120s_%d", kernel->program->ast->name, index + 1);
+    if (kernel->parts[index].part)
+        epi_graph_print(&kernel->parts[index].part->graph, name, out);
+    else
+        epi_ast_print(kernel->program->ast, out);
+}
+
+static void describe_part(const epi_kernel *kernel, int index, epi_text *out) {
+    const epi_part_kernel *p = &kernel->parts[index];
     p->cpu ? epi_cpu_describe(p->cpu, out) : epi_cuda_describe(p->cuda, out);
+}
+
+size_t epi_kernel_part_print(const epi_kernel *kernel, int index, char *buf, size_t size) {
+    epi_text t = {0};
+    if (has_part(kernel, index))
+        print_part(kernel, index, &t);
+    return epi_text_give(&t, buf, size);
+}
+
+size_t epi_kernel_part_describe(const epi_kernel *kernel, int index, char *buf, size_t size) {
+    epi_text t = {0};
+    if (has_part(kernel, index))
+        describe_part(kernel, index, &t);
+    return epi_text_give(&t, buf, size);
+}
+
+/* ---- values between parts ---- */
+
+epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info *out) {
+    if (!kernel || !out || index < 0 || index >= kernel->cut.value_count)
+        return EPI_ERR_ARGUMENT;
+    const epi_cut_value *v = &kernel->cut.values[index];
+    const epi_part *part = &kernel->cut.parts[v->first];
+    *out = (epi_value_info){
+        .type = v->type, .bytes = v->bytes, .offset = v->offset, .first = v->first, .last = v->last};
+    for (int t = part->graph.input_count; t < part->graph.tensor_count; t++)
+        if (part->tensors[t].tensor < 0 && part->tensors[t].value == index) {
+            epi_label says = epi_node_expression(&part->graph, part->graph.tensors[t].node);
+            snprintf(out->name, sizeof out->name, "%.60s", part->graph.tensors[t].name);
+            memcpy(out->expression, says.text, sizeof says.text);
+        }
+    return EPI_OK;
+}
+
+/* The values that lie at the same place as this one, one after another: a line. */
+static void describe_place(const epi_kernel *kernel, int index, epi_text *out) {
+    enum { MOST = 3 };
+    const epi_cut *cut = &kernel->cut;
+    const epi_cut_value *at = &cut->values[index];
+    int count = 0;
+    epi_text_add(out, "at %ld, %ld bytes: ", (long)at->offset, (long)at->bytes);
+    for (int i = index; i < cut->value_count; i++) {
+        epi_value_info v;
+        if (cut->values[i].offset != at->offset || cut->values[i].bytes != at->bytes || count++ >= MOST ||
+            epi_kernel_value(kernel, i, &v) != EPI_OK)
+            continue;
+        epi_text_add(out, "%s%s = %s (%s, parts %d to %d)", count > 1 ? "; " : "", v.name, v.expression,
+                     epi_dtype_name(v.type), v.first + 1, v.last + 1);
+    }
+    if (count > MOST)
+        epi_text_add(out, "; and %d more", count - MOST);
+    epi_text_add(out, "\n");
 }
 
 /* Where the values between parts lie, and how close that is to the least that could be. */
 static void describe_values(const epi_kernel *kernel, epi_text *out) {
     const epi_cut *cut = &kernel->cut;
-    for (int i = 0; i < cut->value_count; i++) {
-        const epi_cut_value *v = &cut->values[i];
-        epi_text_add(out, "%s: %s, %ld bytes at %ld, from part %d to part %d\n",
-                     epi_node_label(kernel->spec.graph, v->node).text, epi_dtype_name(v->type),
-                     (long)v->bytes, (long)v->offset, v->first + 1, v->last + 1);
+    if (!cut->value_count) {
+        epi_text_add(out,
+                     "\nnothing lies between the parts but outputs; each uses up to %ld bytes of workspace\n",
+                     (long)kernel->values);
+        return;
     }
-    epi_text_add(
-        out,
-        "workspace: %ld bytes for values between parts (at least %ld are alive at once), %ld for the parts\n",
-        (long)cut->bytes, (long)cut->lowest, (long)kernel->values);
+    epi_text_add(out, "\nbetween the parts, in the workspace:\n");
+    for (int i = 0; i < cut->value_count; i++) {
+        bool told = false;
+        for (int j = 0; j < i && !told; j++)
+            told = cut->values[j].offset == cut->values[i].offset &&
+                   cut->values[j].bytes == cut->values[i].bytes;
+        if (!told)
+            describe_place(kernel, i, out);
+    }
+    epi_text_add(out, "in all %ld bytes; at most %ld are alive at once", (long)cut->bytes, (long)cut->lowest);
+    if (cut->lowest)
+        epi_text_add(out, " (%.1f %% more)", 100 * (double)(cut->bytes - cut->lowest) / (double)cut->lowest);
+    epi_text_add(out, "; and %ld bytes that each part uses for itself\n", (long)kernel->values);
+}
+
+/* "part 2 of 96, gemm; the same: parts 5, 8, 11 and 28 more" */
+static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info *info, epi_text *out) {
+    enum { MOST = 3 };
+    int count = 0;
+    epi_text_add(out, "\npart %d of %d, %s", index + 1, kernel->part_count, info->mainloop);
+    for (int i = index + 1; i < kernel->part_count; i++)
+        if (kernel->parts[i].first == index && count++ < MOST)
+            epi_text_add(out, "%s%d", count > 1 ? ", " : "; the same but for names: ", i + 1);
+    if (count > MOST)
+        epi_text_add(out, " and %d more", count - MOST);
+    epi_text_add(out, "\n");
 }
 
 size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     if (kernel && kernel->part_count == 1)
-        describe_part(&kernel->parts[0], &t);
+        describe_part(kernel, 0, &t);
     for (int i = 0; kernel && kernel->part_count > 1 && i < kernel->part_count; i++) {
         epi_kernel_info info;
-        char name[160];
+        if (kernel->parts[i].first != i)
+            continue;
         part_info(&kernel->parts[i], &info);
-        epi_text_add(&t, "\npart %d of %d, %s\n", i + 1, kernel->part_count, info.mainloop);
-        snprintf(name, sizeof name, "%.120s_%d", kernel->program->ast->name, i + 1);
-        epi_graph_print(&kernel->parts[i].part->graph, name, &t);
-        describe_part(&kernel->parts[i], &t);
+        head_part(kernel, i, &info, &t);
+        print_part(kernel, i, &t);
+        describe_part(kernel, i, &t);
+        epi_text_add(&t, "%.4g GFLOP, %.4g MB moved, %d launch%s\n", info.flops / 1e9, info.bytes_fused / 1e6,
+                     info.launches, info.launches == 1 ? "" : "es");
     }
-    if (kernel && kernel->part_count > 1) {
-        epi_text_add(&t, "\n");
+    if (kernel && kernel->part_count > 1)
         describe_values(kernel, &t);
-    }
     return epi_text_give(&t, buf, size);
 }
 

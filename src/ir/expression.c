@@ -1,0 +1,93 @@
+/* expression.c: a value as the text that makes it, for descriptions: what it takes stands by its name, or, to
+ * a few levels, as an expression itself. */
+#include <math.h>
+#include <string.h>
+
+#include "ir/graph.h"
+
+enum { MOST_NESTED = 6 };
+
+epi_level epi_op_level(epi_op op) {
+    switch (op) {
+    case EPI_OP_OR: return EPI_LEVEL_OR;
+    case EPI_OP_AND: return EPI_LEVEL_AND;
+    case EPI_OP_NOT: return EPI_LEVEL_NOT;
+    case EPI_OP_ADD:
+    case EPI_OP_SUB: return EPI_LEVEL_SUM;
+    case EPI_OP_MUL:
+    case EPI_OP_DIV:
+    case EPI_OP_MATMUL: return EPI_LEVEL_TERM;
+    case EPI_OP_NEG: return EPI_LEVEL_UNARY;
+    case EPI_OP_POW: return EPI_LEVEL_POWER;
+    default: return EPI_LEVEL_COMPARE;
+    }
+}
+
+bool epi_op_is_word(epi_op op) {
+    char c = epi_ops[op].text[0];
+    return c >= 'a' && c <= 'z' && op != EPI_OP_AND && op != EPI_OP_OR && op != EPI_OP_NOT;
+}
+
+static void write_operation(const epi_graph *g, int node, epi_level least, int depth, epi_text *out);
+
+static void write_value(const epi_graph *g, int node, epi_level least, int depth, epi_text *out) {
+    const epi_node *n = &g->nodes[node];
+    if (n->name)
+        epi_text_add(out, "%.60s", n->name);
+    else if (n->op == EPI_OP_CONST)
+        epi_text_add(out, "%s", isinf(n->value) ? "inf" : epi_number_write(n->value).text);
+    else if (depth == MOST_NESTED)
+        epi_text_add(out, "…");
+    else
+        write_operation(g, node, least, depth + 1, out);
+}
+
+static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_text *out) {
+    int count = 0;
+    epi_text_add(out, "%s(", epi_ops[n->op].text);
+    for (int a = 0; a < 3 && n->arg[a] != EPI_NO_NODE; a++) {
+        epi_text_add(out, "%s", count++ ? ", " : "");
+        write_value(g, n->arg[a], EPI_LEVEL_OR, depth, out);
+    }
+    for (int i = 0; i < n->over.count && epi_ops[n->op].cls != EPI_CLASS_MAP; i++)
+        epi_text_add(out, "%s%s", count++ ? ", " : "", epi_axis_label(g, n->over.at[i]).text);
+    epi_text_add(out, ")");
+}
+
+static void write_operation(const epi_graph *g, int node, epi_level least, int depth, epi_text *out) {
+    const epi_node *n = &g->nodes[node];
+    epi_level level = epi_op_level(n->op);
+    bool word = epi_op_is_word(n->op), apart = !word && level < least;
+    epi_text_add(out, "%s", apart ? "(" : "");
+    if (word) {
+        write_call(g, n, depth, out);
+    } else if (n->arg[1] == EPI_NO_NODE) {
+        epi_text_add(out, "%s%s", epi_ops[n->op].text, n->op == EPI_OP_NOT ? " " : "");
+        write_value(g, n->arg[0], level, depth, out);
+    } else {
+        bool tight = level == EPI_LEVEL_POWER || (level == EPI_LEVEL_TERM && n->op != EPI_OP_MATMUL),
+             left = level != EPI_LEVEL_COMPARE && level != EPI_LEVEL_POWER;
+        bool scaled = tight && !g->nodes[n->arg[0]].name && g->nodes[n->arg[0]].op == EPI_OP_MATMUL;
+        write_value(g, n->arg[0], left && !scaled ? level : level + 1, depth, out);
+        epi_text_add(out, tight ? "%s" : " %s ", epi_op_symbol(n->op));
+        write_value(g, n->arg[1], epi_level_second(level), depth, out);
+    }
+    epi_text_add(out, "%s", apart ? ")" : "");
+}
+
+epi_label epi_node_expression(const epi_graph *g, int node) {
+    epi_label l;
+    epi_text t = {0};
+    if (g->nodes[node].op == EPI_OP_INPUT || epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF)
+        write_value(g, node, EPI_LEVEL_OR, 0, &t);
+    else
+        write_operation(g, node, EPI_LEVEL_OR, 0, &t);
+    bool whole = t.length < sizeof l.text;
+    size_t n = whole ? t.length : sizeof l.text - 4;
+    while (!whole && n && ((unsigned char)t.data[n] & 0xc0) == 0x80) /* not in the middle of a character */
+        n--;
+    memcpy(l.text, t.data ? t.data : "", n);
+    memcpy(l.text + n, whole ? "" : "…", whole ? 1 : 4);
+    epi_text_free(&t);
+    return l;
+}
