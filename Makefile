@@ -169,7 +169,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop cases cut rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop cases cut batch layers rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -194,6 +194,7 @@ CUDA_MODE ?= forms
 ARGS_cases := programs
 ARGS_cut = programs $(ROUNDS)
 ARGS_rows := programs
+ARGS_batch := programs
 ARGS_formulas := programs
 ARGS_indices := programs
 ARGS_puzzle := programs

@@ -101,7 +101,7 @@ static inline double get_element(const void *base, epi_dtype type, int64_t at) {
 
 /* ---- a program and its tensors ---- */
 
-enum { MAX_TENSORS = 32, GUARD = 64, POISON = 0xff, SENTINEL = 0xa5 };
+enum { MAX_TENSORS = 192, GUARD = 64, POISON = 0xff, SENTINEL = 0xa5 };
 
 /* How a test lays a tensor out. */
 typedef enum layout { LAYOUT_PLAIN, LAYOUT_PADDED, LAYOUT_REVERSED, LAYOUT_COUNT } layout;

@@ -1,4 +1,5 @@
-/* layers.h: a model of many layers as one program: each calls a bundled half-block with weights of its own. */
+/* layers.h: a model of many layers as one program: each calls a bundled half-block with weights of its own.
+ */
 #ifndef EPI_TESTS_LAYERS_H
 #define EPI_TESTS_LAYERS_H
 

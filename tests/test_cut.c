@@ -6,6 +6,7 @@
 #include <dirent.h>
 
 #include "harness.h"
+#include "layers.h"
 #include "run/run.h"
 
 static epi_context *ctx;
@@ -342,11 +343,63 @@ static void check_random(int rounds, int first) {
     }
 }
 
+/* ---- programs for one thing each ---- */
+
+static epi_module *parse(const char *text) {
+    epi_module *m = NULL;
+    epi_error err;
+    check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "parses: %s\n%s", err.message,
+          text);
+    return m;
+}
+
+/* Equal parts share a kernel: each still gets its own tensors. */
+static void check_layers(void) {
+    epi_text text = llama_layers(4);
+    epi_module *m = parse(text.data);
+    epi_dim_binding dims[] = {{"T", 13}, {"D", 24}, {"F", 40}};
+    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2};
+    for (int type = EPI_F32; type <= EPI_BF16; type++) {
+        o.type = (epi_dtype)type;
+        check_program(epi_module_program(m, 0), o, "layers");
+    }
+    epi_module_free(m);
+    epi_text_free(&text);
+}
+
+/* The softmax wants 2*h of the first product, which nobody stores yet, and the last product wants h: it is
+ * fewer bytes to store h alone. */
+static void check_stored_once(void) {
+    epi_module *m = parse("f(x[T,D], w[F,D]) -> y[T,F] {\n"
+                          "    h = x @ w\n"
+                          "    d = softmax(2*h, F) @ w\n"
+                          "    y = d @ w + h\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
+    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2};
+    epi_kernel *k;
+    epi_error err;
+    check_program(epi_module_program(m, 0), o, "stored once");
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        epi_value_info v;
+        int products = 0, scaled = 0;
+        for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++) {
+            products += !strcmp(v.expression, "x @ w");
+            scaled += !strcmp(v.expression, "2*h") || !strcmp(v.expression, "2*(x @ w)");
+        }
+        check(products == 1 && scaled == 0, "h is stored (%d) and 2*h is not (%d)", products, scaled);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     check_folder(argc > 1 ? argv[1] : "programs");
     check_random(argc > 2 ? atoi(argv[2]) : 300, argc > 3 ? atoi(argv[3]) : 1);
+    check_layers();
+    check_stored_once();
     printf("%d programs were cut, into %d parts\n", cut_count, part_count);
     epi_context_close(ctx);
     return finish();

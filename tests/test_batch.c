@@ -1,0 +1,233 @@
+/* test_batch.c: the batch changes nothing. For every program of the folder the list of parts is the same for
+ * every number of rows, on the CPU and for Hopper; and each row of an output has the same bits in a batch of
+ * 1, 7 and 128 rows.
+ *
+ *     batch [programs] */
+#include <dirent.h>
+
+#include "harness.h"
+#include "run/run.h"
+
+static epi_context *ctx;
+static int compared, lists;
+
+/* What the parts are: each with its mainloop, as a program. */
+static char *list_parts(const epi_kernel *k) {
+    epi_text t = {0};
+    epi_part_info p;
+    for (int i = 0; epi_kernel_part(k, i, &p) == EPI_OK; i++) {
+        size_t n = epi_kernel_part_print(k, i, NULL, 0);
+        char *text = malloc(n + 1);
+        epi_kernel_part_print(k, i, text, n + 1);
+        epi_text_add(&t, "%d %s\n%s", p.first, p.info.mainloop, text);
+        free(text);
+    }
+    return t.data;
+}
+
+/* Sizes for a program: the first `rows` dims of its first input's axes have `n` elements. */
+static int bind(const epi_program *p, int rows, int64_t n, epi_dim_binding *dims) {
+    int count = epi_program_dim_count(p);
+    const epi_axes *first = &p->graph.tensors[0].axes;
+    for (int d = 0; d < count; d++)
+        dims[d] = (epi_dim_binding){epi_program_dim(p, d), 16 << d % 3};
+    for (int i = 0; i < rows; i++)
+        dims[first->at[i].dim].size = n;
+    return count;
+}
+
+/* Compiles for so many rows; NULL where the program has no such sizes. */
+static epi_kernel *compile(const epi_program *p, int rows, int64_t n, epi_dtype type, int device) {
+    epi_dim_binding dims[EPI_MAX_DIMS];
+    epi_options o = {
+        .dims = dims, .dim_count = bind(p, rows, n, dims), .type = type, .threads = 2, .device = device};
+    epi_kernel *k;
+    epi_error err;
+    epi_status status = epi_kernel_compile(p, &o, &k, &err);
+    check(status == EPI_OK || status == EPI_ERR_DIMS, "%s with %ld rows compiles: %s", epi_program_name(p),
+          (long)n, err.message);
+    return k;
+}
+
+static void check_lists(const epi_program *p, int rows, epi_dtype type, int device) {
+    static const int64_t counts[] = {8192, 128, 7, 1};
+    char *first = NULL;
+    for (int i = 0; i < 4; i++) {
+        epi_kernel *k = compile(p, rows, counts[i], type, device);
+        char *list = k ? list_parts(k) : NULL;
+        if (first && list) {
+            check(!strcmp(first, list), "%s: parts of %ld rows are those of 8192:\n%s\n%s",
+                  epi_program_name(p), (long)counts[i], first, list);
+            lists++;
+        }
+        if (!first)
+            first = list;
+        else
+            free(list);
+        epi_kernel_free(k);
+    }
+    free(first);
+}
+
+/* ---- bits ---- */
+
+/* Does a row of the value depend on other rows, or on their number? */
+static bool mixes_rows(const epi_graph *g, int node, int dim) {
+    bool *needed = calloc((size_t)node + 1, 1), mixes = needed == NULL;
+    if (needed)
+        needed[node] = true;
+    for (int i = node; i >= 0 && !mixes; i--) {
+        const epi_node *n = &g->nodes[i];
+        if (!needed[i])
+            continue;
+        mixes = n->op != EPI_OP_INDEX && epi_axes_find_dim(&n->over, dim) >= 0 &&
+                !(epi_ops[n->op].cls == EPI_CLASS_RANDOM && n->over.at[0].dim == dim);
+        for (int a = 0; a < 3; a++)
+            if (n->arg[a] != EPI_NO_NODE)
+                needed[n->arg[a]] = true;
+    }
+    free(needed);
+    return mixes;
+}
+
+/* Copies the first rows of a tensor of more of them, or compares with them: axis a is the rows'. */
+static bool first_rows(tensor *few, const tensor *many, int a, bool compares) {
+    size_t inner = epi_dtype_size(few->shape.type), outer = 1;
+    for (int i = 0; i < few->shape.rank; i++)
+        *(i < a ? &outer : &inner) *= (size_t)few->shape.sizes[i];
+    size_t step = a < 0 ? inner : inner / (size_t)few->shape.sizes[a] * (size_t)many->shape.sizes[a];
+    for (size_t i = 0; i < outer; i++) {
+        if (!compares)
+            memcpy(few->data + i * inner, many->data + i * step, inner);
+        else if (memcmp(few->data + i * inner, many->data + i * step, inner) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Indices are of elements that there are for every number of rows. */
+static void hold_indices(problem *many, const problem *few) {
+    for (int t = 0; t < many->inputs; t++)
+        for (int64_t i = 0; many->t[t].shape.type == EPI_I32 && i < many->t[t].shape.count; i++) {
+            double below = (double)few->t[t].shape.index_below, x = get_element(many->t[t].data, EPI_I32, i);
+            if (below > 0)
+                put_element(many->t[t].data, EPI_I32, i, fmod(x, below));
+        }
+}
+
+static void check_bits(const epi_program *p, epi_dtype type) {
+    static const int64_t counts[] = {1, 7};
+    const epi_graph *g = &p->graph;
+    int dim = g->tensors[0].axes.at[0].dim;
+    for (int c = 0; c < 2; c++) {
+        problem many = {0}, few = {0};
+        epi_kernel *k = compile(p, 1, 128, type, 0), *less = compile(p, 1, counts[c], type, 0);
+        bool ok =
+            k && less && problem_make(&many, p, k, LAYOUT_PLAIN) && problem_make(&few, p, less, LAYOUT_PLAIN);
+        if (ok) {
+            problem_fill(&many, 5);
+            hold_indices(&many, &few);
+            for (int t = 0; t < many.inputs; t++)
+                first_rows(&few.t[t], &many.t[t], epi_axes_find_dim(&g->tensors[t].axes, dim), false);
+            ok = check(problem_run(k, &many) && problem_run(less, &few), "%s runs", epi_program_name(p));
+        }
+        for (int t = many.inputs; t < many.count && ok; t++) {
+            int a = epi_axes_find_dim(&g->tensors[t].axes, dim);
+            if (a < 0 || mixes_rows(g, g->tensors[t].node, dim))
+                continue;
+            check(first_rows(&few.t[t], &many.t[t], a, true),
+                  "%s, %s: %s has the same bits in %ld rows and 128", epi_program_name(p),
+                  epi_dtype_name(type), g->tensors[t].name, (long)counts[c]);
+            compared++;
+        }
+        problem_free(&many);
+        problem_free(&few);
+        epi_kernel_free(k);
+        epi_kernel_free(less);
+    }
+}
+
+/* ---- the folder ---- */
+
+static void check_file(const char *path) {
+    size_t length;
+    epi_module *m;
+    epi_error err;
+    char *text = read_whole(path, &length);
+    if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path)) {
+        for (int i = 0; i < epi_module_count(m); i++) {
+            const epi_program *p = epi_module_program(m, i);
+            int rank = p->graph.input_count ? p->graph.tensors[0].axes.count : 0;
+            for (int type = EPI_F32; type <= EPI_BF16 && rank > 1; type++) {
+                check_lists(p, 1, (epi_dtype)type, 0);
+                check_lists(p, rank - 1, (epi_dtype)type, 0);
+                check_lists(p, 1, (epi_dtype)type, -90);
+                check_bits(p, (epi_dtype)type);
+            }
+        }
+        epi_module_free(m);
+    }
+    free(text);
+}
+
+/* A value that a part may load or make again, whichever moves fewer bytes: with one row that is the other way
+ * round. The first input has no row axes, so only the options can tell. */
+static void check_named(void) {
+    static const char text[] = "f(b[F], a[T], x[T,D], w[F,D], u[G,F]) -> (c[T,G], d[T,F]) {\n"
+                               "    z = tanh(a*b)\n"
+                               "    c = z @ u\n"
+                               "    d = (x @ w)*z\n"
+                               "}\n";
+    static const char *const names[] = {"T", "X"};
+    epi_module *m;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    for (int named = 0; named < 2; named++) {
+        char *of[2];
+        for (int i = 0; i < 2; i++) {
+            epi_dim_binding dims[] = {{"F", 64}, {"T", i ? 1 : 8192}, {"D", 64}, {"G", 64}};
+            epi_options o = {
+                .dims = dims, .dim_count = 4, .row_axes = named ? names : NULL, .row_axis_count = named};
+            epi_kernel *k;
+            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message);
+            of[i] = list_parts(k);
+            epi_kernel_free(k);
+            o.row_axes = names;
+            o.row_axis_count = 2;
+            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_DIMS &&
+                      strstr(err.message, "no axis 'X'"),
+                  "a row axis that is none: %s", err.message);
+            o.row_axes = NULL;
+            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_ARGUMENT,
+                  "a list that is NULL");
+        }
+        check((strcmp(of[0], of[1]) == 0) == (named == 1), "%s row axes:\n%s\n%s", named ? "named" : "no",
+              of[0], of[1]);
+        free(of[0]);
+        free(of[1]);
+    }
+    epi_module_free(m);
+}
+
+int main(int argc, char **argv) {
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    const char *folder = argc > 1 ? argv[1] : "programs";
+    DIR *d = opendir(folder);
+    if (check(d != NULL, "%s opens", folder)) {
+        for (struct dirent *e; (e = readdir(d));) {
+            char path[512];
+            size_t n = strlen(e->d_name);
+            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+            if (n > 4 && !strcmp(e->d_name + n - 4, ".epi"))
+                check_file(path);
+        }
+        closedir(d);
+    }
+    check_named();
+    check(lists > 100 && compared > 100, "there was enough to compare");
+    printf("%d lists of parts and %d outputs were compared\n", lists, compared);
+    epi_context_close(ctx);
+    return finish();
+}
