@@ -393,6 +393,55 @@ static void check_stored_once(void) {
     epi_module_free(m);
 }
 
+/* A type on an assignment says how the value is stored if it is; on chip it changes nothing. */
+static void check_stored_types(void) {
+    epi_module *m = parse("kept(x[T,D], w[F,D], v[D,F]) -> (y[T,D], z[T,F]) {\n"
+                          "    h: f32 = x @ w\n"
+                          "    a: f32, b = pairs(h, F)\n"
+                          "    n = join(a*b, a, F)*rsqrt(mean(h*h, F) + 1)\n"
+                          "    y = n @ v + sum(h, F)\n"
+                          "    z = h\n"
+                          "}\n"
+                          "typed(x[T,D], w[F,D]) -> y[T,F] { h: bf16 = x @ w  y = silu(h) }\n"
+                          "plain(x[T,D], w[F,D]) -> y[T,F] { h = x @ w  y = silu(h) }\n");
+    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
+    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16};
+    epi_kernel *k;
+    epi_error err;
+    check_program(epi_module_program(m, 0), o, "kept");
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        epi_value_info v;
+        int kept = 0, others = 0;
+        for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
+            if (!strcmp(v.expression, "x @ w")) /* not z, which is bf16 */
+                kept += v.type == EPI_F32;
+            else
+                others += v.type == EPI_BF16;
+        check(kept == 1 && others > 0, "h is kept as f32 (%d), others as bf16 (%d)", kept, others);
+    }
+    epi_kernel_free(k);
+    problem out[2] = {0};
+    o.type = EPI_F32;
+    for (int i = 0; i < 2; i++)
+        check(run_path(epi_module_program(m, 1 + i), o, EPI_PATH_FUSED, &out[i]), "runs");
+    check(!memcmp(out[0].t[2].data, out[1].t[2].data, (size_t)out[0].t[2].shape.count * sizeof(float)),
+          "a type of what is not stored changes no bit");
+    for (int i = 0; i < 2; i++)
+        problem_free(&out[i]);
+    epi_module_free(m);
+}
+
+/* An index that a part stores for another is exact: 16 bits would hold no more than 256 of them. */
+static void check_stored_index(void) {
+    epi_module *m = parse("f(ids: i32[B,S], w[V,D], u[F,D]) -> y[B,S,F] {\n"
+                          "    y = w[max(ids - 1, 0)] @ u\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"B", 9}, {"S", 33}, {"V", 3001}, {"D", 16}, {"F", 8}};
+    epi_options o = {.dims = dims, .dim_count = 5, .threads = 2, .type = EPI_BF16};
+    check_program(epi_module_program(m, 0), o, "a stored index");
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -400,6 +449,8 @@ int main(int argc, char **argv) {
     check_random(argc > 2 ? atoi(argv[2]) : 300, argc > 3 ? atoi(argv[3]) : 1);
     check_layers();
     check_stored_once();
+    check_stored_types();
+    check_stored_index();
     printf("%d programs were cut, into %d parts\n", cut_count, part_count);
     epi_context_close(ctx);
     return finish();

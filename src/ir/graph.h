@@ -38,6 +38,8 @@ typedef struct epi_node {
     bool named;    /* MATMUL: the text names the axes that it sums over */
     epi_place place;
     const char *name; /* what the text calls it, or NULL */
+    bool has_stored;  /* the text says how it is stored if it is: */
+    epi_dtype stored;
 } epi_node;
 
 typedef struct epi_tensor_decl {

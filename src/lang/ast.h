@@ -55,6 +55,7 @@ typedef struct epi_ast_tensor {
 typedef struct epi_ast_assign {
     const char **names;
     epi_place *places;
+    epi_dtype *types; /* how each is stored, EPI_DTYPE_COUNT where the text leaves it open; NULL: of all */
     int name_count;
     epi_ast *value;
 } epi_ast_assign;

@@ -165,11 +165,19 @@ static epi_ast *value_ast(writer *w, int node) {
 
 /* ---- assignments ---- */
 
-static void assign(writer *w, const char *first, const char *second, epi_ast *value) {
+static epi_dtype stored_type(const epi_graph *g, int node) {
+    return node != EPI_NO_NODE && g->nodes[node].has_stored ? g->nodes[node].stored : EPI_DTYPE_COUNT;
+}
+
+/* What the names are assigned; `types` is how each is stored, or NULL. */
+static void assign(writer *w, const char *first, const char *second, const epi_dtype *types, epi_ast *value) {
     epi_ast_assign *a = &w->program->body[w->program->body_count];
     a->names = epi_arena_alloc(w->arena, 2 * sizeof *a->names);
-    if (!a->names || !value)
+    a->types = epi_arena_alloc(w->arena, 2 * sizeof *a->types);
+    if (!a->names || !a->types || !value)
         return;
+    for (int i = 0; i < 2; i++)
+        a->types[i] = types ? types[i] : EPI_DTYPE_COUNT;
     a->names[0] = first;
     a->names[1] = second;
     a->name_count = second ? 2 : 1;
@@ -195,7 +203,9 @@ static void assign_halves(writer *w, int node) {
     const char *name = fresh_name(w, other == EPI_NO_NODE ? NULL : g->nodes[other].name);
     if (other != EPI_NO_NODE)
         w->names[other] = name;
-    assign(w, second ? name : w->names[node], second ? w->names[node] : name, call_ast(w, n));
+    epi_dtype mine = stored_type(g, node), others = stored_type(g, other);
+    assign(w, second ? name : w->names[node], second ? w->names[node] : name,
+           (epi_dtype[]){second ? others : mine, second ? mine : others}, call_ast(w, n));
 }
 
 /* The first output that the value is, or NULL. */
@@ -234,12 +244,13 @@ static void write_node(writer *w, int i) {
         return;
     }
     bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF;
-    if (!output && (leaf || (!n->name && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED &&
-                             !is_factored(g, i))))
+    bool inside = !n->name && !n->has_stored && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED;
+    if (!output && (leaf || (inside && !is_factored(g, i))))
         return;
     epi_ast *value = operation_ast(w, i);
     w->names[i] = output ? output : fresh_name(w, n->name);
-    assign(w, w->names[i], NULL, value);
+    epi_dtype types[] = {stored_type(g, i), EPI_DTYPE_COUNT};
+    assign(w, w->names[i], NULL, output ? NULL : types, value);
 }
 
 static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
@@ -273,7 +284,7 @@ void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
              t++) { /* a value that is stored twice, or an input */
             int node = g->tensors[t].node;
             if (w.names[node] && strcmp(w.names[node], g->tensors[t].name) != 0)
-                assign(&w, g->tensors[t].name, NULL, name_ast(&w, w.names[node]));
+                assign(&w, g->tensors[t].name, NULL, NULL, name_ast(&w, w.names[node]));
         }
     }
     if (arena.failed)

@@ -258,6 +258,22 @@ int epi_lower_one(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     return node;
 }
 
+/* Notes how a value is to be stored; what is in memory anyway, and what needs no memory, is not. */
+static void note_stored(epi_lowering *lo, const epi_frame *f, const char *name, int value, epi_dtype type) {
+    epi_node *n = &lo->g->nodes[epi_graph_value(lo->g, value)];
+    for (int i = 0; i < f->program->output_count; i++)
+        if (!strcmp(f->program->outputs[i].name, name))
+            epi_graph_fail(lo->g, "'%s' is an output: its type stands where it is declared, -> %s: %s…", name,
+                           name, epi_dtype_name(type));
+    if (epi_ops[n->op].cls == EPI_CLASS_LEAF)
+        return;
+    if (n->has_stored && n->stored != type)
+        epi_graph_fail(lo->g, "'%s' is a value that is stored as %s already, and cannot be stored as %s too",
+                       name, epi_dtype_name(n->stored), epi_dtype_name(type));
+    n->has_stored = true;
+    n->stored = type;
+}
+
 void epi_lower_body(epi_lowering *lo, epi_frame *f) {
     for (int i = 0; i < f->program->body_count && epi_lower_ok(lo); i++) {
         const epi_ast_assign *s = &f->program->body[i];
@@ -270,8 +286,11 @@ void epi_lower_body(epi_lowering *lo, epi_frame *f) {
         if (epi_lower_ok(lo) && v.count != s->name_count)
             epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right", s->name_count,
                            s->name_count == 1 ? "" : "s", v.count, v.count == 1 ? "" : "s");
-        for (int j = 0; j < s->name_count && epi_lower_ok(lo); j++)
+        for (int j = 0; j < s->name_count && epi_lower_ok(lo); j++) {
             epi_frame_bind(lo, f, s->names[j], v.node[j], s->places[j]);
+            if (epi_lower_ok(lo) && s->types && s->types[j] != EPI_DTYPE_COUNT)
+                note_stored(lo, f, s->names[j], v.node[j], s->types[j]);
+        }
     }
 }
 

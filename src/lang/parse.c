@@ -120,16 +120,22 @@ static void fail_foreign(epi_parser *p, const char *name, epi_place place) {
         epi_parse_fail(p, place, "'%s' is no word of the language; %s", name, hint);
 }
 
+/* The type after a colon. */
+static epi_dtype parse_type(epi_parser *p) {
+    epi_place place = p->token.place;
+    const char *name = epi_parse_name(p, "a type (f32, bf16, f16, i32, f64)", false);
+    epi_dtype type = epi_dtype_find(name);
+    if (type == EPI_DTYPE_COUNT)
+        epi_parse_fail(p, place, "'%s' is no type; the types are f32, bf16, f16, i32, f64", name);
+    return type;
+}
+
 static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     epi_ast_tensor t = {.place = p->token.place};
     t.name = epi_parse_name(p, what, true);
     if (epi_parse_accept(p, ":")) {
-        epi_place place = p->token.place;
-        const char *type = epi_parse_name(p, "a type (f32, bf16, f16, i32, f64)", false);
         t.has_type = true;
-        t.type = epi_dtype_find(type);
-        if (t.type == EPI_DTYPE_COUNT)
-            epi_parse_fail(p, place, "'%s' is no type; the types are f32, bf16, f16, i32, f64", type);
+        t.type = parse_type(p);
     }
     if (epi_parse_accept(p, "[")) {
         do {
@@ -160,17 +166,34 @@ static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what) 
     return count;
 }
 
+/* How a value is stored, if it is. */
+static epi_dtype parse_stored(epi_parser *p) {
+    if (!epi_parse_accept(p, ":"))
+        return EPI_DTYPE_COUNT;
+    epi_place place = p->token.place;
+    epi_dtype type = parse_type(p);
+    if (type == EPI_I32 || type == EPI_F64)
+        epi_parse_fail(p, place, "a value is stored as f32, bf16 or f16; %s is for inputs and outputs",
+                       epi_dtype_name(type));
+    if (epi_parse_at(p, "["))
+        epi_parse_fail(p, p->token.place,
+                       "a value has the axes that its expression gives it: leave them out");
+    return type;
+}
+
 static epi_ast_assign parse_assign(epi_parser *p) {
     epi_ast_assign s = {0};
-    int names = 0, places = 0;
+    int names = 0, places = 0, types = 0;
     do {
         if (s.name_count == EPI_MAX_ARGS)
             epi_parse_fail(p, p->token.place, "an assignment has at most %d names", EPI_MAX_ARGS);
         if (!epi_parse_room(p, (void **)&s.names, s.name_count, &names, sizeof *s.names) ||
-            !epi_parse_room(p, (void **)&s.places, s.name_count, &places, sizeof *s.places))
+            !epi_parse_room(p, (void **)&s.places, s.name_count, &places, sizeof *s.places) ||
+            !epi_parse_room(p, (void **)&s.types, s.name_count, &types, sizeof *s.types))
             break;
         s.places[s.name_count] = p->token.place;
-        s.names[s.name_count++] = epi_parse_name(p, "a name to assign", true);
+        s.names[s.name_count] = epi_parse_name(p, "a name to assign", true);
+        s.types[s.name_count++] = parse_stored(p);
     } while (epi_parse_accept(p, ","));
     if (!epi_parse_at(p, "="))
         fail_foreign(p, s.names[0], s.places[0]);

@@ -117,8 +117,11 @@ void epi_ast_print(const epi_ast_program *g, epi_text *out) {
     for (int i = 0; i < g->body_count; i++) {
         const epi_ast_assign *s = &g->body[i];
         epi_text_add(out, "    ");
-        for (int j = 0; j < s->name_count; j++)
+        for (int j = 0; j < s->name_count; j++) {
             epi_text_add(out, "%s%s", j ? ", " : "", s->names[j]);
+            if (s->types && s->types[j] != EPI_DTYPE_COUNT)
+                epi_text_add(out, ": %s", epi_dtype_name(s->types[j]));
+        }
         epi_text_add(out, " = ");
         print_expr(s->value, EPI_LEVEL_OR, out);
         epi_text_add(out, "\n");

@@ -44,6 +44,7 @@ double epi_sites_bytes(const epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[epi_graph_renamed(s->g, node)];
     double count = (double)epi_max64(0, epi_axes_size(&n->axes, s->sizes));
     epi_dtype type = n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
+                     : n->has_stored       ? n->stored
                      : n->axes.count < 2   ? EPI_F32
                                            : s->spec->type;
     return count * (double)epi_dtype_size(type);

@@ -19,10 +19,32 @@ typedef struct writer {
 
 /* ---- types and homes ---- */
 
+/* Is it an index of gather or scatter? Then it must be exact, as random numbers are. */
+static bool is_exact(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool exact = epi_ops[g->nodes[node].op].cls == EPI_CLASS_RANDOM;
+    for (int i = 0; i < uses.count; i++)
+        exact |= uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
+                 epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MOVE;
+    return exact;
+}
+
 static epi_dtype stored_type(const writer *w, int node) {
     const epi_node *n = &w->spec->graph->nodes[node];
     const epi_site_part *p = &w->s->parts[w->s->site[node].part];
+    if (n->has_stored)
+        return n->stored;
+    if (is_exact(w->spec->graph, node))
+        return EPI_F32;
     return !n->axes.count || epi_dims_are_vector(&p->rows, &p->cols, &n->axes) ? EPI_F32 : w->spec->type;
+}
+
+/* May later parts load the value from this output? Not if it is to be stored in another way for them. */
+static bool serves_as_home(const writer *w, int t) {
+    int node = w->spec->graph->tensors[t].node;
+    const epi_node *n = &w->spec->graph->nodes[node];
+    epi_dtype type = w->spec->types[t];
+    return n->has_stored ? n->stored == type : type == EPI_F32 || !is_exact(w->spec->graph, node);
 }
 
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
@@ -35,7 +57,7 @@ static epi_status give_homes(writer *w, epi_error *err) {
         for (int i = 0; i < w->values[q].loads.count; i++)
             last[epi_graph_renamed(g, w->values[q].loads.at[i])] = q;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
-        if (w->spec->types[t] <= EPI_F16)
+        if (w->spec->types[t] <= EPI_F16 && serves_as_home(w, t))
             w->home[g->tensors[t].node] = t;
     for (int i = 0; i < g->node_count; i++) {
         if (last[i] < 0 || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
