@@ -438,7 +438,19 @@ static void check_stored_index(void) {
                           "}\n");
     epi_dim_binding dims[] = {{"B", 9}, {"S", 33}, {"V", 3001}, {"D", 16}, {"F", 8}};
     epi_options o = {.dims = dims, .dim_count = 5, .threads = 2, .type = EPI_BF16};
+    epi_kernel *k;
+    epi_error err;
+    epi_value_info v = {0};
     check_program(epi_module_program(m, 0), o, "a stored index");
+    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message);
+    for (int i = 0; strcmp(v.expression, "max(ids - 1, 0)") && epi_kernel_value(k, i, &v) == EPI_OK; i++)
+        ;
+    check(!strcmp(v.expression, "max(ids - 1, 0)") && v.type == EPI_F32, "the index is stored as f32");
+    epi_kernel_info info;
+    epi_kernel_get_info(k, &info);
+    check(info.bytes_fused < 9 * 33 * (4 + 2 * 4 + 3 * 2 * 16 + 2 * 8) + 2 * 8 * 16 + 1,
+          "gather moves what it takes: %g bytes", info.bytes_fused);
+    epi_kernel_free(k);
     epi_module_free(m);
 }
 

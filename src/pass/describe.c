@@ -39,40 +39,45 @@ static double home_bytes(const epi_steps *k, int node) {
                          : count_of(k, &k->spec->graph->nodes[node].axes) * (double)epi_dtype_size(h->type);
 }
 
-/* A pass reads its operands, each once, and stores its value; of what gather takes from only what it takes.
- */
+/* What an operation reads of an operand where that lies: all of it, but gather takes only some elements. */
+static double taken_bytes(const epi_steps *k, int node, int operand) {
+    const epi_node *n = &k->spec->graph->nodes[node];
+    double all = home_bytes(k, n->arg[operand]), taken = count_of(k, &n->axes),
+           count = count_of(k, &k->spec->graph->nodes[n->arg[operand]].axes);
+    return n->op == EPI_OP_GATHER && operand == 0 && taken < count ? all * (taken / count) : all;
+}
+
+/* A pass reads its operands, each once, and stores its value. */
 static double pass_bytes(const epi_steps *k, const epi_step *s) {
     const epi_node *n = &k->spec->graph->nodes[s->node];
-    if (s->tensor >= 0)
-        return home_bytes(k, s->node) + tensor_bytes(k, s->tensor);
     double bytes = home_bytes(k, s->node);
-    for (int a = 0; a < 3; a++) {
-        bool again = (a > 0 && n->arg[a] == n->arg[0]) || (a > 1 && n->arg[a] == n->arg[1]);
-        if (n->arg[a] == EPI_NO_NODE || again)
-            continue;
-        double all = home_bytes(k, n->arg[a]), count = count_of(k, &k->spec->graph->nodes[n->arg[a]].axes);
-        bool some = n->op == EPI_OP_GATHER && a == 0 && count_of(k, &n->axes) < count;
-        bytes += some ? all * (count_of(k, &n->axes) / count) : all;
-    }
+    if (s->tensor >= 0)
+        return bytes + tensor_bytes(k, s->tensor);
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE && (a < 1 || n->arg[a] != n->arg[0]) &&
+            (a < 2 || n->arg[a] != n->arg[1]))
+            bytes += taken_bytes(k, s->node, a);
     return bytes;
 }
 
-/* Does the kernel of a fused program load the value: as an operand of its product, or because something on
- * its tile takes it, or because an output is a copy of it? */
-static bool is_loaded(const epi_steps *k, int node) {
+/* What the kernel of a fused program loads of a value: as an operand of its product, because something on its
+ * tile takes it, or because an output is a copy of it. */
+static double loaded_bytes(const epi_steps *k, int node) {
     const epi_graph *g = k->spec->graph;
     const epi_placement *s = &k->plan.placement[node];
-    bool loaded = false;
-    if (!g->live[node] || (g->nodes[node].op != EPI_OP_INPUT && !s->before))
-        return false;
+    double all = home_bytes(k, node), bytes = 0;
+    bool input = g->nodes[node].op == EPI_OP_INPUT;
+    if (!g->live[node] || (!input && !s->before))
+        return 0;
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
-        bool tile = user != EPI_NO_NODE && user != k->plan.product && k->plan.placement[user].tile;
-        loaded |= user == EPI_NO_NODE ? s->tile && !s->before : user == k->plan.product;
-        loaded |= tile && (g->nodes[node].op == EPI_OP_INPUT || !s->tile);
+        if (user == EPI_NO_NODE)
+            bytes += s->tile && !s->before ? all : 0;
+        else if (user == k->plan.product || (k->plan.placement[user].tile && (input || !s->tile)))
+            bytes += taken_bytes(k, user, uses.at[i].operand);
     }
-    return loaded;
+    return bytes < all ? bytes : all;
 }
 
 /* A kernel loads each of its values once and stores its roots. */
@@ -87,7 +92,7 @@ static double kernel_bytes(const epi_steps *k, const epi_step *s) {
         return bytes + home_bytes(k, n->arg[0]) + (n->arg[1] == n->arg[0] ? 0 : home_bytes(k, n->arg[1]));
     }
     for (int i = 0; i < g->node_count; i++)
-        bytes += is_loaded(k, i) ? home_bytes(k, i) : 0;
+        bytes += loaded_bytes(k, i);
     return bytes;
 }
 
