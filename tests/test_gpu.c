@@ -737,6 +737,8 @@ static void test_all(void) {
         if (driver && !broken)
             test_graph("norm_swiglu");
         if (driver && !broken)
+            test_graph("llama_mlp"); /* a program in parts */
+        if (driver && !broken)
             test_schedules();
         if (driver && !broken)
             test_launch_cost();
