@@ -25,4 +25,42 @@ static inline epi_text llama_layers(int count) {
     return t;
 }
 
+/* The same layers and their gradients, written out: back(x[T,D], dy[T,D], g1[D], ...) -> (dx[T,D], dg1[D],
+ * dwg1[F,D], dwu1[F,D], dwd1[D,F], ...). */
+static inline epi_text llama_gradients(int count) {
+    epi_text t = {0};
+    epi_text_add(&t, "back(x[T,D], dy[T,D]");
+    for (int i = 1; i <= count; i++)
+        epi_text_add(&t, ", g%d[D], wg%d[F,D], wu%d[F,D], wd%d[D,F]", i, i, i, i);
+    epi_text_add(&t, ") -> (dx[T,D]");
+    for (int i = 1; i <= count; i++)
+        epi_text_add(&t, ", dg%d[D], dwg%d[F,D], dwu%d[F,D], dwd%d[D,F]", i, i, i, i);
+    epi_text_add(&t, ") {\n    h0 = x + 0\n");
+    for (int i = 1; i <= count; i++) {
+        epi_text_add(&t, "    r%d = rsqrt(mean(h%d*h%d, D) + 1e-6)\n", i, i - 1, i - 1);
+        epi_text_add(&t, "    n%d = h%d*r%d*g%d\n", i, i - 1, i, i);
+        epi_text_add(&t, "    z%d = n%d @ wg%d\n", i, i, i);
+        epi_text_add(&t, "    u%d = n%d @ wu%d\n", i, i, i);
+        epi_text_add(&t, "    a%d = silu(z%d)*u%d\n", i, i, i);
+        epi_text_add(&t, "    h%d = h%d + a%d @ wd%d\n", i, i - 1, i, i);
+    }
+    epi_text_add(&t, "    d%d = dy + 0\n", count);
+    for (int i = count; i >= 1; i--) {
+        epi_text_add(&t, "    da%d = d%d @ wd%d\n", i, i, i);
+        epi_text_add(&t, "    s%d = sigmoid(z%d)\n", i, i);
+        epi_text_add(&t, "    du%d = da%d*z%d*s%d\n", i, i, i, i);
+        epi_text_add(&t, "    dz%d = da%d*u%d*(s%d + z%d*s%d*(1 - s%d))\n", i, i, i, i, i, i, i);
+        epi_text_add(&t, "    dwd%d = d%d @ a%d\n", i, i, i);
+        epi_text_add(&t, "    dwg%d = dz%d @ n%d\n", i, i, i);
+        epi_text_add(&t, "    dwu%d = du%d @ n%d\n", i, i, i);
+        epi_text_add(&t, "    dn%d = dz%d @ wg%d + du%d @ wu%d\n", i, i, i, i, i);
+        epi_text_add(&t, "    dg%d = sum(dn%d*h%d*r%d, T)\n", i, i, i - 1, i);
+        epi_text_add(&t, "    e%d = dn%d*g%d\n", i, i, i);
+        epi_text_add(&t, "    d%d = d%d + r%d*(e%d - h%d*r%d*r%d*mean(e%d*h%d, D))\n", i - 1, i, i, i, i - 1,
+                     i, i, i, i - 1);
+    }
+    epi_text_add(&t, "    dx = d0 + 0\n}\n");
+    return t;
+}
+
 #endif

@@ -39,6 +39,7 @@ typedef struct chooser {
     int *place;           /* by node: its place among them */
     bool *wanted;         /* by place: the part itself uses it */
     bool *remade;         /* by place: it can be made again */
+    int *behind;          /* by place: stored values on the way from the part to it, at least */
     flow f;
 } chooser;
 
@@ -163,8 +164,8 @@ static int heap_take(epi_node_list *h) {
     return top;
 }
 
-/* One more value that the part may load. */
-static void offer(chooser *c, int q, int node, bool wanted, epi_node_list *heap) {
+/* One more value that the part may load, which lies behind so many stored ones. */
+static void offer(chooser *c, int q, int node, bool wanted, int behind, epi_node_list *heap) {
     epi_sites *s = c->s;
     if (node == EPI_NO_NODE || is_free(s->g, node) || is_own(s, q, node))
         return;
@@ -172,31 +173,21 @@ static void offer(chooser *c, int q, int node, bool wanted, epi_node_list *heap)
         s->seen[node] = s->round;
         c->place[node] = c->values.count;
         c->wanted[c->values.count] = false;
+        c->behind[c->values.count] = behind;
         c->values.at[c->values.count++] = node;
         heap_put(heap, node);
     }
     c->wanted[c->place[node]] |= wanted;
-}
-
-/* Is making it again never better than loading it? So it is if it takes something that nothing else uses,
- * that cannot be made again and that costs no less. Without this a part of the last layer would look through
- * all layers, by way of the values that each adds to. */
-static bool is_dear(const chooser *c, int q, int node) {
-    const epi_graph *g = c->s->g;
-    for (int a = 0; a < 3; a++) {
-        int arg = g->nodes[node].arg[a];
-        if (arg == EPI_NO_NODE || is_free(g, arg) || is_own(c->s, q, arg) || epi_graph_uses(g, arg).count > 1)
-            continue;
-        epi_op_class cls = epi_ops[g->nodes[arg].op].cls;
-        if (cls != EPI_CLASS_MAP && cls != EPI_CLASS_SPLIT && price(c, q, arg) >= price(c, q, node))
-            return true;
-    }
-    return false;
+    if (behind < c->behind[c->place[node]])
+        c->behind[c->place[node]] = behind;
 }
 
 /* Which values the part may load, which it uses itself, and which it can make again; from the last of the
- * program to the first, in which order it notes the axis that it takes apart. */
+ * program to the first, in which order it notes the axis that it takes apart. It looks behind a few stored
+ * values and no further: else a part of the last layer would look through all layers, by way of the value
+ * that each adds to. */
 static void find_values(chooser *c, int q) {
+    enum { MOST_BEHIND = 4 };
     epi_sites *s = c->s;
     epi_site_part part = s->parts[q];
     epi_node_list heap = {s->scratch, 0};
@@ -205,13 +196,13 @@ static void find_values(chooser *c, int q) {
     s->round++;
     for (int i = 0; i < own->count; i++)
         for (int a = 0; a < 3 && own->at[i] != part.product; a++)
-            offer(c, q, s->g->nodes[own->at[i]].arg[a], true, &heap);
+            offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, &heap);
     while (heap.count) {
-        int node = heap_take(&heap);
-        bool opens = !is_dear(c, q, node) && can_remake(s, &part, node);
+        int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
+        bool opens = (behind <= MOST_BEHIND || isinf(price(c, q, node))) && can_remake(s, &part, node);
         c->remade[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
-            offer(c, q, s->g->nodes[node].arg[a], false, &heap);
+            offer(c, q, s->g->nodes[node].arg[a], false, behind, &heap);
     }
 }
 
@@ -366,6 +357,7 @@ static bool make_room(chooser *c) {
     c->place = epi_arena_alloc(c->arena, nodes * sizeof *c->place);
     c->wanted = epi_arena_alloc(c->arena, nodes);
     c->remade = epi_arena_alloc(c->arena, nodes);
+    c->behind = epi_arena_alloc(c->arena, nodes * sizeof *c->behind);
     c->f.edges = epi_arena_alloc(c->arena, 2 * 5 * nodes * sizeof *c->f.edges);
     c->f.first = epi_arena_alloc(c->arena, vertices * sizeof *c->f.first);
     c->f.seen = epi_arena_alloc(c->arena, vertices * sizeof *c->f.seen);

@@ -1,5 +1,6 @@
 /* look.c: what can be asked of a compiled kernel: its tensors, its figures, its description and text. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -130,44 +131,67 @@ epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info 
     return EPI_OK;
 }
 
-/* The values that lie at the same place as this one, one after another: a line. */
-static void describe_place(const epi_kernel *kernel, int index, epi_text *out) {
+/* The output of its part that a value is. */
+static int slot_of(const epi_kernel *kernel, int index) {
+    const epi_part *part = &kernel->cut.parts[kernel->cut.values[index].first];
+    int t = part->graph.input_count;
+    while (t < part->graph.tensor_count - 1 &&
+           (part->tensors[t].tensor >= 0 || part->tensors[t].value != index))
+        t++;
+    return t;
+}
+
+/* Do equal parts store the values, as the same output? */
+static bool is_alike(const epi_kernel *kernel, int a, int b) {
+    const epi_cut_value *v = kernel->cut.values;
+    return kernel->parts[v[a].first].first == kernel->parts[v[b].first].first &&
+           slot_of(kernel, a) == slot_of(kernel, b);
+}
+
+/* A value, and where those lie that equal parts store: a line. `told` are values of earlier lines. */
+static void describe_value(const epi_kernel *kernel, int index, bool *told, epi_text *out) {
     enum { MOST = 3 };
-    const epi_cut *cut = &kernel->cut;
-    const epi_cut_value *at = &cut->values[index];
-    int count = 0;
-    epi_text_add(out, "at %ld, %ld bytes: ", (long)at->offset, (long)at->bytes);
-    for (int i = index; i < cut->value_count; i++) {
-        epi_value_info v;
-        if (cut->values[i].offset != at->offset || cut->values[i].bytes != at->bytes || count++ >= MOST ||
-            epi_kernel_value(kernel, i, &v) != EPI_OK)
+    int64_t places[MOST] = {0};
+    int more = 0, count = 0;
+    epi_value_info v;
+    epi_kernel_value(kernel, index, &v);
+    epi_text_add(out, "%s = %s: %s, %ld bytes at %ld, parts %d to %d", v.name, v.expression,
+                 epi_dtype_name(v.type), (long)v.bytes, (long)v.offset, v.first + 1, v.last + 1);
+    for (int i = index + 1; i < kernel->cut.value_count; i++) {
+        if (told[i] || !is_alike(kernel, index, i))
             continue;
-        epi_text_add(out, "%s%s = %s (%s, parts %d to %d)", count > 1 ? "; " : "", v.name, v.expression,
-                     epi_dtype_name(v.type), v.first + 1, v.last + 1);
+        told[i] = true;
+        more++;
+        bool known = false;
+        for (int j = 0; j < count && j < MOST; j++)
+            known |= places[j] == kernel->cut.values[i].offset;
+        if (!known && count++ < MOST)
+            places[count - 1] = kernel->cut.values[i].offset;
     }
-    if (count > MOST)
-        epi_text_add(out, "; and %d more", count - MOST);
-    epi_text_add(out, "\n");
+    if (more)
+        epi_text_add(out, "; %d more of it", more);
+    for (int j = 0; j < count && j < MOST; j++)
+        epi_text_add(out, "%s%ld", j ? ", " : ", at ", (long)places[j]);
+    epi_text_add(out, count > MOST ? ", …\n" : "\n");
 }
 
 /* Where the values between parts lie, and how close that is to the least that could be. */
 static void describe_values(const epi_kernel *kernel, epi_text *out) {
     const epi_cut *cut = &kernel->cut;
-    if (!cut->value_count) {
+    bool *told = calloc((size_t)cut->value_count + 1, 1);
+    if (!told || !cut->value_count) {
+        out->failed |= !told;
         epi_text_add(out,
                      "\nnothing lies between the parts but outputs; each uses up to %ld bytes of workspace\n",
                      (long)kernel->values);
+        free(told);
         return;
     }
     epi_text_add(out, "\nbetween the parts, in the workspace:\n");
-    for (int i = 0; i < cut->value_count; i++) {
-        bool told = false;
-        for (int j = 0; j < i && !told; j++)
-            told = cut->values[j].offset == cut->values[i].offset &&
-                   cut->values[j].bytes == cut->values[i].bytes;
-        if (!told)
-            describe_place(kernel, i, out);
-    }
+    for (int i = 0; i < cut->value_count; i++)
+        if (!told[i])
+            describe_value(kernel, i, told, out);
+    free(told);
     epi_text_add(out, "in all %ld bytes; at most %ld are alive at once", (long)cut->bytes, (long)cut->lowest);
     if (cut->lowest)
         epi_text_add(out, " (%.1f %% more)", 100 * (double)(cut->bytes - cut->lowest) / (double)cut->lowest);
