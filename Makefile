@@ -32,11 +32,10 @@ BUILD ?= build
 CC ?= cc
 OPT ?= -O2 -g
 WARN := -Wall -Wextra -Wconversion
-OPENMP := $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c - -o /dev/null 2>/dev/null && echo -fopenmp)
 COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 # What every compilation gets; SAN adds a sanitizer to all of it.
 BASE := -std=c17 $(OPT) $(WARN) -Iinclude -Isrc -fPIC -fvisibility=hidden $(SAN)
-CFLAGS_ALL = $(BASE) $(OPENMP) $(CFLAGS)
+CFLAGS_ALL = $(BASE) $(CFLAGS)
 LIBS := -lm -lpthread -ldl
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -171,7 +170,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop cases cut batch layers rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape json safetensors lang moves threads properties random rowloop cases cut batch layers rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -202,6 +201,7 @@ ARGS_indices := programs
 ARGS_puzzle := programs
 ARGS_random = $(ROUNDS)
 ARGS_docs := docs/language.md
+ARGS_threads = $(BUILD)/libepilog.so
 ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
 ARGS_names = programs $(BUILD)/cache $(CUDA_MODE)
 ARGS_emulate = programs $(BUILD)/emulate $(CUDA_MODE)
@@ -220,8 +220,7 @@ ASAN = BUILD=$(BUILD)/asan OPT='-O1 -g1' SAN='-fsanitize=address,undefined -fno-
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things, and these go without.
 NUMERIC := micro strips strips_fold tape rows formulas puzzle docs example
-# OpenMP's runtime is opaque to ThreadSanitizer, so this build uses POSIX threads.
-TSAN = BUILD=$(BUILD)/tsan OPENMP= OPT='-O1 -g1' SAN=-fsanitize=thread
+TSAN = BUILD=$(BUILD)/tsan OPT='-O1 -g1' SAN=-fsanitize=thread
 FUZZED := lang safetensors
 
 LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
@@ -294,7 +293,7 @@ fuzzers: $(FUZZED:%=$(BUILD)/fuzz_%)
 fuzz:
 	@$(SUB) $(PARALLEL) $(ASAN) fuzzers
 	@rm -rf $(BUILD)/fuzz; mkdir -p $(FUZZED:%=$(BUILD)/fuzz/%)
-	@! $(HAS_FUZZER) || $(SUB) $(PARALLEL) CC=clang BUILD=$(BUILD)/fuzzer OPENMP= OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' $(LIBFUZZER)
+	@! $(HAS_FUZZER) || $(SUB) $(PARALLEL) CC=clang BUILD=$(BUILD)/fuzzer OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' $(LIBFUZZER)
 	@{ $(call LIST_FUZZ,$(FUZZ_SECONDS)) ! $(HAS_FUZZER) || { \
 	    $(foreach t,$(FUZZED),echo 'libFuzzer $(BUILD)/fuzzer/libfuzzer_$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$t tests/corpus/$t';) }; \
 	} | bash tests/run.sh $(BUILD)/fuzz/log
@@ -310,7 +309,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
 # The suite for the other of both architectures, where a cross compiler and qemu-user are installed. What the emulator does not
 # know (AVX-512), it does not test.
 OTHER := $(if $(filter x86_64,$(ARCH)),aarch64,x86_64)
-CROSS_TESTS := micro strips strips_fold tape json safetensors lang moves properties random rowloop docs cuda
+CROSS_TESTS := micro strips strips_fold tape json safetensors lang moves threads properties random rowloop docs cuda
 .PHONY: test-cross
 test-cross:
 	@$(MAKE) --no-print-directory -s CC=$(OTHER)-linux-gnu-gcc AR=$(OTHER)-linux-gnu-ar BUILD=$(BUILD)/$(OTHER) $(CROSS_TESTS:%=$(BUILD)/$(OTHER)/test/%)
@@ -330,7 +329,7 @@ install: all
 	ln -sf libepilog.so.$(VERSION) '$(DEST)/lib/libepilog.so.$(SOVERSION)'
 	ln -sf libepilog.so.$(SOVERSION) '$(DEST)/lib/libepilog.so'
 	cp programs/*.epi '$(DEST)/share/epilog/programs/'
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@OPENMP@|$(OPENMP)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
 	sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' epilog-config.cmake.in >'$(DEST)/lib/cmake/epilog/epilog-config.cmake'
 
 uninstall:

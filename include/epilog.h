@@ -11,10 +11,11 @@
  *
  * Rules that hold everywhere:
  *   - Every fallible call answers with a status, and fills the epi_error it was given (NULL is
- *     allowed). The library never prints, exits or aborts on input, and has no global state.
- *     A call that makes something sets *out to NULL where it fails.
- *   - Compiling may fail, allocate and take time. Running allocates nothing; whatever could be
- *     found wrong beforehand was found by compiling.
+ *     allowed). The library never prints, exits or aborts on input, and has no global state
+ *     but threads that wait for work: a child of fork makes its own, and where the system gives none the
+ *     caller works alone. A call that makes something sets *out to NULL where it fails.
+ *   - Compiling may fail, allocate and take time. Running allocates nothing but threads, which
+ *     stay; whatever could be found wrong beforehand was found by compiling.
  *   - Contexts are independent. Modules and kernels are immutable once made: any number of
  *     threads may run the same or different kernels of one context at once, each with its own
  *     workspace, as have runs at once on two streams of a GPU. Close the context after everything

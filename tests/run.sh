@@ -8,7 +8,6 @@
 set -u
 folder=$1
 jobs=${JOBS:-$(nproc)}
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # threads that wait leave the processor to the other commands
 rm -rf "$folder"
 mkdir -p "$folder" || exit 1
 mapfile -t lines

@@ -1,70 +1,242 @@
-/* parallel.c: the loop over threads, by OpenMP; by POSIX threads where the compiler has none (and
- * under ThreadSanitizer, which cannot see into OpenMP's runtime). */
-#define _POSIX_C_SOURCE 200809L
+/* parallel.c: the loop over threads, by a pool of POSIX threads.
+ *
+ * Workers are made when a loop first needs them, and wait for the next loop after it. A loop takes idle
+ * workers off a list and gives them back at its end, so loops of several callers run side by side, each with
+ * workers of its own. Two things need no care of callers:
+ *   - fork: a child has none of its parent's workers. The list is emptied in it and fills again.
+ *   - a system that gives no more threads: those there are do the work, be it the caller alone.
+ *
+ * A worker's `job` tells its state, and only these changes happen:
+ *     NULL -> a loop     by the caller, which owns the worker from the list on: there is work
+ *     a loop -> TAKEN    by the worker: it works on the loop until no item is left
+ *     a loop -> NULL     by the caller: everything is done, and the worker had not begun
+ *     TAKEN -> NULL      by the worker: it will not touch the loop again
+ */
+#define _GNU_SOURCE
 #include "base/parallel.h"
 
-#if defined(_OPENMP)
-#include <omp.h>
-
-int epi_parallel_default(void) {
-    return omp_get_max_threads();
-}
-
-void epi_parallel_for(int threads, int64_t count, epi_parallel_body *body, void *ctx) {
-    if (threads <= 1 || count <= 1) {
-        for (int64_t i = 0; i < count; i++)
-            body(ctx, i, 0);
-        return;
-    }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t i = 0; i < count; i++)
-        body(ctx, i, omp_get_thread_num());
-}
-
-#else
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 256 };
+/* How long a thread looks for a change before it sleeps: about as long as waking one takes. */
+enum { SPIN_NS = 100000, LOOKS = 64 };
 
-typedef struct team {
+typedef struct loop {
     epi_parallel_body *body;
     void *ctx;
     int64_t count;
     _Atomic int64_t next;
-} team;
+} loop;
 
-typedef struct member {
-    team *team;
-    int thread;
-} member;
+typedef struct worker {
+    _Atomic(loop *) job;
+    int thread; /* its number in the loop; set before the job */
+    pthread_t id;
+    struct worker *next;  /* in the list of idle workers, or of those of a loop */
+    pthread_mutex_t lock; /* for whoever sleeps until the job changes */
+    pthread_cond_t changed;
+    _Atomic int sleepers;
+} worker;
 
-static void *work(void *arg) {
-    member *m = arg;
-    for (int64_t i; (i = atomic_fetch_add(&m->team->next, 1)) < m->team->count;)
-        m->team->body(m->team->ctx, i, m->thread);
+static loop taken_mark, end_mark;
+static loop *const TAKEN = &taken_mark;
+static loop *const END = &end_mark; /* the job of a worker that is to end */
+
+static struct {
+    pthread_mutex_t lock;
+    worker *idle;
+    _Atomic int workers; /* there are, idle or not */
+    int processors;
+    pthread_once_t once;
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+/* ---- waiting ---- */
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static void change(worker *w, loop *job) {
+    atomic_store(&w->job, job);
+    if (atomic_load(&w->sleepers) == 0)
+        return; /* whoever is about to sleep counts itself first and then looks at the job once more */
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Waits until the worker is idle, or until it is not; answers its job. */
+static loop *await(worker *w, bool idle) {
+    loop *job;
+    /* looking helps only where the one that will make the change runs on another processor */
+    if (atomic_load(&pool.workers) < pool.processors)
+        for (int64_t end = now() + SPIN_NS; now() < end;)
+            for (int i = 0; i < LOOKS; i++, relax())
+                if (((job = atomic_load(&w->job)) == NULL) == idle)
+                    return job;
+    pthread_mutex_lock(&w->lock);
+    atomic_fetch_add(&w->sleepers, 1);
+    while (((job = atomic_load(&w->job)) == NULL) != idle)
+        pthread_cond_wait(&w->changed, &w->lock);
+    atomic_fetch_sub(&w->sleepers, 1);
+    pthread_mutex_unlock(&w->lock);
+    return job;
+}
+
+/* ---- workers ---- */
+
+static void work(loop *l, int thread) {
+    for (int64_t i; (i = atomic_fetch_add(&l->next, 1)) < l->count;)
+        l->body(l->ctx, i, thread);
+}
+
+static void *run_worker(void *arg) {
+    worker *w = arg;
+    for (loop *l; (l = await(w, false)) != END;)
+        if (atomic_compare_exchange_strong(&w->job, &l, TAKEN)) {
+            work(l, w->thread);
+            change(w, NULL);
+        }
     return NULL;
 }
 
+static void free_worker(worker *w) {
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+/* NULL where there is no memory, or the system gives no thread. Signals are for the caller's threads. */
+static worker *make_worker(void) {
+    worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool made = pthread_create(&w->id, NULL, run_worker, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!made) {
+        free_worker(w);
+        return NULL;
+    }
+    atomic_fetch_add(&pool.workers, 1);
+    return w;
+}
+
+/* ---- the pool ---- */
+
+static void before_fork(void) {
+    pthread_mutex_lock(&pool.lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* The child's only thread is the one that forked. What the workers were is left to its memory: another thread
+ * of the parent may have been in the midst of a loop. */
+static void in_child(void) {
+    pool.idle = NULL;
+    atomic_store(&pool.workers, 0);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void start_pool(void) {
+    cpu_set_t set;
+    pool.processors =
+        sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    pthread_atfork(before_fork, after_fork, in_child);
+}
+
+/* When the library is unloaded, idle workers end: they wait in its code. */
+__attribute__((destructor)) static void end_pool(void) {
+    pthread_mutex_lock(&pool.lock);
+    worker *w = pool.idle;
+    pool.idle = NULL;
+    pthread_mutex_unlock(&pool.lock);
+    for (worker *next; w; w = next) {
+        next = w->next;
+        change(w, END);
+        pthread_join(w->id, NULL);
+        free_worker(w);
+    }
+}
+
+/* A list of up to `count` idle workers, some of them new. */
+static worker *take_workers(int64_t count) {
+    worker *list = NULL;
+    pthread_mutex_lock(&pool.lock);
+    for (; count > 0 && pool.idle; count--) {
+        worker *w = pool.idle;
+        pool.idle = w->next;
+        w->next = list;
+        list = w;
+    }
+    pthread_mutex_unlock(&pool.lock);
+    for (worker *w; count > 0 && (w = make_worker()); count--) {
+        w->next = list;
+        list = w;
+    }
+    return list;
+}
+
+static void give_back(worker *list) {
+    worker *last = list;
+    while (last->next)
+        last = last->next;
+    pthread_mutex_lock(&pool.lock);
+    last->next = pool.idle;
+    pool.idle = list;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* ---- the loop ---- */
+
 int epi_parallel_default(void) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
+    pthread_once(&pool.once, start_pool);
+    const char *asked = getenv("OMP_NUM_THREADS"); /* "4", or a list of which the first counts */
+    long n = asked ? strtol(asked, NULL, 10) : 0;
+    if (n < 1)
+        n = pool.processors;
+    return n < 1 ? 1 : n > EPI_MAX_THREADS ? EPI_MAX_THREADS : (int)n;
 }
 
 void epi_parallel_for(int threads, int64_t count, epi_parallel_body *body, void *ctx) {
-    team t = {.body = body, .ctx = ctx, .count = count};
-    pthread_t id[MAX_THREADS];
-    member m[MAX_THREADS];
-    int started = 1;
-    m[0] = (member){&t, 0};
-    for (; started < threads && started < MAX_THREADS && started < count; started++) {
-        m[started] = (member){&t, started};
-        if (pthread_create(&id[started], NULL, work, &m[started]) != 0)
-            break; /* fewer threads do the same work */
+    loop l = {.body = body, .ctx = ctx, .count = count};
+    worker *list = NULL;
+    if (threads > 1 && count > 1) {
+        pthread_once(&pool.once, start_pool);
+        list = take_workers((threads < count ? threads : count) - 1);
     }
-    work(&m[0]);
-    for (int i = 1; i < started; i++)
-        pthread_join(id[i], NULL);
+    int thread = 0;
+    for (worker *w = list; w; w = w->next) {
+        w->thread = ++thread;
+        change(w, &l);
+    }
+    work(&l, 0);
+    for (worker *w = list; w; w = w->next) {
+        loop *offered = &l;
+        if (!atomic_compare_exchange_strong(&w->job, &offered, NULL) && offered)
+            await(w, true);
+    }
+    if (list)
+        give_back(list);
 }
-#endif

@@ -4,8 +4,10 @@
 
 #include "base/base.h"
 
+enum { EPI_MAX_THREADS = 1024 };
+
 /* Calls body(ctx, item, thread) once for every item in [0, count), on up to `threads` threads
- * numbered from 0, in no particular order. */
+ * numbered from 0, in no particular order. They are fewer where the system gives no more. */
 typedef void epi_parallel_body(void *ctx, int64_t item, int thread);
 void epi_parallel_for(int threads, int64_t count, epi_parallel_body *body, void *ctx);
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "run/run.h"
 
 static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) {
@@ -171,12 +172,12 @@ static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype
 
 /* What is neither a size nor a type. */
 static epi_status check_options(const epi_context *ctx, const epi_options *o, epi_error *err) {
-    enum { MAX_THREADS = 256 };
     if (o->device >= epi_device_count(ctx) || (o->device < 0 && o->device > -70) || o->device < -999)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no device %d%s%s", o->device,
                         ctx->cuda.why[0] ? ": " : "", ctx->cuda.why);
-    if (o->threads < 0 || o->threads > MAX_THREADS)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "the number of threads must be between 1 and %d", MAX_THREADS);
+    if (o->threads < 0 || o->threads > EPI_MAX_THREADS)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the number of threads must be between 1 and %d",
+                        EPI_MAX_THREADS);
     if ((unsigned)o->path > EPI_PATH_REFERENCE)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
     if ((unsigned)o->rounding > EPI_ROUND_EXACT)

@@ -1,0 +1,230 @@
+/* test_threads.c: the pool of threads: children of fork, callers side by side, a system that gives no more
+ * threads, and a library that is unloaded.
+ *
+ *     test_threads LIBRARY.so
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/parallel.h"
+#include "harness.h"
+
+enum {
+    THREADS = 4,
+    ITEMS = 1000,
+    PATIENCE = 30,
+    CALLERS = 4,
+    LOOPS = 2000,
+    FORKS = 50,
+    DEPTH = 64,
+    ROWS = 512
+};
+
+/* ---- the loop itself ---- */
+
+typedef struct tally {
+    _Atomic int items[ITEMS];
+    _Atomic int threads[THREADS];
+} tally;
+
+static void count_item(void *ctx, int64_t item, int thread) {
+    tally *t = ctx;
+    atomic_fetch_add(&t->items[item], 1);
+    if (thread >= 0 && thread < THREADS)
+        atomic_fetch_add(&t->threads[thread], 1);
+}
+
+/* Every item is done once, by threads whose numbers are below the number asked for. */
+static bool loop_is_whole(int threads, int64_t count) {
+    static _Thread_local tally t;
+    memset(&t, 0, sizeof t);
+    epi_parallel_for(threads, count, count_item, &t);
+    int items = 0, numbered = 0;
+    for (int i = 0; i < ITEMS; i++)
+        items += i < count ? t.items[i] == 1 : t.items[i] == 0;
+    for (int i = 0; i < threads; i++)
+        numbered += t.threads[i];
+    return items == ITEMS && numbered == count;
+}
+
+static void test_loop(void) {
+    static const int64_t counts[] = {0, 1, 2, 3, 4, 5, 100, ITEMS};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int threads = 1; threads <= THREADS; threads++)
+            check(loop_is_whole(threads, counts[i]), "%d items on %d threads", (int)counts[i], threads);
+}
+
+/* Waits until as many threads are in the loop as were asked for. */
+static void meet(void *ctx, int64_t item, int thread) {
+    _Atomic int *arrived = ctx;
+    (void)item, (void)thread;
+    atomic_fetch_add(arrived, 1);
+    for (int ms = 0; ms < PATIENCE * 1000 && atomic_load(arrived) < THREADS; ms++)
+        usleep(1000);
+}
+
+static void test_meeting(void) {
+    _Atomic int arrived = 0;
+    time_t before = time(NULL);
+    epi_parallel_for(THREADS, THREADS, meet, &arrived);
+    check(time(NULL) - before < PATIENCE, "%d threads are in a loop at once", THREADS);
+}
+
+static _Atomic bool stop;
+
+static void *call_loops(void *arg) {
+    int *wrong = arg;
+    for (int i = 0; i < LOOPS || !atomic_load(&stop); i++)
+        *wrong += !loop_is_whole(2 + i % (THREADS - 1), 1 + i % 50);
+    return NULL;
+}
+
+/* ---- children ---- */
+
+/* 1 where a child that calls `body` answers true within PATIENCE seconds. */
+static bool child_is_well(bool (*body)(void)) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE);
+        _exit(body() ? 0 : 1);
+    }
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool loops(void) {
+    bool ok = true;
+    for (int i = 0; i < 20; i++)
+        ok &= loop_is_whole(THREADS, ITEMS);
+    return ok;
+}
+
+static bool grandchild(void) {
+    return loops() && child_is_well(loops) && loops();
+}
+
+/* A process that may map nothing more gets no stack for a thread. */
+static bool loops_without_memory(void) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld", &pages) != 1)
+        return false;
+    fclose(f);
+    rlim_t now = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
+    pthread_t id;
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){now, now}) != 0 ||
+        pthread_create(&id, NULL, call_loops, NULL) == 0)
+        return false; /* else it tests nothing */
+    return loops();
+}
+
+static void test_children(void) {
+    check(child_is_well(loops_without_memory), "without threads the caller does the work");
+    check(loops() && child_is_well(loops), "a child loops after its parent");
+    check(child_is_well(grandchild), "so does a child of a child");
+    pthread_t id[CALLERS];
+    int wrong[CALLERS] = {0}, well = 0;
+    for (int i = 0; i < CALLERS; i++)
+        pthread_create(&id[i], NULL, call_loops, &wrong[i]);
+    for (int i = 0; i < FORKS; i++)
+        well += child_is_well(loops);
+    atomic_store(&stop, true);
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(id[i], NULL);
+        check(wrong[i] == 0, "%d loops of caller %d were not whole", wrong[i], i);
+    }
+    check(well == FORKS, "%d of %d children made in the midst of loops were well", well, FORKS);
+}
+
+/* ---- kernels, of the library that is linked or of one that was loaded ---- */
+
+typedef struct library {
+    __typeof__(epi_context_open) *open;
+    __typeof__(epi_context_close) *close;
+    __typeof__(epi_module_parse) *parse;
+    __typeof__(epi_module_program) *program;
+    __typeof__(epi_module_free) *free_module;
+    __typeof__(epi_kernel_compile) *compile;
+    __typeof__(epi_kernel_workspace) *workspace;
+    __typeof__(epi_kernel_run) *run;
+    __typeof__(epi_kernel_free) *free_kernel;
+} library;
+
+static const library linked = {epi_context_open,     epi_context_close, epi_module_parse,
+                               epi_module_program,   epi_module_free,   epi_kernel_compile,
+                               epi_kernel_workspace, epi_kernel_run,    epi_kernel_free};
+
+/* A product with two threads, all of whose elements are DEPTH. */
+static bool product_is_right(const library *l) {
+    static const char text[] = "p(x[M,K], w[N,K]) -> y[M,N] { y = x @ w }";
+    static float x[ROWS * DEPTH], w[ROWS * DEPTH], y[ROWS * ROWS];
+    epi_dim_binding dims[] = {{"M", ROWS}, {"N", ROWS}, {"K", DEPTH}};
+    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2};
+    epi_context *ctx = NULL;
+    epi_module *m = NULL;
+    epi_kernel *k = NULL;
+    for (int i = 0; i < ROWS * DEPTH; i++)
+        x[i] = w[i] = 1;
+    memset(y, 0, sizeof y);
+    bool ok = l->open(&ctx, NULL) == EPI_OK && l->parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK &&
+              l->compile(l->program(m, 0), &o, &k, NULL) == EPI_OK;
+    void *work = ok ? aligned_alloc(64, l->workspace(k)) : NULL;
+    ok = work && l->run(k, (epi_tensor[]){{x, NULL}, {w, NULL}, {y, NULL}}, 3, work, NULL) == EPI_OK;
+    for (int i = 0; i < ROWS * ROWS; i++)
+        ok &= y[i] == DEPTH;
+    free(work);
+    l->free_kernel(k);
+    l->free_module(m);
+    l->close(ctx);
+    return ok;
+}
+
+static bool product_of_linked(void) {
+    return product_is_right(&linked);
+}
+
+static int thread_count(void) {
+    int n = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        sscanf(line, "Threads: %d", &n);
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static void test_unloading(const char *path) {
+    int before = thread_count();
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!check(handle != NULL, "%s: %s", path, handle ? "" : dlerror()))
+        return;
+    library l;
+#define FIND(member, name) *(void **)&l.member = dlsym(handle, "epi_" name)
+    FIND(open, "context_open"), FIND(close, "context_close"), FIND(parse, "module_parse");
+    FIND(program, "module_program"), FIND(free_module, "module_free"), FIND(compile, "kernel_compile");
+    FIND(workspace, "kernel_workspace"), FIND(run, "kernel_run"), FIND(free_kernel, "kernel_free");
+    check(product_is_right(&l), "a product of the loaded library");
+    check(thread_count() > before, "has made a thread");
+    dlclose(handle);
+    int after = 0;
+    for (int ms = 0; ms < 1000 && (after = thread_count()) > before; ms++)
+        usleep(1000); /* a thread that was joined may be counted for a moment */
+    check(after == before, "%d threads outlive the library", after - before);
+}
+
+int main(int argc, char **argv) {
+    test_children(); /* first: in a process without workers */
+    test_loop();
+    test_meeting();
+    check(product_of_linked(), "a product");
+    check(child_is_well(product_of_linked), "a product after a fork");
+    if (argc > 1)
+        test_unloading(argv[1]);
+    return finish();
+}
