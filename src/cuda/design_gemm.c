@@ -185,20 +185,22 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     return true;
 }
 
-/* Marks the instructions that make a value of the tile; false where a tile is loaded on the way: it is staged
- * for one subtile at a time, and the group is wider. */
-static bool mark_makers(const epi_gemm_design *d, int v, bool *makers) {
+/* Marks the instructions that make what the instruction reduces; false where a tile is loaded on the way: it
+ * is staged for one subtile at a time, and the group is wider. */
+static bool mark_makers(const epi_gemm_design *d, int at, bool *needed, bool *makers) {
     const epi_tile_program *t = d->tile;
-    for (int i = 0; i < t->instr_count; i++) {
+    needed[t->instrs[at].arg[0]] = true;
+    for (int i = at - 1; i >= 0; i--) { /* a value is made before it is used */
         const epi_instr *s = &t->instrs[i];
-        if (s->dst != v || d->instrs[i].before || makers[i] || v == d->kept)
+        int v = s->dst;
+        if (v < 0 || !needed[v] || d->instrs[i].before || v == d->kept)
             continue;
         if (s->kind == EPI_INSTR_LOAD && epi_value_is_full(&t->values[v]))
             return false;
         makers[i] = t->values[v].scale != EPI_SCALE_NONE;
         for (int a = 0; a < 3 && s->kind != EPI_INSTR_REDUCE_GROUP; a++)
-            if (s->arg[a] >= 0 && !mark_makers(d, s->arg[a], makers))
-                return false;
+            if (s->arg[a] >= 0)
+                needed[s->arg[a]] = true;
     }
     return true;
 }
@@ -207,9 +209,10 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     const epi_tile_program *t = d->tile;
     int columns = t->group[t->acc_scale];
     bool *makers = d->instrs[at].makers = epi_arena_alloc(c->arena, (size_t)t->instr_count + 1);
+    bool *needed = epi_arena_alloc(c->arena, (size_t)t->value_count + 1);
     if (columns % 16 || (d->config.mainloop != EPI_GEMM_SM90 && EPI_PARTIAL_COLS % columns))
         return refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
-    if (makers && !mark_makers(d, t->instrs[at].arg[0], makers))
+    if (makers && needed && !mark_makers(d, at, needed, makers))
         return refuse(d, "a reduction inside the tile of a value that is loaded");
     return true;
 }

@@ -88,59 +88,87 @@ static void add(const epi_rows_design *d, epi_rows_phase *p, int i) {
     p->instrs[p->count++] = i;
 }
 
-/* A phase is being listed: `made` has the values that it makes. */
-static void need(const epi_rows_design *d, epi_rows_phase *p, bool *made, int v) {
-    if (!epi_rows_has_columns(d, v) || made[v])
-        return;
-    made[v] = true;
-    const epi_instr *s = &d->tile.instrs[d->maker[v]];
-    for (int a = 0; a < 3; a++)
+/* A phase that is being listed. What is still to be looked at is a list, not recursion: programs are long. */
+typedef struct lister {
+    const epi_rows_design *d;
+    epi_rows_phase *phase;
+    bool *made;  /* by value: the phase makes it */
+    bool *early; /* by value: what it needs early was listed */
+    int *pending;
+} lister;
+
+static int push_operands(const epi_instr *s, int *pending, int count) {
+    for (int a = 2; a >= 0; a--)
         if (s->arg[a] >= 0)
-            need(d, p, made, s->arg[a]);
-    add(d, p, d->maker[v]);
+            pending[count++] = s->arg[a];
+    return count;
+}
+
+/* Lists what makes the value, operands first. `count` values are pending for others. */
+static void need(lister *l, int root, int count) {
+    int bottom = count;
+    l->pending[count++] = root;
+    while (count > bottom) {
+        int v = l->pending[--count];
+        if (v < 0) { /* its operands are there */
+            add(l->d, l->phase, l->d->maker[~v]);
+        } else if (epi_rows_has_columns(l->d, v) && !l->made[v]) {
+            l->made[v] = true;
+            l->pending[count++] = ~v;
+            count = push_operands(&l->d->tile.instrs[l->d->maker[v]], l->pending, count);
+        }
+    }
 }
 
 /* What the value needs from memory that an output may be stored over: it is read before anything is stored.
  */
-static void need_early(const epi_rows_design *d, epi_rows_phase *p, bool *made, int v) {
-    if (!epi_rows_has_columns(d, v) || made[v])
-        return;
-    int i = d->maker[v];
-    const epi_instr *s = &d->tile.instrs[i];
-    bool on_chip = d->access[i].vectors && (d->shape.resident || d->shape.stages);
-    if (s->kind == EPI_INSTR_LOAD && !on_chip && d->access[i].overwritten)
-        need(d, p, made, v);
-    for (int a = 0; a < 3; a++)
-        if (s->arg[a] >= 0)
-            need_early(d, p, made, s->arg[a]);
+static void need_early(lister *l, int root) {
+    int count = 0;
+    l->pending[count++] = root;
+    while (count) {
+        int v = l->pending[--count], i = l->d->maker[v];
+        if (!epi_rows_has_columns(l->d, v) || l->made[v] || l->early[v])
+            continue;
+        l->early[v] = true;
+        const epi_instr *s = &l->d->tile.instrs[i];
+        const epi_rows_access *access = &l->d->access[i];
+        bool on_chip = access->vectors && (l->d->shape.resident || l->d->shape.stages);
+        if (s->kind == EPI_INSTR_LOAD && !on_chip && access->overwritten)
+            need(l, v, count);
+        count = push_operands(s, l->pending, count);
+    }
 }
 
-static void list_phase(const epi_rows_design *d, int phase, epi_rows_phase *p, bool *made) {
-    for (int v = 0; v < d->tile.value_count; v++)
-        made[v] = false;
-    for (int i = 0; i < d->tile.instr_count; i++) {
-        if (!ends_in(d, i, phase))
+static void list_phase(lister *l, int phase) {
+    const epi_tile_program *t = &l->d->tile;
+    for (int v = 0; v < t->value_count; v++)
+        l->made[v] = l->early[v] = false;
+    for (int i = 0; i < t->instr_count; i++) {
+        if (!ends_in(l->d, i, phase))
             continue;
-        need(d, p, made, d->tile.instrs[i].arg[0]);
-        for (int j = i + 1; j < d->tile.instr_count && d->tile.instrs[i].kind == EPI_INSTR_STORE; j++)
-            if (ends_in(d, j, phase))
-                need_early(d, p, made, d->tile.instrs[j].arg[0]);
-        add(d, p, i);
+        need(l, t->instrs[i].arg[0], 0);
+        for (int j = i + 1; j < t->instr_count && t->instrs[i].kind == EPI_INSTR_STORE; j++)
+            if (ends_in(l->d, j, phase))
+                need_early(l, t->instrs[j].arg[0]);
+        add(l->d, l->phase, i);
     }
 }
 
 static epi_status list_phases(epi_rows_design *d, epi_error *err) {
     epi_arena *arena = d->c->arena;
-    size_t instrs = (size_t)d->tile.instr_count + 1;
-    bool *made = epi_arena_alloc(arena, (size_t)d->tile.value_count + 1);
+    size_t instrs = (size_t)d->tile.instr_count + 1, values = (size_t)d->tile.value_count + 1;
+    lister l = {.d = d, .made = epi_arena_alloc(arena, values), .early = epi_arena_alloc(arena, values)};
+    l.pending =
+        epi_arena_alloc(arena, 8 * values * sizeof *l.pending); /* need and need_early: 4 a value each */
     d->phases = epi_arena_alloc(arena, ((size_t)d->tile.phases + 1) * sizeof *d->phases);
-    if (!made || !d->phases)
+    if (!l.made || !l.early || !l.pending || !d->phases)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int p = 0; p < d->tile.phases; p++) {
-        d->phases[p].instrs = epi_arena_alloc(arena, instrs * sizeof(int));
-        if (!d->phases[p].instrs)
+        l.phase = &d->phases[p];
+        l.phase->instrs = epi_arena_alloc(arena, instrs * sizeof(int));
+        if (!l.phase->instrs)
             return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-        list_phase(d, p, &d->phases[p], made);
+        list_phase(&l, p);
     }
     return EPI_OK;
 }

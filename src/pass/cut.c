@@ -250,22 +250,19 @@ static int first_misfit(const epi_sites *s, epi_site_part part) {
     return EPI_NO_NODE;
 }
 
-/* Stores the late operands of a value; false: it has none. */
-static bool store_operands(epi_sites *s, int node) {
-    bool any = false;
-    for (int a = 0; a < 3; a++) {
+/* Lists the late operands of a value, the first of them last. */
+static void list_operands(epi_sites *s, int node) {
+    for (int a = 2; a >= 0; a--) {
         int arg = s->g->nodes[node].arg[a];
-        if (arg != EPI_NO_NODE && s->site[arg].kind == EPI_SITE_LATE) {
-            epi_sites_store(s, arg);
-            any = true;
-        }
+        if (arg != EPI_NO_NODE && s->site[arg].kind == EPI_SITE_LATE)
+            s->pending.at[s->pending.count++] = arg;
     }
-    return any;
 }
 
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
- * rows. */
-static int find_part(epi_sites *s, int node, const epi_axes *over) {
+ * rows. -1: a new part cannot hold all that it is made of, and the operands that were listed have to be
+ * stored first. */
+static int try_part(epi_sites *s, int node, const epi_axes *over) {
     bool late = s->site[node].kind == EPI_SITE_LATE;
     find_cone(s, node);
     int time = -1, best = -1;
@@ -291,16 +288,37 @@ static int find_part(epi_sites *s, int node, const epi_axes *over) {
         }
     }
     if (best < 0) {
+        int before = s->pending.count;
         best = add_rows(s, node, over);
         int misfit = late ? first_misfit(s, s->parts[best]) : EPI_NO_NODE;
-        if (misfit != EPI_NO_NODE && store_operands(s, misfit)) /* again, from less: that part stays empty */
-            return find_part(s, node, over);
+        if (misfit != EPI_NO_NODE)
+            list_operands(s, misfit);
+        if (s->pending.count > before) {
+            s->part_count--;
+            return -1;
+        }
     }
     for (int i = 0; i < s->cone.count && late; i++) {
         epi_site_fits(s->g, &s->parts[best], s->cone.at[i]); /* notes what it takes apart */
         s->site[s->cone.at[i]] = (epi_site){EPI_SITE_TILE, best};
     }
     return best;
+}
+
+/* The value's part, after all that has to be stored for it. What waits is a list, not recursion: programs are
+ * long. */
+static int find_part(epi_sites *s, int node, const epi_axes *over) {
+    int part;
+    while ((part = try_part(s, node, over)) < 0)
+        while (s->pending.count) {
+            int at = s->pending.at[s->pending.count - 1];
+            bool late = s->site[at].kind == EPI_SITE_LATE; /* else it came to a part with another */
+            if (late && try_part(s, at, NULL) < 0)
+                continue;
+            s->forced[at] |= late;
+            s->pending.count--;
+        }
+    return part;
 }
 
 void epi_sites_store(epi_sites *s, int node) {
@@ -404,9 +422,11 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->forced = epi_arena_alloc(arena, nodes);
     s->seen = epi_arena_alloc(arena, nodes * sizeof *s->seen);
     s->scratch = epi_arena_alloc(arena, nodes * sizeof *s->scratch);
+    s->pending.at = epi_arena_alloc(arena, 3 * nodes * sizeof *s->pending.at);
     s->cone.at = epi_arena_alloc(arena, nodes * sizeof *s->cone.at);
     s->read.at = epi_arena_alloc(arena, nodes * sizeof *s->read.at);
-    if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at)
+    if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at ||
+        !s->pending.at)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     nominal_sizes(spec, s->sizes);
     for (int i = 0; i < g->node_count; i++) {

@@ -45,8 +45,9 @@ typedef struct epi_sites {
 
     /* What was found last of a value that must exist: the late values it needs, and what those read. */
     epi_node_list cone, read;
-    int *seen, round; /* by node: in which round it was last met */
-    int *scratch;     /* as many as nodes */
+    epi_node_list pending; /* late values that have to be stored, each for one before it */
+    int *seen, round;      /* by node: in which round it was last met */
+    int *scratch;          /* as many as nodes */
 } epi_sites;
 
 /* Bytes that a launch costs: what memory moves in 3 microseconds. */

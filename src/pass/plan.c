@@ -8,6 +8,7 @@ typedef struct planner {
     epi_arena *arena;
     const epi_graph *g;
     epi_plan *plan;
+    int *pending; /* nodes that are still to be looked at */
 } planner;
 
 static bool has_dim(const epi_axes *axes, int dim) {
@@ -281,31 +282,43 @@ static bool tile_can_compute(planner *p, int node) {
     return fits_tile(p->plan, &n->axes);
 }
 
-/* Marks a value and what it needs as computed by passes before the product. */
-static void mark_before(planner *p, int node) {
-    const epi_node *n = &p->g->nodes[node];
-    epi_placement *s = &p->plan->placement[node];
-    if (s->before || n->op == EPI_OP_INPUT)
-        return;
-    s->before = true;
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE)
-            mark_before(p, n->arg[a]);
+void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pending, int root) {
+    int count = 0;
+    pending[count++] = root;
+    while (count) {
+        int node = pending[--count];
+        if (placement[node].before || g->nodes[node].op == EPI_OP_INPUT)
+            continue;
+        placement[node].before = true;
+        for (int a = 0; a < 3; a++)
+            if (g->nodes[node].arg[a] != EPI_NO_NODE)
+                pending[count++] = g->nodes[node].arg[a];
+    }
 }
 
-static void mark_tile(planner *p, int node) {
-    epi_placement *s = &p->plan->placement[node];
-    const epi_node *n = &p->g->nodes[node];
-    if (s->tile || epi_ops[n->op].cls == EPI_CLASS_LEAF)
-        return;
-    if (!tile_can_compute(p, node)) {
-        mark_before(p, node);
-        return;
+static void mark_before(planner *p, int node) {
+    epi_plan_mark_before(p->g, p->plan->placement, p->pending, node);
+}
+
+/* Marks a value and what it needs as computed on the tile, as far as the tile can, from operand to operand as
+ * they are written. */
+static void mark_tile(planner *p, int root) {
+    int count = 0;
+    p->pending[count++] = root;
+    while (count) {
+        int node = p->pending[--count];
+        const epi_node *n = &p->g->nodes[node];
+        if (p->plan->placement[node].tile || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+            continue;
+        if (!tile_can_compute(p, node)) {
+            epi_plan_mark_before(p->g, p->plan->placement, p->pending + count, node);
+            continue;
+        }
+        p->plan->placement[node].tile = true;
+        for (int a = 2; a >= 0; a--)
+            if (n->arg[a] != EPI_NO_NODE)
+                p->pending[count++] = n->arg[a];
     }
-    s->tile = true;
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE)
-            mark_tile(p, n->arg[a]);
 }
 
 /* Places the values that do not depend on the product, from those that need them. */
@@ -313,7 +326,8 @@ static bool sort_others(planner *p) {
     const epi_graph *g = p->g;
     epi_plan *plan = p->plan;
     bool *depends = epi_arena_alloc(p->arena, (size_t)g->node_count * sizeof *depends);
-    if (!depends)
+    p->pending = epi_arena_alloc(p->arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p->pending);
+    if (!depends || !p->pending)
         return refuse(p, "out of memory");
     for (int i = 0; i < g->node_count; i++)
         depends[i] = plan->placement[i].tile || plan->placement[i].after;

@@ -60,6 +60,11 @@ typedef struct epi_plan {
  * Fails only without memory. */
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err);
 
+/* Marks a value and what it needs as computed by passes before the mainloop. `pending` is room for
+ * EPI_PLAN_PENDING nodes that are still to be looked at: a list, not recursion, as programs are long. */
+#define EPI_PLAN_PENDING(g) (3 * (size_t)(g)->node_count + 1)
+void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pending, int node);
+
 /* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
 

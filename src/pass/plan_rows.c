@@ -14,6 +14,7 @@ typedef struct shaper {
     epi_plan *plan;
     epi_axes axes; /* of the longest tensor, at the longer scale */
     bool *needed;  /* by node: some long value depends on it */
+    int *pending;  /* for epi_plan_mark_before */
 } shaper;
 
 static bool refuse(shaper *s, const char *reason) {
@@ -121,14 +122,7 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
 }
 
 static void mark_before(shaper *s, int node) {
-    const epi_node *n = &s->g->nodes[node];
-    epi_placement *stage = &s->plan->placement[node];
-    if (stage->before || n->op == EPI_OP_INPUT)
-        return;
-    stage->before = true;
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE)
-            mark_before(s, n->arg[a]);
+    epi_plan_mark_before(s->g, s->plan->placement, s->pending, node);
 }
 
 /* How a reduction of a value that is in the row leaves it; NONE: it has to be a pass. */
@@ -264,7 +258,8 @@ static bool is_flat(const shaper *s) {
 bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out) {
     shaper s = {.g = g, .plan = out};
     s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
-    if (!s.needed)
+    s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
+    if (!s.needed || !s.pending)
         return refuse(&s, "out of memory");
     if (!find_axes(&s))
         return false;

@@ -3,12 +3,24 @@
 
 #include <stdlib.h>
 
+/* A value that is needed, with the step that will make it once its operands are there. */
+typedef struct task {
+    int node, value; /* the value is -1 until it is added */
+    epi_scale scale;
+    bool rows;
+    epi_instr step;
+    int operand[3], count, next;
+    epi_scale at[3]; /* the scale at which each operand is needed */
+} task;
+
 typedef struct builder {
     epi_arena *arena;
     const epi_graph *g;
     epi_tile_program *e;
     int value_capacity, step_capacity;
     epi_instr sink; /* what steps are written to after an allocation failed */
+    task *tasks;    /* each is needed by the one before it. A list, not recursion: programs are long */
+    int task_count, task_capacity;
 } builder;
 
 /* Grows an array in the arena; the old copy is left there. */
@@ -68,8 +80,6 @@ static int find_value(const builder *b, int node, epi_scale scale) {
     return -1;
 }
 
-static int need(builder *b, int node, epi_scale wanted);
-
 /* The scale at which an operation's operands meet. */
 static epi_scale meeting_scale(const builder *b, const epi_node *n, epi_scale wanted) {
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
@@ -80,120 +90,138 @@ static epi_scale meeting_scale(const builder *b, const epi_node *n, epi_scale wa
     return wanted;
 }
 
-static void make_leaf(builder *b, int v, int node) {
-    epi_op op = b->g->nodes[node].op;
-    epi_instr_kind kind = op == EPI_OP_INDEX                        ? EPI_INSTR_INDEX
-                          : op == EPI_OP_CONST || op == EPI_OP_SIZE ? EPI_INSTR_CONST
-                                                                    : EPI_INSTR_LOAD;
-    add_step(b, kind, node)->dst = v;
+static void add_operand(task *t, int node, epi_scale scale) {
+    t->operand[t->count] = node;
+    t->at[t->count++] = scale;
+}
+
+static void plan_leaf(const builder *b, task *t) {
+    epi_op op = b->g->nodes[t->node].op;
+    t->step.kind = op == EPI_OP_INDEX                        ? EPI_INSTR_INDEX
+                   : op == EPI_OP_CONST || op == EPI_OP_SIZE ? EPI_INSTR_CONST
+                                                             : EPI_INSTR_LOAD;
+}
+
+/* The scale of a reduction's operand. */
+static epi_scale reduced_scale(const builder *b, const epi_node *n) {
+    epi_scale own = own_scale(b, n->arg[0]);
+    return own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own;
 }
 
 /* A local reduction works at its operand's scale; other scales take every other, or repeat. */
-static void make_group(builder *b, int v, const epi_node *n, int node) {
-    epi_scale from = own_scale(b, n->arg[0]), to = b->e->values[v].scale;
-    if (from == EPI_SCALE_COUNT)
-        from = EPI_SCALE_FINE;
-    if (from == to) {
-        int a = need(b, n->arg[0], from);
-        epi_instr *s = add_step(b, EPI_INSTR_REDUCE_GROUP, node);
-        s->dst = v;
-        s->arg[0] = a;
+static void plan_group(builder *b, task *t, const epi_node *n) {
+    epi_scale from = reduced_scale(b, n);
+    t->value = add_value(b, t->node, t->scale, t->rows);
+    if (from == t->scale) {
+        t->step.kind = EPI_INSTR_REDUCE_GROUP;
+        add_operand(t, n->arg[0], from);
         return;
     }
-    int a = need(b, node, from);
-    epi_instr *s = add_step(b, to == EPI_SCALE_COARSE ? EPI_INSTR_SPLIT : EPI_INSTR_JOIN, node);
-    s->dst = v;
-    s->arg[0] = a;
-    s->arg[1] = to == EPI_SCALE_COARSE ? -1 : a;
+    t->step.kind = t->scale == EPI_SCALE_COARSE ? EPI_INSTR_SPLIT : EPI_INSTR_JOIN;
+    add_operand(t, t->node, from);
+    if (t->scale != EPI_SCALE_COARSE)
+        add_operand(t, t->node, from);
 }
 
 /* A sum or difference with a product that nothing else needs becomes one step. False: it is none. */
-static bool make_muladd(builder *b, int node, epi_scale scale, bool rows) {
-    const epi_node *n = &b->g->nodes[node];
-    if ((n->op != EPI_OP_ADD && n->op != EPI_OP_SUB) || !rows || scale == EPI_SCALE_NONE)
+static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
+    if ((n->op != EPI_OP_ADD && n->op != EPI_OP_SUB) || !t->rows || t->scale == EPI_SCALE_NONE)
         return false;
     for (int a = 0; a < 2; a++) {
         const epi_node *m = &b->g->nodes[n->arg[a]];
         if (m->op != EPI_OP_MUL || epi_graph_uses(b->g, n->arg[a]).count != 1 ||
-            !b->e->plan->placement[n->arg[a]].tile || find_value(b, n->arg[a], scale) >= 0)
+            !b->e->plan->placement[n->arg[a]].tile || find_value(b, n->arg[a], t->scale) >= 0)
             continue;
-        int x = need(b, m->arg[0], scale), y = need(b, m->arg[1], scale), z = need(b, n->arg[!a], scale);
-        int v = add_value(b, node, scale, rows);
-        epi_instr *s = add_step(b, EPI_INSTR_MULADD, node);
-        s->dst = v;
-        s->arg[0] = x;
-        s->arg[1] = y;
-        s->arg[2] = z;
-        s->sign = n->op == EPI_OP_SUB && a == 1 ? -1 : 1;
-        s->other = n->op == EPI_OP_SUB && a == 0 ? -1 : 1;
+        t->step.kind = EPI_INSTR_MULADD;
+        t->step.sign = n->op == EPI_OP_SUB && a == 1 ? -1 : 1;
+        t->step.other = n->op == EPI_OP_SUB && a == 0 ? -1 : 1;
+        add_operand(t, m->arg[0], t->scale);
+        add_operand(t, m->arg[1], t->scale);
+        add_operand(t, n->arg[!a], t->scale);
         return true;
     }
     return false;
 }
 
-/* The value of a node at a scale, with the steps that make it. */
-static int need(builder *b, int node, epi_scale wanted) {
+static void plan_map(const builder *b, task *t, const epi_node *n) {
+    bool map = epi_ops[n->op].cls == EPI_CLASS_MAP, join = n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
+    epi_scale inner = map ? meeting_scale(b, n, t->scale) : join ? EPI_SCALE_COARSE : EPI_SCALE_FINE;
+    t->step.kind = map ? EPI_INSTR_MAP : join ? EPI_INSTR_JOIN : EPI_INSTR_SPLIT;
+    t->step.odd = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        add_operand(t, n->arg[a], inner);
+}
+
+/* How the value of a node at a scale is made, and of what. */
+static void plan_step(builder *b, task *t) {
     const epi_plan *p = b->e->plan;
-    const epi_node *n = &b->g->nodes[node];
+    const epi_node *n = &b->g->nodes[t->node];
+    epi_op_class cls = epi_ops[n->op].cls;
+    t->rows = epi_plan_has(b->g, t->node, &p->rows) || !p->rows.count;
+    if (!p->placement[t->node].tile || cls == EPI_CLASS_LEAF) {
+        plan_leaf(b, t);
+    } else if (cls == EPI_CLASS_REDUCE && p->kind == EPI_KIND_ROWS) {
+        t->step.kind = EPI_INSTR_REDUCE_ROW;
+        add_operand(t, n->arg[0], reduced_scale(b, n));
+    } else if (cls == EPI_CLASS_REDUCE) {
+        plan_group(b, t, n);
+    } else if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
+        t->step.kind = cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE;
+    } else if (!plan_muladd(b, t, n)) {
+        plan_map(b, t, n);
+    }
+}
+
+/* The value of a node at a scale if there is one; else it becomes the last task, and -1. */
+static int find_or_begin(builder *b, int node, epi_scale wanted) {
     epi_scale scale = own_scale(b, node);
     if (scale == EPI_SCALE_COUNT)
         scale = wanted == EPI_SCALE_NONE ? EPI_SCALE_FINE : wanted;
     int v = find_value(b, node, scale);
-    if (v >= 0 || b->arena->failed)
-        return v >= 0 ? v : 0;
-    bool rows = epi_plan_has(b->g, node, &p->rows) || !p->rows.count;
-    epi_op_class cls = epi_ops[n->op].cls;
-    bool computed = p->placement[node].tile && cls != EPI_CLASS_LEAF;
-    if (cls == EPI_CLASS_REDUCE && computed && p->kind == EPI_KIND_ROWS) {
-        epi_scale own = own_scale(b, n->arg[0]);
-        int a = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
-        v = add_value(b, node, scale, rows);
-        epi_instr *s = add_step(b, EPI_INSTR_REDUCE_ROW, node);
-        s->dst = v;
-        s->arg[0] = a;
+    if (v >= 0)
         return v;
-    }
-    if (cls == EPI_CLASS_REDUCE && computed) {
-        v = add_value(b, node, scale, rows);
-        make_group(b, v, n, node);
-        return v;
-    }
-    if (!computed) {
-        v = add_value(b, node, scale, rows);
-        make_leaf(b, v, node);
-        return v;
-    }
-    if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
-        v = add_value(b, node, scale, rows);
-        add_step(b, cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE, node)->dst = v;
-        return v;
-    }
-    if (make_muladd(b, node, scale, rows))
-        return find_value(b, node, scale);
-    int arg[3] = {-1, -1, -1};
-    epi_scale inner = cls == EPI_CLASS_MAP ? meeting_scale(b, n, scale) : EPI_SCALE_FINE;
-    if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
-        inner = EPI_SCALE_COARSE;
-    for (int a = 0; a < epi_ops[n->op].arity; a++)
-        arg[a] = need(b, n->arg[a], inner);
-    v = add_value(b, node, scale, rows);
-    epi_instr_kind kind = cls == EPI_CLASS_MAP                             ? EPI_INSTR_MAP
-                          : n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT ? EPI_INSTR_JOIN
-                                                                           : EPI_INSTR_SPLIT;
-    epi_instr *s = add_step(b, kind, node);
+    task *tasks = grow(b, b->tasks, b->task_count, &b->task_capacity, sizeof *tasks);
+    if (!tasks)
+        return -1;
+    b->tasks = tasks;
+    task *t = &tasks[b->task_count++];
+    *t = (task){.node = node, .value = -1, .scale = scale};
+    plan_step(b, t);
+    return -1;
+}
+
+static int finish_task(builder *b, const task *t) {
+    int v = t->value >= 0 ? t->value : add_value(b, t->node, t->scale, t->rows);
+    epi_instr *s = add_step(b, t->step.kind, t->node);
     s->dst = v;
-    s->odd = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
-    for (int a = 0; a < 3; a++)
-        s->arg[a] = arg[a];
+    s->odd = t->step.odd;
+    s->sign = t->step.sign;
+    s->other = t->step.other;
+    for (int a = 0; a < t->count; a++)
+        s->arg[a] = t->step.arg[a];
     return v;
+}
+
+/* The value of a node at a scale, with the steps that make it. */
+static int need(builder *b, int node, epi_scale wanted) {
+    int v = find_or_begin(b, node, wanted);
+    while (b->task_count && !b->arena->failed) {
+        task *t = &b->tasks[b->task_count - 1];
+        if (t->next == t->count) {
+            v = finish_task(b, t);
+            b->task_count--;
+        } else if ((v = find_or_begin(b, t->operand[t->next], t->at[t->next])) >= 0) {
+            t->step.arg[t->next++] = v;
+        }
+    }
+    return b->arena->failed ? 0 : v;
 }
 
 /* ---- roots ---- */
 
 static void add_partials(builder *b, int node, const epi_placement *stage) {
     const epi_node *n = &b->g->nodes[node];
-    epi_scale own = own_scale(b, n->arg[0]);
-    int v = need(b, n->arg[0], own == EPI_SCALE_COUNT ? EPI_SCALE_FINE : own);
+    int v = need(b, n->arg[0], reduced_scale(b, n));
     if (b->arena->failed)
         return;
     bool rows = stage->leave == EPI_LEAVE_ROWS;
