@@ -214,6 +214,9 @@ typedef struct epi_options {
      * program is cut into kernels does not depend on their sizes, so neither do the bits of a row. */
     const char *const *row_axes;
     int row_axis_count;
+    int check_indices; /* 1: a GPU kernel looks through the indices that are inputs before each run, which
+                          takes a launch for each; epi_kernel_check tells what it found. The CPU always looks
+                        */
 } epi_options;
 
 /* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling
@@ -246,10 +249,13 @@ typedef struct epi_tensor {
 } epi_tensor;
 
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
- * inputs or each other, but for what epi_kernel_in_place allows. On the CPU an i32 input that is an index is
- * looked through first: an element outside its axis is EPI_ERR_INDEX, and nothing is written. On a GPU the
- * pointers are the device's (16-byte aligned, contiguous), and the call returns once the work is on the
- * default stream. */
+ * inputs or each other, but for what epi_kernel_in_place allows. On a GPU the pointers are the device's
+ * (16-byte aligned, contiguous), and the call returns once the work is on the default stream.
+ *
+ * An i32 input that gather or scatter take as an index has to lie inside the axis. On the CPU it is looked
+ * through first: an element outside is EPI_ERR_INDEX, and nothing is written. On a GPU nobody looks unless
+ * check_indices was set: gather then gives 0 for such an element and scatter leaves it out, in silence. (So
+ * does a computed index outside, everywhere and by definition.) */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
@@ -257,6 +263,12 @@ EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *te
  * takes no stream: it must be NULL. */
 EPI_API epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                     void *workspace, void *stream, epi_error *err);
+
+/* Of a GPU kernel with check_indices: waits for the stream of its last run with this workspace, and answers
+ * EPI_ERR_INDEX, with the element, where an index was outside its axis. Its outputs are then what they are
+ * without check_indices. EPI_OK of every other kernel: on the CPU the run itself has answered. */
+EPI_API epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, void *stream,
+                                    epi_error *err);
 
 /* 1: the output may be stored over the input (both by their place among the tensors), with the same address
  * and strides. So it is where both have the same axes and type and a rows kernel reads the input element by

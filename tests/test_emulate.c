@@ -23,6 +23,7 @@
 #include "forms.h"
 #include "moves.h"
 #include "random_program.h"
+#include "run/run.h"
 #include "shapes.h"
 #include "spec.h"
 
@@ -600,6 +601,74 @@ static void run_panels(void) {
     }
 }
 
+/* ---- indices that are looked through ---- */
+
+enum { CHECKED = 700, TABLE = 10, CHECKS = 2 };
+static epi_module *check_module;
+static epi_kernel *check_kernel;
+static int check_texts[CHECKS];
+
+/* A program of two indices, for which there are two launches before the rest. */
+static void add_checks(void) {
+    static const char source[] = "p(table[V,D], ids: i32[T], d[T,D], back: i32[T]) -> (y[T,D], g[V,D]) {\n"
+                                 "    y = gather(table, ids, V)\n    g = scatter(d, back, V)\n}";
+    epi_dim_binding dims[] = {{"T", CHECKED}, {"D", 8}, {"V", TABLE}};
+    epi_options o = {.dims = dims, .dim_count = 3, .device = -90, .type = EPI_BF16, .check_indices = 1};
+    epi_error err;
+    if (!check(epi_module_parse(ctx, source, strlen(source), "t", &check_module, &err) == EPI_OK &&
+                   epi_kernel_compile(epi_module_program(check_module, 0), &o, &check_kernel, &err) == EPI_OK,
+               "%s", err.message) ||
+        !check(check_kernel->checks && check_kernel->checks->count == CHECKS,
+               "two indices are looked through"))
+        return;
+    for (int i = 0; i < CHECKS; i++)
+        check_texts[i] = add_text(&check_kernel->checks->launches[i].text);
+}
+
+/* Of the elements outside the first is told, with its value; -1 of none. */
+static void run_check(int launch, const int32_t *ids, int64_t element, int64_t value) {
+    const epi_launch *l = &check_kernel->checks->launches[launch];
+    const text *t = &texts[check_texts[launch]];
+    _Alignas(64) unsigned char params[256] = {0};
+    _Alignas(64) int64_t found[2 * CHECKS];
+    const void *pointers[2] = {ids, found};
+    int64_t numbers[4] = {0, 0, l->elements, 0};
+    emu_host host = {
+        .ranges = {{(const char *)ids, CHECKED * sizeof *ids}, {(const char *)found, sizeof found}},
+        .range_count = 2};
+    memset(found, SENTINEL, sizeof found);
+    memcpy(params + 128, pointers, sizeof pointers);
+    memcpy(params + 128 + sizeof pointers, numbers, sizeof numbers);
+    bool ended = t->run && t->run(&host, params, (int)l->how.grid[0], 1, (int)l->how.block, 0);
+    check(ended && !host.wrong, "a check of indices: %s", host.first);
+    check(found[2 * launch] == element && found[2 * launch + 1] == value,
+          "element %ld, %ld instead of %ld, %ld", (long)found[2 * launch], (long)found[2 * launch + 1],
+          (long)element, (long)value);
+}
+
+static void run_checks(void) {
+    static const struct {
+        int at[2];
+        int32_t values[2];
+        int64_t element, value;
+    } wrong[] = {{{0, 0}, {0, 0}, -1, 0},
+                 {{5, 400}, {TABLE, -1}, 5, TABLE},
+                 {{400, 5}, {0, -1}, 5, -1},
+                 {{CHECKED - 1, 0}, {INT32_MIN, 0}, CHECKED - 1, INT32_MIN},
+                 {{699, 256}, {INT32_MAX, 10}, 256, 10}};
+    for (int launch = 0; launch < CHECKS && check_kernel; launch++)
+        for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
+            static _Alignas(64) int32_t ids[CHECKED];
+            for (int i = 0; i < CHECKED; i++)
+                ids[i] = i % TABLE;
+            for (int i = 0; i < 2; i++)
+                ids[wrong[w].at[i]] = wrong[w].values[i];
+            run_check(launch, ids, wrong[w].element, wrong[w].value);
+        }
+    epi_kernel_free(check_kernel);
+    epi_module_free(check_module);
+}
+
 /* ---- which ---- */
 
 static const variant F32_FUSED = {EPI_F32, EPI_PATH_FUSED, 80, "any_64x64", true},
@@ -919,6 +988,7 @@ int main(int argc, char **argv) {
     }
     if (!alone) {
         add_panels();
+        add_checks();
         add_aligned_rows();
         add_shapes();
     }
@@ -930,6 +1000,7 @@ int main(int argc, char **argv) {
     if (!alone) {
         run_large();
         run_panels();
+        run_checks();
     }
     int left_out = 0;
     for (int i = 0; i < kernel_count; i++)

@@ -9,6 +9,7 @@
 
 #include "base/parallel.h"
 #include "cpu/cpu.h"
+#include "ir/index.h"
 
 enum { CHUNK = 1024 };
 
@@ -153,34 +154,14 @@ void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, uns
 /* ---- indices ---- */
 
 /* "ids[3,1] is 7: outside axis V of 5" */
-static epi_status fail_index(const epi_cpu_kernel *k, const epi_node *n, int64_t at, int32_t value,
-                             epi_error *err) {
-    const epi_graph *g = k->spec.graph;
-    const epi_node *input = &g->nodes[n->arg[1]];
-    char place[200] = "";
-    for (int a = 0; a < input->axes.count; a++) {
-        int64_t inner = 1;
-        for (int b = a + 1; b < input->axes.count; b++)
-            inner *= epi_axis_size(input->axes.at[b], k->spec.sizes);
-        size_t length = strlen(place);
-        snprintf(place + length, sizeof place - length, "%s%ld", a ? "," : "[",
-                 (long)(at / inner % epi_axis_size(input->axes.at[a], k->spec.sizes)));
-    }
-    return epi_fail(err, EPI_ERR_INDEX, "%.60s%s%s is %ld: outside axis %s of %ld", input->name, place,
-                    *place ? "]" : "", (long)value, epi_axis_label(g, n->over.at[0]).text,
-                    (long)epi_axis_size(n->over.at[0], k->spec.sizes));
-}
 
 epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!k->spec.graph->live[i] || epi_ops[n->op].cls != EPI_CLASS_MOVE ||
-            g->nodes[n->arg[1]].op != EPI_OP_INPUT)
+        if (!epi_index_is_input(&k->spec, i))
             continue;
         int t = g->nodes[n->arg[1]].tensor;
-        if (k->spec.types[t] != EPI_I32)
-            continue;
         epi_ref ref = epi_cpu_tensor(k, t, &tensors[t]);
         epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
         int64_t size = epi_axis_size(n->over.at[0], k->spec.sizes);
@@ -188,7 +169,7 @@ epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors,
             int32_t value;
             memcpy(&value, ref.data + epi_walk_offset(&w, at) * 4, sizeof value);
             if (value < 0 || value >= size)
-                return fail_index(k, n, at, value, err);
+                return epi_index_fail(&k->spec, i, at, value, err);
         }
     }
     return EPI_OK;

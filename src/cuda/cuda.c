@@ -7,6 +7,7 @@
 
 #include "cuda/emit_gemm.h"
 #include "cuda/jit.h"
+#include "ir/index.h"
 
 /* ---- texts ---- */
 
@@ -273,6 +274,7 @@ static int64_t grid_of(const epi_launch *l, int multiprocessors) {
     switch (l->kind) {
     case EPI_LAUNCH_GEMM: return l->blocks;
     case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
+    case EPI_LAUNCH_CHECK: return 1;
     case EPI_LAUNCH_FINISH: return epi_max64(1, epi_ceil_div(l->elements, EPI_FINISH_RESULTS));
     default: return epi_max64(1, epi_min64(epi_ceil_div(l->elements, 256), 16L * multiprocessors));
     }
@@ -386,6 +388,43 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         unload(k);
         drop_launches(k);
     }
+}
+
+epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                                   epi_cuda_kernel **out, int **nodes, epi_error *err) {
+    const epi_graph *g = spec->graph;
+    epi_emit_context c = {.arena = arena, .spec = spec, .capability = target->capability};
+    int count = 0;
+    for (int i = 0; i < g->node_count; i++)
+        count += epi_index_is_input(spec, i);
+    if (!count)
+        return EPI_OK;
+    epi_cuda_kernel *k = *out = epi_arena_alloc(arena, sizeof *k);
+    *nodes = epi_arena_alloc(arena, (size_t)count * sizeof **nodes);
+    epi_launch *launches = epi_arena_alloc(arena, (size_t)count * sizeof *launches);
+    if (!k || !*nodes || !launches)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    *k = (epi_cuda_kernel){.arena = arena,
+                           .spec = *spec,
+                           .launches = launches,
+                           .cuda = target->cuda,
+                           .device = target->device,
+                           .workspace = count * (int64_t)sizeof(int64_t[2])};
+    epi_status status = EPI_OK;
+    for (int i = 0; i < g->node_count && status == EPI_OK; i++)
+        if (epi_index_is_input(spec, i)) {
+            epi_launch *l = add_launch(k, EPI_LAUNCH_CHECK);
+            (*nodes)[k->count - 1] = i;
+            l->elements = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, spec->sizes);
+            status = epi_emit_check(&c, i, k->count - 1, &l->text, err);
+        }
+    shape_launches(k, target);
+    const epi_launch *slow = NULL;
+    if (status == EPI_OK && k->cuda)
+        status = epi_cuda_use(k->cuda, k->device, err);
+    if (status == EPI_OK && k->cuda)
+        status = build(k, &slow, err);
+    return status;
 }
 
 void epi_cuda_kernel_free(epi_cuda_kernel *k) {

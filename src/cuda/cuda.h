@@ -20,6 +20,7 @@ typedef enum epi_launch_kind {
     EPI_LAUNCH_GEMM,
     EPI_LAUNCH_ROWS,
     EPI_LAUNCH_FINISH,
+    EPI_LAUNCH_CHECK, /* of an index */
 } epi_launch_kind;
 
 /* One launch of the list that a run starts. */
@@ -75,6 +76,10 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         epi_error *err);
+/* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
+ * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is. */
+epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                                   epi_cuda_kernel **out, int **nodes, epi_error *err);
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 /* Is its cubin kept even if the compiler says that it would be slow? */

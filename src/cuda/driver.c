@@ -94,6 +94,7 @@ typedef struct cu_kernel *cu_kernel;
        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, \
        int swizzle, int promotion, int fill)) \
     X(cuTensorMapReplaceAddress, (epi_tensor_map * map, void *data)) \
+    X(cuStreamSynchronize, (epi_cu_stream stream)) \
     X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
     X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
     X(cuEventSynchronize, (epi_cu_event event)) \
@@ -374,6 +375,12 @@ epi_status epi_cuda_wait(epi_cuda *cuda, epi_error *err) {
     if (missing(cuda, err))
         return EPI_ERR_UNSUPPORTED;
     return answer(cuda, cuda->calls->cuCtxSynchronize(), "to wait, or work before it failed", err);
+}
+
+epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err) {
+    if (missing(cuda, err))
+        return EPI_ERR_UNSUPPORTED;
+    return answer(cuda, cuda->calls->cuStreamSynchronize(stream), "to wait, or work before it failed", err);
 }
 
 /* ---- kernels ---- */

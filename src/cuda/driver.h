@@ -55,6 +55,7 @@ epi_status epi_cuda_free(epi_cuda *cuda, void *p, epi_error *err);
 epi_status epi_cuda_copy(epi_cuda *cuda, void *to, const void *from, size_t bytes, epi_error *err);
 epi_status epi_cuda_fill(epi_cuda *cuda, void *to, int byte, size_t bytes, epi_error *err);
 epi_status epi_cuda_wait(epi_cuda *cuda, epi_error *err); /* for the whole device */
+epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err);
 
 /* Loads a cubin and looks up one function in it; `shared` bytes of dynamic shared memory are allowed. */
 epi_status epi_cuda_load(epi_cuda *cuda, const void *cubin, const char *name, int shared,

@@ -157,6 +157,12 @@ void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_a
 /* The pointer to what a gather is indexed by; -1 where that is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 
+/* emit_check.c: looks through the index of a gather or scatter that is an input. Two i64 of the workspace,
+ * the `slot`th pair, get the number of the first element outside the axis, or -1, and its value. */
+enum { EPI_CHECK_THREADS = 256 };
+epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_kernel_text *out,
+                          epi_error *err);
+
 /* Elements a pass has to make, which its launch spreads over threads. */
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to);
 

@@ -5,9 +5,8 @@
 #include "cuda/cuda.h"
 #include "run/run.h"
 
-/* For a GPU of this machine, or for a compute capability alone: the texts without a device. */
-static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o,
-                               epi_part_kernel *out, epi_error *err) {
+/* A GPU of this machine, or a compute capability alone: the texts without a device. */
+static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
     epi_context *ctx = k->program->module->context;
     epi_cuda_target target = {.capability = epi_device_capability(ctx, o->device),
                               .multiprocessors = 132,
@@ -18,6 +17,12 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
         target.device = o->device - 1;
         target.multiprocessors = ctx->cuda.devices[o->device - 1].multiprocessors;
     }
+    return target;
+}
+
+static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o,
+                               epi_part_kernel *out, epi_error *err) {
+    epi_cuda_target target = target_of(k, o);
     if (target.capability < 80)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
@@ -125,6 +130,10 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         if (status == EPI_OK)
             status = compile_parts(k, o, err);
     }
+    if (status == EPI_OK && o->check_indices && k->gpu) {
+        epi_cuda_target target = target_of(k, o);
+        status = epi_cuda_compile_checks(&k->arena, &k->spec, &target, &k->checks, &k->checked, err);
+    }
     for (int i = 0; i < k->part_count && status == EPI_OK; i++) {
         const epi_part_kernel *p = &k->parts[i];
         k->values = epi_max64(k->values, p->cpu ? p->cpu->workspace : p->cuda->workspace);
@@ -175,13 +184,19 @@ void epi_kernel_free(epi_kernel *kernel) {
     if (!kernel)
         return;
     free_parts(kernel);
+    epi_cuda_kernel_free(kernel->checks);
     epi_arena_free(&kernel->arena);
     epi_module_free(kernel->program->module);
     free(kernel);
 }
 
+int64_t epi_kernel_checks_at(const epi_kernel *kernel) {
+    return kernel->values + epi_round_up(kernel->cut.bytes, 64);
+}
+
 size_t epi_kernel_workspace(const epi_kernel *kernel) {
     if (!kernel)
         return 0;
-    return (size_t)(kernel->values + epi_round_up(kernel->cut.bytes, 64));
+    return (size_t)(epi_kernel_checks_at(kernel) +
+                    (kernel->checks ? epi_round_up(kernel->checks->workspace, 64) : 0));
 }

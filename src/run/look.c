@@ -213,6 +213,9 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
 
 size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
+    if (kernel && kernel->checks)
+        epi_text_add(&t, "%d ind%s looked through first\n", kernel->checks->count,
+                     kernel->checks->count == 1 ? "ex is" : "ices are");
     if (kernel && kernel->part_count == 1)
         describe_part(kernel, 0, &t);
     for (int i = 0; kernel && kernel->part_count > 1 && i < kernel->part_count; i++) {
@@ -233,6 +236,8 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
 
 size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
+    for (int i = 0; kernel && kernel->checks && i < kernel->checks->count; i++)
+        epi_text_add(&t, "%s%s", t.length ? "\n" : "", kernel->checks->launches[i].text.source.data);
     for (int p = 0; kernel && kernel->gpu && p < kernel->part_count; p++)
         for (int i = 0; kernel->parts[p].first == p && i < kernel->parts[p].cuda->count; i++)
             epi_text_add(&t, "%s%s", t.length ? "\n" : "",

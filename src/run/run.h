@@ -49,8 +49,13 @@ struct epi_kernel {
     epi_part_kernel *parts;
     int part_count;
     bool gpu;
+    struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
+    int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
 };
+
+/* Where in the workspace the checks write what they found. */
+int64_t epi_kernel_checks_at(const epi_kernel *kernel);
 
 /* bind.c: options become a spec, with its lists in the arena; fails where they do not fit the program. */
 epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *options,

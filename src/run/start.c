@@ -1,6 +1,7 @@
 /* start.c: holds the tensors of a call against what the kernel takes, and starts it. */
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "ir/index.h"
 #include "run/overlap.h"
 #include "run/run.h"
 
@@ -132,6 +133,9 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
     for (int i = 0; i < kernel->part_count && status == EPI_OK && !kernel->gpu; i++)
         status =
             epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, room), err);
+    if (kernel->checks)
+        status = epi_cuda_run(kernel->checks, tensors,
+                              (unsigned char *)workspace + epi_kernel_checks_at(kernel), stream, err);
     for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
         const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, room);
         if (kernel->gpu)
@@ -145,4 +149,26 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
 epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
                           epi_error *err) {
     return epi_kernel_start(kernel, tensors, count, workspace, NULL, err);
+}
+
+epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, void *stream, epi_error *err) {
+    epi_error_clear(err);
+    if (!kernel || !workspace)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_check: kernel and workspace may not be NULL");
+    if (!kernel->gpu || !kernel->checks)
+        return EPI_OK;
+    epi_cuda_kernel *k = kernel->checks;
+    if (!k->cuda)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    epi_status status = epi_cuda_use(k->cuda, k->device, err);
+    if (status == EPI_OK)
+        status = epi_cuda_stream_wait(k->cuda, stream, err);
+    for (int i = 0; i < k->count && status == EPI_OK; i++) {
+        int64_t found[2];
+        const unsigned char *at = (const unsigned char *)workspace + epi_kernel_checks_at(kernel);
+        status = epi_cuda_copy(k->cuda, found, at + (size_t)i * sizeof found, sizeof found, err);
+        if (status == EPI_OK && found[0] >= 0)
+            status = epi_index_fail(&kernel->spec, kernel->checked[i], found[0], found[1], err);
+    }
+    return status;
 }

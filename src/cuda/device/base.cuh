@@ -78,9 +78,10 @@ DEV i64 position_of(float x, i64 size) {
   const i64 at = x >= -0.5f && x < 2147483648.f ? __float2int_rn(x) : -1;
   return at < size ? at : -1;
 }
+template <int T> DEV i64 integer(const void *p, i64 i) { return __ldg((const int *)p + i); }
 template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
   if (T != I32) return position_of(load<T>(p, i), size);
-  const i64 at = __ldg((const int *)p + i);
+  const i64 at = integer<T>(p, i);
   return at >= 0 && at < size ? at : -1;
 }
 
