@@ -31,8 +31,8 @@ static int bind(const epi_program *p, int rows, int64_t n, epi_dim_binding *dims
     const epi_axes *first = &p->graph.tensors[0].axes;
     for (int d = 0; d < count; d++)
         dims[d] = (epi_dim_binding){epi_program_dim(p, d), 16 << d % 3};
-    for (int i = 0; i < rows; i++)
-        dims[first->at[i].dim].size = n;
+    for (int i = 0; i < rows; i++) /* of four row axes the first two: more is no size that anything has */
+        dims[first->at[i].dim].size = i < 2 ? n : 2 + n % 2;
     return count;
 }
 

@@ -9,9 +9,9 @@
 /* ---- compile ---- */
 
 static epi_status build_product(epi_cpu_kernel *k, const epi_step *s, epi_gemm **out, epi_error *err) {
-    const epi_node *n = &k->spec.graph->nodes[s->node];
-    epi_dtype types[2] = {k->steps.homes[n->arg[s->plan->row_arg]].type,
-                          k->steps.homes[n->arg[!s->plan->row_arg]].type};
+    epi_dtype types[3];
+    for (int side = 0; side < (s->plan->pair == EPI_NO_NODE ? 2 : 3); side++)
+        types[side] = k->steps.homes[epi_plan_operand(k->spec.graph, s->plan, side)].type;
     *out = epi_arena_alloc(k->arena, sizeof **out);
     if (!*out)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -8,7 +8,12 @@
 
 #include "cpu/tape.h"
 
-enum { EPI_TILE_M = 96, EPI_TILE_N = 256, EPI_TILE_BAND = 4 /* rows that are worked on at a time */ };
+enum {
+    EPI_TILE_M = 96,
+    EPI_TILE_N = 256,
+    EPI_TILE_PAIR = EPI_TILE_N / 2, /* where the second product's columns begin, of two that share a tile */
+    EPI_TILE_BAND = 4               /* rows that are worked on at a time */
+};
 
 typedef struct epi_epilogue {
     epi_tile_program tile;

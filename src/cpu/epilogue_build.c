@@ -43,7 +43,8 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
                               int root_count, epi_epilogue *out, epi_error *err) {
     *out = (epi_epilogue){.strips = strips, .panel = panel};
     epi_tile_program *t = &out->tile;
-    epi_status status = epi_tile_program_gemm(arena, spec, plan, EPI_TILE_N, roots, root_count, t, err);
+    int most = plan->pair == EPI_NO_NODE ? EPI_TILE_N : EPI_TILE_PAIR;
+    epi_status status = epi_tile_program_gemm(arena, spec, plan, most, roots, root_count, t, err);
     if (status != EPI_OK)
         return status;
     /* panels are dealt out, so no tile has more than its share of them rounded up */

@@ -56,8 +56,8 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
         else if (e->slot[i] >= 0)
             t->b.at[i] = (epi_spot){slots + e->slot[i] * e->full_slot,
                                     e->tapes.local[i] ? 0 : e->tile.width[v->scale], false, false};
-        else if (i == 0)
-            t->b.at[i] = (epi_spot){acc, EPI_TILE_N, true, true};
+        else if (i == 0 || (i == 1 && e->tile.plan->pair != EPI_NO_NODE))
+            t->b.at[i] = (epi_spot){acc + i * EPI_TILE_PAIR, EPI_TILE_N, true, true};
         else
             t->b.at[i] = (epi_spot){0}; /* in registers only */
     }

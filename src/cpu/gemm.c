@@ -29,11 +29,11 @@ typedef struct range {
 typedef struct gemm_run {
     const epi_gemm *g;
     epi_tile_run tiles;
-    epi_ref ref[2];
-    epi_walk rows;    /* of operand 0 along M */
-    epi_columns cols; /* of operand 1 along N */
-    epi_walk depth[2];
-    int64_t *koff[2]; /* element offsets along K where it is no single run, else NULL */
+    epi_ref ref[3];
+    epi_walk rows;       /* of operand 0 along M */
+    epi_columns cols[2]; /* of the operands with columns along N */
+    epi_walk depth[3];
+    int64_t *koff[3]; /* element offsets along K where it is no single run, else NULL */
     unsigned char *scratch;
     range *ranges;
     int64_t row0, col0;           /* the first tiles that are packed */
@@ -60,8 +60,8 @@ static int64_t panel_size(const epi_gemm *g, int side) {
 
 /* Bytes of one packed tile of an operand. */
 static int64_t packed_tile(const epi_gemm *g, int side) {
-    return epi_round_up(tile_size(g, side), panel_size(g, side)) * g->packed_k *
-           (int64_t)epi_dtype_size(g->micro->type);
+    return epi_round_up(tile_size(g, side), panel_size(g, side)) * (side == EPI_SIDE_B ? g->products : 1) *
+           g->packed_k * (int64_t)epi_dtype_size(g->micro->type);
 }
 
 static int64_t sweeps(const epi_gemm *g) {
@@ -94,8 +94,8 @@ static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thr
 
 static packed_sweep sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
-    int64_t rows = padded_rows(g, side, tile), size = (int64_t)epi_dtype_size(g->micro->type),
-            kc = g->micro->kc;
+    int64_t rows = padded_rows(g, side, tile) * (side == EPI_SIDE_B ? g->products : 1),
+            size = (int64_t)epi_dtype_size(g->micro->type), kc = g->micro->kc;
     int64_t depth = epi_min64(kc, g->packed_k - sweep * kc);
     return (packed_sweep){tile_at(r, side, tile, thread) + sweep * kc * rows * size, depth,
                           rows * depth * size};
@@ -105,10 +105,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
                           const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
                           int root_count, epi_gemm *g, epi_error *err) {
     *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
-    const epi_node *n = &spec->graph->nodes[plan->product];
-    g->operand[0] = n->arg[plan->row_arg];
-    g->operand[1] = n->arg[!plan->row_arg];
-    g->micro = epi_micro_choose(types[0], types[1], spec->micro);
+    g->products = plan->pair == EPI_NO_NODE ? 1 : 2;
+    for (int side = 0; side <= g->products; side++)
+        g->operand[side] = epi_plan_operand(spec->graph, plan, side);
+    bool alike = g->products == 1 || types[1] == types[2];
+    g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
     if (!g->micro)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s x %s operands",
                         spec->micro ? spec->micro : "", epi_dtype_name(types[0]), epi_dtype_name(types[1]));
@@ -129,7 +130,7 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (!g->own_a)
         g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
     g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
-    for (int side = 0; side < 2; side++)
+    for (int side = 0; side <= g->products; side++)
         g->depth[side] = epi_reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
     g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
@@ -146,25 +147,36 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
+/* Packs what operand `from` has of a sweep of a tile. */
+static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t sweep,
+                         unsigned char *to) {
     const epi_gemm *g = r->g;
     int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), k0 = sweep * g->micro->kc,
             row[EPI_TILE_N];
-    const epi_walk *depth = &r->depth[side];
+    const epi_walk *depth = &r->depth[from];
     int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
         row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i)
-                                    : epi_columns_offset(&r->cols, first + i);
-        row[i] += r->koff[side] ? 0 : k0 * stride;
+                                    : epi_columns_offset(&r->cols[from - 1], first + i);
+        row[i] += r->koff[from] ? 0 : k0 * stride;
     }
-    epi_pack_source src = {.data = r->ref[side].data,
-                           .type = r->ref[side].type,
+    epi_pack_source src = {.data = r->ref[from].data,
+                           .type = r->ref[from].type,
                            .row = row,
                            .rows = rows,
                            .kstride = stride,
-                           .koff = r->koff[side] ? r->koff[side] + k0 : NULL,
+                           .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(g->micro->kc, g->k - k0)};
-    epi_pack(g->micro, side, &src, sweep_at(r, side, tile, sweep, thread).data);
+    epi_pack(g->micro, side, &src, to);
+}
+
+/* The columns of a pair are packed one product after the other. */
+static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
+    packed_sweep to = sweep_at(r, side, tile, sweep, thread);
+    if (side == EPI_SIDE_A)
+        pack_operand(r, side, 0, tile, sweep, to.data);
+    for (int p = 0; p < r->g->products && side == EPI_SIDE_B; p++)
+        pack_operand(r, side, 1 + p, tile, sweep, to.data + p * (to.bytes / r->g->products));
 }
 
 /* Item: a tile and a sweep of it. */
@@ -268,11 +280,12 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         else if (last && then[0] != tile[0])
             add_rows(&f, r, then[0]);
         add_sweep(&f, sweep_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1, thread));
-        set_pace(&f, rows / u->mr * (cols / u->nr), a.depth);
-        for (int64_t j = 0; j < cols; j += u->nr)
+        set_pace(&f, rows / u->mr * (g->products * cols / u->nr), a.depth);
+        for (int64_t j = 0; j < g->products * cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr)
                 u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size,
-                       acc + i * EPI_TILE_N + j, EPI_TILE_N, s > 0, next_lines(&f, a.depth, &nothing));
+                       acc + i * EPI_TILE_N + (j < cols ? j : EPI_TILE_PAIR + j - cols), EPI_TILE_N, s > 0,
+                       next_lines(&f, a.depth, &nothing));
     }
 }
 
@@ -346,7 +359,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     const epi_epilogue *e = &g->epilogue;
     const int64_t *sizes = e->tile.spec->sizes;
     gemm_run r = {.g = g, .scratch = scratch, .ranges = (range *)(void *)(scratch + g->ranges)};
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side <= g->products; side++) {
         r.ref[side] = homes[g->operand[side]];
         r.depth[side] = epi_walk_axes(&r.ref[side], &g->plan.depth, sizes);
         if (r.depth[side].count > 1) {
@@ -356,7 +369,8 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         }
     }
     r.rows = epi_walk_axes(&r.ref[0], &g->plan.rows, sizes);
-    r.cols = epi_columns_of(&g->plan, &r.ref[1], sizes, e->tile.acc_scale);
+    for (int p = 0; p < g->products; p++)
+        r.cols[p] = epi_columns_of(&g->plan, &r.ref[1 + p], sizes, e->tile.acc_scale);
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     epi_axes axes = epi_plan_batch(&g->plan);

@@ -9,16 +9,17 @@ typedef struct epi_gemm {
     const epi_micro *micro;
     epi_plan plan;
     epi_epilogue epilogue;
-    int operand[2]; /* the nodes with the rows and with the columns */
+    int products;   /* one, or a pair: their tiles lie side by side in the accumulator */
+    int operand[3]; /* the nodes with the rows, with the columns, and with the second product's columns */
     int64_t m, n, k, packed_k;
     int64_t row_batch, col_batch; /* tiles of A and of B that are packed at a time */
     int threads;
     bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
-    int64_t packed[2], depth[2], shared, partials, ranges, per_thread, thread_bytes, scratch;
+    int64_t packed[2], depth[3], shared, partials, ranges, per_thread, thread_bytes, scratch;
 } epi_gemm;
 
-/* `types` are the storage types of the two operands (rows' side first). */
+/* `types` are the storage types of the operands, in the order of epi_plan_operand. */
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                           const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
                           int root_count, epi_gemm *out, epi_error *err);

@@ -255,6 +255,8 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
+    if (d->plan->pair != EPI_NO_NODE)
+        return refuse(d, "two products side by side are not for GPUs yet");
     if (d->config.tile_n % group)
         return refuse(d, "groups of %d columns do not fill a tile of %d", group, d->config.tile_n);
     if (!epi_streams_make(d))

@@ -114,8 +114,8 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
         return p->kind == EPI_KIND_ROWS ? EPI_LEAVE_LOCAL : EPI_LEAVE_ROWS;
     if (x == rows && (a & cols) == cols && !p->batched)
         return EPI_LEAVE_COLS;
-    if (p->kind == EPI_KIND_GEMM && !(x & ~cols) && (a & cols) == cols && (!p->local || p->local == x) &&
-        group_fits(s->limits, epi_axes_size(over, s->sizes))) {
+    if (p->kind == EPI_KIND_GEMM && p->pair == EPI_NO_NODE && !(x & ~cols) && (a & cols) == cols &&
+        (!p->local || p->local == x) && group_fits(s->limits, epi_axes_size(over, s->sizes))) {
         p->local = x;
         return EPI_LEAVE_LOCAL;
     }
@@ -129,14 +129,38 @@ static int time_of(const epi_sites *s, int node) {
 }
 
 static int add_part(epi_sites *s, epi_kind kind, int product) {
-    s->parts[s->part_count] = (epi_site_part){.kind = kind, .product = product, .split = EPI_OP_COUNT};
+    s->parts[s->part_count] =
+        (epi_site_part){.kind = kind, .product = product, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT};
     return s->part_count++;
+}
+
+/* The part of a product that this one can share its tile with, or -1: it has the same rows' operand, and the
+ * other one is there when that part runs. */
+static int find_pair(const epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    for (int q = s->part_count - 1, shared; q >= 0 && s->limits->pairs; q--) {
+        const epi_site_part *p = &s->parts[q];
+        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->batched || p->local ||
+            !epi_products_pair(s->g, p->product, node, &shared))
+            continue;
+        const epi_axes *with_rows = &s->g->nodes[shared].axes;
+        if (time_of(s, n->arg[n->arg[0] == shared]) < q &&
+            epi_axes_find(with_rows, n->axes.at[n->axes.count - 1]) < 0)
+            return q;
+    }
+    return -1;
 }
 
 static void add_product(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     for (int a = 0; a < 2; a++)
         epi_sites_store(s, n->arg[a]);
+    int other = n->axes.count ? find_pair(s, node) : -1;
+    if (other >= 0) {
+        s->parts[other].pair = node;
+        s->site[node] = (epi_site){EPI_SITE_TILE, other};
+        return;
+    }
     int q = add_part(s, EPI_KIND_GEMM, node);
     epi_site_part *p = &s->parts[q];
     const epi_axes *first = &s->g->nodes[n->arg[0]].axes, *second = &s->g->nodes[n->arg[1]].axes;
@@ -443,6 +467,8 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
+    if (plan->pair != EPI_NO_NODE && !limits->pairs)
+        return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];
     int64_t sizes[EPI_MAX_DIMS];

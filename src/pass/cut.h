@@ -41,6 +41,7 @@ typedef struct epi_cut {
  * tile), and over a multiple of so many. */
 typedef struct epi_tile_limits {
     int local_most, local_multiple;
+    bool pairs; /* two products of the same rows may share a tile */
 } epi_tile_limits;
 
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to

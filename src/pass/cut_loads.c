@@ -195,7 +195,7 @@ static void find_values(chooser *c, int q) {
     c->values.count = 0;
     s->round++;
     for (int i = 0; i < own->count; i++)
-        for (int a = 0; a < 3 && own->at[i] != part.product; a++)
+        for (int a = 0; a < 3 && own->at[i] != part.product && own->at[i] != part.pair; a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, &heap);
     while (heap.count) {
         int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
@@ -237,15 +237,19 @@ static void count_loads(chooser *c, int q, int by) {
 /* The part loads what lies between the marked vertices and the others, and its product's operands. */
 static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
-    int product = c->s->parts[q].product, count = 0;
-    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 3) * sizeof *at);
+    const epi_site_part *p = &c->s->parts[q];
+    int count = 0;
+    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 5) * sizeof *at);
     if (!at)
         return false;
     for (int i = 0; i < c->values.count; i++)
         if (c->f.seen[leaves(i)] && !c->f.seen[enters(i)])
             at[count++] = c->values.at[i];
-    for (int a = 0; a < 2 && product != EPI_NO_NODE; a++) {
-        int operand = g->nodes[product].arg[a];
+    for (int a = 0; a < 4; a++) {
+        int product = a < 2 ? p->product : p->pair;
+        if (product == EPI_NO_NODE)
+            continue;
+        int operand = g->nodes[product].arg[a % 2];
         bool there = is_free(g, operand);
         for (int i = 0; i < count; i++)
             there |= at[i] == operand;

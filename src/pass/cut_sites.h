@@ -19,7 +19,7 @@ typedef struct epi_site {
 
 typedef struct epi_site_part {
     epi_kind kind;
-    int product;
+    int product, pair; /* as in epi_plan */
     epi_axes rows, cols;
     bool batched;   /* some rows are batch axes of the product */
     unsigned local; /* dims that a reduction inside the tile removes */

@@ -74,7 +74,8 @@ static double loaded_bytes(const epi_steps *k, int node) {
         int user = uses.at[i].node;
         if (user == EPI_NO_NODE)
             bytes += s->tile && !s->before ? all : 0;
-        else if (user == k->plan.product || (k->plan.placement[user].tile && (input || !s->tile)))
+        else if (user == k->plan.product || user == k->plan.pair ||
+                 (k->plan.placement[user].tile && (input || !s->tile)))
             bytes += taken_bytes(k, user, uses.at[i].operand);
     }
     return bytes < all ? bytes : all;
@@ -175,7 +176,9 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     for (int i = batch.count ? 0 : k->plan.rows.count || !rows ? 1 : 2; i < (rows ? 3 : 4); i++)
         epi_text_add(out, "%s%s %s = %ld", count++ ? ", " : "", names[i], epi_axes_label(g, groups[i]).text,
                      (long)count_of(k, groups[i]));
-    epi_text_add(out, "\n");
+    epi_text_add(out, k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
+                          ? ", two products side by side\n"
+                          : "\n");
 }
 
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,

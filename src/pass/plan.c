@@ -78,6 +78,26 @@ static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) 
     *rows = run;
 }
 
+bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
+    const epi_node *a = &g->nodes[first], *b = &g->nodes[second];
+    bool same = a->over.count == b->over.count && epi_axes_same_set(&a->axes, &b->axes);
+    for (int i = 0; i < a->over.count && same; i++)
+        same = epi_axis_equal(a->over.at[i], b->over.at[i]);
+    for (int i = 0; i < 4 && same; i++)
+        if (a->arg[i / 2] == b->arg[i % 2] &&
+            epi_axes_same_set(&g->nodes[a->arg[!(i / 2)]].axes, &g->nodes[b->arg[!(i % 2)]].axes)) {
+            *shared = a->arg[i / 2];
+            return true;
+        }
+    return false;
+}
+
+int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
+    const epi_node *n = &g->nodes[side < 2 ? plan->product : plan->pair];
+    int rows = g->nodes[plan->product].arg[plan->row_arg];
+    return side == 0 ? rows : side == 1 ? n->arg[!plan->row_arg] : n->arg[n->arg[0] == rows];
+}
+
 static void shape_tile(planner *p, int row_arg) {
     const epi_node *n = &p->g->nodes[p->plan->product];
     const epi_axes *with_rows = &p->g->nodes[n->arg[row_arg]].axes,
@@ -237,7 +257,7 @@ static bool sort_dependents(planner *p) {
         epi_placement *s = &plan->placement[i];
         if (!p->g->live[i])
             continue;
-        if (i == plan->product) {
+        if (i == plan->product || i == plan->pair) {
             s->tile = true;
             continue;
         }
@@ -338,7 +358,7 @@ static bool sort_others(planner *p) {
             int arg = g->nodes[i].arg[a];
             if (arg == EPI_NO_NODE || depends[arg])
                 continue;
-            if (i == plan->product || plan->placement[i].after)
+            if (i == plan->product || i == plan->pair || plan->placement[i].after)
                 mark_before(p, arg);
             else
                 mark_tile(p, arg);
@@ -362,7 +382,7 @@ static bool sort_others(planner *p) {
             continue;
         if (!fits_tile(plan, &g->nodes[i].axes))
             return refuse(p, "%s does not have the shape of the product's tile", epi_node_label(g, i).text);
-        for (int a = 0; a < 3 && i != plan->product; a++) {
+        for (int a = 0; a < 3 && i != plan->product && i != plan->pair; a++) {
             int arg = g->nodes[i].arg[a];
             if (arg != EPI_NO_NODE && !fits_tile(plan, &g->nodes[arg].axes))
                 return refuse(p, "%s does not have the shape of the product's tile",
@@ -387,6 +407,7 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     planner p = {.g = g, .plan = out};
     out->fused = true;
     out->product = node;
+    out->pair = EPI_NO_NODE;
     out->split = EPI_OP_COUNT;
     shape_tile(&p, 0);
     out->placement[node].tile = true;
@@ -400,8 +421,25 @@ static bool try_side(planner *p, int row_arg) {
     return sort_dependents(p) && sort_others(p) && check_local(p);
 }
 
+/* Are the two products a pair, neither made of the other? */
+static bool find_pair(planner *p) {
+    const epi_graph *g = p->g;
+    int first = p->plan->product, shared;
+    if (!epi_products_pair(g, first, p->plan->pair, &shared))
+        return false;
+    bool *behind = epi_arena_alloc(p->arena, (size_t)g->node_count + 1);
+    if (!behind)
+        return false; /* the arena tells */
+    behind[p->plan->pair] = true;
+    for (int i = p->plan->pair; i >= first; i--)
+        for (int a = 0; a < 3 && behind[i]; a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE)
+                behind[g->nodes[i].arg[a]] = true;
+    return !behind[first];
+}
+
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
-    *out = (epi_plan){.product = EPI_NO_NODE, .split = EPI_OP_COUNT};
+    *out = (epi_plan){.product = EPI_NO_NODE, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT};
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
     if (!out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -414,12 +452,16 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
             return EPI_OK;
         }
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL) {
+        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL && products++ == 0)
             out->product = i;
-            products++;
-        }
-    if (products > 1) {
-        refuse(&p, "it has %d products; one kernel has one", products);
+        else if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
+            out->pair = i;
+    if (products == 2 && !find_pair(&p)) {
+        refuse(&p, "it has two products; one kernel has one, or two that share the operand with the rows");
+        return EPI_OK;
+    }
+    if (products > 2) {
+        refuse(&p, "it has %d products; one kernel has one, or two", products);
         return EPI_OK;
     }
     if (products == 0) {
@@ -438,6 +480,12 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
             in[a] = has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
         if (in[0] != in[1])
             row_arg = in[0];
+    }
+    if (out->pair != EPI_NO_NODE) { /* the operand that both have is the one with the rows */
+        int shared = EPI_NO_NODE;
+        epi_products_pair(g, out->product, out->pair, &shared);
+        out->fused = try_side(&p, n->arg[1] == shared);
+        return EPI_OK;
     }
     out->fused = try_side(&p, row_arg);
     if (!out->fused) { /* the reason is that of the side tried first */

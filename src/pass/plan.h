@@ -42,7 +42,8 @@ typedef struct epi_plan {
     char reason[240]; /* why it is not fused, in words */
     epi_kind kind;
     int product; /* gemm: its node; else EPI_NO_NODE */
-    bool flat;   /* rows: all tensors are one long row, which may be cut anywhere */
+    int pair;  /* gemm: a second product of the same rows and depth, whose tile lies beside the first one's */
+    bool flat; /* rows: all tensors are one long row, which may be cut anywhere */
     int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
     /* gemm: the first so many of `rows` are batch axes. A tile's rows all lie in one batch: rows that the
@@ -64,6 +65,11 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
  * EPI_PLAN_PENDING nodes that are still to be looked at: a list, not recursion, as programs are long. */
 #define EPI_PLAN_PENDING(g) (3 * (size_t)(g)->node_count + 1)
 void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pending, int node);
+
+/* Can one kernel make both products? They share an operand, `shared`, and have the same axes. */
+bool epi_products_pair(const epi_graph *g, int first, int second, int *shared);
+/* The operand with the rows (side 0), with the columns (1), and with the second product's columns (2). */
+int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side);
 
 /* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);

@@ -69,15 +69,16 @@ static void add_copies(epi_steps *k, const bool *stored) {
 }
 
 static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
-    for (int side = 0; side < 2 && plan->kind == EPI_KIND_GEMM; side++) {
-        const epi_node *n = node_at(k, plan->product);
-        epi_dtype type = k->homes[n->arg[side]].type;
+    int sides = plan->kind != EPI_KIND_GEMM ? 0 : plan->pair == EPI_NO_NODE ? 2 : 3;
+    for (int side = 0; side < sides; side++) {
+        int operand = epi_plan_operand(k->spec->graph, plan, side);
+        epi_dtype type = k->homes[operand].type;
         if (type == EPI_I32 || type == EPI_F64) /* only inputs are stored so, and they have names */
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
                             "%s is an operand of a product and stored as %s; products take f32, bf16 and "
                             "f16: write (%s + 0) to convert it first",
-                            epi_node_label(k->spec->graph, n->arg[side]).text, epi_dtype_name(type),
-                            node_at(k, epi_graph_renamed(k->spec->graph, n->arg[side]))->name);
+                            epi_node_label(k->spec->graph, operand).text, epi_dtype_name(type),
+                            node_at(k, epi_graph_renamed(k->spec->graph, operand))->name);
     }
     epi_step *s = add_step(k, plan->product);
     s->plan = plan;

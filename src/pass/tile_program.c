@@ -296,6 +296,8 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     if (status != EPI_OK)
         return status;
     add_value(&b, plan->product, out->acc_scale, true);
+    if (plan->pair != EPI_NO_NODE)
+        add_value(&b, plan->pair, out->acc_scale, true);
     add_roots(&b, roots, root_count);
     mark_full(out);
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;

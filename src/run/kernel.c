@@ -109,14 +109,14 @@ static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *
 static bool too_tight(const epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused && steps->plan.local_axes)
+        if (!steps->plan.fused && (steps->plan.local_axes || steps->plan.pair != EPI_NO_NODE))
             return true;
     }
     return false;
 }
 
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_tile_limits limits = o->device ? (epi_tile_limits){256, 16} : (epi_tile_limits){256, 1};
+    epi_tile_limits limits = o->device ? (epi_tile_limits){256, 16, false} : (epi_tile_limits){256, 1, true};
     k->gpu = o->device != 0;
     epi_status status = epi_spec_bind(&k->arena, k->program, o, &k->spec, err);
     if (status == EPI_OK)
@@ -125,7 +125,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         status = compile_parts(k, o, err);
     if (status == EPI_OK && o->path == EPI_PATH_FUSED && too_tight(k)) {
         free_parts(k);
-        limits.local_most = 0;
+        limits = (epi_tile_limits){0, 1, false};
         status = cut(k, o, &limits, err);
         if (status == EPI_OK)
             status = compile_parts(k, o, err);
