@@ -1,7 +1,7 @@
 /* test_tape.c: tapes of every table of strips, drawn at random, against its maps, moves and stores. */
 #include "strips_check.h"
 
-enum { TAPE_ROWS = 3, MOST = 300, WIDTH = 2 * MOST + 7, LONGEST = 14, OUTS = LONGEST + 1 };
+enum { TAPE_ROWS = 3, MOST = 300, WIDTH = 2 * MOST + 7, LONGEST = 14, OUTS = 2 * LONGEST + 1 };
 static const int lengths[] = {1, 2, 17, 32, 33, 63, 64, 96, 127, 128, 129, 256, 300};
 
 /* What a tape reads: rows of f32 and bf16 with WIDTH from one to the next, a number for each row, one. */
@@ -20,7 +20,7 @@ enum { TYPES = sizeof types / sizeof types[0] };
 
 typedef struct drawn {
     const epi_strips *s;
-    epi_link link[LONGEST + 2];
+    epi_link link[LONGEST + 4];
     int count, n, outs;
     float v[TAPE_ROWS * WIDTH]; /* what the links so far make, by maps */
 } drawn;
@@ -106,12 +106,18 @@ static void draw_arithmetic(drawn *d, epi_link *k) {
     static float bufs[2][TAPE_ROWS * WIDTH];
     k->kind = EPI_LINK_MUL + below(EPI_LINK_ADD_PRODUCT - EPI_LINK_MUL + 1);
     bool product = k->kind == EPI_LINK_MULADD || k->kind == EPI_LINK_ADD_PRODUCT;
+    bool twice = k->kind == EPI_LINK_MUL_MUL;
     k->a = operand((int)below(FORMS), (int)below(4));
     k->sign = below(2) ? 1 : -1;
     k->other = below(2) ? 1 : -1;
     epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n);
-    if (product) {
+    if (product || twice)
         k->b = operand((int)below(FORMS), (int)below(4));
+    if (twice) {
+        epi_view arg[3] = {v, a}, second[3] = {v, view(d, &k->b, bufs[1], d->n)};
+        d->s->map[EPI_OP_MUL](d->v, WIDTH, arg, TAPE_ROWS, d->n);
+        d->s->map[EPI_OP_MUL](d->v, WIDTH, second, TAPE_ROWS, d->n);
+    } else if (product) {
         epi_view b = view(d, &k->b, bufs[1], d->n);
         epi_view arg[3] = {k->kind == EPI_LINK_MULADD ? v : a, k->kind == EPI_LINK_MULADD ? a : b,
                            k->kind == EPI_LINK_MULADD ? b : v};
@@ -160,42 +166,48 @@ static void draw_store(drawn *d, epi_link *k) {
     expect(d, k->a.type, d->v, d->n);
 }
 
-/* Of a sum only that it is near: the order of additions is the tape's own. */
-static void draw_fold(drawn *d, epi_link *k) {
+static int fresh_fold(drawn *d, epi_link *k) {
     static const epi_op ops[] = {EPI_OP_SUM, EPI_OP_MEAN, EPI_OP_RMAX, EPI_OP_RMIN};
     int out = d->outs++;
     out_type[out] = EPI_F32;
     folds[out] = true;
     k->op = ops[below(4)];
     k->identity = epi_reduce_identity(k->op);
-    if (below(2)) {
-        k->kind = EPI_LINK_FOLD;
-        k->a = (epi_link_operand){sums[out], EPI_F32, 0, sizeof(float), 0, 0};
-        k->state = state[out];
-        memset(got[out], 0, sizeof got[out]);
-        memset(want[out], 0, sizeof want[out]);
-        for (int r = 0; r < TAPE_ROWS; r++) {
-            magnitude[out][r] = 0;
-            for (int j = 0; j < d->n; j++)
-                magnitude[out][r] += fabs((double)d->v[r * WIDTH + j]);
-            d->s->reduce_rows(k->op, &folded[out][r], NULL, (epi_view){d->v + r * WIDTH, 0, 1}, 1, d->n);
-        }
-    } else {
-        k->kind = EPI_LINK_COLUMNS;
-        k->a = (epi_link_operand){got[out], EPI_F32, 1, 0, 0, 0};
-        float *const both[] = {(float *)got[out], (float *)want[out]};
-        for (int i = 0; i < 2; i++)
-            for (int j = 0; j < WIDTH; j++)
-                both[i][j] = k->identity;
-        d->s->reduce_cols(k->op, both[1], NULL, (epi_view){d->v, WIDTH, 1}, TAPE_ROWS, d->n);
+    return out;
+}
+
+/* Of a sum only that it is near: the order of additions is the tape's own. */
+static void draw_fold(drawn *d, epi_link *k) {
+    int out = fresh_fold(d, k);
+    k->folds = true;
+    k->b = (epi_link_operand){sums[out], EPI_F32, 0, sizeof(float), 0, 0};
+    k->state = state[out];
+    memset(got[out], 0, sizeof got[out]);
+    memset(want[out], 0, sizeof want[out]);
+    for (int r = 0; r < TAPE_ROWS; r++) {
+        magnitude[out][r] = 0;
+        for (int j = 0; j < d->n; j++)
+            magnitude[out][r] += fabs((double)d->v[r * WIDTH + j]);
+        d->s->reduce_rows(k->op, &folded[out][r], NULL, (epi_view){d->v + r * WIDTH, 0, 1}, 1, d->n);
     }
+}
+
+static void draw_columns(drawn *d, epi_link *k) {
+    int out = fresh_fold(d, k);
+    k->kind = EPI_LINK_COLUMNS;
+    k->a = (epi_link_operand){got[out], EPI_F32, 1, 0, 0, 0};
+    float *const both[] = {(float *)got[out], (float *)want[out]};
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < WIDTH; j++)
+            both[i][j] = k->identity;
+    d->s->reduce_cols(k->op, both[1], NULL, (epi_view){d->v, WIDTH, 1}, TAPE_ROWS, d->n);
 }
 
 static void draw_link(drawn *d) {
     epi_link *k = &d->link[d->count];
-    uint32_t what = d->count == 0 ? 0 : below(11);
+    uint32_t what = d->count == 0 ? 0 : below(10);
     *k = (epi_link){.kind = EPI_LINK_NONE};
-    if (what > 0 && what < 10 && below(4) == 0)
+    if (what > 0 && below(4) == 0)
         draw_from(d, k);
     if (what == 0)
         draw_start(d, k);
@@ -209,12 +221,14 @@ static void draw_link(drawn *d) {
         draw_join(d, k);
     else if (what == 8)
         draw_store(d, k);
-    else if (what == 9)
-        draw_fold(d, k);
+    else if (below(2))
+        draw_columns(d, k);
     else
-        *k = (epi_link){.kind = EPI_LINK_PREFETCH, .a = operand(ROW, 1), .rate = 1 << 12, .apart = 256};
-    bool makes = what <= 6;
-    if (makes && below(3) == 0 && d->outs < OUTS - 2) {
+        k->kind = EPI_LINK_GET;
+    bool makes = what <= 6, may_fold = k->kind != EPI_LINK_OVER && !k->b.p;
+    if (what == 9 ? k->kind == EPI_LINK_GET : makes && may_fold && below(3) == 0)
+        draw_fold(d, k);
+    if (makes && below(3) == 0) {
         k->to = fresh_out(d, EPI_F32);
         expect(d, EPI_F32, d->v, d->n);
     }
@@ -263,9 +277,9 @@ static bool as_wanted(const drawn *d, int out) {
 static void compare(const drawn *d) {
     for (int l = 0; l < d->count; l++) {
         const epi_link *k = &d->link[l];
-        if (k->kind != EPI_LINK_FOLD)
+        if (!k->folds)
             continue;
-        int out = (int)((float(*)[TAPE_ROWS])(uintptr_t)k->a.p - sums);
+        int out = (int)((float(*)[TAPE_ROWS])(uintptr_t)k->b.p - sums);
         for (int r = 0; r < TAPE_ROWS; r++) {
             float y = sums[out][r], other = folded[out][r];
             bool adds = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
@@ -290,7 +304,11 @@ static void check_tapes(const epi_strips *s, int longest) {
             draw_link(&d);
         d.link[d.count] = (epi_link){.kind = EPI_LINK_STORE, .a = fresh_out(&d, EPI_F32)};
         expect(&d, EPI_F32, d.v, d.n);
-        d.link[++d.count] = (epi_link){.kind = EPI_LINK_NONE};
+        d.count++;
+        for (int left = (int)below(3); left > 0; left--)
+            d.link[d.count++] =
+                (epi_link){.kind = EPI_LINK_PREFETCH, .a = operand(ROW, 1), .rate = 1 << 12, .apart = 256};
+        d.link[d.count] = (epi_link){.kind = EPI_LINK_NONE};
         s->ready(d.link);
         s->tape(d.link, TAPE_ROWS, d.n);
         s->settle();

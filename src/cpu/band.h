@@ -41,6 +41,9 @@ static inline ptrdiff_t epi_access_ld(const epi_tile_access *a) {
 static inline int epi_instr_reads(const epi_instr *s, int v) {
     return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
 }
+static inline bool epi_instr_folds_row(const epi_instr *s) {
+    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
+}
 /* Is it a function that takes many instructions of the CPU? */
 bool epi_instr_is_dear(const epi_instr *s);
 

@@ -31,6 +31,8 @@ typedef struct epi_rows {
     epi_tapes *tapes;       /* by phase: these as items */
     int *item_start,        /* by phase: its first item among those of all phases, */
         *link_start;        /* and its first link */
+    int *fold,              /* the instructions that fold a row, */
+        *fold_start;        /* by item of all phases: its first among them */
     int *between,
         *between_start; /* the instructions on rows: those that come before phase p, or after the last */
     int *work;          /* what the items before one cost, of all phases, in simple operations */

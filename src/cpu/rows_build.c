@@ -110,6 +110,21 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
     return !arena->failed;
 }
 
+static bool list_folds(epi_arena *arena, epi_rows *k) {
+    const epi_tile_program *t = &k->tile;
+    k->fold = epi_arena_alloc(arena, ((size_t)k->list_start[t->phases] + 1) * sizeof *k->fold);
+    k->fold_start = epi_arena_alloc(arena, ((size_t)k->item_start[t->phases] + 1) * sizeof *k->fold_start);
+    for (int p = 0, n = 0, count = 0; p < t->phases && !arena->failed; p++)
+        for (int i = 0; i < k->tapes[p].item_count; i++) {
+            const epi_tape_item *item = &k->tapes[p].items[i];
+            for (int at = item->first; at < item->first + item->count; at++)
+                if (epi_instr_folds_row(&t->instrs[k->tapes[p].order[at]]))
+                    k->fold[count++] = k->tapes[p].order[at];
+            k->fold_start[++n] = count;
+        }
+    return !arena->failed;
+}
+
 /* Cuts every phase up into items; *memory says whether something goes through memory in between: items that
  * are no tapes, but for what tapes load, or values that a tape reads again. */
 static bool make_items(epi_arena *arena, epi_rows *k, bool *memory) {
@@ -142,6 +157,8 @@ static bool make_items(epi_arena *arena, epi_rows *k, bool *memory) {
     }
     k->item_start[t->phases] = items;
     k->link_start[t->phases] = links;
+    if (!list_folds(arena, k))
+        return false;
     k->work = epi_arena_alloc(arena, ((size_t)items + 1) * sizeof *k->work);
     for (int p = 0, n = 0; p < t->phases && k->work; p++)
         for (int i = 0; i < k->tapes[p].item_count; i++, n++) {

@@ -23,6 +23,7 @@ typedef struct worker {
     float *results; /* by instruction: what a tape folded a chunk of the row to */
     int64_t row_piece, col_piece;
     int64_t end; /* of the piece's columns */
+    bool once;   /* a chunk is all of a row */
 } worker;
 
 static worker worker_of(const epi_rows_begun *r, int thread) {
@@ -159,10 +160,6 @@ static state state_of(const worker *w, int instr) {
                    rows ? w->b.rows : width};
 }
 
-static bool folds_row(const epi_instr *s) {
-    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
-}
-
 static void reduce(const worker *w, int instr) {
     const epi_band *b = &w->b;
     const epi_instr *s = &b->tile->instrs[instr];
@@ -177,13 +174,19 @@ static void reduce(const worker *w, int instr) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
-/* Where a tape folds to: a row to a result, which is combined with those of other chunks; columns in place.
- */
+/* Is what a tape folds a chunk to the row's state? */
+static bool is_state(const worker *w, const epi_instr *s) {
+    return w->once && s->kind == EPI_INSTR_REDUCE_ROW;
+}
+
+/* Where a tape folds to: a row to its state, or to a result that is combined with those of other chunks;
+ * columns in place. */
 static float *fold_at(const void *ctx, int instr) {
     const worker *w = ctx;
     const epi_instr *s = &w->b.tile->instrs[instr];
-    return folds_row(s) ? w->results + instr
-                        : state_of(w, instr).p + w->b.first[w->b.tile->values[s->arg[0]].scale];
+    if (s->kind == EPI_INSTR_PARTIAL_COLS)
+        return state_of(w, instr).p + w->b.first[w->b.tile->values[s->arg[0]].scale];
+    return is_state(w, s) ? state_of(w, instr).p : w->results + instr;
 }
 
 /* ---- tapes ---- */
@@ -228,13 +231,12 @@ static void run_tape(worker *w, const epi_tape_place *where, int p, int i) {
     }
     *at = now;
     k->strips->tape(first, w->b.band_rows, w->b.columns[item->scale]);
-    for (int n = item->first; n < item->first + item->count; n++) {
-        int instr = where->tapes->order[n];
-        const epi_instr *s = &k->tile.instrs[instr];
-        if (folds_row(s)) {
-            state to = state_of(w, instr);
-            k->strips->combine(s->op, to.p, to.p2, w->results + instr, NULL, 1);
-        }
+    for (int f = k->fold_start[number]; f < k->fold_start[number + 1]; f++) {
+        const epi_instr *s = &k->tile.instrs[k->fold[f]];
+        if (is_state(w, s))
+            continue;
+        state to = state_of(w, k->fold[f]);
+        k->strips->combine(s->op, to.p, to.p2, w->results + k->fold[f], NULL, 1);
     }
 }
 
@@ -243,7 +245,7 @@ static void run_tape(worker *w, const epi_tape_place *where, int p, int i) {
 static void run_strip(const void *ctx, int instr) {
     const worker *w = ctx;
     const epi_instr *s = &w->b.tile->instrs[instr];
-    if (folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS)
+    if (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS)
         reduce(w, instr);
     else
         epi_band_run(&w->b, instr);
@@ -253,7 +255,7 @@ static void run_chunk(worker *w, const epi_tape_place *where, int p) {
     for (int i = 0; i < where->tapes->item_count; i++)
         if (where->tapes->items[i].link_count)
             run_tape(w, where, p, i);
-        else
+        else if (!w->r->nothing_else)
             epi_tape_strip(where, &where->tapes->items[i]);
     if (!w->r->nothing_else)
         epi_tape_stores(where);
@@ -271,21 +273,21 @@ static void run_phase(worker *w, int p, int64_t start, bool first) {
                             .strip = run_strip,
                             .ctx = w,
                             .state = w->state};
-    for (int i = 0; i < tapes->count; i++)
-        if (folds_row(&t->instrs[tapes->order[i]])) {
-            state to = state_of(w, tapes->order[i]);
-            set_identity(t->instrs[tapes->order[i]].op, to.p, to.p2, to.n);
-        }
+    int folds = k->fold_start[k->item_start[p]], folds_end = k->fold_start[k->item_start[p + 1]];
+    for (int f = folds; f < folds_end; f++) {
+        state to = state_of(w, k->fold[f]);
+        set_identity(t->instrs[k->fold[f]].op, to.p, to.p2, to.n);
+    }
     for (int64_t column = start; column < w->end; column += k->chunk) {
         move_to(w, column);
         if (first || !w->r->nothing_else)
             find_values(w);
         run_chunk(w, &where, p);
     }
-    for (int i = 0; i < tapes->count; i++) {
-        const epi_instr *s = &t->instrs[tapes->order[i]];
+    for (int f = folds; f < folds_end; f++) {
+        const epi_instr *s = &t->instrs[k->fold[f]];
         if (s->kind == EPI_INSTR_REDUCE_ROW) {
-            state to = state_of(w, tapes->order[i]);
+            state to = state_of(w, k->fold[f]);
             k->strips->finish(s->op, to.p, to.p2, to.n,
                               (double)epi_rows_width(k, t->values[s->arg[0]].scale));
         }
@@ -302,6 +304,7 @@ static void run_piece(void *ctx, int64_t item, int thread) {
     int64_t first = w.row_piece * k->piece_rows, rows_end = epi_min64(t->m, first + k->piece_rows);
     int64_t start = w.col_piece * k->piece_cols;
     w.end = epi_min64(t->n, start + k->piece_cols);
+    w.once = w.end - start <= k->chunk;
     for (int i = 0; i < t->instr_count; i++)
         if (t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS) {
             state to = state_of(&w, i);

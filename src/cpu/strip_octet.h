@@ -110,12 +110,25 @@ static ALWAYS_INLINE void octet_put_any(unsigned char *p, epi_dtype type, const 
 }
 
 /* By non-temporal stores, which write whole lines: p is where one begins, else the stores are plain. */
+static ALWAYS_INLINE void octet_stream_bf16(unsigned char *p, const octet *x) {
+#if defined(__AVX512F__)
+    EACH(if (i % 2 == 0) _mm512_stream_si512(
+        (void *)(p + 2 * i * WIDE),
+        _mm512_inserti64x4(_mm512_castsi256_si512(wide_bf16(x->v[i])), wide_bf16(x->v[i | 1]), 1)));
+#else
+    _Alignas(LINE) uint16_t raw[OCTET];
+    octet_put_bf16(raw, x);
+    stream_lines(p, (const unsigned char *)raw, sizeof raw);
+#endif
+}
 static ALWAYS_INLINE void octet_stream(unsigned char *p, epi_dtype type, const octet *x) {
     _Alignas(LINE) double raw[OCTET];
     if (!NONTEMPORAL || (uintptr_t)p % LINE) {
         octet_put_any(p, type, x);
     } else if (type == EPI_F32) {
         EACH(wide_stream((float *)(void *)p + i * WIDE, x->v[i]));
+    } else if (type == EPI_BF16) {
+        octet_stream_bf16(p, x);
     } else {
         octet_put_any((unsigned char *)raw, type, x);
         stream_lines(p, (const unsigned char *)raw, OCTET * (int64_t)epi_dtype_size(type));
@@ -214,12 +227,16 @@ static __attribute__((noinline)) void map_elements(epi_op op, float *x) {
 }
 
 /* All that comes before is computed before what comes after. Of a long function of eight vectors GCC takes
- * the steps of all in turn, and NEON's registers do not suffice for that. */
-#if defined(__aarch64__)
-#define FIRST_HALF_FIRST(x) \
+ * the steps of all in turn, and the registers do not suffice for that. */
+#define HALF_IN(x, where) \
     __asm__ volatile("" \
-                     : "+w"((x)->v[0]), "+w"((x)->v[1]), "+w"((x)->v[2]), "+w"((x)->v[3]), "+w"((x)->v[4]), \
-                       "+w"((x)->v[5]), "+w"((x)->v[6]), "+w"((x)->v[7]))
+                     : "+" where((x)->v[0]), "+" where((x)->v[1]), "+" where((x)->v[2]), \
+                       "+" where((x)->v[3]), "+" where((x)->v[4]), "+" where((x)->v[5]), \
+                       "+" where((x)->v[6]), "+" where((x)->v[7]))
+#if defined(__aarch64__)
+#define FIRST_HALF_FIRST(x) HALF_IN(x, "w")
+#elif defined(__AVX512F__)
+#define FIRST_HALF_FIRST(x) HALF_IN(x, "v")
 #else
 #define FIRST_HALF_FIRST(x) (void)0
 #endif

@@ -45,17 +45,22 @@ enum { TAPE_PREFETCHES = 1 };
 #endif
 
 static ALWAYS_INLINE void prefetch(const epi_link *k, ptrdiff_t r, ptrdiff_t j) {
-    const unsigned char *p = (const unsigned char *)k->a.p + r * k->a.row;
-    ptrdiff_t line = j * k->rate >> 16, end = (j + OCTET) * k->rate >> 16;
-    for (; line < end; line++)
-        for (int way = 0; way < EPI_WAYS; way++)
-            __builtin_prefetch(p + line * LINE + way * k->apart, 0, 3);
+    ptrdiff_t line = j * k->rate >> 16, lines = ((j + OCTET) * k->rate >> 16) - line;
+    const unsigned char *p = (const unsigned char *)k->a.p + r * k->a.row + line * LINE;
+    for (; lines > 0; lines--, p += LINE) {
+        const unsigned char *q = p + 2 * k->apart;
+        __builtin_prefetch(p, 0, 3);
+        __builtin_prefetch(p + k->apart, 0, 3);
+        __builtin_prefetch(q, 0, 3);
+        __builtin_prefetch(q + k->apart, 0, 3);
+    }
 }
+_Static_assert(EPI_WAYS == 4, "a line at each of four places");
 
 /* Factors instead of a division by b: the inverse and 1. Where a float does not hold the inverse well, a
  * power of two and the inverse of b brought near 1 by it: neither of them nor a product in between leaves the
  * range of a float where the quotient does not. */
-static __attribute__((noinline)) void factors_of(float b, float *factor) {
+static void factors_of(float b, float *factor) {
     uint32_t exponent = float_bits(b) >> 23 & 255;
     float power = bits_float((exponent > 253 ? 1 : 254 - exponent) << 23), inverse = 1 / (b * power);
     bool normal = exponent > 0 && exponent < 253;
@@ -63,9 +68,7 @@ static __attribute__((noinline)) void factors_of(float b, float *factor) {
     factor[1] = normal ? 1 : power > 1 ? inverse * 2 : power;
 }
 
-static ALWAYS_INLINE void over(const epi_link *k, ptrdiff_t r, bool begins, octet *v) {
-    if (begins)
-        factors_of(*floats(&k->a, r, 0), k->state);
+static ALWAYS_INLINE void over(const epi_link *k, octet *v) {
     wide factor = wide_of(k->state[0]);
     EACH(v->v[i] *= factor);
     octet_scale(v, k->state[1]);
@@ -74,10 +77,10 @@ static ALWAYS_INLINE void over(const epi_link *k, ptrdiff_t r, bool begins, octe
 static ALWAYS_INLINE void fold_row(const epi_link *k, epi_op op, ptrdiff_t r, bool begins, bool ends,
                                    const octet *v) {
     wide x = octet_folded(op, v);
-    if (!begins)
-        x = wide_fold(op, wide_get(k->state), x);
+    if (!begins) /* what runs on second: a maximum looks at its first operand for longer */
+        x = wide_fold(op, x, wide_get(k->state));
     if (ends)
-        *floats(&k->a, r, 0) = wide_folded(op, x);
+        *floats(&k->b, r, 0) = wide_folded(op, x);
     else
         wide_put(k->state, x);
 }
@@ -124,6 +127,11 @@ static ALWAYS_INLINE void join_octets(const epi_link *k, ptrdiff_t r, ptrdiff_t 
 
 /* ---- any link ---- */
 
+/* After the last link come those that prefetch, and the end. */
+static ALWAYS_INLINE bool is_end(const epi_link *k) {
+    return k->kind == EPI_LINK_NONE || k->kind == EPI_LINK_PREFETCH;
+}
+
 /* An octet that begins and ends its row or does not. */
 static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_t j, bool begins, bool ends,
                                         octet *v) {
@@ -156,21 +164,27 @@ static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_
         x = operand(&k->a, r, j);
         EACH(v->v[i] = x.v[i] / v->v[i]);
         break;
+    case EPI_LINK_MUL_MUL:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] *= x.v[i]);
+        x = operand(&k->b, r, j);
+        EACH(v->v[i] *= x.v[i]);
+        break;
     case EPI_LINK_MULADD:
     case EPI_LINK_ADD_PRODUCT: multiply_add(k, r, j, v); break;
     case EPI_LINK_SQUARE: EACH(v->v[i] *= v->v[i]); break;
-    case EPI_LINK_OVER: over(k, r, begins, v); break;
+    case EPI_LINK_OVER: over(k, v); break;
     case EPI_LINK_SPLIT: split_get_any(v, place(&k->a, r, 2 * j), k->a.type, floats(&k->b, r, j)); break;
     case EPI_LINK_JOIN:
         x = operand(&k->a, r, j);
         join_octets(k, r, j, v, &x);
         break;
     case EPI_LINK_STORE: store_octet(k, r, j, v); break;
-    case EPI_LINK_FOLD: fold_row(k, k->op, r, begins, ends, v); break;
     case EPI_LINK_COLUMNS: fold_columns(k, k->op, r, j, v); break;
-    case EPI_LINK_PREFETCH: prefetch(k, r, j); break;
     default: octet_map(k->kind - EPI_LINK_MAP, v); break;
     }
+    if (k->folds)
+        fold_row(k, k->op, r, begins, ends, v);
     if (k->to.p)
         octet_put(floats(&k->to, r, j), v);
 }
@@ -193,21 +207,20 @@ static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t 
     float pad[3][2 * OCTET], out[2 * OCTET], kept[OCTET];
     octet v;
     octet_fill(&v, 0);
-    for (; link->kind != EPI_LINK_NONE; link++) {
+    for (; !is_end(link); link++) {
         epi_link k = *link;
         bool wide_a = k.kind == EPI_LINK_SPLIT, wide_b = k.kind == EPI_LINK_JOIN;
-        if (k.kind == EPI_LINK_PREFETCH)
-            continue;
         fill_up(&k.from, r, j, m, pad[0], OCTET);
         if (k.to.p)
             k.to = (epi_link_operand){.p = kept, .type = EPI_F32, .col = 1};
-        if (k.kind == EPI_LINK_STORE || k.kind == EPI_LINK_FOLD) {
+        k.folds = false;
+        if (k.kind == EPI_LINK_STORE) {
             k.kind = EPI_LINK_GET;
         } else {
             fill_up(&k.a, r, wide_a ? 2 * j : j, wide_a ? 2 * m : m, pad[1], 2 * OCTET);
             if (wide_a || wide_b)
                 k.b = (epi_link_operand){.p = out, .type = EPI_F32, .col = 1};
-            else
+            else if (!link->folds)
                 fill_up(&k.b, r, j, m, pad[2], OCTET);
         }
         k.nontemporal = false;
@@ -223,7 +236,7 @@ static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t 
         if (link->kind == EPI_LINK_STORE) {
             octet_put(out, &v);
             store(place(&link->a, r, j), link->a.type, 1, out, m);
-        } else if (link->kind == EPI_LINK_FOLD) {
+        } else if (link->folds) {
             octet x;
             octet_put(out, &v);
             fill(out + m, link->identity, OCTET - m);
@@ -296,25 +309,33 @@ LINK(get, (void)0)
     LINK(name##_one_row, ONE_A; ROW_B; EACH(wide y = wide_get(q + i * WIDE); __VA_ARGS__)) \
     LINK(name##_ones, ONE_A; ONE_B; EACH(__VA_ARGS__))
 
+LINKS_OF_TWO(mul_mul, v.v[i] = v.v[i] * x * y)
 LINKS_OF_TWO(muladd, v.v[i] = wide_fma(v.v[i], x, y))
 LINKS_OF_TWO(add_product, v.v[i] = wide_fma(x, y, v.v[i]))
 LINK(square, EACH(v.v[i] *= v.v[i]))
-LINK(over, over(k, r, j == 0, &v))
+LINK(over, over(k, &v))
 LINK(exp, octet_map(EPI_OP_EXP, &v))
 LINK(sigmoid, octet_map(EPI_OP_SIGMOID, &v))
 LINK(silu, octet_map(EPI_OP_SILU, &v))
+/* Functions that have no vectors of their own */
+LINK(map, float y[OCTET]; octet_put(y, &v); map_elements(k->kind - EPI_LINK_MAP, y); octet_get(&v, y))
 LINK(split, split_get(&v, floats(&k->a, r, 2 * j), floats(&k->b, r, j)))
 LINK(split_bf16, split_get_bf16(&v, halves(&k->a, r, 2 * j), floats(&k->b, r, j)))
 LINK(join, octet x; octet_get(&x, floats(&k->a, r, j)); join_put(floats(&k->b, r, 2 * j), &v, &x))
 LINK(join_bf16, octet x; octet_get(&x, floats(&k->a, r, j)); join_put_bf16(halves(&k->b, r, 2 * j), &v, &x))
 LINK(store, octet_put(floats(&k->a, r, j), &v))
 LINK(store_bf16, octet_put_bf16(halves(&k->a, r, j), &v))
-LINK(stream, octet_stream(place(&k->a, r, j), EPI_F32, &v))
+LINK(stream, octet_stream((unsigned char *)floats(&k->a, r, j), EPI_F32, &v))
 LINK(stream_bf16, octet_stream((unsigned char *)halves(&k->a, r, j), EPI_BF16, &v))
-LINK(sum_row, fold_row(k, EPI_OP_SUM, r, j == 0, j + OCTET == n, &v))
-LINK(max_row, fold_row(k, EPI_OP_RMAX, r, j == 0, j + OCTET == n, &v))
+/* With the sum of what they make, or its maximum. */
+#define SUM_ROW fold_row(k, EPI_OP_SUM, r, j == 0, j + OCTET == n, &v)
+LINK(get_sum, SUM_ROW)
+LINK(get_max, fold_row(k, EPI_OP_RMAX, r, j == 0, j + OCTET == n, &v))
+LINK(square_sum, EACH(v.v[i] *= v.v[i]); SUM_ROW)
+LINK(exp_sum, octet_map(EPI_OP_EXP, &v); SUM_ROW)
+LINK(mul_row_sum, ROW_A; EACH(v.v[i] *= wide_get(p + i * WIDE)); SUM_ROW)
+LINK(mul_bf16_sum, octet x; octet_get_bf16(&x, halves(&k->a, r, j)); EACH(v.v[i] *= x.v[i]); SUM_ROW)
 LINK(sum_columns, fold_columns(k, EPI_OP_SUM, r, j, &v))
-LINK_FUNCTION(link_prefetch, (void)0, (void)0, prefetch(k, r, j))
 LINK_FUNCTION(link_any, (void)0, (void)0, link_any_kind(k, r, j, j == 0, j + OCTET == n, &v))
 
 typedef link_function *const (*link_forms)[2]; /* by source, and whether v goes to memory besides */
@@ -338,10 +359,26 @@ static link_forms by_type(const epi_link_operand *o, link_forms f32, link_forms 
 #define BY_OPERAND(name) (k->a.col ? by_type(&k->a, name##_row_links, name##_bf16_links) : name##_one_links)
 
 /* NULL: none of its own. */
+static link_forms folding_forms_of(const epi_link *k) {
+    if (k->op == EPI_OP_RMAX && k->kind == EPI_LINK_GET)
+        return get_max_links;
+    if (k->op != EPI_OP_SUM && k->op != EPI_OP_MEAN)
+        return NULL;
+    switch ((int)k->kind) {
+    case EPI_LINK_GET: return get_sum_links;
+    case EPI_LINK_SQUARE: return square_sum_links;
+    case EPI_LINK_MUL: return by_type(&k->a, mul_row_sum_links, mul_bf16_sum_links);
+    case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_sum_links : NULL;
+    default: return NULL;
+    }
+}
+
 static link_forms forms_of(const epi_link *k) {
     bool a_row = is_row(&k->a, EPI_F32), b_row = is_row(&k->b, EPI_F32), a_one = k->a.p && !k->a.col,
          b_one = k->b.p && !k->b.col, plain = k->sign == 1 && k->other == 1,
          sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
+    if (k->folds)
+        return folding_forms_of(k);
     switch ((int)k->kind) {
     case EPI_LINK_GET: return get_links;
     case EPI_LINK_MUL: return BY_OPERAND(mul);
@@ -350,6 +387,7 @@ static link_forms forms_of(const epi_link *k) {
     case EPI_LINK_SUB_FROM: return BY_OPERAND(sub_from);
     case EPI_LINK_DIV: return BY_OPERAND(div);
     case EPI_LINK_DIV_FROM: return BY_OPERAND(div_from);
+    case EPI_LINK_MUL_MUL: return BY_OPERANDS(mul_mul);
     case EPI_LINK_MULADD: return plain ? BY_OPERANDS(muladd) : NULL;
     case EPI_LINK_ADD_PRODUCT: return plain ? BY_OPERANDS(add_product) : NULL;
     case EPI_LINK_SQUARE: return square_links;
@@ -359,20 +397,17 @@ static link_forms forms_of(const epi_link *k) {
     case EPI_LINK_STORE:
         return k->nontemporal ? by_type(&k->a, stream_links, stream_bf16_links)
                               : by_type(&k->a, store_links, store_bf16_links);
-    case EPI_LINK_FOLD: return sums ? sum_row_links : k->op == EPI_OP_RMAX ? max_row_links : NULL;
     case EPI_LINK_COLUMNS: return sums ? sum_columns_links : NULL;
-    case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_links : NULL;
-    case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? sigmoid_links : NULL;
-    case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? silu_links : NULL;
-    default: return NULL;
+    case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_links : map_links;
+    case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? sigmoid_links : map_links;
+    case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? silu_links : map_links;
+    default: return k->kind >= EPI_LINK_MAP ? map_links : NULL;
     }
 }
 
 static link_function *function_of(const epi_link *k) {
-    if (k->kind == EPI_LINK_NONE)
+    if (is_end(k))
         return NULL;
-    if (k->kind == EPI_LINK_PREFETCH)
-        return link_prefetch;
     link_forms forms = forms_of(k);
     int source = !k->from.p ? 0 : is_row(&k->from, EPI_F32) ? 1 : is_row(&k->from, EPI_BF16) ? 2 : -1;
     return forms && source >= 0 ? forms[source][k->to.p != NULL] : link_any;
@@ -394,32 +429,49 @@ static bool takes(epi_op op) {
 
 /* ---- tapes ---- */
 
-/* Elements of row r before the first that begins a line of what is stored by non-temporal stores. A row that
- * is folded begins with a whole octet all the same: the order of additions may not depend on where it lies.
- */
-static ptrdiff_t unaligned(const epi_link *link, ptrdiff_t r) {
+/* Makes the factors of row r, and answers how many elements come before the first that begins a line of what
+ * is stored by non-temporal stores. A row that is folded begins with a whole octet all the same: the order of
+ * additions may not depend on where it lies. */
+static ptrdiff_t begin_row(const epi_link *link, ptrdiff_t r) {
     ptrdiff_t head = 0;
-    for (; NONTEMPORAL && link->kind != EPI_LINK_NONE; link++) {
-        if (link->kind == EPI_LINK_FOLD)
-            return 0;
-        if (link->kind == EPI_LINK_STORE && link->nontemporal && !head)
+    bool folds = false;
+    for (; !is_end(link); link++) {
+        folds |= link->folds;
+        if (link->kind == EPI_LINK_OVER)
+            factors_of(*floats(&link->a, r, 0), link->state);
+        if (NONTEMPORAL && link->kind == EPI_LINK_STORE && link->nontemporal && !head)
             head = (ptrdiff_t)(-(uintptr_t)place(&link->a, r, 0) % LINE / epi_dtype_size(link->a.type));
     }
-    return head;
+    return folds ? 0 : head;
+}
+
+/* Links end with upper halves of vector registers in use, as compilers cannot know which one is the last;
+ * then every instruction of those before AVX, which the rest of the library is compiled to, takes long. */
+static void clean_registers(void) {
+#if defined(__AVX__)
+    _mm256_zeroupper();
+#endif
 }
 
 static void tape(const epi_link *link, int rows, int n) {
+    const epi_link *ahead = link;
     wide v = wide_of(0);
+    while (!is_end(ahead))
+        ahead++;
     for (int r = 0; r < rows; r++) {
-        ptrdiff_t j = unaligned(link, r);
+        ptrdiff_t j = begin_row(link, r);
         j = j < n ? j : n;
         if (j > 0)
             tape_some(link, r, 0, (int)j);
-        for (; link->run && j + OCTET <= n; j += OCTET)
+        for (; link->run && j + OCTET <= n; j += OCTET) {
+            for (const epi_link *k = ahead; TAPE_PREFETCHES && k->kind == EPI_LINK_PREFETCH; k++)
+                prefetch(k, r, j);
             ((link_function *)link->run)(link, r, j, n, v, v, v, v, v, v, v, v);
+        }
         if (j < n)
             tape_some(link, r, j, (int)(n - j));
     }
+    clean_registers();
 }
 
 #endif

@@ -82,21 +82,25 @@ static ALWAYS_INLINE void wide_get_bf16_two(const uint16_t *p, wide *x, wide *y)
     *x = vreinterpretq_f32_u16(vzip1q_u16(zeros, h));
     *y = vreinterpretq_f32_u16(vzip2q_u16(zeros, h));
 #else
-    wide_halves h[2];
-    memcpy(h, p, sizeof h);
-    *x = (wide)(__builtin_convertvector(h[0], wide_bits) << 16);
-    *y = (wide)(__builtin_convertvector(h[1], wide_bits) << 16);
+    wide_halves low, high; /* apart: GCC would put an array of both into memory */
+    memcpy(&low, p, sizeof low);
+    memcpy(&high, p + WIDE, sizeof high);
+    *x = (wide)(__builtin_convertvector(low, wide_bits) << 16);
+    *y = (wide)(__builtin_convertvector(high, wide_bits) << 16);
 #endif
 }
 /* As float_bf16. */
 #if defined(__AVX512F__)
-static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
+static ALWAYS_INLINE __m256i wide_bf16(wide x) {
     __m512i u = _mm512_castps_si512(x),
             odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     rounded = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
+    _mm256_storeu_si256((void *)p, wide_bf16(x));
 }
 #else
 /* In the upper halves */

@@ -36,6 +36,7 @@ typedef enum epi_link_kind {
     EPI_LINK_SUB_FROM,    /* a - v */
     EPI_LINK_DIV,         /* v/a */
     EPI_LINK_DIV_FROM,    /* a/v */
+    EPI_LINK_MUL_MUL,     /* v*a*b */
     EPI_LINK_MULADD,      /* v*(sign*a) + other*b */
     EPI_LINK_ADD_PRODUCT, /* (sign*a)*b + other*v */
     EPI_LINK_SQUARE,      /* v*v */
@@ -44,9 +45,9 @@ typedef enum epi_link_kind {
     EPI_LINK_JOIN,        /* v stays; v and a alternating go to b */
     EPI_LINK_KEEP,        /* v stays, and goes to a; only before a tape is set up: then it is a store */
     EPI_LINK_STORE,       /* v stays, and goes to a */
-    EPI_LINK_FOLD,        /* v stays; the row folded goes to a, running values are in `state` */
+    EPI_LINK_FOLD,        /* v stays, and is folded; only before a tape is set up: then a link `folds` */
     EPI_LINK_COLUMNS,     /* v stays, and is folded into the running values at a */
-    EPI_LINK_PREFETCH,    /* v stays; lines from a on come into the first-level cache */
+    EPI_LINK_PREFETCH,    /* lines from a on come into the first-level cache; after all other links */
     EPI_LINK_MAP,         /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
 
@@ -64,10 +65,11 @@ typedef struct epi_link {
     epi_link_operand a, b;
     epi_link_operand to; /* where v goes besides, as f32; p NULL: nowhere */
     float sign, other;   /* MULADD, ADD_PRODUCT: 1 or -1 */
-    float identity;      /* FOLD */
-    float *state;        /* FOLD, OVER: EPI_STATE_MOST floats */
+    bool folds;          /* v of all the row folded goes to b, which the link does not use otherwise */
+    float identity;      /* of what is folded */
+    float *state;        /* for running values, and of OVER: EPI_STATE_MOST floats */
     epi_link_kind kind;
-    epi_op op;         /* FOLD, COLUMNS: SUM, MEAN (which sums), RMAX or RMIN */
+    epi_op op;         /* if it folds, and of COLUMNS: SUM, MEAN (which sums), RMAX or RMIN */
     bool nontemporal;  /* STORE: non-temporal where the elements lie at whole lines */
     uint32_t rate;     /* PREFETCH: 2^16 times the lines for every column, at each of EPI_WAYS places */
     ptrdiff_t apart;   /* PREFETCH: bytes from one of these places to the next */
@@ -104,7 +106,7 @@ typedef struct epi_strips {
        where operands lie may change. */
     void (*tape)(const epi_link *link, int rows, int n);
     void (*ready)(epi_link *link);
-    bool prefetches;          /* does it gain by links that prefetch? */
+    bool prefetches;          /* does it gain by links that prefetch? Else it takes none */
     bool nontemporal;         /* has the CPU non-temporal stores? Else `stream` is `store` */
     bool (*takes)(epi_op op); /* of the functions that take many instructions those that links have, too */
 

@@ -25,14 +25,10 @@ static bool is_source(const epi_instr *s) {
            s->kind == EPI_INSTR_RANDOM || s->kind == EPI_INSTR_CONST;
 }
 
-static bool folds_row(const epi_instr *s) {
-    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
-}
-
 /* Does the instruction take v from registers, and leave it there? */
 static bool is_last(const epi_instr *s, int v) {
     return s->arg[0] == v &&
-           (s->kind == EPI_INSTR_STORE || s->kind == EPI_INSTR_PARTIAL_COLS || folds_row(s));
+           (s->kind == EPI_INSTR_STORE || s->kind == EPI_INSTR_PARTIAL_COLS || epi_instr_folds_row(s));
 }
 
 static epi_link_kind link_of_map(const builder *b, const epi_instr *s, int v, int other) {
@@ -90,7 +86,7 @@ static bool is_taped(const builder *b, const epi_instr *s) {
         return true;
     if (s->kind == EPI_INSTR_MAP && epi_instr_is_dear(s) && !b->strips->takes(s->op))
         return false;
-    if (s->op == EPI_OP_LOGSUMEXP && (folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
+    if (s->op == EPI_OP_LOGSUMEXP && (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
         return false;
     if (s->kind == EPI_INSTR_STORE && is_loaded(b, s->arg[0]))
         return false;
@@ -196,7 +192,7 @@ static void add_instr(builder *b, int i) {
         add_link(b, kind, read(b, x), read(b, y), s->dst, i);
     else if (s->kind == EPI_INSTR_STORE)
         add_link(b, EPI_LINK_STORE, v, -1, -1, i);
-    else if (folds_row(s))
+    else if (epi_instr_folds_row(s))
         add_link(b, EPI_LINK_FOLD, v, b->out->state_count++, -1, i);
     else
         add_link(b, EPI_LINK_COLUMNS, v, -1, -1, i);

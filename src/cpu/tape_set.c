@@ -122,7 +122,8 @@ static void set_store(setter *s, const epi_tape_link *k) {
 /* A link that only brings v goes into the one after it. */
 static void join_get(setter *s) {
     epi_link *k = s->to - 1, *get = k - 1;
-    if (get < s->first || get->kind != EPI_LINK_GET || get->to.p || k->from.p || k->kind == EPI_LINK_SPLIT)
+    if (get < s->first || get->kind != EPI_LINK_GET || get->folds || get->to.p || k->from.p ||
+        k->kind == EPI_LINK_SPLIT)
         return;
     epi_link_operand from = get->from;
     *get = *k;
@@ -130,12 +131,48 @@ static void join_get(setter *s) {
     s->to--;
 }
 
+static bool is_plain(const epi_link_operand *o) {
+    return !o->col || o->type == EPI_F32;
+}
+
+/* Two products one after the other become one link. */
+static void join_products(setter *s) {
+    epi_link *k = s->to - 1, *before = k - 1;
+    if (before < s->first || before != s->made || before->kind != EPI_LINK_MUL || k->kind != EPI_LINK_MUL ||
+        before->folds || before->to.p || k->from.p || !is_plain(&before->a) || !is_plain(&k->a))
+        return;
+    before->kind = EPI_LINK_MUL_MUL;
+    before->b = k->a;
+    s->to--;
+}
+
+/* A sum is done by the link that made v where it has a form for that; else by one that leaves v as it is. */
+static void set_fold(setter *s, const epi_tape_link *k) {
+    const epi_tape_place *p = s->p;
+    epi_op op = p->band->tile->instrs[k->instr].op;
+    epi_link *to = s->to - 1;
+    bool here = s->made && s->made == to && !to->folds && (op == EPI_OP_SUM || op == EPI_OP_MEAN) &&
+                (to->kind == EPI_LINK_SQUARE || to->kind == EPI_LINK_MAP + EPI_OP_EXP ||
+                 (to->kind == EPI_LINK_MUL && to->a.col));
+    if (!here) {
+        to = s->to++;
+        *to = (epi_link){.kind = EPI_LINK_GET};
+    }
+    to->folds = true;
+    to->b = fold_target(p, k->instr);
+    to->op = op;
+    to->identity = epi_reduce_identity(op);
+    to->state = p->state + (ptrdiff_t)EPI_STATE_MOST * k->b;
+    if (!here)
+        join_get(s);
+}
+
 static void set_link(setter *s, const epi_tape_link *k) {
     const epi_tape_place *p = s->p;
     const epi_instr *instr = k->instr >= 0 ? &p->band->tile->instrs[k->instr] : NULL;
     epi_link *to = s->to++;
     *to = (epi_link){.kind = k->kind};
-    if (k->kind == EPI_LINK_FOLD || k->kind == EPI_LINK_OVER)
+    if (k->kind == EPI_LINK_OVER)
         to->state = p->state + (ptrdiff_t)EPI_STATE_MOST * k->b;
     switch (k->kind) {
     case EPI_LINK_GET: to->from = operand_of(p, k->a); break;
@@ -159,15 +196,14 @@ static void set_link(setter *s, const epi_tape_link *k) {
         to->nontemporal = moves && p->band->access[k->instr].nontemporal;
         break;
     }
-    case EPI_LINK_FOLD:
     case EPI_LINK_COLUMNS:
         to->a = fold_target(p, k->instr);
         to->op = instr->op;
-        to->identity = epi_reduce_identity(instr->op);
         break;
     default: to->a = operand_of(p, k->a); break;
     }
     join_get(s);
+    join_products(s);
     if (k->made >= 0)
         s->made = s->to - 1;
 }
@@ -185,6 +221,8 @@ epi_link *epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_l
             add_store(&s, in_memory(p, k->a), false);
         else if (k->kind == EPI_LINK_STORE)
             set_store(&s, k);
+        else if (k->kind == EPI_LINK_FOLD)
+            set_fold(&s, k);
         else
             set_link(&s, k);
     }
