@@ -170,7 +170,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape json safetensors lang moves threads deep properties random rowloop cases cut batch layers rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut batch layers rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -309,7 +309,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz_%.c $(BUILD)/libepilog.a
 # The suite for the other of both architectures, where a cross compiler and qemu-user are installed. What the emulator does not
 # know (AVX-512), it does not test.
 OTHER := $(if $(filter x86_64,$(ARCH)),aarch64,x86_64)
-CROSS_TESTS := micro strips strips_fold tape json safetensors lang moves threads deep properties random rowloop docs cuda
+CROSS_TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop docs cuda
 .PHONY: test-cross
 test-cross:
 	@$(MAKE) --no-print-directory -s CC=$(OTHER)-linux-gnu-gcc AR=$(OTHER)-linux-gnu-ar BUILD=$(BUILD)/$(OTHER) $(CROSS_TESTS:%=$(BUILD)/$(OTHER)/test/%)

@@ -299,8 +299,9 @@ static void fold_chunk(void *ctx, int64_t item, int thread) {
         acc2[j] = 0;
     }
     for (int64_t t = 0; t < f->partial_count; t++)
-        f->strips->combine(f->s->op, acc, acc2, f->partials + f->at.first + t * f->length + start,
-                           f->partials + f->at.second + t * f->length + start, n);
+        f->strips->combine(
+            f->s->op, acc, acc2, f->partials + f->at.first + t * f->length + start,
+            f->s->op == EPI_OP_LOGSUMEXP ? f->partials + f->at.second + t * f->length + start : NULL, n);
     f->strips->finish(f->s->op, acc, acc2, n, f->count);
     if (f->s->kind == EPI_INSTR_PARTIAL_ROWS)
         epi_walk_store(f->strips, &f->home, 0, &f->rows, start, acc, n);

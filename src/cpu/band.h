@@ -41,6 +41,9 @@ static inline ptrdiff_t epi_access_ld(const epi_tile_access *a) {
 static inline int epi_instr_reads(const epi_instr *s, int v) {
     return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
 }
+static inline bool epi_instr_sums(const epi_instr *s) {
+    return s->op == EPI_OP_SUM || s->op == EPI_OP_MEAN;
+}
 static inline bool epi_instr_folds_row(const epi_instr *s) {
     return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
 }
@@ -87,7 +90,8 @@ void epi_band_run(const epi_band *b, int instr);
 /* Such a reduction: a state per row into p and p2, or the band's rows into those per column. */
 void epi_band_reduce(const epi_band *b, const epi_instr *s, float *p, float *p2);
 
-/* Where a reduction's states lie: the first words of all, and the second ones, which LOGSUMEXP alone has. */
+/* Where a reduction's states lie: the first words of all, and the second ones, which of partials LOGSUMEXP
+ * alone has. */
 typedef struct epi_states {
     int64_t first, second;
 } epi_states;

@@ -7,7 +7,8 @@
  *   - A tile of the product belongs to one thread, from its first sweep to the end of its epilogue. It is
  *     accumulated in the thread's buffer, which stays in the second-level cache.
  *   - Each of a tile's sums is added up over the depth of a sweep in registers, in the order of the depth,
- *     then sweep by sweep in the buffer. That order follows from the micro-kernel alone, so tiles, threads
+ *     then sweep by sweep in the buffer, EPI_SUM_TERMS of them before that is added to a sum that keeps what
+ *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
  *     and neighbouring rows never change a result's bits.
  *   - While a sweep is computed, the panels of the next one are prefetched. */
 #include "cpu/gemm.h"
@@ -17,7 +18,10 @@
 
 #include "base/parallel.h"
 
-enum { PACK_LIMIT = 64 << 20 }; /* bytes of one packed operand at a time */
+enum {
+    PACK_LIMIT = 64 << 20, /* bytes of one packed operand at a time */
+    TILE_BYTES = EPI_TILE_M * EPI_TILE_N * sizeof(float),
+};
 
 /* Tiles that a thread takes one after the other; the others take from them once they have none left. */
 typedef struct range {
@@ -135,9 +139,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
     g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
     g->ranges = epi_reserve(&total, g->threads, sizeof(range));
-    g->thread_bytes = (int64_t)sizeof(float) * EPI_TILE_M * EPI_TILE_N + g->epilogue.private_bytes;
+    g->thread_bytes = TILE_BYTES + g->epilogue.private_bytes;
     if (g->own_a)
         g->packed[0] = epi_reserve(&g->thread_bytes, 1, tile[0]);
+    if (sweeps(g) > EPI_SUM_TERMS)
+        g->sums = epi_reserve(&g->thread_bytes, 2, TILE_BYTES);
     g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
     g->scratch = total;
     if (total < 0)
@@ -252,9 +258,27 @@ static void add_rows(prefetch *f, const gemm_run *r, int64_t tile) {
                                 g->k * size, r->rows.stride[0] * size, rows, false});
 }
 
+/* The tile of some sweeps goes to sums that keep what rounding loses; after the last ones these are the tile.
+ */
+static void add_sweeps(const gemm_run *r, float *acc, int64_t rows, int64_t cols, int thread, bool first,
+                       bool last) {
+    const epi_strips *strips = r->g->epilogue.strips;
+    float *sum = (float *)(void *)(own_memory(r, thread) + r->g->sums), *lost = sum + EPI_TILE_M * EPI_TILE_N;
+    if (first)
+        memset(sum, 0, 2 * TILE_BYTES);
+    for (int64_t i = 0; i < rows * EPI_TILE_N; i += EPI_TILE_N) {
+        strips->combine(EPI_OP_SUM, sum + i, lost + i, acc + i, NULL, cols);
+        if (last) {
+            memcpy(acc + i, sum + i, (size_t)cols * sizeof *acc);
+            strips->finish(EPI_OP_SUM, acc + i, lost + i, cols, 1);
+        }
+    }
+}
+
 /* Accumulates one tile: for each sweep, every panel of B against every panel of A, while the next
  * sweep's panels are prefetched; in the last one, what the epilogue will touch, and the first panels
- * of `then`, a tile this thread may get next. The first sweep stores into acc, the others add to it. */
+ * of `then`, a tile this thread may get next. The first sweep of EPI_SUM_TERMS stores into acc, the others
+ * add to it. */
 static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t then[2], float *acc,
                      int thread) {
     const epi_gemm *g = r->g;
@@ -262,7 +286,7 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]),
             cols = padded_rows(g, 1, tile[1]);
     if (g->packed_k == 0)
-        memset(acc, 0, sizeof(float) * EPI_TILE_M * EPI_TILE_N);
+        memset(acc, 0, TILE_BYTES);
     for (int64_t s = 0; s < sweeps(g); s++) {
         packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread),
                      b = sweep_at(r, EPI_SIDE_B, tile[1], s, thread);
@@ -284,8 +308,11 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         for (int64_t j = 0; j < g->products * cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr)
                 u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size,
-                       acc + i * EPI_TILE_N + (j < cols ? j : EPI_TILE_PAIR + j - cols), EPI_TILE_N, s > 0,
-                       next_lines(&f, a.depth, &nothing));
+                       acc + i * EPI_TILE_N + (j < cols ? j : EPI_TILE_PAIR + j - cols), EPI_TILE_N,
+                       s % EPI_SUM_TERMS > 0, next_lines(&f, a.depth, &nothing));
+        if (sweeps(g) > EPI_SUM_TERMS && (last || (s + 1) % EPI_SUM_TERMS == 0))
+            add_sweeps(r, acc, rows, g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s < EPI_SUM_TERMS,
+                       last);
     }
 }
 
@@ -335,7 +362,7 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
         g->micro->leave();
-    epi_epilogue_tile(&r->tiles, acc, tile, mine + sizeof(float) * EPI_TILE_M * EPI_TILE_N);
+    epi_epilogue_tile(&r->tiles, acc, tile, mine + TILE_BYTES);
 }
 
 /* The rows' tiles from `begin` to `end`, which are those of one batch, with all columns. */

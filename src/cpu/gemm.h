@@ -17,6 +17,7 @@ typedef struct epi_gemm {
     bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
     int64_t packed[2], depth[3], shared, partials, ranges, per_thread, thread_bytes, scratch;
+    int64_t sums; /* in a thread's memory: of deep products the tile so far, and what rounding lost of it */
 } epi_gemm;
 
 /* `types` are the storage types of the operands, in the order of epi_plan_operand. */

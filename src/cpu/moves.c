@@ -122,25 +122,42 @@ static void sort_index(move *m, int64_t *room) {
     m->list = list;
 }
 
+/* Adds a running sum to one that keeps what rounding loses, and starts it again. */
+static void add_run(const epi_strips *s, float *sum, float *lost, float *run, int64_t n, bool first) {
+    if (first) {
+        memset(sum, 0, (size_t)n * sizeof *sum);
+        memset(lost, 0, (size_t)n * sizeof *lost);
+    }
+    s->combine(EPI_OP_SUM, sum, lost, run, NULL, n);
+    memset(run, 0, (size_t)n * sizeof *run);
+}
+
 static void scatter_item(void *ctx, int64_t item, int thread) {
     const move *m = ctx;
     const epi_strips *s = m->k->strips;
-    float *sum = m->scratch + (int64_t)thread * 2 * CHUNK, *row = sum + CHUNK;
+    float *room = m->scratch + (int64_t)thread * 4 * CHUNK, *sum = room, *run = sum + CHUNK,
+          *lost = run + CHUNK, *row = lost + CHUNK;
     int64_t first = item / m->chunks * m->rows, start = item % m->chunks * CHUNK;
     int64_t n = epi_min64(CHUNK, m->inner - start), last = epi_min64(m->size, first + m->rows);
     bool plain = m->from.type == EPI_F32 && is_plain(&m->from_inner);
     for (int64_t v = first; v < last; v++) {
-        memset(sum, 0, (size_t)n * sizeof *sum);
-        for (int64_t i = v ? m->ends[v - 1] : 0; i < m->ends[v]; i++) {
+        int64_t begin = v ? m->ends[v - 1] : 0, end = m->ends[v];
+        bool many = end - begin > EPI_SUM_TERMS;
+        memset(run, 0, (size_t)n * sizeof *run);
+        for (int64_t i = begin; i < end; i++) {
             int64_t from = epi_walk_offset(&m->from_outer, m->list[i]);
-            epi_view views[2] = {{sum, 0, 1}, {row, 0, 1}};
+            epi_view views[2] = {{run, 0, 1}, {row, 0, 1}};
             if (plain)
                 views[1].p = (const float *)(const void *)m->from.data + from + start;
             else
                 epi_walk_load(s, row, &m->from, from, &m->from_inner, start, n);
-            s->map[EPI_OP_ADD](sum, 0, views, 1, (int)n);
+            s->map[EPI_OP_ADD](run, 0, views, 1, (int)n);
+            if (many && ((i - begin) % EPI_SUM_TERMS == EPI_SUM_TERMS - 1 || i + 1 == end))
+                add_run(s, sum, lost, run, n, i - begin < EPI_SUM_TERMS);
         }
-        epi_walk_store(s, &m->to, v * m->to_step, &m->to_inner, start, sum, n);
+        if (many)
+            s->finish(EPI_OP_SUM, sum, lost, n, 1);
+        epi_walk_store(s, &m->to, v * m->to_step, &m->to_inner, start, many ? sum : run, n);
     }
 }
 

@@ -183,10 +183,15 @@ static void reduce_outer(void *ctx, int64_t item, int thread) {
         acc[j] = epi_reduce_identity(p->n->op);
         acc2[j] = 0;
     }
+    bool sums = p->n->op == EPI_OP_SUM || p->n->op == EPI_OP_MEAN;
     for (int64_t i = 0; i < p->over_count; i++) {
         epi_view v =
             operand_view(p, &p->from[0], base[1] + epi_walk_offset(&p->over, i), p->s.stride[last][1], n, in);
-        s->reduce_cols(p->n->op, acc, acc2, v, 1, n);
+        if (sums && i % EPI_SUM_TERMS == 0)
+            memset(tmp, 0, (size_t)n * sizeof *tmp);
+        s->reduce_cols(p->n->op, sums ? tmp : acc, acc2, v, 1, n);
+        if (sums && (i % EPI_SUM_TERMS == EPI_SUM_TERMS - 1 || i + 1 == p->over_count))
+            s->combine(p->n->op, acc, acc2, tmp, NULL, n);
     }
     s->finish(p->n->op, acc, acc2, n, (double)p->over_count);
     put(p, base[0], acc, n);

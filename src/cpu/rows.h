@@ -10,7 +10,7 @@
 
 /* What a thread has of its own, in bytes: where its arrays begin, and all. */
 typedef struct epi_rows_room {
-    int64_t at, links, positions, slots, kept, shorts, results, state, bytes;
+    int64_t at, links, positions, slots, kept, shorts, results, sums, state, bytes;
 } epi_rows_room;
 
 /* Where a tape stands: the first row and column of the band that it was set or moved to. */
@@ -39,14 +39,16 @@ typedef struct epi_rows {
     int *keep;          /* by value: which row buffer has it from its first phase on, or -1 */
     int *slot;          /* by value: among the slots of elements, or among the short vectors; or -1 */
     int *store;         /* by value: epi_first_stores */
-    epi_states
-        *states;     /* by instruction: where its partials lie, or the second of a fold among short vectors */
+    /* by instruction: where its partials lie. The second word of a fold of the row, and of sums of a piece's
+       columns, is a short vector. Sums down long pieces have theirs, the sums and what rounding lost, at
+       `second` among the sums of the thread. */
+    epi_states *states;
     int64_t *column; /* by value without rows: where it lies among the columns' floats */
     int slot_count, short_count, keep_count, state_count;
     epi_rows_room room;
     /* offsets in the scratch, in bytes */
     int64_t access, source, regular, columns, partials, per_thread, scratch;
-    int64_t partial_count; /* floats */
+    int64_t partial_count, sum_count; /* floats */
 } epi_rows;
 
 epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,

@@ -209,8 +209,8 @@ static void assign_slots(epi_rows *k) {
 static void assign_states(epi_rows *k) {
     for (int i = 0; i < k->tile.instr_count; i++) {
         const epi_instr *s = &k->tile.instrs[i];
-        bool two = s->op == EPI_OP_LOGSUMEXP;
-        if (s->kind == EPI_INSTR_REDUCE_ROW && two)
+        bool two = s->op == EPI_OP_LOGSUMEXP, sums = epi_instr_sums(s);
+        if (s->kind == EPI_INSTR_REDUCE_ROW && (two || sums))
             k->states[i].second = k->short_count++;
         if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
@@ -219,6 +219,12 @@ static void assign_states(epi_rows *k) {
                             : k->row_pieces * epi_rows_width(k, k->tile.values[s->arg[0]].scale);
         k->states[i] = (epi_states){k->partial_count, k->partial_count + count};
         k->partial_count += two ? 2 * count : count;
+        if (sums && s->kind == EPI_INSTR_PARTIAL_ROWS) {
+            k->states[i].second = k->short_count++;
+        } else if (sums && k->piece_rows > EPI_SUM_TERMS) {
+            k->states[i].second = k->sum_count;
+            k->sum_count += 2 * count / k->row_pieces;
+        }
     }
 }
 
@@ -233,6 +239,7 @@ static int64_t room_for_thread(epi_rows_room *r, const epi_rows *k) {
     r->kept = epi_reserve(total, k->keep_count, epi_rows_keep(k) * size);
     r->shorts = epi_reserve(total, k->short_count + 2, epi_rows_short(k) * size);
     r->results = epi_reserve(total, k->tile.instr_count, size);
+    r->sums = epi_reserve(total, k->sum_count, size);
     r->state = epi_reserve(total, k->state_count, EPI_STATE_MOST * size);
     return *total;
 }

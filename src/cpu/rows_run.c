@@ -10,6 +10,8 @@
  *   - A row is folded chunk by chunk, from left to right; chunks follow from its length. Partials of pieces
  *     are folded in the order of the pieces, which follow from the sizes. So no bit depends on the threads.
  */
+#include <string.h>
+
 #include "base/parallel.h"
 #include "cpu/rows_begin.h"
 
@@ -20,6 +22,7 @@ typedef struct worker {
     epi_link *links;              /* of all phases */
     epi_rows_position *positions; /* of all items */
     float *kept, *shorts, *state;
+    float *sums;    /* down the rows of a piece, see epi_rows */
     float *results; /* by instruction: what a tape folded a chunk of the row to */
     int64_t row_piece, col_piece;
     int64_t end; /* of the piece's columns */
@@ -43,6 +46,7 @@ static worker worker_of(const epi_rows_begun *r, int thread) {
                 .kept = (void *)(mine + k->room.kept),
                 .shorts = (void *)(mine + k->room.shorts),
                 .state = (void *)(mine + k->room.state),
+                .sums = (void *)(mine + k->room.sums),
                 .results = (void *)(mine + k->room.results),
                 .end = t->n};
     for (int v = 0; v < t->value_count; v++) {
@@ -133,7 +137,7 @@ static void make_columns(epi_rows_begun *r) {
 static void set_identity(epi_op op, float *p, float *p2, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         p[i] = epi_reduce_identity(op);
-    for (int64_t i = 0; i < n && op == EPI_OP_LOGSUMEXP; i++)
+    for (int64_t i = 0; i < n && p2; i++)
         p2[i] = 0;
 }
 
@@ -141,7 +145,8 @@ static float *short_at(const worker *w, int64_t slot) {
     return w->shorts + slot * epi_rows_short(w->r->k);
 }
 
-/* The running state of a reduction: of a fold per row of the band, of partials in their place. */
+/* The running state of a reduction: of a fold per row of the band, of partials in their place. p2 is NULL
+ * where there is no second word. */
 typedef struct state {
     float *p, *p2;
     int64_t n;
@@ -151,13 +156,36 @@ static state state_of(const worker *w, int instr) {
     const epi_rows *k = w->r->k;
     const epi_instr *s = &k->tile.instrs[instr];
     const epi_states *at = &k->states[instr];
+    bool two = s->op == EPI_OP_LOGSUMEXP;
     if (s->kind == EPI_INSTR_REDUCE_ROW)
-        return (state){w->b.at[s->dst].p, short_at(w, at->second), w->b.rows};
+        return (state){w->b.at[s->dst].p, two || epi_instr_sums(s) ? short_at(w, at->second) : NULL,
+                       w->b.rows};
     int64_t width = epi_rows_width(k, k->tile.values[s->arg[0]].scale);
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
     int64_t first = rows ? w->col_piece * k->tile.m + w->b.m0 : w->row_piece * width;
-    return (state){w->r->partials + at->first + first, w->r->partials + at->second + first,
-                   rows ? w->b.rows : width};
+    float *p2 = two                         ? w->r->partials + at->second + first
+                : rows && epi_instr_sums(s) ? short_at(w, at->second)
+                                            : NULL;
+    return (state){w->r->partials + at->first + first, p2, rows ? w->b.rows : width};
+}
+
+/* Sums down the rows, every EPI_SUM_TERMS rows of a long piece: they go to sums that keep what rounding
+ * loses, and start again; at the end of the piece these are its partials. */
+static void settle_columns(const worker *w, bool ends) {
+    const epi_rows *k = w->r->k;
+    for (int i = 0; i < k->tile.instr_count; i++) {
+        if (k->tile.instrs[i].kind != EPI_INSTR_PARTIAL_COLS || !epi_instr_sums(&k->tile.instrs[i]))
+            continue;
+        state run = state_of(w, i);
+        float *sum = w->sums + k->states[i].second, *lost = sum + run.n;
+        k->strips->combine(EPI_OP_SUM, sum, lost, run.p, NULL, run.n);
+        if (ends) {
+            memcpy(run.p, sum, (size_t)run.n * sizeof *sum);
+            k->strips->finish(EPI_OP_SUM, run.p, lost, run.n, 1);
+        } else {
+            set_identity(EPI_OP_SUM, run.p, NULL, run.n);
+        }
+    }
 }
 
 static void reduce(const worker *w, int instr) {
@@ -166,7 +194,7 @@ static void reduce(const worker *w, int instr) {
     state to = state_of(w, instr);
     if (s->kind == EPI_INSTR_PARTIAL_COLS) {
         int64_t first = b->first[b->tile->values[s->arg[0]].scale];
-        epi_band_reduce(b, s, to.p + first, to.p2 + first);
+        epi_band_reduce(b, s, to.p + first, to.p2 ? to.p2 + first : NULL);
         return;
     }
     float *x = short_at(w, w->r->k->short_count), *x2 = short_at(w, w->r->k->short_count + 1);
@@ -286,11 +314,12 @@ static void run_phase(worker *w, int p, int64_t start, bool first) {
     }
     for (int f = folds; f < folds_end; f++) {
         const epi_instr *s = &t->instrs[k->fold[f]];
-        if (s->kind == EPI_INSTR_REDUCE_ROW) {
-            state to = state_of(w, k->fold[f]);
+        state to = state_of(w, k->fold[f]);
+        if (s->kind == EPI_INSTR_REDUCE_ROW)
             k->strips->finish(s->op, to.p, to.p2, to.n,
                               (double)epi_rows_width(k, t->values[s->arg[0]].scale));
-        }
+        else if (epi_instr_sums(s)) /* a partial has one word */
+            k->strips->finish(EPI_OP_SUM, to.p, to.p2, to.n, 1);
     }
 }
 
@@ -310,6 +339,8 @@ static void run_piece(void *ctx, int64_t item, int thread) {
             state to = state_of(&w, i);
             set_identity(t->instrs[i].op, to.p, to.p2, to.n);
         }
+    memset(w.sums, 0, (size_t)k->sum_count * sizeof *w.sums);
+    int summed = 0; /* rows, since the columns' sums were settled */
     for (int64_t row = first; row < rows_end; row += k->band) {
         w.b.m0 = row;
         w.b.rows = w.b.band_rows = (int)epi_min64(k->band, rows_end - row);
@@ -318,6 +349,12 @@ static void run_piece(void *ctx, int64_t item, int thread) {
                 epi_band_run(&w.b, k->between[i]);
             if (p < t->phases)
                 run_phase(&w, p, start, row == first);
+        }
+        summed += w.b.rows;
+        bool ends = row + k->band >= rows_end;
+        if (k->sum_count && (ends || summed + k->band > EPI_SUM_TERMS)) {
+            settle_columns(&w, ends);
+            summed = 0;
         }
     }
     if (r->settles)

@@ -10,7 +10,7 @@
 #include "cpu/strip_wide.h"
 
 enum { OCTET = 8 * WIDE };
-_Static_assert((int)OCTET <= (int)EPI_OCTET_MOST && (int)WIDE <= (int)EPI_STATE_MOST,
+_Static_assert((int)OCTET <= (int)EPI_OCTET_MOST && 2 * (int)WIDE <= (int)EPI_STATE_MOST,
                "whoever makes a tape gives its links room for an octet, and for a state");
 
 typedef struct octet {

@@ -1,7 +1,8 @@
 /* strip_reduce.h: reductions of strips along rows, along columns and within groups of columns.
  *
  * Only strips.c includes this. A row is folded into LANES running values, element j into value
- * j % LANES, which a tree then joins; a row shorter than that from left to right. So the order of
+ * j % LANES, which a tree then joins, EPI_SUM_TERMS elements to each before they are folded into others; a
+ * row shorter than LANES from left to right. So the order of
  * additions follows from the row's length alone and is the same for every instruction set. The state of
  * LOGSUMEXP is (max, sum of exp(x - max)); an infinite max is not subtracted, so that -inf - -inf never
  * arises.
@@ -11,7 +12,7 @@
 
 #include "cpu/strip_wide.h"
 
-enum { LANES = 32 };
+enum { LANES = 32, SPAN = EPI_SUM_TERMS * LANES };
 
 typedef float fold(float a, float b);
 
@@ -71,15 +72,25 @@ static ALWAYS_INLINE float lanes_join(fold *f, float *lane) {
     return f(lane[0], lane[1]);
 }
 
-static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int col, int n) {
-    if (n < LANES)
-        return short_fold(f, identity, x, n);
-    float lane[LANES];
+/* What has no column is one element, spread over a chunk. */
+static ALWAYS_INLINE void span_fold(fold *f, float identity, float *lane, const float *x, int col, int n) {
     fill(lane, identity, LANES);
     if (col)
         lanes_fold(f, lane, x, n);
-    for (int j = 0; j < n && !col; j += CHUNK) /* one element spread over a chunk */
+    for (int j = 0; j < n && !col; j += CHUNK)
         lanes_fold(f, lane, x, chunk_length(n, j));
+}
+
+static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int col, int n) {
+    if (n < LANES)
+        return short_fold(f, identity, x, n);
+    float lane[LANES], run[LANES];
+    span_fold(f, identity, lane, x, col, n < SPAN ? n : SPAN);
+    for (int j = SPAN; j < n; j += SPAN) {
+        span_fold(f, identity, run, x + j * col, col, n - j < SPAN ? n - j : SPAN);
+        for (int l = 0; l < LANES; l++)
+            lane[l] = f(lane[l], run[l]);
+    }
     return lanes_join(f, lane);
 }
 
@@ -177,12 +188,22 @@ static void logsumexp_combine(float *max, float *sum, const float *max2, const f
     }
 }
 
+/* The sum, and what is lost by rounding it (Knuth's two-sum). */
+static void sum_combine(float *sum, float *lost, const float *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t j = 0; j < n; j++) {
+        float a = sum[j], b = x[j], s = a + b, of_b = s - a, of_a = s - of_b;
+        lost[j] += (a - of_a) + (b - of_b);
+        sum[j] = s;
+    }
+}
+
 static void combine(epi_op op, float *acc, float *acc2, const float *x, const float *x2, int64_t n) {
     switch (op) {
     case EPI_OP_RMAX: fold_into(fold_max, acc, x, n); break;
     case EPI_OP_RMIN: fold_into(fold_min, acc, x, n); break;
     case EPI_OP_LOGSUMEXP: logsumexp_combine(acc, acc2, x, x2, n); break;
-    default: fold_into(fold_add, acc, x, n); break;
+    default: sum_combine(acc, acc2, x, n); break;
     }
 }
 
@@ -195,10 +216,19 @@ static inline float logsumexp_value(float max, float sum) {
     return max + vlog(sum);
 }
 
+/* Of an infinite sum NaN is lost. */
+static inline float whole_sum(float sum, float lost) {
+    return choose(fabsf(sum) < INFINITY, sum + lost, sum);
+}
+
 static void finish(epi_op op, float *acc, const float *acc2, int64_t n, double count) {
-    if (op == EPI_OP_MEAN) {
+    if (op == EPI_OP_SUM) {
+        VECTOR_LOOP
         for (int64_t j = 0; j < n; j++)
-            acc[j] = mean_value(acc[j], count);
+            acc[j] = whole_sum(acc[j], acc2[j]);
+    } else if (op == EPI_OP_MEAN) {
+        for (int64_t j = 0; j < n; j++)
+            acc[j] = mean_value(whole_sum(acc[j], acc2[j]), count);
     } else if (op == EPI_OP_LOGSUMEXP) {
         VECTOR_LOOP
         for (int64_t j = 0; j < n; j++)

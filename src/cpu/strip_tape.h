@@ -7,8 +7,9 @@
  *     row's first octet and ends with its last.
  *   - What is left of a row at its end goes through the links in copies that are filled up to an octet, so an
  *     element's bits do not depend on its place.
- *   - A row is folded octet by octet: the eight vectors to one by a tree, that into a running one, whose
- *     elements are folded by a tree at the end. So the order of additions follows from the length alone.
+ *   - A row is folded octet by octet: the eight vectors to one by a tree, that into a running one,
+ *     EPI_SUM_TERMS of them before that is folded into another, whose elements are folded by a tree at the
+ *     end. So the order of additions follows from the length alone.
  */
 #ifndef EPI_CPU_STRIP_TAPE_H
 #define EPI_CPU_STRIP_TAPE_H
@@ -74,15 +75,21 @@ static ALWAYS_INLINE void over(const epi_link *k, octet *v) {
     octet_scale(v, k->state[1]);
 }
 
-static ALWAYS_INLINE void fold_row(const epi_link *k, epi_op op, ptrdiff_t r, bool begins, bool ends,
+/* The running vector has OCTET elements for each of its own: `before` of the row's come before this octet. */
+static ALWAYS_INLINE void fold_row(const epi_link *k, epi_op op, ptrdiff_t r, ptrdiff_t before, bool ends,
                                    const octet *v) {
+    enum { SPAN_OF_OCTETS = EPI_SUM_TERMS * OCTET };
+    float *run = k->state, *all = k->state + WIDE;
     wide x = octet_folded(op, v);
-    if (!begins) /* what runs on second: a maximum looks at its first operand for longer */
-        x = wide_fold(op, x, wide_get(k->state));
+    if (before % SPAN_OF_OCTETS) /* what runs on second: a maximum looks at its first operand for longer */
+        x = wide_fold(op, x, wide_get(run));
+    else if (before)
+        wide_put(all, before > SPAN_OF_OCTETS ? wide_fold(op, wide_get(run), wide_get(all)) : wide_get(run));
     if (ends)
-        *floats(&k->b, r, 0) = wide_folded(op, x);
+        *floats(&k->b, r, 0) =
+            wide_folded(op, before >= SPAN_OF_OCTETS ? wide_fold(op, x, wide_get(all)) : x);
     else
-        wide_put(k->state, x);
+        wide_put(run, x);
 }
 
 static ALWAYS_INLINE void fold_columns(const epi_link *k, epi_op op, ptrdiff_t r, ptrdiff_t j,
@@ -132,9 +139,8 @@ static ALWAYS_INLINE bool is_end(const epi_link *k) {
     return k->kind == EPI_LINK_NONE || k->kind == EPI_LINK_PREFETCH;
 }
 
-/* An octet that begins and ends its row or does not. */
-static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_t j, bool begins, bool ends,
-                                        octet *v) {
+/* An octet that ends its row or does not. */
+static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_t j, bool ends, octet *v) {
     octet x;
     if (k->from.p)
         *v = operand(&k->from, r, j);
@@ -184,7 +190,7 @@ static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_
     default: octet_map(k->kind - EPI_LINK_MAP, v); break;
     }
     if (k->folds)
-        fold_row(k, k->op, r, begins, ends, v);
+        fold_row(k, k->op, r, j, ends, v);
     if (k->to.p)
         octet_put(floats(&k->to, r, j), v);
 }
@@ -224,7 +230,7 @@ static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t 
                 fill_up(&k.b, r, j, m, pad[2], OCTET);
         }
         k.nontemporal = false;
-        link_any_kind(&k, 0, 0, j == 0, false, &v);
+        link_any_kind(&k, 0, 0, false, &v);
         if (k.to.p)
             memcpy(floats(&link->to, r, j), kept, (size_t)m * sizeof(float));
         if (wide_a)
@@ -241,7 +247,7 @@ static __attribute__((noinline)) void tape_some(const epi_link *link, ptrdiff_t 
             octet_put(out, &v);
             fill(out + m, link->identity, OCTET - m);
             octet_get(&x, out);
-            fold_row(link, link->op, r, j == 0, true, &x);
+            fold_row(link, link->op, r, j, true, &x);
         }
     }
 }
@@ -328,15 +334,15 @@ LINK(store_bf16, octet_put_bf16(halves(&k->a, r, j), &v))
 LINK(stream, octet_stream((unsigned char *)floats(&k->a, r, j), EPI_F32, &v))
 LINK(stream_bf16, octet_stream((unsigned char *)halves(&k->a, r, j), EPI_BF16, &v))
 /* With the sum of what they make, or its maximum. */
-#define SUM_ROW fold_row(k, EPI_OP_SUM, r, j == 0, j + OCTET == n, &v)
+#define SUM_ROW fold_row(k, EPI_OP_SUM, r, j, j + OCTET == n, &v)
 LINK(get_sum, SUM_ROW)
-LINK(get_max, fold_row(k, EPI_OP_RMAX, r, j == 0, j + OCTET == n, &v))
+LINK(get_max, fold_row(k, EPI_OP_RMAX, r, j, j + OCTET == n, &v))
 LINK(square_sum, EACH(v.v[i] *= v.v[i]); SUM_ROW)
 LINK(exp_sum, octet_map(EPI_OP_EXP, &v); SUM_ROW)
 LINK(mul_row_sum, ROW_A; EACH(v.v[i] *= wide_get(p + i * WIDE)); SUM_ROW)
 LINK(mul_bf16_sum, octet x; octet_get_bf16(&x, halves(&k->a, r, j)); EACH(v.v[i] *= x.v[i]); SUM_ROW)
 LINK(sum_columns, fold_columns(k, EPI_OP_SUM, r, j, &v))
-LINK_FUNCTION(link_any, (void)0, (void)0, link_any_kind(k, r, j, j == 0, j + OCTET == n, &v))
+LINK_FUNCTION(link_any, (void)0, (void)0, link_any_kind(k, r, j, j + OCTET == n, &v))
 
 typedef link_function *const (*link_forms)[2]; /* by source, and whether v goes to memory besides */
 

@@ -78,7 +78,12 @@ typedef struct epi_link {
 
 /* Lines are prefetched at four places in turn: where these are in four pages, the hardware goes ahead in all
  * of them. An octet, the eight vectors that a tape works on, has at most EPI_OCTET_MOST elements. */
-enum { EPI_WAYS = 4, EPI_LINE = 64, EPI_OCTET_MOST = 128, EPI_STATE_MOST = EPI_OCTET_MOST / 8 };
+enum { EPI_WAYS = 4, EPI_LINE = 64, EPI_OCTET_MOST = 128, EPI_STATE_MOST = 2 * EPI_OCTET_MOST / 8 };
+
+/* A sum of many terms drifts: each addition rounds, and where terms are alike all of them the same way. So a
+ * running sum takes EPI_SUM_TERMS terms; then it goes, by `combine`, to a sum that keeps what rounding lost.
+ */
+enum { EPI_SUM_TERMS = 64 };
 
 typedef struct epi_strips {
     const char *name;                 /* "avx512" */
@@ -88,14 +93,15 @@ typedef struct epi_strips {
     void (*muladd)(float *dst, ptrdiff_t ld, const epi_view *v, float sign, float other, int rows, int n);
 
     /* Reductions. Running state is one float per result, two for LOGSUMEXP: (max, sum of exp(x-max)),
-       the second in out2. MEAN sums. All of n elements are valid. */
+       the second in out2. MEAN sums. All of n elements are valid. States that are combined have a second
+       float for sums, too, which starts with 0 and takes what rounding loses. */
     /* fold each row of a into out[i] (overwriting): a fixed order of additions for given n */
     void (*reduce_rows)(epi_op op, float *out, float *out2, epi_view a, int rows, int n);
     /* fold rows into per-column state acc[j] (accumulating, in row order; the caller initialises) */
     void (*reduce_cols)(epi_op op, float *acc, float *acc2, epi_view a, int rows, int n);
-    /* combine two states elementwise: acc[j] = combine(acc[j], x[j]) */
+    /* combine two states elementwise: acc[j] = combine(acc[j], x[j]); x2 for LOGSUMEXP alone */
     void (*combine)(epi_op op, float *acc, float *acc2, const float *x, const float *x2, int64_t n);
-    /* state to value: mean divides by count, logsumexp gives max + log(sum); others unchanged */
+    /* state to value: sums get back what was lost, mean divides by count, logsumexp gives max + log(sum) */
     void (*finish)(epi_op op, float *acc, const float *acc2, int64_t n, double count);
     /* every element of each group of g columns becomes the finished reduction of its group; n is a multiple
      * of g */
