@@ -100,19 +100,26 @@ template <class T> DEV float down_warps(u32 from, u32 apart) {
 template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, i64 apart, i64 second) {
   constexpr int LENGTH = (COUNT + SEGMENTS - 1) / SEGMENTS;
   constexpr bool WHOLE = COUNT % (8 * SEGMENTS) == 0;
-  const int end = min((segment + 1) * LENGTH, COUNT);
-  T f;
+  constexpr int RUN = 64;   // partials that a running value takes: where it is a sum of many more, it drifts
+  const int begin = segment * LENGTH, end = min(begin + LENGTH, COUNT);
+  T f, all;
   f.clear();
+  all.clear();
 #pragma unroll 1
-  for (int b = segment * LENGTH; b < end; b += 8) {
+  for (int b = begin; b < end; b += 8) {
     T next[8];
 #pragma unroll
     for (int u = 0; u < 8; u++)
       if (WHOLE || b + u < end) next[u].load(p + (b + u) * apart, second);
+    if (LENGTH > RUN && b > begin && (b - begin) % RUN == 0) {
+      all.join(f);
+      f.clear();
+    }
 #pragma unroll
     for (int u = 0; u < 8; u++)
       if (WHOLE || b + u < end) f.join(next[u]);
   }
+  if (LENGTH > RUN) f.join(all);
   return f;
 }
 
