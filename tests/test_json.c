@@ -1,8 +1,10 @@
 /* test_json.c: what the JSON writer writes, the strict reader reads. Malformed texts are the subject of
  * test_safetensors.c, whose headers go through the same reader. */
 #include <float.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/json.h"
@@ -80,11 +82,49 @@ static void sticky(void) {
           r.why);
 }
 
+/* Numbers are the same in every locale. One with a decimal comma is made here, where localedef can. */
+static void numbers(void) {
+    static const struct {
+        const char *text;
+        double value;
+        const char *written;
+    } cases[] = {{"0.5", 0.5, "0.5"},
+                 {"-1.25e-3", -0.00125, "-0.00125"},
+                 {"1e-7", 1e-7, "1e-07"},
+                 {"00.10", 0.1, "0.1"},
+                 {"12345678.9e10", 12345678.9e10, "1.23456789e+17"},
+                 {"1e400", INFINITY, "inf"},
+                 {"9007199254740993.00000000000000000000001", 9007199254740994.0, "9007199254740994"},
+                 {"3", 3, "3"}};
+    char folder[] = "/tmp/epilog-locale-XXXXXX", command[200];
+    bool comma = false;
+    if (mkdtemp(folder)) {
+        snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE >/dev/null 2>&1", folder);
+        if (system(command) >= 0 && setenv("LOCPATH", folder, 1) == 0 && setlocale(LC_ALL, "de_DE"))
+            comma = *localeconv()->decimal_point == ',';
+        snprintf(command, sizeof command, "rm -rf %s", folder);
+    }
+    printf("json: numbers, in a locale with a decimal %s\n", comma ? "comma" : "point: no other was found");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double value = epi_number_read(cases[i].text, strlen(cases[i].text));
+        check(value == cases[i].value, "read", cases[i].text);
+        check(!strcmp(epi_number_write(value).text, cases[i].written), "written",
+              epi_number_write(value).text);
+    }
+    char zeros[400] = "0.";
+    memset(zeros + 2, '0', 300);
+    strcpy(zeros + 302, "25e301");
+    check(epi_number_read(zeros, strlen(zeros)) == 2.5, "read", "a long number");
+    setlocale(LC_ALL, "C");
+    if (system(command) != 0)
+        check(false, "remove", folder);
+}
+
 int main(void) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } groups[] = {{"writer", writer}, {"reader", reader}, {"sticky errors", sticky}};
+    } groups[] = {{"writer", writer}, {"reader", reader}, {"sticky errors", sticky}, {"numbers", numbers}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         int p = passed, f = failed;
         groups[i].run();

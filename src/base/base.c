@@ -1,7 +1,6 @@
 /* base.c: errors, the arena and the growing text. */
 #include "base/base.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,42 +192,83 @@ size_t epi_text_give(epi_text *text, char *buf, size_t size) {
 
 /* ---- numbers ---- */
 
-/* strtod and printf speak the locale of the program we are part of. */
-static const char *locale_point(void) {
-    return localeconv()->decimal_point;
-}
+/* strtod and printf speak the locale of the program we are part of, but only about the decimal point: a
+ * number as an integer times a power of ten has none. */
+
+enum { MOST_DIGITS = 800 }; /* more than decide to which double a number is rounded */
 
 double epi_number_read(const char *text, size_t length) {
-    char buf[128];
-    size_t n = 0;
-    const char *point = locale_point();
-    for (size_t i = 0; i < length && n + strlen(point) + 1 < sizeof buf; i++)
-        if (text[i] == '.')
-            for (const char *p = point; *p; p++)
-                buf[n++] = *p;
-        else
+    char buf[MOST_DIGITS + 40];
+    size_t n = 0, digits = 0, i = 0;
+    long exponent = 0, given = 0;
+    bool point = false, rest = false, negative = false;
+    if (i < length && (text[i] == '-' || text[i] == '+'))
+        buf[n++] = text[i++];
+    for (; i < length && text[i] != 'e' && text[i] != 'E'; i++) {
+        if (text[i] == '.') {
+            point = true;
+            continue;
+        }
+        bool keep = digits < MOST_DIGITS && (digits || text[i] != '0');
+        exponent += keep ? -(long)point : !digits ? -(long)point : !point;
+        if (keep) {
             buf[n++] = text[i];
-    buf[n] = 0;
+            digits++;
+        } else if (digits && text[i] != '0') {
+            rest = true;
+        }
+    }
+    if (i < length) {
+        i++;
+        negative = i < length && text[i] == '-';
+        if (i < length && (text[i] == '-' || text[i] == '+'))
+            i++;
+        for (; i < length && given < 1000000000; i++)
+            given = 10 * given + (text[i] - '0');
+    }
+    exponent += negative ? -given : given;
+    if (rest) { /* just above what was kept */
+        buf[n++] = '1';
+        exponent--;
+    }
+    snprintf(buf + n, sizeof buf - n, "%se%ld", digits ? "" : "0", exponent);
     return strtod(buf, NULL);
+}
+
+/* The digits of a positive number, so many, and the power of ten of the first. */
+static int digits_of(double value, int count, char *digits) {
+    char text[40];
+    int n = 0;
+    const char *c = text;
+    snprintf(text, sizeof text, "%.*e", count - 1, value);
+    for (; *c && *c != 'e'; c++) /* whatever the decimal point is */
+        if (*c >= '0' && *c <= '9')
+            digits[n++] = *c;
+    digits[n] = 0;
+    return (int)strtol(c + 1, NULL, 10);
 }
 
 epi_number_text epi_number_write(double value) {
     epi_number_text out;
-    if (value == floor(value) && fabs(value) < 1e15) {
+    char digits[24], again[40];
+    const char *sign = signbit(value) ? "-" : "";
+    int count = 0, first = 0;
+    if (!isfinite(value) || (value == floor(value) && fabs(value) < 1e15)) {
         snprintf(out.text, sizeof out.text, "%.0f", value);
         return out;
     }
-    const char *point = locale_point();
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out.text, sizeof out.text, "%.*g", digits, value);
-        if (strtod(out.text, NULL) == value)
-            break;
-    }
-    char *at = strstr(out.text, point);
-    if (at && *point) {
-        *at = '.';
-        memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
-    }
+    do {
+        first = digits_of(fabs(value), ++count, digits);
+        snprintf(again, sizeof again, "%se%d", digits, first - count + 1);
+    } while (count < 17 && strtod(again, NULL) != fabs(value));
+    if (first < -4 || first >= count) /* as %g has it */
+        snprintf(out.text, sizeof out.text, "%s%c%s%se%c%02d", sign, digits[0], count > 1 ? "." : "",
+                 digits + 1, first < 0 ? '-' : '+', abs(first));
+    else if (first < 0)
+        snprintf(out.text, sizeof out.text, "%s0.%.*s%s", sign, -first - 1, "000", digits);
+    else
+        snprintf(out.text, sizeof out.text, "%s%.*s%s%s", sign, first + 1, digits,
+                 count > first + 1 ? "." : "", digits + first + 1);
     return out;
 }
 
