@@ -149,7 +149,7 @@ static epi_status check(bench_row *out, const cli_source *s, const cli_options *
                         cli_error_row *errors, epi_error *err) {
     epi_status status = run_once(&p->fused, &p->place, &p->data, err);
     if (status == EPI_OK)
-        status = cli_errors(s, o, &p->data, cli_depth(&p->info), errors, err);
+        status = cli_errors(s, o, &p->data, &p->info, errors, err);
     out->ok = status == EPI_OK;
     out->checked[0] = p->info.m;
     out->checked[1] = p->info.n;
@@ -228,7 +228,7 @@ static epi_status check_plain(bench_row *out, const cli_source *s, const cli_opt
     if (status == EPI_OK)
         status = run_once(&p->fused, &p->place, &p->data, err);
     if (status == EPI_OK) {
-        out->plain = cli_compare(&p->data, &d, errors, cli_depth(&p->info), &near);
+        out->plain = cli_compare(&p->data, &d, errors, &near);
         out->has_plain = true;
         out->ok &= near;
     }

@@ -135,7 +135,8 @@ epi_status cli_data_read(cli_data *d, const cli_inputs *in, bool random, epi_err
  * there is no distance, and the scale is the output's own. */
 typedef struct cli_error_row {
     double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
-    bool ok; /* fused <= 2*naive + a rounding to storage + what f32 loses in functions and sums */
+    double floor;               /* the least that is allowed, relative: base/error_rule.h */
+    bool ok;
     int64_t nan, infinite; /* elements of the output */
 } cli_error_row;
 
@@ -143,20 +144,14 @@ static inline double cli_relative(double error, const cli_error_row *r) {
     return error / (r->scale > 0 ? r->scale : 1);
 }
 
-/* The length of a kernel's sums: the product's, or those of a row. */
-static inline int64_t cli_depth(const epi_kernel_info *info) {
-    return info->k ? info->k : info->n;
-}
-
 /* Of what the kernel of `o` left in d. */
-epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data *d, int64_t depth,
-                      cli_error_row *rows, epi_error *err);
+epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data *d,
+                      const epi_kernel_info *info, cli_error_row *rows, epi_error *err);
 /* The same without a reference. */
 void cli_look_at_outputs(const cli_data *d, cli_error_row *rows);
 /* The largest distance between two runs' outputs, relative to the largest value of `plain`; *ok where each is
  * within twice what `rows`, the errors of either, allow. */
-double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, int64_t depth,
-                   bool *ok);
+double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok);
 
 epi_options cli_compile_options(const cli_options *o);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/error_rule.h"
 #include "base/parallel.h"
 #include "cli.h"
 
@@ -177,10 +178,11 @@ static double distance(double a, double b) {
     return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
 }
 
-/* A rounding to storage, three of f32 for functions, and what a sum of that length loses: the naive path may
- * be lucky where results are few. */
-static double allowance(epi_dtype type, int64_t depth) {
-    return unit_of(type) + 0x1p-24 * (3 + sqrt((double)depth));
+/* Of the coarsest type on the way to a tensor: what lies between is stored unless all is one exact kernel. */
+static double coarsest_unit(const cli_options *o, const epi_kernel_info *info, epi_dtype type) {
+    bool one = !strcmp(info->mainloop, "gemm") || !strcmp(info->mainloop, "rows");
+    bool exact = !o->device || o->rounding == EPI_ROUND_EXACT;
+    return fmax(unit_of(type), one && exact ? 0 : unit_of(o->type));
 }
 
 /* Some elements of a tensor, as f32. */
@@ -209,8 +211,8 @@ static void add_errors(cli_error_row *row, const cli_data *d, const cli_data *re
     }
 }
 
-epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d, int64_t depth,
-                      cli_error_row *rows, epi_error *err) {
+epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d,
+                      const epi_kernel_info *info, cli_error_row *rows, epi_error *err) {
     cli_data ref, naive = {0};
     epi_status status = run_oracle(source, o, d, EPI_PATH_REFERENCE, &ref, err);
     if (status == EPI_OK)
@@ -220,7 +222,8 @@ epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_
         *row = (cli_error_row){0};
         for (int64_t at = 0; at < d->shapes[t].count; at += BLOCK)
             add_errors(row, d, &ref, &naive, t, at, epi_min64(BLOCK, d->shapes[t].count - at));
-        row->ok = row->fused <= 2 * row->naive + allowance(d->shapes[t].type, depth) * row->scale;
+        row->floor = epi_error_floor(coarsest_unit(o, info, d->shapes[t].type), info->terms);
+        row->ok = row->fused <= epi_error_bound(row->naive, row->scale, row->floor);
     }
     cli_data_free(&ref);
     cli_data_free(&naive);
@@ -244,8 +247,7 @@ void cli_look_at_outputs(const cli_data *d, cli_error_row *rows) {
     }
 }
 
-double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, int64_t depth,
-                   bool *ok) {
+double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok) {
     double worst = 0;
     *ok = true;
     for (int t = d->input_count; t < d->count; t++) {
@@ -264,7 +266,7 @@ double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row
         }
         far /= scale > 0 ? scale : 1;
         worst = fmax(worst, far);
-        *ok &= far <= 2 * (2 * cli_relative(row->naive, row) + allowance(shape->type, depth));
+        *ok &= far <= 2 * epi_error_bound(cli_relative(row->naive, row), 1, row->floor);
     }
     return worst;
 }

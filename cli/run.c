@@ -152,7 +152,7 @@ static epi_status run_program(const cli_source *s, const cli_options *o, const c
         cli_look_at_outputs(d, rows);
     } else if (status == EPI_OK) {
         cli_progress("computing the f64 reference of %s", epi_program_name(s->program));
-        status = cli_errors(s, o, d, cli_depth(&got->info), rows, err);
+        status = cli_errors(s, o, d, &got->info, rows, err);
     }
     cli_progress_end();
     if (status == EPI_OK && o->out)

@@ -302,6 +302,8 @@ typedef struct epi_kernel_info {
     int values;                /* that go from part to part through the workspace */
     int64_t value_bytes;       /* of the workspace, that these take; and the most that are alive at once, */
     int64_t value_bytes_least; /* below which no order of them can go */
+    double terms; /* that the longest sum adds up, with those of the sums it is made of: what its rounding
+                     errors grow with */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out);

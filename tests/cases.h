@@ -480,7 +480,8 @@ static inline void check_rule(const problem *p, const loaded *l, const oracles *
                               const char *what) {
     for (int i = p->inputs; i < p->count; i++) {
         double error, bound;
-        bool ok = within_rule(&p->t[i], &oracle->ref.t[i], &oracle->naive.t[i], between, 1, &error, &bound);
+        bool ok =
+            within_rule(&p->t[i], &oracle->ref.t[i], &oracle->naive.t[i], between, p->terms, &error, &bound);
         check(ok, "%s:%s %s %s: tensor %d, error %g, allowed %g", l->from->file, l->from->program,
               l->from->dims, what, i, error, bound);
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error_rule.h"
 #include "epilog.h"
 
 static int passed, failed_count;
@@ -116,6 +117,7 @@ typedef struct tensor {
 
 typedef struct problem {
     int count, inputs;
+    double terms; /* of the longest sum */
     tensor t[MAX_TENSORS];
     epi_tensor args[MAX_TENSORS];
 } problem;
@@ -145,7 +147,10 @@ static inline int64_t tensor_at(const tensor *t, int64_t i) {
 
 static inline bool problem_make(problem *p, const epi_program *program, const epi_kernel *kernel,
                                 layout how) {
+    epi_kernel_info about;
     memset(p, 0, sizeof *p);
+    epi_kernel_get_info(kernel, &about);
+    p->terms = about.terms;
     p->count = epi_program_tensor_count(program);
     for (int i = 0; i < p->count; i++) {
         tensor *t = &p->t[i];
@@ -236,11 +241,10 @@ static inline double apart(double a, double b) {
     return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
 }
 
-/* max|out-ref| <= 2 max|naive-ref| + `units` of the storage type at max|ref|. The naive result is
- * rounded to the output's type first: it is stored as well. `between` is how the path under test
- * stores what lies between: f32 where it is fused. */
+/* The rule of base/error_rule.h. The naive result is rounded to the output's type first: it is stored as
+ * well. `between` is how the path under test stores what lies between: f32 where it is fused. */
 static inline bool within_rule(const tensor *out, const tensor *ref, const tensor *naive, epi_dtype between,
-                               double units, double *error, double *bound) {
+                               double terms, double *error, double *bound) {
     double e = 0, n = 0, scale = 0;
     for (int64_t i = 0; i < out->shape.count; i++) {
         double want = get_element(ref->data, EPI_F64, tensor_at(ref, i)),
@@ -256,7 +260,8 @@ static inline bool within_rule(const tensor *out, const tensor *ref, const tenso
         scale = fmax(scale, isfinite(want) ? fabs(want) : 0);
     }
     *error = e;
-    *bound = 2 * n + units * fmax(type_unit(out->shape.type), type_unit(between)) * scale;
+    *bound = epi_error_bound(n, scale,
+                             epi_error_floor(fmax(type_unit(out->shape.type), type_unit(between)), terms));
     return e <= *bound;
 }
 

@@ -142,7 +142,7 @@ static void check_program(const epi_program *program, epi_options o, const char 
               "%s runs", label))
         for (int t = out.inputs; t < out.count; t++) {
             double error, bound;
-            bool ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], o.type, 4, &error, &bound);
+            bool ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], o.type, out.terms, &error, &bound);
             check(ok, "%s: output %d: error %g, allowed %g", label, t - out.inputs, error, bound);
         }
     if (k->part_count > 1) {

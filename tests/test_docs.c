@@ -129,7 +129,7 @@ static bool is_close(const block *b, const epi_program *p, epi_dtype type) {
               execute(b, p, type, EPI_PATH_REFERENCE, true, &ref) &&
               execute(b, p, type, EPI_PATH_NAIVE, true, &naive);
     for (int t = out.inputs; t < out.count && ok; t++)
-        ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], EPI_F32, 1, &error, &bound) ||
+        ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], EPI_F32, out.terms, &error, &bound) ||
              wrong(b, "is too far from the reference", epi_program_name(p));
     problem_free(&out);
     problem_free(&ref);

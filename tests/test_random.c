@@ -37,6 +37,10 @@ static bool is_stable(const problem *ref, const problem *naive) {
     return true;
 }
 
+/* Seeds of which one was wrong once: 3774 is a scalar where the naive path is right by luck. */
+static const int known[] = {3774};
+enum { KNOWN = sizeof known / sizeof *known };
+
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 300, first = argc > 2 ? atoi(argv[2]) : 1, fused_count = 0,
         skipped = 0;
@@ -45,7 +49,8 @@ int main(int argc, char **argv) {
     epi_error err;
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
         return finish();
-    for (int i = first; i < first + rounds; i++) {
+    for (int n = 0; n < rounds + KNOWN; n++) {
+        int i = n < rounds ? first + n : known[n - rounds];
         maker m;
         bool rows = i % 3 == 0;
         (rows ? make_rows_program : make_program)(&m, (uint64_t)i);
@@ -71,9 +76,9 @@ int main(int argc, char **argv) {
                            m.text))
                     continue;
                 for (int t = out[path].inputs; t < out[path].count; t++) {
-                    double error, bound; /* the strips' functions are right to 4 units */
-                    bool ok =
-                        within_rule(&out[path].t[t], &ref.t[t], &naive.t[t], EPI_F32, 4, &error, &bound);
+                    double error, bound;
+                    bool ok = within_rule(&out[path].t[t], &ref.t[t], &naive.t[t], EPI_F32, out[path].terms,
+                                          &error, &bound);
                     check(ok, "seed %d path %d output %d: error %g, allowed %g\n%s", i, path, t, error, bound,
                           m.text);
                 }

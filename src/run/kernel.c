@@ -153,6 +153,28 @@ static epi_status count_elements(epi_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
+/* The terms of the longest sum and of those that it is made of. */
+static epi_status count_terms(epi_kernel *k, epi_error *err) {
+    const epi_graph *g = &k->program->graph;
+    double *terms = epi_arena_alloc(&k->arena, ((size_t)g->node_count + 1) * sizeof *terms);
+    if (!terms)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        epi_op_class cls = epi_ops[n->op].cls;
+        for (int a = 0; a < 3; a++)
+            if (n->arg[a] != EPI_NO_NODE && terms[n->arg[a]] > terms[i])
+                terms[i] = terms[n->arg[a]];
+        if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
+            terms[i] += (double)epi_axes_size(&n->over, k->spec.sizes);
+        else if (n->op == EPI_OP_SCATTER)
+            terms[i] += (double)epi_axes_size(&g->nodes[n->arg[1]].axes, k->spec.sizes);
+        if (g->live[i] && terms[i] > k->terms)
+            k->terms = terms[i];
+    }
+    return EPI_OK;
+}
+
 epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);
@@ -172,6 +194,8 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
     epi_status status = compile(k, options, err);
     if (status == EPI_OK)
         status = count_elements(k, err);
+    if (status == EPI_OK)
+        status = count_terms(k, err);
     if (status != EPI_OK) {
         epi_kernel_free(k);
         return status;

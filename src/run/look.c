@@ -56,11 +56,13 @@ void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
     if (!kernel || !out)
         return;
     part_info(&kernel->parts[0], out);
+    out->terms = kernel->terms;
     if (kernel->part_count == 1)
         return;
     *out = (epi_kernel_info){.mainloop = "parts",
                              .micro = "",
                              .threads = out->threads,
+                             .terms = kernel->terms,
                              .parts = kernel->part_count,
                              .values = kernel->cut.value_count,
                              .value_bytes = kernel->cut.bytes,

@@ -45,6 +45,7 @@ struct epi_kernel {
     const epi_program *program;
     epi_spec spec;
     int64_t *counts; /* by tensor: its elements */
+    double terms;    /* as in epi_kernel_info */
     epi_cut cut;     /* where the program is more than one part */
     epi_part_kernel *parts;
     int part_count;
