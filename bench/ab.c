@@ -408,11 +408,8 @@ static void compile(side *s, const char *name, const char *dims, const arguments
     epi_error err;
     epi_dim_binding bindings[MAX_DIMS];
     const epi_program *program = find_program(s, name);
-    epi_options o = {.dims = bindings,
-                     .type = a->type,
-                     .device = s->lib->device,
-                     .threads = a->threads,
-                     .rounding = a->rounding};
+    epi_options o = EPI_OPTIONS(.dims = bindings, .type = a->type, .device = s->lib->device,
+                                .threads = a->threads, .rounding = a->rounding);
     o.dim_count = bind_dims(s->lib, program, a, dims, bindings, r);
     check(s->lib, s->lib->kernel_compile(program, &o, &s->kernel, &err), &err, name);
 }

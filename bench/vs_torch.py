@@ -23,37 +23,38 @@ die = lambda message: sys.exit(f"vs_torch.py: {message}")
 
 # ---- epilog.h ------------------------------------------------------------------------------------------
 
-VERSION = "0.1.0"  # of the header that the structures follow
+VERSION = "0.1.0"  # of the header that the calls follow
 OK, UNSUPPORTED = 0, 6  # epi_status
 F32, BF16, F16, I32 = range(4)  # epi_dtype
 ROUNDINGS = {"packed": 0, "exact": 1}  # epi_rounding
 MAX_AXES, CPU = 8, 0  # CPU is the device
 
-struct = lambda name, /, **fields: type(name, (c.Structure,), {"_fields_": list(fields.items())})
-P, TEXT, INT, I64, F64 = c.c_void_p, c.c_char_p, c.c_int, c.c_int64, c.c_double
-Error = struct("Error", status=INT, line=INT, column=INT, file=c.c_char * 256, message=c.c_char * 768,
-               source=c.c_char * 256)
-DimBinding = struct("DimBinding", name=TEXT, size=I64)
-TypeBinding = struct("TypeBinding", tensor=TEXT, type=INT)
-Options = struct("Options", dims=c.POINTER(DimBinding), dim_count=INT, type=INT, types=c.POINTER(TypeBinding),
-                 type_count=INT, device=INT, threads=INT, path=INT, micro=TEXT, rounding=INT, config=TEXT)
-Tensor = struct("Tensor", data=P, strides=c.POINTER(I64))
-Axis = struct("Axis", dim=TEXT, shift=INT)
-TensorInfo = struct("TensorInfo", name=TEXT, is_output=INT, has_type=INT, type=INT, rank=INT, axes=Axis * MAX_AXES)
-TensorShape = struct("TensorShape", type=INT, rank=INT, sizes=I64 * MAX_AXES, count=I64, index_below=I64)
-KernelInfo = struct("KernelInfo", mainloop=TEXT, micro=TEXT, threads=INT, m=I64, n=I64, k=I64, tile_m=I64,
-                    tile_n=I64, flops=F64, bytes_fused=F64, bytes_unfused=F64)
-ERR = c.POINTER(Error)
-PROTOTYPES = {  # name: result, arguments
-    "epi_version": (TEXT,), "epi_context_open": (INT, c.POINTER(P), ERR),
+P, TEXT, INT, I64 = c.c_void_p, c.c_char_p, c.c_int, c.c_int64
+KINDS = {"int": INT, "enum": INT, "i64": I64, "size": c.c_size_t, "f64": c.c_double, "text": TEXT, "pointer": P}
+PARTS = {"chars": c.c_char, "i64s": I64, "axes": type("Axis", (c.Structure,), {"_fields_": [("dim", TEXT), ("shift", INT)]})}
+
+def read_structures(lib):
+    """The structures as the library itself describes them: Error for epi_error, KernelInfo for epi_kernel_info."""
+    lib.epi_describe_abi.restype, lib.epi_describe_abi.argtypes = c.c_size_t, (TEXT, c.c_size_t)
+    text = c.create_string_buffer(lib.epi_describe_abi(None, 0) + 1)
+    lib.epi_describe_abi(text, len(text))
+    for name, told in json.loads(text.value)["structs"].items():
+        kind = lambda f: KINDS.get(f["type"]) or PARTS[f["type"]] * (f["size"] // c.sizeof(PARTS[f["type"]]))
+        made = type(name, (c.Structure,), {"_fields_": [(f["name"], kind(f)) for f in told["fields"]]})
+        if c.sizeof(made) != told["size"] or any(getattr(made, f["name"]).offset != f["offset"] for f in told["fields"]):
+            die(f"{name} does not lie in memory as the library says")
+        globals()["".join(w.capitalize() for w in name.split("_")[1:])] = made
+
+PROTOTYPES = {  # name: result, arguments; a structure goes by reference
+    "epi_version": (TEXT,), "epi_context_open": (INT, P, P),
     "epi_device_find": (INT, P, TEXT), "epi_device_why_no_gpu": (TEXT, P),
-    "epi_device_alloc": (INT, P, INT, c.c_size_t, c.POINTER(P), ERR), "epi_device_free": (INT, P, INT, P, ERR),
-    "epi_module_parse": (INT, P, TEXT, c.c_size_t, TEXT, c.POINTER(P), ERR),
+    "epi_device_alloc": (INT, P, INT, c.c_size_t, P, P), "epi_device_free": (INT, P, INT, P, P),
+    "epi_module_parse": (INT, P, TEXT, c.c_size_t, TEXT, P, P),
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_program_name": (TEXT, P),
-    "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, c.POINTER(TensorInfo)),
-    "epi_kernel_compile": (INT, P, c.POINTER(Options), c.POINTER(P), ERR), "epi_kernel_free": (None, P),
-    "epi_kernel_tensor": (INT, P, INT, c.POINTER(TensorShape)), "epi_kernel_get_info": (None, P, c.POINTER(KernelInfo)),
-    "epi_kernel_start": (INT, P, c.POINTER(Tensor), INT, P, P, ERR), "epi_kernel_workspace": (c.c_size_t, P),
+    "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
+    "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
+    "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_get_info": (None, P, P),
+    "epi_kernel_start": (INT, P, P, INT, P, P, P), "epi_kernel_workspace": (c.c_size_t, P),
 }
 
 class EpiError(Exception):
@@ -74,8 +75,10 @@ class Epilog:
         version = self.lib.epi_version().decode()
         if version != VERSION:
             die(f"{path} is Epilog {version}; this script was written for {VERSION}: compare epilog.h")
+        read_structures(self.lib)
         self.err, self.context, self.programs = Error(), P(), {}
-        self.check(self.lib.epi_context_open(self.context, self.err))
+        self.at = c.byref(self.err)
+        self.check(self.lib.epi_context_open(c.byref(self.context), self.at))
         for file in glob.glob(ROOT + "/programs/*.epi"):
             with open(file, "rb") as f:
                 self.parse(f.read(), file.encode())
@@ -86,12 +89,12 @@ class Epilog:
 
     def parse(self, text, name):
         module = P()
-        self.check(self.lib.epi_module_parse(self.context, text, len(text), name, module, self.err))
+        self.check(self.lib.epi_module_parse(self.context, text, len(text), name, c.byref(module), self.at))
         for i in range(self.lib.epi_module_count(module)):
             program = self.lib.epi_module_program(module, i)
             infos = [TensorInfo() for _ in range(self.lib.epi_program_tensor_count(program))]
             for at, info in enumerate(infos):
-                self.check(self.lib.epi_program_tensor(program, at, info))
+                self.check(self.lib.epi_program_tensor(program, at, c.byref(info)))
             self.programs[self.lib.epi_program_name(program).decode()] = program, infos  # inputs, then outputs
 
     def gpu(self):
@@ -104,18 +107,18 @@ class Kernel:
     def __init__(self, epi, program, dims, device, rounding="packed", config=None):
         self.epi, self.handle, lib = epi, P(), epi.lib
         bindings = (DimBinding * len(dims))(*[(k.encode(), v) for k, v in dims.items()])
-        options = Options(dims=bindings, dim_count=len(dims), type=BF16, device=device,
+        options = Options(size=c.sizeof(Options), dims=c.cast(bindings, P), dim_count=len(dims), type=BF16, device=device,
                           rounding=ROUNDINGS[rounding], config=config.encode() if config else None)
         handle, infos = epi.programs[program]
         begin = time.perf_counter()
-        epi.check(lib.epi_kernel_compile(handle, options, self.handle, epi.err))
+        epi.check(lib.epi_kernel_compile(handle, c.byref(options), c.byref(self.handle), epi.at))
         self.seconds = time.perf_counter() - begin
         shapes, info = [TensorShape() for _ in infos], KernelInfo()
         for i, shape in enumerate(shapes):
-            epi.check(lib.epi_kernel_tensor(self.handle, i, shape))
+            epi.check(lib.epi_kernel_tensor(self.handle, i, c.byref(shape)))
         self.shapes = [(s.type, tuple(s.sizes[:s.rank])) for s in shapes]  # in the program's order
         self.workspace = lib.epi_kernel_workspace(self.handle)
-        lib.epi_kernel_get_info(self.handle, info)
+        lib.epi_kernel_get_info(self.handle, c.byref(info))
         self.mainloop, self.micro, self.tile = info.mainloop.decode(), info.micro.decode(), [info.tile_m, info.tile_n]
 
     def __del__(self):
@@ -627,8 +630,8 @@ def need_torch():
 def compile_child(epi, device):
     """Compiles the ten kernels and prints the seconds of each; the device's own start is not counted."""
     memory, begin = P(), time.perf_counter()
-    epi.check(epi.lib.epi_device_alloc(epi.context, device, 256, memory, epi.err))
-    epi.check(epi.lib.epi_device_free(epi.context, device, memory, epi.err))
+    epi.check(epi.lib.epi_device_alloc(epi.context, device, 256, c.byref(memory), epi.at))
+    epi.check(epi.lib.epi_device_free(epi.context, device, memory, epi.at))
     seconds = {"(device start)": time.perf_counter() - begin}
     for case in KERNELS:
         seconds[case.program] = Kernel(epi, case.program, case.dims(4096, case.columns(4096), 4096), device).seconds

@@ -277,15 +277,8 @@ int cli_apply(cli_options *o) {
 }
 
 epi_options cli_compile_options(const cli_options *o) {
-    return (epi_options){.dims = o->dims,
-                         .dim_count = o->dim_count,
-                         .type = o->type,
-                         .types = o->types,
-                         .type_count = o->type_count,
-                         .device = o->device,
-                         .threads = o->threads,
-                         .path = o->path,
-                         .micro = o->micro,
-                         .rounding = o->rounding,
-                         .config = o->config};
+    return (epi_options)EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count, .type = o->type,
+                                    .types = o->types, .type_count = o->type_count, .device = o->device,
+                                    .threads = o->threads, .path = o->path, .micro = o->micro,
+                                    .rounding = o->rounding, .config = o->config);
 }

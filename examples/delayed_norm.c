@@ -51,7 +51,7 @@ static int run(const epi_module *m, const char *name, const epi_dim_binding *dim
                const epi_tensor *tensors, int tensor_count) {
     epi_error err;
     epi_kernel *k;
-    epi_options o = {.dims = dims, .dim_count = count, .type = EPI_BF16};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = EPI_BF16);
     if (epi_kernel_compile(epi_module_find(m, name), &o, &k, &err) == EPI_OK) {
         void *work = aligned_alloc(64, epi_kernel_workspace(k));
         epi_status status = work ? epi_kernel_run(k, tensors, tensor_count, work, &err) : EPI_ERR_MEMORY;

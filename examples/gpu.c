@@ -54,7 +54,7 @@ int main(void) {
     printf("on %s, %s\n", device.name, device.model);
 
     epi_dim_binding dims[] = {{"T", T}, {"D", D}, {"F", F}};
-    epi_options options = {.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = at};
+    epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = at);
     if (epi_module_parse(ctx, text, strlen(text), "gpu.c", &module, &err) != EPI_OK ||
         epi_kernel_compile(epi_module_find(module, "norm_swiglu"), &options, &kernel, &err) != EPI_OK)
         return fail(&err);

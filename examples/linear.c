@@ -31,7 +31,7 @@ int main(void) {
 
     /* Compile for these sizes; every tensor is f32 unless told otherwise. */
     epi_dim_binding dims[] = {{"T", T}, {"D", D}, {"F", F}};
-    epi_options options = {.dims = dims, .dim_count = 3};
+    epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3);
     if (epi_kernel_compile(epi_module_find(module, "linear"), &options, &kernel, &err) != EPI_OK)
         return fail(&err);
 

@@ -195,8 +195,16 @@ typedef struct epi_type_binding {
  * configuration of a mainloop, nor on the run or the other rows of a batch. */
 typedef enum epi_rounding { EPI_ROUND_PACKED = 0, EPI_ROUND_EXACT } epi_rounding;
 
-/* Zero-initialise, then set what differs. */
+/* Options carry their size, so that fields can be added at the end: a library takes shorter ones, whose
+ * missing fields are zero, and longer ones if it knows all that is set in them. EPI_OPTIONS initialises; what
+ * it is not given is zero:
+ *
+ *     epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+ */
+#define EPI_OPTIONS(...) \
+    { .size = sizeof(epi_options), __VA_ARGS__ }
 typedef struct epi_options {
+    size_t size;                 /* sizeof(epi_options) */
     const epi_dim_binding *dims; /* every dim of the program, once */
     int dim_count;
     epi_dtype type;                /* storage of tensors whose type the text leaves open; */
@@ -336,6 +344,13 @@ typedef struct epi_value_info {
 EPI_API epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info *out);
 /* The CUDA text of a GPU kernel, launch after launch; "" of a CPU kernel. Returns the length. */
 EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size);
+
+/* ---- other languages ----------------------------------------------------------------------- */
+
+/* The structs of this header as JSON: the size of each, and of each field the name, the kind ("int", "i64",
+ * "size", "f64", "text" for a string, "enum", "pointer", "chars", "i64s", "axes"), the offset and the size;
+ * and the numbers of the storage types. Returns the length. */
+EPI_API size_t epi_describe_abi(char *buf, size_t size);
 
 #ifdef __cplusplus
 }

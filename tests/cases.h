@@ -425,7 +425,7 @@ static inline bool load_case(epi_context *ctx, const char *folder, const test_ca
 }
 
 static inline epi_options case_options(const loaded *l, epi_dtype type, epi_path path) {
-    return (epi_options){.dims = l->dims, .dim_count = l->dim_count, .type = type, .path = path};
+    return (epi_options)EPI_OPTIONS(.dims = l->dims, .dim_count = l->dim_count, .type = type, .path = path);
 }
 
 /* ---- oracles ---- */

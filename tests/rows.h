@@ -52,12 +52,8 @@ typedef struct manner {
 
 static inline bool run_compile(run *r, const char *program, const char *dims, manner how) {
     epi_type_binding types[MAX_TENSORS];
-    epi_options o = {.dims = r->l.dims,
-                     .dim_count = r->l.dim_count,
-                     .type = how.type,
-                     .types = types,
-                     .path = how.path,
-                     .threads = how.threads};
+    epi_options o = EPI_OPTIONS(.dims = r->l.dims, .dim_count = r->l.dim_count, .type = how.type,
+                                .types = types, .path = how.path, .threads = how.threads);
     epi_error err = {0};
     for (int i = 0; i < epi_program_tensor_count(r->l.program); i++) {
         epi_tensor_info info;

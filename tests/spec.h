@@ -7,7 +7,7 @@
 
 static inline bool bind_spec(const loaded *l, epi_dtype type, epi_path path, epi_arena *arena,
                              epi_spec *spec) {
-    epi_options o = {.dims = l->dims, .dim_count = l->dim_count, .type = type, .path = path};
+    epi_options o = EPI_OPTIONS(.dims = l->dims, .dim_count = l->dim_count, .type = type, .path = path);
     return epi_spec_bind(arena, l->program, &o, spec, NULL) == EPI_OK;
 }
 

@@ -511,7 +511,7 @@ static epi_status compile_many(int n, int64_t rows, char *how, size_t size, epi_
         at += (size_t)snprintf(text + at, sizeof text - at, "    o%d = c + r%d\n", i, i);
     at += (size_t)snprintf(text + at, sizeof text - at, "}\n");
     epi_dim_binding dims[] = {{"M", rows}, {"N", 512}, {"K", 512}};
-    epi_options o = {.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90);
     epi_module *module;
     epi_kernel *k = NULL;
     epi_status status = epi_module_parse(ctx, text, at, "many", &module, err);
@@ -662,7 +662,7 @@ static void loads_before_stores(void) {
     static const char source[] =
         "f(x[D,T], w[T,D]) -> (a[T,D], y[D,T], z[D,T]) { a = w + 1; y = w*2; z = x + 1 }";
     epi_dim_binding dims[] = {{"T", 64}, {"D", 96}};
-    epi_options o = {.dims = dims, .dim_count = 2, .type = EPI_BF16, .device = -90};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .type = EPI_BF16, .device = -90);
     epi_module *module;
     epi_kernel *k = NULL;
     epi_error err;

@@ -188,7 +188,7 @@ static void check_file(const char *path) {
         epi_dim_binding dims[EPI_MAX_DIMS];
         for (int d = 0; d < epi_program_dim_count(p); d++)
             dims[d] = (epi_dim_binding){epi_program_dim(p, d), d == 0 ? 37 : 16 << d % 3};
-        epi_options o = {.dims = dims, .dim_count = epi_program_dim_count(p), .threads = 2};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = epi_program_dim_count(p), .threads = 2);
         check_mainloop(p, o);
         for (int type = EPI_F32; type <= EPI_BF16; type++) {
             o.type = (epi_dtype)type;
@@ -331,10 +331,8 @@ static void check_random(int rounds, int first) {
                                   {"F", 2 + 2 * random_below(&g.s, 20)},
                                   {"B", 1 + random_below(&g.s, 4)}};
         bool batch = i % 4 == 3;
-        epi_options o = {.dims = dims,
-                         .dim_count = batch ? 4 : 3,
-                         .threads = 1 + i % 2,
-                         .type = i % 3 ? EPI_F32 : EPI_BF16};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = batch ? 4 : 3, .threads = 1 + i % 2,
+                                    .type = i % 3 ? EPI_F32 : EPI_BF16);
         int before = failed_count;
         check_program(epi_module_program(m, batch), o, label);
         if (failed_count > before)

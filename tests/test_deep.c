@@ -161,7 +161,8 @@ static void *on_thread(void *arg) {
               err.message)) {
         const epi_program *program = epi_module_program(m, 0);
         check(epi_program_print(program, NULL, 0) > 0, "%s is printed", p->name);
-        epi_options o = {.dims = dims, .dim_count = parse_dims(p->dims, dims, names), .threads = 2};
+        epi_options o =
+            EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(p->dims, dims, names), .threads = 2);
         for (int d = 0; d < 3; d++)
             for (int path = EPI_PATH_FUSED; path <= (devices[d] ? EPI_PATH_UNFUSED : EPI_PATH_REFERENCE);
                  path++) {

@@ -77,7 +77,7 @@ static epi_status compile(const epi_program *p, const block *b, epi_dtype type, 
                           epi_kernel **out, epi_error *err) {
     epi_dim_binding dims[MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
-    epi_options o = {.dims = dims, .types = types, .type = type, .path = path};
+    epi_options o = EPI_OPTIONS(.dims = dims, .types = types, .type = type, .path = path);
     for (; o.dim_count < epi_program_dim_count(p); o.dim_count++) {
         const char *dim = epi_program_dim(p, o.dim_count);
         dims[o.dim_count] = (epi_dim_binding){dim, size_of(b, dim)};

@@ -613,7 +613,8 @@ static void add_checks(void) {
     static const char source[] = "p(table[V,D], ids: i32[T], d[T,D], back: i32[T]) -> (y[T,D], g[V,D]) {\n"
                                  "    y = gather(table, ids, V)\n    g = scatter(d, back, V)\n}";
     epi_dim_binding dims[] = {{"T", CHECKED}, {"D", 8}, {"V", TABLE}};
-    epi_options o = {.dims = dims, .dim_count = 3, .device = -90, .type = EPI_BF16, .check_indices = 1};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = 3, .device = -90, .type = EPI_BF16, .check_indices = 1);
     epi_error err;
     if (!check(epi_module_parse(ctx, source, strlen(source), "t", &check_module, &err) == EPI_OK &&
                    epi_kernel_compile(epi_module_program(check_module, 0), &o, &check_kernel, &err) == EPI_OK,

@@ -229,7 +229,7 @@ static void test_outside(void) {
     static const int32_t index[] = {2, -1, 3, 0, 2, INT32_MIN, INT32_MAX};
     static const double y[] = {7, 0, 0, 5, 7, 0, 0}, s[] = {1, 0, 2};
     epi_dim_binding dims[] = {{"V", 3}, {"T", 7}};
-    epi_options o = {.dims = dims, .dim_count = 2, .device = device};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .device = device);
     epi_module *m = NULL;
     epi_kernel *k = NULL;
     on_device d;

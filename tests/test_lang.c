@@ -255,7 +255,7 @@ static void test_incomplete(void) {
     } expected[] = {
         {"ok", "gemm", NULL}, {"f", "parts", "part 2 of 2, rows"}, {"down", "parts", "part 2 of 2, rows"}};
     epi_dim_binding dims[] = {{"T", 5}, {"K", 3}, {"D", 4}};
-    epi_options o = {.dims = dims, .dim_count = 3};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
     for (int i = 0; i < 3; i++) {
         epi_kernel *k;
         epi_kernel_info info;
@@ -298,7 +298,7 @@ static void test_dims(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_dim_binding dims[16];
         char names[16][16];
-        epi_options o = {.dims = dims, .dim_count = parse_dims(cases[i].dims, dims, names)};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(cases[i].dims, dims, names));
         epi_kernel *k;
         epi_status status = epi_kernel_compile(epi_module_find(m, cases[i].program), &o, &k, &err);
         if (!check(status != EPI_OK, "must fail: %s", cases[i].dims)) {
@@ -370,7 +370,7 @@ static void check_same(const char *text, const char *one, const char *other, con
     for (int i = 0; i < 2; i++) {
         epi_dim_binding sizes[16];
         char names[16][16];
-        epi_options o = {.dims = sizes, .dim_count = parse_dims(dims, sizes, names)};
+        epi_options o = EPI_OPTIONS(.dims = sizes, .dim_count = parse_dims(dims, sizes, names));
         epi_kernel *k;
         const epi_program *program = epi_module_find(m, i ? other : one);
         epi_status status = epi_kernel_compile(program, &o, &k, &err);

@@ -146,7 +146,7 @@ static void test_by_hand(void) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int n = 0; n < 4 * 3 * LAYOUT_COUNT; n++) {
             given g;
-            epi_options o = {.path = (epi_path)(n % 4), .type = types[n / 4 % 3], .threads = 2};
+            epi_options o = EPI_OPTIONS(.path = (epi_path)(n % 4), .type = types[n / 4 % 3], .threads = 2);
             if (prepare(&g, cases[c].text, cases[c].dims, o, (layout)(n / 12))) {
                 put(&g, 0, cases[c].in[0]);
                 put(&g, 1, cases[c].in[1]);
@@ -162,7 +162,7 @@ static void test_by_hand(void) {
 static void test_large_index(void) {
     given g;
     if (prepare(&g, "f(x[V], i: i32[T]) -> (y[T], s[V]) { y = x[i]  s = scatter(y, i, V) }", "V=16777220,T=3",
-                (epi_options){.type = EPI_F32}, LAYOUT_PLAIN)) {
+                (epi_options)EPI_OPTIONS(.type = EPI_F32), LAYOUT_PLAIN)) {
         float *x = (float *)(void *)g.p.t[0].data;
         static const double index[] = {16777217, 16777219, 16777216}, y[] = {1, 3, 2};
         memset(x, 0, 16777220 * sizeof *x);
@@ -231,7 +231,7 @@ static void test_uniform(void) {
         "A)  kept = x*(uniform(seed, A, B) < 0.5) }";
     for (int n = 0; n < 4 * LAYOUT_COUNT; n++) {
         given g;
-        epi_options o = {.path = paths[n % 4], .threads = 1 + n % 2};
+        epi_options o = EPI_OPTIONS(.path = paths[n % 4], .threads = 1 + n % 2);
         if (prepare(&g, text, "A=37,B=1051", o, (layout)(n / 4))) {
             int64_t a_count = 37, b_count = 1051;
             problem_fill(&g.p, 3);
@@ -285,7 +285,7 @@ static void test_out_of_range(void) {
         for (int n = 0; n < 4 * LAYOUT_COUNT; n++) {
             given g;
             epi_error err = {0};
-            if (prepare(&g, cases[c].text, cases[c].dims, (epi_options){.path = (epi_path)(n % 4)},
+            if (prepare(&g, cases[c].text, cases[c].dims, (epi_options)EPI_OPTIONS(.path = (epi_path)(n % 4)),
                         (layout)(n / 4))) {
                 problem_fill(&g.p, 1);
                 put(&g, cases[c].input, cases[c].index);
@@ -322,7 +322,7 @@ static void test_adjoint(void) {
                     n % 3 == 2 ? "V=23,T=7"
                     : n % 3    ? "V=11,D=5,T=7,S=3"
                                : "V=11,D=5,T=70",
-                    (epi_options){.threads = 2}, LAYOUT_PLAIN)) {
+                    (epi_options)EPI_OPTIONS(.threads = 2), LAYOUT_PLAIN)) {
             uint64_t s = (uint64_t)n;
             problem_fill(&g.p, (uint64_t)n);
             for (int t = 0; t < 2; t++)
@@ -342,7 +342,7 @@ static void test_derivatives(void) {
     snprintf(text, sizeof text, "f(a[X,D], b: i32[T], d[T,D]) -> (p[X,D], q[T]) { p = %s  q = %s }",
              epi_ops[EPI_OP_GATHER].derivative[0], epi_ops[EPI_OP_GATHER].derivative[1]);
     given g;
-    if (prepare(&g, text, "X=2,D=1,T=3", (epi_options){0}, LAYOUT_PLAIN)) {
+    if (prepare(&g, text, "X=2,D=1,T=3", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
         put(&g, 0, (double[]){0, 0});
         put(&g, 1, (double[]){1, 1, 0});
         put(&g, 2, (double[]){1, 2, 4});
@@ -353,7 +353,7 @@ static void test_derivatives(void) {
     drop(&g);
     snprintf(text, sizeof text, "f(a[T,D], b: i32[T], d[X,D]) -> (p[T,D], q[T]) { p = %s  q = %s }",
              epi_ops[EPI_OP_SCATTER].derivative[0], epi_ops[EPI_OP_SCATTER].derivative[1]);
-    if (prepare(&g, text, "X=2,D=1,T=3", (epi_options){0}, LAYOUT_PLAIN)) {
+    if (prepare(&g, text, "X=2,D=1,T=3", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
         put(&g, 0, (double[]){0, 0, 0});
         put(&g, 1, (double[]){1, 1, 0});
         put(&g, 2, (double[]){3, 5});
@@ -419,7 +419,7 @@ static void test_dither(void) {
 static void test_mean(void) {
     given g;
     if (prepare(&g, "f(seed: i32, c) -> y: bf16[N] { y = dither(c + 0*index(N), uniform(seed, N)) }",
-                "N=100000", (epi_options){0}, LAYOUT_PLAIN)) {
+                "N=100000", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
         double sum = 0;
         put(&g, 0, &(double){5});
         put(&g, 1, &(double){1 + 0x1p-9});

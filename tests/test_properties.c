@@ -64,7 +64,7 @@ static void test_linearity(void) {
     for (int t = 0; t < 3; t++) {
         problem p[3] = {{0}, {0}, {0}};
         epi_type_binding f32 = {"y", EPI_F32};
-        epi_options o = {.type = types[t], .types = &f32, .type_count = 1};
+        epi_options o = EPI_OPTIONS(.type = types[t], .types = &f32, .type_count = 1);
         bool ok = true;
         for (int part = 0; part < 3; part++)
             ok &= run_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=70,K=130,N=90", o, fill_integers,
@@ -129,7 +129,7 @@ static void test_rows(void) {
     }
     for (int t = 0; t < 3; t++) {
         problem full = {0}, permuted = {0}, one = {0}, threads[2] = {{0}, {0}};
-        epi_options o = {.type = types[t], .threads = 2};
+        epi_options o = EPI_OPTIONS(.type = types[t], .threads = 2);
         row_order order = {plain, ROWS};
         bool ok = run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &full);
         order.from = mixed;
@@ -184,7 +184,7 @@ static void test_concurrent(void) {
     static const char *const dims[] = {"T=200,K=33,F=300", "T=250,K=31,N=270"};
     const epi_program *program[2];
     for (int i = 0; i < 2; i++)
-        k[i] = compile_text(texts[i], dims[i], (epi_options){.threads = 2}, &m[i], &program[i]);
+        k[i] = compile_text(texts[i], dims[i], (epi_options)EPI_OPTIONS(.threads = 2), &m[i], &program[i]);
     pthread_t id[4];
     problem alone[2];
     for (int i = 0; i < 2; i++) {
@@ -231,7 +231,7 @@ static double evaluate(const char *text, point at) {
     problem p = {0};
     epi_type_binding types[] = {
         {"a", EPI_F64}, {"b", EPI_F64}, {"c", EPI_F64}, {"d", EPI_F64}, {"y", EPI_F64}};
-    epi_options o = {.path = EPI_PATH_REFERENCE, .types = types, .type_count = 5};
+    epi_options o = EPI_OPTIONS(.path = EPI_PATH_REFERENCE, .types = types, .type_count = 5);
     double y =
         run_text(text, "", o, fill_point, &at, &p) ? get_element(p.t[p.count - 1].data, EPI_F64, 0) : NAN;
     problem_free(&p);
@@ -330,9 +330,9 @@ static void test_cancellation(void) {
         offset at = {means[n]};
         problem out = {0}, ref = {0};
         epi_type_binding y = {"y", EPI_F64};
-        bool ok = run_text(text, "T=13,D=257,F=31", (epi_options){0}, fill_layernorm, &at, &out) &&
+        bool ok = run_text(text, "T=13,D=257,F=31", (epi_options)EPI_OPTIONS(), fill_layernorm, &at, &out) &&
                   run_text(text, "T=13,D=257,F=31",
-                           (epi_options){.path = EPI_PATH_REFERENCE, .types = &y, .type_count = 1},
+                           (epi_options)EPI_OPTIONS(.path = EPI_PATH_REFERENCE, .types = &y, .type_count = 1),
                            fill_layernorm, &at, &ref);
         double error = 0, wg = 0;
         for (int64_t i = 0; ok && i < ref.t[6].shape.count; i++)
@@ -385,10 +385,10 @@ static void test_stages(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int path = 0; path < 2; path++) {
             problem out = {0}, ref = {0};
-            bool ok = run_text(cases[i].text, cases[i].dims, (epi_options){.path = (epi_path)path},
+            bool ok = run_text(cases[i].text, cases[i].dims, (epi_options)EPI_OPTIONS(.path = (epi_path)path),
                                fill_seven, NULL, &out) &&
-                      run_text(cases[i].text, cases[i].dims, (epi_options){.path = EPI_PATH_REFERENCE},
-                               fill_seven, NULL, &ref);
+                      run_text(cases[i].text, cases[i].dims,
+                               (epi_options)EPI_OPTIONS(.path = EPI_PATH_REFERENCE), fill_seven, NULL, &ref);
             for (int t = out.inputs; t < out.count && ok; t++)
                 for (int64_t e = 0; e < out.t[t].shape.count && ok; e++) {
                     double a = get_element(out.t[t].data, out.t[t].shape.type, e),
@@ -414,7 +414,7 @@ static void test_exact_copy(void) {
     for (int path = 0; path <= EPI_PATH_REFERENCE; path++) {
         problem p = {0};
         bool ok = run_text("f(x: i32[T]) -> y: i32[T] { y = x }", "T=4",
-                           (epi_options){.path = (epi_path)path}, fill_large, NULL, &p);
+                           (epi_options)EPI_OPTIONS(.path = (epi_path)path), fill_large, NULL, &p);
         check(ok && path != EPI_PATH_NAIVE ? !memcmp(p.t[0].data, p.t[1].data, 16) : ok,
               "an i32 copy keeps its bits, path %d", path);
         problem_free(&p);
@@ -436,7 +436,7 @@ static void test_special(void) {
     problem p = {0};
     bool ok = run_text("f(x[T,K], w[N,K], r[T,N]) -> (l[T], m[T], s[T], c[N]) { h = x @ w + r  l = "
                        "logsumexp(h, N)  m = max(h, N)  s = sum(h, N)  c = max(h, T) }",
-                       "T=9,K=5,N=300", (epi_options){0}, fill_special, NULL, &p);
+                       "T=9,K=5,N=300", (epi_options)EPI_OPTIONS(), fill_special, NULL, &p);
     const float *l = (const float *)(void *)p.t[3].data, *m = (const float *)(void *)p.t[4].data,
                 *s = (const float *)(void *)p.t[5].data, *c = (const float *)(void *)p.t[6].data;
     check(ok && l[2] == INFINITY && m[2] == INFINITY && s[2] == INFINITY, "+inf goes through");
@@ -450,12 +450,74 @@ static void test_special(void) {
 
 /* ---- the API's own errors ---- */
 
+/* Options of other versions: shorter ones, and longer ones in which nothing is set beyond what is known. */
+static void test_sizes(void) {
+    static const char text[] = "f(x[T]) -> y[T] { y = 2*x }";
+    epi_dim_binding dims[] = {{"T", 4}};
+    struct {
+        epi_options o;
+        unsigned char more[16];
+    } later = {.o = EPI_OPTIONS(.dims = dims, .dim_count = 1)};
+    epi_module *m;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK, "%s", text))
+        return;
+    static const struct {
+        size_t size;
+        unsigned char last;
+        epi_status status;
+    } cases[] = {{sizeof(epi_options), 0, EPI_OK},
+                 {offsetof(epi_options, row_axes), 0, EPI_OK},
+                 {sizeof(epi_options) + 16, 0, EPI_OK},
+                 {sizeof(epi_options) + 16, 1, EPI_ERR_ARGUMENT},
+                 {sizeof(size_t), 0, EPI_ERR_DIMS}, /* all fields are missing */
+                 {0, 0, EPI_ERR_ARGUMENT},
+                 {(size_t)-1, 0, EPI_ERR_ARGUMENT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_kernel *k;
+        later.o.size = cases[i].size;
+        later.o.row_axis_count =
+            cases[i].size < sizeof(epi_options) ? -1 : 0; /* not there, so not looked at */
+        later.more[15] = cases[i].last;
+        epi_status status = epi_kernel_compile(epi_module_program(m, 0), &later.o, &k, &err);
+        check(status == cases[i].status, "options of %zu bytes: %s", cases[i].size, err.message);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
+/* The description of the structs: whole, without gaps that a field would fit in. */
+static void test_abi(void) {
+    static char text[16384];
+    size_t length = epi_describe_abi(text, sizeof text), size = 0, end = 0, offset, bytes;
+    int structs = 0;
+    check(length > 0 && length < sizeof text && strstr(text, "\"other\"") == NULL, "every field has a kind");
+    for (const char *at = strstr(text, "\"size\":"); at; at = strstr(at + 1, "\"size\":")) {
+        bool whole =
+            sscanf(at, "\"size\":%zu,\"fields\"", &bytes) == 1 && strstr(at, "fields") == strchr(at, ',') + 2;
+        const char *from = at;
+        while (!whole && strncmp(from, "\"offset\":", 9) != 0)
+            from--;
+        if (whole) {
+            check(!structs || end + 8 > size, "struct %d ends at %zu of %zu", structs, end, size);
+            structs++;
+            size = bytes;
+            end = 0;
+        } else if (check(sscanf(from, "\"offset\":%zu,\"size\":%zu", &offset, &bytes) == 2, "%.40s", from)) {
+            check(offset >= end && offset - end < (bytes < 8 ? bytes : 8),
+                  "%zu bytes at %zu are left out before %.60s", offset - end, end, from);
+            end = offset + bytes;
+        }
+    }
+    check(structs == 9 && end + 8 > size, "%d structs", structs);
+}
+
 static void test_api(void) {
     epi_error err;
     epi_module *m;
     const epi_program *program;
-    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5", (epi_options){0},
-                                 &m, &program);
+    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5",
+                                 (epi_options)EPI_OPTIONS(), &m, &program);
     float data[64] = {0};
     epi_tensor t[3] = {{data, NULL}, {data, NULL}, {data + 32, NULL}};
     unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
@@ -480,7 +542,7 @@ static void test_api(void) {
     epi_kernel *none;
     epi_dim_binding dims[] = {{"T", 3}, {"K", 4}, {"N", 5}};
     epi_type_binding bad_name = {"q", EPI_F32}, integer = {"x", EPI_I32};
-    epi_options o = {.dims = dims, .dim_count = 3, .types = &bad_name, .type_count = 1};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .types = &bad_name, .type_count = 1);
     check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
               strstr(err.message, "no tensor 'q'"),
           "%s", err.message);
@@ -570,8 +632,8 @@ static void test_configs(void) {
         check(!epi_gpu_config_suits(ctx, i, 0, EPI_ROUND_PACKED), "%s is not for the CPU", name);
         for (int capability = 80; capability <= 90; capability += 10) {
             bool suits = epi_gpu_config_suits(ctx, i, -capability, EPI_ROUND_EXACT);
-            epi_options o = {
-                .type = EPI_BF16, .device = -capability, .rounding = EPI_ROUND_EXACT, .config = name};
+            epi_options o = EPI_OPTIONS(.type = EPI_BF16, .device = -capability, .rounding = EPI_ROUND_EXACT,
+                                        .config = name);
             epi_dim_binding dims[] = {{"M", 512}, {"N", 512}, {"K", 512}};
             static const char text[] = "f(x[M,K], y[N,K]) -> z[M,N] { z = x @ y }";
             epi_module *m;
@@ -611,8 +673,8 @@ static void test_zero_strides(void) {
             epi_module *m;
             const epi_program *program;
             epi_error err;
-            epi_kernel *k =
-                compile_text(text, cases[c].dims, (epi_options){.path = (epi_path)path}, &m, &program);
+            epi_kernel *k = compile_text(text, cases[c].dims,
+                                         (epi_options)EPI_OPTIONS(.path = (epi_path)path), &m, &program);
             float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
             epi_tensor tensors[] = {{x, cases[c].x}, {y, cases[c].y}};
             void *work = aligned_alloc(64, epi_kernel_workspace(k));
@@ -632,7 +694,7 @@ static void test_zero_strides(void) {
 static void test_outlives(void) {
     static const char text[] = "# doubles\nf(x[T], i: i32[T]) -> y[T] { y = x[i]*2 }";
     epi_dim_binding dims[] = {{"T", 3}};
-    epi_options o = {.dims = dims, .dim_count = 1};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
     for (int path = EPI_PATH_FUSED; path <= EPI_PATH_REFERENCE; path++) {
         epi_module *m;
         epi_kernel *k[2] = {NULL};
@@ -690,6 +752,8 @@ int main(void) {
     test_exact_copy();
     test_special();
     test_api();
+    test_sizes();
+    test_abi();
     test_convert();
     test_configs();
     test_outlives();

@@ -64,7 +64,8 @@ int main(int argc, char **argv) {
                                   {"H", 1 + random_below(&m.s, 6)},
                                   {"D", heads[random_below(&m.s, 5)]},
                                   {"K", random_below(&m.s, 40)}};
-        epi_options o = {.dims = dims, .dim_count = rows ? 4 : 5, .threads = 1 + random_below(&m.s, 2)};
+        epi_options o =
+            EPI_OPTIONS(.dims = dims, .dim_count = rows ? 4 : 5, .threads = 1 + random_below(&m.s, 2));
         problem ref = {0}, naive = {0}, out[2] = {{0}, {0}};
         if (check(run_path(program, o, EPI_PATH_REFERENCE, true, &ref) &&
                       run_path(program, o, EPI_PATH_NAIVE, true, &naive),

@@ -158,7 +158,7 @@ static bool product_is_right(const library *l) {
     static const char text[] = "p(x[M,K], w[N,K]) -> y[M,N] { y = x @ w }";
     static float x[ROWS * DEPTH], w[ROWS * DEPTH], y[ROWS * ROWS];
     epi_dim_binding dims[] = {{"M", ROWS}, {"N", ROWS}, {"K", DEPTH}};
-    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2);
     epi_context *ctx = NULL;
     epi_module *m = NULL;
     epi_kernel *k = NULL;

@@ -1,5 +1,6 @@
 /* kernel.c: a kernel from compiling to freeing: its spec is bound, and a backend compiles it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
@@ -175,14 +176,37 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
-epi_status epi_kernel_compile(const epi_program *program, const epi_options *options, epi_kernel **out,
+/* The caller's options in the size of ours. */
+static epi_status take_options(const epi_options *given, epi_options *out, epi_error *err) {
+    enum { MOST = 4096 };
+    size_t known = given->size < sizeof *out ? given->size : sizeof *out;
+    if (given->size < sizeof given->size || given->size > MOST)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "the options' size is %zu: initialise them with EPI_OPTIONS, which sets it",
+                        given->size);
+    for (size_t i = known; i < given->size; i++)
+        if (((const unsigned char *)given)[i])
+            return epi_fail(
+                err, EPI_ERR_ARGUMENT,
+                "something is set in the options that this library does not know: it is version %s",
+                epi_version());
+    *out = (epi_options){0};
+    memcpy(out, given, known);
+    return EPI_OK;
+}
+
+epi_status epi_kernel_compile(const epi_program *program, const epi_options *given, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);
     if (out)
         *out = NULL;
-    if (!program || !options || !out)
+    if (!program || !given || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT,
                         "epi_kernel_compile: program, options and out may not be NULL");
+    epi_options copy, *options = &copy;
+    epi_status status = take_options(given, &copy, err);
+    if (status != EPI_OK)
+        return status;
     if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types) ||
         (options->row_axis_count > 0 && !options->row_axes))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
@@ -191,7 +215,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *opt
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     k->program = program;
     atomic_fetch_add(&program->module->owners, 1);
-    epi_status status = compile(k, options, err);
+    status = compile(k, options, err);
     if (status == EPI_OK)
         status = count_elements(k, err);
     if (status == EPI_OK)
