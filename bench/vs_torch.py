@@ -31,7 +31,7 @@ MAX_AXES, CPU = 8, 0  # CPU is the device
 
 P, TEXT, INT, I64 = c.c_void_p, c.c_char_p, c.c_int, c.c_int64
 KINDS = {"int": INT, "enum": INT, "i64": I64, "size": c.c_size_t, "f64": c.c_double, "text": TEXT, "pointer": P}
-PARTS = {"chars": c.c_char, "i64s": I64, "axes": type("Axis", (c.Structure,), {"_fields_": [("dim", TEXT), ("shift", INT)]})}
+PARTS = {"chars": c.c_char, "bytes": c.c_ubyte, "i64s": I64, "axes": type("Axis", (c.Structure,), {"_fields_": [("dim", TEXT), ("shift", INT)]})}
 
 def read_structures(lib):
     """The structures as the library itself describes them: Error for epi_error, KernelInfo for epi_kernel_info."""

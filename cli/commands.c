@@ -153,6 +153,13 @@ static void put_device(epi_json_writer *w, const epi_device_info *d) {
     cli_put_text(w, "features", d->features);
     cli_put_bool(w, "is_gpu", d->is_gpu);
     cli_put_integer(w, "threads", d->threads);
+    if (d->is_gpu) {
+        char uuid[2 * sizeof d->uuid + 1];
+        for (size_t i = 0; i < sizeof d->uuid; i++)
+            snprintf(uuid + 2 * i, 3, "%02x", d->uuid[i]);
+        cli_put_integer(w, "ordinal", d->ordinal);
+        cli_put_text(w, "uuid", uuid);
+    }
     epi_json_put_close(w, '}');
 }
 

@@ -104,6 +104,8 @@ typedef struct epi_device_info {
     const char *features; /* instruction sets in use; or multiprocessors, memory, clock, driver, mainloops */
     int threads;          /* threads a kernel uses unless told otherwise; 0 on a GPU */
     int is_gpu;
+    int ordinal;            /* of a GPU: CUDA's number of it in this process; -1 of the CPU */
+    unsigned char uuid[16]; /* of a GPU: the same in every process and order, as nvidia-smi -L prints it */
 } epi_device_info;
 
 EPI_API int epi_device_count(const epi_context *ctx);
@@ -348,8 +350,8 @@ EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t siz
 /* ---- other languages ----------------------------------------------------------------------- */
 
 /* The structs of this header as JSON: the size of each, and of each field the name, the kind ("int", "i64",
- * "size", "f64", "text" for a string, "enum", "pointer", "chars", "i64s", "axes"), the offset and the size;
- * and the numbers of the storage types. Returns the length. */
+ * "size", "f64", "text" for a string, "enum", "pointer", "chars", "bytes", "i64s", "axes"), the offset and
+ * the size; and the numbers of the storage types. Returns the length. */
 EPI_API size_t epi_describe_abi(char *buf, size_t size);
 
 #ifdef __cplusplus

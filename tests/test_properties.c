@@ -450,6 +450,22 @@ static void test_special(void) {
 
 /* ---- the API's own errors ---- */
 
+static void test_device(void) {
+    epi_device_info d;
+    bool zero = true;
+    check(epi_device_get(ctx, 0, &d) == EPI_OK && !d.is_gpu && d.ordinal == -1,
+          "the CPU has no number of CUDA's");
+    for (size_t i = 0; i < sizeof d.uuid; i++)
+        zero &= d.uuid[i] == 0;
+    check(zero, "nor a UUID");
+    for (int i = 1; i < epi_device_count(ctx); i++) {
+        check(epi_device_get(ctx, i, &d) == EPI_OK && d.is_gpu && d.ordinal >= 0, "a GPU has one");
+        for (size_t j = 0; j < sizeof d.uuid; j++)
+            zero &= d.uuid[j] == 0;
+        check(!zero, "and a UUID");
+    }
+}
+
 /* Options of other versions: shorter ones, and longer ones in which nothing is set beyond what is known. */
 static void test_sizes(void) {
     static const char text[] = "f(x[T]) -> y[T] { y = 2*x }";
@@ -752,6 +768,7 @@ int main(void) {
     test_exact_copy();
     test_special();
     test_api();
+    test_device();
     test_sizes();
     test_abi();
     test_convert();

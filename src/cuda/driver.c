@@ -65,6 +65,7 @@ typedef struct cu_kernel *cu_kernel;
     X(cuGetErrorString, (int code, const char **text)) \
     X(cuDeviceGetCount, (int *count)) \
     X(cuDeviceGet, (int *device, int ordinal)) \
+    X(cuDeviceGetUuid, (unsigned char *uuid, int device)) \
     X(cuDeviceGetName, (char *name, int size, int device)) \
     X(cuDeviceGetAttribute, (int *value, int attribute, int device)) \
     X(cuDeviceTotalMem_v2, (size_t * bytes, int device)) \
@@ -240,6 +241,7 @@ static bool read_device(const epi_cuda *cuda, int ordinal, epi_cuda_device *d) {
     size_t memory = 0;
     *d = (epi_cuda_device){.ordinal = ordinal};
     if (cuda->calls->cuDeviceGet(&device, ordinal) != CU_SUCCESS ||
+        cuda->calls->cuDeviceGetUuid(d->uuid, device) != CU_SUCCESS ||
         cuda->calls->cuDeviceGetName(d->model, sizeof d->model, device) != CU_SUCCESS ||
         cuda->calls->cuDeviceTotalMem_v2(&memory, device) != CU_SUCCESS)
         return false;

@@ -24,6 +24,7 @@ enum { EPI_CUDA_MAX_DEVICES = 16 };
 
 typedef struct epi_cuda_device {
     int ordinal;
+    unsigned char uuid[16];
     char name[8];       /* "gpu0" */
     char model[128];    /* "NVIDIA H200" */
     char features[256]; /* "sm_90, 132 multiprocessors, 140 GiB, 1980 MHz, driver 13.0, mainloops: gemm_sm90

@@ -22,7 +22,8 @@ static const field error_fields[] = {
 #undef S
 #define S epi_device_info
 static const field device_fields[] = {
-    FIELD(S, name) FIELD(S, model) FIELD(S, features) FIELD(S, threads) FIELD(S, is_gpu)};
+    FIELD(S, name) FIELD(S, model) FIELD(S, features) FIELD(S, threads) FIELD(S, is_gpu)
+    FIELD(S, ordinal) ARRAY(S, uuid, "bytes")};
 #undef S
 #define S epi_tensor_info
 static const field tensor_info_fields[] = {

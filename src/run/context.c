@@ -66,11 +66,17 @@ epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *ou
     if (!ctx || !out || index < 0 || index >= epi_device_count(ctx))
         return EPI_ERR_ARGUMENT;
     if (index == 0) {
-        *out = (epi_device_info){"cpu", ctx->cpu_model, ctx->cpu_features, ctx->cpu_threads, 0};
+        *out = (epi_device_info){.name = "cpu",
+                                 .model = ctx->cpu_model,
+                                 .features = ctx->cpu_features,
+                                 .threads = ctx->cpu_threads,
+                                 .ordinal = -1};
         return EPI_OK;
     }
     const epi_cuda_device *d = &ctx->cuda.devices[index - 1];
-    *out = (epi_device_info){d->name, d->model, d->features, 0, 1};
+    *out = (epi_device_info){
+        .name = d->name, .model = d->model, .features = d->features, .is_gpu = 1, .ordinal = d->ordinal};
+    memcpy(out->uuid, d->uuid, sizeof out->uuid);
     return EPI_OK;
 }
 
