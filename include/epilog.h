@@ -274,6 +274,22 @@ EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *te
 EPI_API epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                     void *workspace, void *stream, epi_error *err);
 
+/* A run with all there is to say about it; like options it carries its size, and EPI_CALL initialises it. */
+#define EPI_CALL(...) \
+    { .size = sizeof(epi_call), __VA_ARGS__ }
+typedef struct epi_call {
+    size_t size;               /* sizeof(epi_call) */
+    const epi_tensor *tensors; /* as epi_kernel_run takes them */
+    int count;
+    void *workspace;
+    void *stream;          /* as epi_kernel_start takes it */
+    const double *numbers; /* NULL, or one for each tensor: the value of an input without axes whose data is
+                              NULL; the others are not looked at. So a scalar needs no memory of the device */
+    void *wait, *signal;   /* CUevents, or NULL: nothing starts before the first, and the second is recorded
+                              behind all of the work. NULL on the CPU */
+} epi_call;
+EPI_API epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *call, epi_error *err);
+
 /* Of a GPU kernel with check_indices: waits for the stream of its last run with this workspace, and answers
  * EPI_ERR_INDEX, with the element, where an index was outside its axis. Its outputs are then what they are
  * without check_indices. EPI_OK of every other kernel: on the CPU the run itself has answered. */

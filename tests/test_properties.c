@@ -450,6 +450,50 @@ static void test_special(void) {
 
 /* ---- the API's own errors ---- */
 
+/* Scalars that are given as numbers are what they are as tensors of one element. */
+static void test_numbers(void) {
+    epi_module *m;
+    const epi_program *program;
+    epi_kernel *k = compile_text("f(x[T], a, s: bf16, seed: i32) -> y[T] { y = (a*x + s)*uniform(seed, T) }",
+                                 "T=64", (epi_options)EPI_OPTIONS(), &m, &program);
+    float x[64], y[2][64], a = 0.3f;
+    uint16_t s = 0x3e9a; /* 0.30078125 */
+    int32_t seed = 1234567891;
+    double numbers[] = {0, (double)a, 0.3, seed, 0};
+    epi_tensor tensors[] = {{x, NULL}, {&a, NULL}, {&s, NULL}, {&seed, NULL}, {y[0], NULL}};
+    epi_error err;
+    void *work = aligned_alloc(64, epi_kernel_workspace(k));
+    if (!check(k && work, "memory"))
+        return;
+    for (int i = 0; i < 64; i++)
+        x[i] = (float)i / 8;
+    check(epi_kernel_run(k, tensors, 5, work, &err) == EPI_OK, "%s", err.message);
+    for (int i = 1; i < 4; i++)
+        tensors[i].data = NULL;
+    tensors[4].data = y[1];
+    epi_call call = EPI_CALL(.tensors = tensors, .count = 5, .workspace = work, .numbers = numbers);
+    check(epi_kernel_call(k, &call, &err) == EPI_OK, "%s", err.message);
+    check(!memcmp(y[0], y[1], sizeof y[0]), "the same bits");
+    call.numbers = NULL;
+    check(epi_kernel_call(k, &call, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'a' is NULL"), "%s",
+          err.message);
+    call.numbers = numbers;
+    tensors[0].data = NULL;
+    check(epi_kernel_call(k, &call, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'x' is NULL"), "%s",
+          err.message);
+    tensors[0].data = x;
+    call.wait = x;
+    check(epi_kernel_call(k, &call, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "no events"), "%s",
+          err.message);
+    call.wait = NULL;
+    call.size = 0;
+    check(epi_kernel_call(k, &call, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "EPI_CALL"), "%s",
+          err.message);
+    free(work);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 static void test_device(void) {
     epi_device_info d;
     bool zero = true;
@@ -525,7 +569,7 @@ static void test_abi(void) {
             end = offset + bytes;
         }
     }
-    check(structs == 9 && end + 8 > size, "%d structs", structs);
+    check(structs == 10 && end + 8 > size, "%d structs", structs);
 }
 
 static void test_api(void) {
@@ -768,6 +812,7 @@ int main(void) {
     test_exact_copy();
     test_special();
     test_api();
+    test_numbers();
     test_device();
     test_sizes();
     test_abi();

@@ -95,6 +95,9 @@ typedef struct cu_kernel *cu_kernel;
        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, \
        int swizzle, int promotion, int fill)) \
     X(cuTensorMapReplaceAddress, (epi_tensor_map * map, void *data)) \
+    X(cuMemsetD16Async, (epi_cu_ptr to, unsigned short value, size_t count, epi_cu_stream stream)) \
+    X(cuMemsetD32Async, (epi_cu_ptr to, unsigned value, size_t count, epi_cu_stream stream)) \
+    X(cuStreamWaitEvent, (epi_cu_stream stream, epi_cu_event event, unsigned flags)) \
     X(cuStreamSynchronize, (epi_cu_stream stream)) \
     X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
     X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
@@ -377,6 +380,25 @@ epi_status epi_cuda_wait(epi_cuda *cuda, epi_error *err) {
     if (missing(cuda, err))
         return EPI_ERR_UNSUPPORTED;
     return answer(cuda, cuda->calls->cuCtxSynchronize(), "to wait, or work before it failed", err);
+}
+
+epi_status epi_cuda_put(const epi_cuda *cuda, void *to, const void *element, size_t bytes,
+                        epi_cu_stream stream, epi_error *err) {
+    if (missing(cuda, err))
+        return EPI_ERR_UNSUPPORTED;
+    uint16_t half = 0;
+    uint32_t word = 0;
+    memcpy(bytes == 2 ? (void *)&half : (void *)&word, element, bytes == 2 ? 2 : 4);
+    int code = bytes == 2 ? cuda->calls->cuMemsetD16Async(address(to), half, 1, stream)
+                          : cuda->calls->cuMemsetD32Async(address(to), word, 1, stream);
+    return answer(cuda, code, "to store a number", err);
+}
+
+epi_status epi_cuda_event_wait(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
+                               epi_error *err) {
+    if (missing(cuda, err))
+        return EPI_ERR_UNSUPPORTED;
+    return answer(cuda, cuda->calls->cuStreamWaitEvent(stream, event, 0), "to wait for an event", err);
 }
 
 epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err) {

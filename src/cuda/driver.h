@@ -56,6 +56,10 @@ epi_status epi_cuda_free(epi_cuda *cuda, void *p, epi_error *err);
 epi_status epi_cuda_copy(epi_cuda *cuda, void *to, const void *from, size_t bytes, epi_error *err);
 epi_status epi_cuda_fill(epi_cuda *cuda, void *to, int byte, size_t bytes, epi_error *err);
 epi_status epi_cuda_wait(epi_cuda *cuda, epi_error *err); /* for the whole device */
+/* Puts an element of 2 or 4 bytes into the device's memory, in the stream's order and without reading host
+ * memory later: a graph that captures it keeps the value. */
+epi_status epi_cuda_put(const epi_cuda *cuda, void *to, const void *element, size_t bytes,
+                        epi_cu_stream stream, epi_error *err);
 epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err);
 
 /* Loads a cubin and looks up one function in it; `shared` bytes of dynamic shared memory are allowed. */
@@ -91,6 +95,9 @@ epi_status epi_cuda_event_make(const epi_cuda *cuda, epi_cu_event *out, epi_erro
 void epi_cuda_event_free(const epi_cuda *cuda, epi_cu_event event);
 epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                  epi_error *err);
+/* What comes next on the stream waits for the event; the caller does not. */
+epi_status epi_cuda_event_wait(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
+                               epi_error *err);
 epi_status epi_cuda_event_ms(const epi_cuda *cuda, epi_cu_event from, epi_cu_event to, float *ms,
                              epi_error *err);
 

@@ -41,6 +41,11 @@ static const field option_fields[] = {
     FIELD(S, device) FIELD(S, threads) FIELD(S, path) FIELD(S, micro) FIELD(S, rounding) FIELD(S, config)
     POINTER(S, row_axes) FIELD(S, row_axis_count) FIELD(S, check_indices)};
 #undef S
+#define S epi_call
+static const field call_fields[] = {
+    FIELD(S, size) POINTER(S, tensors) FIELD(S, count) POINTER(S, workspace) POINTER(S, stream) POINTER(S, numbers)
+    POINTER(S, wait) POINTER(S, signal)};
+#undef S
 #define S epi_tensor
 static const field tensor_fields[] = {POINTER(S, data) POINTER(S, strides)};
 #undef S
@@ -65,7 +70,7 @@ static const struct {
     STRUCT(epi_tensor_info, tensor_info_fields), STRUCT(epi_dim_binding, dim_fields),
     STRUCT(epi_type_binding, type_fields),     STRUCT(epi_options, option_fields),
     STRUCT(epi_tensor, tensor_fields),         STRUCT(epi_tensor_shape, shape_fields),
-    STRUCT(epi_kernel_info, kernel_fields),
+    STRUCT(epi_kernel_info, kernel_fields),    STRUCT(epi_call, call_fields),
 };
 /* clang-format on */
 

@@ -176,22 +176,21 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
-/* The caller's options in the size of ours. */
-static epi_status take_options(const epi_options *given, epi_options *out, epi_error *err) {
+epi_status epi_struct_take(void *out, size_t size, const void *given, const char *what, const char *macro,
+                           epi_error *err) {
     enum { MOST = 4096 };
-    size_t known = given->size < sizeof *out ? given->size : sizeof *out;
-    if (given->size < sizeof given->size || given->size > MOST)
-        return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "the options' size is %zu: initialise them with EPI_OPTIONS, which sets it",
-                        given->size);
-    for (size_t i = known; i < given->size; i++)
+    size_t has;
+    memcpy(&has, given, sizeof has);
+    if (has < sizeof has || has > MOST)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the size of the %s is %zu: initialise with %s, which sets it",
+                        what, has, macro);
+    for (size_t i = size; i < has; i++)
         if (((const unsigned char *)given)[i])
-            return epi_fail(
-                err, EPI_ERR_ARGUMENT,
-                "something is set in the options that this library does not know: it is version %s",
-                epi_version());
-    *out = (epi_options){0};
-    memcpy(out, given, known);
+            return epi_fail(err, EPI_ERR_ARGUMENT,
+                            "something is set in the %s that this library does not know: it is version %s",
+                            what, epi_version());
+    memset(out, 0, size);
+    memcpy(out, given, has < size ? has : size);
     return EPI_OK;
 }
 
@@ -204,7 +203,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
         return epi_fail(err, EPI_ERR_ARGUMENT,
                         "epi_kernel_compile: program, options and out may not be NULL");
     epi_options copy, *options = &copy;
-    epi_status status = take_options(given, &copy, err);
+    epi_status status = epi_struct_take(&copy, sizeof copy, given, "options", "EPI_OPTIONS", err);
     if (status != EPI_OK)
         return status;
     if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types) ||
@@ -242,9 +241,16 @@ int64_t epi_kernel_checks_at(const epi_kernel *kernel) {
     return kernel->values + epi_round_up(kernel->cut.bytes, 64);
 }
 
+int64_t epi_kernel_numbers_at(const epi_kernel *kernel) {
+    return epi_kernel_checks_at(kernel) + (kernel->checks ? epi_round_up(kernel->checks->workspace, 64) : 0);
+}
+
 size_t epi_kernel_workspace(const epi_kernel *kernel) {
     if (!kernel)
         return 0;
-    return (size_t)(epi_kernel_checks_at(kernel) +
-                    (kernel->checks ? epi_round_up(kernel->checks->workspace, 64) : 0));
+    const epi_graph *g = &kernel->program->graph;
+    int64_t bytes = epi_kernel_numbers_at(kernel);
+    for (int t = 0; t < g->input_count; t++)
+        bytes += g->tensors[t].axes.count ? 0 : EPI_NUMBER_BYTES;
+    return (size_t)epi_round_up(bytes, 64);
 }

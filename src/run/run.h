@@ -57,6 +57,14 @@ struct epi_kernel {
 
 /* Where in the workspace the checks write what they found. */
 int64_t epi_kernel_checks_at(const epi_kernel *kernel);
+/* And where scalars lie that a call gives as numbers, each in so many bytes. */
+enum { EPI_NUMBER_BYTES = 16 };
+int64_t epi_kernel_numbers_at(const epi_kernel *kernel);
+
+/* kernel.c: a caller's struct that begins with its size, in the size of ours: what is missing is zero, and
+ * what we do not know must be. */
+epi_status epi_struct_take(void *out, size_t size, const void *given, const char *what, const char *macro,
+                           epi_error *err);
 
 /* bind.c: options become a spec, with its lists in the arena; fails where they do not fit the program. */
 epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *options,

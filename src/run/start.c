@@ -1,4 +1,6 @@
 /* start.c: holds the tensors of a call against what the kernel takes, and starts it. */
+#include <string.h>
+
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "ir/index.h"
@@ -97,9 +99,8 @@ static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, const
     return part ? room : tensors;
 }
 
-epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
-                            void *stream, epi_error *err) {
-    epi_error_clear(err);
+static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                        void *stream, epi_error *err) {
     if (!kernel || !tensors || !workspace)
         return epi_fail(err, EPI_ERR_ARGUMENT,
                         "epi_kernel_run: kernel, tensors and workspace may not be NULL");
@@ -144,6 +145,81 @@ epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors,
             epi_cpu_run(kernel->parts[i].cpu, given, workspace);
     }
     return status;
+}
+
+/* A number as an element of that type: an integer as it is, others as they are stored. */
+static void store_number(double value, epi_dtype type, void *to) {
+    int32_t integer = value >= INT32_MIN && value <= INT32_MAX ? (int32_t)value : 0;
+    if (type == EPI_I32)
+        memcpy(to, &integer, sizeof integer);
+    else
+        epi_convert(to, type, &value, EPI_F64, 1);
+}
+
+/* Puts the numbers of a call where tensors of one element may lie: behind everything else in the workspace.
+ */
+static epi_status place_numbers(const epi_kernel *kernel, const epi_call *call, epi_tensor *tensors,
+                                epi_error *err) {
+    const epi_graph *g = &kernel->program->graph;
+    unsigned char *at = (unsigned char *)call->workspace + epi_kernel_numbers_at(kernel);
+    for (int t = 0; t < call->count; t++) {
+        tensors[t] = call->tensors[t];
+        if (t >= g->input_count || g->tensors[t].axes.count || tensors[t].data)
+            continue;
+        unsigned char bytes[8] = {0};
+        store_number(call->numbers[t], kernel->spec.types[t], bytes);
+        size_t size = epi_dtype_size(kernel->spec.types[t]);
+        epi_status status = EPI_OK;
+        if (kernel->gpu)
+            status = epi_cuda_put(kernel->parts[0].cuda->cuda, at, bytes, size, call->stream, err);
+        else
+            memcpy(at, bytes, size);
+        if (status != EPI_OK)
+            return status;
+        tensors[t] = (epi_tensor){at, NULL};
+        at += EPI_NUMBER_BYTES;
+    }
+    return EPI_OK;
+}
+
+static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
+    epi_tensor tensors[2 * EPI_MAX_TENSORS];
+    epi_status status = place_numbers(kernel, call, tensors, err);
+    return status == EPI_OK ? start(kernel, tensors, call->count, call->workspace, call->stream, err)
+                            : status;
+}
+
+epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_error *err) {
+    epi_call call;
+    epi_error_clear(err);
+    if (!kernel || !given)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_call: kernel and call may not be NULL");
+    epi_status status = epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err);
+    if (status != EPI_OK)
+        return status;
+    if (!kernel->gpu && (call.wait || call.signal))
+        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no events");
+    epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].cuda : NULL;
+    if (k && !k->cuda)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    if (k)
+        status = epi_cuda_use(k->cuda, k->device, err);
+    if (status == EPI_OK && call.wait)
+        status = epi_cuda_event_wait(k->cuda, call.wait, call.stream, err);
+    bool numbers =
+        call.numbers && call.tensors && call.workspace && call.count == kernel->program->graph.tensor_count;
+    if (status == EPI_OK)
+        status = numbers ? start_with_numbers(kernel, &call, err)
+                         : start(kernel, call.tensors, call.count, call.workspace, call.stream, err);
+    if (status == EPI_OK && call.signal)
+        status = epi_cuda_event_record(k->cuda, call.signal, call.stream, err);
+    return status;
+}
+
+epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
+                            void *stream, epi_error *err) {
+    epi_error_clear(err);
+    return start(kernel, tensors, count, workspace, stream, err);
 }
 
 epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
