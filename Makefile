@@ -329,8 +329,9 @@ install: all
 	ln -sf libepilog.so.$(VERSION) '$(DEST)/lib/libepilog.so.$(SOVERSION)'
 	ln -sf libepilog.so.$(SOVERSION) '$(DEST)/lib/libepilog.so'
 	cp programs/*.epi '$(DEST)/share/epilog/programs/'
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
-	sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|' epilog-config.cmake.in >'$(DEST)/lib/cmake/epilog/epilog-config.cmake'
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
+	for f in epilog-config epilog-config-version; do sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|; s|@LIBS@|$(LIBS:%=%;)|; s|; *|;|g; s|;"|"|' \
+	    $$f.cmake.in >'$(DEST)/lib/cmake/epilog/'$$f.cmake; done
 
 uninstall:
 	rm -f '$(DEST)/bin/epilog' '$(DEST)/include/epilog.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*

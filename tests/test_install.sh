@@ -27,12 +27,29 @@ fi
 if command -v pkg-config >/dev/null; then
     flags=$(PKG_CONFIG_PATH=$p/lib/pkgconfig pkg-config --cflags --libs epilog) # words quoted for a shell
     that 'pkg-config gives what a build needs' sh -c "$cc examples/linear.c $flags -o '$tmp/pc'"
+    flags=$(PKG_CONFIG_PATH=$p/lib/pkgconfig pkg-config --static --cflags --libs epilog)
+    if echo 'int main(void) { return 0; }' | "$cc" -static -x c - -o "$tmp/static" 2>/dev/null; then # there is a static libc
+        that 'and a static one' sh -c "$cc -static examples/linear.c $flags -o '$tmp/static' && '$tmp/static'"
+    fi
+    needs=$(make -s -p -n BUILD="${1:-build}" 2>/dev/null | sed -n 's/^LIBS := //p')
+    for l in $needs; do that "it names $l" sh -c "echo '$flags' | grep -q -- '$l'"; done
+    that 'of libraries there are some' test -n "$needs"
 fi
 if command -v cmake >/dev/null; then
-    mkdir "$tmp/cm"
-    cp examples/linear.c "$tmp/cm/"
-    printf 'cmake_minimum_required(VERSION 3.10)\nproject(t C)\nset(CMAKE_C_STANDARD 11)\nfind_package(epilog REQUIRED)\nadd_executable(t linear.c)\ntarget_link_libraries(t epilog::epilog)\n' >"$tmp/cm/CMakeLists.txt"
-    that 'CMake finds the package' sh -c "cmake -S $tmp/cm -B $tmp/cm/b '-DCMAKE_PREFIX_PATH=$p' && cmake --build $tmp/cm/b && $tmp/cm/b/t"
+    cp examples/linear.c "$tmp/"
+    use() { # use VERSION TARGET: a project that asks for them
+        mkdir -p "$tmp/cm-$1-$2"
+        printf 'cmake_minimum_required(VERSION 3.10)\nproject(t C)\nset(CMAKE_C_STANDARD 11)\nfind_package(epilog %s REQUIRED)\nadd_executable(t ../linear.c)\ntarget_link_libraries(t epilog::%s)\n' "$1" "$2" >"$tmp/cm-$1-$2/CMakeLists.txt"
+        cmake -S "$tmp/cm-$1-$2" -B "$tmp/cm-$1-$2/b" "-DCMAKE_PREFIX_PATH=$p" && cmake --build "$tmp/cm-$1-$2/b" && "$tmp/cm-$1-$2/b/t"
+    }
+    refuses() { ! use "$@"; }
+    version=$("$p/bin/epilog" --version | grep -o '[0-9.]*$' | head -n 1)
+    that 'CMake finds the package' use '' epilog
+    that 'of this version' use "$version" epilog
+    that 'of this series' use "${version%.*}" static
+    that 'but not of another' refuses "$((${version%%.*} + 1)).0" epilog
+    that 'nor of a newer one' refuses "${version%.*}.999" epilog
+    that 'the static target leaves nothing to load' sh -c "! readelf -d '$tmp/cm-${version%.*}-static/b/t' | grep -q libepilog"
 fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
