@@ -39,8 +39,8 @@ static int bind(const epi_program *p, int rows, int64_t n, epi_dim_binding *dims
 /* Compiles for so many rows; NULL where the program has no such sizes. */
 static epi_kernel *compile(const epi_program *p, int rows, int64_t n, epi_dtype type, int device) {
     epi_dim_binding dims[EPI_MAX_DIMS];
-    epi_options o = {
-        .dims = dims, .dim_count = bind(p, rows, n, dims), .type = type, .threads = 2, .device = device};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = bind(p, rows, n, dims), .type = type, .threads = 2,
+                                .device = device);
     epi_kernel *k;
     epi_error err;
     epi_status status = epi_kernel_compile(p, &o, &k, &err);
@@ -187,8 +187,8 @@ static void check_named(void) {
         char *of[2];
         for (int i = 0; i < 2; i++) {
             epi_dim_binding dims[] = {{"F", 64}, {"T", i ? 1 : 8192}, {"D", 64}, {"G", 64}};
-            epi_options o = {
-                .dims = dims, .dim_count = 4, .row_axes = named ? names : NULL, .row_axis_count = named};
+            epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .row_axes = named ? names : NULL,
+                                        .row_axis_count = named);
             epi_kernel *k;
             check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message);
             of[i] = list_parts(k);

@@ -356,7 +356,7 @@ static void check_layers(void) {
     epi_text text = llama_layers(4);
     epi_module *m = parse(text.data);
     epi_dim_binding dims[] = {{"T", 13}, {"D", 24}, {"F", 40}};
-    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2);
     for (int type = EPI_F32; type <= EPI_BF16; type++) {
         o.type = (epi_dtype)type;
         check_program(epi_module_program(m, 0), o, "layers");
@@ -374,7 +374,7 @@ static void check_stored_once(void) {
                           "    y = d @ w + h\n"
                           "}\n");
     epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
-    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2);
     epi_kernel *k;
     epi_error err;
     check_program(epi_module_program(m, 0), o, "stored once");
@@ -403,7 +403,7 @@ static void check_stored_types(void) {
                           "typed(x[T,D], w[F,D]) -> y[T,F] { h: bf16 = x @ w  y = silu(h) }\n"
                           "plain(x[T,D], w[F,D]) -> y[T,F] { h = x @ w  y = silu(h) }\n");
     epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
-    epi_options o = {.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16);
     epi_kernel *k;
     epi_error err;
     check_program(epi_module_program(m, 0), o, "kept");
@@ -435,7 +435,7 @@ static void check_stored_index(void) {
                           "    y = w[max(ids - 1, 0)] @ u\n"
                           "}\n");
     epi_dim_binding dims[] = {{"B", 9}, {"S", 33}, {"V", 3001}, {"D", 16}, {"F", 8}};
-    epi_options o = {.dims = dims, .dim_count = 5, .threads = 2, .type = EPI_BF16};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 5, .threads = 2, .type = EPI_BF16);
     epi_kernel *k;
     epi_error err;
     epi_value_info v = {0};

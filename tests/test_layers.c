@@ -25,8 +25,8 @@ static epi_kernel *compile(const epi_program *p, const int64_t *sizes, epi_dtype
                            epi_path path) {
     epi_dim_binding dims[] = {{"T", sizes[0]}, {"D", sizes[1]}, {"F", sizes[2]}};
     epi_type_binding outputs[MAX_TENSORS];
-    epi_options o = {
-        .dims = dims, .dim_count = 3, .type = type, .device = device, .path = path, .threads = 2};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = type, .device = device, .path = path, .threads = 2);
     epi_kernel *k;
     epi_error err;
     o.types = outputs;
@@ -114,8 +114,8 @@ static void check_time(const model *model) {
         epi_module *m;
         epi_error err;
         double start = now();
-        if (!check(epi_module_parse(ctx, text.data, text.length, "layers", &m, &err) == EPI_OK,
-                   "parses: %s", err.message))
+        if (!check(epi_module_parse(ctx, text.data, text.length, "layers", &m, &err) == EPI_OK, "parses: %s",
+                   err.message))
             break;
         double parsed = now();
         epi_kernel *k = compile(epi_module_program(m, 0), sizes, EPI_F32, 0, EPI_PATH_FUSED);

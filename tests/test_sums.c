@@ -39,8 +39,8 @@ static float run(const kind *k, epi_path path, int threads, float x) {
     char store[8][16];
     problem p = {0};
     float y = NAN;
-    epi_options o = {
-        .dims = dims, .dim_count = parse_dims(k->dims, dims, store), .path = path, .threads = threads};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(k->dims, dims, store), .path = path,
+                                .threads = threads);
     if (epi_module_parse(ctx, k->text, strlen(k->text), "sums", &module, &err) == EPI_OK &&
         epi_kernel_compile(epi_module_find(module, "p"), &o, &kernel, &err) == EPI_OK &&
         problem_make(&p, epi_module_find(module, "p"), kernel, LAYOUT_PLAIN)) {
