@@ -170,7 +170,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut batch layers rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad batch layers rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -194,6 +194,8 @@ ROUNDS ?= 400
 CUDA_MODE ?= forms
 ARGS_cases := programs
 ARGS_cut = programs $(ROUNDS)
+ARGS_grad = programs $(GRAD_ROUNDS)
+GRAD_ROUNDS ?= 1000
 ARGS_rows := programs
 ARGS_batch := programs
 ARGS_formulas := programs
@@ -215,7 +217,7 @@ list:
 SUB = $(MAKE) --no-print-directory -s
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 ASAN = BUILD=$(BUILD)/asan OPT='-O1 -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
-    RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out emulate,$(TESTS))' ROUNDS=60 CUDA_MODE=some \
+    RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out emulate,$(TESTS))' ROUNDS=60 GRAD_ROUNDS=100 CUDA_MODE=some \
     $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(NUMERIC)')
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things, and these go without.

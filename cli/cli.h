@@ -36,7 +36,7 @@ typedef struct cli_options {
     epi_dtype type;
     epi_path path;
     epi_rounding rounding;
-    const char *in, *out, *micro, *config, *tuning;
+    const char *in, *out, *micro, *config, *tuning, *wrt;
     const char *device_name; /* --device, or NULL */
     int capability;          /* --arch: 90 for sm_90a; 0: not given */
     int device;              /* what cli_device_choose made of the two, for epi_options.device */
@@ -195,6 +195,8 @@ int cmd_check(const cli_options *o);
 int cmd_list(const cli_options *o);
 int cmd_show(const cli_options *o);
 int cmd_run(const cli_options *o);
+int cmd_grad(const cli_options *o);
+int cmd_gradcheck(const cli_options *o);
 int cmd_bench(const cli_options *o);
 int cmd_tune(const cli_options *o);
 int cmd_devices(const cli_options *o);

@@ -85,6 +85,21 @@ static const struct command {
      "every axis cut to about 256, and at full size against the unfused path on the GPU's plain "
      "mainloop.\n\n" GPU_OPTIONS TUNING_OPTION,
      cmd_bench},
+    {"grad", "derive the program of a program's gradients",
+     "epilog grad FILE:NAME [--wrt x,w]\n\n"
+     "Prints the program that takes the inputs of FILE:NAME and, for each result y, the gradient d_y of "
+     "some\n"
+     "number by it, and gives the gradients of that number by the inputs that --wrt names, or by all that "
+     "are\n"
+     "no integers. What is printed is a program like any other.\n",
+     cmd_grad},
+    {"gradcheck", "hold derived gradients against differences",
+     "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--set s=V,...] [--seed N] [--json]\n\n"
+     "Derives the gradients and compares them with central differences of the program, in f64, on random\n"
+     "inputs by --seed: by every element of inputs of up to 256, and along four random directions of each.\n"
+     "Names the worst: the input, the element, and both numbers. Exit status 1 where they are further apart\n"
+     "than rounding and curvature explain. --wrt names the inputs, as for grad.\n",
+     cmd_gradcheck},
     {"tune", "find the fastest configuration of a GPU kernel",
      "epilog tune FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--rounding R] [--repeat N]\n"
      "            [--set s=V,...] [--seed N] [--device gpu|gpu1] [--out FILE] [--json]\n\n"
@@ -118,7 +133,7 @@ int cmd_help(const char *topic) {
            "[NAMES] [--options]\n\n",
            epi_version());
     for (int i = 0; i < COMMANDS; i++)
-        printf("  %-8s %s\n", commands[i].name, commands[i].line);
+        printf("  %-9s %s\n", commands[i].name, commands[i].line);
     printf(
         "\nFILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
         "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what "

@@ -189,6 +189,7 @@ static const struct option {
     {"--out", TEXT, offsetof(cli_options, out), NULL},
     {"--micro", TEXT, offsetof(cli_options, micro), NULL},
     {"--tuning", TEXT, offsetof(cli_options, tuning), NULL},
+    {"--wrt", TEXT, offsetof(cli_options, wrt), NULL},
     {"--device", TEXT, offsetof(cli_options, device_name), NULL},
     {"--dims", LIST, 0, set_dims},
     {"--types", LIST, 0, set_types},

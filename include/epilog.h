@@ -158,8 +158,9 @@ EPI_API const char *epi_program_dim(const epi_program *program, int index);
 typedef struct epi_tensor_info {
     const char *name;
     int is_output;
-    int has_type;   /* the text fixes the type */
-    epi_dtype type; /* if so, which */
+    int is_cotangent; /* an input that is the gradient of a result */
+    int has_type;     /* the text fixes the type */
+    epi_dtype type;   /* if so, which */
     int rank;
     struct {
         const char *dim; /* the axis has size(dim) * 2^shift elements */
@@ -169,6 +170,14 @@ typedef struct epi_tensor_info {
 
 EPI_API int epi_program_tensor_count(const epi_program *program);
 EPI_API epi_status epi_program_tensor(const epi_program *program, int index, epi_tensor_info *out);
+
+/* The program of a program's gradients, as a module of its own with that one program in it: reverse mode. It
+ * takes all inputs of the program and, for each result y that is no integer, the gradient of some number by
+ * it, the cotangent d_y; it gives the gradient of that number by each of the inputs that `wrt` names. It is a
+ * program like any other: it can be printed, compiled and derived again. docs/derivatives.md has the rules.
+ */
+EPI_API epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
+                                    epi_module **out, epi_error *err);
 
 /* ---- kernels ------------------------------------------------------------------------------- */
 
@@ -312,6 +321,22 @@ typedef struct epi_tensor_shape {
 } epi_tensor_shape;
 
 EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);
+
+/* Derived gradients beside central differences of the program, both in the f64 reference: by every element of
+ * inputs of up to 256, and along a few random directions of each. */
+typedef struct epi_gradcheck {
+    int input;       /* the worst: which input of the program, or -1 where nothing was compared */
+    int64_t element; /* and which element of it; -1: along a direction */
+    double derived, numeric;
+    double off; /* how far they are apart, over what rounding and curvature explain: 1 or less is right */
+    int64_t compared; /* derivatives that were looked at */
+} epi_gradcheck;
+
+/* Of the options only dims count. `inputs` are the program's inputs, side by side: f64, and i32 where the
+ * text says so. Cotangents and directions are random by the seed. */
+EPI_API epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt, int wrt_count,
+                                         const epi_options *options, const epi_tensor *inputs, uint64_t seed,
+                                         epi_gradcheck *out, epi_error *err);
 
 typedef struct epi_kernel_info {
     const char *mainloop; /* "gemm", "rows", "parts", "passes", "naive", "reference" */

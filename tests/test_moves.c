@@ -339,20 +339,18 @@ static void test_adjoint(void) {
 /* The derivatives in ops.def are texts in the language: gather's of scatter, scatter's of gather. */
 static void test_derivatives(void) {
     char text[400];
-    snprintf(text, sizeof text, "f(a[X,D], b: i32[T], d[T,D]) -> (p[X,D], q[T]) { p = %s  q = %s }",
-             epi_ops[EPI_OP_GATHER].derivative[0], epi_ops[EPI_OP_GATHER].derivative[1]);
+    snprintf(text, sizeof text, "f(a[X,D], b: i32[T], d[T,D]) -> p[X,D] { p = %s }",
+             epi_ops[EPI_OP_GATHER].derivative[0]);
     given g;
     if (prepare(&g, text, "X=2,D=1,T=3", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
         put(&g, 0, (double[]){0, 0});
         put(&g, 1, (double[]){1, 1, 0});
         put(&g, 2, (double[]){1, 2, 4});
-        check(problem_run(g.kernel, &g.p) && holds(&g, 3, (double[]){4, 3}) &&
-                  holds(&g, 4, (double[]){0, 0, 0}),
-              "the derivative of gather");
+        check(problem_run(g.kernel, &g.p) && holds(&g, 3, (double[]){4, 3}), "the derivative of gather");
     }
     drop(&g);
-    snprintf(text, sizeof text, "f(a[T,D], b: i32[T], d[X,D]) -> (p[T,D], q[T]) { p = %s  q = %s }",
-             epi_ops[EPI_OP_SCATTER].derivative[0], epi_ops[EPI_OP_SCATTER].derivative[1]);
+    snprintf(text, sizeof text, "f(a[T,D], b: i32[T], d[X,D]) -> p[T,D] { p = %s }",
+             epi_ops[EPI_OP_SCATTER].derivative[0]);
     if (prepare(&g, text, "X=2,D=1,T=3", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
         put(&g, 0, (double[]){0, 0, 0});
         put(&g, 1, (double[]){1, 1, 0});

@@ -32,7 +32,8 @@ bool epi_graph_failed(epi_graph *g) {
 
 static bool same_node(const epi_node *a, const epi_node *b) {
     return a->op == b->op && memcmp(a->arg, b->arg, sizeof a->arg) == 0 && a->tensor == b->tensor &&
-           memcmp(&a->value, &b->value, sizeof a->value) == 0 && a->over.count == b->over.count &&
+           a->fixed == b->fixed && memcmp(&a->value, &b->value, sizeof a->value) == 0 &&
+           a->over.count == b->over.count &&
            memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at) == 0;
 }
 
@@ -210,10 +211,11 @@ static bool broadcast(epi_graph *g, epi_axes *out, int a, int b) {
     return scales_agree(g, a, b) && unite_in_order(g, out, &g->nodes[a].axes, &g->nodes[b].axes);
 }
 
-int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
+static int add_map(epi_graph *g, epi_op op, int a, int b, int c, bool fixed) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_node n = new_node(op, a, b, c);
+    n.fixed = fixed;
     if (b == EPI_NO_NODE)
         n.axes = g->nodes[a].axes;
     else if (!broadcast(g, &n.axes, a, b))
@@ -226,6 +228,14 @@ int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
             return EPI_NO_NODE;
     }
     return add_node(g, n);
+}
+
+int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
+    return add_map(g, op, a, b, c, false);
+}
+
+int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c) {
+    return add_map(g, op, a, b, c, true);
 }
 
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {

@@ -27,6 +27,9 @@ typedef struct epi_axes {
     epi_axis at[EPI_MAX_AXES];
 } epi_axes;
 
+/* What the text asks of a value that a gradient needs: to save it, or to make it again. */
+typedef enum epi_saving { EPI_SAVE_OPEN, EPI_SAVE_KEEP, EPI_SAVE_AGAIN } epi_saving;
+
 typedef struct epi_node {
     epi_op op;
     int arg[3];
@@ -40,11 +43,14 @@ typedef struct epi_node {
     const char *name; /* what the text calls it, or NULL */
     bool has_stored;  /* the text says how it is stored if it is: */
     epi_dtype stored;
+    bool fixed;       /* no gradient goes through it: what uses it does not change with it */
+    epi_saving saving;
 } epi_node;
 
 typedef struct epi_tensor_decl {
     const char *name;
     bool is_output, has_type;
+    bool cotangent; /* an input that is the gradient of a result: what depends on it is backward */
     epi_dtype type;
     epi_axes axes;
     int node; /* the value: an INPUT, or what the output is assigned */
@@ -93,6 +99,7 @@ bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
 int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
+int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c); /* a map that no gradient goes through */
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */

@@ -13,7 +13,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_REDUCE(id, text, identity, combine, cuda, da) \
     {#id, text, EPI_CLASS_REDUCE, 1, cuda, {da, 0, 0}},
 #define EPI_SPLIT(id, text, da) \
-    {#id, text, EPI_CLASS_SPLIT, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, 0, 0}},
+    {#id, text, EPI_CLASS_SPLIT, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, da, 0}},
 #define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
 #define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
 #define EPI_MOVE(id, text, da, db) {#id, text, EPI_CLASS_MOVE, 2, "", {da, db, 0}},

@@ -25,7 +25,8 @@ typedef struct epi_ast {
     const char *name; /* NAME, CALL */
     struct epi_ast **args;
     int arg_count;
-    struct epi_ast *outer; /* the operation whose first operand this is, or NULL */
+    struct epi_ast *callee; /* CALL: grad(f, x), where its result is what is called; else NULL */
+    struct epi_ast *outer;  /* the operation whose first operand this is, or NULL */
 } epi_ast;
 
 /* The first of the operands in `a + b - c[i]`, whose operators all lean to the left. Such chains may be long:
@@ -46,7 +47,7 @@ typedef struct epi_ast_axis {
 typedef struct epi_ast_tensor {
     const char *name;
     epi_place place;
-    bool has_type;
+    bool has_type, cotangent;
     epi_dtype type;
     int axis_count;
     epi_ast_axis axes[EPI_MAX_AXES];
@@ -87,13 +88,17 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 /* Prints a program so that parsing the print and printing again gives the same text. */
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 
-/* Prints a graph as a program of this name: parsing that gives the same values in the same order of
- * operations. */
+/* A graph as a program of this name, in the arena: lowering it gives the same values in the same order of
+ * operations. NULL: no memory. The other prints it. */
+epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name);
 void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
 
 /* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */
 epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
                          epi_error *err);
+
+/* The program of the gradients of another by these inputs, from its graph; see pass/grad.h. */
+void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, epi_graph *out);
 
 /* Reads an expression as an axis: NAME, 2*NAME or NAME/2. False where it is none. */
 bool epi_ast_as_axis(const epi_ast *expr, epi_ast_axis *out);

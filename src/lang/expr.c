@@ -4,6 +4,8 @@
  * (parentheses, arguments, indices, operands to the right) is counted, so that no text overflows a stack. */
 #include "lang/parse.h"
 
+#include <string.h>
+
 static const epi_op infixes[] = {
     EPI_OP_OR, EPI_OP_AND, EPI_OP_LT,  EPI_OP_LE,  EPI_OP_GT,  EPI_OP_GE,     EPI_OP_EQ,
     EPI_OP_NE, EPI_OP_ADD, EPI_OP_SUB, EPI_OP_MUL, EPI_OP_DIV, EPI_OP_MATMUL, EPI_OP_POW,
@@ -65,6 +67,21 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
     return e;
 }
 
+/* grad(f, x) is a program: its arguments stand behind it. */
+static epi_ast *parse_called(epi_parser *p, epi_ast *callee) {
+    epi_place place = p->token.place;
+    if (!callee || !epi_parse_accept(p, "("))
+        return callee;
+    if (strcmp(callee->name, "grad") != 0)
+        epi_parse_fail(p, place,
+                       "what %s(…) gives is a value and cannot be called; a product is written *(…)",
+                       callee->name);
+    epi_ast *e = parse_call(p, callee->name, callee->place);
+    if (e)
+        e->callee = callee;
+    return e;
+}
+
 static epi_ast *parse_atom(epi_parser *p) {
     epi_place place = p->token.place;
     if (p->token.kind == EPI_TOKEN_NUMBER || epi_parse_at(p, "inf")) {
@@ -83,7 +100,7 @@ static epi_ast *parse_atom(epi_parser *p) {
     if (p->token.kind == EPI_TOKEN_NAME && !logic) {
         const char *name = epi_parse_name(p, "a name", false);
         if (epi_parse_accept(p, "("))
-            return parse_call(p, name, place);
+            return parse_called(p, parse_call(p, name, place));
         epi_ast *e = new_ast(p, EPI_AST_NAME, place);
         if (e)
             e->name = name;

@@ -174,7 +174,8 @@ static void assign(writer *w, const char *first, const char *second, const epi_d
     epi_ast_assign *a = &w->program->body[w->program->body_count];
     a->names = epi_arena_alloc(w->arena, 2 * sizeof *a->names);
     a->types = epi_arena_alloc(w->arena, 2 * sizeof *a->types);
-    if (!a->names || !a->types || !value)
+    a->places = epi_arena_alloc(w->arena, 2 * sizeof *a->places);
+    if (!a->names || !a->types || !a->places || !value)
         return;
     for (int i = 0; i < 2; i++)
         a->types[i] = types ? types[i] : EPI_DTYPE_COUNT;
@@ -255,41 +256,51 @@ static void write_node(writer *w, int i) {
 
 static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
     const epi_tensor_decl *d = &g->tensors[t];
-    *out = (epi_ast_tensor){
-        .name = d->name, .has_type = d->has_type, .type = d->type, .axis_count = d->axes.count};
+    *out = (epi_ast_tensor){.name = d->name,
+                            .has_type = d->has_type,
+                            .cotangent = d->cotangent,
+                            .type = d->type,
+                            .axis_count = d->axes.count};
     for (int i = 0; i < d->axes.count; i++)
         out->axes[i] = (epi_ast_axis){.name = g->dims[d->axes.at[i].dim], .shift = d->axes.at[i].shift};
 }
 
+epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name) {
+    size_t nodes = (size_t)g->node_count + 1, tensors = (size_t)g->tensor_count + 1;
+    epi_ast_program *p = epi_arena_alloc(arena, sizeof *p);
+    writer w = {.arena = arena, .g = g, .program = p};
+    w.names = epi_arena_alloc(arena, nodes * sizeof *w.names);
+    w.depth = epi_arena_alloc(arena, nodes * sizeof *w.depth);
+    if (!p || !w.names || !w.depth)
+        return NULL;
+    *p = (epi_ast_program){.name = name,
+                           .comment = "",
+                           .input_count = g->input_count,
+                           .output_count = g->tensor_count - g->input_count};
+    p->body = epi_arena_alloc(arena, (nodes + tensors) * sizeof *p->body);
+    p->inputs = epi_arena_alloc(arena, tensors * sizeof *p->inputs);
+    if (!p->body || !p->inputs)
+        return NULL;
+    p->outputs = p->inputs + g->input_count;
+    for (int t = 0; t < g->tensor_count; t++)
+        write_tensor(g, t, &p->inputs[t]);
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i])
+            write_node(&w, i);
+    for (int t = g->input_count; t < g->tensor_count; t++) { /* a value that is stored twice, or an input */
+        int node = g->tensors[t].node;
+        if (w.names[node] && strcmp(w.names[node], g->tensors[t].name) != 0)
+            assign(&w, g->tensors[t].name, NULL, NULL, name_ast(&w, w.names[node]));
+    }
+    return arena->failed ? NULL : p;
+}
+
 void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
     epi_arena arena = {0};
-    size_t nodes = (size_t)g->node_count + 1, tensors = (size_t)g->tensor_count + 1;
-    epi_ast_program p = {.name = name,
-                         .comment = "",
-                         .input_count = g->input_count,
-                         .output_count = g->tensor_count - g->input_count};
-    writer w = {.arena = &arena, .g = g, .program = &p};
-    w.names = epi_arena_alloc(&arena, nodes * sizeof *w.names);
-    w.depth = epi_arena_alloc(&arena, nodes * sizeof *w.depth);
-    p.body = epi_arena_alloc(&arena, (nodes + tensors) * sizeof *p.body);
-    p.inputs = epi_arena_alloc(&arena, tensors * sizeof *p.inputs);
-    if (w.names && w.depth && p.body && p.inputs) {
-        p.outputs = p.inputs + g->input_count;
-        for (int t = 0; t < g->tensor_count; t++)
-            write_tensor(g, t, &p.inputs[t]);
-        for (int i = 0; i < g->node_count; i++)
-            if (g->live[i])
-                write_node(&w, i);
-        for (int t = g->input_count; t < g->tensor_count;
-             t++) { /* a value that is stored twice, or an input */
-            int node = g->tensors[t].node;
-            if (w.names[node] && strcmp(w.names[node], g->tensors[t].name) != 0)
-                assign(&w, g->tensors[t].name, NULL, NULL, name_ast(&w, w.names[node]));
-        }
-    }
-    if (arena.failed)
-        out->failed = true;
+    const epi_ast_program *p = epi_graph_program(&arena, g, name);
+    if (p)
+        epi_ast_print(p, out);
     else
-        epi_ast_print(&p, out);
+        out->failed = true;
     epi_arena_free(&arena);
 }

@@ -308,6 +308,7 @@ static void declare(epi_lowering *lo, epi_frame *f) {
         g->tensors[i] = (epi_tensor_decl){.name = t->name,
                                           .is_output = output,
                                           .has_type = t->has_type,
+                                          .cotangent = t->cotangent,
                                           .type = t->type,
                                           .place = t->place,
                                           .node = EPI_NO_NODE};
@@ -345,22 +346,44 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
     }
 }
 
+static void lower_whole(epi_lowering *lo, epi_frame *top) {
+    epi_graph *g = lo->g;
+    epi_frame_collect_dims(lo, top);
+    for (int i = 0; i < top->dim_count; i++) {
+        g->dims[i] = top->dims[i];
+        top->axes[i] = (epi_axis){(int16_t)i, 0};
+        top->bound[i] = true;
+    }
+    g->dim_count = g->declared_count = top->dim_count;
+    declare(lo, top);
+    epi_lower_body(lo, top);
+    collect_outputs(lo, top);
+    epi_graph_finish(g);
+}
+
+void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_program *program, bool bundled,
+                     epi_arena *arena, epi_graph *out) {
+    epi_frame *top = epi_arena_alloc(arena, sizeof *top);
+    *out = (epi_graph){.arena = arena};
+    if (!top)
+        return;
+    epi_lowering inner = {.text = lo->text,
+                          .g = out,
+                          .site = bundled && !lo->site.line ? lo->g->place : lo->site,
+                          .expressions = lo->expressions,
+                          .depth = lo->depth,
+                          .around = around};
+    *top = (epi_frame){.program = program, .bundled = bundled};
+    lower_whole(&inner, top);
+    lo->expressions = inner.expressions;
+}
+
 epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
                          epi_error *err) {
     *out = (epi_graph){.arena = arena};
     epi_lowering lo = {.text = text, .g = out};
     epi_frame top = {.program = program};
-    epi_frame_collect_dims(&lo, &top);
-    for (int i = 0; i < top.dim_count; i++) {
-        out->dims[i] = top.dims[i];
-        top.axes[i] = (epi_axis){(int16_t)i, 0};
-        top.bound[i] = true;
-    }
-    out->dim_count = out->declared_count = top.dim_count;
-    declare(&lo, &top);
-    epi_lower_body(&lo, &top);
-    collect_outputs(&lo, &top);
-    epi_graph_finish(out);
+    lower_whole(&lo, &top);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status != EPI_OK) {

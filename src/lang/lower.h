@@ -37,9 +37,10 @@ typedef struct epi_frame {
 typedef struct epi_lowering {
     epi_ast_text *text;
     epi_graph *g;
-    epi_place site;         /* inside a bundled program: where the text calls it */
-    epi_frame *spare;       /* frames of calls that are done */
-    int expressions, depth; /* lowered so far, and how many are in the middle of it */
+    epi_place site;          /* inside a bundled program: where the text calls it */
+    epi_frame *spare;        /* frames of calls that are done */
+    int expressions, depth;  /* lowered so far, and how many are in the middle of it */
+    const epi_frame *around; /* frames in which this program is derived: it may not be one of theirs */
 } epi_lowering;
 
 /* What a call yields: several nodes for pairs, halves and programs of many outputs. */
@@ -59,6 +60,9 @@ static inline void epi_lower_at(epi_lowering *lo, epi_place place) {
 /* lower.c */
 int epi_lower_one(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 void epi_lower_body(epi_lowering *lo, epi_frame *f);
+/* Lowers a program by itself, in the middle of another. Its error is in out->error. */
+void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_program *program, bool bundled,
+                     epi_arena *arena, epi_graph *out);
 void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f);
 void epi_frame_bind(epi_lowering *lo, epi_frame *f, const char *name, int node, epi_place place);
 int epi_frame_dim(const epi_frame *f, const char *name);   /* or -1 */
@@ -67,6 +71,11 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
 
 /* lower_call.c */
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e);
+/* The program of this name that f sees, or NULL. */
+const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, const char *name, bool *bundled);
+
+/* lower_grad.c: the program that a call of grad(f, x) calls; NULL after an error. */
+const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 
 /* lower_op.c: a call of an operation; false where there is none of this name. */
 bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out);

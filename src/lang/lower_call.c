@@ -89,18 +89,28 @@ static epi_frame *new_frame(epi_lowering *lo, const epi_ast_program *p, const ep
     return f;
 }
 
-static EPI_NOINLINE void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e,
-                                    const epi_ast_program *p) {
-    epi_lower_at(lo, e->place);
+/* Is the program one of those that are being lowered? */
+static EPI_NOINLINE void check_recursion(epi_lowering *lo, const epi_frame *f, const epi_ast_program *p) {
     for (const epi_frame *c = f; c; c = c->caller)
         if (c->program == p)
             epi_graph_fail(lo->g, "'%s' calls itself%s; programs are inlined and cannot recurse", p->name,
                            c == f ? "" : " through others");
+    int depth = f->depth;
+    for (const epi_frame *c = lo->around; c; c = c->caller, depth++)
+        if (c->program == p)
+            epi_graph_fail(lo->g, "'%s' calls itself through others; programs are inlined and cannot recurse",
+                           p->name);
+    if (depth >= MAX_CALLS)
+        epi_graph_fail(lo->g, "calls are nested more than %d deep", MAX_CALLS);
+}
+
+static EPI_NOINLINE void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e,
+                                    const epi_ast_program *p) {
+    epi_lower_at(lo, e->place);
+    check_recursion(lo, f, p);
     if (e->arg_count != p->input_count)
         epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", p->name, p->input_count,
                        p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were");
-    if (f->depth == MAX_CALLS)
-        epi_graph_fail(lo->g, "calls are nested more than %d deep", MAX_CALLS);
 }
 
 /* An error inside a bundled program says which, as its place is the call's. */
@@ -149,6 +159,10 @@ static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, con
         if (!epi_lower_ok(lo))
             break;
         epi_lower_at(lo, e->args[i]->place);
+        if (e->callee && lo->g->nodes[node].axes.count > p->inputs[i].axis_count)
+            epi_graph_fail(lo->g, "%s: %s has %d axes, the argument has %d %s, and a gradient carries none",
+                           p->name, p->inputs[i].name, p->inputs[i].axis_count, lo->g->nodes[node].axes.count,
+                           epi_axes_label(lo->g, &lo->g->nodes[node].axes).text);
         bind_axes(lo, callee, &p->inputs[i], &lo->g->nodes[node].axes);
         epi_frame_bind(lo, callee, p->inputs[i].name, node, e->args[i]->place);
     }
@@ -183,6 +197,10 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
         epi_nearest_offer(&near, p->name);
     for (const epi_ast_program *p = epi_bundled_programs(lo->g->arena, lo->text); p; p = p->next)
         epi_nearest_offer(&near, p->name);
+    if (!strcmp(e->name, "grad"))
+        epi_graph_fail(lo->g,
+                       "grad(f, x) is a program: call it with the inputs of f and a cotangent for each "
+                       "of its results, grad(f, x)(…)");
     if (near.best[0])
         epi_graph_fail(lo->g, "unknown operation or program '%s'; did you mean %s?", e->name, near.best);
     epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
@@ -190,10 +208,33 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
 
 /* A program of the text comes before a word of its name, but inside the program itself the name is the word.
  * Then come the words, then the programs that come with Epilog. */
+static const epi_ast_program *own_program(const epi_lowering *lo, const epi_frame *f, const char *name) {
+    bool own_word = !strcmp(f->program->name, name) && epi_is_word(name);
+    return f->bundled || own_word ? NULL : find_program(lo->text->programs, name);
+}
+
+const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, const char *name, bool *bundled) {
+    const epi_ast_program *p = own_program(lo, f, name);
+    *bundled = !p;
+    if (!p)
+        p = find_program(epi_bundled_programs(lo->g->arena, lo->text), name);
+    if (p)
+        check_recursion(lo, f, p);
+    return p;
+}
+
+/* A call of grad(f, x): nothing is carried, since a gradient of a shared weight would be summed over it. */
+static EPI_NOINLINE epi_values lower_derived(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+    epi_values none = {0};
+    const epi_ast_program *p = epi_lower_derived(lo, f, e);
+    return p && epi_lower_ok(lo) ? lower_program(lo, f, e, p, true) : none;
+}
+
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     epi_values out = {0};
-    bool own_word = !strcmp(f->program->name, e->name) && epi_is_word(e->name);
-    const epi_ast_program *p = f->bundled || own_word ? NULL : find_program(lo->text->programs, e->name);
+    if (e->callee)
+        return lower_derived(lo, f, e);
+    const epi_ast_program *p = own_program(lo, f, e->name);
     if (p)
         return lower_program(lo, f, e, p, false);
     if (epi_lower_op(lo, f, e, &out))

@@ -134,8 +134,10 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     epi_ast_tensor t = {.place = p->token.place};
     t.name = epi_parse_name(p, what, true);
     if (epi_parse_accept(p, ":")) {
-        t.has_type = true;
-        t.type = parse_type(p);
+        t.cotangent = epi_parse_accept(p, "cotangent");
+        t.has_type = !t.cotangent || p->token.kind == EPI_TOKEN_NAME;
+        if (t.has_type)
+            t.type = parse_type(p);
     }
     if (epi_parse_accept(p, "[")) {
         do {
@@ -151,7 +153,7 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
 }
 
 /* A list of tensors up to a closing parenthesis. */
-static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what) {
+static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what, bool inputs) {
     int count = 0, capacity = 0;
     if (!epi_parse_at(p, ")"))
         do {
@@ -160,7 +162,10 @@ static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what) 
                                EPI_MAX_ARGS);
             if (!epi_parse_room(p, (void **)out, count, &capacity, sizeof **out))
                 break;
-            (*out)[count++] = parse_tensor(p, what);
+            (*out)[count] = parse_tensor(p, what);
+            if ((*out)[count].cotangent && !inputs)
+                epi_parse_fail(p, (*out)[count].place, "a cotangent is an input");
+            count++;
         } while (epi_parse_accept(p, ","));
     epi_parse_expect(p, ")", "after the list");
     return count;
@@ -237,14 +242,16 @@ static epi_ast_program *parse_program(epi_parser *p) {
     if (!epi_parse_at(p, "("))
         fail_foreign(p, g->name, g->place);
     epi_parse_expect(p, "(", "after the program's name");
-    g->input_count = parse_tensors(p, &g->inputs, "an input's name");
+    g->input_count = parse_tensors(p, &g->inputs, "an input's name", true);
     epi_parse_expect(p, "->", "between inputs and outputs");
     if (epi_parse_accept(p, "(")) {
-        g->output_count = parse_tensors(p, &g->outputs, "an output's name");
+        g->output_count = parse_tensors(p, &g->outputs, "an output's name", false);
     } else {
         g->output_count = 1;
         g->outputs = epi_arena_alloc(p->arena, sizeof *g->outputs);
         epi_ast_tensor only = parse_tensor(p, "an output's name");
+        if (only.cotangent)
+            epi_parse_fail(p, only.place, "a cotangent is an input");
         if (g->outputs)
             *g->outputs = only;
     }

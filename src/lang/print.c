@@ -32,7 +32,9 @@ static void print_operand(const epi_ast *e, epi_text *out) {
         epi_text_add(out, "%s%s", epi_ops[e->op].text, e->op == EPI_OP_NOT ? " " : "");
         print_expr(e->args[0], level_of(e), out);
     } else {
-        epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", e->name);
+        if (e->callee)
+            print_operand(e->callee, out);
+        epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", e->callee ? "" : e->name);
         for (int i = 0; i < e->arg_count; i++) {
             epi_text_add(out, "%s", i ? ", " : "");
             print_expr(e->args[i], EPI_LEVEL_OR, out);
@@ -78,8 +80,9 @@ static void print_expr(const epi_ast *e, epi_level least, epi_text *out) {
 
 static void print_tensor(const epi_ast_tensor *t, epi_text *out) {
     epi_text_add(out, "%s", t->name);
-    if (t->has_type)
-        epi_text_add(out, ": %s", epi_dtype_name(t->type));
+    if (t->has_type || t->cotangent)
+        epi_text_add(out, ":%s%s%s", t->cotangent ? " cotangent" : "", t->has_type ? " " : "",
+                     t->has_type ? epi_dtype_name(t->type) : "");
     for (int i = 0; i < t->axis_count; i++) {
         const epi_ast_axis *a = &t->axes[i];
         epi_text_add(out, "%s", i ? "," : "[");

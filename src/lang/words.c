@@ -14,12 +14,13 @@ static int map2(epi_graph *g, epi_op op, int a, int b) {
 }
 
 /* x - where(top == -inf, 0, top) with top = max(x, X): nothing above 0, and no NaN where all of a row is
- * -inf. */
+ * -inf. A softmax does not change when all of a row does, so no gradient goes through what is subtracted. */
 static int below_top(epi_graph *g, int x, const epi_axes *axes) {
     int top = epi_graph_reduce(g, EPI_OP_RMAX, x, axes);
     int lowest = map1(g, EPI_OP_NEG, epi_graph_const(g, (double)INFINITY));
     int none = map2(g, EPI_OP_EQ, top, lowest);
-    return map2(g, EPI_OP_SUB, x, epi_graph_map(g, EPI_OP_WHERE, none, epi_graph_const(g, 0), top));
+    int shift = epi_graph_fixed(g, EPI_OP_WHERE, none, epi_graph_const(g, 0), top);
+    return map2(g, EPI_OP_SUB, x, shift);
 }
 
 /* max(sum(e, X), 1): the sum is at least the largest element's 1, unless all of the row is -inf. */

@@ -103,6 +103,7 @@ epi_status epi_program_tensor(const epi_program *program, int index, epi_tensor_
     const epi_tensor_decl *t = &program->graph.tensors[index];
     *out = (epi_tensor_info){.name = t->name,
                              .is_output = t->is_output,
+                             .is_cotangent = t->cotangent,
                              .has_type = t->has_type,
                              .type = t->type,
                              .rank = t->axes.count};

@@ -1,0 +1,157 @@
+/* grad.c: the derived program of a program, and its check against differences. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+/* The inputs that --wrt names, or all that have a gradient. They point into `store`. */
+typedef struct asked {
+    const char *names[CLI_MAX_TENSORS];
+    int count;
+    char store[4096];
+} asked;
+
+static int ask(asked *a, const epi_program *program, const cli_options *o) {
+    *a = (asked){0};
+    for (int t = 0; t < epi_program_tensor_count(program) && !o->wrt; t++) {
+        epi_tensor_info info;
+        epi_program_tensor(program, t, &info);
+        if (!info.is_output && !(info.has_type && info.type == EPI_I32))
+            a->names[a->count++] = info.name;
+    }
+    if (o->wrt && strlen(o->wrt) >= sizeof a->store)
+        return cli_complain(EXIT_USAGE, "--wrt is too long");
+    snprintf(a->store, sizeof a->store, "%s", o->wrt ? o->wrt : "");
+    for (char *item = o->wrt ? a->store : NULL, *next; item && a->count < CLI_MAX_TENSORS; item = next) {
+        next = strchr(item, ',');
+        if (next)
+            *next++ = 0;
+        a->names[a->count++] = item;
+    }
+    return a->count ? EXIT_OK : cli_complain(EXIT_FAILED, "all inputs are integers, which have no gradient");
+}
+
+int cmd_grad(const cli_options *o) {
+    cli_source s;
+    epi_error err;
+    asked a;
+    epi_module *derived = NULL;
+    if (o->name_count != 1)
+        return cli_complain(EXIT_USAGE, "grad wants one FILE:NAME; see 'epilog help grad'");
+    if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
+        return cli_fail(&err);
+    int status = ask(&a, s.program, o);
+    if (status == EXIT_OK && epi_program_grad(s.program, a.names, a.count, &derived, &err) != EPI_OK)
+        status = cli_fail(&err);
+    for (int i = 0; i < epi_module_count(derived); i++) {
+        const epi_program *p = epi_module_program(derived, i);
+        size_t n = epi_program_print(p, NULL, 0);
+        char *text = malloc(n + 1);
+        if (!text) {
+            status = cli_complain(EXIT_FAILED, "out of memory");
+            break;
+        }
+        epi_program_print(p, text, n + 1);
+        printf("%s%s", i ? "\n" : "", text);
+        free(text);
+    }
+    epi_module_free(derived);
+    cli_source_close(&s);
+    return status;
+}
+
+/* ---- gradcheck ---- */
+
+/* The program's inputs at these sizes, random or set, as the check wants them: f64, and i32. */
+static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_options *o, epi_error *err) {
+    epi_type_binding types[CLI_MAX_TENSORS];
+    epi_options options = {
+        .dims = o->dims, .dim_count = o->dim_count, .types = types, .path = EPI_PATH_REFERENCE};
+    for (int t = 0; t < epi_program_tensor_count(s->program); t++) {
+        epi_tensor_info info;
+        epi_program_tensor(s->program, t, &info);
+        if (!(info.has_type && info.type == EPI_I32))
+            types[options.type_count++] = (epi_type_binding){info.name, EPI_F64};
+    }
+    epi_kernel *kernel;
+    epi_status status = epi_kernel_compile(s->program, &options, &kernel, err);
+    if (status != EPI_OK)
+        return status;
+    status = cli_data_make(d, s->program, kernel, err);
+    if (status == EPI_OK) {
+        cli_data_random(d, o->seed);
+        status = cli_data_set(d, o, err);
+    }
+    epi_kernel_free(kernel);
+    return status;
+}
+
+/* "w[3,5]" */
+static void name_element(const cli_data *d, const epi_gradcheck *c, char *out, size_t size) {
+    if (c->input < 0 || c->element < 0 || !d->shapes[c->input].rank) {
+        snprintf(out, size, "%s", c->input < 0 ? "" : d->infos[c->input].name);
+        return;
+    }
+    const epi_tensor_shape *shape = &d->shapes[c->input];
+    int64_t at[EPI_MAX_AXES], rest = c->element;
+    for (int i = shape->rank - 1; i >= 0; rest /= shape->sizes[i--])
+        at[i] = rest % shape->sizes[i];
+    size_t n = (size_t)snprintf(out, size, "%s", d->infos[c->input].name);
+    for (int i = 0; i < shape->rank && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%ld", i ? "," : "[", (long)at[i]);
+    if (n < size)
+        snprintf(out + n, size - n, "]");
+}
+
+static int report_check(const cli_data *d, const epi_gradcheck *c, const cli_options *o) {
+    char where[400];
+    bool ok = c->compared && c->off <= 1;
+    name_element(d, c, where, sizeof where);
+    if (o->json) {
+        epi_text out = {0};
+        epi_json_writer w = {.text = &out};
+        epi_json_put_open(&w, '{');
+        cli_put_bool(&w, "ok", ok);
+        cli_put_integer(&w, "compared", c->compared);
+        cli_put_text(&w, "worst", where);
+        cli_put_number(&w, "derived", c->derived);
+        cli_put_number(&w, "numeric", c->numeric);
+        cli_put_number(&w, "off", c->off);
+        epi_json_put_close(&w, '}');
+        int status = cli_print_json(&out);
+        epi_text_free(&out);
+        return status == EXIT_OK && !ok ? EXIT_FAILED : status;
+    }
+    cli_print("%ld derivatives compared; the worst is by %s%s: %.9g derived, %.9g by differences: %s\n",
+              (long)c->compared, where,
+              c->element < 0 && c->input >= 0 && d->shapes[c->input].rank ? ", along a direction" : "",
+              c->derived, c->numeric, ok ? "well" : "TOO FAR");
+    return ok ? EXIT_OK : EXIT_FAILED;
+}
+
+int cmd_gradcheck(const cli_options *o) {
+    cli_source s;
+    epi_error err;
+    asked a;
+    cli_data d = {0};
+    epi_gradcheck check;
+    if (o->name_count != 1)
+        return cli_complain(EXIT_USAGE, "gradcheck wants one FILE:NAME; see 'epilog help gradcheck'");
+    if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
+        return cli_fail(&err);
+    int status = ask(&a, s.program, o);
+    epi_options options = {.dims = o->dims, .dim_count = o->dim_count};
+    if (status == EXIT_OK && make_inputs(&d, &s, o, &err) != EPI_OK)
+        status = cli_fail(&err);
+    if (status == EXIT_OK)
+        status = epi_program_gradcheck(s.program, a.names, a.count, &options, d.tensors, o->seed, &check,
+                                       &err) == EPI_OK
+                     ? report_check(&d, &check, o)
+                     : cli_fail(&err);
+    cli_data_free(&d);
+    cli_source_close(&s);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* lower_grad.c: grad(f, x, w)(…): the program that src/pass/grad.c derives from f, called like any other.
+ *
+ * f is lowered by itself, derived, and written as a program again, which is inlined where it is called. So
+ * everything that holds of calls holds of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lang/bundled.h"
+#include "lang/lower.h"
+#include "lang/parse.h"
+#include "pass/grad.h"
+
+/* ---- rules: the texts of ops.def ---- */
+
+/* A text that was parsed, with X written out for so many axes. */
+typedef struct parsed_rule {
+    const char *text;
+    int axes;
+    epi_ast *value;
+    struct parsed_rule *next;
+} parsed_rule;
+
+typedef struct rules {
+    parsed_rule *parsed;
+    epi_ast_program program; /* that their frame belongs to */
+    epi_ast_text text;
+    epi_frame frame;
+} rules;
+
+static const char *const axis_names[EPI_MAX_AXES] = {"X", "X2", "X3", "X4", "X5", "X6", "X7", "X8"};
+
+/* In `sum(…, X)` X stands for all axes. */
+static const char *write_axes_out(epi_arena *arena, const char *text, int axes) {
+    epi_text out = {0};
+    for (const char *at = text; *at; at++) {
+        epi_text_add(&out, "%c", *at);
+        if (at > text + 1 && *at == 'X' && at[-1] == ' ' && at[-2] == ',' && at[1] == ')')
+            for (int i = 1; i < axes; i++)
+                epi_text_add(&out, ", %s", axis_names[i]);
+    }
+    const char *written = out.failed ? NULL : epi_arena_text(arena, out.data, out.length);
+    epi_text_free(&out);
+    return written;
+}
+
+static epi_ast *parse_rule(epi_arena *arena, rules *r, const epi_rule *rule) {
+    for (const parsed_rule *p = r->parsed; p; p = p->next)
+        if (p->text == rule->text && p->axes == rule->over.count)
+            return p->value;
+    const char *text = write_axes_out(arena, rule->text, rule->over.count);
+    parsed_rule *p = epi_arena_alloc(arena, sizeof *p);
+    if (!text || !p)
+        return NULL;
+    epi_parser parser = {.arena = arena, .lexer = {text, text + strlen(text), {1, 1}}};
+    epi_parse_next(&parser);
+    *p = (parsed_rule){rule->text, rule->over.count, epi_parse_expr(&parser), r->parsed};
+    EPI_CHECK(arena->failed || (p->value && parser.error.status == EPI_OK));
+    r->parsed = p;
+    return p->value;
+}
+
+static int apply_rule(void *language, epi_graph *g, const epi_rule *rule) {
+    static const char *const names[] = {"a", "b", "c", "d", "y", "n"};
+    const int nodes[] = {rule->a, rule->b, rule->c, rule->d, rule->y, rule->n};
+    rules *r = language;
+    const epi_ast *e = parse_rule(g->arena, r, rule);
+    epi_lowering lo = {.text = &r->text, .g = g, .site = g->place.line ? g->place : (epi_place){1, 1}};
+    epi_frame *f = &r->frame;
+    *f = (epi_frame){.program = &r->program, .depth = 1, .dim_count = rule->over.count};
+    for (int i = 0; i < rule->over.count; i++) {
+        f->dims[i] = axis_names[i];
+        f->axes[i] = rule->over.at[i];
+        f->bound[i] = true;
+    }
+    for (int i = 0; i < 6; i++)
+        if (nodes[i] != EPI_NO_NODE)
+            epi_frame_bind(&lo, f, names[i], nodes[i], lo.site);
+    if (!e || !epi_lower_ok(&lo))
+        return epi_graph_failed(g), EPI_NO_NODE;
+    if (e->kind != EPI_AST_CALL)
+        return epi_lower_one(&lo, f, e);
+    epi_values v = epi_lower_call(&lo, f, e);
+    return epi_lower_ok(&lo) ? v.node[v.count > 1 ? rule->operand : 0] : EPI_NO_NODE;
+}
+
+void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, epi_graph *out) {
+    rules *r = epi_arena_alloc(out->arena, sizeof *r);
+    if (!r)
+        return;
+    r->program.name = "grad";
+    epi_grad_ask ask = {
+        .forward = forward, .wrt = wrt, .wrt_count = wrt_count, .apply = apply_rule, .language = r};
+    epi_grad(&ask, out);
+}
+
+/* ---- calls ---- */
+
+static int find_input(const epi_graph *g, const char *name) {
+    for (int t = 0; t < g->input_count; t++)
+        if (!strcmp(g->tensors[t].name, name))
+            return t;
+    return -1;
+}
+
+/* Which inputs of f are asked for, by the names that stand behind it. */
+static int find_asked(epi_lowering *lo, const epi_ast *names, const epi_graph *f, int *wrt) {
+    for (int i = 1; i < names->arg_count && epi_lower_ok(lo); i++) {
+        const epi_ast *name = names->args[i];
+        epi_lower_at(lo, name->place);
+        wrt[i - 1] = name->kind == EPI_AST_NAME ? find_input(f, name->name) : -1;
+        if (wrt[i - 1] < 0)
+            epi_graph_fail(lo->g, "grad wants inputs of %s by their names there, and this is none of them",
+                           names->args[0]->name);
+        for (int j = 0; j < i - 1 && epi_lower_ok(lo); j++)
+            if (wrt[j] == wrt[i - 1])
+                epi_graph_fail(lo->g, "grad names '%s' twice", name->name);
+    }
+    return names->arg_count - 1;
+}
+
+/* The error of a graph that was made on the way, at its place in the text or, inside a bundled program, at
+ * the call. */
+static void take_error(epi_lowering *lo, const epi_graph *from, const char *name, bool bundled,
+                       epi_place call) {
+    if (from->error.status == EPI_OK || !epi_lower_ok(lo))
+        return;
+    lo->g->place = bundled || lo->site.line ? call : (epi_place){from->error.line, from->error.column};
+    epi_lower_at(lo, lo->g->place);
+    epi_graph_fail(lo->g, "in %.60s: %.600s", name, from->error.message);
+}
+
+static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_frame *f, const epi_ast *e,
+                                                          const epi_ast_program *p, bool bundled) {
+    epi_arena *arena = lo->g->arena;
+    epi_graph *forward = epi_arena_alloc(arena, 2 * sizeof *forward), *derived = forward + 1;
+    int wrt[EPI_MAX_TENSORS];
+    if (!forward)
+        return NULL;
+    epi_lower_whole(lo, f, p, bundled, arena, forward);
+    take_error(lo, forward, p->name, bundled, e->place);
+    int count = epi_lower_ok(lo) ? find_asked(lo, e, forward, wrt) : 0;
+    if (!epi_lower_ok(lo))
+        return NULL;
+    derived->arena = arena;
+    epi_derive(forward, wrt, count, derived);
+    take_error(lo, derived, p->name, bundled, e->place);
+    char name[100];
+    snprintf(name, sizeof name, "grad(%.80s)", p->name);
+    return epi_lower_ok(lo) ? epi_graph_program(arena, derived, epi_arena_text(arena, name, strlen(name)))
+                            : NULL;
+}
+
+const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+    const epi_ast *names = e->callee;
+    bool bundled = false;
+    epi_lower_at(lo, names->place);
+    if (names->arg_count < 2 || names->args[0]->kind != EPI_AST_NAME) {
+        epi_graph_fail(lo->g, "grad wants a program and inputs of it: grad(f, x, w)(…)");
+        return NULL;
+    }
+    epi_lower_at(lo, names->args[0]->place);
+    const epi_ast_program *p = epi_lower_find(lo, f, names->args[0]->name, &bundled);
+    if (!p) {
+        epi_graph_fail(lo->g, "grad: there is no program '%s'", names->args[0]->name);
+        return NULL;
+    }
+    return epi_lower_ok(lo) ? derive_program(lo, f, names, p, bundled) : NULL;
+}

@@ -1,0 +1,300 @@
+/* grad.c: reverse mode. The forward values are written down first, then, from the last to the first, what
+ * each adds to the gradients of its operands.
+ *
+ * A gradient may lack axes of its value: it is the same all along them. So a sum's gradient is a broadcast
+ * that costs nothing, and a sum over an axis that a gradient lacks is a multiplication by its size. */
+#include "pass/grad.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct reverse {
+    const epi_grad_ask *ask;
+    const epi_graph *f; /* forward */
+    epi_graph *g;       /* derived */
+    int *copy;          /* by forward node: the same value in g */
+    int *gradient;      /* by forward node: what came together so far, or EPI_NO_NODE */
+    bool *wanted;       /* by forward node: an input that is asked for depends on its gradient */
+} reverse;
+
+bool epi_has_gradient(const epi_tensor_decl *tensor) {
+    return !tensor->has_type || tensor->type != EPI_I32;
+}
+
+/* ---- small values ---- */
+
+static int map2(epi_graph *g, epi_op op, int a, int b) {
+    return epi_graph_map(g, op, a, b, EPI_NO_NODE);
+}
+
+/* Zeros along one axis. */
+static int zeros(epi_graph *g, epi_axis axis) {
+    return map2(g, EPI_OP_MUL, epi_graph_const(g, 0), epi_graph_leaf(g, EPI_OP_INDEX, axis));
+}
+
+/* The value with all of these axes. */
+static int complete(epi_graph *g, int value, const epi_axes *axes) {
+    for (int i = 0; i < axes->count && !epi_graph_failed(g); i++)
+        if (epi_axes_find(&g->nodes[value].axes, axes->at[i]) < 0)
+            value = map2(g, EPI_OP_ADD, value, zeros(g, axes->at[i]));
+    return value;
+}
+
+/* How many elements lie along these axes. */
+static int count_along(epi_graph *g, const epi_axes *axes) {
+    int n = EPI_NO_NODE;
+    for (int i = 0; i < axes->count; i++) {
+        int size = epi_graph_leaf(g, EPI_OP_SIZE, axes->at[i]);
+        n = i ? map2(g, EPI_OP_MUL, n, size) : size;
+    }
+    return n;
+}
+
+/* The sum over these axes; along those it lacks the value is the same. */
+static int sum_over(epi_graph *g, int value, const epi_axes *axes) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_axes lacks = epi_axes_without(axes, &g->nodes[value].axes), has = epi_axes_without(axes, &lacks);
+    if (has.count)
+        value = epi_graph_reduce(g, EPI_OP_SUM, value, &has);
+    return lacks.count ? map2(g, EPI_OP_MUL, value, count_along(g, &lacks)) : value;
+}
+
+/* ---- what an operation adds to the gradients of its operands ---- */
+
+/* A product's gradient by one operand: that of the result times the other operand, summed over the axes that
+ * the operand lacks. That is a product itself where both factors have them, else a map. */
+static int product_gradient(epi_graph *g, int d, int other, const epi_axes *want) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_axes gone = epi_axes_without(&g->nodes[other].axes, want);
+    epi_axes only = epi_axes_without(&gone, &g->nodes[d].axes);
+    other = only.count ? sum_over(g, other, &only) : other;
+    return gone.count > only.count ? epi_graph_product(g, d, other) : map2(g, EPI_OP_MUL, d, other);
+}
+
+/* The axes of what the rule for an operand says, before it is summed to the operand's own. */
+static epi_axes rule_axes(const epi_graph *f, const epi_node *n) {
+    epi_axes axes = n->axes;
+    if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
+        axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
+    if (n->op == EPI_OP_SCATTER) { /* what gather takes back */
+        axes = f->nodes[n->arg[1]].axes;
+        for (int i = 0; i < n->axes.count; i++)
+            if (!epi_axis_equal(n->axes.at[i], n->over.at[0]) && axes.count < EPI_MAX_AXES)
+                axes.at[axes.count++] = n->axes.at[i];
+    }
+    return axes;
+}
+
+/* Does the index have an axis of what it takes from? */
+static bool gathers_by_batch(const epi_graph *f, const epi_node *n) {
+    epi_axes rest = epi_axes_without(&f->nodes[n->arg[0]].axes, &n->over);
+    const epi_axes *index = &f->nodes[n->arg[1]].axes;
+    for (int i = 0; i < rest.count; i++)
+        if (epi_axes_find(index, rest.at[i]) >= 0)
+            return true;
+    return false;
+}
+
+static int operand_gradient(const reverse *r, const epi_node *n, int node, int operand, int d) {
+    epi_graph *g = r->g;
+    const epi_axes *want = &r->f->nodes[n->arg[operand]].axes;
+    epi_op_class cls = epi_ops[n->op].cls;
+    if (cls == EPI_CLASS_PRODUCT)
+        return product_gradient(g, d, r->copy[n->arg[1 - operand]], want);
+    if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE)
+        d = complete(g, d, &n->axes);
+    epi_rule rule = {.text = epi_ops[n->op].derivative[operand],
+                     .d = d,
+                     .y = r->copy[node],
+                     .n = cls == EPI_CLASS_REDUCE ? count_along(g, &n->over) : EPI_NO_NODE,
+                     .over = n->over,
+                     .operand = operand};
+    int *value[] = {&rule.a, &rule.b, &rule.c};
+    for (int a = 0; a < 3; a++)
+        *value[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
+    if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n)) {
+        rule.text = "where(index(X) == b, d, 0)";
+        if (epi_axes_find_dim(&r->f->nodes[n->arg[1]].axes, n->over.at[0].dim) >= 0)
+            epi_graph_fail(g,
+                           "gather has no gradient here: the index has the axis %s that it counts along, "
+                           "and another that it shares with %s",
+                           epi_axis_label(r->f, n->over.at[0]).text, epi_node_label(r->f, n->arg[0]).text);
+    }
+    int value_of_rule = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, &rule);
+    bool kept = cls == EPI_CLASS_REDUCE || (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
+    if (epi_graph_failed(g) || kept) /* it has the operand's axes */
+        return value_of_rule;
+    epi_axes have = n->op == EPI_OP_GATHER ? g->nodes[value_of_rule].axes : rule_axes(r->f, n);
+    epi_axes gone = epi_axes_without(&have, want);
+    return gone.count ? sum_over(g, value_of_rule, &gone) : value_of_rule;
+}
+
+/* ---- the walk ---- */
+
+static bool has_rule(const epi_node *n, int operand) {
+    const char *text = epi_ops[n->op].derivative[operand];
+    return !n->fixed && n->arg[operand] != EPI_NO_NODE && text && *text;
+}
+
+static void find_wanted(reverse *r) {
+    for (int i = 0; i < r->ask->wrt_count; i++)
+        r->wanted[r->f->tensors[r->ask->wrt[i]].node] = true;
+    for (int i = 0; i < r->f->node_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (has_rule(&r->f->nodes[i], a))
+                r->wanted[i] |= r->wanted[r->f->nodes[i].arg[a]];
+}
+
+/* "d_" and the name, in the arena. */
+static const char *gradient_name(epi_arena *arena, const char *of) {
+    char text[160];
+    snprintf(text, sizeof text, "d_%.150s", of);
+    return epi_arena_text(arena, text, strlen(text));
+}
+
+static void walk_back(reverse *r) {
+    epi_graph *g = r->g;
+    for (int i = r->f->node_count - 1; i >= 0 && !epi_graph_failed(g); i--) {
+        const epi_node *n = &r->f->nodes[i];
+        int d = r->gradient[i];
+        if (!r->wanted[i] || d == EPI_NO_NODE)
+            continue;
+        if (n->name && !g->nodes[d].name && g->nodes[d].op != EPI_OP_CONST)
+            g->nodes[d].name = gradient_name(g->arena, n->name);
+        g->place = n->place;
+        for (int a = 0; a < 3; a++) {
+            if (!has_rule(n, a) || !r->wanted[n->arg[a]])
+                continue;
+            int more = operand_gradient(r, n, i, a, d), *sum = &r->gradient[n->arg[a]];
+            if (*sum != EPI_NO_NODE && !epi_graph_failed(g))
+                more = map2(g, EPI_OP_ADD, *sum, more);
+            *sum = epi_graph_value(g, more);
+        }
+    }
+}
+
+/* ---- the derived program ---- */
+
+/* A name that no tensor has yet. */
+static const char *free_name(const epi_graph *g, const char *wanted) {
+    char text[180];
+    snprintf(text, sizeof text, "%.160s", wanted);
+    for (int t = 0, number = 2; t < g->tensor_count; t++)
+        if (!strcmp(g->tensors[t].name, text)) {
+            snprintf(text, sizeof text, "%.160s_%d", wanted, number++);
+            t = -1;
+        }
+    return epi_arena_text(g->arena, text, strlen(text));
+}
+
+static int add_tensor(epi_graph *g, const epi_tensor_decl *of, bool output) {
+    const char *name = gradient_name(g->arena, of->name);
+    name = name ? free_name(g, name) : NULL;
+    if (!name)
+        return -1; /* the arena tells */
+    g->tensors[g->tensor_count] = (epi_tensor_decl){.name = name,
+                                                    .is_output = output,
+                                                    .cotangent = !output,
+                                                    .has_type = of->has_type,
+                                                    .type = of->type,
+                                                    .axes = of->axes,
+                                                    .place = of->place};
+    /* what is summed up for a short vector is kept in f32 */
+    if (output && !of->has_type && of->axes.count == 1) {
+        g->tensors[g->tensor_count].has_type = true;
+        g->tensors[g->tensor_count].type = EPI_F32;
+    }
+    return g->tensor_count++;
+}
+
+/* The inputs of the program, and a cotangent for each of its results. */
+static void declare_inputs(reverse *r) {
+    const epi_graph *f = r->f;
+    epi_graph *g = r->g;
+    for (int t = 0; t < f->input_count; t++)
+        g->tensors[g->tensor_count++] = f->tensors[t];
+    for (int t = f->input_count; t < f->tensor_count; t++)
+        if (epi_has_gradient(&f->tensors[t]) && add_tensor(g, &f->tensors[t], false) < 0)
+            return;
+    g->input_count = g->tensor_count;
+    if (g->input_count > EPI_MAX_TENSORS)
+        epi_graph_fail(g, "its gradient would have more than %d inputs", EPI_MAX_TENSORS);
+    if (g->input_count == f->input_count)
+        epi_graph_fail(g, "all its results are integers, and those have no gradient");
+    for (int t = 0; t < g->input_count && !epi_graph_failed(g); t++)
+        g->tensors[t].node = epi_graph_input(g, t);
+}
+
+static void copy_forward(reverse *r) {
+    for (int i = 0; i < r->f->node_count; i++) {
+        const epi_node *n = &r->f->nodes[i];
+        int arg[3];
+        for (int a = 0; a < 3; a++)
+            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
+        r->g->place = n->place;
+        r->copy[i] = epi_graph_value(r->g, epi_graph_again(r->g, n, arg));
+        r->gradient[i] = EPI_NO_NODE;
+    }
+}
+
+/* The gradient of a result is what comes in, and where one value is two results, the sum of both. */
+static void start(reverse *r) {
+    const epi_graph *f = r->f;
+    for (int t = f->input_count, d = f->input_count; t < f->tensor_count; t++) {
+        if (!epi_has_gradient(&f->tensors[t]))
+            continue;
+        int *sum = &r->gradient[f->tensors[t].node], in = r->g->tensors[d++].node;
+        *sum = *sum == EPI_NO_NODE ? in : map2(r->g, EPI_OP_ADD, *sum, in);
+    }
+}
+
+static void declare_outputs(reverse *r) {
+    epi_graph *g = r->g;
+    for (int i = 0; i < r->ask->wrt_count && !epi_graph_failed(g); i++) {
+        const epi_tensor_decl *in = &r->f->tensors[r->ask->wrt[i]];
+        int d = r->gradient[in->node], t = add_tensor(g, in, true);
+        if (t < 0)
+            return;
+        d = complete(g, d == EPI_NO_NODE ? epi_graph_const(g, 0) : d, &in->axes);
+        g->tensors[t].node = epi_graph_value(g, d);
+    }
+}
+
+static bool check_asked(reverse *r) {
+    epi_graph *g = r->g;
+    for (int i = 0; i < r->ask->wrt_count; i++) {
+        const epi_tensor_decl *t = &r->f->tensors[r->ask->wrt[i]];
+        g->place = t->place;
+        if (!epi_has_gradient(t))
+            epi_graph_fail(g, "'%s' is declared i32: integers have no gradient", t->name);
+    }
+    return !epi_graph_failed(g);
+}
+
+void epi_grad(const epi_grad_ask *ask, epi_graph *out) {
+    const epi_graph *f = ask->forward;
+    epi_arena *arena = out->arena;
+    size_t nodes = (size_t)f->node_count + 1;
+    *out = (epi_graph){.arena = arena, .dim_count = f->dim_count};
+    memcpy(out->dims, f->dims, sizeof out->dims);
+    reverse r = {.ask = ask, .f = f, .g = out};
+    r.copy = epi_arena_alloc(arena, nodes * sizeof *r.copy);
+    r.gradient = epi_arena_alloc(arena, nodes * sizeof *r.gradient);
+    r.wanted = epi_arena_alloc(arena, nodes * sizeof *r.wanted);
+    out->tensors =
+        epi_arena_alloc(arena, (size_t)(f->tensor_count + ask->wrt_count + 1) * sizeof *out->tensors);
+    if (epi_graph_failed(out) || !check_asked(&r))
+        return;
+    declare_inputs(&r);
+    if (epi_graph_failed(out))
+        return;
+    copy_forward(&r);
+    find_wanted(&r);
+    if (!epi_graph_failed(out))
+        start(&r);
+    walk_back(&r);
+    declare_outputs(&r);
+    epi_graph_finish(out);
+}

@@ -1,0 +1,34 @@
+/* grad.h: from a program to the program of its vector-Jacobian product: reverse mode, graph in, graph out.
+ *
+ * The derived program takes all inputs of the program and one cotangent per result: d_y, the gradient of some
+ * number by y. It gives the gradient of that number by each input that is asked for. */
+#ifndef EPI_PASS_GRAD_H
+#define EPI_PASS_GRAD_H
+
+#include "ir/graph.h"
+
+/* A cell of ops.def's column of derivatives, and what its names stand for. */
+typedef struct epi_rule {
+    const char *text;
+    int a, b, c, d, y, n; /* nodes of the graph that is being built; EPI_NO_NODE: there is none */
+    epi_axes over;        /* X */
+    int operand;          /* of a text with two values: which */
+} epi_rule;
+
+typedef struct epi_grad_ask {
+    const epi_graph *forward;
+    const int *wrt; /* tensors: inputs of the program */
+    int wrt_count;
+    /* Writes a rule into the graph and answers its value: the language is above the passes. */
+    int (*apply)(void *language, epi_graph *g, const epi_rule *rule);
+    void *language;
+} epi_grad_ask;
+
+/* Derives into *out, whose arena is set; names of the forward graph are not copied. An error is in out->error
+ * with its place. */
+void epi_grad(const epi_grad_ask *ask, epi_graph *out);
+
+/* Has an input of the program, or a result, a gradient? Integers have none. */
+bool epi_has_gradient(const epi_tensor_decl *tensor);
+
+#endif

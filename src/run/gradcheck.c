@@ -1,0 +1,215 @@
+/* gradcheck.c: derived gradients held against central differences of the program, all in the f64 reference.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/run.h"
+
+enum { EVERY = 256, DIRECTIONS = 4, STEPS = 4 };
+
+/* One of the two programs with tensors of its own: f64, and i32 where the text says so. */
+typedef struct side {
+    epi_kernel *kernel;
+    int count, inputs;
+    epi_tensor tensors[2 * EPI_MAX_TENSORS];
+    epi_tensor_shape shapes[2 * EPI_MAX_TENSORS];
+    void *work;
+} side;
+
+typedef struct checking {
+    side forward, gradient;
+    int cotangent[EPI_MAX_TENSORS]; /* by result: its cotangent among the gradient's inputs, or -1 */
+    uint64_t state;
+    epi_gradcheck *out;
+} checking;
+
+static double next_number(uint64_t *state) { /* splitmix64, between -1 and 1 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (double)(int64_t)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1;
+}
+
+static double *numbers(const side *s, int tensor) {
+    return s->tensors[tensor].data;
+}
+
+static epi_status open_side(side *s, const epi_program *program, const epi_options *given, epi_error *err) {
+    epi_type_binding types[2 * EPI_MAX_TENSORS];
+    epi_options o = {.dims = given->dims,
+                     .dim_count = given->dim_count,
+                     .threads = 1, /* they are small */
+                     .path = EPI_PATH_REFERENCE};
+    s->count = epi_program_tensor_count(program);
+    s->inputs = program->graph.input_count;
+    o.types = types;
+    for (int t = 0; t < s->count; t++) {
+        const epi_tensor_decl *d = &program->graph.tensors[t];
+        if (!d->has_type || d->type != EPI_I32)
+            types[o.type_count++] = (epi_type_binding){d->name, EPI_F64};
+    }
+    epi_status status = epi_kernel_compile(program, &o, &s->kernel, err);
+    for (int t = 0; t < s->count && status == EPI_OK; t++) {
+        epi_kernel_tensor(s->kernel, t, &s->shapes[t]);
+        s->tensors[t].data = calloc((size_t)s->shapes[t].count + 1, sizeof(double));
+        if (!s->tensors[t].data)
+            status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    }
+    if (status == EPI_OK && !(s->work = aligned_alloc(64, epi_kernel_workspace(s->kernel))))
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return status;
+}
+
+static void close_side(side *s) {
+    for (int t = 0; t < s->count; t++)
+        free(s->tensors[t].data);
+    free(s->work);
+    epi_kernel_free(s->kernel);
+}
+
+static epi_status run_side(side *s, epi_error *err) {
+    return epi_kernel_run(s->kernel, s->tensors, s->count, s->work, err);
+}
+
+/* The number whose gradient it is: every result times its cotangent; and the sum of their sizes. */
+static double weighed(const checking *c, double *size) {
+    const side *f = &c->forward;
+    double total = 0;
+    *size = 0;
+    for (int t = f->inputs; t < f->count; t++) {
+        int w = c->cotangent[t - f->inputs];
+        for (int64_t e = 0; w >= 0 && e < f->shapes[t].count; e++) {
+            double x = numbers(f, t)[e] * numbers(&c->gradient, w)[e];
+            total += x;
+            *size += fabs(x);
+        }
+    }
+    return total;
+}
+
+/* The derivative along a direction, which is a coordinate where `along` is NULL, beside what it should be. A
+ * difference over a kink of the program is wrong, so it may be the one of any of several steps. `scale` is
+ * the size of what was added up for `derived`. */
+static epi_status compare(checking *c, int input, int64_t element, const double *along, double derived,
+                          double scale, epi_error *err) {
+    double *x = numbers(&c->forward, input), best = INFINITY, best_numeric = NAN;
+    int64_t first = along ? 0 : element, past = along ? c->forward.shapes[input].count : element + 1;
+    double *kept = malloc((size_t)(past - first + 1) * sizeof *kept);
+    if (!kept)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    memcpy(kept, x + first, (size_t)(past - first) * sizeof *kept);
+    epi_status status = EPI_OK;
+    for (int s = 0; s < STEPS && best > 1 && status == EPI_OK; s++) {
+        double h = ldexp(1, -13 - 4 * s), value[2], size[2];
+        for (int side = 0; side < 2 && status == EPI_OK; side++) {
+            for (int64_t e = first; e < past; e++)
+                x[e] = kept[e - first] + (side ? -h : h) * (along ? along[e] : 1);
+            status = run_side(&c->forward, err);
+            value[side] = weighed(c, &size[side]);
+        }
+        double numeric = (value[0] - value[1]) / (2 * h);
+        /* a millionth for the curve, and 128 roundings of the sum */
+        double allowed = 1e-6 * fmax(scale, fabs(numeric)) + 0x1p-46 * fmax(size[0], size[1]) / h;
+        double off = fabs(numeric - derived) / allowed;
+        if (isnan(numeric) && isnan(derived))
+            off = 0;
+        if (numeric == derived)
+            off = 0;
+        if (!(off >= best)) {
+            best = off;
+            best_numeric = numeric;
+        }
+    }
+    memcpy(x + first, kept, (size_t)(past - first) * sizeof *kept);
+    free(kept);
+    c->out->compared++;
+    if (!(best <= c->out->off)) {
+        c->out->off = best;
+        c->out->input = input;
+        c->out->element = along ? -1 : element;
+        c->out->derived = derived;
+        c->out->numeric = best_numeric;
+    }
+    return status;
+}
+
+static epi_status check_input(checking *c, int input, int output, epi_error *err) {
+    const double *g = numbers(&c->gradient, output);
+    int64_t count = c->forward.shapes[input].count;
+    double *along = malloc((size_t)(count + 1) * sizeof *along), largest = 0;
+    epi_status status = along ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int64_t e = 0; e < count; e++)
+        largest = fmax(largest, fabs(g[e]));
+    for (int64_t e = 0; e < count && count <= EVERY && status == EPI_OK; e++)
+        status = compare(c, input, e, NULL, g[e], largest, err);
+    for (int i = 0; i < DIRECTIONS && count && status == EPI_OK; i++) {
+        double derived = 0, scale = 0;
+        for (int64_t e = 0; e < count; e++) {
+            along[e] = next_number(&c->state);
+            derived += along[e] * g[e];
+            scale += fabs(along[e] * g[e]);
+        }
+        status = compare(c, input, -1, along, derived, scale, err);
+    }
+    free(along);
+    return status;
+}
+
+/* Which input of the gradient is which result's cotangent: they stand in the results' order. */
+static void find_cotangents(checking *c, const epi_program *program) {
+    const epi_graph *g = &program->graph;
+    for (int t = g->input_count, d = g->input_count; t < g->tensor_count; t++) {
+        bool integer = g->tensors[t].has_type && g->tensors[t].type == EPI_I32;
+        c->cotangent[t - g->input_count] = integer ? -1 : d++;
+    }
+}
+
+static void fill_sides(checking *c, const epi_tensor *inputs) {
+    side *f = &c->forward, *g = &c->gradient;
+    for (int t = 0; t < g->inputs; t++) {
+        size_t bytes = (size_t)g->shapes[t].count * epi_dtype_size(g->shapes[t].type);
+        for (int64_t e = 0; t >= f->inputs && e < g->shapes[t].count; e++)
+            numbers(g, t)[e] = next_number(&c->state);
+        if (t < f->inputs) {
+            memcpy(f->tensors[t].data, inputs[t].data, bytes);
+            memcpy(g->tensors[t].data, inputs[t].data, bytes);
+        }
+    }
+}
+
+epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt, int wrt_count,
+                                 const epi_options *options, const epi_tensor *inputs, uint64_t seed,
+                                 epi_gradcheck *out, epi_error *err) {
+    epi_error_clear(err);
+    if (!program || !wrt || !options || !inputs || !out)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradcheck: nothing but err may be NULL");
+    *out = (epi_gradcheck){.input = -1};
+    epi_module *module = NULL;
+    epi_status status = epi_program_grad(program, wrt, wrt_count, &module, err);
+    checking *c = calloc(1, sizeof *c);
+    if (!c && status == EPI_OK)
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (status == EPI_OK)
+        status = open_side(&c->forward, program, options, err);
+    if (status == EPI_OK)
+        status = open_side(&c->gradient, epi_module_program(module, 0), options, err);
+    if (status == EPI_OK) {
+        c->state = seed;
+        c->out = out;
+        find_cotangents(c, program);
+        fill_sides(c, inputs);
+        status = run_side(&c->gradient, err);
+    }
+    for (int i = 0; i < wrt_count && status == EPI_OK; i++)
+        for (int t = 0; t < c->forward.inputs && status == EPI_OK; t++)
+            if (!strcmp(program->graph.tensors[t].name, wrt[i]))
+                status = check_input(c, t, c->gradient.inputs + i, err);
+    if (c) {
+        close_side(&c->forward);
+        close_side(&c->gradient);
+    }
+    free(c);
+    epi_module_free(module);
+    return status;
+}
