@@ -49,6 +49,13 @@ static void check_print(const epi_program *program, const char **names, int coun
                err.message))
         return;
     epi_text first = {0}, second = {0};
+    static char printed[1 << 17]; /* as it was derived */
+    const epi_program *program_of = epi_module_program(derived, 0);
+    epi_program_print(program_of, printed, sizeof printed);
+    epi_graph_print(&program_of->graph, epi_program_name(program_of), &first);
+    check(!strcmp(printed, first.data), "%s: the derived graph parses to itself:\n%s\n%s", label, printed,
+          first.data);
+    epi_text_free(&first);
     epi_graph_print(&epi_module_program(derived, 0)->graph, "f", &first);
     if (check(epi_module_parse(ctx, first.data, first.length, "print", &again, &err) == EPI_OK,
               "%s: the derived program parses: %s\n%s", label, err.message, first.data)) {

@@ -492,3 +492,13 @@ int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
     memcpy(copy.arg, arg, sizeof copy.arg);
     return add_node(g, copy);
 }
+
+int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {
+    for (int i = 0; i < axes->count && !epi_graph_failed(g); i++)
+        if (epi_axes_find(&g->nodes[value].axes, axes->at[i]) < 0) {
+            int along = epi_graph_leaf(g, EPI_OP_INDEX, axes->at[i]);
+            int zeros = epi_graph_map(g, EPI_OP_MUL, epi_graph_const(g, 0), along, EPI_NO_NODE);
+            value = epi_graph_map(g, EPI_OP_ADD, value, zeros, EPI_NO_NODE);
+        }
+    return value;
+}

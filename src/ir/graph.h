@@ -123,6 +123,8 @@ typedef struct epi_factor {
     bool divides;
 } epi_factor;
 int epi_graph_sum_product(epi_graph *g, const epi_factor *factors, int count, const epi_axes *over);
+/* The value with all of these axes: along those it lacked it is the same. */
+int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes);
 /* A node of another graph of the same dims once more, with these operands. */
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
 

@@ -217,13 +217,44 @@ static const char *output_name(const epi_graph *g, int node) {
     return NULL;
 }
 
-/* An operand of such a sum that is a product of factors itself: without a name they would be sorted anew. */
-static bool is_factored(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    bool scaled = g->nodes[node].op == EPI_OP_MUL || g->nodes[node].op == EPI_OP_DIV;
-    for (int i = 0; i < uses.count && scaled; i++)
-        if (uses.at[i].node != EPI_NO_NODE && is_written_as_sum(g, &g->nodes[uses.at[i].node]))
+static bool is_scaled(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_MUL || g->nodes[node].op == EPI_OP_DIV;
+}
+
+/* The factors of a value that stand in one expression with it. */
+static int find_factors(const writer *w, int node, int *out, int count, int most) {
+    for (int a = 0; a < 2 && count < most; a++) {
+        int arg = w->g->nodes[node].arg[a];
+        if (!w->names[arg] && is_scaled(w->g, arg))
+            count = find_factors(w, arg, out, count, most);
+        else
+            out[count++] = arg;
+    }
+    return count;
+}
+
+/* Would a sum of this value be read as a product? */
+static bool is_contraction(const writer *w, int node, const epi_axes *over) {
+    enum { MOST = 32 };
+    int factors[MOST], count = find_factors(w, node, factors, 0, MOST);
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < i; j++)
+            if (epi_graph_is_contraction(w->g, factors[i], factors[j], over))
+                return true;
+    return false;
+}
+
+/* What is summed and a product of factors itself, which without a name would be sorted anew. */
+static bool is_factored(const writer *w, int node) {
+    epi_use_list uses = epi_graph_uses(w->g, node);
+    for (int i = 0; i < uses.count && is_scaled(w->g, node); i++) {
+        const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &w->g->nodes[uses.at[i].node];
+        if (user && is_written_as_sum(w->g, user))
             return true;
+        if (user && (user->op == EPI_OP_SUM || user->op == EPI_OP_MEAN) &&
+            is_contraction(w, node, &user->over))
+            return true;
+    }
     return false;
 }
 
@@ -244,9 +275,10 @@ static void write_node(writer *w, int i) {
         assign_halves(w, i);
         return;
     }
-    bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF;
+    bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF ||
+                (n->op == EPI_OP_NEG && !n->name && g->nodes[n->arg[0]].op == EPI_OP_CONST);
     bool inside = !n->name && !n->has_stored && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED;
-    if (!output && (leaf || (inside && !is_factored(g, i))))
+    if (!output && (leaf || (inside && !is_factored(w, i))))
         return;
     epi_ast *value = operation_ast(w, i);
     w->names[i] = output ? output : fresh_name(w, n->name);

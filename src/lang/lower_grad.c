@@ -9,6 +9,7 @@
 #include "lang/lower.h"
 #include "lang/parse.h"
 #include "pass/grad.h"
+#include "pass/simplify.h"
 
 /* ---- rules: the texts of ops.def ---- */
 
@@ -90,7 +91,15 @@ void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, epi_gra
     r->program.name = "grad";
     epi_grad_ask ask = {
         .forward = forward, .wrt = wrt, .wrt_count = wrt_count, .apply = apply_rule, .language = r};
-    epi_grad(&ask, out);
+    epi_graph *derived = epi_arena_alloc(out->arena, sizeof *derived);
+    if (!derived)
+        return;
+    derived->arena = out->arena;
+    int forward_nodes = epi_grad(&ask, derived);
+    if (epi_graph_failed(derived))
+        *out = *derived;
+    else
+        epi_simplify(derived, forward_nodes, out);
 }
 
 /* ---- calls ---- */

@@ -27,19 +27,6 @@ static int map2(epi_graph *g, epi_op op, int a, int b) {
     return epi_graph_map(g, op, a, b, EPI_NO_NODE);
 }
 
-/* Zeros along one axis. */
-static int zeros(epi_graph *g, epi_axis axis) {
-    return map2(g, EPI_OP_MUL, epi_graph_const(g, 0), epi_graph_leaf(g, EPI_OP_INDEX, axis));
-}
-
-/* The value with all of these axes. */
-static int complete(epi_graph *g, int value, const epi_axes *axes) {
-    for (int i = 0; i < axes->count && !epi_graph_failed(g); i++)
-        if (epi_axes_find(&g->nodes[value].axes, axes->at[i]) < 0)
-            value = map2(g, EPI_OP_ADD, value, zeros(g, axes->at[i]));
-    return value;
-}
-
 /* How many elements lie along these axes. */
 static int count_along(epi_graph *g, const epi_axes *axes) {
     int n = EPI_NO_NODE;
@@ -63,14 +50,16 @@ static int sum_over(epi_graph *g, int value, const epi_axes *axes) {
 /* ---- what an operation adds to the gradients of its operands ---- */
 
 /* A product's gradient by one operand: that of the result times the other operand, summed over the axes that
- * the operand lacks. That is a product itself where both factors have them, else a map. */
+ * the operand lacks, all of which the other has. */
 static int product_gradient(epi_graph *g, int d, int other, const epi_axes *want) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_axes gone = epi_axes_without(&g->nodes[other].axes, want);
-    epi_axes only = epi_axes_without(&gone, &g->nodes[d].axes);
+    epi_axes only = epi_axes_without(&gone, &g->nodes[d].axes),
+             kept = epi_axes_without(&g->nodes[d].axes, &gone);
+    epi_axes both = epi_axes_without(&g->nodes[d].axes, &kept); /* in the order of d's */
     other = only.count ? sum_over(g, other, &only) : other;
-    return gone.count > only.count ? epi_graph_product(g, d, other) : map2(g, EPI_OP_MUL, d, other);
+    return both.count ? epi_graph_contract(g, d, other, &both) : map2(g, EPI_OP_MUL, d, other);
 }
 
 /* The axes of what the rule for an operand says, before it is summed to the operand's own. */
@@ -104,7 +93,7 @@ static int operand_gradient(const reverse *r, const epi_node *n, int node, int o
     if (cls == EPI_CLASS_PRODUCT)
         return product_gradient(g, d, r->copy[n->arg[1 - operand]], want);
     if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE)
-        d = complete(g, d, &n->axes);
+        d = epi_graph_complete(g, d, &n->axes);
     epi_rule rule = {.text = epi_ops[n->op].derivative[operand],
                      .d = d,
                      .y = r->copy[node],
@@ -154,6 +143,11 @@ static const char *gradient_name(epi_arena *arena, const char *of) {
     return epi_arena_text(arena, text, strlen(text));
 }
 
+/* x*x: both operands have the same gradient. */
+static bool is_square(const epi_node *n) {
+    return n->op == EPI_OP_MUL && n->arg[0] == n->arg[1];
+}
+
 static void walk_back(reverse *r) {
     epi_graph *g = r->g;
     for (int i = r->f->node_count - 1; i >= 0 && !epi_graph_failed(g); i--) {
@@ -165,9 +159,11 @@ static void walk_back(reverse *r) {
             g->nodes[d].name = gradient_name(g->arena, n->name);
         g->place = n->place;
         for (int a = 0; a < 3; a++) {
-            if (!has_rule(n, a) || !r->wanted[n->arg[a]])
+            if (!has_rule(n, a) || !r->wanted[n->arg[a]] || (a == 1 && is_square(n)))
                 continue;
             int more = operand_gradient(r, n, i, a, d), *sum = &r->gradient[n->arg[a]];
+            if (is_square(n) && !epi_graph_failed(g))
+                more = map2(g, EPI_OP_MUL, epi_graph_const(g, 2), more);
             if (*sum != EPI_NO_NODE && !epi_graph_failed(g))
                 more = map2(g, EPI_OP_ADD, *sum, more);
             *sum = epi_graph_value(g, more);
@@ -257,7 +253,7 @@ static void declare_outputs(reverse *r) {
         int d = r->gradient[in->node], t = add_tensor(g, in, true);
         if (t < 0)
             return;
-        d = complete(g, d == EPI_NO_NODE ? epi_graph_const(g, 0) : d, &in->axes);
+        d = epi_graph_complete(g, d == EPI_NO_NODE ? epi_graph_const(g, 0) : d, &in->axes);
         g->tensors[t].node = epi_graph_value(g, d);
     }
 }
@@ -273,7 +269,7 @@ static bool check_asked(reverse *r) {
     return !epi_graph_failed(g);
 }
 
-void epi_grad(const epi_grad_ask *ask, epi_graph *out) {
+int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     const epi_graph *f = ask->forward;
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)f->node_count + 1;
@@ -286,15 +282,19 @@ void epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     out->tensors =
         epi_arena_alloc(arena, (size_t)(f->tensor_count + ask->wrt_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out) || !check_asked(&r))
-        return;
+        return 0;
     declare_inputs(&r);
     if (epi_graph_failed(out))
-        return;
+        return 0;
     copy_forward(&r);
+    int copied = 0;
+    for (int i = 0; i < out->node_count; i++)
+        copied += out->nodes[i].op != (epi_op)EPI_OP_ORDER;
     find_wanted(&r);
     if (!epi_graph_failed(out))
         start(&r);
     walk_back(&r);
     declare_outputs(&r);
     epi_graph_finish(out);
+    return copied;
 }

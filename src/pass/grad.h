@@ -25,8 +25,8 @@ typedef struct epi_grad_ask {
 } epi_grad_ask;
 
 /* Derives into *out, whose arena is set; names of the forward graph are not copied. An error is in out->error
- * with its place. */
-void epi_grad(const epi_grad_ask *ask, epi_graph *out);
+ * with its place. Answers how many nodes are those of the forward graph: they come first. */
+int epi_grad(const epi_grad_ask *ask, epi_graph *out);
 
 /* Has an input of the program, or a result, a gradient? Integers have none. */
 bool epi_has_gradient(const epi_tensor_decl *tensor);

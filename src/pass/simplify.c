@@ -1,0 +1,607 @@
+/* simplify.c: what a rule of ops.def says in general becomes what one would write.
+ *
+ * Every value is brought into a *form*: a number times powers of other values. A factor of a product that is
+ * used once and has no name is taken apart, so the whole of it is one form. Then
+ *     numbers and signs are one number;
+ *     equal terms of a sum are one term, and zeros are left out;
+ *     two joins that are added are one join of sums;
+ *     a factor that lacks the axes of a sum goes out of it, and a sum over an axis that nothing has is a
+ *     multiplication by its size; what stays is a product of two operands where it is one;
+ *     factors of few axes are multiplied with each other first: per row, not per element.
+ * Nothing is left out that is not the same for infinity and NaN: x*0 and x - x stay. */
+#include "pass/simplify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FACTORS = 24, MOST_TERMS = 32 };
+
+typedef struct factor {
+    int node, power; /* a node of the new graph; the power is not 0 */
+} factor;
+
+typedef struct form {
+    double number;
+    int count;
+    factor at[MOST_FACTORS];
+} form;
+
+typedef struct rewrite {
+    const epi_graph *in;
+    epi_graph *g; /* new */
+    int first;
+    form *forms;   /* by old node, from `first` on */
+    int *value;    /* by old node: its value in the new graph, or EPI_NO_NODE: not written yet */
+    bool *sigmoid; /* by old node: its sigmoid is a value of the program */
+} rewrite;
+
+/* ---- forms ---- */
+
+static int map2(epi_graph *g, epi_op op, int a, int b) {
+    return a == EPI_NO_NODE || b == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, op, a, b, EPI_NO_NODE);
+}
+
+static int negated(epi_graph *g, int a) {
+    return a == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_NEG, a, EPI_NO_NODE, EPI_NO_NODE);
+}
+
+/* A constant, or one with a minus. */
+static bool is_number(const epi_graph *g, int node, double *number) {
+    if (node == EPI_NO_NODE)
+        return false;
+    const epi_node *n = &g->nodes[node];
+    double sign = n->op == EPI_OP_NEG ? -1 : 1;
+    if (n->op == EPI_OP_NEG)
+        n = &g->nodes[n->arg[0]];
+    *number = sign * n->value;
+    return n->op == EPI_OP_CONST;
+}
+
+static form form_of_node(const epi_graph *g, int node, int power) {
+    double number;
+    if (is_number(g, node, &number) && isfinite(number) && (power > 0 || number != 0))
+        return (form){.number = power > 0 ? number : 1 / number};
+    return (form){.number = 1, .count = 1, .at = {{node, power}}};
+}
+
+/* May a factor cancel against one over itself? Only what is neither 0 nor infinite. */
+static bool cancels(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_SIZE;
+}
+
+/* *f times another; false where there is no room. */
+static bool multiply(const epi_graph *g, form *f, const form *by, int sign) {
+    form out = *f;
+    if (sign < 0 && by->number == 0)
+        return false;
+    out.number *= sign > 0 ? by->number : 1 / by->number;
+    for (int i = 0; i < by->count; i++) {
+        int at = 0, power = sign * by->at[i].power;
+        while (at < out.count && !(out.at[at].node == by->at[i].node &&
+                                   ((out.at[at].power > 0) == (power > 0) || cancels(g, by->at[i].node))))
+            at++;
+        if (at == MOST_FACTORS)
+            return false;
+        if (at == out.count)
+            out.at[out.count++] = (factor){by->at[i].node, 0};
+        out.at[at].power += power;
+        if (!out.at[at].power) {
+            memmove(&out.at[at], &out.at[at + 1], (size_t)(out.count - at - 1) * sizeof *out.at);
+            out.count--;
+        }
+    }
+    *f = out;
+    return true;
+}
+
+/* ---- a form as nodes ---- */
+
+/* Factors of the same axes, as the product above a fraction's line and that below it. */
+typedef struct group {
+    epi_axes axes;
+    int above, below;
+} group;
+
+static int times(epi_graph *g, int a, int b) {
+    return a == EPI_NO_NODE ? b : map2(g, EPI_OP_MUL, a, b);
+}
+
+/* a times what a group is. */
+static int times_group(epi_graph *g, int a, const group *b) {
+    if (b->above != EPI_NO_NODE && b->below != EPI_NO_NODE)
+        return times(g, a, map2(g, EPI_OP_DIV, b->above, b->below));
+    if (b->below == EPI_NO_NODE)
+        return times(g, a, b->above);
+    return map2(g, EPI_OP_DIV, a == EPI_NO_NODE ? epi_graph_const(g, 1) : a, b->below);
+}
+
+/* Groups the factors, those of the fewest axes first. The number goes to the first of them. */
+static int make_groups(epi_graph *g, const form *f, group *groups) {
+    int count = 0;
+    double number = fabs(f->number);
+    for (int axes = 0; axes <= EPI_MAX_AXES; axes++)
+        for (int i = 0; i < f->count; i++) {
+            const epi_axes have = g->nodes[f->at[i].node].axes;
+            if (have.count != axes)
+                continue;
+            int at = 0, power = f->at[i].power;
+            while (at < count && !epi_axes_same_set(&groups[at].axes, &have))
+                at++;
+            if (at == count) {
+                groups[count++] = (group){have, EPI_NO_NODE, EPI_NO_NODE};
+                if (at == 0 && number != 1)
+                    groups[0].above = epi_graph_const(g, number);
+            }
+            int *side = power > 0 ? &groups[at].above : &groups[at].below;
+            for (int n = power > 0 ? power : -power; n > 0; n--)
+                *side = times(g, *side, f->at[i].node);
+        }
+    return count;
+}
+
+static int find_size(const epi_graph *g, const form *f, epi_axis axis) {
+    for (int i = 0; i < f->count; i++) {
+        const epi_node *n = &g->nodes[f->at[i].node];
+        if (n->op == EPI_OP_SIZE && f->at[i].power < 0 && epi_axis_equal(n->over.at[0], axis))
+            return i;
+    }
+    return -1;
+}
+
+/* A sum over the sizes of its axes is a mean. */
+static void find_means(epi_graph *g, form *f) {
+    for (int i = 0; i < f->count && !epi_graph_failed(g); i++) {
+        const epi_node n = g->nodes[f->at[i].node];
+        bool mean = n.op == EPI_OP_SUM && f->at[i].power == 1;
+        for (int a = 0; a < n.over.count && mean; a++)
+            mean = find_size(g, f, n.over.at[a]) >= 0;
+        if (!mean)
+            continue;
+        f->at[i].node = epi_graph_value(g, epi_graph_reduce(g, EPI_OP_MEAN, n.arg[0], &n.over));
+        for (int a = 0; a < n.over.count; a++) {
+            int at = find_size(g, f, n.over.at[a]);
+            if (++f->at[at].power == 0) {
+                memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
+                f->count--;
+                i -= at < i;
+            }
+        }
+    }
+}
+
+/* The form without its sign. A group is multiplied into the smallest one that has all its axes and more. */
+static int build_positive(epi_graph *g, const form *of) {
+    group groups[MOST_FACTORS];
+    form means = *of, *f = &means;
+    find_means(g, f);
+    int count = make_groups(g, f, groups), value = EPI_NO_NODE;
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    if (!count)
+        return epi_graph_const(g, fabs(f->number));
+    bool top[MOST_FACTORS] = {false};
+    for (int i = 0; i < count; i++) {
+        int into = i + 1;
+        while (into < count &&
+               !(epi_axes_include(&groups[into].axes, &groups[i].axes) && groups[into].above != EPI_NO_NODE))
+            into++;
+        top[i] = into == count;
+        if (into < count)
+            groups[into].above = times_group(g, groups[into].above, &groups[i]);
+    }
+    for (int i = count - 1; i >= 0; i--)
+        if (top[i])
+            value = times_group(g, value, &groups[i]);
+    return value;
+}
+
+static int build(epi_graph *g, const form *f) {
+    int value = build_positive(g, f);
+    return f->number < 0 ? negated(g, value) : value;
+}
+
+/* ---- values of the old graph ---- */
+
+static int value_of(rewrite *r, int node) {
+    if (r->value[node] == EPI_NO_NODE && !epi_graph_failed(r->g))
+        r->value[node] = epi_graph_value(r->g, build(r->g, &r->forms[node]));
+    return r->value[node];
+}
+
+/* Is it written where it is used? */
+static bool is_open(const rewrite *r, int node) {
+    return node >= r->first && !r->in->nodes[node].name && epi_graph_uses(r->in, node).count == 1;
+}
+
+static form form_of(rewrite *r, int node) {
+    return is_open(r, node) ? r->forms[node] : form_of_node(r->g, value_of(r, node), 1);
+}
+
+/* An operand with all the axes it had. */
+static int operand(rewrite *r, const epi_node *n, int a) {
+    if (n->arg[a] == EPI_NO_NODE)
+        return EPI_NO_NODE;
+    int value = value_of(r, n->arg[a]);
+    return epi_graph_failed(r->g) ? EPI_NO_NODE
+                                  : epi_graph_complete(r->g, value, &r->in->nodes[n->arg[a]].axes);
+}
+
+static form scaled(rewrite *r, const epi_node *n) {
+    form a = form_of(r, n->arg[0]), b = form_of(r, n->arg[1]);
+    int sign = n->op == EPI_OP_MUL ? 1 : -1;
+    if (multiply(r->g, &a, &b, sign))
+        return a;
+    a = form_of_node(r->g, value_of(r, n->arg[0]), 1);
+    b = form_of_node(r->g, value_of(r, n->arg[1]), 1);
+    return multiply(r->g, &a, &b, sign)
+               ? a
+               : form_of_node(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
+}
+
+/* ---- sums of terms ---- */
+
+typedef struct terms {
+    form at[MOST_TERMS];
+    int count; /* beyond the room: it stays as it is */
+} terms;
+
+static void collect_terms(rewrite *r, int node, double sign, terms *out) {
+    const epi_node *n = &r->in->nodes[node];
+    if (is_open(r, node) && (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB) && out->count < MOST_TERMS) {
+        collect_terms(r, n->arg[0], sign, out);
+        collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, out);
+        return;
+    }
+    if (out->count < MOST_TERMS) {
+        out->at[out->count] = form_of(r, node);
+        out->at[out->count].number *= sign;
+    }
+    out->count++;
+}
+
+static bool same_factors(const form *a, const form *b) {
+    for (int i = 0; i < a->count && a->count == b->count; i++) {
+        int j = 0;
+        while (j < b->count && !(a->at[i].node == b->at[j].node && a->at[i].power == b->at[j].power))
+            j++;
+        if (j == b->count)
+            return false;
+    }
+    return a->count == b->count;
+}
+
+static void drop_term(terms *t, int at) {
+    memmove(&t->at[at], &t->at[at + 1], (size_t)(t->count - at - 1) * sizeof *t->at);
+    t->count--;
+}
+
+static void merge_equal(terms *t) {
+    for (int i = 0; i < t->count; i++)
+        for (int j = i + 1; j < t->count; j++)
+            if (same_factors(&t->at[i], &t->at[j]) && t->at[i].number + t->at[j].number != 0) {
+                t->at[i].number += t->at[j].number;
+                drop_term(t, j--);
+            }
+}
+
+/* Zero whatever the inputs are. */
+static bool is_zero(const epi_graph *g, const form *f) {
+    for (int i = 0; i < f->count; i++) {
+        epi_op op = g->nodes[f->at[i].node].op;
+        if (op == EPI_OP_MUL && f->count == 1) { /* 0*index(X) */
+            const epi_node *n = &g->nodes[f->at[i].node];
+            double number;
+            return is_number(g, n->arg[0], &number) && number == 0 && g->nodes[n->arg[1]].op == EPI_OP_INDEX;
+        }
+        if (op != EPI_OP_INDEX && op != EPI_OP_SIZE)
+            return false;
+    }
+    return f->number == 0;
+}
+
+static bool has_axes_of(const epi_graph *g, const form *a, const form *b) {
+    for (int i = 0; i < b->count; i++) {
+        epi_axes left = g->nodes[b->at[i].node].axes;
+        for (int j = 0; j < a->count; j++)
+            left = epi_axes_without(&left, &g->nodes[a->at[j].node].axes);
+        if (left.count)
+            return false;
+    }
+    return true;
+}
+
+/* Leaves out zeros whose axes another term has. */
+static void drop_zeros(const epi_graph *g, terms *t) {
+    for (int i = 0; i < t->count; i++)
+        for (int j = 0; j < t->count && is_zero(g, &t->at[i]); j++)
+            if (j != i && has_axes_of(g, &t->at[j], &t->at[i])) {
+                drop_term(t, i--);
+                break;
+            }
+}
+
+static int build_sum(epi_graph *g, terms *t, double *sign);
+
+static int add_nodes(epi_graph *g, int a, int b) {
+    terms two = {.at = {form_of_node(g, a, 1), form_of_node(g, b, 1)}, .count = 2};
+    double sign;
+    drop_zeros(g, &two);
+    int value = build_sum(g, &two, &sign);
+    return sign < 0 ? negated(g, value) : value;
+}
+
+/* join(a, b) + join(c, d) */
+static void merge_joins(epi_graph *g, terms *t) {
+    for (int i = 0; i < t->count; i++)
+        for (int j = i + 1; j < t->count && !epi_graph_failed(g); j++) {
+            const form *x = &t->at[i], *y = &t->at[j];
+            if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 ||
+                x->number != 1 || y->number != 1)
+                continue;
+            epi_node a = g->nodes[x->at[0].node], b = g->nodes[y->at[0].node];
+            if (a.op != b.op || (a.op != EPI_OP_JOIN && a.op != EPI_OP_CONCAT) ||
+                !epi_axis_equal(a.over.at[0], b.over.at[0]) || !epi_axes_same_set(&a.axes, &b.axes))
+                continue;
+            int low = add_nodes(g, a.arg[0], b.arg[0]), high = add_nodes(g, a.arg[1], b.arg[1]);
+            t->at[i] =
+                form_of_node(g, epi_graph_value(g, epi_graph_join(g, a.op, low, high, a.over.at[0])), 1);
+            drop_term(t, j--);
+        }
+}
+
+/* The sum, or where all its terms have a minus, what it is the negative of. */
+static int build_sum(epi_graph *g, terms *t, double *sign) {
+    int head = 0;
+    while (head < t->count && t->at[head].number < 0)
+        head++;
+    *sign = head == t->count ? -1 : 1;
+    head = head == t->count ? 0 : head;
+    int value = build_positive(g, &t->at[head]);
+    for (int i = 0; i < t->count; i++)
+        if (i != head)
+            value = map2(g, t->at[i].number * *sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
+                         build_positive(g, &t->at[i]));
+    return epi_graph_value(g, value);
+}
+
+static form added(rewrite *r, const epi_node *n) {
+    terms *t = epi_arena_alloc(r->g->arena, sizeof *t);
+    if (!t)
+        return (form){.number = 0};
+    collect_terms(r, n->arg[0], 1, t);
+    collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -1 : 1, t);
+    if (t->count > MOST_TERMS)
+        return form_of_node(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
+    drop_zeros(r->g, t);
+    merge_joins(r->g, t);
+    merge_equal(t);
+    if (t->count == 1)
+        return t->at[0];
+    double sign;
+    form f = form_of_node(r->g, build_sum(r->g, t, &sign), 1);
+    f.number *= sign;
+    return f;
+}
+
+/* ---- sums over axes ---- */
+
+static bool has_some(const epi_axes *axes, const epi_axes *of) {
+    return epi_axes_without(of, axes).count < of->count;
+}
+
+/* The sum of factors that have some of these axes, as a product where it is one. */
+static int sum_inside(epi_graph *g, const form *inside, const epi_axes *over) {
+    epi_factor factors[MOST_FACTORS];
+    int count = 0;
+    for (int i = 0; i < inside->count; i++)
+        for (int n = abs(inside->at[i].power); n > 0; n--)
+            if (count < MOST_FACTORS)
+                factors[count++] = (epi_factor){inside->at[i].node, inside->at[i].power < 0};
+    int value = count < MOST_FACTORS ? epi_graph_sum_product(g, factors, count, over) : EPI_NO_NODE;
+    if (value == EPI_NO_NODE && !epi_graph_failed(g))
+        value = epi_graph_reduce(g, EPI_OP_SUM, build_positive(g, inside), over);
+    return epi_graph_value(g, value);
+}
+
+static form summed(rewrite *r, const epi_node *n) {
+    epi_graph *g = r->g;
+    form all = form_of(r, n->arg[0]), inside = {.number = 1}, outside = {.number = all.number};
+    epi_axes over = {0};
+    for (int i = 0; i < all.count; i++) {
+        form *side = has_some(&g->nodes[all.at[i].node].axes, &n->over) ? &inside : &outside;
+        side->at[side->count++] = all.at[i];
+    }
+    for (int i = 0; i < n->over.count && !epi_graph_failed(g); i++) {
+        bool found = false;
+        for (int j = 0; j < inside.count; j++)
+            found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, n->over.at[i]) >= 0;
+        form size = form_of_node(g, epi_graph_leaf(g, EPI_OP_SIZE, n->over.at[i]), 1);
+        if (found)
+            over.at[over.count++] = n->over.at[i];
+        else if (!multiply(g, &outside, &size, 1))
+            over.at[over.count++] = n->over.at[i]; /* no room: it is told by the reduction below */
+    }
+    if (over.count) {
+        form core = form_of_node(g, sum_inside(g, &inside, &over), 1);
+        if (!multiply(g, &outside, &core, 1))
+            return form_of_node(g, map2(g, EPI_OP_MUL, build(g, &outside), build(g, &core)), 1);
+    }
+    return outside;
+}
+
+/* A product's operands let numbers and scalars go. */
+static form contracted(rewrite *r, const epi_node *n) {
+    epi_graph *g = r->g;
+    form out = {.number = 1};
+    int side[2];
+    for (int a = 0; a < 2; a++) {
+        form f = form_of(r, n->arg[a]), kept = {.number = 1}, gone = {.number = f.number};
+        for (int i = 0; i < f.count; i++) {
+            form *to = g->nodes[f.at[i].node].axes.count ? &kept : &gone;
+            to->at[to->count++] = f.at[i];
+        }
+        bool whole = (gone.number == 1 && !gone.count) || !kept.count || !multiply(g, &out, &gone, 1);
+        side[a] = whole ? value_of(r, n->arg[a]) : build(g, &kept);
+        if (!epi_graph_failed(g))
+            side[a] = epi_graph_complete(g, side[a], &r->in->nodes[n->arg[a]].axes);
+    }
+    form core = {.number = 1};
+    if (!epi_graph_failed(g))
+        core = form_of_node(g, epi_graph_value(g, epi_graph_contract(g, side[0], side[1], &n->over)), 1);
+    if (multiply(g, &out, &core, 1))
+        return out;
+    return form_of_node(g, map2(g, EPI_OP_MUL, build(g, &out), build(g, &core)), 1);
+}
+
+/* ---- other operations ---- */
+
+static int rebuild(rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
+    epi_graph *g = r->g;
+    int a = operand(r, n, 0), b = operand(r, n, 1), arg[] = {a, b, EPI_NO_NODE};
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    switch (epi_ops[n->op].cls) {
+    case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
+    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, n->over.at[0]);
+    case EPI_CLASS_SPLIT:
+        return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])
+                                : epi_graph_join(g, n->op, a, b, n->over.at[0]);
+    default: return epi_graph_again(g, n, arg);
+    }
+}
+
+/* where(c, x, 0) lets numbers and signs go. */
+static form chosen(rewrite *r, int condition, int node, bool second) {
+    form f = form_of(r, node), out = {.number = f.number};
+    int zero = epi_graph_const(r->g, 0), value;
+    if (f.number == 0 || (f.number == 1 || !f.count)) {
+        out.number = 1;
+        value = value_of(r, node);
+    } else {
+        f.number = 1;
+        value = build(r->g, &f);
+    }
+    if (epi_graph_failed(r->g))
+        return out;
+    int choice = epi_graph_map(r->g, EPI_OP_WHERE, condition, second ? zero : value, second ? value : zero);
+    form core = form_of_node(r->g, epi_graph_value(r->g, choice), 1);
+    return multiply(r->g, &out, &core, 1) ? out : core;
+}
+
+static form mapped(rewrite *r, const epi_node *n) {
+    int arg[3], arity = epi_ops[n->op].arity;
+    double x[3] = {0, 0, 0}, number;
+    bool constant = true;
+    for (int a = 0; a < arity && !(n->op == EPI_OP_WHERE && a); a++) {
+        arg[a] = value_of(r, n->arg[a]);
+        constant &= is_number(r->g, arg[a], &x[a]);
+    }
+    if (epi_graph_failed(r->g))
+        return (form){.number = 0};
+    if (n->op == EPI_OP_WHERE) {
+        if (constant)
+            return form_of(r, n->arg[x[0] != 0 ? 1 : 2]);
+        for (int a = 1; a < 3; a++)
+            if (is_number(r->in, n->arg[a], &number) && number == 0)
+                return chosen(r, arg[0], n->arg[3 - a], a == 1);
+        arg[1] = value_of(r, n->arg[1]);
+        arg[2] = value_of(r, n->arg[2]);
+    } else if (constant) {
+        double y = epi_op_reference(n->op, x[0], x[1], x[2]);
+        if (isfinite(y))
+            return (form){.number = y};
+    }
+    if (n->op == EPI_OP_POW && is_number(r->g, arg[1], &number) &&
+        (number == 1 || number == 2 || number == 3))
+        return form_of_node(r->g, arg[0], (int)number);
+    for (int a = arity; a < 3; a++)
+        arg[a] = EPI_NO_NODE;
+    if (epi_graph_failed(r->g))
+        return (form){.number = 0};
+    return form_of_node(r->g, epi_graph_value(r->g, epi_graph_map(r->g, n->op, arg[0], arg[1], arg[2])), 1);
+}
+
+static form rewritten(rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
+    form f;
+    switch (n->op) {
+    case EPI_OP_MUL:
+    case EPI_OP_DIV: return scaled(r, n);
+    case EPI_OP_ADD:
+    case EPI_OP_SUB: return added(r, n);
+    case EPI_OP_SUM: return summed(r, n);
+    case EPI_OP_MATMUL: return contracted(r, n);
+    case EPI_OP_NEG:
+        f = form_of(r, n->arg[0]);
+        f.number = -f.number;
+        return f;
+    default:
+        if (epi_ops[n->op].cls == EPI_CLASS_MAP)
+            return mapped(r, n);
+        return form_of_node(r->g, epi_graph_value(r->g, rebuild(r, node)), 1);
+    }
+}
+
+/* A value that stays as it is; but where there is sigmoid(x), silu(x) is x times it. */
+static int copied(rewrite *r, const epi_node *n) {
+    int arg[3];
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->value[n->arg[a]];
+    if (n->op != EPI_OP_SILU || !r->sigmoid[n->arg[0]])
+        return epi_graph_value(r->g, epi_graph_again(r->g, n, arg));
+    int s = epi_graph_map(r->g, EPI_OP_SIGMOID, arg[0], EPI_NO_NODE, EPI_NO_NODE);
+    int value = map2(r->g, EPI_OP_MUL, arg[0], s);
+    if (value != EPI_NO_NODE && !r->g->nodes[value].name)
+        r->g->nodes[value].name = n->name;
+    return value;
+}
+
+static void rewrite_nodes(rewrite *r) {
+    epi_graph *g = r->g;
+    for (int i = 0; i < r->in->node_count; i++) {
+        r->value[i] = EPI_NO_NODE;
+        if (r->in->live[i] && r->in->nodes[i].op == EPI_OP_SIGMOID)
+            r->sigmoid[r->in->nodes[i].arg[0]] = true;
+    }
+    for (int i = 0; i < r->in->node_count && !epi_graph_failed(g); i++) {
+        const epi_node *n = &r->in->nodes[i];
+        g->place = n->place;
+        if (!r->in->live[i] && n->op != EPI_OP_INPUT)
+            continue;
+        if (i < r->first || n->op == EPI_OP_INPUT) {
+            r->value[i] = copied(r, n);
+            continue;
+        }
+        r->forms[i] = rewritten(r, i);
+        int value = n->name ? value_of(r, i) : EPI_NO_NODE;
+        if (value != EPI_NO_NODE && !g->nodes[value].name && g->nodes[value].op != EPI_OP_CONST)
+            g->nodes[value].name = n->name;
+    }
+}
+
+void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
+    epi_arena *arena = out->arena;
+    size_t nodes = (size_t)in->node_count + 1;
+    *out = (epi_graph){.arena = arena,
+                       .dim_count = in->dim_count,
+                       .tensor_count = in->tensor_count,
+                       .input_count = in->input_count};
+    memcpy(out->dims, in->dims, sizeof out->dims);
+    rewrite r = {.in = in, .g = out, .first = first};
+    r.forms = epi_arena_alloc(arena, nodes * sizeof *r.forms);
+    r.value = epi_arena_alloc(arena, nodes * sizeof *r.value);
+    r.sigmoid = epi_arena_alloc(arena, nodes);
+    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
+    if (epi_graph_failed(out))
+        return;
+    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
+    rewrite_nodes(&r);
+    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {
+        int value = value_of(&r, in->tensors[t].node);
+        if (!epi_graph_failed(out))
+            out->tensors[t].node = epi_graph_value(out, epi_graph_complete(out, value, &in->tensors[t].axes));
+    }
+    epi_graph_finish(out);
+}

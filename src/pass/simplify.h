@@ -1,0 +1,11 @@
+/* simplify.h: a program with the same values in fewer operations: graph in, graph out. */
+#ifndef EPI_PASS_SIMPLIFY_H
+#define EPI_PASS_SIMPLIFY_H
+
+#include "ir/graph.h"
+
+/* Rewrites *in, which is finished, into *out, whose arena is set. Nodes before `first` stay as they are: what
+ * a text says in this order has its bits from it. An error is in out->error. */
+void epi_simplify(const epi_graph *in, int first, epi_graph *out);
+
+#endif
