@@ -239,6 +239,328 @@ static void test_folder(const char *folder) {
         closedir(dir);
 }
 
+/* ---- beside those written by hand ---- */
+
+typedef struct pair {
+    const char *file, *forward, *wrt, *by_hand, *small, *large;
+} pair;
+
+static const pair pairs[] = {
+    {"norms", "rmsnorm_saved", "x,g", "rmsnorm_grad", "T=3,D=7", "T=512,D=1024"},
+    {"norms", "layernorm_saved", "x,g,b", "layernorm_grad", "T=3,D=7", "T=512,D=1024"},
+    {"softmax", "softmax", "x", "softmax_grad", "T=3,D=7", "T=512,D=1024"},
+    {"softmax", "log_softmax", "x", "log_softmax_grad", "T=3,D=7", "T=512,D=1024"},
+    {"losses", "token_loss", "z", "token_loss_grad", "T=5,V=7", "T=512,V=1024"},
+    {"losses", "token_loss_smooth", "z", "token_loss_smooth_grad", "T=5,V=7", "T=512,V=1024"},
+    {"losses", "token_loss_capped", "z", "token_loss_capped_grad", "T=5,V=7", "T=512,V=1024"},
+    {"gated", "swiglu_gate", "gate,up", "swiglu_gate_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "swiglu_gate_pairs", "z", "swiglu_gate_pairs_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "swiglu_gate_halves", "z", "swiglu_gate_halves_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "geglu_gate", "gate,up", "geglu_gate_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "geglu_gate_pairs", "z", "geglu_gate_pairs_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "geglu_gate_halves", "z", "geglu_gate_halves_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "geglu_tanh_gate", "gate,up", "geglu_tanh_gate_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "reglu_gate", "gate,up", "reglu_gate_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "reglu_gate_pairs", "z", "reglu_gate_pairs_grad", "T=3,F=5", "T=512,F=1024"},
+    {"gated", "reglu_gate_halves", "z", "reglu_gate_halves_grad", "T=3,F=5", "T=512,F=1024"},
+    {"rotary", "rotary_pairs", "x", "rotary_pairs_grad", "B=2,S=3,H=1,D=2", "B=4,S=128,H=8,D=64"},
+    {"rotary", "rotary_halves", "x", "rotary_halves_grad", "B=2,S=3,H=1,D=2", "B=4,S=128,H=8,D=64"},
+    {"rotary", "rotary_packed_pairs", "x", "rotary_packed_pairs_grad", "P=5,T=3,H=1,D=2",
+     "P=64,T=256,H=8,D=64"},
+    {"rotary", "rotary_packed_halves", "x", "rotary_packed_halves_grad", "P=5,T=3,H=1,D=2",
+     "P=64,T=256,H=8,D=64"},
+    {"embedding", "embedding", "table", "embedding_grad", "V=3,D=5,T=7", "V=300,D=512,T=128"},
+    {"embedding", "embedding_scaled", "table", "embedding_scaled_grad", "V=3,D=5,T=7", "V=300,D=512,T=128"},
+    {"embedding", "embedding_learned", "wte,wpe", "embedding_learned_grad", "V=3,P=7,D=5,B=3,S=5",
+     "V=300,P=64,D=512,B=2,S=64"},
+    {"embedding", "embedding_packed", "wte,wpe", "embedding_packed_grad", "V=3,P=5,D=5,T=11",
+     "V=300,P=64,D=512,T=128"},
+    {"embedding", "permute_rows", "x", "permute_rows_grad", "T=5,R=11,D=3", "T=128,R=256,D=512"},
+    {"embedding", "unpermute_rows", "y", "unpermute_rows_grad", "T=5,R=11,D=3", "T=128,R=256,D=512"},
+    {"embedding", "combine_rows", "y,weight", "combine_rows_grad", "T=5,R=11,D=3", "T=128,R=256,D=512"},
+    {"dropout", "dropout", "x", "dropout_grad", "T=5,D=7", "T=512,D=1024"},
+    {"linear", "linear", "w,b", "linear_grad_w", "T=5,D=7,F=3", "T=512,D=256,F=256"},
+};
+
+typedef struct opened {
+    epi_module *module;
+    const epi_program *program;
+} opened;
+
+static opened open_program(const char *folder, const char *file, const char *name) {
+    char path[600];
+    size_t length;
+    opened o = {0};
+    epi_error err;
+    snprintf(path, sizeof path, "%s/%s.epi", folder, file);
+    char *text = read_whole(path, &length);
+    if (check(text && epi_module_parse(ctx, text, length, path, &o.module, &err) == EPI_OK, "%s parses",
+              path))
+        o.program = epi_module_find(o.module, name);
+    check(o.program != NULL, "%s has %s", path, name);
+    free(text);
+    return o;
+}
+
+static opened derive(const epi_program *program, const char *wrt) {
+    const char *names[EPI_MAX_TENSORS];
+    static char store[200];
+    int count = 0;
+    epi_error err;
+    opened o = {0};
+    snprintf(store, sizeof store, "%s", wrt);
+    for (char *at = strtok(store, ","); at; at = strtok(NULL, ","))
+        names[count++] = at;
+    if (check(epi_program_grad(program, names, count, &o.module, &err) == EPI_OK, "%s is derived: %s",
+              epi_program_name(program), err.message))
+        o.program = epi_module_program(o.module, 0);
+    return o;
+}
+
+/* A kernel, and its problem with tensors in f64 but for integers. */
+typedef struct ran {
+    problem p;
+    epi_kernel *k;
+    const epi_program *program;
+} ran;
+
+static bool prepare(ran *r, const epi_program *program, const char *dims) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = {.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types};
+    epi_error err;
+    *r = (ran){.program = program};
+    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
+        for (int d = 0; d < epi_program_dim_count(program); d++)
+            if (!strcmp(epi_program_dim(program, d), given[i].name))
+                bindings[o.dim_count++] = given[i];
+    for (int t = 0; t < program->graph.tensor_count; t++)
+        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
+            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
+                    epi_program_name(program), err.message);
+    return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
+}
+
+static int tensor_of(const ran *r, const char *prefix, const char *name) {
+    char want[100];
+    snprintf(want, sizeof want, "%s%s", prefix, name);
+    for (int t = 0; t < r->p.count; t++)
+        if (!strcmp(r->program->graph.tensors[t].name, want))
+            return t;
+    return -1;
+}
+
+static void copy_tensor(const ran *from, int t, ran *to, int u) {
+    for (int64_t e = 0; e < to->p.t[u].shape.count; e++) /* a cotangent by hand may be one number for all */
+        put_element(to->p.t[u].data, to->p.t[u].shape.type, e,
+                    get_element(from->p.t[t].data, from->p.t[t].shape.type, e % from->p.t[t].shape.count));
+}
+
+/* What is by hand is called dx and takes dy, a result of the forward, or its inputs. */
+static void compare_numbers(const pair *p, const epi_program *forward, const epi_program *derived,
+                            const epi_program *by_hand) {
+    ran f, d, h;
+    if (!prepare(&f, forward, p->small) || !prepare(&d, derived, p->small) || !prepare(&h, by_hand, p->small))
+        return;
+    fill(&f.p, 5);
+    fill(&h.p, 6);
+    check(problem_run(f.k, &f.p), "%s runs", p->forward);
+    for (int t = 0; t < h.p.inputs; t++) { /* inputs and results of the forward */
+        int u = tensor_of(&f, "", h.program->graph.tensors[t].name);
+        if (u >= 0)
+            copy_tensor(&f, u, &h, t);
+    }
+    for (int t = 0; t < d.p.inputs; t++) {
+        const char *name = d.program->graph.tensors[t].name;
+        int u = t < f.p.inputs ? t : tensor_of(&h, "d", name + 2);
+        for (int64_t e = 0; u < 0 && e < d.p.t[t].shape.count; e++) /* by hand none: 0 */
+            put_element(d.p.t[t].data, EPI_F64, e, 0);
+        if (u >= 0)
+            copy_tensor(t < f.p.inputs ? &f : &h, u, &d, t);
+    }
+    check(problem_run(d.k, &d.p) && problem_run(h.k, &h.p), "%s: both run", p->forward);
+    for (int t = d.p.inputs; t < d.p.count; t++) {
+        int u = tensor_of(&h, "d", d.program->graph.tensors[t].name + 2);
+        double worst = 0, scale = 0;
+        for (int64_t e = 0; u >= 0 && e < d.p.t[t].shape.count; e++) {
+            double want = get_element(h.p.t[u].data, EPI_F64, e);
+            worst = fmax(worst, apart(want, get_element(d.p.t[t].data, EPI_F64, e)));
+            scale = fmax(scale, fabs(want));
+        }
+        check(u >= 0 && worst <= 1e-12 * (1 + scale), "%s: %s is off by %g beside %s", p->forward,
+              d.program->graph.tensors[t].name, worst, p->by_hand);
+    }
+    problem_free(&f.p);
+    problem_free(&d.p);
+    problem_free(&h.p);
+    epi_kernel_free(f.k);
+    epi_kernel_free(d.k);
+    epi_kernel_free(h.k);
+}
+
+/* Parts, and the bytes that they move. */
+static int count_parts(const epi_program *program, const char *dims, double *bytes) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_options o = {.dims = bindings};
+    epi_kernel *k;
+    epi_error err;
+    epi_kernel_info info;
+    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
+        for (int d = 0; d < epi_program_dim_count(program); d++)
+            if (!strcmp(epi_program_dim(program, d), given[i].name))
+                bindings[o.dim_count++] = given[i];
+    if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s",
+               epi_program_name(program), err.message))
+        return -1;
+    int parts = k->part_count;
+    epi_kernel_get_info(k, &info);
+    *bytes = info.bytes_fused;
+    epi_kernel_free(k);
+    return parts;
+}
+
+/* The bytes of inputs with fewer than two axes: the cotangent of every loss where by hand it is one number
+ * for all, or eps. */
+static double short_inputs(const epi_program *program, const char *dims) {
+    ran r;
+    double bytes = 0;
+    if (!prepare(&r, program, dims))
+        return 0;
+    for (int t = 0; t < r.p.inputs; t++)
+        bytes += r.p.t[t].shape.rank < 2 ? 4 * (double)r.p.t[t].shape.count : 0;
+    problem_free(&r.p);
+    epi_kernel_free(r.k);
+    return bytes;
+}
+
+static void test_by_hand(const char *folder) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const pair *p = &pairs[i];
+        opened f = open_program(folder, p->file, p->forward), h = open_program(folder, p->file, p->by_hand);
+        opened d = f.program ? derive(f.program, p->wrt) : (opened){0};
+        if (d.program && h.program) {
+            double bytes = 0, bytes_by_hand = 0;
+            compare_numbers(p, f.program, d.program, h.program);
+            int parts = count_parts(d.program, p->large, &bytes),
+                by_hand = count_parts(h.program, p->large, &bytes_by_hand);
+            check(parts == by_hand, "%s: %d parts, %s has %d", p->forward, parts, p->by_hand, by_hand);
+            check(bytes - short_inputs(d.program, p->large) <= bytes_by_hand,
+                  "%s: %.0f bytes moved, %s moves %.0f", p->forward, bytes, p->by_hand, bytes_by_hand);
+        }
+        epi_module_free(f.module);
+        epi_module_free(h.module);
+        epi_module_free(d.module);
+    }
+}
+
+/* ---- forward and backward in one program ---- */
+
+static bool depends_on_cotangent(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    bool yes = n->op == EPI_OP_INPUT && g->tensors[n->tensor].cotangent;
+    for (int a = 0; a < 3 && !yes; a++)
+        yes = n->arg[a] != EPI_NO_NODE && depends_on_cotangent(g, n->arg[a]);
+    return yes;
+}
+
+/* A part that stores a result of the forward reads nothing of the backward, and the forward's parts come
+ * first. */
+static void check_directions(const epi_kernel *k, const epi_program *p) {
+    bool backward = false;
+    for (int q = 0; q < k->cut.part_count; q++) {
+        const epi_part *part = &k->cut.parts[q];
+        bool reads = false, stores = false;
+        for (int t = 0; t < part->graph.tensor_count; t++) {
+            epi_part_tensor at = part->tensors[t];
+            int node = at.tensor >= 0 ? p->graph.tensors[at.tensor].node : k->cut.values[at.value].node;
+            bool back = depends_on_cotangent(&p->graph, node);
+            reads |= t < part->graph.input_count && back;
+            stores |= t >= part->graph.input_count && at.tensor >= 0 && !back;
+        }
+        check(!(reads && stores), "%s: part %d is forward or backward", epi_program_name(p), q + 1);
+        check(!(backward && stores), "%s: part %d comes before the backward", epi_program_name(p), q + 1);
+        backward |= reads;
+    }
+}
+
+static void test_directions(void) {
+    static const char text[] =
+        "half(x[T,D], g[D], w[F,D]) -> z[T,F] { n = rmsnorm(x, g, 0.1)  z = gelu(n @ w) }\n"
+        "both(x[T,D], g[D], w[F,D], dz: cotangent[T,F]) -> (z[T,F], dx[T,D], dg: f32[D], dw[F,D]) {\n"
+        "  z = half(x, g, w)  dx, dg, dw = grad(half, x, g, w)(x, g, w, dz) }\n"
+        "loss(z[T,V], y: i32[T], ignore: i32, dl: cotangent f32[T]) -> (l: f32[T], dz[T,V]) {\n"
+        "  l, lse = token_loss(z, y, ignore)  dz = grad(token_loss, z)(z, y, ignore, dl, 0*dl) }\n"
+        "at_once(z[T,V], y: i32[T], ignore: i32, dl: f32[T]) -> (l: f32[T], dz[T,V]) {\n"
+        "  l, lse = token_loss(z, y, ignore)  dz = grad(token_loss, z)(z, y, ignore, dl, 0*dl) }\n";
+    static const struct {
+        const char *name, *dims;
+        int parts;
+    } cases[] = {{"both", "T=64,D=128,F=256", 6}, {"loss", "T=64,V=128", 2}, {"at_once", "T=64,V=128", 1}};
+    epi_module *m;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    for (int i = 0; i < 3; i++) {
+        const epi_program *p = epi_module_find(m, cases[i].name);
+        char store[EPI_MAX_DIMS][16];
+        epi_dim_binding dims[EPI_MAX_DIMS];
+        epi_options o = {.dims = dims, .dim_count = parse_dims(cases[i].dims, dims, store)};
+        epi_kernel *k;
+        if (!check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s: %s", cases[i].name, err.message))
+            continue;
+        check(k->part_count == cases[i].parts, "%s has %d parts, not %d", cases[i].name, k->part_count,
+              cases[i].parts);
+        check_directions(k, p);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
+/* ---- an epilogue that joins the product its gradient comes from ---- */
+
+/* Are two values the same, node by node, up to the order of the operands of * and +? Inputs are matched by
+ * name, d_y with dy. */
+static bool same_value(const epi_graph *g, int a, const epi_graph *h, int b) {
+    if (a == EPI_NO_NODE || b == EPI_NO_NODE)
+        return a == b;
+    const epi_node *x = &g->nodes[a], *y = &h->nodes[b];
+    if (x->op != y->op || x->value != y->value || x->over.count != y->over.count)
+        return false;
+    if (x->op == EPI_OP_INPUT) {
+        const char *name = g->tensors[x->tensor].name, *other = h->tensors[y->tensor].name;
+        return !strcmp(name, other) || (!strcmp(name, "d_y") && !strcmp(other, "dy"));
+    }
+    bool same = true, swapped = x->op == EPI_OP_MUL || x->op == EPI_OP_ADD;
+    for (int i = 0; i < 3 && same; i++)
+        same = same_value(g, x->arg[i], h, y->arg[i]);
+    return same ||
+           (swapped && same_value(g, x->arg[0], h, y->arg[1]) && same_value(g, x->arg[1], h, y->arg[0]));
+}
+
+static void test_kernel_10(const char *folder) {
+    static const char text[] = "f(z[T,2*F], w[D,F]) -> y[T,D] { y = swiglu_gate_pairs(z) @ w }\n";
+    opened h = open_program(folder, "swiglu_backward", "swiglu_backward"), d = {0};
+    epi_module *m;
+    epi_error err;
+    if (check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s", err.message)) {
+        d = derive(epi_module_program(m, 0), "z");
+        epi_module_free(m);
+    }
+    if (d.program && h.program) {
+        const epi_graph *g = &d.program->graph, *by_hand = &h.program->graph;
+        double bytes;
+        check(same_value(g, g->tensors[g->input_count].node, by_hand,
+                         by_hand->tensors[by_hand->input_count].node),
+              "the gradient through SwiGLU and the down projection is kernel 10's, node by node");
+        check(count_parts(d.program, "T=512,D=256,F=512", &bytes) == 1, "it is one part");
+    }
+    epi_module_free(d.module);
+    epi_module_free(h.module);
+}
+
 /* ---- random programs ---- */
 
 static void test_random(int rounds, int first) {
@@ -278,8 +600,12 @@ int main(int argc, char **argv) {
         return finish();
     test_maps();
     test_others();
-    if (argc > 1)
+    if (argc > 1) {
         test_folder(argv[1]);
+        test_by_hand(argv[1]);
+        test_kernel_10(argv[1]);
+    }
+    test_directions();
     test_random(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);
     epi_context_close(ctx);
     return finish();

@@ -16,6 +16,8 @@
 
 #include <stdlib.h>
 
+#include "pass/direction.h"
+
 /* ---- sizes ---- */
 
 /* The sizes that costs are counted with. The cut must be the same for every batch. */
@@ -236,7 +238,7 @@ static bool reads(const epi_sites *s, int q, int value) {
     epi_use_list uses = epi_graph_uses(s->g, value);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
-        if (user == EPI_NO_NODE || user >= s->placed)
+        if (user == EPI_NO_NODE || !s->placed[user])
             continue;
         if (s->site[user].kind != EPI_SITE_LATE && s->site[user].kind != EPI_SITE_INPUT &&
             s->site[user].part == q && s->site[value].part != q)
@@ -296,7 +298,7 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
         time = from > time ? from : time;
         whole += epi_sites_bytes(s, s->read.at[i]);
     }
-    for (int q = time < 0 ? 0 : time; q < s->part_count; q++) { /* from then on all that it reads is there */
+    for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_site_part trial = s->parts[q];
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
@@ -371,7 +373,7 @@ static void place_reduction(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = s->site[from].part;
     epi_leave leave = EPI_LEAVE_NONE;
-    if (s->site[from].kind == EPI_SITE_TILE)
+    if (s->site[from].kind == EPI_SITE_TILE && q >= s->first)
         leave = leave_of(s, &s->parts[q], from, &n->over);
     if (leave == EPI_LEAVE_NONE || (leave > EPI_LEAVE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
@@ -388,7 +390,7 @@ static void place_map(epi_sites *s, int node) {
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && time_of(s, n->arg[a]) > time)
             time = time_of(s, n->arg[a]);
-    epi_site_part *p = time < 0 ? NULL : &s->parts[time];
+    epi_site_part *p = time < s->first ? NULL : &s->parts[time];
     for (int a = 0; a < 3 && p; a++)
         if (n->arg[a] != EPI_NO_NODE) {
             epi_site at = s->site[n->arg[a]];
@@ -449,25 +451,32 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->pending.at = epi_arena_alloc(arena, 3 * nodes * sizeof *s->pending.at);
     s->cone.at = epi_arena_alloc(arena, nodes * sizeof *s->cone.at);
     s->read.at = epi_arena_alloc(arena, nodes * sizeof *s->read.at);
+    s->placed = epi_arena_alloc(arena, nodes);
+    s->forward = epi_arena_alloc(arena, nodes);
     if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at ||
-        !s->pending.at)
+        !s->pending.at || !s->placed || !s->forward)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     nominal_sizes(spec, s->sizes);
-    for (int i = 0; i < g->node_count; i++) {
-        s->placed = i;
-        if (g->live[i])
-            place(s, i);
+    bool both = epi_find_forward(g, s->forward);
+    for (int back = 0; back <= both; back++) {
+        s->first = s->part_count;
+        for (int i = 0; i < g->node_count; i++)
+            if (g->live[i] && s->forward[i] != back) {
+                place(s, i);
+                s->placed[i] = true;
+            }
+        for (int t = g->input_count; t < g->tensor_count; t++)
+            if (s->forward[g->tensors[t].node] != back)
+                epi_sites_store(s, g->tensors[t].node);
     }
-    s->placed = g->node_count;
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        epi_sites_store(s, g->tensors[t].node);
     return EPI_OK;
 }
 
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
+    bool forward[EPI_MAX_NODES];
     epi_axes local = {0};
-    if (plan->pair != EPI_NO_NODE && !limits->pairs)
+    if ((plan->pair != EPI_NO_NODE && !limits->pairs) || epi_find_forward(g, forward))
         return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];

@@ -1,7 +1,8 @@
 /* cut.h: a program as a list of parts: ordinary programs with one mainloop each, run one after the other.
  *
  * A part's inputs are the program's inputs or values that earlier parts stored; its outputs are the program's
- * outputs or values that later parts load. The dims of a part's graph are those of the whole, by number. */
+ * outputs or values that later parts load. The dims of a part's graph are those of the whole, by number.
+ * A part is forward or backward as a whole (direction.h), so its inputs are not marked as cotangents. */
 #ifndef EPI_PASS_CUT_H
 #define EPI_PASS_CUT_H
 

@@ -40,8 +40,10 @@ typedef struct epi_sites {
     epi_site *site;              /* by node */
     epi_site_part *parts;
     int part_count;
-    bool *forced; /* by node: it must be in memory */
-    int placed;   /* nodes before this one have their site */
+    bool *forced;  /* by node: it must be in memory */
+    bool *placed;  /* by node: it has its site */
+    bool *forward; /* by node; see direction.h */
+    int first;     /* parts before this one are of the direction that is done */
 
     /* What was found last of a value that must exist: the late values it needs, and what those read. */
     epi_node_list cone, read;

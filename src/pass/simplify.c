@@ -430,28 +430,40 @@ static form summed(rewrite *r, const epi_node *n) {
     return outside;
 }
 
-/* A product's operands let numbers and scalars go. */
-static form contracted(rewrite *r, const epi_node *n) {
+/* An operand that lets numbers and scalars go, which *out is multiplied by. */
+static int freed_operand(rewrite *r, const epi_node *n, int a, form *out) {
     epi_graph *g = r->g;
-    form out = {.number = 1};
-    int side[2];
-    for (int a = 0; a < 2; a++) {
-        form f = form_of(r, n->arg[a]), kept = {.number = 1}, gone = {.number = f.number};
-        for (int i = 0; i < f.count; i++) {
-            form *to = g->nodes[f.at[i].node].axes.count ? &kept : &gone;
-            to->at[to->count++] = f.at[i];
-        }
-        bool whole = (gone.number == 1 && !gone.count) || !kept.count || !multiply(g, &out, &gone, 1);
-        side[a] = whole ? value_of(r, n->arg[a]) : build(g, &kept);
-        if (!epi_graph_failed(g))
-            side[a] = epi_graph_complete(g, side[a], &r->in->nodes[n->arg[a]].axes);
+    form f = form_of(r, n->arg[a]), kept = {.number = 1}, gone = {.number = f.number};
+    for (int i = 0; i < f.count; i++) {
+        form *to = g->nodes[f.at[i].node].axes.count ? &kept : &gone;
+        to->at[to->count++] = f.at[i];
     }
+    bool whole = (gone.number == 1 && !gone.count) || !kept.count || !multiply(g, out, &gone, 1);
+    int value = whole ? value_of(r, n->arg[a]) : build(g, &kept);
+    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_complete(g, value, &r->in->nodes[n->arg[a]].axes);
+}
+
+static form times_node(epi_graph *g, form f, int node) {
     form core = {.number = 1};
     if (!epi_graph_failed(g))
-        core = form_of_node(g, epi_graph_value(g, epi_graph_contract(g, side[0], side[1], &n->over)), 1);
-    if (multiply(g, &out, &core, 1))
-        return out;
-    return form_of_node(g, map2(g, EPI_OP_MUL, build(g, &out), build(g, &core)), 1);
+        core = form_of_node(g, epi_graph_value(g, node), 1);
+    if (multiply(g, &f, &core, 1))
+        return f;
+    return form_of_node(g, map2(g, EPI_OP_MUL, build(g, &f), build(g, &core)), 1);
+}
+
+static form contracted(rewrite *r, const epi_node *n) {
+    form out = {.number = 1};
+    int a = freed_operand(r, n, 0, &out), b = freed_operand(r, n, 1, &out);
+    return times_node(r->g, out,
+                      epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_contract(r->g, a, b, &n->over));
+}
+
+static form scattered(rewrite *r, const epi_node *n) {
+    form out = {.number = 1};
+    int a = freed_operand(r, n, 0, &out), b = operand(r, n, 1);
+    return times_node(
+        r->g, out, epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_move(r->g, n->op, a, b, n->over.at[0]));
 }
 
 /* ---- other operations ---- */
@@ -533,6 +545,7 @@ static form rewritten(rewrite *r, int node) {
     case EPI_OP_SUB: return added(r, n);
     case EPI_OP_SUM: return summed(r, n);
     case EPI_OP_MATMUL: return contracted(r, n);
+    case EPI_OP_SCATTER: return scattered(r, n);
     case EPI_OP_NEG:
         f = form_of(r, n->arg[0]);
         f.number = -f.number;
