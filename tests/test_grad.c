@@ -561,6 +561,67 @@ static void test_kernel_10(const char *folder) {
     epi_module_free(h.module);
 }
 
+/* ---- gradients that are added up in place ---- */
+
+static void run_in_place(const char *text, const char *dims, epi_dtype type, int output, int input) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
+    epi_options o = {.dims = bindings, .dim_count = parse_dims(dims, bindings, store), .type = type};
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err;
+    problem p = {0}, q = {0};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    const epi_program *program = epi_module_program(m, epi_module_count(m) - 1);
+    if (check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        problem_make(&p, program, k, LAYOUT_PLAIN);
+        problem_make(&q, program, k, LAYOUT_PLAIN);
+        problem_fill(&p, 4);
+        problem_fill(&q, 4);
+        check(epi_kernel_in_place(k, output, input), "%s: %d may lie over %d", text, output, input);
+        q.args[output] = q.args[input];
+        check(problem_run(k, &p) && problem_run(k, &q), "%s runs in place", text);
+        size_t bytes = (size_t)p.t[output].shape.count * epi_dtype_size(p.t[output].shape.type);
+        check(!memcmp(p.t[output].data, q.t[input].data, bytes), "%s: in place and apart have the same bits",
+              text);
+        problem_free(&p);
+        problem_free(&q);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
+static void test_accumulation(void) {
+    static const char linear[] = "f(dy[T,F], x[T,D], dw0: f32[F,D]) -> dw: f32[F,D] { dw = dw0 + dy @ x }\n",
+                      stored[] = "f(dy[T,F], x[T,D], dw0[F,D]) -> dw[F,D] { dw = dw0 + dy @ x }\n",
+                      block[] = "m(x[T,D], w[F,D], v[D,F]) -> y[T,D] { y = gelu(x @ w) @ v }\n"
+                                "f(x[T,D], w[F,D], v[D,F], dy: cotangent[T,D], dw0: f32[F,D])\n"
+                                "    -> (dx[T,D], dw: f32[F,D]) {\n"
+                                "  dx, dw1 = grad(m, x, w)(x, w, v, dy)  dw = dw0 + dw1 }\n",
+                      no[] =
+                          "f(dy[T,F], x[T,D], d0[F,D]) -> (a[F,D], b[F,D]) { a = d0 + dy @ x  b = d0*a }\n";
+    for (int type = EPI_F32; type <= EPI_F16; type++) {
+        run_in_place(linear, "T=131,D=157,F=301", (epi_dtype)type, 3, 2);
+        run_in_place(stored, "T=131,D=157,F=301", (epi_dtype)type, 3, 2);
+        run_in_place(block, "T=67,D=157,F=301", (epi_dtype)type, 6, 4);
+    }
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err;
+    epi_dim_binding dims[] = {{"T", 8}, {"D", 8}, {"F", 8}};
+    epi_options o = {.dims = dims, .dim_count = 3};
+    if (check(epi_module_parse(ctx, no, strlen(no), "test", &m, &err) == EPI_OK, "%s", err.message)) {
+        if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
+            check(!epi_kernel_in_place(k, 3, 2) && !epi_kernel_in_place(k, 4, 2) &&
+                      !epi_kernel_in_place(k, 3, 0),
+                  "not over an input that is read twice, nor over an operand");
+            epi_kernel_free(k);
+        }
+        epi_module_free(m);
+    }
+}
+
 /* ---- random programs ---- */
 
 static void test_random(int rounds, int first) {
@@ -606,6 +667,7 @@ int main(int argc, char **argv) {
         test_kernel_10(argv[1]);
     }
     test_directions();
+    test_accumulation();
     test_random(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);
     epi_context_close(ctx);
     return finish();

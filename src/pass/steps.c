@@ -280,10 +280,30 @@ static bool is_long(const epi_plan *plan, const epi_axes *axes) {
            plan->rows.count + plan->cols.count;
 }
 
+static bool depends_on(const epi_graph *g, int node, int on) {
+    bool yes[EPI_MAX_NODES] = {false};
+    yes[on] = true;
+    for (int i = on + 1; i <= node; i++)
+        for (int a = 0; a < 3; a++)
+            yes[i] |= g->nodes[i].arg[a] != EPI_NO_NODE && yes[g->nodes[i].arg[a]];
+    return yes[node];
+}
+
+/* On a product's tile: is the input read once, by a map that the output is made of? Then an element of it is
+ * read before the one that takes its place is there. */
+static bool is_added(const epi_graph *g, int output, int input) {
+    epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
+    int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
+    return user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_MAP &&
+           depends_on(g, g->tensors[output].node, user);
+}
+
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
-        !k->plan.fused || k->plan.kind != EPI_KIND_ROWS || k->spec->types[output] != k->spec->types[input])
+        !k->plan.fused || k->spec->types[output] != k->spec->types[input])
+        return false;
+    if (k->plan.kind == EPI_KIND_GEMM && !is_added(g, output, input))
         return false;
     const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
     bool may = axes->count == from->count && is_long(&k->plan, axes), stored = false;

@@ -34,11 +34,35 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
     return EPI_OK;
 }
 
+/* A product's tile takes an input's place on the CPU; nobody has looked whether a GPU's does. */
+static bool part_in_place(const epi_part_kernel *p, int output, int input) {
+    const epi_steps *steps = p->cpu ? &p->cpu->steps : &p->cuda->steps;
+    return (p->cpu || steps->plan.kind == EPI_KIND_ROWS) && epi_steps_in_place(steps, output, input);
+}
+
+/* Where a tensor of the program is among those of a part: from `first` on and before `past`, or -1. */
+static int find_tensor(const epi_part *part, int tensor, int first, int past) {
+    while (first < past && part->tensors[first].tensor != tensor)
+        first++;
+    return first < past ? first : -1;
+}
+
 int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
-    if (!kernel || kernel->part_count != 1)
+    if (!kernel || output < 0 || input < 0)
         return 0;
-    const epi_part_kernel *p = &kernel->parts[0];
-    return epi_steps_in_place(p->cpu ? &p->cpu->steps : &p->cuda->steps, output, input);
+    if (!kernel->parts[0].part)
+        return part_in_place(&kernel->parts[0], output, input);
+    int may = 0; /* it is stored by the last part that reads the input */
+    for (int i = 0; i < kernel->part_count; i++) {
+        const epi_part *part = kernel->parts[i].part;
+        int in = find_tensor(part, input, 0, part->graph.input_count),
+            out = find_tensor(part, output, part->graph.input_count, part->graph.tensor_count);
+        if (out >= 0)
+            may = in >= 0 && part_in_place(&kernel->parts[i], out, in);
+        else if (in >= 0)
+            may = 0;
+    }
+    return may;
 }
 
 /* ---- parts ---- */
