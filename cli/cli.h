@@ -44,7 +44,7 @@ typedef struct cli_options {
     int threads, repeat;
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
-    bool json, help, cuda, brief, no_check, random;
+    bool json, help, cuda, brief, no_check, random, forward;
     bool has_type, has_rounding; /* they were given, and are no defaults */
     bool tuned;                  /* `config` is from a tuning file */
 } cli_options;

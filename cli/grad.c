@@ -34,6 +34,65 @@ static int ask(asked *a, const epi_program *program, const cli_options *o) {
     return a->count ? EXIT_OK : cli_complain(EXIT_FAILED, "all inputs are integers, which have no gradient");
 }
 
+static int print_programs(const epi_module *m) {
+    for (int i = 0; i < epi_module_count(m); i++) {
+        const epi_program *p = epi_module_program(m, i);
+        size_t n = epi_program_print(p, NULL, 0);
+        char *text = malloc(n + 1);
+        if (!text)
+            return cli_complain(EXIT_FAILED, "out of memory");
+        epi_program_print(p, text, n + 1);
+        printf("%s%s", i ? "\n" : "", text);
+        free(text);
+    }
+    return EXIT_OK;
+}
+
+static bool has_tensor(const epi_program *p, const char *name, bool output) {
+    epi_tensor_info info;
+    for (int t = 0; epi_program_tensor(p, t, &info) == EPI_OK; t++)
+        if (info.is_output == output && !strcmp(info.name, name))
+            return true;
+    return false;
+}
+
+/* What lies in memory from the forward to the backward, and how much it is. Only dims of the backward's own
+ * axes count. */
+static int print_kept(const epi_program *program, const epi_program *backward, const cli_options *o) {
+    epi_dim_binding dims[CLI_MAX_BINDINGS];
+    epi_options options = cli_compile_options(o);
+    epi_kernel *kernel;
+    epi_error err;
+    double total = 0;
+    options.dims = dims;
+    options.dim_count = 0;
+    options.path = EPI_PATH_REFERENCE;
+    for (int i = 0; i < o->dim_count; i++)
+        for (int d = 0; d < epi_program_dim_count(backward); d++)
+            if (!strcmp(epi_program_dim(backward, d), o->dims[i].name))
+                dims[options.dim_count++] = o->dims[i];
+    if (epi_kernel_compile(backward, &options, &kernel, &err) != EPI_OK)
+        return cli_fail(&err);
+    printf("\n");
+    for (int t = 0; t < epi_program_tensor_count(backward); t++) {
+        epi_tensor_info info;
+        epi_tensor_shape shape;
+        epi_program_tensor(backward, t, &info);
+        epi_kernel_tensor(kernel, t, &shape);
+        if (info.is_output || (info.is_cotangent && !has_tensor(program, info.name, false)))
+            continue;
+        const char *what = has_tensor(program, info.name, false)  ? "an input"
+                           : has_tensor(program, info.name, true) ? "a result"
+                                                                  : "saved";
+        double bytes = (double)shape.count * (double)epi_dtype_size(shape.type);
+        total += bytes;
+        printf("%-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes, what);
+    }
+    printf("%-18s %14.0f bytes  kept until the backward\n", "", total);
+    epi_kernel_free(kernel);
+    return EXIT_OK;
+}
+
 int cmd_grad(const cli_options *o) {
     cli_source s;
     epi_error err;
@@ -41,23 +100,18 @@ int cmd_grad(const cli_options *o) {
     epi_module *derived = NULL;
     if (o->name_count != 1)
         return cli_complain(EXIT_USAGE, "grad wants one FILE:NAME; see 'epilog help grad'");
+    if (o->dim_count && !o->forward)
+        return cli_complain(EXIT_USAGE, "--dims is for what --forward saves: give that too");
     if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
         return cli_fail(&err);
     int status = ask(&a, s.program, o);
-    if (status == EXIT_OK && epi_program_grad(s.program, a.names, a.count, &derived, &err) != EPI_OK)
+    if (status == EXIT_OK && (o->forward ? epi_program_grad_saved : epi_program_grad)(
+                                 s.program, a.names, a.count, &derived, &err) != EPI_OK)
         status = cli_fail(&err);
-    for (int i = 0; i < epi_module_count(derived); i++) {
-        const epi_program *p = epi_module_program(derived, i);
-        size_t n = epi_program_print(p, NULL, 0);
-        char *text = malloc(n + 1);
-        if (!text) {
-            status = cli_complain(EXIT_FAILED, "out of memory");
-            break;
-        }
-        epi_program_print(p, text, n + 1);
-        printf("%s%s", i ? "\n" : "", text);
-        free(text);
-    }
+    if (status == EXIT_OK)
+        status = print_programs(derived);
+    if (status == EXIT_OK && o->dim_count)
+        status = print_kept(s.program, epi_module_program(derived, 1), o);
     epi_module_free(derived);
     cli_source_close(&s);
     return status;

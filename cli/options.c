@@ -183,6 +183,7 @@ static const struct option {
     {"-h", FLAG, offsetof(cli_options, help), NULL},
     {"--cuda", FLAG, offsetof(cli_options, cuda), NULL},
     {"--brief", FLAG, offsetof(cli_options, brief), NULL},
+    {"--forward", FLAG, offsetof(cli_options, forward), NULL},
     {"--random", FLAG, offsetof(cli_options, random), NULL},
     {"--no-check", FLAG, offsetof(cli_options, no_check), NULL},
     {"--in", TEXT, offsetof(cli_options, in), NULL},

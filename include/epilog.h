@@ -179,6 +179,14 @@ EPI_API epi_status epi_program_tensor(const epi_program *program, int index, epi
 EPI_API epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
                                     epi_module **out, epi_error *err);
 
+/* The same as two programs, NAME_forward and NAME_backward, so that nothing is computed twice that is worth
+ * saving. The first has the program's inputs and results, and gives as well what the second needs of its
+ * values: products and reductions, and what the text says keep(x) of. The second takes those of the program's
+ * inputs and results that it needs, what was saved, and the cotangents; everything else, and what the text
+ * says again(x) of, it makes again. */
+EPI_API epi_status epi_program_grad_saved(const epi_program *program, const char *const *wrt, int wrt_count,
+                                          epi_module **out, epi_error *err);
+
 /* ---- kernels ------------------------------------------------------------------------------- */
 
 /* How a program is carried out. */

@@ -1,5 +1,5 @@
-/* words.c: what softmax, log_softmax, var, argmax and clamp stand for. Written out in a program they would be
- * the same values: nothing behind the graph knows these words. */
+/* words.c: what softmax, log_softmax, var, argmax, clamp, keep and again stand for. Written out in a program
+ * they would be the same values: nothing behind the graph knows these words. */
 #include "lang/words.h"
 
 #include <math.h>
@@ -58,12 +58,33 @@ static int clamp(epi_graph *g, const int *x, const epi_axes *axes) {
     return map2(g, EPI_OP_MIN, map2(g, EPI_OP_MAX, x[0], x[1]), x[2]);
 }
 
+/* The value itself, of which a gradient is told to save it or to make it again. */
+static int told(epi_graph *g, int x, epi_saving how) {
+    epi_node *n = &g->nodes[epi_graph_value(g, x)];
+    if (n->saving != EPI_SAVE_OPEN && n->saving != how)
+        epi_graph_fail(g, "a value is either kept or made again, not both");
+    n->saving = how;
+    return x;
+}
+
+static int keep(epi_graph *g, const int *x, const epi_axes *axes) {
+    (void)axes;
+    return told(g, *x, EPI_SAVE_KEEP);
+}
+
+static int again(epi_graph *g, const int *x, const epi_axes *axes) {
+    (void)axes;
+    return told(g, *x, EPI_SAVE_AGAIN);
+}
+
 static const epi_word words[] = {
     {"softmax", {1, 1, EPI_MAX_AXES}, softmax},
     {"log_softmax", {1, 1, EPI_MAX_AXES}, log_softmax},
     {"var", {1, 1, EPI_MAX_AXES}, var},
     {"argmax", {1, 1, 1}, argmax},
     {"clamp", {3, 0, 0}, clamp},
+    {"keep", {1, 0, 0}, keep},
+    {"again", {1, 0, 0}, again},
 };
 
 const epi_word *epi_word_at(int index) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "pass/save.h"
 #include "run/run.h"
 
 static epi_status find_asked(const epi_graph *g, const char *name, const char *const *names, int *out,
@@ -23,22 +24,52 @@ static epi_status find_asked(const epi_graph *g, const char *name, const char *c
     return EPI_OK;
 }
 
-/* The derived graph as a text, parsed. */
-static epi_status parse_derived(const epi_program *program, const epi_graph *g, epi_module **out,
-                                epi_error *err) {
+/* Programs as a text, parsed. */
+static epi_status parse_derived(const epi_program *program, const epi_graph *const *graphs,
+                                const char *const *suffixes, int count, epi_module **out, epi_error *err) {
     epi_text text = {0};
     char name[160];
-    snprintf(name, sizeof name, "%.140s_grad", program->ast->name);
-    epi_graph_print(g, name, &text);
-    epi_status status =
-        text.failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
-                    : epi_module_parse(program->module->context, text.data, text.length, name, out, err);
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%.130s_%s", program->ast->name, suffixes[i]);
+        epi_text_add(&text, "%s", i ? "\n" : "");
+        epi_graph_print(graphs[i], name, &text);
+    }
+    epi_status status = text.failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
+                                    : epi_module_parse(program->module->context, text.data, text.length,
+                                                       program->module->text.file, out, err);
     epi_text_free(&text);
     return status;
 }
 
-epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
-                            epi_module **out, epi_error *err) {
+/* What went wrong has its place in the program's own text. */
+static epi_status tell(const epi_program *program, epi_graph *g, epi_error *err) {
+    epi_graph_failed(g); /* takes the arena's word */
+    if (g->error.status != EPI_OK) {
+        epi_ast_locate(&program->module->text, &g->error);
+        if (err)
+            *err = g->error;
+    }
+    return g->error.status;
+}
+
+static epi_status derive(const epi_program *program, const int *asked, int count, bool saves,
+                         epi_arena *arena, epi_module **out, epi_error *err) {
+    epi_graph derived = {.arena = arena}, forward = {.arena = arena}, backward = {.arena = arena};
+    epi_derive(&program->graph, asked, count, &derived);
+    epi_status status = tell(program, &derived, err);
+    if (status == EPI_OK && !saves)
+        return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
+    if (status != EPI_OK)
+        return status;
+    epi_save(&program->graph, &derived, &forward, &backward);
+    status = tell(program, &forward, err);
+    return status == EPI_OK ? parse_derived(program, (const epi_graph *[]){&forward, &backward},
+                                            (const char *[]){"forward", "backward"}, 2, out, err)
+                            : status;
+}
+
+static epi_status make(const epi_program *program, const char *const *wrt, int wrt_count, bool saves,
+                       epi_module **out, epi_error *err) {
     epi_error_clear(err);
     if (out)
         *out = NULL;
@@ -48,20 +79,20 @@ epi_status epi_program_grad(const epi_program *program, const char *const *wrt, 
             "epi_program_grad: program, wrt and out may not be NULL, and wrt names 1 to %d inputs",
             EPI_MAX_TENSORS);
     int asked[EPI_MAX_TENSORS];
-    epi_status status = find_asked(&program->graph, program->ast->name, wrt, asked, wrt_count, err);
-    if (status != EPI_OK)
-        return status;
     epi_arena arena = {0};
-    epi_graph derived = {.arena = &arena};
-    epi_derive(&program->graph, asked, wrt_count, &derived);
-    if (epi_graph_failed(&derived)) {
-        epi_ast_locate(&program->module->text, &derived.error);
-        status = derived.error.status;
-        if (err)
-            *err = derived.error;
-    } else {
-        status = parse_derived(program, &derived, out, err);
-    }
+    epi_status status = find_asked(&program->graph, program->ast->name, wrt, asked, wrt_count, err);
+    if (status == EPI_OK)
+        status = derive(program, asked, wrt_count, saves, &arena, out, err);
     epi_arena_free(&arena);
     return status;
+}
+
+epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
+                            epi_module **out, epi_error *err) {
+    return make(program, wrt, wrt_count, false, out, err);
+}
+
+epi_status epi_program_grad_saved(const epi_program *program, const char *const *wrt, int wrt_count,
+                                  epi_module **out, epi_error *err) {
+    return make(program, wrt, wrt_count, true, out, err);
 }
