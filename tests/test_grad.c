@@ -30,6 +30,91 @@ static void fill(problem *p, uint64_t seed) {
     }
 }
 
+/* A kernel, and its problem with tensors in f64 but for integers. */
+typedef struct ran {
+    problem p;
+    epi_kernel *k;
+    const epi_program *program;
+} ran;
+
+static bool prepare(ran *r, const epi_program *program, const char *dims) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = {.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types};
+    epi_error err;
+    *r = (ran){.program = program};
+    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
+        for (int d = 0; d < epi_program_dim_count(program); d++)
+            if (!strcmp(epi_program_dim(program, d), given[i].name))
+                bindings[o.dim_count++] = given[i];
+    for (int t = 0; t < program->graph.tensor_count; t++)
+        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
+            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
+                    epi_program_name(program), err.message);
+    return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
+}
+
+static int tensor_of(const ran *r, const char *prefix, const char *name) {
+    char want[100];
+    snprintf(want, sizeof want, "%s%s", prefix, name);
+    for (int t = 0; t < r->p.count; t++)
+        if (!strcmp(r->program->graph.tensors[t].name, want))
+            return t;
+    return -1;
+}
+
+static void copy_tensor(const ran *from, int t, ran *to, int u) {
+    for (int64_t e = 0; e < to->p.t[u].shape.count; e++) /* a cotangent by hand may be one number for all */
+        put_element(to->p.t[u].data, to->p.t[u].shape.type, e,
+                    get_element(from->p.t[t].data, from->p.t[t].shape.type, e % from->p.t[t].shape.count));
+}
+
+/* Forward and backward as two programs give what the one gives that computes all of it. */
+static void check_saved(const epi_program *program, const char **names, int count, const char *dims,
+                        uint64_t seed, const char *label) {
+    epi_module *one, *two;
+    epi_error err;
+    ran f, b, whole;
+    if (!check(epi_program_grad(program, names, count, &one, &err) == EPI_OK &&
+                   epi_program_grad_saved(program, names, count, &two, &err) == EPI_OK,
+               "%s as two programs: %s", label, err.message))
+        return;
+    if (prepare(&whole, epi_module_program(one, 0), dims) && prepare(&f, epi_module_program(two, 0), dims) &&
+        prepare(&b, epi_module_program(two, 1), dims)) {
+        fill(&whole.p, seed);
+        fill(&f.p, seed); /* it knows of all indices which are in their axis */
+        for (int t = 0; t < f.p.inputs; t++)
+            copy_tensor(&f, t, &whole, t);
+        bool ok = problem_run(f.k, &f.p) && problem_run(whole.k, &whole.p);
+        for (int t = 0; t < b.p.inputs; t++) {
+            const char *name = b.program->graph.tensors[t].name;
+            int from = tensor_of(&f, "", name), cotangent = tensor_of(&whole, "", name);
+            if (check(from >= 0 || cotangent >= 0, "%s: %s comes from the forward", label, name))
+                copy_tensor(from >= 0 ? &f : &whole, from >= 0 ? from : cotangent, &b, t);
+        }
+        check(ok && problem_run(b.k, &b.p), "%s: both run", label);
+        for (int t = 0; t < count; t++) {
+            const tensor *x = &b.p.t[b.p.inputs + t], *y = &whole.p.t[whole.p.inputs + t];
+            bool same = x->shape.count == y->shape.count;
+            for (int64_t e = 0; e < x->shape.count && same; e++) {
+                double want = get_element(y->data, EPI_F64, e);
+                same = apart(want, get_element(x->data, EPI_F64, e)) <= 1e-12 * (1 + fabs(want));
+            }
+            check(same, "%s: the gradient by %s from saved values", label, names[t]);
+        }
+        problem_free(&f.p);
+        problem_free(&b.p);
+        problem_free(&whole.p);
+        epi_kernel_free(f.k);
+        epi_kernel_free(b.k);
+        epi_kernel_free(whole.k);
+    }
+    epi_module_free(one);
+    epi_module_free(two);
+}
+
 /* The inputs that have a gradient; `without` may be letters that name others to leave out. */
 static int float_inputs(const epi_program *program, const char *without, const char **names) {
     int count = 0;
@@ -100,6 +185,7 @@ static void check_program(const epi_program *program, const char *dims, const ch
           got.input < 0 ? "nothing" : program->graph.tensors[got.input].name, (long)got.element, got.derived,
           got.numeric, got.off);
     check_print(program, names, count, label);
+    check_saved(program, names, count, dims, seed, label);
     problem_free(&p);
     epi_kernel_free(k);
 }
@@ -317,47 +403,6 @@ static opened derive(const epi_program *program, const char *wrt) {
     return o;
 }
 
-/* A kernel, and its problem with tensors in f64 but for integers. */
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
-
-static bool prepare(ran *r, const epi_program *program, const char *dims) {
-    char store[EPI_MAX_DIMS][16];
-    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o = {.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types};
-    epi_error err;
-    *r = (ran){.program = program};
-    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
-        for (int d = 0; d < epi_program_dim_count(program); d++)
-            if (!strcmp(epi_program_dim(program, d), given[i].name))
-                bindings[o.dim_count++] = given[i];
-    for (int t = 0; t < program->graph.tensor_count; t++)
-        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
-            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
-    bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
-                    epi_program_name(program), err.message);
-    return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
-}
-
-static int tensor_of(const ran *r, const char *prefix, const char *name) {
-    char want[100];
-    snprintf(want, sizeof want, "%s%s", prefix, name);
-    for (int t = 0; t < r->p.count; t++)
-        if (!strcmp(r->program->graph.tensors[t].name, want))
-            return t;
-    return -1;
-}
-
-static void copy_tensor(const ran *from, int t, ran *to, int u) {
-    for (int64_t e = 0; e < to->p.t[u].shape.count; e++) /* a cotangent by hand may be one number for all */
-        put_element(to->p.t[u].data, to->p.t[u].shape.type, e,
-                    get_element(from->p.t[t].data, from->p.t[t].shape.type, e % from->p.t[t].shape.count));
-}
-
 /* What is by hand is called dx and takes dy, a result of the forward, or its inputs. */
 static void compare_numbers(const pair *p, const epi_program *forward, const epi_program *derived,
                             const epi_program *by_hand) {
@@ -454,6 +499,43 @@ static void test_by_hand(const char *folder) {
         epi_module_free(h.module);
         epi_module_free(d.module);
     }
+}
+
+/* ---- what is saved ---- */
+
+/* What the backward takes beside cotangents, in its order. */
+static void check_taken(const char *text, const char *wrt, const char *want) {
+    epi_module *m, *two;
+    epi_error err;
+    char taken[400] = "";
+    const char *names[] = {wrt};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    if (check(epi_program_grad_saved(epi_module_program(m, 0), names, 1, &two, &err) == EPI_OK, "%s: %s",
+              text, err.message)) {
+        const epi_graph *g = &epi_module_program(two, 1)->graph;
+        for (int t = 0; t < g->input_count; t++)
+            if (!g->tensors[t].cotangent)
+                snprintf(taken + strlen(taken), sizeof taken - strlen(taken), "%s ", g->tensors[t].name);
+        check(!strcmp(taken, want), "%s: the backward takes %s", text, taken);
+        epi_module_free(two);
+    }
+    epi_module_free(m);
+}
+
+static void test_choice(void) {
+    /* a result that suffices is taken, and the product it was made of is not saved */
+    check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  y = sigmoid(z) }", "x", "w y ");
+    check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  y = silu(z) }", "x", "w z ");
+    check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = again(x @ w)  y = silu(z) }", "x", "x w ");
+    check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  s = keep(sigmoid(z))  y = z*s }", "x", "w z s ");
+    /* statistics are saved, what is elementwise is made again, and a vector as late as it can be */
+    check_taken("f(x[T,D], g[D]) -> y[T,D] { r = rsqrt(mean(x*x, D) + 0.1)  n = x*r  y = n*g }", "x",
+                "x g r ");
+    check_taken("f(x[T,D], g[D]) -> y[T,D] { r = rsqrt(mean(x*x, D) + 0.1)  n = keep(x*r)  y = n*g }", "g",
+                "n ");
+    check_taken("f(x[T,D], g[D]) -> y[T,D] { r = again(rsqrt(again(mean(x*x, D)) + 0.1))  y = x*r*g }", "x",
+                "x g ");
 }
 
 /* ---- forward and backward in one program ---- */
@@ -666,6 +748,7 @@ int main(int argc, char **argv) {
         test_by_hand(argv[1]);
         test_kernel_10(argv[1]);
     }
+    test_choice();
     test_directions();
     test_accumulation();
     test_random(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);

@@ -474,9 +474,8 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
 
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
-    bool forward[EPI_MAX_NODES];
     epi_axes local = {0};
-    if ((plan->pair != EPI_NO_NODE && !limits->pairs) || epi_find_forward(g, forward))
+    if ((plan->pair != EPI_NO_NODE && !limits->pairs) || epi_has_both_directions(g))
         return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];

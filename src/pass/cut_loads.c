@@ -12,17 +12,7 @@
 #include <string.h>
 
 #include "pass/cut_sites.h"
-
-typedef struct edge {
-    int to, next; /* the next edge of the same vertex; edges e and e ^ 1 are the two directions of one */
-    double room;
-} edge;
-
-typedef struct flow {
-    edge *edges;
-    int *first, *seen, *queue; /* by vertex */
-    int edge_count;
-} flow;
+#include "pass/flow.h"
 
 /* What choosing for one part works on; its room is used again for the next one. A value of the part is known
  * by its place in `values`. */
@@ -40,80 +30,8 @@ typedef struct chooser {
     bool *wanted;         /* by place: the part itself uses it */
     bool *remade;         /* by place: it can be made again */
     int *behind;          /* by place: stored values on the way from the part to it, at least */
-    flow f;
+    epi_flow f;
 } chooser;
-
-enum { SOURCE, SINK, FIRST_VERTEX };
-
-static int enters(int value) { /* the vertex where a value is wanted, and where it is given on */
-    return FIRST_VERTEX + 2 * value;
-}
-static int leaves(int value) {
-    return FIRST_VERTEX + 2 * value + 1;
-}
-
-static void add_edge(flow *f, int from, int to, double room) {
-    f->edges[f->edge_count] = (edge){to, f->first[from], room};
-    f->first[from] = f->edge_count++;
-    f->edges[f->edge_count] = (edge){from, f->first[to], 0};
-    f->first[to] = f->edge_count++;
-}
-
-/* Looks for a way from the source with room left; notes in seen[] the edge by which each vertex was reached.
- */
-static bool find_way(flow *f, int vertices) {
-    for (int i = 0; i < vertices; i++)
-        f->seen[i] = -1;
-    int head = 0, tail = 0;
-    f->queue[tail++] = SOURCE;
-    while (head < tail && f->seen[SINK] < 0) {
-        int v = f->queue[head++];
-        for (int e = f->first[v]; e >= 0; e = f->edges[e].next) {
-            int to = f->edges[e].to;
-            if (to != SOURCE && f->edges[e].room > 0 && f->seen[to] < 0) {
-                f->seen[to] = e;
-                f->queue[tail++] = to;
-            }
-        }
-    }
-    return f->seen[SINK] >= 0;
-}
-
-/* The largest flow; false where it is without bound. */
-static bool fill(flow *f, int vertices) {
-    while (find_way(f, vertices)) {
-        double most = INFINITY;
-        for (int v = SINK; v != SOURCE; v = f->edges[f->seen[v] ^ 1].to)
-            most = fmin(most, f->edges[f->seen[v]].room);
-        if (isinf(most))
-            return false;
-        for (int v = SINK; v != SOURCE; v = f->edges[f->seen[v] ^ 1].to) {
-            f->edges[f->seen[v]].room -= most;
-            f->edges[f->seen[v] ^ 1].room += most;
-        }
-    }
-    return true;
-}
-
-/* Marks the vertices from which the sink can still be reached: beyond them lies the cut nearest to the use.
- */
-static void mark_near(flow *f, int vertices) {
-    for (int i = 0; i < vertices; i++)
-        f->seen[i] = 0;
-    int head = 0, tail = 0;
-    f->queue[tail++] = SINK;
-    f->seen[SINK] = 1;
-    while (head < tail) {
-        int v = f->queue[head++];
-        for (int e = f->first[v]; e >= 0; e = f->edges[e].next) {
-            int from = f->edges[e].to;
-            if (!f->seen[from] && f->edges[e ^ 1].room > 0) {
-                f->seen[from] = 1;
-                f->queue[tail++] = from;
-            }
-        }
-    }
-}
 
 static bool is_own(const epi_sites *s, int q, int node) {
     epi_site_kind kind = s->site[node].kind;
@@ -243,7 +161,7 @@ static bool set_loads(chooser *c, int q) {
     if (!at)
         return false;
     for (int i = 0; i < c->values.count; i++)
-        if (c->f.seen[leaves(i)] && !c->f.seen[enters(i)])
+        if (c->f.seen[epi_flow_leaves(i)] && !c->f.seen[epi_flow_enters(i)])
             at[count++] = c->values.at[i];
     for (int a = 0; a < 4; a++) {
         int product = a < 2 ? p->product : p->pair;
@@ -265,32 +183,32 @@ static bool set_loads(chooser *c, int q) {
 /* Chooses what part q loads; false: it cannot be had, or there is no memory. */
 static bool choose(chooser *c, int q) {
     const epi_graph *g = c->s->g;
-    flow *f = &c->f;
+    epi_flow *f = &c->f;
     count_loads(c, q, -1);
     c->parts[q].loads.count = 0;
     find_values(c, q);
-    int vertices = FIRST_VERTEX + 2 * c->values.count;
+    int vertices = EPI_FLOW_FIRST + 2 * c->values.count;
     f->edge_count = 0;
     for (int i = 0; i < vertices; i++)
         f->first[i] = -1;
     for (int i = 0; i < c->values.count; i++) {
         int node = c->values.at[i];
-        add_edge(f, enters(i), leaves(i), price(c, q, node));
+        epi_flow_add(f, epi_flow_enters(i), epi_flow_leaves(i), price(c, q, node));
         if (c->wanted[i])
-            add_edge(f, leaves(i), SINK, INFINITY);
+            epi_flow_add(f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
         if (!c->remade[i]) {
-            add_edge(f, SOURCE, enters(i), INFINITY);
+            epi_flow_add(f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
             continue;
         }
         for (int a = 0; a < 3; a++) {
             int arg = g->nodes[node].arg[a];
             if (arg != EPI_NO_NODE && c->s->seen[arg] == c->s->round)
-                add_edge(f, leaves(c->place[arg]), enters(i), INFINITY);
+                epi_flow_add(f, epi_flow_leaves(c->place[arg]), epi_flow_enters(i), INFINITY);
         }
     }
-    if (!fill(f, vertices))
+    if (!epi_flow_fill(f, vertices))
         return false;
-    mark_near(f, vertices);
+    epi_flow_mark_near(f, vertices);
     return set_loads(c, q);
 }
 
@@ -351,7 +269,7 @@ static bool list_own(chooser *c) {
 }
 
 static bool make_room(chooser *c) {
-    size_t nodes = (size_t)c->s->g->node_count + 1, vertices = FIRST_VERTEX + 2 * nodes;
+    size_t nodes = (size_t)c->s->g->node_count + 1, vertices = EPI_FLOW_FIRST + 2 * nodes;
     c->parts = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *c->parts);
     c->users = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *c->users);
     c->forbidden = epi_arena_alloc(c->arena, nodes);

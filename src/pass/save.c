@@ -1,20 +1,25 @@
 /* save.c: what a backward program gets from the forward and what it makes again.
  *
- * Both are put into one graph, where equal values are one node. What the backward reads of the forward is
- * followed down to values that are worth their memory; there the graph is taken apart. */
+ * Both are put into one graph, where equal values are one node. What the backward wants of the forward can be
+ * read, or made again from what it is made of; of all ways the one that moves the fewest bytes is a smallest
+ * vertex cut. There the graph is taken apart. */
 #include "pass/save.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "pass/flow.h"
+#include "pass/grad.h"
 
 typedef struct split {
     epi_graph g;    /* both: the program's inputs, the cotangents; its results, the gradients */
     int own;        /* how many of the inputs are the program's: the others are cotangents */
+    int own_nodes;  /* how many nodes are the program's: the others only its gradient has */
     int results;    /* how many of the outputs are the program's */
     bool *backward; /* by node: it depends on a cotangent */
-    bool *looked;   /* by node: the backward wants it, and it was decided how */
-    bool *saved;    /* by node */
-    bool *vector;   /* by node: made of reductions alone */
+    bool *looked;   /* by node: the backward may read it, or make it again */
+    bool *saved;    /* by node: the backward reads it: an input, a result or a saved value */
 } split;
 
 /* ---- both in one ---- */
@@ -46,6 +51,7 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
         return;
     second = first + program->node_count;
     copy_nodes(g, program, first);
+    s->own_nodes = g->node_count;
     copy_nodes(g, gradient, second);
     for (int t = 0; t < g->tensor_count && !epi_graph_failed(g); t++) {
         bool input = t < g->input_count, result = !input && t < g->input_count + s->results;
@@ -58,63 +64,95 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
 
 /* ---- the choice ---- */
 
-static bool is_leaf(const epi_graph *g, int node) {
-    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF;
-}
-
-/* A reduction; or a map of such, and of numbers, that is no longer than they are. */
-static bool is_vector(const split *s, int node) {
-    const epi_node *n = &s->g.nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_REDUCE)
-        return true;
-    bool any = false;
-    for (int a = 0; a < 3 && cls == EPI_CLASS_MAP; a++) {
-        int arg = n->arg[a];
-        if (arg == EPI_NO_NODE || !s->g.nodes[arg].axes.count)
-            continue;
-        if (!s->vector[arg] || !epi_axes_same_set(&s->g.nodes[arg].axes, &n->axes))
-            return false;
-        any = true;
-    }
-    return any;
+static bool is_free(const epi_graph *g, int node) {
+    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
 }
 
 static bool is_result(const split *s, int node) {
     for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
-        if (s->g.tensors[t].node == node && !(s->g.tensors[t].has_type && s->g.tensors[t].type == EPI_I32))
+        if (s->g.tensors[t].node == node && epi_has_gradient(&s->g.tensors[t]))
             return true;
     return false;
 }
 
-static bool is_worth_saving(const split *s, int node) {
-    const epi_node *n = &s->g.nodes[node];
+/* Is it cheap to make again? Products, reductions and sums by number are not. */
+static bool can_remake(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (n->saving != EPI_SAVE_OPEN)
-        return n->saving == EPI_SAVE_KEEP;
-    return s->vector[node] || cls == EPI_CLASS_PRODUCT || n->op == EPI_OP_SCATTER || is_result(s, node);
+    bool dear = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER;
+    return n->op != EPI_OP_INPUT && (!dear || n->saving == EPI_SAVE_AGAIN);
 }
 
-/* From the last value to the first: what is wanted is saved, or what it is made of is wanted. */
-static void choose(split *s) {
+/* What it costs to have the value in the backward: its bytes, and again if they are stored for it alone.
+ * Sizes are not known yet: every axis counts as one of 1024, vectors as f32, the rest as 16 bits. */
+static double price(const split *s, int node) {
+    const epi_node *n = &s->g.nodes[node];
+    double bytes = n->axes.count < 2 ? 4 : 2;
+    for (int i = 0; i < n->axes.count; i++)
+        bytes *= ldexp(1024, n->axes.at[i].shift);
+    if (n->op == EPI_OP_INPUT || is_result(s, node))
+        return bytes;
+    if (n->saving != EPI_SAVE_OPEN)
+        return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
+    return (node < s->own_nodes ? 2 : 2.01) * bytes; /* of two that cost the same, the program's own */
+}
+
+/* Marks what the backward reads of the forward, and what that can be made again from. */
+static void find_wanted(split *s, bool *wanted) {
     const epi_graph *g = &s->g;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         s->backward[i] = n->op == EPI_OP_INPUT && n->tensor >= s->own;
         for (int a = 0; a < 3; a++)
             s->backward[i] |= n->arg[a] != EPI_NO_NODE && s->backward[n->arg[a]];
-        s->vector[i] = !s->backward[i] && is_vector(s, i);
     }
     for (int t = g->input_count + s->results; t < g->tensor_count; t++)
-        s->looked[g->tensors[t].node] = true;
-    for (int i = g->node_count - 1; i >= 0; i--) {
-        if (!s->looked[i] || is_leaf(g, i))
-            continue;
-        s->saved[i] = !s->backward[i] && is_worth_saving(s, i);
-        for (int a = 0; a < 3 && !s->saved[i]; a++)
+        wanted[g->tensors[t].node] = true;
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 3 && s->backward[i] && g->live[i]; a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                s->looked[g->nodes[i].arg[a]] = true;
+                wanted[g->nodes[i].arg[a]] = true;
+    for (int i = g->node_count - 1; i >= 0; i--) {
+        wanted[i] = wanted[i] && !s->backward[i] && !is_free(g, i);
+        s->looked[i] |= wanted[i];
+        for (int a = 0; a < 3 && s->looked[i] && can_remake(g, i); a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE)
+                s->looked[g->nodes[i].arg[a]] |= !is_free(g, g->nodes[i].arg[a]);
     }
+}
+
+/* The cheapest way to have what is wanted: a smallest vertex cut. False without memory. */
+static bool choose(split *s) {
+    const epi_graph *g = &s->g;
+    int vertices = EPI_FLOW_FIRST + 2 * g->node_count;
+    size_t nodes = (size_t)g->node_count + 1, places = (size_t)vertices;
+    epi_flow f = {.edges = epi_arena_alloc(g->arena, 2 * 6 * nodes * sizeof *f.edges),
+                  .first = epi_arena_alloc(g->arena, places * sizeof *f.first),
+                  .seen = epi_arena_alloc(g->arena, places * sizeof *f.seen),
+                  .queue = epi_arena_alloc(g->arena, places * sizeof *f.queue)};
+    bool *wanted = epi_arena_alloc(g->arena, nodes);
+    if (!f.edges || !f.first || !f.seen || !f.queue || !wanted)
+        return false;
+    for (int i = 0; i < vertices; i++)
+        f.first[i] = -1;
+    find_wanted(s, wanted);
+    for (int i = 0; i < g->node_count; i++) {
+        if (!s->looked[i])
+            continue;
+        epi_flow_add(&f, epi_flow_enters(i), epi_flow_leaves(i), price(s, i));
+        if (wanted[i])
+            epi_flow_add(&f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
+        if (!can_remake(g, i))
+            epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
+        for (int a = 0; a < 3 && can_remake(g, i); a++)
+            if (g->nodes[i].arg[a] != EPI_NO_NODE && s->looked[g->nodes[i].arg[a]])
+                epi_flow_add(&f, epi_flow_leaves(g->nodes[i].arg[a]), epi_flow_enters(i), INFINITY);
+    }
+    EPI_CHECK(epi_flow_fill(&f, vertices)); /* inputs can always be had */
+    epi_flow_mark_near(&f, vertices);
+    for (int i = 0; i < g->node_count; i++)
+        s->saved[i] = s->looked[i] && f.seen[epi_flow_leaves(i)] && !f.seen[epi_flow_enters(i)];
+    return true;
 }
 
 /* ---- two programs ---- */
@@ -197,10 +235,18 @@ static void extract(const split *s, const epi_tensor_decl *tensors, int inputs, 
     epi_graph_finish(out);
 }
 
+/* Room for all tensors of either program. */
+static epi_tensor_decl *new_list(const split *s, int saved_count) {
+    return epi_arena_alloc(s->g.arena,
+                           (size_t)(s->g.tensor_count + saved_count + 1) * sizeof(epi_tensor_decl));
+}
+
 static void write_forward(const split *s, const epi_tensor_decl *saved, int saved_count, epi_graph *out) {
     const epi_graph *g = &s->g;
-    epi_tensor_decl tensors[3 * EPI_MAX_TENSORS];
+    epi_tensor_decl *tensors = new_list(s, saved_count);
     int count = 0, inputs;
+    if (!tensors)
+        return;
     for (int t = 0; t < s->own; t++)
         tensors[count++] = g->tensors[t];
     inputs = count;
@@ -213,10 +259,12 @@ static void write_forward(const split *s, const epi_tensor_decl *saved, int save
 
 static void write_backward(const split *s, const epi_tensor_decl *saved, int saved_count, epi_graph *out) {
     const epi_graph *g = &s->g;
-    epi_tensor_decl tensors[4 * EPI_MAX_TENSORS];
+    epi_tensor_decl *tensors = new_list(s, saved_count);
     int count = 0, inputs;
+    if (!tensors)
+        return;
     for (int t = 0; t < s->own; t++)
-        if (s->looked[g->tensors[t].node])
+        if (s->saved[g->tensors[t].node])
             tensors[count++] = g->tensors[t];
     for (int t = g->input_count; t < g->input_count + s->results; t++)
         if (s->saved[g->tensors[t].node] && result_of(s, g->tensors[t].node) == t)
@@ -243,13 +291,11 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, epi_graph *fo
     s.backward = epi_arena_alloc(s.g.arena, nodes);
     s.looked = epi_arena_alloc(s.g.arena, nodes);
     s.saved = epi_arena_alloc(s.g.arena, nodes);
-    s.vector = epi_arena_alloc(s.g.arena, nodes);
     epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, nodes * sizeof *saved);
-    if (!epi_graph_failed(&s.g)) {
+    if (!epi_graph_failed(&s.g) && choose(&s)) {
         int count = 0;
-        choose(&s);
         for (int i = 0; i < s.g.node_count; i++)
-            if (s.saved[i] && result_of(&s, i) < 0) {
+            if (s.saved[i] && s.g.nodes[i].op != EPI_OP_INPUT && result_of(&s, i) < 0) {
                 if (s.results + count == EPI_MAX_TENSORS) {
                     epi_graph_fail(&s.g, "more than %d values would have to be saved",
                                    EPI_MAX_TENSORS - s.results);

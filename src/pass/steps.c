@@ -281,12 +281,16 @@ static bool is_long(const epi_plan *plan, const epi_axes *axes) {
 }
 
 static bool depends_on(const epi_graph *g, int node, int on) {
-    bool yes[EPI_MAX_NODES] = {false};
-    yes[on] = true;
-    for (int i = on + 1; i <= node; i++)
+    epi_arena scratch = {0};
+    bool *yes = epi_arena_alloc(&scratch, (size_t)g->node_count + 1);
+    for (int i = on; i <= node && yes; i++) {
+        yes[i] = i == on;
         for (int a = 0; a < 3; a++)
             yes[i] |= g->nodes[i].arg[a] != EPI_NO_NODE && yes[g->nodes[i].arg[a]];
-    return yes[node];
+    }
+    bool depends = yes && node >= on && yes[node];
+    epi_arena_free(&scratch);
+    return depends;
 }
 
 /* On a product's tile: is the input read once, by a map that the output is made of? Then an element of it is
