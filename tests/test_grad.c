@@ -190,13 +190,29 @@ static void check_program(const epi_program *program, const char *dims, const ch
     epi_kernel_free(k);
 }
 
+/* The derived program, derived once more by all that it takes. */
+static void check_second(const epi_program *program, const char *dims, uint64_t seed, const char *label) {
+    const char *names[EPI_MAX_TENSORS];
+    epi_module *derived;
+    epi_error err;
+    char second[1000];
+    snprintf(second, sizeof second, "the second derivatives of %s", label);
+    if (epi_program_grad(program, names, float_inputs(program, NULL, names), &derived, &err) != EPI_OK)
+        return;                                                                     /* the first has told */
+    if (epi_program_tensor_count(epi_module_program(derived, 0)) < MAX_TENSORS / 2) /* all but adamw's */
+        check_program(epi_module_program(derived, 0), dims, NULL, seed + 1, second);
+    epi_module_free(derived);
+}
+
 static void check_text(const char *text, const char *dims, uint64_t seed) {
     epi_module *m;
     epi_error err;
     if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s parses: %s", text,
                err.message))
         return;
-    check_program(epi_module_program(m, epi_module_count(m) - 1), dims, NULL, seed, text);
+    const epi_program *program = epi_module_program(m, epi_module_count(m) - 1);
+    check_program(program, dims, NULL, seed, text);
+    check_second(program, dims, seed, text);
     epi_module_free(m);
 }
 
@@ -273,6 +289,24 @@ static void test_others(void) {
         {"f(x[T]) -> y[T] { y = 2 + 0*floor(x) }", "T=3"},
         {"f(a[T], b[T]) -> y[T] { y = pow(a, b) + a**0 + a**-0.5 }", "T=3"},
         {"f(x[T,D], d_x[T,D]) -> y[T,D] { y = x*d_x }", "T=2,D=3"}, /* a name that is taken */
+        /* what someone new would write */
+        {"geglu(x[T,D], wg[F,D], bg[F], wu[F,D], bu[F], wd[D,F]) -> y[T,D] {\n"
+         "  y = (gelu(x @ wg + bg)*(x @ wu + bu)) @ wd }",
+         "T=3,D=4,F=3"},
+        {"lora(x[T,D], w[F,D], a[R,D], b[F,R], scale) -> y[T,F] { y = x @ w + scale*((x @ a) @ b) }",
+         "T=3,D=4,F=3,R=2"},
+        {"loss(x[T,D], w[V,D], y: i32[T], smoothing, zloss, cap) -> l: f32 {\n"
+         "  z = cap*tanh((x @ w)/cap)  lse = logsumexp(z, V)  hit = sum(where(index(V) == y, z, 0), V)\n"
+         "  l = mean(lse - (1 - smoothing)*hit - smoothing*mean(z, V) + zloss*lse**2, T) }",
+         "T=4,D=3,V=5"},
+        {"qk(x[S,E], w[H,D,E], g[D], c[S,D/2], s[S,D/2]) -> q[S,H,D] {\n"
+         "  h = x @ w  n = h*rsqrt(mean(h*h, D) + 0.1)*g  a, b = pairs(n, D)\n"
+         "  q = join(a*c - b*s, a*s + b*c, D) }",
+         "S=3,E=4,H=2,D=4"},
+        {"attend(q[B,S,H,E], k[B,R,H,E], v[B,R,H,E]) -> o[B,S,H,E] {\n"
+         "  s = where(index(R) <= index(S) + 1, sum(q*k, E)*rsqrt(size(E)), -inf)\n"
+         "  o = sum(softmax(s, R)*v, R) }",
+         "B=2,S=2,H=2,E=2,R=3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_text(cases[i].text, cases[i].dims, 7 + i);
@@ -307,6 +341,7 @@ static void test_file(const char *path) {
             if (strstr(label, "adamw_bf16")) /* dither jumps; its derivative is that of its mean */
                 continue;
             check_program(p, dims, NULL, (uint64_t)i + 3, label);
+            check_second(p, dims, (uint64_t)i + 3, label);
         }
         epi_module_free(m);
     }

@@ -173,21 +173,26 @@ static void walk_back(reverse *r) {
 
 /* ---- the derived program ---- */
 
-/* A name that no tensor has yet. */
-static const char *free_name(const epi_graph *g, const char *wanted) {
-    char text[180];
-    snprintf(text, sizeof text, "%.160s", wanted);
-    for (int t = 0, number = 2; t < g->tensor_count; t++)
-        if (!strcmp(g->tensors[t].name, text)) {
-            snprintf(text, sizeof text, "%.160s_%d", wanted, number++);
-            t = -1;
-        }
-    return epi_arena_text(g->arena, text, strlen(text));
+static bool is_taken(const epi_graph *g, const char *name) {
+    for (int t = 0; t < g->tensor_count; t++)
+        if (!strcmp(g->tensors[t].name, name))
+            return true;
+    return false;
 }
 
-static int add_tensor(epi_graph *g, const epi_tensor_decl *of, bool output) {
+/* A name that no tensor of either program has yet. */
+static const char *free_name(const reverse *r, const char *wanted) {
+    char text[180];
+    snprintf(text, sizeof text, "%.160s", wanted);
+    for (int number = 2; is_taken(r->g, text) || is_taken(r->f, text); number++)
+        snprintf(text, sizeof text, "%.160s_%d", wanted, number);
+    return epi_arena_text(r->g->arena, text, strlen(text));
+}
+
+static int add_tensor(const reverse *r, const epi_tensor_decl *of, bool output) {
+    epi_graph *g = r->g;
     const char *name = gradient_name(g->arena, of->name);
-    name = name ? free_name(g, name) : NULL;
+    name = name ? free_name(r, name) : NULL;
     if (!name)
         return -1; /* the arena tells */
     g->tensors[g->tensor_count] = (epi_tensor_decl){.name = name,
@@ -212,7 +217,7 @@ static void declare_inputs(reverse *r) {
     for (int t = 0; t < f->input_count; t++)
         g->tensors[g->tensor_count++] = f->tensors[t];
     for (int t = f->input_count; t < f->tensor_count; t++)
-        if (epi_has_gradient(&f->tensors[t]) && add_tensor(g, &f->tensors[t], false) < 0)
+        if (epi_has_gradient(&f->tensors[t]) && add_tensor(r, &f->tensors[t], false) < 0)
             return;
     g->input_count = g->tensor_count;
     if (g->input_count > EPI_MAX_TENSORS)
@@ -250,7 +255,7 @@ static void declare_outputs(reverse *r) {
     epi_graph *g = r->g;
     for (int i = 0; i < r->ask->wrt_count && !epi_graph_failed(g); i++) {
         const epi_tensor_decl *in = &r->f->tensors[r->ask->wrt[i]];
-        int d = r->gradient[in->node], t = add_tensor(g, in, true);
+        int d = r->gradient[in->node], t = add_tensor(r, in, true);
         if (t < 0)
             return;
         d = epi_graph_complete(g, d == EPI_NO_NODE ? epi_graph_const(g, 0) : d, &in->axes);
