@@ -502,3 +502,10 @@ int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {
         }
     return value;
 }
+
+void epi_graph_take_dims(epi_graph *g, const epi_graph *from) {
+    g->dim_count = from->dim_count;
+    g->declared_count = from->declared_count;
+    memcpy(g->dims, from->dims, sizeof g->dims);
+    memcpy(g->same, from->same, sizeof g->same);
+}

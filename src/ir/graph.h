@@ -95,6 +95,9 @@ epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone);
 bool epi_axes_include(const epi_axes *a, const epi_axes *b); /* has a all of b? */
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
 
+/* Gives an empty graph the dims of another. */
+void epi_graph_take_dims(epi_graph *g, const epi_graph *from);
+
 /* Builders. They answer the node, or EPI_NO_NODE after an error. */
 int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);

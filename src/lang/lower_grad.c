@@ -73,6 +73,11 @@ static int apply_rule(void *language, epi_graph *g, const epi_rule *rule) {
         f->axes[i] = rule->over.at[i];
         f->bound[i] = true;
     }
+    if (rule->renames) {
+        f->dims[f->dim_count] = "Y";
+        f->axes[f->dim_count] = rule->to;
+        f->bound[f->dim_count++] = true;
+    }
     for (int i = 0; i < 6; i++)
         if (nodes[i] != EPI_NO_NODE)
             epi_frame_bind(&lo, f, names[i], nodes[i], lo.site);

@@ -86,12 +86,28 @@ static bool gathers_by_batch(const epi_graph *f, const epi_node *n) {
     return false;
 }
 
+/* The sum that scatter cannot take: every element of the axis beside every index. Where the index has that
+ * axis itself, it gets another name there. */
+static void write_out(const reverse *r, const epi_node *n, epi_rule *rule) {
+    epi_graph *g = r->g;
+    const epi_axes *index = &r->f->nodes[n->arg[1]].axes;
+    int at = epi_axes_find_dim(index, n->over.at[0].dim);
+    rule->text = "where(index(X) == b, d, 0)";
+    if (at < 0)
+        return;
+    epi_axis other = epi_graph_new_name(g, g->dims[index->at[at].dim], index->at[at]);
+    rule->b = epi_graph_rename(g, rule->b, index->at[at], other);
+    rule->d = epi_graph_rename(g, rule->d, index->at[at], other);
+}
+
 static int operand_gradient(const reverse *r, const epi_node *n, int node, int operand, int d) {
     epi_graph *g = r->g;
     const epi_axes *want = &r->f->nodes[n->arg[operand]].axes;
     epi_op_class cls = epi_ops[n->op].cls;
     if (cls == EPI_CLASS_PRODUCT)
         return product_gradient(g, d, r->copy[n->arg[1 - operand]], want);
+    if (cls == EPI_CLASS_VIEW && epi_axes_find(&g->nodes[d].axes, n->over.at[1]) < 0)
+        return d;
     if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE)
         d = epi_graph_complete(g, d, &n->axes);
     epi_rule rule = {.text = epi_ops[n->op].derivative[operand],
@@ -100,19 +116,19 @@ static int operand_gradient(const reverse *r, const epi_node *n, int node, int o
                      .n = cls == EPI_CLASS_REDUCE ? count_along(g, &n->over) : EPI_NO_NODE,
                      .over = n->over,
                      .operand = operand};
+    if (cls == EPI_CLASS_VIEW) {
+        rule.over = (epi_axes){1, {n->over.at[0]}};
+        rule.renames = true;
+        rule.to = n->over.at[1];
+    }
     int *value[] = {&rule.a, &rule.b, &rule.c};
     for (int a = 0; a < 3; a++)
         *value[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
-    if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n)) {
-        rule.text = "where(index(X) == b, d, 0)";
-        if (epi_axes_find_dim(&r->f->nodes[n->arg[1]].axes, n->over.at[0].dim) >= 0)
-            epi_graph_fail(g,
-                           "gather has no gradient here: the index has the axis %s that it counts along, "
-                           "and another that it shares with %s",
-                           epi_axis_label(r->f, n->over.at[0]).text, epi_node_label(r->f, n->arg[0]).text);
-    }
+    if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n))
+        write_out(r, n, &rule);
     int value_of_rule = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, &rule);
-    bool kept = cls == EPI_CLASS_REDUCE || (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
+    bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW ||
+                (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
     if (epi_graph_failed(g) || kept) /* it has the operand's axes */
         return value_of_rule;
     epi_axes have = n->op == EPI_OP_GATHER ? g->nodes[value_of_rule].axes : rule_axes(r->f, n);
@@ -278,8 +294,8 @@ int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     const epi_graph *f = ask->forward;
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)f->node_count + 1;
-    *out = (epi_graph){.arena = arena, .dim_count = f->dim_count};
-    memcpy(out->dims, f->dims, sizeof out->dims);
+    *out = (epi_graph){.arena = arena};
+    epi_graph_take_dims(out, f);
     reverse r = {.ask = ask, .f = f, .g = out};
     r.copy = epi_arena_alloc(arena, nodes * sizeof *r.copy);
     r.gradient = epi_arena_alloc(arena, nodes * sizeof *r.gradient);

@@ -12,6 +12,8 @@ typedef struct epi_rule {
     const char *text;
     int a, b, c, d, y, n; /* nodes of the graph that is being built; EPI_NO_NODE: there is none */
     epi_axes over;        /* X */
+    bool renames;         /* from X to Y */
+    epi_axis to;          /* Y */
     int operand;          /* of a text with two values: which */
 } epi_rule;
 

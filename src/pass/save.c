@@ -40,8 +40,7 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
     epi_arena *arena = g->arena;
     size_t nodes = (size_t)(program->node_count + gradient->node_count) + 1;
     int *first = epi_arena_alloc(arena, nodes * sizeof *first), *second = first;
-    g->dim_count = program->dim_count;
-    memcpy(g->dims, program->dims, sizeof g->dims);
+    epi_graph_take_dims(g, gradient);
     g->input_count = gradient->input_count;
     s->own = program->input_count;
     s->results = program->tensor_count - program->input_count;
@@ -201,9 +200,8 @@ static epi_tensor_decl declare(const split *s, int node, const char *name, bool 
 static void extract(const split *s, const epi_tensor_decl *tensors, int inputs, int count, epi_graph *out) {
     const epi_graph *g = &s->g;
     epi_arena *arena = out->arena;
-    *out =
-        (epi_graph){.arena = arena, .dim_count = g->dim_count, .input_count = inputs, .tensor_count = count};
-    memcpy(out->dims, g->dims, sizeof out->dims);
+    *out = (epi_graph){.arena = arena, .input_count = inputs, .tensor_count = count};
+    epi_graph_take_dims(out, g);
     size_t nodes = (size_t)g->node_count + 1;
     int *copy = epi_arena_alloc(arena, nodes * sizeof *copy);
     bool *needed = epi_arena_alloc(arena, nodes);

@@ -27,6 +27,12 @@ typedef struct form {
     factor at[MOST_FACTORS];
 } form;
 
+/* Terms that are added. */
+typedef struct terms {
+    form at[MOST_TERMS];
+    int count; /* beyond the room: it stays as it is */
+} terms;
+
 typedef struct rewrite {
     const epi_graph *in;
     epi_graph *g; /* new */
@@ -34,6 +40,7 @@ typedef struct rewrite {
     form *forms;   /* by old node, from `first` on */
     int *value;    /* by old node: its value in the new graph, or EPI_NO_NODE: not written yet */
     bool *sigmoid; /* by old node: its sigmoid is a value of the program */
+    terms *terms;  /* scratch */
 } rewrite;
 
 /* ---- forms ---- */
@@ -241,16 +248,12 @@ static form scaled(rewrite *r, const epi_node *n) {
 
 /* ---- sums of terms ---- */
 
-typedef struct terms {
-    form at[MOST_TERMS];
-    int count; /* beyond the room: it stays as it is */
-} terms;
-
-static void collect_terms(rewrite *r, int node, double sign, terms *out) {
+/* So deep and no deeper: a value that is used often has a long chain of sums as its gradient. */
+static void collect_terms(rewrite *r, int node, double sign, int depth, terms *out) {
     const epi_node *n = &r->in->nodes[node];
-    if (is_open(r, node) && (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB) && out->count < MOST_TERMS) {
-        collect_terms(r, n->arg[0], sign, out);
-        collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, out);
+    if (is_open(r, node) && (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB) && depth < MOST_TERMS) {
+        collect_terms(r, n->arg[0], sign, depth + 1, out);
+        collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, depth + 1, out);
         return;
     }
     if (out->count < MOST_TERMS) {
@@ -366,11 +369,10 @@ static int build_sum(epi_graph *g, terms *t, double *sign) {
 }
 
 static form added(rewrite *r, const epi_node *n) {
-    terms *t = epi_arena_alloc(r->g->arena, sizeof *t);
-    if (!t)
-        return (form){.number = 0};
-    collect_terms(r, n->arg[0], 1, t);
-    collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -1 : 1, t);
+    terms *t = r->terms;
+    t->count = 0;
+    collect_terms(r, n->arg[0], 1, 0, t);
+    collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -1 : 1, 0, t);
     if (t->count > MOST_TERMS)
         return form_of_node(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
     drop_zeros(r->g, t);
@@ -476,6 +478,7 @@ static int rebuild(rewrite *r, int node) {
         return EPI_NO_NODE;
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
+    case EPI_CLASS_VIEW: return epi_graph_rename(g, a, n->over.at[0], n->over.at[1]);
     case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, n->over.at[0]);
     case EPI_CLASS_SPLIT:
         return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])
@@ -597,14 +600,12 @@ static void rewrite_nodes(rewrite *r) {
 void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)in->node_count + 1;
-    *out = (epi_graph){.arena = arena,
-                       .dim_count = in->dim_count,
-                       .tensor_count = in->tensor_count,
-                       .input_count = in->input_count};
-    memcpy(out->dims, in->dims, sizeof out->dims);
+    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
+    epi_graph_take_dims(out, in);
     rewrite r = {.in = in, .g = out, .first = first};
     r.forms = epi_arena_alloc(arena, nodes * sizeof *r.forms);
     r.value = epi_arena_alloc(arena, nodes * sizeof *r.value);
+    r.terms = epi_arena_alloc(arena, sizeof *r.terms);
     r.sigmoid = epi_arena_alloc(arena, nodes);
     out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out))
