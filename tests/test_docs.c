@@ -1,12 +1,14 @@
-/* test_docs.c: the examples of docs/language.md do what it says.
+/* test_docs.c: the examples of docs/language.md and docs/derivatives.md do what they say.
  *
  * What stands behind the three backquotes says what a block is; NAME=SIZE,... after that sets sizes
  * that are not 6, and a last word `gemm`, `rows` or `passes` is the mainloop that the last program must get.
  *
  *     epi        checks, prints back, and runs fused within the error rule, in f32 and in bf16
  *     plan       lines that the description of the last program of the `epi` block before must have
- *     epi-error  fails; the `text` block after it is the formatted error, byte for byte
- *     epi-value  programs without inputs; the `text` block after it is what they compute
+ *     grad       the gradients of the last program of the `epi` block before, as they are printed, by the
+ * inputs that stand behind the word; `grad-forward` has them as two programs epi-error  fails; the `text`
+ * block after it is the formatted error, byte for byte epi-value  programs without inputs; the `text` block
+ * after it is what they compute
  */
 #include "harness.h"
 
@@ -20,6 +22,7 @@ typedef struct block {
 } block;
 
 static epi_context *context;
+static const char *path; /* of the file */
 
 static bool is(const block *b, const char *kind) {
     size_t n = strcspn(b->info, " ");
@@ -95,7 +98,7 @@ static epi_status compile(const epi_program *p, const block *b, epi_dtype type, 
 
 /* Says what is wrong with a block; `what` may be several lines. Answers false. */
 static bool wrong(const block *b, const char *why, const char *what) {
-    printf("language.md:%d: %s: %s\n", b->line, why, what);
+    printf("%s:%d: %s: %s\n", path, b->line, why, what);
     return false;
 }
 
@@ -106,12 +109,12 @@ static bool wrong_error(const block *b, const epi_error *err) {
 }
 
 /* Runs a program; the caller frees the problem in any case. */
-static bool execute(const block *b, const epi_program *p, epi_dtype type, epi_path path, bool wide,
+static bool execute(const block *b, const epi_program *p, epi_dtype type, epi_path way, bool wide,
                     problem *out) {
     epi_kernel *k;
     epi_error err;
     *out = (problem){0};
-    if (compile(p, b, type, path, wide, &k, &err) != EPI_OK)
+    if (compile(p, b, type, way, wide, &k, &err) != EPI_OK)
         return wrong_error(b, &err);
     bool ok = problem_make(out, p, k, LAYOUT_PLAIN);
     if (ok) {
@@ -205,6 +208,28 @@ static bool check_plan(const block *b, const block *example, const epi_module *m
     return ok;
 }
 
+static bool check_grad(const block *b, const epi_module *m) {
+    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
+    char names[sizeof b->info], got[TEXT];
+    const char *wrt[sizeof names / 2];
+    int count = 0;
+    size_t n = 0;
+    epi_module *derived;
+    epi_error err;
+    snprintf(names, sizeof names, "%s", b->info + strcspn(b->info, " "));
+    for (char *at = strtok(names, " ,"); at; at = strtok(NULL, " ,"))
+        wrt[count++] = at;
+    if ((is(b, "grad") ? epi_program_grad : epi_program_grad_saved)(p, wrt, count, &derived, &err) != EPI_OK)
+        return wrong_error(b, &err);
+    for (int i = 0; i < epi_module_count(derived) && n < TEXT - 2; i++) {
+        n += (size_t)snprintf(got + n, TEXT - n, "%s", i ? "\n" : "");
+        n += epi_program_print(epi_module_program(derived, i), got + n, TEXT - n);
+    }
+    epi_module_free(derived);
+    bool same = b->length == n && memcmp(b->text, got, n) == 0;
+    return same || wrong(b, "grad prints", got);
+}
+
 /* The error of a text that does not parse, check or, if sizes are given, compile. */
 static bool fails(const block *b, epi_error *err) {
     epi_module *m;
@@ -237,9 +262,9 @@ static bool check_error(const block *b, const block *expected) {
 }
 
 /* Prints the outputs of a program on one path, a line each. */
-static bool print_values(const block *b, const epi_program *p, epi_path path, char *out) {
+static bool print_values(const block *b, const epi_program *p, epi_path way, char *out) {
     problem r;
-    bool ok = execute(b, p, EPI_F32, path, false, &r);
+    bool ok = execute(b, p, EPI_F32, way, false, &r);
     size_t n = 0;
     for (int t = 0; t < r.count && ok; t++) {
         epi_tensor_info info;
@@ -315,29 +340,45 @@ static bool check_block(const block *b, const block *next) {
     } else {
         mark_operations(b);
         ok = check_example(b, m) && (!is(next, "plan") || check_plan(next, b, m));
+        for (; ok && (is(next, "grad") || is(next, "grad-forward")); next++)
+            ok = check_grad(next, m);
     }
     epi_module_free(m);
     return ok;
 }
 
-int main(int argc, char **argv) {
-    size_t length;
-    char *text = argc == 2 ? read_whole(argv[1], &length) : NULL;
-    if (!text || epi_context_open(&context, NULL) != EPI_OK) {
-        printf("usage: test_docs docs/language.md\n");
-        return 1;
-    }
+static bool check_file(void) {
     static block blocks[MAX_BLOCKS + 1];
+    size_t length;
+    char *text = read_whole(path, &length);
+    if (!text) {
+        printf("%s cannot be read\n", path);
+        return false;
+    }
+    memset(blocks, 0, sizeof blocks);
     int count = find_blocks(text, blocks);
     for (int i = 0; i < count; i++)
         if (!strncmp(blocks[i].info, "epi", 3))
             *(check_block(&blocks[i], &blocks[i + 1]) ? &passed : &failed_count) += 1;
+    free(text);
+    return true;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || epi_context_open(&context, NULL) != EPI_OK) {
+        printf("usage: test_docs docs/language.md docs/derivatives.md\n");
+        return 1;
+    }
+    for (int i = 1; i < argc; i++) {
+        path = argv[i];
+        if (!check_file())
+            return 1;
+    }
     for (int i = 0; i < OPS; i++)
         if (ops[i][0] && !seen[i]) {
-            printf("language.md: the operation '%s' has no example\n", ops[i]);
+            printf("the operation '%s' has no example\n", ops[i]);
             failed_count++;
         }
     epi_context_close(context);
-    free(text);
     return finish();
 }

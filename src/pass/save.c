@@ -93,7 +93,9 @@ static double price(const split *s, int node) {
         return bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
-    return (node < s->own_nodes ? 2 : 2.01) * bytes; /* of two that cost the same, the program's own */
+    /* of ways that cost the same, the program's own values, and an axis whole rather than in two */
+    bool half = epi_ops[n->op].cls == EPI_CLASS_SPLIT;
+    return (node < s->own_nodes ? 2 + 0.001 * half : 2.01) * bytes;
 }
 
 /* Marks what the backward reads of the forward, and what that can be made again from. */
@@ -185,11 +187,11 @@ static const char *name_of(const split *s, int node, const epi_tensor_decl *save
 
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
-    bool is_short = n->axes.count < 2; /* it is kept in f32 */
+    bool is_short = n->axes.count == 1; /* it is kept in f32, unless the text says how it is stored */
     return (epi_tensor_decl){.name = name,
                              .is_output = output,
-                             .has_type = is_short && n->axes.count,
-                             .type = EPI_F32,
+                             .has_type = n->has_stored || is_short,
+                             .type = n->has_stored ? n->stored : EPI_F32,
                              .axes = n->axes,
                              .node = node,
                              .place = n->place};

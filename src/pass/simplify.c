@@ -124,9 +124,8 @@ static int times_group(epi_graph *g, int a, const group *b) {
 }
 
 /* Groups the factors, those of the fewest axes first. The number goes to the first of them. */
-static int make_groups(epi_graph *g, const form *f, group *groups) {
+static int make_groups(epi_graph *g, const form *f, int number, group *groups) {
     int count = 0;
-    double number = fabs(f->number);
     for (int axes = 0; axes <= EPI_MAX_AXES; axes++)
         for (int i = 0; i < f->count; i++) {
             const epi_axes have = g->nodes[f->at[i].node].axes;
@@ -137,8 +136,8 @@ static int make_groups(epi_graph *g, const form *f, group *groups) {
                 at++;
             if (at == count) {
                 groups[count++] = (group){have, EPI_NO_NODE, EPI_NO_NODE};
-                if (at == 0 && number != 1)
-                    groups[0].above = epi_graph_const(g, number);
+                if (at == 0)
+                    groups[0].above = number;
             }
             int *side = power > 0 ? &groups[at].above : &groups[at].below;
             for (int n = power > 0 ? power : -power; n > 0; n--)
@@ -177,16 +176,17 @@ static void find_means(epi_graph *g, form *f) {
     }
 }
 
-/* The form without its sign. A group is multiplied into the smallest one that has all its axes and more. */
-static int build_positive(epi_graph *g, const form *of) {
+/* The form with this number, or EPI_NO_NODE for 1, instead of its own. A group is multiplied into the
+ * smallest one that has all its axes and more. */
+static int build_with(epi_graph *g, const form *of, int number) {
     group groups[MOST_FACTORS];
     form means = *of, *f = &means;
     find_means(g, f);
-    int count = make_groups(g, f, groups), value = EPI_NO_NODE;
+    int count = make_groups(g, f, number, groups), value = EPI_NO_NODE;
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     if (!count)
-        return epi_graph_const(g, fabs(f->number));
+        return number == EPI_NO_NODE ? epi_graph_const(g, 1) : number;
     bool top[MOST_FACTORS] = {false};
     for (int i = 0; i < count; i++) {
         int into = i + 1;
@@ -203,9 +203,16 @@ static int build_positive(epi_graph *g, const form *of) {
     return value;
 }
 
+/* Without its sign. */
+static int build_positive(epi_graph *g, const form *f) {
+    double number = fabs(f->number);
+    return build_with(g, f, number == 1 ? EPI_NO_NODE : epi_graph_const(g, number));
+}
+
 static int build(epi_graph *g, const form *f) {
-    int value = build_positive(g, f);
-    return f->number < 0 ? negated(g, value) : value;
+    if (f->number >= 0 || f->number == -1)
+        return f->number < 0 ? negated(g, build_positive(g, f)) : build_positive(g, f);
+    return build_with(g, f, negated(g, epi_graph_const(g, -f->number)));
 }
 
 /* ---- values of the old graph ---- */
