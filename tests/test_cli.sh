@@ -36,6 +36,25 @@ that() { # that TEXT COMMAND...: a plain condition
     if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED $what"; fi
 }
 
+# gradients
+expect 0 'softmax_grad(x\[T,D\], d_y: cotangent\[T,D\]) -> d_x\[T,D\] {' grad softmax:softmax
+expect 0 'd_g = sum(d_y\*(x\*v1), T)' grad norms:rmsnorm --wrt x,g
+expect 0 'rmsnorm_backward(x\[T,D\], g\[D\], saved: f32\[T\], d_y: cotangent\[T,D\])' grad norms:rmsnorm --wrt x --forward
+expect 0 'saved  *f32  *64 bytes  saved' grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16
+expect 2 'give that too' grad norms:rmsnorm --dims T=16,D=32
+expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wrt epz
+expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
+expect 1 "losses.epi:8:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y
+expect 2 'grad wants one' grad
+expect 2 'gradcheck wants one' gradcheck
+leaks expect 0 '41 derivatives compared; the worst is by .*: well' gradcheck norms:rmsnorm --dims T=3,D=7
+expect 0 '"ok":true,"compared":41' gradcheck norms:rmsnorm --dims T=3,D=7 --json
+expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
+"$epilog" grad norms:layernorm --wrt x,g,b >derived.epi
+expect 0 'd_b  *f32' run derived.epi --dims T=33,D=65
+expect 0 ': well' gradcheck derived.epi --dims T=3,D=4
+rm derived.epi
+
 # help and listing
 expect 0 'usage: epilog' help
 expect 2 'usage: epilog'
