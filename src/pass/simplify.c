@@ -413,23 +413,85 @@ static int sum_inside(epi_graph *g, const form *inside, const epi_axes *over) {
     return epi_graph_value(g, value);
 }
 
-static form summed(rewrite *r, const epi_node *n) {
+/* x - mean(x, X), whose sum over X is 0. */
+static bool is_centred(const epi_graph *g, int node, const epi_axes *over) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_SUB || g->nodes[n->arg[1]].op != EPI_OP_MEAN)
+        return false;
+    const epi_node *mean = &g->nodes[n->arg[1]];
+    return mean->arg[0] == n->arg[0] && epi_axes_same_set(&mean->over, over);
+}
+
+/* Is its sum over these axes 0, because all of it that has them is centred? */
+static bool sums_to_zero(const epi_graph *g, const form *f, const epi_axes *over) {
+    int inside = -1;
+    for (int i = 0; i < f->count; i++)
+        if (has_some(&g->nodes[f->at[i].node].axes, over)) {
+            if (inside >= 0 || f->at[i].power != 1)
+                return false;
+            inside = i;
+        }
+    return inside >= 0 && is_centred(g, f->at[inside].node, over);
+}
+
+static form summed_form(rewrite *r, const form *of, const epi_axes *along);
+
+/* A sum of terms some of which sum to 0, as the sums of the others; false: it has none such. */
+static bool sum_terms(rewrite *r, const epi_node *n, form *out) {
     epi_graph *g = r->g;
-    form all = form_of(r, n->arg[0]), inside = {.number = 1}, outside = {.number = all.number};
+    bool minus = r->in->nodes[n->arg[0]].op == EPI_OP_NEG;
+    int of = minus ? r->in->nodes[n->arg[0]].arg[0] : n->arg[0];
+    const epi_node *sum = &r->in->nodes[of];
+    terms *t = r->terms;
+    if (of < r->first || (sum->op != EPI_OP_ADD && sum->op != EPI_OP_SUB))
+        return false;
+    double sign = minus ? -1 : 1;
+    t->count = 0;
+    collect_terms(r, sum->arg[0], sign, 0, t);
+    collect_terms(r, sum->arg[1], sum->op == EPI_OP_SUB ? -sign : sign, 0, t);
+    int all = t->count;
+    if (all > MOST_TERMS)
+        return false;
+    for (int i = 0; i < t->count; i++)
+        if (t->count > 1 && sums_to_zero(g, &t->at[i], &n->over))
+            drop_term(t, i--);
+    if (t->count == all)
+        return false;
+    for (int i = 0; i < t->count && !epi_graph_failed(g); i++)
+        t->at[i] = summed_form(r, &t->at[i], &n->over);
+    *out = t->at[0];
+    if (t->count > 1) {
+        *out = form_of_node(g, build_sum(g, t, &sign), 1);
+        out->number *= sign;
+    }
+    return true;
+}
+
+static form summed(rewrite *r, const epi_node *n) {
+    form all;
+    if (sum_terms(r, n, &all))
+        return all;
+    all = form_of(r, n->arg[0]);
+    return summed_form(r, &all, &n->over);
+}
+
+static form summed_form(rewrite *r, const form *of, const epi_axes *along) {
+    epi_graph *g = r->g;
+    form all = *of, inside = {.number = 1}, outside = {.number = all.number};
     epi_axes over = {0};
     for (int i = 0; i < all.count; i++) {
-        form *side = has_some(&g->nodes[all.at[i].node].axes, &n->over) ? &inside : &outside;
+        form *side = has_some(&g->nodes[all.at[i].node].axes, along) ? &inside : &outside;
         side->at[side->count++] = all.at[i];
     }
-    for (int i = 0; i < n->over.count && !epi_graph_failed(g); i++) {
+    for (int i = 0; i < along->count && !epi_graph_failed(g); i++) {
         bool found = false;
         for (int j = 0; j < inside.count; j++)
-            found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, n->over.at[i]) >= 0;
-        form size = form_of_node(g, epi_graph_leaf(g, EPI_OP_SIZE, n->over.at[i]), 1);
+            found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, along->at[i]) >= 0;
+        form size = form_of_node(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
         if (found)
-            over.at[over.count++] = n->over.at[i];
+            over.at[over.count++] = along->at[i];
         else if (!multiply(g, &outside, &size, 1))
-            over.at[over.count++] = n->over.at[i]; /* no room: it is told by the reduction below */
+            over.at[over.count++] = along->at[i]; /* no room: it is told by the reduction below */
     }
     if (over.count) {
         form core = form_of_node(g, sum_inside(g, &inside, &over), 1);
