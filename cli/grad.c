@@ -122,8 +122,8 @@ int cmd_grad(const cli_options *o) {
 /* The program's inputs at these sizes, random or set, as the check wants them: f64, and i32. */
 static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_options *o, epi_error *err) {
     epi_type_binding types[CLI_MAX_TENSORS];
-    epi_options options = {
-        .dims = o->dims, .dim_count = o->dim_count, .types = types, .path = EPI_PATH_REFERENCE};
+    epi_options options =
+        EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count, .types = types, .path = EPI_PATH_REFERENCE);
     for (int t = 0; t < epi_program_tensor_count(s->program); t++) {
         epi_tensor_info info;
         epi_program_tensor(s->program, t, &info);
@@ -197,7 +197,7 @@ int cmd_gradcheck(const cli_options *o) {
     if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
         return cli_fail(&err);
     int status = ask(&a, s.program, o);
-    epi_options options = {.dims = o->dims, .dim_count = o->dim_count};
+    epi_options options = EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count);
     if (status == EXIT_OK && make_inputs(&d, &s, o, &err) != EPI_OK)
         status = cli_fail(&err);
     if (status == EXIT_OK)

@@ -41,7 +41,7 @@ static bool prepare(ran *r, const epi_program *program, const char *dims) {
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
-    epi_options o = {.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types};
+    epi_options o = EPI_OPTIONS(.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types);
     epi_error err;
     *r = (ran){.program = program};
     for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
@@ -163,7 +163,7 @@ static void check_program(const epi_program *program, const char *dims, uint64_t
     epi_dim_binding bindings[EPI_MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
     const char *names[EPI_MAX_TENSORS];
-    epi_options o = {.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types};
+    epi_options o = EPI_OPTIONS(.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types);
     epi_error err;
     epi_kernel *k;
     o.dim_count = parse_dims(dims, bindings, store);
@@ -487,7 +487,7 @@ static void compare_numbers(const pair *p, const epi_program *forward, const epi
 static int count_parts(const epi_program *program, const char *dims, double *bytes) {
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
-    epi_options o = {.dims = bindings};
+    epi_options o = EPI_OPTIONS(.dims = bindings);
     epi_kernel *k;
     epi_error err;
     epi_kernel_info info;
@@ -627,7 +627,7 @@ static void test_directions(void) {
         const epi_program *p = epi_module_find(m, cases[i].name);
         char store[EPI_MAX_DIMS][16];
         epi_dim_binding dims[EPI_MAX_DIMS];
-        epi_options o = {.dims = dims, .dim_count = parse_dims(cases[i].dims, dims, store)};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(cases[i].dims, dims, store));
         epi_kernel *k;
         if (!check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s: %s", cases[i].name, err.message))
             continue;
@@ -686,7 +686,8 @@ static void test_kernel_10(const char *folder) {
 static void run_in_place(const char *text, const char *dims, epi_dtype type, int output, int input) {
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding bindings[EPI_MAX_DIMS];
-    epi_options o = {.dims = bindings, .dim_count = parse_dims(dims, bindings, store), .type = type};
+    epi_options o =
+        EPI_OPTIONS(.dims = bindings, .dim_count = parse_dims(dims, bindings, store), .type = type);
     epi_module *m;
     epi_kernel *k;
     epi_error err;
@@ -730,7 +731,7 @@ static void test_accumulation(void) {
     epi_kernel *k;
     epi_error err;
     epi_dim_binding dims[] = {{"T", 8}, {"D", 8}, {"F", 8}};
-    epi_options o = {.dims = dims, .dim_count = 3};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
     if (check(epi_module_parse(ctx, no, strlen(no), "test", &m, &err) == EPI_OK, "%s", err.message)) {
         if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
             check(!epi_kernel_in_place(k, 3, 2) && !epi_kernel_in_place(k, 4, 2) &&

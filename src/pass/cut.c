@@ -140,7 +140,7 @@ static int add_part(epi_sites *s, epi_kind kind, int product) {
  * other one is there when that part runs. */
 static int find_pair(const epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    for (int q = s->part_count - 1, shared; q >= 0 && s->limits->pairs; q--) {
+    for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_site_part *p = &s->parts[q];
         if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->batched || p->local ||
             !epi_products_pair(s->g, p->product, node, &shared))

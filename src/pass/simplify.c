@@ -8,7 +8,9 @@
  *     a factor that lacks the axes of a sum goes out of it, and a sum over an axis that nothing has is a
  *     multiplication by its size; what stays is a product of two operands where it is one;
  *     factors of few axes are multiplied with each other first: per row, not per element.
- * Nothing is left out that is not the same for infinity and NaN: x*0 and x - x stay. */
+ *     what all terms are divided by goes out of their sum, and a quotient that is there stands for its two;
+ *     x - mean(x, X) sums to 0 over X.
+ * Nothing else is left out that is not the same for infinity and NaN: x*0 and x - x stay. */
 #include "pass/simplify.h"
 
 #include <math.h>
@@ -41,6 +43,7 @@ typedef struct rewrite {
     int *value;    /* by old node: its value in the new graph, or EPI_NO_NODE: not written yet */
     bool *sigmoid; /* by old node: its sigmoid is a value of the program */
     terms *terms;  /* scratch */
+    int *quotients, quotient_count; /* old nodes a/b that stay as they are */
 } rewrite;
 
 /* ---- forms ---- */
@@ -241,11 +244,43 @@ static int operand(rewrite *r, const epi_node *n, int a) {
                                   : epi_graph_complete(r->g, value, &r->in->nodes[n->arg[a]].axes);
 }
 
+static int find_factor(const form *f, int node, int sign) {
+    int i = 0;
+    while (i < f->count && !(f->at[i].node == node && f->at[i].power * sign > 0))
+        i++;
+    return i < f->count ? i : -1;
+}
+
+/* Where a/b is a value of the program, as in a softmax, it stands for a over b. */
+static void find_quotients(rewrite *r, form *f) {
+    bool divides = false;
+    for (int i = 0; i < f->count; i++)
+        divides |= f->at[i].power < 0;
+    for (int q = 0; q < r->quotient_count && divides; q++) {
+        const epi_node *n = &r->in->nodes[r->quotients[q]];
+        int a = find_factor(f, r->value[n->arg[0]], 1), b = find_factor(f, r->value[n->arg[1]], -1);
+        if (a < 0 || b < 0)
+            continue;
+        form value = form_of_node(r->g, r->value[r->quotients[q]], 1);
+        form without = {.number = f->number};
+        for (int i = 0; i < f->count; i++) {
+            factor rest = f->at[i];
+            rest.power -= i == a ? 1 : i == b ? -1 : 0;
+            if (rest.power)
+                without.at[without.count++] = rest;
+        }
+        if (multiply(r->g, &without, &value, 1))
+            *f = without;
+    }
+}
+
 static form scaled(rewrite *r, const epi_node *n) {
     form a = form_of(r, n->arg[0]), b = form_of(r, n->arg[1]);
     int sign = n->op == EPI_OP_MUL ? 1 : -1;
-    if (multiply(r->g, &a, &b, sign))
+    if (multiply(r->g, &a, &b, sign)) {
+        find_quotients(r, &a);
         return a;
+    }
     a = form_of_node(r->g, value_of(r, n->arg[0]), 1);
     b = form_of_node(r->g, value_of(r, n->arg[1]), 1);
     return multiply(r->g, &a, &b, sign)
@@ -375,6 +410,29 @@ static int build_sum(epi_graph *g, terms *t, double *sign) {
     return epi_graph_value(g, value);
 }
 
+/* What all terms are divided by, once, goes out of their sum. */
+static form take_divisors(terms *t) {
+    form out = {.number = 1};
+    for (int i = 0; i < t->at[0].count; i++) {
+        int node = t->at[0].at[i].node, shared = t->at[0].at[i].power < 0;
+        for (int k = 1; k < t->count && shared; k++)
+            shared = find_factor(&t->at[k], node, -1) >= 0;
+        if (!shared)
+            continue;
+        out.at[out.count++] = (factor){node, -1};
+        for (int k = 0; k < t->count; k++) {
+            form *f = &t->at[k];
+            int at = find_factor(f, node, -1);
+            if (++f->at[at].power == 0) {
+                memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
+                f->count--;
+                i -= k == 0;
+            }
+        }
+    }
+    return out;
+}
+
 static form added(rewrite *r, const epi_node *n) {
     terms *t = r->terms;
     t->count = 0;
@@ -388,9 +446,11 @@ static form added(rewrite *r, const epi_node *n) {
     if (t->count == 1)
         return t->at[0];
     double sign;
-    form f = form_of_node(r->g, build_sum(r->g, t, &sign), 1);
+    form out = take_divisors(t), f = form_of_node(r->g, build_sum(r->g, t, &sign), 1);
     f.number *= sign;
-    return f;
+    return multiply(r->g, &f, &out, 1)
+               ? f
+               : form_of_node(r->g, map2(r->g, EPI_OP_MUL, build(r->g, &f), build(r->g, &out)), 1);
 }
 
 /* ---- sums over axes ---- */
@@ -556,16 +616,28 @@ static int rebuild(rewrite *r, int node) {
     }
 }
 
-/* where(c, x, 0) lets numbers and signs go. */
+/* max(x, 1) and the like: what may divide 0. */
+static bool is_above_zero(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    double number;
+    return n->op == EPI_OP_MAX && ((is_number(g, n->arg[0], &number) && number > 0) ||
+                                   (is_number(g, n->arg[1], &number) && number > 0));
+}
+
+/* where(c, x, 0) lets numbers and signs go, and divisors that are not 0. */
 static form chosen(rewrite *r, int condition, int node, bool second) {
-    form f = form_of(r, node), out = {.number = f.number};
+    form f = form_of(r, node), out = {.number = f.number}, kept = {.number = 1};
     int zero = epi_graph_const(r->g, 0), value;
-    if (f.number == 0 || (f.number == 1 || !f.count)) {
-        out.number = 1;
+    for (int i = 0; i < f.count; i++) {
+        bool goes = f.at[i].power < 0 && is_above_zero(r->g, f.at[i].node);
+        form *to = goes ? &out : &kept;
+        to->at[to->count++] = f.at[i];
+    }
+    if (f.number == 0 || !kept.count || (f.number == 1 && !out.count)) {
+        out = (form){.number = 1};
         value = value_of(r, node);
     } else {
-        f.number = 1;
-        value = build(r->g, &f);
+        value = build(r->g, &kept);
     }
     if (epi_graph_failed(r->g))
         return out;
@@ -647,6 +719,8 @@ static void rewrite_nodes(rewrite *r) {
     epi_graph *g = r->g;
     for (int i = 0; i < r->in->node_count; i++) {
         r->value[i] = EPI_NO_NODE;
+        if (i < r->first && r->in->live[i] && r->in->nodes[i].op == EPI_OP_DIV)
+            r->quotients[r->quotient_count++] = i;
         if (r->in->live[i] && r->in->nodes[i].op == EPI_OP_SIGMOID)
             r->sigmoid[r->in->nodes[i].arg[0]] = true;
     }
@@ -676,6 +750,7 @@ void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
     r.value = epi_arena_alloc(arena, nodes * sizeof *r.value);
     r.terms = epi_arena_alloc(arena, sizeof *r.terms);
     r.sigmoid = epi_arena_alloc(arena, nodes);
+    r.quotients = epi_arena_alloc(arena, nodes * sizeof *r.quotients);
     out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out))
         return;

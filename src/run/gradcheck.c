@@ -37,10 +37,9 @@ static double *numbers(const side *s, int tensor) {
 
 static epi_status open_side(side *s, const epi_program *program, const epi_options *given, epi_error *err) {
     epi_type_binding types[2 * EPI_MAX_TENSORS];
-    epi_options o = {.dims = given->dims,
-                     .dim_count = given->dim_count,
-                     .threads = 1, /* they are small */
-                     .path = EPI_PATH_REFERENCE};
+    epi_options o =
+        EPI_OPTIONS(.dims = given->dims, .dim_count = given->dim_count, .threads = 1, /* they are small */
+                    .path = EPI_PATH_REFERENCE);
     s->count = epi_program_tensor_count(program);
     s->inputs = program->graph.input_count;
     o.types = types;
