@@ -20,6 +20,8 @@ typedef struct test_case {
 static const test_case cases[] = {
     {"blocks", "llama_mlp", "T=64,D=128,F=192", LARGE},
     {"blocks", "llama_mlp", "T=37,D=45,F=67", 0},
+    {"blocks", "gate_up", "T=64,D=128,F=192", LARGE},
+    {"blocks", "gate_up", "T=37,D=45,F=67", 0},
     {"blocks", "gpt2_mlp", "T=64,D=128,F=192", LARGE},
     {"blocks", "gpt2_mlp", "T=37,D=45,F=67", 0},
     {"blocks", "lora_linear", "T=64,D=128,F=192,R=16", LARGE},

@@ -76,15 +76,16 @@ static double last_time(int64_t tiles, double each, int64_t clusters, int64_t mo
     return more && shared < 1 ? 1 : shared;
 }
 
-epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int multiprocessors) {
+epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products,
+                         int multiprocessors) {
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
     epi_tiling t = {.rows = batches * epi_ceil_div(m / batches, c->tile_m * c->cluster),
-                    .narrow = narrow_width(c, n)};
+                    .narrow = products > 1 ? 0 : narrow_width(c, n)};
     /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
-    t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n);
+    t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n / products);
     int64_t tiles = t.rows * t.cols;
     /* the fewest that take the least time: less contention */
     for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0; at_once--) {
@@ -112,7 +113,8 @@ static double per_stream(const epi_config *c, bool exact) {
  * cost; in short tiles clusters would wait for its answers, too. */
 static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
-    const epi_tiling t = epi_tiling_of(c, size->m, epi_max64(1, size->batches), size->n, multiprocessors);
+    const epi_tiling t = epi_tiling_of(c, size->m, epi_max64(1, size->batches), size->n,
+                                       size->products > 1 ? size->products : 1, multiprocessors);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */

@@ -19,8 +19,12 @@ static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
 
 static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
     epi_axes batch = epi_plan_batch(plan);
-    epi_product_size s = {t->m, t->n, epi_axes_size(&plan->depth, c->spec->sizes), 0,
-                          epi_axes_size(&batch, c->spec->sizes)};
+    epi_product_size s = {t->m,
+                          t->n,
+                          epi_axes_size(&plan->depth, c->spec->sizes),
+                          0,
+                          epi_axes_size(&batch, c->spec->sizes),
+                          plan->pair == EPI_NO_NODE ? 1 : 2};
     double bytes = 0; /* of a row, by columns of the product */
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *at = &t->instrs[i];
@@ -73,8 +77,9 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     int order[64], count = 0;
     if (!tile)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_status status = epi_tile_program_gemm(k->arena, &k->spec, step->plan, EPI_TILE_MOST, step->roots,
-                                              step->root_count, tile, err);
+    int most = step->plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
+    epi_status status =
+        epi_tile_program_gemm(k->arena, &k->spec, step->plan, most, step->roots, step->root_count, tile, err);
     if (status != EPI_OK)
         return status;
     out->size = size_of(c, step->plan, tile);

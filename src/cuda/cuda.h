@@ -10,6 +10,7 @@ typedef struct epi_product_size {
     int64_t m, n, k;
     double streams;  /* tiles of 16 bits that its epilogue loads and stores, less one */
     int64_t batches; /* that the rows are of; 0 counts as one */
+    int products;    /* that share a tile; 0 counts as one */
 } epi_product_size;
 
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over

@@ -34,38 +34,37 @@ static bool may_pack(const epi_gemm_design *d) {
 
 /* The value that is packed: the product, with the row scales that nothing else waits for. A pure function of
  * the program, so every configuration rounds at the same place. */
-static void find_packing_point(epi_gemm_design *d) {
+static void find_packing_point(epi_gemm_design *d, int product) {
     const epi_tile_program *t = d->tile;
-    d->kept = 0;
-    d->split = -1;
-    if (!d->config.packed)
-        return;
-    for (bool more = true; more;) {
+    int kept = product;
+    d->split[product] = -1;
+    for (bool more = d->config.packed; more;) {
         int uses = 0, only = -1;
         more = false;
         for (int i = 0; i < t->instr_count; i++)
             for (int a = 0; a < 3; a++)
-                if (t->instrs[i].arg[a] == d->kept) {
+                if (t->instrs[i].arg[a] == kept) {
                     uses++;
                     only = i;
                 }
         if (uses != 1)
             break;
         const epi_instr *s = &t->instrs[only];
-        if (s->kind == EPI_INSTR_MULADD && s->arg[2] != d->kept &&
-            short_value(d, s->arg[0] == d->kept ? s->arg[1] : s->arg[0]))
-            d->split = only;
-        if (s->kind != EPI_INSTR_MAP ||
-            !(s->op == EPI_OP_MUL || s->op == EPI_OP_DIV || s->op == EPI_OP_NEG) ||
-            (s->op == EPI_OP_DIV && s->arg[0] != d->kept))
+        if (s->kind == EPI_INSTR_MULADD && s->arg[2] != kept &&
+            short_value(d, s->arg[0] == kept ? s->arg[1] : s->arg[0]))
+            d->split[product] = only;
+        bool scales = s->kind == EPI_INSTR_MAP && (s->op == EPI_OP_MUL || s->op == EPI_OP_NEG ||
+                                                   (s->op == EPI_OP_DIV && s->arg[0] == kept));
+        for (int a = 0; a < 2 && scales; a++)
+            scales = s->arg[a] < 0 || s->arg[a] == kept || short_value(d, s->arg[a]);
+        if (!scales)
             break;
-        for (int a = 0; a < 2; a++)
-            if (s->arg[a] >= 0 && s->arg[a] != d->kept && !short_value(d, s->arg[a]))
-                return;
         d->instrs[only].before = true;
-        d->kept = s->dst;
+        d->instrs[only].product = product;
+        kept = s->dst;
         more = true;
     }
+    d->kept[product] = kept;
 }
 
 /* ---- shared memory ---- */
@@ -85,7 +84,7 @@ static bool is_heavy(const epi_gemm_design *d) {
  * the last tile; and four and two words for the queue. */
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
-    int ring = f->stages * (f->tile_m + f->tile_n) * 64 * 2, subtiles = f->tile_n / f->subtile;
+    int ring = f->stages * (f->tile_m + f->tile_n) * 64 * 2, subtiles = epi_tile_columns(d) / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
         if (f->staging_slots && slots != f->staging_slots)
             continue;
@@ -107,7 +106,7 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
     static const int widths[] = {64, 32, 16};
     int wanted = f->subtile, first = d->heavy && !wanted ? 1 : 0;
     for (int i = first; i < 3; i++) {
-        if ((wanted && widths[i] != wanted) || f->tile_n % widths[i])
+        if ((wanted && widths[i] != wanted) || epi_tile_columns(d) % widths[i])
             continue;
         f->subtile = widths[i];
         epi_streams_place(d);
@@ -126,12 +125,16 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
 /* With TMA: operands and tiles by maps, staging beside the ring. */
 static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_config *f = &d->config;
-    epi_operand *a = &d->operands[0], *b = &d->operands[1];
+    epi_operand *a = &d->operands[0], *b = &d->operands[1], *pair = &d->operands[2];
+    int columns = epi_tile_columns(d);
     if (d->tile->m < 1 || d->tile->n < 1 || d->depth < 1)
         return refuse(d, "a size is zero");
     if (!epi_operand_map(c, d, a, 128, 64, k) ||
-        !epi_operand_map(c, d, b, f->tile_n / f->cluster, 64 / f->cluster, k))
+        !epi_operand_map(c, d, b, columns / f->cluster, 64 / f->cluster, k) ||
+        (d->products > 1 && !epi_operand_map(c, d, pair, columns / f->cluster, 64 / f->cluster, k)))
         return refuse(d, "TMA cannot take an operand as it lies in memory");
+    if (d->products > 1 && (b->mn != pair->mn || (b->mn && columns % 64)))
+        return refuse(d, "the columns of two products do not fill a stage");
     if (d->tiling.narrow && !b->mn) { /* its columns alone */
         epi_map_need *m = &k->maps[k->map_count++];
         *m = m[-1];
@@ -145,6 +148,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
 static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     bool sm80 = f->mainloop == EPI_GEMM_SM80;
+    if (d->products > 1)
+        return refuse(d, "two products share a tile on Hopper's mainloop only");
     if (sm80 && d->depth < 1)
         return refuse(d, "a size is zero");
     f->subtile = 64;
@@ -176,6 +181,9 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS, two = s->op == EPI_OP_LOGSUMEXP;
     if (!rows && two)
         return refuse(d, "a logsumexp down the rows does not leave a tile");
+    if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
+        return refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
+                      epi_tile_columns(d));
     int64_t count = rows ? epi_ceil_div(d->tile->n, EPI_PARTIAL_COLS) * d->tile->m * (two ? 2 : 1)
                          : epi_ceil_div(d->tile->m, EPI_PARTIAL_ROWS) * epi_cell_columns(d->tile, elements);
     d->folds |= !rows;
@@ -193,7 +201,7 @@ static bool mark_makers(const epi_gemm_design *d, int at, bool *needed, bool *ma
     for (int i = at - 1; i >= 0; i--) { /* a value is made before it is used */
         const epi_instr *s = &t->instrs[i];
         int v = s->dst;
-        if (v < 0 || !needed[v] || d->instrs[i].before || v == d->kept)
+        if (v < 0 || !needed[v] || d->instrs[i].before || epi_kept_product(d, v) >= 0)
             continue;
         if (s->kind == EPI_INSTR_LOAD && epi_value_is_full(&t->values[v]))
             return false;
@@ -210,6 +218,8 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     int columns = t->group[t->acc_scale];
     bool *makers = d->instrs[at].makers = epi_arena_alloc(c->arena, (size_t)t->instr_count + 1);
     bool *needed = epi_arena_alloc(c->arena, (size_t)t->value_count + 1);
+    if (d->products > 1)
+        return refuse(d, "a reduction inside the tile of two products");
     if (columns % 16 || (d->config.mainloop != EPI_GEMM_SM90 && EPI_PARTIAL_COLS % columns))
         return refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
     if (makers && needed && !mark_makers(d, at, needed, makers))
@@ -240,10 +250,11 @@ static bool design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_te
 /* The operands' type is the packed one where they have one of 16 bits. */
 static bool take_operands(epi_gemm_design *d) {
     epi_config *f = &d->config;
-    for (int side = 0; side < 2; side++)
+    for (int side = 0; side <= d->products; side++)
         d->operands[side] = epi_operand_of(d, side);
     epi_dtype type = d->operands[0].ref.type;
-    bool halves = type == d->operands[1].ref.type && (type == EPI_BF16 || type == EPI_F16);
+    bool halves = type == d->operands[1].ref.type && type == d->operands[d->products].ref.type &&
+                  (type == EPI_BF16 || type == EPI_F16);
     d->half = halves ? type : d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
     d->fast = may_pack(d);
     if (!d->fast || !halves)
@@ -255,10 +266,8 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
-    if (d->plan->pair != EPI_NO_NODE)
-        return refuse(d, "two products side by side are not for GPUs yet");
-    if (d->config.tile_n % group)
-        return refuse(d, "groups of %d columns do not fill a tile of %d", group, d->config.tile_n);
+    if (epi_tile_columns(d) % group)
+        return refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
     if (!epi_streams_make(d))
         return refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
     d->heavy = is_heavy(d);
@@ -266,7 +275,8 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     if (!take_operands(d) || !(sm90 ? design_sm90(c, d, k) : design_other(c, d, k)))
         return false;
     epi_streams_address(d, k);
-    find_packing_point(d);
+    for (int p = 0; p < d->products; p++)
+        find_packing_point(d, p);
     if (!design_instrs(c, d, k))
         return false;
     for (int side = 0; side < 2 && !sm90; side++)
@@ -280,13 +290,16 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
     *out = (epi_kernel_text){.name = "gemm", .arch = epi_emit_arch(c)};
     epi_axes batch = epi_plan_batch(plan);
     int64_t batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes));
+    int products = plan->pair == EPI_NO_NODE ? 1 : 2;
     *d = (epi_gemm_design){.c = c,
                            .g = c->spec->graph,
                            .plan = plan,
                            .tile = tile,
                            .config = *config,
-                           .tiling = epi_tiling_of(config, tile->m, batches, tile->n, c->multiprocessors),
+                           .tiling =
+                               epi_tiling_of(config, tile->m, batches, tile->n, products, c->multiprocessors),
                            .depth = epi_axes_size(&plan->depth, c->spec->sizes),
+                           .products = products,
                            .batch_rows = batch.count ? tile->m / batches : 0};
     d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
     if (!d->instrs)

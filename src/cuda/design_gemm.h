@@ -55,6 +55,7 @@ typedef struct epi_operand {
 /* What was decided about one instruction of the tile program. */
 typedef struct epi_instr_design {
     bool before;      /* done on the accumulators, before the packing point */
+    int product;      /* and of which product these are */
     int stream;       /* it loads or stores this one; -1: none */
     int pointer;      /* the launch's: the tensor it loads from, or the workspace for its partials */
     int64_t partials; /* where its partials start in the workspace, in bytes */
@@ -71,7 +72,8 @@ typedef struct epi_gemm_design {
     epi_tiling tiling;
     int64_t depth;
     int64_t batch_rows;      /* of each batch; 0: there are none */
-    epi_operand operands[2]; /* of the product's rows, and of its columns */
+    int products;            /* that share a tile: one or two */
+    epi_operand operands[3]; /* of the product's rows, of its columns, and of the second product's */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
     epi_instr_design *instrs;      /* by instruction of the tile program */
@@ -82,8 +84,8 @@ typedef struct epi_gemm_design {
     bool folds; /* is anything reduced down the rows */
     bool heavy; /* so much is held at once that wide subtiles would run out of registers, or take so long that
                    the other warpgroup runs out of stages meanwhile */
-    int kept;   /* the value that is packed (or, exact, the product itself) */
-    int split;  /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
+    int kept[2];  /* by product: the value that is packed (or, exact, the product itself) */
+    int split[2]; /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
     epi_dtype half;
     bool fast; /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
     char reason[240];
@@ -112,7 +114,7 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
 bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *out);
 /* Adds them to a map. */
 void epi_batch_map(const epi_batch_place *place, epi_dtype type, epi_map_need *map);
-/* Side 0 has the product's rows, side 1 its columns. */
+/* By side, as epi_plan_operand. */
 epi_operand epi_operand_of(const epi_gemm_design *d, int side);
 /* A map of the operand, or of a copy of it: boxes of 64 deep by `rows` where the depth is innermost, of 64 by
  * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */
@@ -131,6 +133,17 @@ static inline int epi_cell_elements(const epi_tile_program *t, epi_scale scale) 
 }
 static inline int64_t epi_cell_columns(const epi_tile_program *t, int elements) {
     return t->n * elements / 2;
+}
+/* The columns that a tile has of each product. */
+static inline int epi_tile_columns(const epi_gemm_design *d) {
+    return d->config.tile_n / d->products;
+}
+/* The product that this value is kept of, or -1. */
+static inline int epi_kept_product(const epi_gemm_design *d, int value) {
+    for (int p = 0; p < d->products; p++)
+        if (d->kept[p] == value)
+            return p;
+    return -1;
 }
 /* Has the value rows and columns? */
 static inline bool epi_value_is_full(const epi_tile_value *v) {

@@ -3,8 +3,7 @@
 #include "cuda/design_gemm.h"
 
 epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
-    const epi_node *n = &d->g->nodes[d->plan->product];
-    epi_operand o = {.node = n->arg[side == 0 ? d->plan->row_arg : !d->plan->row_arg]};
+    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side)};
     const int64_t *sizes = d->c->spec->sizes;
     o.ref = epi_emit_ref(d->c, o.node, -1);
     o.depth = epi_walk_axes(&o.ref, &d->plan->depth, sizes);
@@ -85,7 +84,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     const epi_repack *copy = NULL;
     if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_stride != 1) ||
         pitch * size % 16 || pitch < (o->mn ? out_size : depth_size)) {
-        copy = d->batch_rows ? NULL : repack_operand(c, d, o, k);
+        copy = d->batch_rows || d->products > 1 ? NULL : repack_operand(c, d, o, k);
         if (!copy)
             return false;
         o->mn = copy->mn;

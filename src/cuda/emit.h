@@ -35,8 +35,9 @@ typedef struct epi_tiling {
     int raster_group; /* rows of clusters that are taken together; negative: columns (device/order.cuh) */
     double time;      /* that all this takes, in that of a tile */
 } epi_tiling;
-/* choose.c; m rows in all of so many batches. */
-epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int multiprocessors);
+/* choose.c; m rows in all of so many batches, n columns of each of one or two products that share a tile. */
+epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products,
+                         int multiprocessors);
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
 enum { EPI_COUNTER_BYTES = 128 };

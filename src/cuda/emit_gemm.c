@@ -23,27 +23,32 @@ static void emit_instr(epi_emitter *e, int i) {
     }
 }
 
-/* before_packing() and keep(): the instructions before the packing point on a pair of accumulators. */
-static void emit_keep(const epi_emitter *e, epi_text *out) {
-    epi_name acc = epi_value_name(e, 0);
+/* before_packing() and keep(), and the same of a pair's second product: the instructions before the packing
+ * point on a pair of accumulators. */
+static void emit_keep(const epi_emitter *e, int product, epi_text *out) {
+    epi_name acc = epi_value_name(e, product);
+    const char *which = product ? "_pair" : "";
+    int kept = e->d->kept[product], split = e->d->split[product];
     epi_text_add(out,
                  "// The result up to the point where it is rounded to 16 bits.\n"
-                 "DEV void before_packing(const Rows &R, int i, float &v0, float &v1) {\n"
+                 "DEV void before_packing%s(const Rows &R, int i, float &v0, float &v1) {\n"
                  "  const float %s_0 = v0, %s_1 = v1;\n",
-                 acc.text, acc.text);
+                 which, acc.text, acc.text);
     for (int i = 0; i < e->d->tile->instr_count; i++)
-        if (e->d->instrs[i].before)
+        if (e->d->instrs[i].before && e->d->instrs[i].product == product)
             epi_value_emit_elements(e, i, out, "  ");
     char scale[160] = "";
-    if (e->d->split >= 0) {
-        const epi_instr *s = &e->d->tile->instrs[e->d->split];
+    if (split >= 0) {
+        const epi_instr *s = &e->d->tile->instrs[split];
         snprintf(scale, sizeof scale, " * %s%s", s->sign < 0 ? "-" : "",
-                 epi_value_use(e, s->arg[0] == e->d->kept ? s->arg[1] : s->arg[0], 0).text);
+                 epi_value_use(e, s->arg[0] == kept ? s->arg[1] : s->arg[0], 0).text);
     }
-    epi_text_add(out, "  v0 = %s%s;\n  v1 = %s%s;\n}\n", epi_value_use(e, e->d->kept, 0).text, scale,
-                 epi_value_use(e, e->d->kept, 1).text, scale);
-    epi_text_add(out, "DEV u32 keep(const Rows &R, int i, float v0, float v1) {\n  before_packing(R, i, v0, "
-                      "v1);\n  return pack<HALF>(v0, v1);\n}\n");
+    epi_text_add(out, "  v0 = %s%s;\n  v1 = %s%s;\n}\n", epi_value_use(e, kept, 0).text, scale,
+                 epi_value_use(e, kept, 1).text, scale);
+    epi_text_add(out,
+                 "DEV u32 keep%s(const Rows &R, int i, float v0, float v1) {\n  before_packing%s(R, i, v0, "
+                 "v1);\n  return pack<HALF>(v0, v1);\n}\n",
+                 which, which);
 }
 
 /* ---- the whole ---- */
@@ -68,21 +73,30 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes, d->load_bytes, d->loads, d->lanes,
         d->folds);
     epi_text_add(out,
-                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define SUBTILES "
-                 "(TILE_N / SUBTILE)\n"
+                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
+                 "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
+                 "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
                  "#define OWN %d\n#define HEAVY %d\n#define BATCH_ROWS %ld\n",
-                 f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->own, d->heavy, (long)d->batch_rows);
+                 f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy,
+                 (long)d->batch_rows);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
 static void write_epilogue(const epi_emitter *e, epi_text *out) {
-    epi_name kept = epi_value_name(e, e->d->kept);
+    epi_text results = {0};
+    for (int p = 0; p < e->d->products; p++) {
+        epi_name kept = epi_value_name(e, e->d->kept[p]);
+        const char *name = kept.text, *first = p ? "j + PAIR" : "j";
+        epi_text_add(&results, "      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n", name, first,
+                     name, first);
+    }
     epi_text_add(out,
                  "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma "
                  "unroll\n  for (int h = 0; h < 2; h++) {\n"
                  "    const int r = row_near(P, row + 8 * h);\n    (void)r;\n%s  }\n}\n",
                  or_none(&e->members), or_none(&e->rows));
-    emit_keep(e, out);
+    for (int p = 0; p < e->d->products; p++)
+        emit_keep(e, p, out);
     epi_text_add(out, "struct Sums {\n%s};\n", or_none(&e->sums));
     epi_text_add(
         out,
@@ -95,9 +109,10 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
         "%s#pragma unroll\n  for (int j = 0; j < SUBTILE / 16; j++) {\n"
         "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
-        "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-        or_none(&e->begin), or_none(&e->fragment), kept.text, kept.text, or_none(&e->cell),
-        or_none(&e->after), or_none(&e->end));
+        "%s%s    }\n%s  }\n%s}\n",
+        or_none(&e->begin), or_none(&e->fragment), or_none(&results), or_none(&e->cell), or_none(&e->after),
+        or_none(&e->end));
+    epi_text_free(&results);
     if (e->leave.data)
         epi_text_add(
             out,

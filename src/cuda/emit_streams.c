@@ -132,9 +132,10 @@ static void emit_staged_store(epi_emitter *e, const epi_stream *t) {
     const char *type = epi_emit_type(t->ref.type);
     if (by_matrix(t)) {
         epi_text_add(&e->fragment, "    u32 out%d_words[4];\n", number);
-        if (v == e->d->kept && e->d->split < 0 && e->d->config.packed && t->ref.type == e->d->half)
-            epi_text_add(&e->cell, "      out%d_words[i] = acc.word(j, i);\n",
-                         number); /* it is there already */
+        int product = epi_kept_product(e->d, v);
+        if (product >= 0 && e->d->split[product] < 0 && e->d->config.packed && t->ref.type == e->d->half)
+            epi_text_add(&e->cell, "      out%d_words[i] = acc.word(j%s, i);\n", number,
+                         product ? " + PAIR" : ""); /* it is there already */
         else
             epi_text_add(&e->cell, "      out%d_words[i] = pack<%s>(%s, %s);\n", number, type,
                          epi_value_use(e, v, 0).text, epi_value_use(e, v, 1).text);

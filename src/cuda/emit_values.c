@@ -193,9 +193,10 @@ void epi_value_emit_elements(const epi_emitter *e, int instr, epi_text *out, con
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->dst].scale);
     for (int el = 0; el < elements; el++) {
         epi_text_add(out, "%sconst float %s_%d = ", indent, name.text, el);
-        if (instr == e->d->split)
-            epi_text_add(out, "%s %c %s", epi_value_use(e, e->d->kept, el).text, s->other < 0 ? '-' : '+',
-                         epi_value_use(e, s->arg[2], el).text);
+        int product = instr == e->d->split[0] ? 0 : e->d->products > 1 && instr == e->d->split[1] ? 1 : -1;
+        if (product >= 0)
+            epi_text_add(out, "%s %c %s", epi_value_use(e, e->d->kept[product], el).text,
+                         s->other < 0 ? '-' : '+', epi_value_use(e, s->arg[2], el).text);
         else
             put_element(e, out, s, el);
         epi_text_add(out, ";\n");

@@ -117,9 +117,11 @@ static bool too_tight(const epi_kernel *k) {
 }
 
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_tile_limits limits = o->device ? (epi_tile_limits){256, 16, false} : (epi_tile_limits){256, 1, true};
+    epi_tile_limits limits = {256, o->device ? 16 : 1, true};
     k->gpu = o->device != 0;
     epi_status status = epi_spec_bind(&k->arena, k->program, o, &k->spec, err);
+    if (status == EPI_OK && k->gpu) /* Hopper's mainloop has tiles of two products */
+        limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
     if (status == EPI_OK)
         status = cut(k, o, &limits, err);
     if (status == EPI_OK)

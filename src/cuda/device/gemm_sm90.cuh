@@ -1,6 +1,7 @@
 // gemm_sm90.cuh: the product on Hopper: persistent blocks, TMA, wgmma, warp-specialised, with an emitted epilogue.
 //
-// A block is 384 threads and owns tiles of 128 x TILE_N. Warpgroups 0 and 1 compute, 64 rows of a tile each. In warpgroup 2,
+// A block is 384 threads and owns tiles of 128 x TILE_N accumulators: TILE_COLS columns of one product, or of each of two that share
+// their rows, side by side. Warpgroups 0 and 1 compute, 64 rows of a tile each. In warpgroup 2,
 // warp 0 feeds the ring of operand stages; warps 1 and 2, the movers, load and store the epilogue's tiles for one warpgroup each
 // and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles (order.cuh).
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
@@ -14,10 +15,10 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and 2 a narrow tile's columns unless
-//   B_MN; N_SIZE and K_SIZE are constants
+//   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and 2 a second product's columns, or a
+//   narrow tile's unless B_MN; N_SIZE and K_SIZE are constants
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
-//   keep(R, i, a0, a1)                                    the result up to the packing point, as one word
+//   keep(R, i, a0, a1), keep_pair                         the result up to the packing point, as one word; of a second product
 //   struct Sums, epilogue_subtile<C>(acc, R, S, P, staging, row, col, thread)
 //   subtile_load(P, staging, bar, m, n, lane), subtile_store(P, staging, m, n, lane, lanes), subtile_prefetch(P, m, n, lane)
 //   OWN and, where it is 1, subtile_store_own(P, staging, m, n, lane, warp): what lanes store, of a computing warp's own rows
@@ -79,6 +80,14 @@ template <int C> struct EachSubtile {
   template <class F> static DEV void run(F &f) { EachSubtile<C - 1>::run(f); f.template subtile<C - 1>(); }
 };
 template <> struct EachSubtile<0> { template <class F> static DEV void run(F &) {} };
+
+// What is kept of accumulators 2i and 2i + 1: the second product's come after the first one's.
+DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
+#if PRODUCTS > 1
+  if (i >= TILE_N / 8) return keep_pair(R, i, a0, a1);
+#endif
+  return keep(R, i, a0, a1);
+}
 
 // The first of a thread's two rows in its warpgroup's 64.
 DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
@@ -150,7 +159,7 @@ struct AtEnd {
 DEV void at_end(Epilogue &e, const float (&d)[TILE_N / 2]) {   // all subtiles of 64 rows
 #if !KEEP_F32
 #pragma unroll
-  for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep(e.R, i, d[2 * i], d[2 * i + 1]);
+  for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep_of(e.R, i, d[2 * i], d[2 * i + 1]);
 #endif
   AtEnd end{e, d};
   EachSubtile<SUBTILES>::run(end);
@@ -206,15 +215,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         (void)m;
       };
 #if B_MN
-      auto load_slabs = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const int width) {   // each block some of the depth
+      auto load_slabs = [&](const u32 b, const u32 bar, const TMap *map, const int m, const int n, const int k, const int width) {   // each block some of the depth
 #pragma unroll
-        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), &P.map[1], bar, n + i * 64, k * BK + rank * (BK / CLUSTER), m);
+        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), map, bar, n + i * 64, k * BK + rank * (BK / CLUSTER), m);
       };
-      auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) { load_slabs(b, bar, m, n, k, TILE_N); };
-      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32) { load_slabs(b, bar, m, n, k, NARROW); };
+      auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {
+        load_slabs(b, bar, &P.map[1], m, n, k, TILE_COLS);
+        if (PRODUCTS > 1) load_slabs(b + STAGE_B / 2, bar, &P.map[2], m, n, k, TILE_COLS);
+      };
+      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32) { load_slabs(b, bar, &P.map[1], m, n, k, NARROW); };
 #else
       auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {   // each block some of the columns
-        load_all(b + rank * (STAGE_B / CLUSTER), &P.map[1], bar, k * BK, n + rank * (TILE_N / CLUSTER), m);
+        const u32 own = b + rank * (STAGE_B / PRODUCTS / CLUSTER);
+        load_all(own, &P.map[1], bar, k * BK, n + rank * (TILE_COLS / CLUSTER), m);
+        if (PRODUCTS > 1) load_all(own + STAGE_B / 2, &P.map[2], bar, k * BK, n + rank * (TILE_COLS / CLUSTER), m);
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32 i) {   // or all of them, in turn
         if (rank == i % CLUSTER) load_all(b, &P.map[2], bar, k * BK, n, m);
@@ -229,7 +243,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_N;
+        const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
 #pragma unroll 1
         for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : 1) {
@@ -292,7 +306,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_N, subtiles = order.subtiles(tn);
+        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
         w = queue.at(j);
         if (WARPS) __syncwarp();
         if (lane == 0) queue.give_back(j);
@@ -390,7 +404,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) {   // nobody else has to do anything now: what lanes store of the last tile, these do
 #pragma unroll 1
-        for (int c = 0; OWN && LAST_IN_RING && j && c < order.subtiles(e.col / TILE_N); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
+        for (int c = 0; OWN && LAST_IN_RING && j && c < order.subtiles(e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
         break;
       }
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
@@ -399,7 +413,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #if KEEP_F32
         e.kept[i] = d[i];
 #else
-        e.kept[i] = keep(next, i, d[2 * i], d[2 * i + 1]);
+        e.kept[i] = keep_of(next, i, d[2 * i], d[2 * i + 1]);
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
@@ -407,7 +421,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       __syncwarp();
       if (j && t % 32 == 0) queue.give_back(j - 1);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
-      e.col = tn * TILE_N;
+      e.col = tn * TILE_COLS;
     }
 #else
     // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
@@ -416,7 +430,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     for (u32 j = 0; w < order.total; j++) {
       order.at(w, tm, tn);
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
-      e.col = tn * TILE_N;
+      e.col = tn * TILE_COLS;
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
 #pragma unroll 1

@@ -11,7 +11,7 @@ struct Order {
   bool queue;
   DEV Order(const Params &P, int cid) {
     tm = (rows_in_all(P) + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
-    tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_N - 1) / TILE_N;
+    tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_COLS - 1) / TILE_COLS;
     raster = P.raster;
     total = tm * tn;
     queue = P.queue;
