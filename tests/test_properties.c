@@ -569,7 +569,7 @@ static void test_abi(void) {
             end = offset + bytes;
         }
     }
-    check(structs == 10 && end + 8 > size, "%d structs", structs);
+    check(structs == 11 && end + 8 > size, "%d structs", structs);
 }
 
 static void test_api(void) {

@@ -27,7 +27,7 @@ static const field device_fields[] = {
 #undef S
 #define S epi_tensor_info
 static const field tensor_info_fields[] = {
-    FIELD(S, name) FIELD(S, is_output) FIELD(S, has_type) FIELD(S, type) FIELD(S, rank) ARRAY(S, axes, "axes")};
+    FIELD(S, name) FIELD(S, is_output) FIELD(S, is_cotangent) FIELD(S, has_type) FIELD(S, type) FIELD(S, rank) ARRAY(S, axes, "axes")};
 #undef S
 #define S epi_dim_binding
 static const field dim_fields[] = {FIELD(S, name) FIELD(S, size)};
@@ -59,6 +59,11 @@ static const field kernel_fields[] = {
     FIELD(S, tile_n) FIELD(S, flops) FIELD(S, bytes_fused) FIELD(S, bytes_unfused) FIELD(S, terms)};
 #undef S
 
+#define S epi_gradcheck
+static const field gradcheck_fields[] = {
+    FIELD(S, input) FIELD(S, element) FIELD(S, derived) FIELD(S, numeric) FIELD(S, off) FIELD(S, compared)};
+#undef S
+
 #define STRUCT(name, fields) {#name, sizeof(name), fields, sizeof fields / sizeof *fields}
 static const struct {
     const char *name;
@@ -71,6 +76,7 @@ static const struct {
     STRUCT(epi_type_binding, type_fields),     STRUCT(epi_options, option_fields),
     STRUCT(epi_tensor, tensor_fields),         STRUCT(epi_tensor_shape, shape_fields),
     STRUCT(epi_kernel_info, kernel_fields),    STRUCT(epi_call, call_fields),
+    STRUCT(epi_gradcheck, gradcheck_fields),
 };
 /* clang-format on */
 
