@@ -17,21 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FACTORS = 24, MOST_TERMS = 32 };
+#include "pass/form.h"
 
-typedef struct factor {
-    int node, power; /* a node of the new graph; the power is not 0 */
-} factor;
-
-typedef struct form {
-    double number;
-    int count;
-    factor at[MOST_FACTORS];
-} form;
+enum { MOST_TERMS = 32 };
 
 /* Terms that are added. */
 typedef struct terms {
-    form at[MOST_TERMS];
+    epi_form at[MOST_TERMS];
     int count; /* beyond the room: it stays as it is */
 } terms;
 
@@ -39,14 +31,12 @@ typedef struct rewrite {
     const epi_graph *in;
     epi_graph *g; /* new */
     int first;
-    form *forms;   /* by old node, from `first` on */
-    int *value;    /* by old node: its value in the new graph, or EPI_NO_NODE: not written yet */
-    bool *sigmoid; /* by old node: its sigmoid is a value of the program */
-    terms *terms;  /* scratch */
+    epi_form *forms; /* by old node, from `first` on */
+    int *value;      /* by old node: its value in the new graph, or EPI_NO_NODE: not written yet */
+    bool *sigmoid;   /* by old node: its sigmoid is a value of the program */
+    terms *terms;    /* scratch */
     int *quotients, quotient_count; /* old nodes a/b that stay as they are */
 } rewrite;
-
-/* ---- forms ---- */
 
 static int map2(epi_graph *g, epi_op op, int a, int b) {
     return a == EPI_NO_NODE || b == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, op, a, b, EPI_NO_NODE);
@@ -56,173 +46,11 @@ static int negated(epi_graph *g, int a) {
     return a == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_NEG, a, EPI_NO_NODE, EPI_NO_NODE);
 }
 
-/* A constant, or one with a minus. */
-static bool is_number(const epi_graph *g, int node, double *number) {
-    if (node == EPI_NO_NODE)
-        return false;
-    const epi_node *n = &g->nodes[node];
-    double sign = n->op == EPI_OP_NEG ? -1 : 1;
-    if (n->op == EPI_OP_NEG)
-        n = &g->nodes[n->arg[0]];
-    *number = sign * n->value;
-    return n->op == EPI_OP_CONST;
-}
-
-static form form_of_node(const epi_graph *g, int node, int power) {
-    double number;
-    if (is_number(g, node, &number) && isfinite(number) && (power > 0 || number != 0))
-        return (form){.number = power > 0 ? number : 1 / number};
-    return (form){.number = 1, .count = 1, .at = {{node, power}}};
-}
-
-/* May a factor cancel against one over itself? Only what is neither 0 nor infinite. */
-static bool cancels(const epi_graph *g, int node) {
-    return g->nodes[node].op == EPI_OP_SIZE;
-}
-
-/* *f times another; false where there is no room. */
-static bool multiply(const epi_graph *g, form *f, const form *by, int sign) {
-    form out = *f;
-    if (sign < 0 && by->number == 0)
-        return false;
-    out.number *= sign > 0 ? by->number : 1 / by->number;
-    for (int i = 0; i < by->count; i++) {
-        int at = 0, power = sign * by->at[i].power;
-        while (at < out.count && !(out.at[at].node == by->at[i].node &&
-                                   ((out.at[at].power > 0) == (power > 0) || cancels(g, by->at[i].node))))
-            at++;
-        if (at == MOST_FACTORS)
-            return false;
-        if (at == out.count)
-            out.at[out.count++] = (factor){by->at[i].node, 0};
-        out.at[at].power += power;
-        if (!out.at[at].power) {
-            memmove(&out.at[at], &out.at[at + 1], (size_t)(out.count - at - 1) * sizeof *out.at);
-            out.count--;
-        }
-    }
-    *f = out;
-    return true;
-}
-
-/* ---- a form as nodes ---- */
-
-/* Factors of the same axes, as the product above a fraction's line and that below it. */
-typedef struct group {
-    epi_axes axes;
-    int above, below;
-} group;
-
-static int times(epi_graph *g, int a, int b) {
-    return a == EPI_NO_NODE ? b : map2(g, EPI_OP_MUL, a, b);
-}
-
-/* a times what a group is. */
-static int times_group(epi_graph *g, int a, const group *b) {
-    if (b->above != EPI_NO_NODE && b->below != EPI_NO_NODE)
-        return times(g, a, map2(g, EPI_OP_DIV, b->above, b->below));
-    if (b->below == EPI_NO_NODE)
-        return times(g, a, b->above);
-    return map2(g, EPI_OP_DIV, a == EPI_NO_NODE ? epi_graph_const(g, 1) : a, b->below);
-}
-
-/* Groups the factors, those of the fewest axes first. The number goes to the first of them. */
-static int make_groups(epi_graph *g, const form *f, int number, group *groups) {
-    int count = 0;
-    for (int axes = 0; axes <= EPI_MAX_AXES; axes++)
-        for (int i = 0; i < f->count; i++) {
-            const epi_axes have = g->nodes[f->at[i].node].axes;
-            if (have.count != axes)
-                continue;
-            int at = 0, power = f->at[i].power;
-            while (at < count && !epi_axes_same_set(&groups[at].axes, &have))
-                at++;
-            if (at == count) {
-                groups[count++] = (group){have, EPI_NO_NODE, EPI_NO_NODE};
-                if (at == 0)
-                    groups[0].above = number;
-            }
-            int *side = power > 0 ? &groups[at].above : &groups[at].below;
-            for (int n = power > 0 ? power : -power; n > 0; n--)
-                *side = times(g, *side, f->at[i].node);
-        }
-    return count;
-}
-
-static int find_size(const epi_graph *g, const form *f, epi_axis axis) {
-    for (int i = 0; i < f->count; i++) {
-        const epi_node *n = &g->nodes[f->at[i].node];
-        if (n->op == EPI_OP_SIZE && f->at[i].power < 0 && epi_axis_equal(n->over.at[0], axis))
-            return i;
-    }
-    return -1;
-}
-
-/* A sum over the sizes of its axes is a mean. */
-static void find_means(epi_graph *g, form *f) {
-    for (int i = 0; i < f->count && !epi_graph_failed(g); i++) {
-        const epi_node n = g->nodes[f->at[i].node];
-        bool mean = n.op == EPI_OP_SUM && f->at[i].power == 1;
-        for (int a = 0; a < n.over.count && mean; a++)
-            mean = find_size(g, f, n.over.at[a]) >= 0;
-        if (!mean)
-            continue;
-        f->at[i].node = epi_graph_value(g, epi_graph_reduce(g, EPI_OP_MEAN, n.arg[0], &n.over));
-        for (int a = 0; a < n.over.count; a++) {
-            int at = find_size(g, f, n.over.at[a]);
-            if (++f->at[at].power == 0) {
-                memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
-                f->count--;
-                i -= at < i;
-            }
-        }
-    }
-}
-
-/* The form with this number, or EPI_NO_NODE for 1, instead of its own. A group is multiplied into the
- * smallest one that has all its axes and more. */
-static int build_with(epi_graph *g, const form *of, int number) {
-    group groups[MOST_FACTORS];
-    form means = *of, *f = &means;
-    find_means(g, f);
-    int count = make_groups(g, f, number, groups), value = EPI_NO_NODE;
-    if (epi_graph_failed(g))
-        return EPI_NO_NODE;
-    if (!count)
-        return number == EPI_NO_NODE ? epi_graph_const(g, 1) : number;
-    bool top[MOST_FACTORS] = {false};
-    for (int i = 0; i < count; i++) {
-        int into = i + 1;
-        while (into < count &&
-               !(epi_axes_include(&groups[into].axes, &groups[i].axes) && groups[into].above != EPI_NO_NODE))
-            into++;
-        top[i] = into == count;
-        if (into < count)
-            groups[into].above = times_group(g, groups[into].above, &groups[i]);
-    }
-    for (int i = count - 1; i >= 0; i--)
-        if (top[i])
-            value = times_group(g, value, &groups[i]);
-    return value;
-}
-
-/* Without its sign. */
-static int build_positive(epi_graph *g, const form *f) {
-    double number = fabs(f->number);
-    return build_with(g, f, number == 1 ? EPI_NO_NODE : epi_graph_const(g, number));
-}
-
-static int build(epi_graph *g, const form *f) {
-    if (f->number >= 0 || f->number == -1)
-        return f->number < 0 ? negated(g, build_positive(g, f)) : build_positive(g, f);
-    return build_with(g, f, negated(g, epi_graph_const(g, -f->number)));
-}
-
 /* ---- values of the old graph ---- */
 
 static int value_of(rewrite *r, int node) {
     if (r->value[node] == EPI_NO_NODE && !epi_graph_failed(r->g))
-        r->value[node] = epi_graph_value(r->g, build(r->g, &r->forms[node]));
+        r->value[node] = epi_graph_value(r->g, epi_form_build(r->g, &r->forms[node]));
     return r->value[node];
 }
 
@@ -231,8 +59,8 @@ static bool is_open(const rewrite *r, int node) {
     return node >= r->first && !r->in->nodes[node].name && epi_graph_uses(r->in, node).count == 1;
 }
 
-static form form_of(rewrite *r, int node) {
-    return is_open(r, node) ? r->forms[node] : form_of_node(r->g, value_of(r, node), 1);
+static epi_form form_of(rewrite *r, int node) {
+    return is_open(r, node) ? r->forms[node] : epi_form_of(r->g, value_of(r, node), 1);
 }
 
 /* An operand with all the axes it had. */
@@ -244,48 +72,41 @@ static int operand(rewrite *r, const epi_node *n, int a) {
                                   : epi_graph_complete(r->g, value, &r->in->nodes[n->arg[a]].axes);
 }
 
-static int find_factor(const form *f, int node, int sign) {
-    int i = 0;
-    while (i < f->count && !(f->at[i].node == node && f->at[i].power * sign > 0))
-        i++;
-    return i < f->count ? i : -1;
-}
-
 /* Where a/b is a value of the program, as in a softmax, it stands for a over b. */
-static void find_quotients(rewrite *r, form *f) {
+static void find_quotients(rewrite *r, epi_form *f) {
     bool divides = false;
     for (int i = 0; i < f->count; i++)
         divides |= f->at[i].power < 0;
     for (int q = 0; q < r->quotient_count && divides; q++) {
         const epi_node *n = &r->in->nodes[r->quotients[q]];
-        int a = find_factor(f, r->value[n->arg[0]], 1), b = find_factor(f, r->value[n->arg[1]], -1);
+        int a = epi_form_find(f, r->value[n->arg[0]], 1), b = epi_form_find(f, r->value[n->arg[1]], -1);
         if (a < 0 || b < 0)
             continue;
-        form value = form_of_node(r->g, r->value[r->quotients[q]], 1);
-        form without = {.number = f->number};
+        epi_form value = epi_form_of(r->g, r->value[r->quotients[q]], 1);
+        epi_form without = {.number = f->number};
         for (int i = 0; i < f->count; i++) {
-            factor rest = f->at[i];
+            epi_form_factor rest = f->at[i];
             rest.power -= i == a ? 1 : i == b ? -1 : 0;
             if (rest.power)
                 without.at[without.count++] = rest;
         }
-        if (multiply(r->g, &without, &value, 1))
+        if (epi_form_multiply(r->g, &without, &value, 1))
             *f = without;
     }
 }
 
-static form scaled(rewrite *r, const epi_node *n) {
-    form a = form_of(r, n->arg[0]), b = form_of(r, n->arg[1]);
+static epi_form scaled(rewrite *r, const epi_node *n) {
+    epi_form a = form_of(r, n->arg[0]), b = form_of(r, n->arg[1]);
     int sign = n->op == EPI_OP_MUL ? 1 : -1;
-    if (multiply(r->g, &a, &b, sign)) {
+    if (epi_form_multiply(r->g, &a, &b, sign)) {
         find_quotients(r, &a);
         return a;
     }
-    a = form_of_node(r->g, value_of(r, n->arg[0]), 1);
-    b = form_of_node(r->g, value_of(r, n->arg[1]), 1);
-    return multiply(r->g, &a, &b, sign)
+    a = epi_form_of(r->g, value_of(r, n->arg[0]), 1);
+    b = epi_form_of(r->g, value_of(r, n->arg[1]), 1);
+    return epi_form_multiply(r->g, &a, &b, sign)
                ? a
-               : form_of_node(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
+               : epi_form_of(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
 }
 
 /* ---- sums of terms ---- */
@@ -305,7 +126,7 @@ static void collect_terms(rewrite *r, int node, double sign, int depth, terms *o
     out->count++;
 }
 
-static bool same_factors(const form *a, const form *b) {
+static bool same_factors(const epi_form *a, const epi_form *b) {
     for (int i = 0; i < a->count && a->count == b->count; i++) {
         int j = 0;
         while (j < b->count && !(a->at[i].node == b->at[j].node && a->at[i].power == b->at[j].power))
@@ -331,13 +152,14 @@ static void merge_equal(terms *t) {
 }
 
 /* Zero whatever the inputs are. */
-static bool is_zero(const epi_graph *g, const form *f) {
+static bool is_zero(const epi_graph *g, const epi_form *f) {
     for (int i = 0; i < f->count; i++) {
         epi_op op = g->nodes[f->at[i].node].op;
         if (op == EPI_OP_MUL && f->count == 1) { /* 0*index(X) */
             const epi_node *n = &g->nodes[f->at[i].node];
             double number;
-            return is_number(g, n->arg[0], &number) && number == 0 && g->nodes[n->arg[1]].op == EPI_OP_INDEX;
+            return epi_is_number(g, n->arg[0], &number) && number == 0 &&
+                   g->nodes[n->arg[1]].op == EPI_OP_INDEX;
         }
         if (op != EPI_OP_INDEX && op != EPI_OP_SIZE)
             return false;
@@ -345,7 +167,7 @@ static bool is_zero(const epi_graph *g, const form *f) {
     return f->number == 0;
 }
 
-static bool has_axes_of(const epi_graph *g, const form *a, const form *b) {
+static bool has_axes_of(const epi_graph *g, const epi_form *a, const epi_form *b) {
     for (int i = 0; i < b->count; i++) {
         epi_axes left = g->nodes[b->at[i].node].axes;
         for (int j = 0; j < a->count; j++)
@@ -369,7 +191,7 @@ static void drop_zeros(const epi_graph *g, terms *t) {
 static int build_sum(epi_graph *g, terms *t, double *sign);
 
 static int add_nodes(epi_graph *g, int a, int b) {
-    terms two = {.at = {form_of_node(g, a, 1), form_of_node(g, b, 1)}, .count = 2};
+    terms two = {.at = {epi_form_of(g, a, 1), epi_form_of(g, b, 1)}, .count = 2};
     double sign;
     drop_zeros(g, &two);
     int value = build_sum(g, &two, &sign);
@@ -380,7 +202,7 @@ static int add_nodes(epi_graph *g, int a, int b) {
 static void merge_joins(epi_graph *g, terms *t) {
     for (int i = 0; i < t->count; i++)
         for (int j = i + 1; j < t->count && !epi_graph_failed(g); j++) {
-            const form *x = &t->at[i], *y = &t->at[j];
+            const epi_form *x = &t->at[i], *y = &t->at[j];
             if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 ||
                 x->number != 1 || y->number != 1)
                 continue;
@@ -390,7 +212,7 @@ static void merge_joins(epi_graph *g, terms *t) {
                 continue;
             int low = add_nodes(g, a.arg[0], b.arg[0]), high = add_nodes(g, a.arg[1], b.arg[1]);
             t->at[i] =
-                form_of_node(g, epi_graph_value(g, epi_graph_join(g, a.op, low, high, a.over.at[0])), 1);
+                epi_form_of(g, epi_graph_value(g, epi_graph_join(g, a.op, low, high, a.over.at[0])), 1);
             drop_term(t, j--);
         }
 }
@@ -402,27 +224,27 @@ static int build_sum(epi_graph *g, terms *t, double *sign) {
         head++;
     *sign = head == t->count ? -1 : 1;
     head = head == t->count ? 0 : head;
-    int value = build_positive(g, &t->at[head]);
+    int value = epi_form_build_positive(g, &t->at[head]);
     for (int i = 0; i < t->count; i++)
         if (i != head)
             value = map2(g, t->at[i].number * *sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
-                         build_positive(g, &t->at[i]));
+                         epi_form_build_positive(g, &t->at[i]));
     return epi_graph_value(g, value);
 }
 
 /* What all terms are divided by, once, goes out of their sum. */
-static form take_divisors(terms *t) {
-    form out = {.number = 1};
+static epi_form take_divisors(terms *t) {
+    epi_form out = {.number = 1};
     for (int i = 0; i < t->at[0].count; i++) {
         int node = t->at[0].at[i].node, shared = t->at[0].at[i].power < 0;
         for (int k = 1; k < t->count && shared; k++)
-            shared = find_factor(&t->at[k], node, -1) >= 0;
+            shared = epi_form_find(&t->at[k], node, -1) >= 0;
         if (!shared)
             continue;
-        out.at[out.count++] = (factor){node, -1};
+        out.at[out.count++] = (epi_form_factor){node, -1};
         for (int k = 0; k < t->count; k++) {
-            form *f = &t->at[k];
-            int at = find_factor(f, node, -1);
+            epi_form *f = &t->at[k];
+            int at = epi_form_find(f, node, -1);
             if (++f->at[at].power == 0) {
                 memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
                 f->count--;
@@ -433,24 +255,25 @@ static form take_divisors(terms *t) {
     return out;
 }
 
-static form added(rewrite *r, const epi_node *n) {
+static epi_form added(rewrite *r, const epi_node *n) {
     terms *t = r->terms;
     t->count = 0;
     collect_terms(r, n->arg[0], 1, 0, t);
     collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -1 : 1, 0, t);
     if (t->count > MOST_TERMS)
-        return form_of_node(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
+        return epi_form_of(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
     drop_zeros(r->g, t);
     merge_joins(r->g, t);
     merge_equal(t);
     if (t->count == 1)
         return t->at[0];
     double sign;
-    form out = take_divisors(t), f = form_of_node(r->g, build_sum(r->g, t, &sign), 1);
+    epi_form out = take_divisors(t), f = epi_form_of(r->g, build_sum(r->g, t, &sign), 1);
     f.number *= sign;
-    return multiply(r->g, &f, &out, 1)
+    return epi_form_multiply(r->g, &f, &out, 1)
                ? f
-               : form_of_node(r->g, map2(r->g, EPI_OP_MUL, build(r->g, &f), build(r->g, &out)), 1);
+               : epi_form_of(r->g,
+                             map2(r->g, EPI_OP_MUL, epi_form_build(r->g, &f), epi_form_build(r->g, &out)), 1);
 }
 
 /* ---- sums over axes ---- */
@@ -460,16 +283,16 @@ static bool has_some(const epi_axes *axes, const epi_axes *of) {
 }
 
 /* The sum of factors that have some of these axes, as a product where it is one. */
-static int sum_inside(epi_graph *g, const form *inside, const epi_axes *over) {
-    epi_factor factors[MOST_FACTORS];
+static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over) {
+    epi_factor factors[EPI_MOST_FACTORS];
     int count = 0;
     for (int i = 0; i < inside->count; i++)
         for (int n = abs(inside->at[i].power); n > 0; n--)
-            if (count < MOST_FACTORS)
+            if (count < EPI_MOST_FACTORS)
                 factors[count++] = (epi_factor){inside->at[i].node, inside->at[i].power < 0};
-    int value = count < MOST_FACTORS ? epi_graph_sum_product(g, factors, count, over) : EPI_NO_NODE;
+    int value = count < EPI_MOST_FACTORS ? epi_graph_sum_product(g, factors, count, over) : EPI_NO_NODE;
     if (value == EPI_NO_NODE && !epi_graph_failed(g))
-        value = epi_graph_reduce(g, EPI_OP_SUM, build_positive(g, inside), over);
+        value = epi_graph_reduce(g, EPI_OP_SUM, epi_form_build_positive(g, inside), over);
     return epi_graph_value(g, value);
 }
 
@@ -483,7 +306,7 @@ static bool is_centred(const epi_graph *g, int node, const epi_axes *over) {
 }
 
 /* Is its sum over these axes 0, because all of it that has them is centred? */
-static bool sums_to_zero(const epi_graph *g, const form *f, const epi_axes *over) {
+static bool sums_to_zero(const epi_graph *g, const epi_form *f, const epi_axes *over) {
     int inside = -1;
     for (int i = 0; i < f->count; i++)
         if (has_some(&g->nodes[f->at[i].node].axes, over)) {
@@ -494,10 +317,10 @@ static bool sums_to_zero(const epi_graph *g, const form *f, const epi_axes *over
     return inside >= 0 && is_centred(g, f->at[inside].node, over);
 }
 
-static form summed_form(rewrite *r, const form *of, const epi_axes *along);
+static epi_form summed_form(rewrite *r, const epi_form *of, const epi_axes *along);
 
 /* A sum of terms some of which sum to 0, as the sums of the others; false: it has none such. */
-static bool sum_terms(rewrite *r, const epi_node *n, form *out) {
+static bool sum_terms(rewrite *r, const epi_node *n, epi_form *out) {
     epi_graph *g = r->g;
     bool minus = r->in->nodes[n->arg[0]].op == EPI_OP_NEG;
     int of = minus ? r->in->nodes[n->arg[0]].arg[0] : n->arg[0];
@@ -521,77 +344,78 @@ static bool sum_terms(rewrite *r, const epi_node *n, form *out) {
         t->at[i] = summed_form(r, &t->at[i], &n->over);
     *out = t->at[0];
     if (t->count > 1) {
-        *out = form_of_node(g, build_sum(g, t, &sign), 1);
+        *out = epi_form_of(g, build_sum(g, t, &sign), 1);
         out->number *= sign;
     }
     return true;
 }
 
-static form summed(rewrite *r, const epi_node *n) {
-    form all;
+static epi_form summed(rewrite *r, const epi_node *n) {
+    epi_form all;
     if (sum_terms(r, n, &all))
         return all;
     all = form_of(r, n->arg[0]);
     return summed_form(r, &all, &n->over);
 }
 
-static form summed_form(rewrite *r, const form *of, const epi_axes *along) {
+static epi_form summed_form(rewrite *r, const epi_form *of, const epi_axes *along) {
     epi_graph *g = r->g;
-    form all = *of, inside = {.number = 1}, outside = {.number = all.number};
+    epi_form all = *of, inside = {.number = 1}, outside = {.number = all.number};
     epi_axes over = {0};
     for (int i = 0; i < all.count; i++) {
-        form *side = has_some(&g->nodes[all.at[i].node].axes, along) ? &inside : &outside;
+        epi_form *side = has_some(&g->nodes[all.at[i].node].axes, along) ? &inside : &outside;
         side->at[side->count++] = all.at[i];
     }
     for (int i = 0; i < along->count && !epi_graph_failed(g); i++) {
         bool found = false;
         for (int j = 0; j < inside.count; j++)
             found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, along->at[i]) >= 0;
-        form size = form_of_node(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
+        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
         if (found)
             over.at[over.count++] = along->at[i];
-        else if (!multiply(g, &outside, &size, 1))
+        else if (!epi_form_multiply(g, &outside, &size, 1))
             over.at[over.count++] = along->at[i]; /* no room: it is told by the reduction below */
     }
     if (over.count) {
-        form core = form_of_node(g, sum_inside(g, &inside, &over), 1);
-        if (!multiply(g, &outside, &core, 1))
-            return form_of_node(g, map2(g, EPI_OP_MUL, build(g, &outside), build(g, &core)), 1);
+        epi_form core = epi_form_of(g, sum_inside(g, &inside, &over), 1);
+        if (!epi_form_multiply(g, &outside, &core, 1))
+            return epi_form_of(g, map2(g, EPI_OP_MUL, epi_form_build(g, &outside), epi_form_build(g, &core)),
+                               1);
     }
     return outside;
 }
 
 /* An operand that lets numbers and scalars go, which *out is multiplied by. */
-static int freed_operand(rewrite *r, const epi_node *n, int a, form *out) {
+static int freed_operand(rewrite *r, const epi_node *n, int a, epi_form *out) {
     epi_graph *g = r->g;
-    form f = form_of(r, n->arg[a]), kept = {.number = 1}, gone = {.number = f.number};
+    epi_form f = form_of(r, n->arg[a]), kept = {.number = 1}, gone = {.number = f.number};
     for (int i = 0; i < f.count; i++) {
-        form *to = g->nodes[f.at[i].node].axes.count ? &kept : &gone;
+        epi_form *to = g->nodes[f.at[i].node].axes.count ? &kept : &gone;
         to->at[to->count++] = f.at[i];
     }
-    bool whole = (gone.number == 1 && !gone.count) || !kept.count || !multiply(g, out, &gone, 1);
-    int value = whole ? value_of(r, n->arg[a]) : build(g, &kept);
+    bool whole = (gone.number == 1 && !gone.count) || !kept.count || !epi_form_multiply(g, out, &gone, 1);
+    int value = whole ? value_of(r, n->arg[a]) : epi_form_build(g, &kept);
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_complete(g, value, &r->in->nodes[n->arg[a]].axes);
 }
 
-static form times_node(epi_graph *g, form f, int node) {
-    form core = {.number = 1};
+static epi_form times_node(epi_graph *g, epi_form f, int node) {
+    epi_form core = {.number = 1};
     if (!epi_graph_failed(g))
-        core = form_of_node(g, epi_graph_value(g, node), 1);
-    if (multiply(g, &f, &core, 1))
+        core = epi_form_of(g, epi_graph_value(g, node), 1);
+    if (epi_form_multiply(g, &f, &core, 1))
         return f;
-    return form_of_node(g, map2(g, EPI_OP_MUL, build(g, &f), build(g, &core)), 1);
+    return epi_form_of(g, map2(g, EPI_OP_MUL, epi_form_build(g, &f), epi_form_build(g, &core)), 1);
 }
 
-static form contracted(rewrite *r, const epi_node *n) {
-    form out = {.number = 1};
+static epi_form contracted(rewrite *r, const epi_node *n) {
+    epi_form out = {.number = 1};
     int a = freed_operand(r, n, 0, &out), b = freed_operand(r, n, 1, &out);
     return times_node(r->g, out,
                       epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_contract(r->g, a, b, &n->over));
 }
 
-static form scattered(rewrite *r, const epi_node *n) {
-    form out = {.number = 1};
+static epi_form scattered(rewrite *r, const epi_node *n) {
+    epi_form out = {.number = 1};
     int a = freed_operand(r, n, 0, &out), b = operand(r, n, 1);
     return times_node(
         r->g, out, epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_move(r->g, n->op, a, b, n->over.at[0]));
@@ -620,68 +444,68 @@ static int rebuild(rewrite *r, int node) {
 static bool is_above_zero(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     double number;
-    return n->op == EPI_OP_MAX && ((is_number(g, n->arg[0], &number) && number > 0) ||
-                                   (is_number(g, n->arg[1], &number) && number > 0));
+    return n->op == EPI_OP_MAX && ((epi_is_number(g, n->arg[0], &number) && number > 0) ||
+                                   (epi_is_number(g, n->arg[1], &number) && number > 0));
 }
 
 /* where(c, x, 0) lets numbers and signs go, and divisors that are not 0. */
-static form chosen(rewrite *r, int condition, int node, bool second) {
-    form f = form_of(r, node), out = {.number = f.number}, kept = {.number = 1};
+static epi_form chosen(rewrite *r, int condition, int node, bool second) {
+    epi_form f = form_of(r, node), out = {.number = f.number}, kept = {.number = 1};
     int zero = epi_graph_const(r->g, 0), value;
     for (int i = 0; i < f.count; i++) {
         bool goes = f.at[i].power < 0 && is_above_zero(r->g, f.at[i].node);
-        form *to = goes ? &out : &kept;
+        epi_form *to = goes ? &out : &kept;
         to->at[to->count++] = f.at[i];
     }
     if (f.number == 0 || !kept.count || (f.number == 1 && !out.count)) {
-        out = (form){.number = 1};
+        out = (epi_form){.number = 1};
         value = value_of(r, node);
     } else {
-        value = build(r->g, &kept);
+        value = epi_form_build(r->g, &kept);
     }
     if (epi_graph_failed(r->g))
         return out;
     int choice = epi_graph_map(r->g, EPI_OP_WHERE, condition, second ? zero : value, second ? value : zero);
-    form core = form_of_node(r->g, epi_graph_value(r->g, choice), 1);
-    return multiply(r->g, &out, &core, 1) ? out : core;
+    epi_form core = epi_form_of(r->g, epi_graph_value(r->g, choice), 1);
+    return epi_form_multiply(r->g, &out, &core, 1) ? out : core;
 }
 
-static form mapped(rewrite *r, const epi_node *n) {
+static epi_form mapped(rewrite *r, const epi_node *n) {
     int arg[3], arity = epi_ops[n->op].arity;
     double x[3] = {0, 0, 0}, number;
     bool constant = true;
     for (int a = 0; a < arity && !(n->op == EPI_OP_WHERE && a); a++) {
         arg[a] = value_of(r, n->arg[a]);
-        constant &= is_number(r->g, arg[a], &x[a]);
+        constant &= epi_is_number(r->g, arg[a], &x[a]);
     }
     if (epi_graph_failed(r->g))
-        return (form){.number = 0};
+        return (epi_form){.number = 0};
     if (n->op == EPI_OP_WHERE) {
         if (constant)
             return form_of(r, n->arg[x[0] != 0 ? 1 : 2]);
         for (int a = 1; a < 3; a++)
-            if (is_number(r->in, n->arg[a], &number) && number == 0)
+            if (epi_is_number(r->in, n->arg[a], &number) && number == 0)
                 return chosen(r, arg[0], n->arg[3 - a], a == 1);
         arg[1] = value_of(r, n->arg[1]);
         arg[2] = value_of(r, n->arg[2]);
     } else if (constant) {
         double y = epi_op_reference(n->op, x[0], x[1], x[2]);
         if (isfinite(y))
-            return (form){.number = y};
+            return (epi_form){.number = y};
     }
-    if (n->op == EPI_OP_POW && is_number(r->g, arg[1], &number) &&
+    if (n->op == EPI_OP_POW && epi_is_number(r->g, arg[1], &number) &&
         (number == 1 || number == 2 || number == 3))
-        return form_of_node(r->g, arg[0], (int)number);
+        return epi_form_of(r->g, arg[0], (int)number);
     for (int a = arity; a < 3; a++)
         arg[a] = EPI_NO_NODE;
     if (epi_graph_failed(r->g))
-        return (form){.number = 0};
-    return form_of_node(r->g, epi_graph_value(r->g, epi_graph_map(r->g, n->op, arg[0], arg[1], arg[2])), 1);
+        return (epi_form){.number = 0};
+    return epi_form_of(r->g, epi_graph_value(r->g, epi_graph_map(r->g, n->op, arg[0], arg[1], arg[2])), 1);
 }
 
-static form rewritten(rewrite *r, int node) {
+static epi_form rewritten(rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
-    form f;
+    epi_form f;
     switch (n->op) {
     case EPI_OP_MUL:
     case EPI_OP_DIV: return scaled(r, n);
@@ -697,7 +521,7 @@ static form rewritten(rewrite *r, int node) {
     default:
         if (epi_ops[n->op].cls == EPI_CLASS_MAP)
             return mapped(r, n);
-        return form_of_node(r->g, epi_graph_value(r->g, rebuild(r, node)), 1);
+        return epi_form_of(r->g, epi_graph_value(r->g, rebuild(r, node)), 1);
     }
 }
 

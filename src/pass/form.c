@@ -1,0 +1,182 @@
+/* form.c: forms: made of nodes, multiplied, and written as nodes again. */
+#include "pass/form.h"
+
+#include <math.h>
+#include <string.h>
+
+static int map2(epi_graph *g, epi_op op, int a, int b) {
+    return a == EPI_NO_NODE || b == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, op, a, b, EPI_NO_NODE);
+}
+
+static int negated(epi_graph *g, int a) {
+    return a == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_NEG, a, EPI_NO_NODE, EPI_NO_NODE);
+}
+
+/* A constant, or one with a minus. */
+bool epi_is_number(const epi_graph *g, int node, double *number) {
+    if (node == EPI_NO_NODE)
+        return false;
+    const epi_node *n = &g->nodes[node];
+    double sign = n->op == EPI_OP_NEG ? -1 : 1;
+    if (n->op == EPI_OP_NEG)
+        n = &g->nodes[n->arg[0]];
+    *number = sign * n->value;
+    return n->op == EPI_OP_CONST;
+}
+
+epi_form epi_form_of(const epi_graph *g, int node, int power) {
+    double number;
+    if (epi_is_number(g, node, &number) && isfinite(number) && (power > 0 || number != 0))
+        return (epi_form){.number = power > 0 ? number : 1 / number};
+    return (epi_form){.number = 1, .count = 1, .at = {{node, power}}};
+}
+
+/* May a factor cancel against one over itself? Only what is neither 0 nor infinite. */
+static bool cancels(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_SIZE;
+}
+
+/* *f times another; false where there is no room. */
+bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign) {
+    epi_form out = *f;
+    if (sign < 0 && by->number == 0)
+        return false;
+    out.number *= sign > 0 ? by->number : 1 / by->number;
+    for (int i = 0; i < by->count; i++) {
+        int at = 0, power = sign * by->at[i].power;
+        while (at < out.count && !(out.at[at].node == by->at[i].node &&
+                                   ((out.at[at].power > 0) == (power > 0) || cancels(g, by->at[i].node))))
+            at++;
+        if (at == EPI_MOST_FACTORS)
+            return false;
+        if (at == out.count)
+            out.at[out.count++] = (epi_form_factor){by->at[i].node, 0};
+        out.at[at].power += power;
+        if (!out.at[at].power) {
+            memmove(&out.at[at], &out.at[at + 1], (size_t)(out.count - at - 1) * sizeof *out.at);
+            out.count--;
+        }
+    }
+    *f = out;
+    return true;
+}
+
+/* ---- a form as nodes ---- */
+
+/* Factors of the same axes, as the product above a fraction's line and that below it. */
+typedef struct group {
+    epi_axes axes;
+    int above, below;
+} group;
+
+static int times(epi_graph *g, int a, int b) {
+    return a == EPI_NO_NODE ? b : map2(g, EPI_OP_MUL, a, b);
+}
+
+/* a times what a group is. */
+static int times_group(epi_graph *g, int a, const group *b) {
+    if (b->above != EPI_NO_NODE && b->below != EPI_NO_NODE)
+        return times(g, a, map2(g, EPI_OP_DIV, b->above, b->below));
+    if (b->below == EPI_NO_NODE)
+        return times(g, a, b->above);
+    return map2(g, EPI_OP_DIV, a == EPI_NO_NODE ? epi_graph_const(g, 1) : a, b->below);
+}
+
+/* Groups the factors, those of the fewest axes first. The number goes to the first of them. */
+static int make_groups(epi_graph *g, const epi_form *f, int number, group *groups) {
+    int count = 0;
+    for (int axes = 0; axes <= EPI_MAX_AXES; axes++)
+        for (int i = 0; i < f->count; i++) {
+            const epi_axes have = g->nodes[f->at[i].node].axes;
+            if (have.count != axes)
+                continue;
+            int at = 0, power = f->at[i].power;
+            while (at < count && !epi_axes_same_set(&groups[at].axes, &have))
+                at++;
+            if (at == count) {
+                groups[count++] = (group){have, EPI_NO_NODE, EPI_NO_NODE};
+                if (at == 0)
+                    groups[0].above = number;
+            }
+            int *side = power > 0 ? &groups[at].above : &groups[at].below;
+            for (int n = power > 0 ? power : -power; n > 0; n--)
+                *side = times(g, *side, f->at[i].node);
+        }
+    return count;
+}
+
+static int find_size(const epi_graph *g, const epi_form *f, epi_axis axis) {
+    for (int i = 0; i < f->count; i++) {
+        const epi_node *n = &g->nodes[f->at[i].node];
+        if (n->op == EPI_OP_SIZE && f->at[i].power < 0 && epi_axis_equal(n->over.at[0], axis))
+            return i;
+    }
+    return -1;
+}
+
+/* A sum over the sizes of its axes is a mean. */
+static void find_means(epi_graph *g, epi_form *f) {
+    for (int i = 0; i < f->count && !epi_graph_failed(g); i++) {
+        const epi_node n = g->nodes[f->at[i].node];
+        bool mean = n.op == EPI_OP_SUM && f->at[i].power == 1;
+        for (int a = 0; a < n.over.count && mean; a++)
+            mean = find_size(g, f, n.over.at[a]) >= 0;
+        if (!mean)
+            continue;
+        f->at[i].node = epi_graph_value(g, epi_graph_reduce(g, EPI_OP_MEAN, n.arg[0], &n.over));
+        for (int a = 0; a < n.over.count; a++) {
+            int at = find_size(g, f, n.over.at[a]);
+            if (++f->at[at].power == 0) {
+                memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
+                f->count--;
+                i -= at < i;
+            }
+        }
+    }
+}
+
+/* The form with this number, or EPI_NO_NODE for 1, instead of its own. A group is multiplied into the
+ * smallest one that has all its axes and more. */
+static int build_with(epi_graph *g, const epi_form *of, int number) {
+    group groups[EPI_MOST_FACTORS];
+    epi_form means = *of, *f = &means;
+    find_means(g, f);
+    int count = make_groups(g, f, number, groups), value = EPI_NO_NODE;
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    if (!count)
+        return number == EPI_NO_NODE ? epi_graph_const(g, 1) : number;
+    bool top[EPI_MOST_FACTORS] = {false};
+    for (int i = 0; i < count; i++) {
+        int into = i + 1;
+        while (into < count &&
+               !(epi_axes_include(&groups[into].axes, &groups[i].axes) && groups[into].above != EPI_NO_NODE))
+            into++;
+        top[i] = into == count;
+        if (into < count)
+            groups[into].above = times_group(g, groups[into].above, &groups[i]);
+    }
+    for (int i = count - 1; i >= 0; i--)
+        if (top[i])
+            value = times_group(g, value, &groups[i]);
+    return value;
+}
+
+/* Without its sign. */
+int epi_form_build_positive(epi_graph *g, const epi_form *f) {
+    double number = fabs(f->number);
+    return build_with(g, f, number == 1 ? EPI_NO_NODE : epi_graph_const(g, number));
+}
+
+int epi_form_build(epi_graph *g, const epi_form *f) {
+    if (f->number >= 0 || f->number == -1)
+        return f->number < 0 ? negated(g, epi_form_build_positive(g, f)) : epi_form_build_positive(g, f);
+    return build_with(g, f, negated(g, epi_graph_const(g, -f->number)));
+}
+
+int epi_form_find(const epi_form *f, int node, int sign) {
+    int i = 0;
+    while (i < f->count && !(f->at[i].node == node && f->at[i].power * sign > 0))
+        i++;
+    return i < f->count ? i : -1;
+}

@@ -1,0 +1,31 @@
+/* form.h: a value as a number times powers of other values, which is how simplify.c sees it. */
+#ifndef EPI_PASS_FORM_H
+#define EPI_PASS_FORM_H
+
+#include "ir/graph.h"
+
+enum { EPI_MOST_FACTORS = 24 };
+
+typedef struct epi_form_factor {
+    int node, power; /* a node of the new graph; the power is not 0 */
+} epi_form_factor;
+
+typedef struct epi_form {
+    double number;
+    int count;
+    epi_form_factor at[EPI_MOST_FACTORS];
+} epi_form;
+
+/* A constant, or one with a minus. */
+bool epi_is_number(const epi_graph *g, int node, double *number);
+epi_form epi_form_of(const epi_graph *g, int node, int power);
+/* *f times another, or with sign -1 over it; false where there is no room. */
+bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign);
+/* Which factor is this node with a power of this sign, or -1. */
+int epi_form_find(const epi_form *f, int node, int sign);
+
+/* The form as nodes: factors of few axes are multiplied with each other first. */
+int epi_form_build(epi_graph *g, const epi_form *f);
+int epi_form_build_positive(epi_graph *g, const epi_form *f); /* without its sign */
+
+#endif
