@@ -117,6 +117,7 @@ typedef struct library {
     const char *path;
     epi_context *ctx;
     int device;
+    bool sized; /* its options begin with their size; those of older libraries with what follows it */
 #define MEMBER(name) __typeof__(epi_##name) *name;
     CALLS(MEMBER)
 #undef MEMBER
@@ -147,6 +148,7 @@ static void open_library(library *lib, const char *path, bool gpu) {
 #define FIND(name) *(void **)&lib->name = symbol(handle, path, "epi_" #name);
     CALLS(FIND)
 #undef FIND
+    lib->sized = dlsym(handle, "epi_describe_abi") != NULL;
     check(lib, lib->context_open(&lib->ctx, &err), &err, "context");
     lib->device = gpu ? lib->device_find(lib->ctx, "gpu") : 0;
     if (lib->device < 0)
@@ -411,7 +413,8 @@ static void compile(side *s, const char *name, const char *dims, const arguments
     epi_options o = EPI_OPTIONS(.dims = bindings, .type = a->type, .device = s->lib->device,
                                 .threads = a->threads, .rounding = a->rounding);
     o.dim_count = bind_dims(s->lib, program, a, dims, bindings, r);
-    check(s->lib, s->lib->kernel_compile(program, &o, &s->kernel, &err), &err, name);
+    const void *given = s->lib->sized ? (const void *)&o : (const void *)&o.dims;
+    check(s->lib, s->lib->kernel_compile(program, given, &s->kernel, &err), &err, name);
 }
 
 /* ---- memory ---- */
