@@ -1,0 +1,257 @@
+"""libepilog by ctypes: texts are parsed and derived here, and kernels compiled. Nothing of PyTorch.
+
+The structures are not copied from epilog.h: the library describes them itself (epi_describe_abi).
+"""
+import ctypes as c
+import glob
+import json
+import os
+import sys
+import threading
+
+P, TEXT, INT, I64, SIZE = c.c_void_p, c.c_char_p, c.c_int, c.c_int64, c.c_size_t
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+NAMES = ("SYNTAX", "CHECK", "DIMS")  # statuses that are a ValueError in Python; see epi_status
+
+
+class EpilogError(RuntimeError):
+    """What the library, or a call of an operation, found wrong: what, and where in the text."""
+
+
+class EpilogValueError(EpilogError, ValueError):
+    """A text with a mistake, or tensors whose sizes or types do not fit it."""
+
+
+class EpilogIndexError(EpilogError, IndexError):
+    """An element of an index lies outside the axis it counts along."""
+
+
+def find_library():
+    """EPILOG_LIBRARY, then the one of the wheel, then the one that make left in the tree."""
+    own = os.environ.get("EPILOG_LIBRARY")
+    tree = os.path.join(HERE, "..", "..", "build", "libepilog.so")
+    places = [own] if own else [os.path.join(HERE, "libepilog.so"), tree]
+    for place in places:
+        if os.path.exists(place):
+            return place
+    raise ImportError(f"libepilog.so is not there (looked for {', '.join(places)}): run make, or set EPILOG_LIBRARY")
+
+
+def find_nvrtc():
+    """NVRTC where pip's nvidia packages put it; the library itself looks in all usual places."""
+    if "EPILOG_NVRTC" in os.environ:
+        return
+    for folder in sys.path:
+        found = sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libnvrtc.so.1[0-9]")))
+        if found:
+            os.environ["EPILOG_NVRTC"] = found[-1]
+            return
+
+
+KINDS = {"int": INT, "enum": INT, "i64": I64, "size": SIZE, "f64": c.c_double, "text": TEXT, "pointer": P}
+ELEMENTS = {"chars": c.c_char, "bytes": c.c_ubyte, "i64s": I64,
+            "axes": type("Axis", (c.Structure,), {"_fields_": [("dim", TEXT), ("shift", INT)]})}
+
+
+def structure(name, told):
+    """A ctypes structure that lies in memory as the library says; what it does not tell of is left as bytes."""
+    fields, end = [], 0
+    for f in told["fields"]:
+        kind = KINDS.get(f["type"]) or ELEMENTS[f["type"]] * (f["size"] // c.sizeof(ELEMENTS[f["type"]]))
+        start = -(-end // c.alignment(kind)) * c.alignment(kind)
+        if start < f["offset"]:
+            fields.append((f"untold_{end}", c.c_ubyte * (f["offset"] - end)))
+        fields.append((f["name"], kind))
+        end = f["offset"] + f["size"]
+    if told["size"] > end:
+        fields.append(("untold_end", c.c_ubyte * (told["size"] - end)))
+    made = type(name, (c.Structure,), {"_fields_": fields})
+    wrong = [f["name"] for f in told["fields"] if getattr(made, f["name"]).offset != f["offset"]]
+    if wrong or c.sizeof(made) != told["size"]:
+        raise ImportError(f"{name} does not lie in memory as the library says: {wrong}")
+    return made
+
+
+PROTOTYPES = {  # name: result, arguments
+    "epi_version": (TEXT,), "epi_context_open": (INT, P, P), "epi_status_name": (TEXT, INT),
+    "epi_error_format": (SIZE, P, TEXT, SIZE),
+    "epi_device_count": (INT, P), "epi_device_get": (INT, P, INT, P), "epi_device_why_no_gpu": (TEXT, P),
+    "epi_module_parse": (INT, P, TEXT, SIZE, TEXT, P, P), "epi_module_free": (None, P),
+    "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_module_find": (P, P, TEXT),
+    "epi_program_name": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
+    "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT),
+    "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
+    "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_saved": (INT, P, P, INT, P, P),
+    "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P), "epi_kernel_workspace": (SIZE, P),
+    "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
+    "epi_kernel_describe": (SIZE, P, TEXT, SIZE),
+    "epi_bundled_name": (TEXT, INT), "epi_bundled_text": (TEXT, INT),
+}
+
+
+def text_of(function, *arguments):
+    """What a function of the library writes into a buffer."""
+    size = function(*arguments, None, 0) + 1
+    buffer = c.create_string_buffer(size)
+    function(*arguments, buffer, size)
+    return buffer.value.decode()
+
+
+class Library:
+    """The library, its structures by name (Error for epi_error), and the one context of the process."""
+
+    def __init__(self):
+        find_nvrtc()
+        self.path = find_library()
+        self.so = c.CDLL(os.path.abspath(self.path))
+        self.so.epi_describe_abi.restype, self.so.epi_describe_abi.argtypes = SIZE, (TEXT, SIZE)
+        abi = json.loads(text_of(self.so.epi_describe_abi))
+        for name, told in abi["structs"].items():
+            setattr(self, "".join(word.capitalize() for word in name.split("_")[1:]), structure(name, told))
+        self.types = abi["types"]
+        for name, (result, *arguments) in PROTOTYPES.items():
+            function = getattr(self.so, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        self.context = P()
+        err = self.Error()
+        self.check(self.epi_context_open(c.byref(self.context), c.byref(err)), err)
+        self.gpus = {}  # CUDA's number of a device: the context's
+        for i in range(self.epi_device_count(self.context)):
+            info = self.DeviceInfo()
+            self.epi_device_get(self.context, i, c.byref(info))
+            if info.is_gpu:
+                self.gpus[info.ordinal] = i
+
+    def check(self, status, err):
+        if status == 0:
+            return
+        name = self.epi_status_name(status).decode().upper()
+        message = text_of(self.epi_error_format, c.byref(err)).strip()
+        if "INDEX" in name:
+            raise EpilogIndexError(message)
+        raise (EpilogValueError if err.line or "DIM" in name else EpilogError)(message)
+
+    def device(self, ordinal):
+        """The context's number of a GPU, by CUDA's."""
+        if ordinal not in self.gpus:
+            why = self.epi_device_why_no_gpu(self.context).decode() or f"it sees the GPUs {sorted(self.gpus)}"
+            raise EpilogError(f"Epilog cannot use cuda:{ordinal}: {why}")
+        return self.gpus[ordinal]
+
+
+library_lock, library_made = threading.Lock(), []
+
+
+def library():
+    with library_lock:
+        if not library_made:
+            library_made.append(Library())
+    return library_made[0]
+
+
+class TensorInfo:
+    """A tensor of a program, as the text declares it."""
+    __slots__ = ("name", "is_output", "type", "axes", "rank")
+
+    def __init__(self, told):
+        self.name, self.is_output, self.rank = told.name.decode(), bool(told.is_output), told.rank
+        self.type = told.type if told.has_type else None  # None: open
+        self.axes = [(a.dim.decode(), a.shift) for a in told.axes[:told.rank]]
+
+    def __str__(self):
+        factor = lambda d, s: d if s == 0 else f"{1 << s}*{d}" if s > 0 else f"{d}/{1 << -s}"
+        return self.name + (f"[{','.join(factor(*a) for a in self.axes)}]" if self.axes else "")
+
+
+class Program:
+    """A checked program: its tensors and sizes, its derived programs, its kernels."""
+
+    def __init__(self, text, name=None, file="text"):
+        lib, err, module = library(), library().Error(), P()
+        raw = text.encode()
+        lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
+        count = lib.epi_module_count(module)
+        found = lib.epi_module_find(module, name.encode()) if name else count and lib.epi_module_program(module, count - 1)
+        if not found:
+            have = [lib.epi_program_name(lib.epi_module_program(module, i)).decode() for i in range(count)]
+            lib.epi_module_free(module)
+            raise EpilogValueError(f"the text has no program {name or ''}: it has {', '.join(have) or 'none'}")
+        self.text, self.module, self.handle = text, module, found  # programs live as long as the process
+        self.name = lib.epi_program_name(found).decode()
+        self.dims = [lib.epi_program_dim(found, i).decode() for i in range(lib.epi_program_dim_count(found))]
+        self.tensors = []
+        for i in range(lib.epi_program_tensor_count(found)):
+            told = lib.TensorInfo()
+            lib.check(lib.epi_program_tensor(found, i, c.byref(told), ), err)
+            self.tensors.append(TensorInfo(told))
+        self.inputs = [t for t in self.tensors if not t.is_output]
+        self.outputs = [t for t in self.tensors if t.is_output]
+        self.derived, self.kernels, self.lock = {}, {}, threading.Lock()
+        # Where the size of each dim is read from: input, axis, shift. An axis without a factor is preferred.
+        self.sources = {}
+        for i, t in enumerate(self.inputs):
+            for a, (dim, shift) in enumerate(t.axes):
+                if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
+                    self.sources[dim] = i, a, shift
+
+    def grad(self, wrt, saved):
+        """The derived programs: (gradients,) or (forward, backward). wrt: names."""
+        key = wrt, saved
+        with self.lock:
+            if key not in self.derived:
+                lib, err, module = library(), library().Error(), P()
+                names = (TEXT * len(wrt))(*[n.encode() for n in wrt])
+                derive = lib.epi_program_grad_saved if saved else lib.epi_program_grad
+                lib.check(derive(self.handle, names, len(wrt), c.byref(module), c.byref(err)), err)
+                texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
+                         for i in range(lib.epi_module_count(module))]
+                lib.epi_module_free(module)
+                self.derived[key] = tuple(program(t) for t in texts)
+        return self.derived[key]
+
+    def compile(self, sizes, types, device, rounding=0, threads=0):
+        """sizes by dim, types of all tensors in order (epi_dtype), the context's device."""
+        return Kernel(self, sizes, types, device, rounding, threads)
+
+
+programs_lock, programs_made = threading.Lock(), {}
+
+
+def program(text, name=None):
+    """The program of a text, parsed once; without a name the last of the text."""
+    key = text, name
+    found = programs_made.get(key)
+    if found is None:
+        made = Program(text, name)
+        with programs_lock:
+            found = programs_made.setdefault(key, made)
+    return found
+
+
+class Kernel:
+    """A compiled program. What a call needs of it lies ready."""
+
+    def __init__(self, program, sizes, types, device, rounding=0, threads=0):
+        lib, err = library(), library().Error()
+        dims = (lib.DimBinding * max(1, len(sizes)))(*[(n.encode(), s) for n, s in sizes.items()])
+        bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type is None]
+        kinds = (lib.TypeBinding * max(1, len(bound)))(*bound)
+        options = lib.Options(size=c.sizeof(lib.Options), dims=c.cast(dims, P), dim_count=len(sizes), device=device,
+                              types=c.cast(kinds, P), type_count=len(bound), rounding=rounding, threads=threads)
+        self.handle, self.program, self.free = P(), program, lib.epi_kernel_free
+        lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
+        self.workspace = lib.epi_kernel_workspace(self.handle)
+        self.outputs = []  # (type, sizes) of each
+        for i in range(len(program.inputs), len(program.tensors)):
+            shape = lib.TensorShape()
+            lib.check(lib.epi_kernel_tensor(self.handle, i, c.byref(shape)), err)
+            self.outputs.append((shape.type, tuple(shape.sizes[:shape.rank])))
+
+    def __del__(self):
+        if self.handle:
+            self.free(self.handle)
+
+    def describe(self):
+        return text_of(library().epi_kernel_describe, self.handle)

@@ -1,0 +1,115 @@
+"""epilog.op: a text as an operation on tensors."""
+import torch
+
+from ._library import EpilogValueError, program
+from ._run import I32, Plan, Tensor, differentiable, run, split, wanted_names
+
+
+class Op:
+    """A program of a text, callable on tensors. Inputs without axes are numbers, or tensors of one element."""
+
+    def __init__(self, text, name=None, twice=False):
+        prog = program(text, name)
+        self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
+        self.inputs = [(t.name, t.rank, t.type) for t in prog.inputs]
+        self.names = [t.name for t in prog.inputs]
+        self.open = [t.type is None and t.rank > 0 for t in prog.inputs]
+        self.count, self.results = len(prog.inputs), len(prog.outputs)
+        self.__name__ = self.name
+        self.__doc__ = text
+
+    def __repr__(self):
+        return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
+
+    def bind(self, args, kwargs):
+        """Arguments by name in their places."""
+        if len(args) + len(kwargs) != self.count or any(k not in self.names[len(args):] for k in kwargs):
+            raise TypeError(f"{self.name} takes {self.count} inputs ({', '.join(self.names)}), it was given {len(args)}"
+                            + (f" and {', '.join(kwargs)}" if kwargs else ""))
+        return args + tuple(kwargs[name] for name in self.names[len(args):])
+
+    def prepared(self, args):
+        """What PyTorch's habits ask for: numbers for scalars on the CPU, autocast."""
+        args = list(args)
+        first = None
+        for a in args:
+            if isinstance(a, Tensor) and a.dim():
+                first = a
+                break
+        for i, (name, rank, kind) in enumerate(self.inputs):
+            a = args[i]
+            if rank == 0 and isinstance(a, Tensor) and first is not None and a.device != first.device and not a.requires_grad:
+                args[i] = a.item()
+        kind = first.device.type if first is not None else "cpu"
+        if torch.is_autocast_enabled(kind):
+            to = torch.get_autocast_dtype(kind)
+            args = [a.to(to) if is_open and isinstance(a, Tensor) and a.dtype == torch.float32 else a
+                    for a, is_open in zip(args, self.open)]
+        return args
+
+    def __call__(self, *args, **kwargs):
+        if kwargs or len(args) != self.count:
+            args = self.bind(args, kwargs)
+        if torch.compiler.is_compiling():
+            outs = self.traced(self.prepared(args))
+        else:
+            simple = True
+            for a in args:
+                kind = type(a)
+                if kind is not Tensor and kind is not torch.nn.Parameter and kind is not float and kind is not int:
+                    simple = False
+                    if not isinstance(a, (Tensor, bool)) and not hasattr(a, "__float__"):
+                        raise TypeError(f"{self.name} was given a {kind.__name__}: inputs are tensors, and numbers where they "
+                                        "have no axes")
+            if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda") or not self.plain:
+                args = self.prepared(args)
+            outs = (differentiable(self.program, args, twice=self.twice)
+                    if simple and not torch._C._len_torch_dispatch_stack() and no_functorch() else self.traced(self.prepared(args)))
+        return outs[0] if self.results == 1 else tuple(outs)
+
+    @property
+    def plain(self):
+        """No input is a scalar, so nothing has to be prepared."""
+        return all(rank for _, rank, _ in self.inputs)
+
+    def traced(self, args):
+        """By way of the dispatcher, for torch.compile and other tracers."""
+        args = [a.to(torch.int32) if kind == I32 and isinstance(a, Tensor) and a.dtype == torch.int64 else a
+                for a, (_, _, kind) in zip(args, self.inputs)]
+        tensors, numbers, mask, wrt = [], [], 0, []
+        for i, a in enumerate(args):
+            if isinstance(a, Tensor):
+                tensors.append(a)
+                if a.requires_grad:
+                    wrt.append(self.names[i])
+            else:
+                numbers.append(float(a))
+                mask |= 1 << i
+        if wrt and torch.is_grad_enabled():
+            return torch.ops.epilog.run_saving(self.text, self.name, ",".join(wrt), tensors, numbers, mask,
+                                               self.twice)[:self.results]
+        return torch.ops.epilog.run(self.text, self.name, tensors, numbers, mask, [])
+
+    def show(self, *args, **kwargs):
+        """The plan for these tensors, in words: which kernels, and what each does on its tile."""
+        args = self.prepared(self.bind(args, kwargs))
+        plan = Plan(self.program, args, None)
+        sizes = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
+        return f"{self.text.strip()}\n\n{sizes}, on {plan.device}\n{plan.kernel.describe().rstrip()}\n"
+
+    def gradient(self, *wrt):
+        """The texts of the derived forward and backward, by the inputs named, or all that can have a gradient."""
+        wrt = wrt or tuple(n for n, _, kind in self.inputs if kind != I32)
+        return "\n".join(p.text for p in self.program.grad(wrt, True))
+
+
+def no_functorch():
+    return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def op(text, name=None, twice=False):
+    """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it.
+
+    twice: keep all inputs for the backward, so that gradients of gradients can always be had.
+    """
+    return Op(text, name, twice)

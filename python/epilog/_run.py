@@ -1,0 +1,433 @@
+"""Programs on tensors: kernels by sizes and types, gradients by the derived programs, and PyTorch's dispatcher.
+
+run() carries a program out. differentiable() does so under autograd: the forward saves what the derived backward
+wants, and only gradients that someone asked for are in that backward. Under torch.compile and other tracers the
+same two go through the dispatcher as epilog::run and epilog::run_saving, whose arguments are the texts themselves.
+"""
+import ctypes as c
+import re
+import warnings
+
+import torch
+
+from ._library import EpilogError, EpilogValueError, library, program
+
+Tensor = torch.Tensor
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4}
+DTYPES = {number: dtype for dtype, number in TYPES.items()}
+NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64"}
+F32, I32 = 0, 3
+warned = set()
+
+
+def place(prog, name):
+    """ "text:line:column: " of a tensor's declaration, and the line with a caret; two empty texts where it is not found."""
+    head = re.search(rf"\b{prog.name}\s*\(", prog.text)
+    found = head and re.compile(rf"\b{re.escape(name)}\b").search(prog.text, head.end())
+    if not found:
+        return "", ""
+    start = prog.text.rfind("\n", 0, found.start()) + 1
+    line = prog.text[start:].split("\n", 1)[0]
+    at = found.start() - start
+    return f"text:{prog.text.count(chr(10), 0, start) + 1}:{at + 1}: ", f"\n  {line}\n  {' ' * at}^"
+
+
+def refuse(prog, info, message):
+    where, line = place(prog, info.name)
+    raise EpilogValueError(f"{where}{prog.name}: {message}{line}")
+
+
+shape_text = lambda shape: "[" + ", ".join(str(s) for s in shape) + "]"
+
+
+def sizes_of(prog, args):
+    """The size of each dim from the tensors; symbolic ones are fine."""
+    for info, a in zip(prog.inputs, args):
+        if isinstance(a, Tensor) and a.dim() != info.rank:
+            refuse(prog, info, f"{info} has {info.rank} axes, the tensor given for it has sizes {shape_text(a.shape)}")
+    sizes = {}
+    for dim in prog.dims:
+        if dim not in prog.sources:
+            raise EpilogValueError(f"{prog.name}: the size of {dim} cannot be read from an input: no input has that axis")
+        i, axis, shift = prog.sources[dim]
+        size = args[i].shape[axis]
+        sizes[dim] = size if shift == 0 else size >> shift if shift > 0 else size << -shift
+    for info, a in zip(prog.inputs, args):
+        for axis, (dim, shift) in enumerate(info.axes):
+            want = sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
+            if a.shape[axis] != want:
+                source = prog.inputs[prog.sources[dim][0]]
+                refuse(prog, info, f"{info} was given sizes {shape_text(a.shape)}: axis {axis} must be {want}, since "
+                                   f"{source} has sizes {shape_text(args[prog.sources[dim][0]].shape)}")
+    return sizes
+
+
+def output_types(prog, args, types):
+    """epi_dtype of each output: what the text says, what the caller says, or that of the first open input with axes."""
+    default = F32
+    for info, a in zip(prog.inputs, args):
+        if info.type is None and info.rank and a.dtype in TYPES and a.dtype.is_floating_point:
+            default = TYPES[a.dtype]
+            break
+    given = types or [-1] * len(prog.outputs)
+    return [t.type if t.type is not None else g if g >= 0 else default if t.rank else F32 for t, g in zip(prog.outputs, given)]
+
+
+def output_shapes(prog, args, types):
+    """(shape, dtype) of each output."""
+    sizes = sizes_of(prog, args)
+    scaled = lambda dim, shift: sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
+    return [([scaled(*a) for a in t.axes], DTYPES[k]) for t, k in zip(prog.outputs, output_types(prog, args, types))]
+
+
+class Frame:
+    """The memory of one call: pointers, strides, numbers. A plan has as many as calls went on at once."""
+
+    def __init__(self, lib, count, ranks):
+        self.pointers = (c.c_size_t * (2 * count))()  # epi_tensor: data, strides
+        self.strides = [(c.c_int64 * max(1, r))() for r in ranks]
+        self.addresses = [c.addressof(s) for s in self.strides]
+        self.numbers = (c.c_double * count)()
+        self.error = lib.Error()
+        self.call = lib.Call(size=c.sizeof(lib.Call), tensors=c.addressof(self.pointers), count=count,
+                             numbers=c.addressof(self.numbers))
+        self.call_at, self.error_at = c.byref(self.call), c.byref(self.error)
+
+
+class Plan:
+    """A kernel for tensors of given sizes, types and device, and all that a call of it needs."""
+
+    def __init__(self, prog, args, types):
+        lib = library()
+        if lib.Tensor.data.offset or lib.Tensor.strides.offset != 8 or c.sizeof(lib.Tensor) != 16:
+            raise EpilogError("epi_tensor is not two pointers")
+        tensors = [(info, a) for info, a in zip(prog.inputs, args) if isinstance(a, Tensor)]
+        self.device = tensors[0][1].device if tensors else torch.device("cpu")
+        for info, a in tensors:
+            if a.device != self.device:
+                refuse(prog, info, f"{info} is on {a.device} and {tensors[0][0]} on {self.device}: they must be on one device")
+        if self.device.type not in ("cpu", "cuda"):
+            refuse(prog, tensors[0][0], f"{tensors[0][0]} is on {self.device}: Epilog runs on cpu and cuda")
+        self.cuda = self.device.type == "cuda"
+        self.index = self.device.index if self.cuda else -1
+        for info, a in zip(prog.inputs, args):
+            if info.rank and not isinstance(a, Tensor):
+                refuse(prog, info, f"{info} needs a tensor, a {type(a).__name__} was given")
+        self.converted = []  # inputs of 64-bit integers where the text says i32
+        kinds = []
+        for i, (info, a) in enumerate(zip(prog.inputs, args)):
+            dtype = a.dtype if isinstance(a, Tensor) else DTYPES[info.type if info.type is not None else F32]
+            if info.type == I32 and dtype == torch.int64:
+                self.converted.append(i)
+                dtype = torch.int32
+            if dtype not in TYPES or (dtype == torch.float64 and info.type is None):
+                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16, float16 and int32")
+            if info.type is not None and TYPES[dtype] != info.type:
+                refuse(prog, info, f"the text says that {info} is {NAMES[info.type]}, it was given {dtype}")
+            kinds.append(TYPES[dtype])
+        sizes = sizes_of(prog, args)
+        kinds += output_types(prog, args, types)
+        self.prog, self.sizes = prog, sizes
+        self.kernel = prog.compile(sizes, kinds, lib.device(self.index) if self.cuda else 0,
+                                   threads=0 if self.cuda else torch.get_num_threads())
+        self.outputs = [(shape, DTYPES[kind]) for kind, shape in self.kernel.outputs]
+        self.count = len(prog.inputs)
+        self.space = self.kernel.workspace
+        self.frames, self.lib = [], lib
+        self.ranks = [t.rank for t in prog.inputs]
+        self.many = self.cuda and torch.cuda.device_count() > 1
+
+    def run(self, args, warn):
+        """Tensors and numbers in, output tensors out."""
+        if self.many and torch.cuda.current_device() != self.index:
+            with torch.cuda.device(self.index):
+                return self.start(args, warn)
+        return self.start(args, warn)
+
+    def start(self, args, warn):
+        try:
+            frame = self.frames.pop()
+        except IndexError:
+            frame = Frame(self.lib, len(self.prog.tensors), self.ranks)
+        if self.converted:
+            args = list(args)
+            for i in self.converted:
+                args[i] = args[i].to(torch.int32)
+        pointers, held = frame.pointers, None
+        device = self.device
+        space = torch.empty(self.space, dtype=torch.uint8, device=device)
+        at = 0
+        for i, a in enumerate(args):
+            if isinstance(a, Tensor):
+                pointer, stride = a.data_ptr(), 0
+                if not a.is_contiguous():
+                    if self.cuda:
+                        if warn:
+                            self.warn(i, a)
+                        a = a.contiguous()
+                        held = (held, a)
+                        pointer = a.data_ptr()
+                    else:
+                        frame.strides[i][:] = a.stride()
+                        stride = frame.addresses[i]
+                if self.cuda and pointer & 15:
+                    a = a.clone(memory_format=torch.contiguous_format)
+                    held = (held, a)
+                    pointer = a.data_ptr()
+                pointers[at] = pointer or space.data_ptr()  # a tensor without elements has no address
+                pointers[at + 1] = stride
+            else:
+                pointers[at] = pointers[at + 1] = 0
+                frame.numbers[i] = a
+            at += 2
+        outs = []
+        for shape, dtype in self.outputs:
+            out = torch.empty(shape, dtype=dtype, device=device)
+            outs.append(out)
+            pointers[at] = out.data_ptr() or space.data_ptr()
+            pointers[at + 1] = 0
+            at += 2
+        frame.call.workspace = space.data_ptr()
+        if self.cuda:
+            frame.call.stream = torch._C._cuda_getCurrentRawStream(self.index)
+        status = self.lib.epi_kernel_call(self.kernel.handle, frame.call_at, frame.error_at)
+        if status:
+            self.lib.check(status, frame.error)
+        self.frames.append(frame)
+        return outs
+
+    def warn(self, i, a):
+        key = self.prog.text, i
+        if key not in warned:
+            warned.add(key)
+            warnings.warn(f"{self.prog.name}: {self.prog.inputs[i]} is not contiguous (strides {tuple(a.stride())}): on a GPU it is "
+                          "copied for every call", stacklevel=2)
+
+
+def run(prog, args, types=None, warn=True):
+    """Carries a program out; no gradients. args: a tensor, or a number, for each input. types: of the outputs."""
+    key = [types]
+    for a in args:
+        if isinstance(a, Tensor):
+            key += a.shape, a.dtype, a.get_device()
+        else:
+            key.append(None)
+    key = tuple(key)
+    plan = prog.kernels.get(key)
+    if plan is None:
+        plan = Plan(prog, args, types)
+        prog.kernels[key] = plan
+    return plan.run(args, warn)
+
+
+# ---- gradients ------------------------------------------------------------------------------------------
+
+
+class Recipe:
+    """How the gradients by some inputs are had: forward and backward, and where each of the backward's inputs is from."""
+
+    def __init__(self, prog, wrt):
+        self.prog, self.wrt = prog, wrt
+        self.wanted = [next(i for i, t in enumerate(prog.inputs) if t.name == n) for n in wrt]
+        self.results = [i for i, t in enumerate(prog.outputs) if t.type != I32]  # those that have a cotangent
+        self.forward, self.backward = prog.grad(wrt, True)
+        inputs = {t.name: i for i, t in enumerate(self.forward.inputs)}
+        outputs = {t.name: i for i, t in enumerate(self.forward.outputs)}
+        self.sources, cotangents = [], []
+        for t in self.backward.inputs:
+            if t.name in inputs:
+                self.sources.append(("input", inputs[t.name]))
+            elif t.name in outputs:
+                self.sources.append(("output", outputs[t.name]))
+            else:
+                cotangents.append(len(self.sources))
+                self.sources.append(None)
+        if len(cotangents) != len(self.results):
+            raise EpilogError(f"{prog.name}: the derived backward has {len(cotangents)} cotangents for {len(self.results)} results")
+        for at, result in zip(cotangents, self.results):
+            self.sources[at] = ("cotangent", result)
+        self.kept_inputs = [i for kind, i in self.sources if kind == "input"]
+        self.kept_outputs = [i for kind, i in self.sources if kind == "output"]
+
+    def whole(self):
+        """The gradients as one program of all inputs: what can be derived again."""
+        return self.prog.grad(self.wrt, False)[0]
+
+    def types(self, args):
+        """A gradient has its input's type, but where the text fixes another."""
+        return tuple(TYPES[args[i].dtype] for i in self.wanted)
+
+
+def recipe(prog, wrt):
+    found = prog.derived.get(("recipe", wrt))
+    if found is None:
+        found = prog.derived[("recipe", wrt)] = Recipe(prog, wrt)
+    return found
+
+
+def zeros(shape, dtype, device):
+    return torch.zeros((), dtype=dtype, device=device).expand(shape)
+
+
+class Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, made, types, twice, warn, *args):
+        extra = len(made.forward.outputs) - len(made.prog.outputs)
+        outs = run(made.forward, args, types and types + (-1,) * extra, warn)
+        count = len(made.prog.outputs)
+        keep(ctx, made, args, outs, twice)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[o for o in outs[:count] if not o.dtype.is_floating_point])
+        return tuple(outs[:count])
+
+    @staticmethod
+    def backward(ctx, *grads):
+        found = gradients(ctx, grads, differentiable if torch.is_grad_enabled() else run)
+        return (None, None, None, None, *found)
+
+
+def keep(ctx, made, args, outs, twice):
+    """Keeps for the backward what it reads; all inputs where the gradients are to be derived again."""
+    inputs = [i for i, a in enumerate(args) if isinstance(a, Tensor) and (twice or i in made.kept_inputs)]
+    ctx.save_for_backward(*[args[i] for i in inputs], *[outs[i] for i in made.kept_outputs])
+    ctx.made, ctx.inputs = made, inputs
+    ctx.numbers = {i: a for i, a in enumerate(args) if not isinstance(a, Tensor)}
+    ctx.dtypes = {i: args[i].dtype for i in made.wanted}
+    ctx.results = [(o.shape, o.dtype) for o in outs[:len(made.prog.outputs)]]
+    ctx.device = outs[0].device
+
+
+def gradients(ctx, grads, carry):
+    """The gradient for each input of the program, None where nobody wants one."""
+    made = ctx.made
+    count = len(made.prog.inputs)
+    if all(g is None for g in grads):
+        return [None] * count
+    kept = ctx.saved_tensors
+    values = {("input", i): a for i, a in ctx.numbers.items()}
+    values.update({("input", i): t for i, t in zip(ctx.inputs, kept)})
+    values.update({("output", i): t for i, t in zip(made.kept_outputs, kept[len(ctx.inputs):])})
+    for i in made.results:
+        shape, dtype = ctx.results[i]
+        values["cotangent", i] = zeros(shape, dtype, ctx.device) if grads[i] is None else grads[i]
+    types = tuple(TYPES[ctx.dtypes[i]] for i in made.wanted)
+    if carry is run or carry is dispatch:
+        found = carry(made.backward, [values[s] for s in made.sources], types, False)
+    else:  # derived again: by the program of all inputs, so that the second gradients reach them
+        sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
+        missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]
+        if missing:
+            raise EpilogError(f"{made.prog.name}: a second derivative needs {', '.join(missing)}, which the first does not keep; "
+                              "make the operation with epilog.op(text, twice=True)")
+        found = carry(made.whole(), [values[s] for s in sources], types, False)
+    result = [None] * count
+    for i, g in zip(made.wanted, found):
+        result[i] = g if g.dtype == ctx.dtypes[i] else g.to(ctx.dtypes[i])
+    return result
+
+
+def wanted_names(prog, args):
+    return tuple(t.name for t, a in zip(prog.inputs, args) if isinstance(a, Tensor) and a.requires_grad)
+
+
+def differentiable(prog, args, types=None, warn=True, twice=False):
+    """Carries a program out, under autograd where a tensor wants a gradient."""
+    wrt = wanted_names(prog, args) if torch.is_grad_enabled() else ()
+    if not wrt:
+        return run(prog, args, types, warn)
+    try:
+        return Differentiable.apply(recipe(prog, wrt), types, twice, warn, *args)
+    except EpilogValueError:
+        Plan(prog, args, types)  # what is wrong with the call is told by the text that the user wrote
+        raise
+
+
+# ---- the dispatcher -------------------------------------------------------------------------------------
+# A list of tensors cannot have holes: bit i of `mask` says that input i is the next of the numbers.
+
+registered = torch.library.Library("epilog", "DEF")
+registered.define("run(str text, str name, Tensor[] tensors, float[] numbers, int mask, int[] types) -> Tensor[]")
+registered.define("run_saving(str text, str name, str wrt, Tensor[] tensors, float[] numbers, int mask, bool twice) -> Tensor[]")
+
+
+def merged(tensors, numbers, mask):
+    """Tensors and numbers in the order of the inputs."""
+    count, tensors, numbers = len(tensors) + len(numbers), iter(tensors), iter(numbers)
+    return [next(numbers if mask >> i & 1 else tensors) for i in range(count)]
+
+
+def split(args):
+    """The other way: tensors, numbers, mask."""
+    mask = sum(1 << i for i, a in enumerate(args) if not isinstance(a, Tensor))
+    return [a for a in args if isinstance(a, Tensor)], [float(a) for a in args if not isinstance(a, Tensor)], mask
+
+
+def dispatch(prog, args, types=None, warn=True):
+    """run() by way of the dispatcher."""
+    return torch.ops.epilog.run(prog.text, prog.name, *split(args), list(types or ()))
+
+
+def run_kernel(text, name, tensors, numbers, mask, types):
+    return run(program(text, name), merged(tensors, numbers, mask), tuple(types) or None)
+
+
+def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
+    made = recipe(program(text, name), tuple(wrt.split(",")))
+    return run(made.forward, merged(tensors, numbers, mask))
+
+
+def fake(prog, args, types):
+    device = next((a.device for a in args if isinstance(a, Tensor)), torch.device("cpu"))
+    return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in output_shapes(prog, args, types)]
+
+
+def run_fake(text, name, tensors, numbers, mask, types):
+    return fake(program(text, name), merged(tensors, numbers, mask), types)
+
+
+def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
+    made = recipe(program(text, name), tuple(wrt.split(",")))
+    return fake(made.forward, merged(tensors, numbers, mask), None)
+
+
+def run_context(ctx, inputs, output):
+    text, name, tensors, numbers, mask, types = inputs
+    ctx.prog, ctx.mask = program(text, name), mask
+    ctx.numbers, ctx.holes = numbers, [None] * len(types)
+    ctx.results = [(o.shape, o.dtype) for o in output]
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors)
+
+
+def run_backward(ctx, grads):
+    """epilog::run keeps its inputs and nothing else, and computes the rest again; so it can be derived any number of times."""
+    args = merged(ctx.saved_tensors, ctx.numbers, ctx.mask)
+    wrt = wanted_names(ctx.prog, args)
+    result = [None] * len(args)
+    if wrt and any(g is not None for g in grads):
+        made = recipe(ctx.prog, wrt)
+        cotangents = [zeros(*ctx.results[i], args[0].device) if grads[i] is None else grads[i] for i in made.results]
+        found = dispatch(made.whole(), [*args, *cotangents], made.types(args))
+        for i, g in zip(made.wanted, found):
+            result[i] = g if g.dtype == args[i].dtype else g.to(args[i].dtype)
+    return None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], [None] * len(ctx.numbers), None, ctx.holes
+
+
+def run_saving_context(ctx, inputs, output):
+    text, name, wrt, tensors, numbers, mask, twice = inputs
+    made = recipe(program(text, name), tuple(wrt.split(",")))
+    ctx.set_materialize_grads(False)
+    keep(ctx, made, merged(tensors, numbers, mask), output, twice)
+
+
+def run_saving_backward(ctx, grads):
+    found = gradients(ctx, grads[:len(ctx.results)], (lambda *a: dispatch(*a)) if torch.is_grad_enabled() else dispatch)
+    return None, None, None, [g for i, g in enumerate(found) if i not in ctx.numbers], [None] * len(ctx.numbers), None, None
+
+
+for op_name, kernel, fake_kernel, backward, context in (
+        ("run", run_kernel, run_fake, run_backward, run_context),
+        ("run_saving", run_saving_kernel, run_saving_fake, run_saving_backward, run_saving_context)):
+    registered.impl(op_name, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"epilog::{op_name}", fake_kernel, lib=registered)
+    torch.library.register_autograd(f"epilog::{op_name}", backward, setup_context=context, lib=registered)
