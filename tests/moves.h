@@ -61,7 +61,7 @@ static const test_case moves[] = {
     {"moves", "sums", "T=2,D=1031,V=3", 0},
     {"moves", "sums", "T=1,D=1,V=1", 0},
     {"moves", "sums", "T=0,D=5,V=7", 0},
-    {"moves", "sums", "T=5000,D=1,V=3", 0},
+    {"moves", "sums", "T=5000,D=1,V=3", LONG_SUMS},
     {"moves", "sums", "T=31,D=300,V=1009", TINY},
     {"moves", "sums_turned", "D=37,B=3,T=29,V=13", 0},
     {"moves", "spread", "T=29,D=17,K=3,V=11", 0},

@@ -237,9 +237,11 @@ class Kernel:
         lib, err = library(), library().Error()
         dims = (lib.DimBinding * max(1, len(sizes)))(*[(n.encode(), s) for n, s in sizes.items()])
         bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type is None]
+        # values between kernels are stored as the first open input is
+        storage = next((k for t, k in zip(program.tensors, types) if t.type is None and t.rank and not t.is_output), 0)
         kinds = (lib.TypeBinding * max(1, len(bound)))(*bound)
         options = lib.Options(size=c.sizeof(lib.Options), dims=c.cast(dims, P), dim_count=len(sizes), device=device,
-                              types=c.cast(kinds, P), type_count=len(bound), rounding=rounding, threads=threads)
+                              types=c.cast(kinds, P), type_count=len(bound), type=storage, rounding=rounding, threads=threads)
         self.handle, self.program, self.free = P(), program, lib.epi_kernel_free
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
         self.workspace = lib.epi_kernel_workspace(self.handle)
