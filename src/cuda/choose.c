@@ -120,9 +120,15 @@ static double cost(int index, const epi_product_size *size, bool exact, int mult
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
     double waves = t.narrow ? t.time : (double)epi_ceil_div(t.rows * t.cols, at_once);
     double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
+    if (size->products > 1 && c->tile_n >= 256) /* what both products keep leaves few registers to the rest */
+        deep += 150;
+    /* so shallow that storing takes longest: then nothing is gained by storing under the next tile */
+    bool shallow = size->k <= 256;
+    if (shallow && c->schedule == EPI_AT_END)
+        deep *= 0.88;
     double work = (double)(resident * c->tile_m * c->tile_n) * deep;
     double exposed = (double)c->tile_m * c->tile_n * 200;
-    if (c->queue) {
+    if (c->queue && !(shallow && c->schedule == EPI_AT_END)) {
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;
     }
