@@ -170,7 +170,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad batch layers rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad batch layers open rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -198,6 +198,7 @@ ARGS_grad = programs $(GRAD_ROUNDS)
 GRAD_ROUNDS ?= 1000
 ARGS_rows := programs
 ARGS_batch := programs
+ARGS_open := programs
 ARGS_formulas := programs
 ARGS_indices := programs
 ARGS_puzzle := programs

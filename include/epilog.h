@@ -15,7 +15,8 @@
  *     but threads that wait for work: a child of fork makes its own, and where the system gives none the
  *     caller works alone. A call that makes something sets *out to NULL where it fails.
  *   - Compiling may fail, allocate and take time. Running allocates nothing but threads, which
- *     stay; whatever could be found wrong beforehand was found by compiling.
+ *     stay; whatever could be found wrong beforehand was found by compiling. (Of a kernel with open axes
+ *     the first run at some size does some of that.)
  *   - Contexts are independent. Modules and kernels are immutable once made: any number of
  *     threads may run the same or different kernels of one context at once, each with its own
  *     workspace, as have runs at once on two streams of a GPU. Close the context after everything
@@ -244,6 +245,11 @@ typedef struct epi_options {
     int check_indices; /* 1: a GPU kernel looks through the indices that are inputs before each run, which
                           takes a launch for each; epi_kernel_check tells what it found. The CPU always looks
                         */
+    /* Row axes whose size is given at each run (epi_kernel_call), by name; four at most. `dims` has the
+     * largest size of each. No text depends on their sizes: on a GPU a part has three compiled forms at most.
+     */
+    const char *const *open_axes;
+    int open_axis_count;
 } epi_options;
 
 /* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling
@@ -264,7 +270,8 @@ EPI_API epi_status epi_kernel_compile(const epi_program *program, const epi_opti
 /* A GPU kernel is freed once its work is done: wait for the stream, and drop graphs that hold it, first. */
 EPI_API void epi_kernel_free(epi_kernel *kernel);
 
-/* Bytes of scratch memory, 64-byte aligned, that a run needs: a multiple of 64, never zero. */
+/* Bytes of scratch memory, 64-byte aligned, that a run needs: a multiple of 64, never zero. Of a kernel with
+ * open axes: with the largest sizes. */
 EPI_API size_t epi_kernel_workspace(const epi_kernel *kernel);
 
 /* One tensor of a call. A scalar is a tensor of one element. */
@@ -304,8 +311,23 @@ typedef struct epi_call {
                               NULL; the others are not looked at. So a scalar needs no memory of the device */
     void *wait, *signal;   /* CUevents, or NULL: nothing starts before the first, and the second is recorded
                               behind all of the work. NULL on the CPU */
+    const int64_t *sizes;  /* NULL, or one for each open axis in the order of the options: the sizes of this
+                              run.  NULL: the largest */
+    int size_count;
+    size_t workspace_bytes; /* that the workspace has, to be held against what the run needs; 0: not told */
 } epi_call;
 EPI_API epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *call, epi_error *err);
+
+/* Bytes of scratch memory that a run with these sizes of the open axes needs.
+ *
+ * Of both calls: sizes above the largest, or that the program cannot have, are an error, and nothing is
+ * written. What a kernel needs to know about sizes that are new to it is worked out at the first call that
+ * names them: that allocates, and takes as long as compiling does without the texts. The last 64 combinations
+ * of sizes are kept; with those a run is what it is at the largest. Results are, bit by bit, those of a CPU
+ * kernel compiled for these sizes alone; and of such a GPU kernel, where open axes are rows and not summed
+ * over. */
+EPI_API epi_status epi_kernel_workspace_at(const epi_kernel *kernel, const int64_t *sizes, int size_count,
+                                           size_t *bytes, epi_error *err);
 
 /* Of a GPU kernel with check_indices: waits for the stream of its last run with this workspace, and answers
  * EPI_ERR_INDEX, with the element, where an index was outside its axis. Its outputs are then what they are
@@ -365,6 +387,7 @@ typedef struct epi_kernel_info {
     int64_t value_bytes_least; /* below which no order of them can go */
     double terms; /* that the longest sum adds up, with those of the sums it is made of: what its rounding
                      errors grow with */
+    int forms;    /* that the part with the most has been compiled in: 1 where no axis is open */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out);

@@ -417,7 +417,7 @@ static void narrow_tiles(void) {
     };
     for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
         const epi_config *c = epi_config_at(epi_config_named(tilings[i].config));
-        epi_tiling t = epi_tiling_of(c, tilings[i].m, 1, tilings[i].n, 1, 132);
+        epi_tiling t = epi_tiling_of(c, tilings[i].m, 1, tilings[i].n, 1, false, 132);
         check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
                   fabs(t.time - tilings[i].time) < 0.01,
               "%s, %ld columns: %d narrow beside %ld, %ld clusters, time %g", tilings[i].config,
@@ -429,7 +429,7 @@ static void narrow_tiles(void) {
 static void model(void) {
     static const int64_t rows[] = {128, 500, 1024, 4096, 8192}, depths[] = {1, 8, 64, 4096};
     for (int i = 0; i < 5 * 4 * 9 * 2 * 2; i++) {
-        epi_product_size size = {rows[i % 5], 8192, depths[i / 5 % 4], i / 20 % 9, 1, 1};
+        epi_product_size size = {rows[i % 5], 8192, depths[i / 5 % 4], i / 20 % 9, 1, 1, false};
         bool exact = i / 180 % 2;
         int order[64], capability = i / 360 ? 90 : 80;
         epi_config_rank(&size, exact, capability, capability == 90 ? 132 : 108, order);

@@ -219,22 +219,29 @@ typedef struct emulated {
     bool partner; /* it is such a kernel, and not run by itself */
     bool copies;  /* the copies ahead of the product alone */
     bool left_out;
+    const loaded *up; /* not NULL: the row axes are open, up to its sizes */
+    int closed;       /* then the kernel that was compiled for its sizes alone, or 0 */
 } emulated;
 
 static emulated kernels[MOST_KERNELS];
 static int kernel_count, refused;
 
-/* `copies` takes the copies ahead of a product alone. */
-static bool add_kernel_for(const loaded *l, variant v, bool copies, int multiprocessors) {
+/* `copies` takes the copies ahead of a product alone. Of a kernel that is open up to other sizes than its
+ * own, the kernel before is the same with those: it takes its texts. */
+static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool copies, int multiprocessors) {
     if (!check(kernel_count < MOST_KERNELS, "more kernels than expected"))
         return false;
     emulated *e = &kernels[kernel_count];
     epi_spec spec;
     epi_error err = {0};
-    *e = (emulated){.l = l, .v = v, .copies = copies};
+    *e = (emulated){.l = l, .v = v, .copies = copies, .up = up};
     epi_cuda_target target = {
         .capability = v.capability, .multiprocessors = multiprocessors, .config = v.config, .exact = v.exact};
-    epi_status status = bind_spec(l, v.type, v.path, &e->arena, &spec)
+    const epi_cuda_kernel *form = up && up != l ? kernels[kernel_count - 1].k : NULL;
+    target.forms = &form;
+    target.form_count = form != NULL;
+    epi_status status = (up ? bind_open_spec(l, up, v.type, v.path, &e->arena, &spec)
+                            : bind_spec(l, v.type, v.path, &e->arena, &spec))
                             ? epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err)
                             : EPI_ERR_MEMORY;
     bool ok = status == EPI_OK;
@@ -250,6 +257,10 @@ static bool add_kernel_for(const loaded *l, variant v, bool copies, int multipro
     }
     kernel_count++;
     return true;
+}
+
+static bool add_kernel_for(const loaded *l, variant v, bool copies, int multiprocessors) {
+    return add_kernel_open(l, NULL, v, copies, multiprocessors);
 }
 
 static bool emulates(const emulated *e, int launch) {
@@ -311,13 +322,14 @@ typedef struct place {
 static void *address(const place *at, epi_pointer_need need) {
     int tensor = need.tensor == -1 ? at->k->steps.homes[need.node].tensor : need.tensor;
     if (need.tensor == EPI_POINTER_WORKSPACE)
-        return at->workspace;
+        return at->workspace + need.offset;
     return tensor >= 0 ? at->p->t[tensor].data : at->workspace + at->k->steps.homes[need.node].offset;
 }
 
 /* A tensor map, by TMA's rules. */
 static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
-    emu_box box = {.base = (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor}) + m->offset,
+    emu_box box = {.base =
+                       (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor, 0}) + m->offset,
                    .sizes = {m->sizes[0], m->sizes[1], 1, 1},
                    .strides = {0, m->strides[1]},
                    .box = {m->box[0], m->box[1]},
@@ -347,7 +359,10 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
         memcpy(to + 8 * i, &p, 8);
     }
     bool hopper = s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90;
-    int64_t numbers[4] = {s->rows, s->raster_group, s->elements, 0};
+    const epi_open *open = at->k->spec.open;
+    int64_t numbers[4 + EPI_MAX_OPEN] = {s->rows, s->raster_group, s->elements, 0};
+    for (int i = 0; open && i < open->count; i++)
+        numbers[4 + i] = open->units[i];
     if (hopper) {
         numbers[2] = s->text.config.queue;
         numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
@@ -450,11 +465,25 @@ static void compare_row(const emulated *e, const problem *many, int64_t row, con
     problem_free(&one);
 }
 
+/* What a kernel for one size alone gives. */
+static void compare_closed(const emulated *e, const problem *open, const char *what) {
+    const emulated *c = &kernels[e->closed];
+    problem p;
+    if (!runs(c) || !make_problem(c, &p))
+        return;
+    run_launches(c, &p, false, what);
+    for (int i = p.inputs; i < p.count; i++)
+        check(!memcmp(p.t[i].data, open->t[i].data,
+                      (size_t)p.t[i].shape.count * epi_dtype_size(p.t[i].shape.type)),
+              "%s: tensor %d, as of a kernel for these sizes alone, bit for bit", what, i);
+    problem_free(&p);
+}
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.fused;
     char what[300], how[96];
-    snprintf(how, sizeof how, "%s %s %s %s, %d", epi_dtype_name(e->v.type),
+    snprintf(how, sizeof how, "%s %s%s %s %s, %d", epi_dtype_name(e->v.type), e->up ? "open " : "",
              e->v.path == EPI_PATH_FUSED ? "fused" : "unfused", e->v.exact ? "exact" : "packed",
              e->v.config ? e->v.config : "chosen", e->v.capability);
     snprintf(what, sizeof what, "%s:%s %s %s", l->from->file, l->from->program, l->from->dims, how);
@@ -465,6 +494,8 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
         run_launches(e, &p, late, what);
         if (!e->copies)
             check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
+        if (e->closed && !late)
+            compare_closed(e, &p, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
             compare_row(e, &p, row, what);
         problem_free(&p);
@@ -719,6 +750,52 @@ static void add_cases(void) {
         add_case(&all[i], odd ? BF16_SM80_EXACT : BF16_SM80);
         if (!odd)
             add_case(&all[i], BF16_UNFUSED);
+    }
+}
+
+/* One text for all sizes of the row axes: a kernel of the case's sizes, and one of fewer rows that takes its
+ * texts. */
+static loaded fewer[CASES];
+
+static void add_open(void) {
+    const variant ways[] = {F32_FUSED, BF16_SM80, BF16_FUSED, BF16_UNFUSED};
+    for (int i = 0, n = 0; i < CASES; i++) {
+        bool largest = true;
+        for (int j = 0; j < CASES; j++)
+            largest &= cases[j].flags & LARGE || strcmp(cases[i].program, cases[j].program) != 0 ||
+                       volume(&all[j]) <= volume(&all[i]);
+        epi_tensor_info first;
+        if (!largest || cases[i].flags & LARGE || !all[i].program ||
+            epi_program_tensor(all[i].program, 0, &first) != EPI_OK || first.rank < 2)
+            continue;
+        fewer[i] = all[i];
+        for (int d = 0; d < fewer[i].dim_count; d++) {
+            bool row = false;
+            for (int a = 0; a + 1 < first.rank; a++)
+                row |= !strcmp(first.axes[a].dim, fewer[i].dims[d].name);
+            fewer[i].dims[d].size -= row ? fewer[i].dims[d].size / 3 : 0;
+        }
+        for (int w = 0; w < 4; w++) {
+            variant v = ways[w];
+            if ((w + n) % 2 && !has_product(&all[i]))
+                continue;
+            epi_arena arena = {0};
+            epi_spec spec;
+            bool can = bind_open_spec(&all[i], &all[i], v.type, v.path, &arena, &spec) &&
+                       bind_open_spec(&fewer[i], &all[i], v.type, v.path, &arena, &spec);
+            epi_arena_free(&arena);
+            if (!can)
+                continue;
+            if (!add_kernel_open(&all[i], &all[i], v, false, 2)) {
+                v.config = NULL;
+                add_kernel_open(&all[i], &all[i], v, false, 2);
+            }
+            if (add_kernel_open(&fewer[i], &all[i], v, false, 2) && add_kernel(&fewer[i], v, false)) {
+                kernels[kernel_count - 2].closed = kernel_count - 1;
+                kernels[kernel_count - 1].partner = true;
+            }
+        }
+        n++;
     }
 }
 
@@ -977,8 +1054,10 @@ int main(int argc, char **argv) {
         load_case(ctx, programs, &cases[i], &all[i]);
     const char *mode = argc > 3 ? argv[3] : "all";
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"),
-         alone = sweep || !strcmp(mode, "hopper");
-    if (sweep)
+         alone = sweep || !strcmp(mode, "hopper") || !strcmp(mode, "open");
+    if (!strcmp(mode, "open"))
+        add_open();
+    else if (sweep)
         add_sweep();
     else if (!rows)
         add_hopper();

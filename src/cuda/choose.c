@@ -76,12 +76,12 @@ static double last_time(int64_t tiles, double each, int64_t clusters, int64_t mo
     return more && shared < 1 ? 1 : shared;
 }
 
-epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products,
+epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products, bool open,
                          int multiprocessors) {
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
     epi_tiling t = {.rows = batches * epi_ceil_div(m / batches, c->tile_m * c->cluster),
-                    .narrow = products > 1 ? 0 : narrow_width(c, n)};
+                    .narrow = products > 1 || open ? 0 : narrow_width(c, n)};
     /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
@@ -111,10 +111,11 @@ static double per_stream(const epi_config *c, bool exact) {
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
  * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to
  * cost; in short tiles clusters would wait for its answers, too. */
-static double cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
+double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
-    const epi_tiling t = epi_tiling_of(c, size->m, epi_max64(1, size->batches), size->n,
-                                       size->products > 1 ? size->products : 1, multiprocessors);
+    const epi_tiling t =
+        epi_tiling_of(c, size->m, epi_max64(1, size->batches), size->n,
+                      size->products > 1 ? size->products : 1, size->open_columns, multiprocessors);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
@@ -152,7 +153,7 @@ int epi_config_rank(const epi_product_size *size, bool exact, int capability, in
     for (int i = 0; i < CONFIGS; i++) {
         if (!epi_config_suits(i, exact, capability))
             continue;
-        double t = cost(i, size, exact, multiprocessors);
+        double t = epi_config_cost(i, size, exact, multiprocessors);
         int at = count++;
         for (; at > 0 && times[at - 1] > t; at--) {
             times[at] = times[at - 1];

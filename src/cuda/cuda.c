@@ -24,7 +24,8 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
                           epi_axes_size(&plan->depth, c->spec->sizes),
                           0,
                           epi_axes_size(&batch, c->spec->sizes),
-                          plan->pair == EPI_NO_NODE ? 1 : 2};
+                          plan->pair == EPI_NO_NODE ? 1 : 2,
+                          epi_emit_grows(c, t->n)};
     double bytes = 0; /* of a row, by columns of the product */
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *at = &t->instrs[i];
@@ -35,6 +36,15 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
     }
     s.streams = bytes > 2 ? (bytes < 18 ? bytes / 2 - 1 : 8) : 0; /* the model knows no more than a few */
     return s;
+}
+
+static epi_product_size size_now(const epi_product_size *s, const epi_open *open) {
+    epi_product_size now = *s;
+    now.m = epi_open_now(open, s->m);
+    now.n = epi_open_now(open, s->n);
+    now.k = epi_open_now(open, s->k);
+    now.batches = epi_open_now(open, s->batches);
+    return now;
 }
 
 /* The configuration that was asked for by name. */
@@ -55,19 +65,28 @@ static epi_status find_config(const epi_cuda_target *target, int *out, epi_error
 }
 
 /* The candidates for a product, the best first. */
-static epi_status list_candidates(const epi_cuda_target *target, const epi_product_size *size, int *order,
-                                  int *count, epi_error *err) {
+static epi_status list_candidates(const epi_cuda_target *target, const epi_launch *l, const epi_open *open,
+                                  int *order, int *count, epi_error *err) {
     const int64_t most = INT32_MAX - 512; /* mainloops count in 32 bits; tensors may be larger than that */
-    if (size->m > most || size->n > most || size->k > most ||
-        epi_ceil_div(size->m, 64) * epi_ceil_div(size->n, 64) > most)
+    int64_t m = epi_open_most(open, l->standing.m), n = epi_open_most(open, l->standing.n),
+            k = epi_open_most(open, l->standing.k);
+    if (m > most || n > most || k > most || epi_ceil_div(m, 64) * epi_ceil_div(n, 64) > most)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)size->m,
-                        (long)size->n, (long)size->k);
+                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)m, (long)n,
+                        (long)k);
     *count = 1;
     if (target->config)
         return find_config(target, order, err);
-    *count = epi_config_rank(size, target->exact, target->capability, target->multiprocessors, order);
+    *count = epi_config_rank(&l->size, target->exact, target->capability, target->multiprocessors, order);
     return EPI_OK;
+}
+
+/* The product of the form that the next launches will be like. A copy of operands may come before it. */
+static const epi_launch *like_product(const epi_cuda_kernel *k) {
+    int at = k->count;
+    while (k->like->launches[at].kind != EPI_LAUNCH_GEMM)
+        at++;
+    return &k->like->launches[at];
 }
 
 /* The first candidate that takes the program; the last, gemm_any, takes everything that a tile can hold. */
@@ -79,13 +98,18 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int most = step->plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
     epi_status status =
-        epi_tile_program_gemm(k->arena, &k->spec, step->plan, most, step->roots, step->root_count, tile, err);
+        epi_tile_program_gemm(k->arena, &k->form, step->plan, most, step->roots, step->root_count, tile, err);
     if (status != EPI_OK)
         return status;
-    out->size = size_of(c, step->plan, tile);
-    status = list_candidates(target, &out->size, order, &count, err);
+    out->standing = size_of(c, step->plan, tile);
+    out->size = size_now(&out->standing, k->spec.open);
+    status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)
         return status;
+    if (k->like) {
+        order[0] = like_product(k)->choice;
+        count = 1;
+    }
     status =
         epi_fail(err, EPI_ERR_UNSUPPORTED,
                  k->refused ? "every configuration would be slow" : "this GPU is older than any mainloop");
@@ -119,7 +143,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         return status;
     for (int r = 0; r < l->text.repack_count; r++) {
         const epi_repack *copy = &l->text.repacks[r];
-        k->repacked += 2 * copy->pitch * (copy->mn ? copy->depth_count : copy->out_count);
+        k->repacked += copy->bytes;
     }
     if (d->config.queue) {
         l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
@@ -129,8 +153,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     k->workspace = c->workspace;
     l->kind = EPI_LAUNCH_GEMM;
     l->rows = l->size.m;
-    l->blocks = d->tiling.at_once * d->config.cluster;
-    l->raster_group = d->tiling.raster_group;
+    epi_tiling tiling = epi_tiling_of(&d->config, l->size.m, epi_max64(1, l->size.batches), l->size.n,
+                                      d->products, l->size.open_columns, target->multiprocessors);
+    l->blocks = tiling.at_once * d->config.cluster;
+    l->raster_group = tiling.raster_group;
     l->empty = l->size.m == 0 || l->size.n == 0;
     *add_launch(k, EPI_LAUNCH_GEMM) = *l;
     return EPI_OK;
@@ -142,8 +168,10 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_s
     epi_status status = epi_emit_rows(c, step, &l->text, err);
     k->workspace = c->workspace;
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    l->standing.m = epi_axes_size(&step->plan->rows, k->form.sizes);
     return status;
 }
+
 static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
         if (k->spec.graph->live[i] && plan->placement[i].leave == leave)
@@ -157,7 +185,9 @@ static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi
         return EPI_OK;
     epi_launch *l = add_launch(k, EPI_LAUNCH_FINISH);
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
-    epi_status status = epi_emit_finish(c, step, leave, &l->text, &l->elements, err);
+    int64_t partials = 0;
+    epi_status status = epi_emit_finish(c, step, leave, &l->text, &l->elements, &partials, err);
+    l->raster_group = (int)epi_min64(partials, INT32_MAX);
     l->empty = l->elements == 0;
     return status;
 }
@@ -208,7 +238,9 @@ static void drop_launches(epi_cuda_kernel *k) {
 static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     epi_emit_context c = {.arena = k->arena,
-                          .spec = &k->spec,
+                          .spec = &k->form,
+                          .sizes = k->spec.sizes,
+                          .chosen = k->like ? k->like->spec.sizes : k->spec.sizes,
                           .steps = &k->steps,
                           .config = target->config,
                           .capability = target->capability,
@@ -353,6 +385,71 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
     return EPI_OK;
 }
 
+/* ---- forms ---- */
+
+/* What the launches of a form would take with the sizes of this spec: products by the model; rows are in the
+ * wrong form or in the right one. */
+static double form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const epi_cuda_target *target) {
+    double cost = 0;
+    for (int i = 0; i < form->count; i++) {
+        const epi_launch *l = &form->launches[i];
+        if (l->kind == EPI_LAUNCH_GEMM) {
+            epi_product_size size = size_now(&l->standing, spec->open);
+            cost += epi_config_cost(l->choice, &size, target->exact, target->multiprocessors);
+        } else if (l->kind == EPI_LAUNCH_ROWS) {
+            int64_t rows = epi_open_now(spec->open, l->standing.m);
+            cost += epi_rows_are_few(rows) != epi_rows_are_few(l->rows);
+        }
+    }
+    return cost;
+}
+
+static const epi_cuda_kernel *choose_form(const epi_spec *spec, const epi_cuda_target *target) {
+    const epi_cuda_kernel *best = target->forms[0];
+    for (int i = 1; i < target->form_count; i++)
+        if (form_cost(target->forms[i], spec, target) < form_cost(best, spec, target))
+            best = target->forms[i];
+    return best->like ? best->like : best;
+}
+
+bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
+    bool same = a->count == b->count;
+    for (int i = 0; i < a->count && same; i++) {
+        const epi_kernel_text *x = &a->launches[i].text, *y = &b->launches[i].text;
+        same = x->source.length == y->source.length &&
+               !memcmp(x->source.data, y->source.data, x->source.length) && x->block == y->block &&
+               x->shared == y->shared && a->launches[i].choice == b->launches[i].choice;
+    }
+    return same;
+}
+
+/* The launches with this kernel's sizes take the form's cubins. */
+static epi_status take_form(epi_cuda_kernel *k, epi_error *err) {
+    EPI_CHECK(epi_cuda_same_form(k, k->like)); /* texts are written from stand-ins alone */
+    for (int i = 0; i < k->count; i++) {
+        epi_launch *l = &k->launches[i];
+        const epi_launch *from = &k->like->launches[i];
+        if (l->kind == EPI_LAUNCH_GEMM && !l->empty && l->size.k == 0 && from->size.k > 0)
+            return epi_fail(
+                err, EPI_ERR_UNSUPPORTED,
+                "a product over no elements: on a GPU an open axis that is summed over has one at "
+                "least");
+        l->how.function = from->how.function;
+        l->registers = from->registers;
+        if (k->cuda) /* what is asked about texts is asked of the form */
+            epi_text_free(&l->text.source);
+    }
+    return EPI_OK;
+}
+
+/* The form that this one, of another size, is the same as; NULL where it is one of its own. */
+static const epi_cuda_kernel *find_form(const epi_cuda_kernel *k, const epi_cuda_target *target) {
+    for (int i = 0; i < target->form_count; i++)
+        if (epi_cuda_same_form(k, target->forms[i]))
+            return target->forms[i];
+    return NULL;
+}
+
 static void unload(epi_cuda_kernel *k) {
     for (int i = 0; i < k->count; i++)
         if (k->launches[i].library)
@@ -364,8 +461,13 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    *k = (epi_cuda_kernel){.arena = arena, .spec = *spec, .cuda = target->cuda, .device = target->device};
+    *k = (epi_cuda_kernel){
+        .arena = arena, .spec = *spec, .form = *spec, .cuda = target->cuda, .device = target->device};
+    if (spec->open)
+        memcpy(k->form.sizes, spec->open->sizes, sizeof k->form.sizes);
     *out = k;
+    if (target->form_count && !target->is_form)
+        k->like = choose_form(&k->spec, target);
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
     if (status == EPI_OK)
         status = check_types(k, err);
@@ -378,14 +480,18 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (;;) {
         status = make_launches(k, target, err);
+        if (status == EPI_OK && !k->like)
+            k->like = find_form(k, target);
+        if (status == EPI_OK && k->cuda)
+            status = epi_cuda_use(k->cuda, k->device, err);
+        if (status == EPI_OK && k->cuda)
+            status = encode_maps(k, err);
+        if (status == EPI_OK && k->like)
+            return take_form(k, err);
         if (status != EPI_OK || !k->cuda)
             return status;
         const epi_launch *slow = NULL;
-        status = epi_cuda_use(k->cuda, k->device, err);
-        if (status == EPI_OK)
-            status = encode_maps(k, err);
-        if (status == EPI_OK)
-            status = build(k, &slow, err);
+        status = build(k, &slow, err);
         if (status == EPI_OK || !slow || target->config)
             return status;
         k->refused |= epi_config_same_text(slow->choice); /* so the next best */
@@ -470,16 +576,21 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     }
     p = args.bytes + (size_t)(t->map_count ? t->map_count : 1) * sizeof(epi_tensor_map);
     for (int i = 0; i < t->pointer_count; i++) {
-        void *to = address(k, t->pointers[i].node, t->pointers[i].tensor, tensors, workspace);
+        const epi_pointer_need *need = &t->pointers[i];
+        const void *to =
+            (unsigned char *)address(k, need->node, need->tensor, tensors, workspace) + need->offset;
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
-    int64_t numbers[4] = {l->rows, l->raster_group,
-                          l->kind == EPI_LAUNCH_GEMM ? t->config.queue : l->elements,
-                          (int64_t)(uintptr_t)workspace + l->counter};
-    memcpy(p, numbers, sizeof numbers);
-    return epi_cuda_start(k->cuda, &l->how, args.bytes, (size_t)(p - args.bytes) + sizeof numbers, stream,
-                          err);
+    int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
+                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue : l->elements,
+                                         (int64_t)(uintptr_t)workspace + l->counter};
+    size_t count = 4;
+    for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
+        numbers[count++] = k->spec.open->units[i];
+    memcpy(p, numbers, count * sizeof *numbers);
+    return epi_cuda_start(k->cuda, &l->how, args.bytes, (size_t)(p - args.bytes) + count * sizeof *numbers,
+                          stream, err);
 }
 
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,

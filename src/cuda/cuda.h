@@ -8,9 +8,10 @@
 /* What the cost model knows of a product. */
 typedef struct epi_product_size {
     int64_t m, n, k;
-    double streams;  /* tiles of 16 bits that its epilogue loads and stores, less one */
-    int64_t batches; /* that the rows are of; 0 counts as one */
-    int products;    /* that share a tile; 0 counts as one */
+    double streams;    /* tiles of 16 bits that its epilogue loads and stores, less one */
+    int64_t batches;   /* that the rows are of; 0 counts as one */
+    int products;      /* that share a tile; 0 counts as one */
+    bool open_columns; /* n may be another one at each start */
 } epi_product_size;
 
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
@@ -33,10 +34,11 @@ typedef struct epi_launch {
     bool empty;       /* nothing to do for these sizes */
     /* a product's: */
     epi_product_size size;
-    int choice;       /* its configuration */
-    int64_t blocks;   /* of its grid */
-    int raster_group; /* of the order of its tiles */
-    int64_t counter;  /* of its queue, in the workspace */
+    epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */
+    int choice;                /* its configuration */
+    int64_t blocks;            /* of its grid */
+    int raster_group;          /* of the order of its tiles; FINISH: partials of a result */
+    int64_t counter;           /* of its queue, in the workspace */
     /* once it is compiled: */
     epi_cuda_launch how;  /* grid, block and function */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
@@ -49,6 +51,7 @@ typedef struct epi_launch {
 typedef struct epi_cuda_kernel {
     epi_arena *arena;
     epi_spec spec;
+    epi_spec form; /* the same with stand-ins for open sizes: what texts are written from */
     epi_steps steps;
     epi_launch *launches;
     int count;
@@ -58,7 +61,9 @@ typedef struct epi_cuda_kernel {
     epi_cuda *cuda;   /* NULL: texts only */
     int device;
     uint64_t refused; /* configurations that the compiler found slow, as bits */
-    char note[256];   /* what the cache had to say */
+    const struct epi_cuda_kernel
+        *like;      /* the form that this one has the texts and cubins of; NULL: its own */
+    char note[256]; /* what the cache had to say */
 } epi_cuda_kernel;
 
 /* What to compile for. */
@@ -69,9 +74,15 @@ typedef struct epi_cuda_target {
     int multiprocessors; /* 132 */
     const char *config;  /* a configuration by name, or NULL for the model's choice */
     bool exact;          /* the contract: nothing is rounded before it is stored */
+    /* Forms of the same spec that are compiled already, for other sizes of its open axes. The kernel takes
+       the best of them for its sizes; or, to be a form itself, the one that it turns out to be the same as.
+       Else it is compiled. */
+    const struct epi_cuda_kernel *const *forms;
+    int form_count;
+    bool is_form;
 } epi_cuda_target;
 
-/* The texts and their launches. */
+/* The texts and their launches. A kernel that takes a form's cubins does not outlive it. */
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                             epi_cuda_kernel **out, epi_error *err);
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
@@ -85,6 +96,8 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 /* Is its cubin kept even if the compiler says that it would be slow? */
 bool epi_launch_may_be_slow(const epi_launch *l);
+/* Do both have the same texts, launch by launch? */
+bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
 
 /* choose.c: the configurations there are, by name, and the one that the cost model likes best. */
 int epi_config_count(void);
@@ -95,6 +108,8 @@ int epi_config_named(const char *name); /* or -1 */
 uint64_t epi_config_same_text(int index);
 /* Is it for GPUs of this capability, and for this rounding? */
 bool epi_config_suits(int index, bool exact, int capability);
+/* The time that it takes by the model, in units of its own. */
+double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors);
 /* Candidates for a product in the order of their modelled time; answers how many. `order` has room for all.
  */
 int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,

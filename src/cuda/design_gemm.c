@@ -184,11 +184,14 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
         return refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
                       epi_tile_columns(d));
-    int64_t count = rows ? epi_ceil_div(d->tile->n, EPI_PARTIAL_COLS) * d->tile->m * (two ? 2 : 1)
-                         : epi_ceil_div(d->tile->m, EPI_PARTIAL_ROWS) * epi_cell_columns(d->tile, elements);
+    const epi_open *open = c->spec->open;
+    int64_t m = epi_open_now(open, d->tile->m), n = epi_open_now(open, d->tile->n),
+            columns = epi_open_now(open, epi_cell_columns(d->tile, elements));
+    int64_t count = rows ? epi_ceil_div(n, EPI_PARTIAL_COLS) * m * (two ? 2 : 1)
+                         : epi_ceil_div(m, EPI_PARTIAL_ROWS) * columns;
     d->folds |= !rows;
-    d->instrs[at].pointer = epi_emit_pointer(k, s->node, EPI_POINTER_WORKSPACE);
-    d->instrs[at].partials = c->partials[s->node] = c->workspace;
+    d->instrs[at].pointer = epi_emit_place(k, c->workspace);
+    c->partials[s->node] = c->workspace;
     c->workspace += epi_round_up(count * 4, 64);
     return true;
 }
@@ -296,8 +299,8 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
                            .plan = plan,
                            .tile = tile,
                            .config = *config,
-                           .tiling =
-                               epi_tiling_of(config, tile->m, batches, tile->n, products, c->multiprocessors),
+                           .tiling = epi_tiling_of(config, tile->m, batches, tile->n, products,
+                                                   epi_emit_grows(c, tile->n), c->multiprocessors),
                            .depth = epi_axes_size(&plan->depth, c->spec->sizes),
                            .products = products,
                            .batch_rows = batch.count ? tile->m / batches : 0};

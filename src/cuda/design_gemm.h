@@ -54,13 +54,12 @@ typedef struct epi_operand {
 
 /* What was decided about one instruction of the tile program. */
 typedef struct epi_instr_design {
-    bool before;      /* done on the accumulators, before the packing point */
-    int product;      /* and of which product these are */
-    int stream;       /* it loads or stores this one; -1: none */
-    int pointer;      /* the launch's: the tensor it loads from, or the workspace for its partials */
-    int64_t partials; /* where its partials start in the workspace, in bytes */
-    int staged_at;    /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
-    bool *makers;     /* REDUCE_GROUP, by instruction: what makes the values it reduces */
+    bool before;   /* done on the accumulators, before the packing point */
+    int product;   /* and of which product these are */
+    int stream;    /* it loads or stores this one; -1: none */
+    int pointer;   /* the launch's: the tensor it loads from, or its partials */
+    int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
+    bool *makers;  /* REDUCE_GROUP, by instruction: what makes the values it reduces */
 } epi_instr_design;
 
 typedef struct epi_gemm_design {
@@ -113,7 +112,7 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
  */
 bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *out);
 /* Adds them to a map. */
-void epi_batch_map(const epi_batch_place *place, epi_dtype type, epi_map_need *map);
+void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype type, epi_map_need *map);
 /* By side, as epi_plan_operand. */
 epi_operand epi_operand_of(const epi_gemm_design *d, int side);
 /* A map of the operand, or of a copy of it: boxes of 64 deep by `rows` where the depth is innermost, of 64 by

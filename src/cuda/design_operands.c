@@ -38,12 +38,13 @@ bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *
     return true;
 }
 
-void epi_batch_map(const epi_batch_place *place, epi_dtype type, epi_map_need *map) {
+void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype type, epi_map_need *map) {
     map->rank = 2 + EPI_BATCH_PLACES;
     for (int i = 0; i < EPI_BATCH_PLACES; i++) {
         bool there = i < place->count;
-        map->sizes[2 + i] = there ? (uint64_t)place->size[i] : 1;
-        map->strides[2 + i] = there ? (uint64_t)place->stride[i] * epi_dtype_size(type) : map->strides[1];
+        map->sizes[2 + i] = there ? (uint64_t)epi_open_now(open, place->size[i]) : 1;
+        map->strides[2 + i] =
+            there ? (uint64_t)epi_open_now(open, place->stride[i]) * epi_dtype_size(type) : map->strides[1];
         map->box[2 + i] = 1;
     }
 }
@@ -63,9 +64,12 @@ static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_desi
         r->out.walk = o->out;
     r->mn = !o->cols.two && o->out.count && o->out.stride[o->out.count - 1] == 1 &&
             !(o->depth.count && o->depth.stride[o->depth.count - 1] == 1);
-    r->pitch = epi_round_up(r->mn ? r->out_count : d->depth, 64); /* lines of 128 bytes: TMA's best */
+    r->inner = r->mn ? r->out_count : d->depth;
+    r->outer = r->mn ? d->depth : r->out_count;
+    r->pitch = epi_round_up(epi_open_now(c->spec->open, r->inner), EPI_REPACK_ROUND);
+    r->bytes = epi_round_up(epi_open_now(c->spec->open, r->outer) * r->pitch * 2, 256);
     r->offset = epi_round_up(c->workspace, 256);
-    c->workspace = r->offset + epi_round_up((r->mn ? d->depth : r->out_count) * r->pitch * 2, 256);
+    c->workspace = r->offset + r->bytes;
     return r;
 }
 
@@ -80,7 +84,10 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     if (!o->out.count)
         out_stride = depth_stride == 1 ? epi_round_up(depth_size, 8) : 1;
     o->mn = depth_stride != 1;
-    int64_t pitch = o->mn ? depth_stride : out_stride;
+    const epi_open *open = c->spec->open;
+    int64_t pitch = o->mn ? depth_stride : out_stride, apart = epi_open_now(open, pitch);
+    if (o->mn ? !o->depth.count : !o->out.count) /* there is one such row: any pitch will do */
+        apart = epi_round_up(epi_open_now(open, o->mn ? out_size : depth_size), 8);
     const epi_repack *copy = NULL;
     if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_stride != 1) ||
         pitch * size % 16 || pitch < (o->mn ? out_size : depth_size)) {
@@ -88,7 +95,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
         if (!copy)
             return false;
         o->mn = copy->mn;
-        pitch = copy->pitch;
+        apart = copy->pitch;
         out_size = copy->out_count;
         depth_size = copy->depth_count;
     }
@@ -98,15 +105,15 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
         m->tensor = EPI_POINTER_WORKSPACE;
         m->offset = copy->offset;
     }
-    m->sizes[0] = (uint64_t)(o->mn ? out_size : depth_size);
-    m->sizes[1] = (uint64_t)(o->mn ? depth_size : out_size);
-    m->strides[1] = (uint64_t)(pitch * size);
+    m->sizes[0] = (uint64_t)epi_open_now(open, o->mn ? out_size : depth_size);
+    m->sizes[1] = (uint64_t)epi_open_now(open, o->mn ? depth_size : out_size);
+    m->strides[1] = (uint64_t)(apart * size);
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
     if (d->batch_rows && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
         return false;
     if (d->batch_rows)
-        epi_batch_map(&o->place, o->ref.type, m);
+        epi_batch_map(open, &o->place, o->ref.type, m);
     return true;
 }
 

@@ -175,14 +175,12 @@ static epi_status list_phases(epi_rows_design *d, epi_error *err) {
 
 /* ---- pointers and partials ---- */
 
-/* Tensors first, in the order of the instructions; then what gathers are indexed by; then the workspace. */
+/* Tensors first, in the order of the instructions; then what gathers are indexed by; then partials. */
 static void give_pointers(epi_rows_design *d) {
     epi_kernel_text *k = &d->kernel;
-    bool leaves = false;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
         d->access[i].pointer = d->access[i].index = -1;
-        leaves |= s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
         if (s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE)
             d->access[i].pointer = epi_emit_pointer(k, s->node, s->tensor);
         else if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM)
@@ -191,7 +189,10 @@ static void give_pointers(epi_rows_design *d) {
     for (int i = 0; i < d->tile.instr_count; i++)
         if (d->tile.instrs[i].kind == EPI_INSTR_TAKE)
             d->access[i].index = epi_emit_index_pointer(d->c, k, d->tile.instrs[i].node);
-    d->workspace = leaves ? epi_emit_pointer(k, 0, EPI_POINTER_WORKSPACE) : -1;
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->tile.instrs[i].kind == EPI_INSTR_PARTIAL_ROWS ||
+            d->tile.instrs[i].kind == EPI_INSTR_PARTIAL_COLS)
+            d->access[i].pointer = epi_emit_place(k, d->c->partials[d->tile.instrs[i].node]);
 }
 
 /* Room for what leaves, and how many partials a result has. */
@@ -209,9 +210,11 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
         if (!rows && (s->count > 32 || room > 40 << 10))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
         c->partial_blocks = s->blocks / s->cluster;
+        c->partial_blocks_most = d->most_blocks / s->cluster;
+        c->partials_open = epi_emit_grows(c, d->plan->flat ? d->tile.n : d->tile.m);
         c->partials[t->node] = c->workspace;
-        c->workspace += epi_round_up(
-            c->partial_blocks * (rows ? 1 : d->tile.n) * (t->op == EPI_OP_LOGSUMEXP ? 8 : 4), 64);
+        int64_t n = rows ? 1 : epi_open_now(c->spec->open, d->tile.n);
+        c->workspace += epi_round_up(c->partial_blocks * n * (t->op == EPI_OP_LOGSUMEXP ? 8 : 4), 64);
     }
     return EPI_OK;
 }
@@ -246,8 +249,10 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
     d->maker = epi_arena_alloc(arena, values * sizeof *d->maker);
     if (!d->access || !d->pair || !d->maker)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (!d->plan->flat && d->tile.n > INT32_MAX / 2)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a row of %ld columns", (long)d->tile.n);
+    d->columns = d->plan->flat ? epi_open_now(d->c->spec->open, d->tile.n)
+                               : epi_open_most(d->c->spec->open, d->tile.n);
+    if (!d->plan->flat && d->columns > INT32_MAX / 2)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a row of %ld columns", (long)d->columns);
     epi_rows_find_access(d);
     look_at_instructions(d);
     find_pairs(d);

@@ -17,7 +17,7 @@ typedef struct epi_rows_access {
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;
-    int pointer;      /* of the launch: to the tensor, a table or a seed; -1: none */
+    int pointer;      /* of the launch: to the tensor, a table, a seed or partials; -1: none */
     int index;        /* TAKE: the pointer to the index, or -1 */
     int64_t stride;   /* TAKE: between positions along the axis */
     bool vectors;     /* the columns of a vector lie together */
@@ -39,7 +39,7 @@ typedef struct epi_rows_phase {
 } epi_rows_phase;
 
 typedef struct epi_rows_design {
-    const epi_emit_context *c;
+    epi_emit_context *c;
     const epi_graph *g;
     const epi_plan *plan;
     epi_tile_program tile;
@@ -48,15 +48,16 @@ typedef struct epi_rows_design {
     int *maker;              /* by value: the instruction that makes it */
     int *pair;               /* by instruction: the fold that is done together with this one, or -1 */
     epi_rows_phase *phases;
-    bool tail;     /* the last vector may be cut short: one long row */
-    bool ragged;   /* some lane may be without a vector */
-    bool fast;     /* every result is stored in 16 bits */
-    bool folds;    /* lanes fold with each other */
-    bool sums;     /* there are sums per column, which are registers named by the vector's number */
-    bool random;   /* there are random numbers */
-    bool words;    /* what is held waits as it lies in memory: numbers would take too many registers */
-    int64_t slice; /* columns of a row that one block of the cluster has */
-    int workspace; /* the pointer to it, where there are partials */
+    bool tail;           /* the last vector may be cut short: one long row */
+    bool ragged;         /* some lane may be without a vector */
+    bool fast;           /* every result is stored in 16 bits */
+    bool folds;          /* lanes fold with each other */
+    bool sums;           /* there are sums per column, which are registers named by the vector's number */
+    bool random;         /* there are random numbers */
+    bool words;          /* what is held waits as it lies in memory: numbers would take too many registers */
+    int64_t slice;       /* columns of a row that one block of the cluster has */
+    int64_t columns;     /* that the shape is made for: the most that a row can have; flat: that there are */
+    int64_t most_blocks; /* with the largest open sizes */
     epi_kernel_text kernel; /* all of it but the text */
 } epi_rows_design;
 

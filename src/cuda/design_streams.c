@@ -140,14 +140,16 @@ static int add_map(const epi_gemm_design *d, const epi_stream *t, epi_kernel_tex
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     epi_map_need *m = &k->maps[k->map_count];
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .rank = 2};
-    m->sizes[0] = (uint64_t)c->size[c->count - 1];
-    m->sizes[1] = (uint64_t)(t->row_mod ? t->row_mod : d->batch_rows ? d->batch_rows : d->tile->m);
-    m->strides[1] = (uint64_t)r->stride[r->count - 1] * size;
+    const epi_open *open = d->c->spec->open;
+    int64_t rows = t->row_mod ? t->row_mod : d->batch_rows ? d->batch_rows : d->tile->m;
+    m->sizes[0] = (uint64_t)epi_open_now(open, c->size[c->count - 1]);
+    m->sizes[1] = (uint64_t)epi_open_now(open, rows);
+    m->strides[1] = (uint64_t)epi_open_now(open, r->stride[r->count - 1]) * size;
     m->swizzle = t->panel_width;
     m->box[0] = (uint32_t)((uint64_t)m->swizzle / size);
     m->box[1] = EPI_STAGED_ROWS;
     if (d->batch_rows)
-        epi_batch_map(&t->place, t->ref.type, m);
+        epi_batch_map(open, &t->place, t->ref.type, m);
     return k->map_count++;
 }
 

@@ -35,8 +35,9 @@ typedef struct epi_tiling {
     int raster_group; /* rows of clusters that are taken together; negative: columns (device/order.cuh) */
     double time;      /* that all this takes, in that of a tile */
 } epi_tiling;
-/* choose.c; m rows in all of so many batches, n columns of each of one or two products that share a tile. */
-epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products,
+/* choose.c; m rows in all of so many batches, n columns of each of one or two products that share a tile.
+ * `open`: n may be another one at each start, so that no last column of tiles is narrow. */
+epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products, bool open,
                          int multiprocessors);
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
@@ -59,13 +60,18 @@ typedef struct epi_repack {
     epi_columns out; /* the operand along the product's rows or columns, and along the depth */
     epi_walk depth;
     int64_t out_count, depth_count;
-    bool mn;               /* the copy has rows (columns) innermost */
-    int64_t pitch, offset; /* of the copy: elements of a row; bytes into the workspace */
+    bool mn;              /* the copy has rows (columns) innermost */
+    int64_t inner, outer; /* of the copy: elements of a row that come from the operand, and rows */
+    int64_t pitch;        /* elements from row to row, */
+    int64_t bytes;        /* and all of it, in this kernel's launches */
+    int64_t offset;       /* bytes into the workspace */
 } epi_repack;
+enum { EPI_REPACK_ROUND = 64 }; /* elements that a row is rounded up to: lines of 128 bytes, TMA's best */
 
 /* A pointer that a launch needs. */
 typedef struct epi_pointer_need {
     int node, tensor;
+    int64_t offset; /* in bytes from there */
 } epi_pointer_need;
 
 /* How rows are walked over: `lanes` threads of each of `cluster` blocks share a row, `vector` columns at a
@@ -104,20 +110,25 @@ typedef struct epi_kernel_text {
     char label[64];      /* its name */
 } epi_kernel_text;
 
-/* What an emitter is told of its surroundings. */
+/* What an emitter is told of its surroundings. Numbers that depend on an open size are written as expressions
+ * of the launch's parameter (epi_emit_count), and worked out for the launch by epi_open_now. */
 typedef struct epi_emit_context {
     epi_arena *arena;
-    const epi_spec *spec;
+    const epi_spec *spec;  /* its open axes have stand-ins for their sizes */
+    const int64_t *sizes;  /* by dim: the sizes of this kernel's launches */
+    const int64_t *chosen; /* by dim: the sizes that the form was chosen for */
     const epi_steps *steps;
     int64_t *partials; /* by node: where a leaving reduction's partials start in the workspace; second state
                           after */
     int64_t workspace; /* grows by the partials */
-    int64_t partial_blocks; /* of a kernel over rows: partials of a result */
-    bool *finished;         /* by node: a finishing kernel has made it */
-    bool *stored;           /* by tensor: and stored it there */
-    const char *config;     /* a shape of rows by name, or NULL */
-    int capability;         /* 90 */
-    int multiprocessors;    /* 132 */
+    int64_t partial_blocks;      /* of a kernel over rows: partials of a result in its launches, */
+    int64_t partial_blocks_most; /* and at most, where their number depends on open sizes: */
+    bool partials_open;
+    bool *finished;      /* by node: a finishing kernel has made it */
+    bool *stored;        /* by tensor: and stored it there */
+    const char *config;  /* a shape of rows by name, or NULL */
+    int capability;      /* 90 */
+    int multiprocessors; /* 132 */
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */
@@ -125,9 +136,11 @@ enum { EPI_FINISH_RESULTS = 32 };                      /* that a block of a fini
 enum { EPI_TILE_MOST = 256 };                          /* columns of the widest tile */
 enum { EPI_SM80_DEPTH = 32 };                          /* of a stage of gemm_sm80 */
 
-/* Pointers with these tensor numbers are not tensors: */
+/* Pointers with these tensor numbers are not tensors: the workspace, further on by the need's offset. */
 enum { EPI_POINTER_WORKSPACE = -2 };
 
+/* So few rows that they have a form of their own: rows_shape.c. */
+bool epi_rows_are_few(int64_t rows);
 /* The kernel of a program without a product. */
 epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_text *out, epi_error *err);
 
@@ -140,7 +153,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
 /* Finishes the reductions that left a tile along rows (or columns), with every later value of the same shape.
  */
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *out,
-                           int64_t *results, epi_error *err);
+                           int64_t *results, int64_t *partials, epi_error *err);
 /* emit_move.c: what a pass does for each element x, or each four of random numbers; and all of a scatter,
  * which divides its work into so many items of one block each. */
 typedef struct epi_pass_pointers {
@@ -183,30 +196,44 @@ epi_name epi_emit_name(const epi_graph *g, int node);
  * is called _v<digits>: whatever a program calls its values, they clash with no identifier, macro or keyword.
  */
 epi_name epi_emit_value(const epi_graph *g, int node, int number);
+/* The line of the launch's parameter that holds open sizes; "" where there are none. */
+epi_name epi_emit_open(const epi_emit_context *c);
+/* A number made of sizes: "4096LL" (that is, with the suffix), or "(4LL * P.open[0])". The second where an
+ * int is wanted: "4096", or "(int)(4LL * P.open[0])". */
+epi_name epi_emit_count(const epi_emit_context *c, int64_t number, const char *suffix);
+epi_name epi_emit_int(const epi_emit_context *c, int64_t number);
+/* The same divided by a constant, rounded up. */
+epi_name epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, const char *suffix);
+/* Does it depend on an open size? */
+bool epi_emit_grows(const epi_emit_context *c, int64_t number);
 /* The offset of element `index` (a C expression) of a walk. */
-void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index);
+void epi_emit_walk(epi_text *t, const epi_emit_context *c, const epi_walk *w, const char *index);
 /* An operation's CUDA expression with its operands put in. */
 void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c);
 /* The same of a column of a tile, whose two parts may lie apart. */
-void epi_emit_columns(epi_text *t, const epi_columns *c, const char *index);
+void epi_emit_columns(epi_text *t, const epi_emit_context *c, const epi_columns *cols, const char *index);
 /* A literal that reads back as the same f32. */
 epi_name epi_emit_number(double value);
 /* The type of device/folds.cuh that a reduction folds with: "Total". */
 const char *epi_emit_fold(epi_op op);
 /* What a fold of that name ends with, of so many elements. */
-epi_name epi_emit_fold_end(epi_op op, const char *fold, int64_t count);
+epi_name epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count);
 /* What the text of a pass starts with: the texts that all have, `more`, and the parameter. */
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more);
 /* The only parameter of a kernel without maps; and whether its text is whole. */
-void epi_emit_params(epi_kernel_text *k);
+void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k);
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err);
-/* Is the node a number known now: a constant or a size? Texts hold those; they are never stored to be loaded.
- */
+/* Is the node a number known before the launch: a constant or a size? Texts hold those; they are never stored
+ * to be loaded. */
 bool epi_emit_is_number(const epi_emit_context *c, int node);
+/* A number that is the size of an open axis: its text needs the launch's parameter. */
+bool epi_emit_is_open_number(const epi_emit_context *c, int node);
 epi_name epi_emit_node_number(const epi_emit_context *c, int node);
 /* The number of a digit of `index` when it counts through these axes, the last fastest. */
-void epi_emit_digit(epi_text *t, const epi_axes *axes, int at, const int64_t *sizes, const char *index);
+void epi_emit_digit(epi_text *t, const epi_emit_context *c, const epi_axes *axes, int at, const char *index);
 int epi_emit_pointer(epi_kernel_text *k, int node, int tensor);
+/* A pointer of its own into the workspace, so that the text does not depend on where that is. */
+int epi_emit_place(epi_kernel_text *k, int64_t offset);
 /* The texts of src/cuda/device, by file name without ending. */
 const char *epi_device_text(const char *name);
 

@@ -15,7 +15,7 @@ static bool is_vector(const epi_emitter *e, const epi_stream *t) {
 static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
     epi_text_add(&e->members, "  i64 at%d[2];\n", t->instr);
     epi_text_add(&e->rows, "    R.at%d[h] = ", t->instr);
-    epi_emit_walk(&e->rows, &t->rows, "r");
+    epi_emit_walk(&e->rows, e->d->c, &t->rows, "r");
     epi_text_add(&e->rows, ";\n");
 }
 
@@ -23,23 +23,24 @@ static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
 static void load_direct(epi_emitter *e, const epi_stream *t) {
     epi_name name = epi_value_name(e, e->d->tile->instrs[t->instr].dst);
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
-    long columns = (long)epi_cell_columns(e->d->tile, t->elements);
+    epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, t->elements));
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell,
-                     "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %ld ? "
+                     "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
                      "%s : 0));\n",
-                     name.text, t->elements, type, name.text, t->pointer, t->instr, first, columns, first);
+                     name.text, t->elements, type, name.text, t->pointer, t->instr, first, columns.text,
+                     first);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "      const float %s_%d = %s_v[%d];\n", name.text, el, name.text, el);
         return;
     }
     for (int el = 0; el < t->elements; el++) {
-        char index[120];
-        snprintf(index, sizeof index, "min(%s + %d, %ld)", first, el, columns - 1);
+        char index[240];
+        snprintf(index, sizeof index, "min(%s + %d, %s - 1)", first, el, columns.text);
         epi_text_add(&e->cell, "      const float %s_%d = load<%s>(P.ptr[%d], R.at%d[i & 1] + ", name.text,
                      el, type, t->pointer, t->instr);
-        epi_cell_emit_column(&e->cell, &t->cols, index);
+        epi_cell_emit_column(&e->cell, e->d->c, &t->cols, index);
         epi_text_add(&e->cell, ");\n");
     }
 }
@@ -47,13 +48,12 @@ static void load_direct(epi_emitter *e, const epi_stream *t) {
 static void store_direct(epi_emitter *e, const epi_stream *t) {
     int v = e->d->tile->instrs[t->instr].arg[0];
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
-    long columns = (long)epi_cell_columns(e->d->tile, t->elements);
+    epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, t->elements));
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
-        epi_text_add(
-            &e->cell,
-            "      if (row_there(P, row + 8 * (i & 1)) && %s < %ld) {\n        const float v[%d] = {", first,
-            columns, t->elements);
+        epi_text_add(&e->cell,
+                     "      if (row_there(P, row + 8 * (i & 1)) && %s < %s) {\n        const float v[%d] = {",
+                     first, columns.text, t->elements);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el).text);
         epi_text_add(&e->cell,
@@ -65,10 +65,10 @@ static void store_direct(epi_emitter *e, const epi_stream *t) {
         char index[120];
         snprintf(index, sizeof index, "(%s + %d)", first, el);
         epi_text_add(&e->cell,
-                     "      if (row_there(P, row + 8 * (i & 1)) && %s < %ld) store<%s>((void *)P.ptr[%d], "
+                     "      if (row_there(P, row + 8 * (i & 1)) && %s < %s) store<%s>((void *)P.ptr[%d], "
                      "R.at%d[i & 1] + ",
-                     index, columns, type, t->pointer, t->instr);
-        epi_cell_emit_column(&e->cell, &t->cols, index);
+                     index, columns.text, type, t->pointer, t->instr);
+        epi_cell_emit_column(&e->cell, e->d->c, &t->cols, index);
         epi_text_add(&e->cell, ", %s);\n", epi_value_use(e, v, el).text);
     }
 }

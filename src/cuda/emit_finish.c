@@ -12,10 +12,12 @@ typedef struct finish {
     epi_kernel_text *k;
     epi_axes axes;    /* of the results, in the order in which partials count them */
     int64_t results;  /* so many */
-    int64_t partials; /* of each result */
+    int64_t partials; /* of each result: in this kernel's launches, */
+    int64_t most;     /* and at most */
+    bool open;        /* the two differ, so the text asks the launch's parameter how many there are */
     int segments;     /* warps of a block, which share a result's partials */
     bool *in;         /* by node: the kernel computes it */
-    int workspace;    /* the pointer to it */
+    int *places;      /* by node: the pointer to its partials */
 } finish;
 
 /* Can the finishing kernel of this direction compute the value? It has the direction's axes alone, and comes
@@ -94,10 +96,12 @@ static bool is_stored(const finish *f, int node, int t) {
     return f->in[node] && (t < 0 ? needed_later(f, node) : f->g->tensors[t].node == node);
 }
 
-/* The workspace, then what is loaded, then what is stored, in the order of the nodes. */
+/* The partials, then what is loaded, then what is stored, in the order of the nodes. */
 static void give_pointers(finish *f) {
     const epi_graph *g = f->g;
-    f->workspace = epi_emit_pointer(f->k, 0, EPI_POINTER_WORKSPACE);
+    for (int i = 0; i < g->node_count; i++)
+        if (leaves(f, i))
+            f->places[i] = epi_emit_place(f->k, f->c->partials[i]);
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < epi_ops[g->nodes[i].op].arity && f->in[i] && !leaves(f, i); a++)
             if (is_loaded(f, g->nodes[i].arg[a]))
@@ -123,7 +127,7 @@ static void put_loads(const finish *f) {
             epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
             PUT("  const float a%d_%d = mine ? load<%s>(P.ptr[%d], ", a, i, epi_emit_type(ref.type),
                 epi_emit_pointer(f->k, arg, -1));
-            epi_emit_walk(&f->k->source, &w, "r");
+            epi_emit_walk(&f->k->source, f->c, &w, "r");
             PUT(") : 0.f;\n");
         }
 }
@@ -135,15 +139,19 @@ static void put_folds(const finish *f) {
             continue;
         const epi_node *n = &f->g->nodes[i];
         const char *fold = epi_emit_fold(n->op);
-        char results[32];
-        snprintf(results, sizeof results, f->leave == EPI_LEAVE_ROWS ? "P.M" : "%ldLL", (long)f->results);
-        PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n"
-            "    if (at < count) f = fold_segment<%s, %ld, %d>((const float *)P.ptr[%d] + %ldLL + at, "
-            "threadIdx.x / 32, count, %ldLL * count);\n"
+        char number[32]; /* of partials */
+        snprintf(number, sizeof number, f->open ? "P.group" : "%ldLL", (long)f->partials);
+        PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n", i,
+            epi_ops[n->op].text, n->place.line, fold,
+            f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL").text);
+        if (f->open)
+            PUT("    if (at < count) f = fold_some<%s>((int)%s, ", fold, number);
+        else
+            PUT("    if (at < count) f = fold_segment<%s, %ld, %d>(", fold, (long)f->partials, f->segments);
+        PUT("(const float *)P.ptr[%d] + at, threadIdx.x / 32, count, %s * count);\n"
             "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
-            i, epi_ops[n->op].text, n->place.line, fold, results, fold, (long)f->partials, f->segments,
-            f->workspace, (long)(f->c->partials[i] / 4), (long)f->partials, f->segments, room++ & 1, i,
-            epi_emit_fold_end(n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)).text);
+            f->places[i], number, f->segments, room++ & 1, i,
+            epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)).text);
     }
 }
 
@@ -164,8 +172,8 @@ static void put_map(const finish *f, int node) {
             PUT("%s", epi_emit_node_number(f->c, arg).text);
         else {
             PUT("(float)(");
-            epi_emit_digit(&f->k->source, &f->axes, epi_axes_find(&f->axes, f->g->nodes[arg].over.at[0]),
-                           f->c->spec->sizes, "r");
+            epi_emit_digit(&f->k->source, f->c, &f->axes,
+                           epi_axes_find(&f->axes, f->g->nodes[arg].over.at[0]), "r");
             PUT(")");
         }
         PUT(";\n");
@@ -179,7 +187,7 @@ static void put_store(const finish *f, int node, int tensor) {
     epi_ref ref = epi_emit_ref(f->c, node, tensor);
     epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
     PUT("    store<%s>((void *)P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(f->k, node, tensor));
-    epi_emit_walk(&f->k->source, &w, "r");
+    epi_emit_walk(&f->k->source, f->c, &w, "r");
     PUT(", v%d);   // %s\n", node, epi_emit_name(f->g, node).text);
 }
 
@@ -215,22 +223,33 @@ static void note_done(const finish *f) {
         f->c->stored[t] |= f->in[f->g->tensors[t].node];
 }
 
+/* How many partials a result has, with these sizes. */
+static int64_t count_partials(const finish *f, const int64_t *sizes, int64_t of_rows) {
+    if (f->plan->kind == EPI_KIND_ROWS)
+        return of_rows;
+    return f->leave == EPI_LEAVE_ROWS ? epi_ceil_div(epi_axes_size(&f->plan->cols, sizes), EPI_PARTIAL_COLS)
+                                      : epi_ceil_div(epi_axes_size(&f->plan->rows, sizes), EPI_PARTIAL_ROWS);
+}
+
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave leave, epi_kernel_text *k,
-                           int64_t *results, epi_error *err) {
+                           int64_t *results, int64_t *partials, epi_error *err) {
     finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .leave = leave, .k = k};
-    const int64_t *sizes = c->spec->sizes;
+    const epi_open *open = c->spec->open;
     *k = (epi_kernel_text){.name = "finish"};
     if (!find_axes(&f))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is split");
-    *results = f.results = epi_axes_size(&f.axes, sizes);
+    f.results = epi_axes_size(&f.axes, c->spec->sizes);
+    *results = epi_axes_size(&f.axes, c->sizes);
     f.in = epi_arena_alloc(c->arena, (size_t)f.g->node_count + 1);
-    if (!f.in)
+    f.places = epi_arena_alloc(c->arena, ((size_t)f.g->node_count + 1) * sizeof *f.places);
+    if (!f.in || !f.places)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    f.partials = f.plan->kind == EPI_KIND_ROWS ? c->partial_blocks
-                 : leave == EPI_LEAVE_ROWS
-                     ? epi_ceil_div(epi_axes_size(&f.plan->cols, sizes), EPI_PARTIAL_COLS)
-                     : epi_ceil_div(epi_axes_size(&f.plan->rows, sizes), EPI_PARTIAL_ROWS);
-    f.segments = count_segments(f.partials);
+    const epi_axes *over = leave == EPI_LEAVE_ROWS ? &f.plan->cols : &f.plan->rows;
+    f.open = f.plan->kind == EPI_KIND_ROWS ? c->partials_open
+                                           : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
+    *partials = f.partials = count_partials(&f, c->sizes, c->partial_blocks);
+    f.most = f.open ? count_partials(&f, open->largest, c->partial_blocks_most) : f.partials;
+    f.segments = count_segments(f.most);
     k->block = 32 * f.segments;
     for (int i = 0; i < f.g->node_count; i++)
         f.in[i] = leaves(&f, i) || finishes(&f, i);

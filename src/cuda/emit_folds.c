@@ -12,9 +12,9 @@ static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el,
         return;
     }
     if (rows)
-        epi_text_add(out, "(%s + %d < %ld ? %s : %s::none())", epi_cell_index(elements), el,
-                     (long)epi_cell_columns(e->d->tile, elements), epi_value_use(e, v, el).text,
-                     epi_emit_fold(op));
+        epi_text_add(out, "(%s + %d < %s ? %s : %s::none())", epi_cell_index(elements), el,
+                     epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements)).text,
+                     epi_value_use(e, v, el).text, epi_emit_fold(op));
     else
         epi_text_add(out, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", epi_value_use(e, v, el).text,
                      epi_emit_fold(op));
@@ -26,7 +26,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
     const epi_instr_design *at = &e->d->instrs[number];
     const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
-    int64_t blocks = epi_ceil_div(e->d->tile->n, EPI_PARTIAL_COLS);
+    epi_name blocks = epi_emit_ceil(e->d->c, e->d->tile->n, EPI_PARTIAL_COLS, "");
     bool two = s->op == EPI_OP_LOGSUMEXP;
     epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
     epi_text_add(&e->begin, "  if (C * SUBTILE %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
@@ -53,11 +53,11 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
         "    const int block = (col + SUBTILE - 1) / %d;\n"
         "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
         "      S.s%d[h].across_columns();\n"
-        "      if (q == 0 && row_there(P, row + 8 * h) && block < %ld) S.s%d[h].leave((float *)P.ptr[%d] + "
-        "%ldLL, (i64)block * P.M + row_number(row + 8 * h), %ldLL * P.M);\n"
+        "      if (q == 0 && row_there(P, row + 8 * h) && block < %s) S.s%d[h].leave((float *)P.ptr[%d], "
+        "(i64)block * P.M + row_number(P, row + 8 * h), %s * P.M);\n"
         "    }\n  }\n",
-        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, (long)blocks,
-        number, at->pointer, (long)(at->partials / 4), (long)blocks);
+        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, blocks.text,
+        number, at->pointer, blocks.text);
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the
@@ -68,7 +68,7 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
     const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
     int wide = e->d->config.subtile * elements / 2; /* columns of a subtile */
-    long columns = (long)epi_cell_columns(e->d->tile, elements);
+    epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements));
     epi_text_add(&e->fragment, "    %s c%d[%d];\n", fold, number, 2 * elements);
     for (int el = 0; el < elements; el++) {
         epi_text_add(&e->cell, "      c%d[(i >> 1) * %d + %d].fold_row(i & 1, ", number, elements, el);
@@ -85,9 +85,9 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
                  "#pragma unroll\n  for (int x = t; x < %d; x += T) {   // %s over %d rows leaves\n"
                  "    const int at = n * %d / 2 + x;\n"
                  "    const float v = down_warps<%s>(staging + %d + 4 * x, %d);\n"
-                 "    if (at < %ld) ((float *)P.ptr[%d])[%ldLL + (i64)(m / %d) * %ldLL + at] = v;\n  }\n",
+                 "    if (at < %s) ((float *)P.ptr[%d])[(i64)(m / %d) * %s + at] = v;\n  }\n",
                  wide, epi_ops[s->op].text, EPI_PARTIAL_ROWS, elements, fold, at->staged_at, 4 * wide,
-                 columns, at->pointer, (long)(at->partials / 4), EPI_PARTIAL_ROWS, columns);
+                 columns.text, at->pointer, EPI_PARTIAL_ROWS, columns.text);
 }
 
 /* ---- reductions inside the tile ---- */

@@ -62,23 +62,23 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
     epi_text_add(
         out,
-        "#define NAME gemm\n#define EPI_FAST %d\n#define N_SIZE %ld\n#define K_SIZE %ld\n#define "
+        "#define NAME gemm\n#define EPI_FAST %d\n#define N_SIZE %s\n#define K_SIZE %s\n#define "
         "TILE_M %d\n#define TILE_N %d\n#define STAGES %d\n"
         "#define CLUSTER %d\n#define SUBTILE %d\n#define STAGING_SLOTS %d\n#define DEFERRED %d\n#define "
         "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
         "#define HALF %s\n#define SUBTILE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
         "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
-        d->fast, (long)d->tile->n, (long)d->depth, f->tile_m, f->tile_n, f->stages, f->cluster, f->subtile,
-        f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn, d->operands[1].mn,
-        epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes, d->load_bytes, d->loads, d->lanes,
-        d->folds);
+        d->fast, epi_emit_int(d->c, d->tile->n).text, epi_emit_int(d->c, d->depth).text, f->tile_m, f->tile_n,
+        f->stages, f->cluster, f->subtile, f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed,
+        d->operands[0].mn, d->operands[1].mn, epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes,
+        d->load_bytes, d->loads, d->lanes, d->folds);
     epi_text_add(out,
                  "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
                  "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
                  "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
-                 "#define OWN %d\n#define HEAVY %d\n#define BATCH_ROWS %ld\n",
+                 "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n",
                  f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy,
-                 (long)d->batch_rows);
+                 d->batch_rows > 0, epi_emit_int(d->c, d->batch_rows).text);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
@@ -142,8 +142,8 @@ static void write_access(const epi_emitter *e, epi_text *out) {
         if (d->tiling.narrow)
             epi_operand_emit_wgmma(d, out, "wgmma_narrow", d->tiling.narrow);
     } else {
-        epi_operand_emit(out, 'A', &d->operands[0]);
-        epi_operand_emit(out, 'B', &d->operands[1]);
+        epi_operand_emit(out, d->c, 'A', &d->operands[0]);
+        epi_operand_emit(out, d->c, 'B', &d->operands[1]);
     }
     if (d->config.mainloop == EPI_GEMM_SM80)
         epi_text_add(out, "#define BK %d\n#define A_VEC %d\n#define B_VEC %d\n", EPI_SM80_DEPTH,
@@ -154,13 +154,13 @@ static void write_access(const epi_emitter *e, epi_text *out) {
 static void write_batches(const epi_gemm_design *d, epi_text *out) {
     if (!d->batch_rows || d->config.mainloop != EPI_GEMM_SM90)
         return;
-    epi_batch_emit(out, "A", &d->operands[0].place);
-    epi_batch_emit(out, "B", &d->operands[1].place);
+    epi_batch_emit(out, d->c, "A", &d->operands[0].place);
+    epi_batch_emit(out, d->c, "B", &d->operands[1].place);
     for (int i = 0; i < d->stream_count; i++)
         if (d->streams[i].staged) {
             char name[24];
             snprintf(name, sizeof name, "tile%d", d->streams[i].instr);
-            epi_batch_emit(out, name, &d->streams[i].place);
+            epi_batch_emit(out, d->c, name, &d->streams[i].place);
         }
 }
 
@@ -173,8 +173,9 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
                  e->d->lanes ? epi_device_text("tiles") : "");
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n};\n",
-                 k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1);
+                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n",
+                 k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1,
+                 epi_emit_open(e->d->c).text);
     epi_text_add(out, "%s", epi_device_text("batch"));
     write_batches(e->d, out);
     write_epilogue(e, out);

@@ -37,7 +37,8 @@ epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *out, epi_err
 /* The number of a cell's first element among its row's, inside the loops. */
 const char *epi_cell_index(int elements);
 /* The offset of element `index` along the columns. */
-void epi_cell_emit_column(epi_text *out, const epi_columns *c, const char *index);
+void epi_cell_emit_column(epi_text *out, const epi_emit_context *c, const epi_columns *cols,
+                          const char *index);
 /* Are a cell's elements neighbours along the columns that start at a multiple of their number? */
 bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements);
 epi_name epi_value_name(const epi_emitter *e, int v);
@@ -70,9 +71,10 @@ void epi_fold_emit_group(epi_emitter *e, int instr);
 /* ---- emit_operands.c ---- */
 
 /* Where the operand's elements lie, as functions whose names start with `which`. */
-void epi_operand_emit(epi_text *out, char which, const epi_operand *o);
+void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, const epi_operand *o);
 /* The coordinates of a batch in a map, as functions whose names start with `which`. */
-void epi_batch_emit(epi_text *out, const char *which, const epi_batch_place *place);
+void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
+                    const epi_batch_place *place);
 /* wgmma for so many columns of a tile. */
 void epi_operand_emit_wgmma(const epi_gemm_design *d, epi_text *out, const char *name, int n);
 

@@ -13,9 +13,9 @@ int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int no
 void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
                        const char *pointer, const char *index, epi_text *out) {
     const int64_t *sizes = c->spec->sizes;
-    long size = (long)epi_axis_size(n->over.at[0], sizes);
+    epi_name size = epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL");
     if (epi_emit_is_number(c, n->arg[1])) {
-        epi_text_add(out, "position_of(%s, %ldLL)", epi_emit_node_number(c, n->arg[1]).text, size);
+        epi_text_add(out, "position_of(%s, %s)", epi_emit_node_number(c, n->arg[1]).text, size.text);
         return;
     }
     const epi_node *i = &c->spec->graph->nodes[n->arg[1]];
@@ -26,11 +26,11 @@ void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_a
         epi_text_add(out, "(i64)(");
     else
         epi_text_add(out, "position<%s>(%s, ", epi_emit_type(ref.type), pointer);
-    epi_emit_walk(out, &w, index);
+    epi_emit_walk(out, c, &w, index);
     if (counts)
         epi_text_add(out, ")");
     else
-        epi_text_add(out, ", %ldLL)", size);
+        epi_text_add(out, ", %s)", size.text);
 }
 
 void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
@@ -43,11 +43,11 @@ void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointer
     snprintf(pointer, sizeof pointer, "P.ptr[%d]", p->from[1]);
     epi_text_add(out, "    const i64 at = ");
     epi_emit_position(c, n, &n->axes, pointer, "x", out);
-    epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %ldLL + ",
-                 epi_emit_type(from.type), p->from[0], (long)stride);
-    epi_emit_walk(out, &read, "x");
+    epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %s + ",
+                 epi_emit_type(from.type), p->from[0], epi_emit_count(c, stride, "LL").text);
+    epi_emit_walk(out, c, &read, "x");
     epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type), p->to);
-    epi_emit_walk(out, &write, "x");
+    epi_emit_walk(out, c, &write, "x");
     epi_text_add(out, ", v);\n");
 }
 
@@ -68,9 +68,10 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
     epi_emit_seed(c, node, p->from[0], out);
     epi_text_add(out,
                  ", word);\n#pragma unroll\n    for (int w = 0; w < 4; w++) {\n"
-                 "      const i64 e = 4 * x + w;\n      if (e < %ldLL) store<%s>((void *)P.ptr[%d], ",
-                 (long)epi_axes_size(&n->axes, c->spec->sizes), epi_emit_type(to.type), p->to);
-    epi_emit_walk(out, &write, "e");
+                 "      const i64 e = 4 * x + w;\n      if (e < %s) store<%s>((void *)P.ptr[%d], ",
+                 epi_emit_count(c, epi_axes_size(&n->axes, c->spec->sizes), "LL").text,
+                 epi_emit_type(to.type), p->to);
+    epi_emit_walk(out, c, &write, "e");
     epi_text_add(out, ", uniform(word[w]));\n    }\n");
 }
 
@@ -79,10 +80,10 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
 enum { SUMS = 8192, COLUMNS = 1024, ITEMS = 256 };
 
 /* How the sums are divided between blocks and, within one, between threads. It follows from the sizes alone,
- * and the bits do not depend on it. */
+ * the largest where they are open, and the bits do not depend on it. */
 typedef struct division {
     int64_t size, count, inner; /* positions, elements of the index, elements of the rest */
-    int64_t rows, cols, chunks; /* of a block; blocks side by side along the rest */
+    int64_t rows, cols;         /* of a block */
     int width, groups;          /* threads along the rest; such groups take turns at positions */
     epi_axes outer, rest;
 } division;
@@ -96,20 +97,21 @@ static division divide(const epi_emit_context *c, int node) {
     p.size = epi_axis_size(n->over.at[0], sizes);
     p.count = epi_axes_size(&p.outer, sizes);
     p.inner = epi_axes_size(&p.rest, sizes);
-    p.cols = epi_max64(1, epi_min64(p.inner, COLUMNS));
-    p.chunks = epi_ceil_div(p.inner, p.cols);
+    int64_t most = epi_open_most(c->spec->open, p.inner), size = epi_open_most(c->spec->open, p.size);
+    p.cols = epi_max64(1, epi_min64(most, COLUMNS));
     while (p.width < 256 && p.width < p.cols)
         p.width *= 2;
     p.groups = 256 / p.width;
     /* as many positions as there is room for, unless that leaves multiprocessors without work */
-    int64_t enough = epi_ceil_div(p.size * p.chunks, ITEMS);
+    int64_t enough = epi_ceil_div(size * epi_ceil_div(most, p.cols), ITEMS);
     p.rows = epi_max64(p.groups, epi_min64(SUMS / p.cols, enough));
     return p;
 }
 
 int64_t epi_scatter_items(const epi_emit_context *c, int node) {
     division p = divide(c, node);
-    return p.inner ? epi_ceil_div(p.size, p.rows) * p.chunks : 0;
+    int64_t inner = epi_open_now(c->spec->open, p.inner), size = epi_open_now(c->spec->open, p.size);
+    return epi_ceil_div(size, p.rows) * epi_ceil_div(inner, p.cols);
 }
 
 void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *pointers, epi_text *out) {
@@ -124,29 +126,29 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
     int result = pointers->to, operand = pointers->from[0] < 0 ? result : pointers->from[0],
         index = pointers->from[1] < 0 ? result : pointers->from[1];
     epi_text_add(out,
-                 "struct S {\n  static constexpr i64 SIZE = %ldLL, COUNT = %ldLL, INNER = %ldLL, CHUNKS = "
-                 "%ldLL;\n  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
-                 "  static DEV i64 at(const void *p, i64 q) { return ",
-                 (long)p.size, (long)p.count, (long)p.inner, (long)p.chunks, (long)p.rows, (long)p.cols,
-                 p.width, p.groups);
+                 "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
+                 "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
+                 "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
+                 "  DEV i64 at(const void *p, i64 q) const { return ",
+                 epi_emit_count(c, p.size, "LL").text, epi_emit_count(c, p.count, "LL").text,
+                 epi_emit_count(c, p.inner, "LL").text, (long)p.rows, (long)p.cols, p.width, p.groups);
     epi_emit_position(c, n, &p.outer, "p", "q", out);
-    epi_text_add(out, "; }\n  static DEV i64 outer(i64 q) { return ");
-    epi_emit_walk(out, &outer, "q");
-    epi_text_add(out, "; }\n  static DEV float value(const void *p, i64 at, i64 x) { return ");
+    epi_text_add(out, "; }\n  DEV i64 outer(i64 q) const { return ");
+    epi_emit_walk(out, c, &outer, "q");
+    epi_text_add(out, "; }\n  DEV float value(const void *p, i64 at, i64 x) const { return ");
     if (pointers->from[0] < 0) {
         epi_text_add(out, "%s", epi_emit_node_number(c, n->arg[0]).text);
     } else {
         epi_text_add(out, "load<%s>(p, at + ", epi_emit_type(from.type));
-        epi_emit_walk(out, &inner, "x");
+        epi_emit_walk(out, c, &inner, "x");
         epi_text_add(out, ")");
     }
-    epi_text_add(out,
-                 "; }\n  static DEV void put(void *p, i64 v, i64 x, float sum) { store<%s>(p, v * %ldLL + ",
-                 epi_emit_type(to.type), (long)stride);
-    epi_emit_walk(out, &write, "x");
+    epi_text_add(out, "; }\n  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, v * %s + ",
+                 epi_emit_type(to.type), epi_emit_count(c, stride, "LL").text);
+    epi_emit_walk(out, c, &write, "x");
     epi_text_add(out,
                  ", sum); }\n};\n// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
-                 "  scatter<S>(P.ptr[%d], P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
+                 "  scatter(S{P}, P.ptr[%d], P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
                  epi_emit_name(c->spec->graph, node).text, n->place.line, operand, index, result);
 }

@@ -19,28 +19,30 @@ void epi_operand_emit_wgmma(const epi_gemm_design *d, epi_text *out, const char 
     epi_text_add(out, " : \"l\"(a), \"l\"(b), \"r\"(add));\n}\n");
 }
 
-void epi_batch_emit(epi_text *out, const char *which, const epi_batch_place *place) {
+void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
+                    const epi_batch_place *place) {
     for (int i = 0; i < EPI_BATCH_PLACES; i++) {
-        epi_text_add(out, "DEV int %s_batch%d(int b) { return ", which, i);
+        epi_text_add(out, "DEV int %s_batch%d(const Params &P, int b) { return ", which, i);
         if (i < place->count)
-            epi_text_add(out, "b / %ld %% %ld; }\n", (long)place->below[i], (long)place->size[i]);
+            epi_text_add(out, "b / %s %% %s; }\n", epi_emit_int(c, place->below[i]).text,
+                         epi_emit_int(c, place->size[i]).text);
         else
             epi_text_add(out, "b * 0; }\n");
     }
 }
 
-void epi_operand_emit(epi_text *out, char which, const epi_operand *o) {
-    epi_text_add(out, "#define %c_TYPE %s\nDEV i64 %c_row(int r) { return ", which,
+void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, const epi_operand *o) {
+    epi_text_add(out, "#define %c_TYPE %s\nDEV i64 %c_row(const Params &P, int r) { return ", which,
                  epi_emit_type(o->ref.type), which);
     if (o->cols.two) {
-        epi_emit_walk(out, &o->cols.walk, "(r >> 1)");
-        epi_text_add(out, " + (r & 1) * %ldLL", (long)o->cols.part);
+        epi_emit_walk(out, c, &o->cols.walk, "(r >> 1)");
+        epi_text_add(out, " + (r & 1) * %s", epi_emit_count(c, o->cols.part, "LL").text);
     } else {
-        epi_emit_walk(out, &o->out, "r");
+        epi_emit_walk(out, c, &o->out, "r");
     }
-    epi_text_add(out, "; }\nDEV i64 %c_depth(int k) { return ", which);
-    epi_emit_walk(out, &o->depth, "k");
-    epi_text_add(out, "; }\nDEV i64 %c_batch(int b) { return ", which);
-    epi_emit_walk(out, &o->batch, "b");
+    epi_text_add(out, "; }\nDEV i64 %c_depth(const Params &P, int k) { return ", which);
+    epi_emit_walk(out, c, &o->depth, "k");
+    epi_text_add(out, "; }\nDEV i64 %c_batch(const Params &P, int b) { return ", which);
+    epi_emit_walk(out, c, &o->batch, "b");
     epi_text_add(out, "; }\n#define %c_PTR %d\n", which, o->pointer);
 }

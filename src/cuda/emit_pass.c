@@ -22,8 +22,8 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     if (op == EPI_OP_SCATTER)
         return 256 * epi_scatter_items(c, node);
     if (op == EPI_OP_UNIFORM)
-        return epi_ceil_div(epi_axes_size(&axes, c->spec->sizes), 4);
-    return epi_axes_size(&axes, c->spec->sizes);
+        return epi_ceil_div(epi_axes_size(&axes, c->sizes), 4);
+    return epi_axes_size(&axes, c->sizes);
 }
 
 typedef struct pass {
@@ -36,16 +36,17 @@ typedef struct pass {
 
 static void put_load(pass *p, epi_ref *ref, int pointer, int64_t start) {
     epi_walk w = epi_walk_axes(ref, &p->axes, p->c->spec->sizes);
-    epi_text_add(p->out, "load<%s>(P.ptr[%d], %ldLL + ", epi_emit_type(ref->type), pointer, (long)start);
-    epi_emit_walk(p->out, &w, "x");
+    epi_text_add(p->out, "load<%s>(P.ptr[%d], %s + ", epi_emit_type(ref->type), pointer,
+                 epi_emit_count(p->c, start, "LL").text);
+    epi_emit_walk(p->out, p->c, &w, "x");
     epi_text_add(p->out, ")");
 }
 
 static void put_store(pass *p, epi_ref *ref, int64_t start, const char *value) {
     epi_walk w = epi_walk_axes(ref, &p->axes, p->c->spec->sizes);
-    epi_text_add(p->out, "store<%s>((void *)P.ptr[%d], %ldLL + ", epi_emit_type(ref->type), p->pointers.to,
-                 (long)start);
-    epi_emit_walk(p->out, &w, "x");
+    epi_text_add(p->out, "store<%s>((void *)P.ptr[%d], %s + ", epi_emit_type(ref->type), p->pointers.to,
+                 epi_emit_count(p->c, start, "LL").text);
+    epi_emit_walk(p->out, p->c, &w, "x");
     epi_text_add(p->out, ", %s);\n", value);
 }
 
@@ -55,9 +56,9 @@ static void copy_body(pass *p, int node, int to) {
         epi_walk wf = epi_walk_axes(&from, &p->axes, p->c->spec->sizes),
                  wt = epi_walk_axes(&dst, &p->axes, p->c->spec->sizes);
         epi_text_add(p->out, "    ((int *)P.ptr[%d])[", p->pointers.to);
-        epi_emit_walk(p->out, &wt, "x");
+        epi_emit_walk(p->out, p->c, &wt, "x");
         epi_text_add(p->out, "] = ((const int *)P.ptr[%d])[", p->pointers.from[0]);
-        epi_emit_walk(p->out, &wf, "x");
+        epi_emit_walk(p->out, p->c, &wf, "x");
         epi_text_add(p->out, "];\n");
         return;
     }
@@ -118,14 +119,14 @@ static void reduce_body(pass *p, int node) {
     epi_walk over = epi_walk_axes(&from, &n->over, sizes), base = epi_walk_axes(&from, &p->axes, sizes);
     int64_t count = epi_axes_size(&n->over, sizes);
     epi_text_add(p->out, "    %s f;\n    f.clear();\n    const i64 at = ", epi_emit_fold(n->op));
-    epi_emit_walk(p->out, &base, "x");
+    epi_emit_walk(p->out, p->c, &base, "x");
     epi_text_add(p->out,
-                 ";\n    for (i64 y = threadIdx.x & 31; y < %ldLL; y += 32) f.take(load<%s>(P.ptr[%d], at + ",
-                 (long)count, epi_emit_type(from.type), p->pointers.from[0]);
-    epi_emit_walk(p->out, &over, "y");
+                 ";\n    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + ",
+                 epi_emit_count(p->c, count, "LL").text, epi_emit_type(from.type), p->pointers.from[0]);
+    epi_emit_walk(p->out, p->c, &over, "y");
     epi_text_add(p->out, "));\n#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n    if "
                          "((threadIdx.x & 31) == 0) ");
-    put_store(p, &to, 0, epi_emit_fold_end(n->op, "f", count).text);
+    put_store(p, &to, 0, epi_emit_fold_end(p->c, n->op, "f", count).text);
 }
 
 /* The operands that are in memory, then the result. */

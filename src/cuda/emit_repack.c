@@ -2,46 +2,54 @@
  * multiple of 16 bytes. */
 #include "cuda/emit.h"
 
+#include <stdio.h>
+
 /* Eight neighbours of a row of the copy. They are neighbours in the operand too, or come one by one. */
-static void emit_eight(epi_kernel_text *k, const epi_repack *r, int number, long inner, long outer) {
+static void emit_eight(const epi_emit_context *c, epi_kernel_text *k, const epi_repack *r, int number) {
+    epi_name inner = epi_emit_count(c, r->inner, "");
     const epi_walk *along = r->mn ? &r->out.walk : &r->depth, *across = r->mn ? &r->depth : &r->out.walk;
     bool simple = !r->out.two && along->count == 1 && along->stride[0] == 1 && across->count == 1;
     if (simple) {
-        long apart = (long)across->stride[0];
+        epi_name apart = epi_emit_count(c, across->stride[0], "LL");
         epi_text_add(&k->source,
-                     "  const uint4 v = eight_from(from, row * %ldLL + first, %ldLL, (int)min(%ld - first, "
-                     "(i64)8));\n",
-                     apart, (outer - 1) * apart + inner, inner);
+                     "  const uint4 v = eight_from(from, row * %s + first, (%s - 1) * %s + %s, (int)min(%s - "
+                     "first, (i64)8));\n",
+                     apart.text, epi_emit_count(c, r->outer, "").text, apart.text, inner.text, inner.text);
         return;
     }
-    epi_text_add(&k->source,
-                 "  u32 e[8];\n#pragma unroll\n  for (int i = 0; i < 8; i++) {\n"
-                 "    const i64 at = first + i;\n    e[i] = at < %ld ? from[out_at_%d(%s) + depth_at_%d(%s)] "
-                 ": 0u;\n  }\n"
-                 "  const uint4 v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] "
-                 "| e[7] << 16);\n",
-                 inner, number, r->mn ? "at" : "row", number, r->mn ? "row" : "at");
+    epi_text_add(
+        &k->source,
+        "  u32 e[8];\n#pragma unroll\n  for (int i = 0; i < 8; i++) {\n"
+        "    const i64 at = first + i;\n    e[i] = at < %s ? from[out_at_%d(P, %s) + depth_at_%d(P, %s)] "
+        ": 0u;\n  }\n"
+        "  const uint4 v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] "
+        "| e[7] << 16);\n",
+        inner.text, number, r->mn ? "at" : "row", number, r->mn ? "row" : "at");
 }
 
 /* copy_N(P, x): number x of the eights of a copy; answers how many there are. */
-static int64_t emit_copy(epi_emit_context *c, epi_kernel_text *k, const epi_repack *r, int number) {
-    int from = epi_emit_pointer(k, r->node, -1), to = epi_emit_pointer(k, r->node, EPI_POINTER_WORKSPACE);
-    long inner = (long)(r->mn ? r->out_count : r->depth_count),
-         outer = (long)(r->mn ? r->depth_count : r->out_count), eights = (inner + 7) / 8;
+static int64_t emit_copy(epi_emit_context *c, epi_kernel_text *k, const epi_repack *r, int number, int to) {
+    int from = epi_emit_pointer(k, r->node, -1);
+    epi_name eights = epi_emit_ceil(c, r->inner, 8, "");
+    char pitch[140];
+    snprintf(pitch, sizeof pitch, "%s * %d", epi_emit_ceil(c, r->inner, EPI_REPACK_ROUND, "LL").text,
+             EPI_REPACK_ROUND);
     epi_text_add(&k->source,
-                 "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at_%d(i64 x) { return ",
+                 "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at_%d(const Params &P, i64 x) "
+                 "{ return ",
                  epi_emit_name(c->spec->graph, r->node).text, number);
-    epi_emit_columns(&k->source, &r->out, "x");
-    epi_text_add(&k->source, "; }\nDEV i64 depth_at_%d(i64 x) { return ", number);
-    epi_emit_walk(&k->source, &r->depth, "x");
+    epi_emit_columns(&k->source, c, &r->out, "x");
+    epi_text_add(&k->source, "; }\nDEV i64 depth_at_%d(const Params &P, i64 x) { return ", number);
+    epi_emit_walk(&k->source, c, &r->depth, "x");
     epi_text_add(
         &k->source,
         "; }\nDEV void copy_%d(const Params &P, i64 x) {\n  const u16 *from = (const u16 *)P.ptr[%d];\n"
-        "  u16 *to = (u16 *)P.ptr[%d] + %ldLL;\n  const i64 row = x / %ld, first = x %% %ld * 8;\n",
-        number, from, to, (long)(r->offset / 2), eights, eights);
-    emit_eight(k, r, number, inner, outer);
-    epi_text_add(&k->source, "  *(uint4 *)(to + row * %ldLL + first) = v;\n}\n", (long)r->pitch);
-    return outer * eights;
+        "  u16 *to = (u16 *)P.ptr[%d];\n  const i64 row = x / %s, first = x %% %s * 8;\n",
+        number, from, to, eights.text, eights.text);
+    emit_eight(c, k, r, number);
+    epi_text_add(&k->source, "  *(uint4 *)(to + row * %s + first) = v;\n}\n", pitch);
+    const epi_open *open = c->spec->open;
+    return epi_open_now(open, r->outer) * epi_ceil_div(epi_open_now(open, r->inner), 8);
 }
 
 epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, epi_kernel_text *k,
@@ -51,9 +59,12 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
     int count = product->repack_count;
     for (int i = 0; i < count; i++) /* asked for before their number is written down */
         epi_emit_pointer(k, all[i].node, -1);
-    epi_emit_pointer(k, EPI_NO_NODE, EPI_POINTER_WORKSPACE);
+    int to[2] = {0};
+    for (int i = 0; i < count; i++)
+        to[i] = epi_emit_place(k, all[i].offset);
     epi_emit_begin(c, k, epi_device_text("repack"));
-    int64_t first = emit_copy(c, k, &all[0], 0), second = count == 2 ? emit_copy(c, k, &all[1], 1) : 0;
+    int64_t first = emit_copy(c, k, &all[0], 0, to[0]),
+            second = count == 2 ? emit_copy(c, k, &all[1], 1, to[1]) : 0;
     *elements = first + second;
     epi_text_add(
         &k->source,
@@ -62,8 +73,12 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
         "  for (i64 x = (i64)blockIdx.x * 256 + threadIdx.x; x < P.extra[0]; x += (i64)gridDim.x * "
         "256)\n    ",
         k->name);
-    if (second)
-        epi_text_add(&k->source, "if (x >= %ldLL) copy_1(P, x - %ldLL); else ", (long)first, (long)first);
+    if (count == 2) {
+        epi_name outer = epi_emit_count(c, all[0].outer, "LL"),
+                 eights = epi_emit_ceil(c, all[0].inner, 8, "LL");
+        epi_text_add(&k->source, "if (x >= %s * %s) copy_1(P, x - %s * %s); else ", outer.text, eights.text,
+                     outer.text, eights.text);
+    }
     epi_text_add(&k->source, "copy_0(P, x);\n}\n");
     return epi_emit_end(k, err);
 }

@@ -56,7 +56,7 @@ static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
     PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold,
         epi_rows_name(d, s->dst).text);
     if (d->pair[i] < 0) {
-        PUT("%s;", epi_emit_fold_end(s->op, fold, count).text);
+        PUT("%s;", epi_emit_fold_end(d->c, s->op, fold, count).text);
     } else {
         const epi_instr *second = &d->tile.instrs[d->pair[i]];
         PUT("%s.m, %s = %s.%s();", fold, epi_rows_name(d, second->dst).text, fold,
@@ -142,7 +142,7 @@ static void put_fill(const epi_rows_design *d, epi_text *t, const char *suffix) 
                 PUT("if (N - c < VEC) %s_raw%d%s[i].some(P.ptr[%d], %s, %s); else ", name.text, split, suffix,
                     a->pointer, coarse ? "c / 2" : "c", coarse ? "(N - c) / 2" : "N - c");
             PUT("%s_raw%d%s[i].%s(P.ptr[%d], ", name.text, split, suffix, epi_rows_reader(a), a->pointer);
-            epi_rows_put_row(t, a, "row");
+            epi_rows_put_row(d, t, a, "row");
             PUT(" + ");
             epi_rows_put_vector(d, t, i, split);
             PUT(");\n");
@@ -157,7 +157,7 @@ static void put_row_values(const epi_rows_design *d, epi_text *t, const char *su
             const epi_rows_access *a = &d->access[i];
             PUT("    %s%s = on ? load<%s>(P.ptr[%d], ", epi_rows_name(d, d->tile.instrs[i].dst).text, suffix,
                 epi_emit_type(a->ref.type), a->pointer);
-            epi_rows_put_row(t, a, "row");
+            epi_rows_put_row(d, t, a, "row");
             PUT(") : 0.f;\n");
         }
 }
@@ -292,23 +292,28 @@ static void put_sums(const epi_rows_design *d, epi_text *t) {
 static void put_partials(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        long to = (long)(d->c->partials[s->node] / 4);
+        int to = d->access[i].pointer;
         if (s->kind == EPI_INSTR_PARTIAL_ROWS)
             PUT("  sum%d = fold_row(sum%d, &rooms, turn);\n"
-                "  if (threadIdx.x == 0) sum%d.leave((float *)P.ptr[%d] + %ldLL, blockIdx.x, %ldLL);\n",
-                i, i, i, d->workspace, to, (long)d->shape.blocks);
+                "  if (threadIdx.x == 0) sum%d.leave((float *)P.ptr[%d], blockIdx.x, gridDim.x);\n",
+                i, i, i, to);
         if (s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         bool coarse = d->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
-        PUT("  %s<%d>(sum%d, (float *)P.ptr[%d] + %ldLL + (i64)(blockIdx.x / CLUSTER) * %ldLL, "
-            "%s, room);\n",
+        PUT("  %s<%d>(sum%d, (float *)P.ptr[%d] + (i64)(blockIdx.x / CLUSTER) * %s, "
+            "N, %s, room);\n",
             d->shape.stages && d->shape.rows > 1 ? "leave_together" : "leave_columns",
-            epi_rows_width(d, s->arg[0]), i, d->workspace, to, (long)(coarse ? d->tile.n / 2 : d->tile.n),
-            coarse ? "2" : "1");
+            epi_rows_width(d, s->arg[0]), i, to,
+            epi_emit_count(d->c, coarse ? d->tile.n / 2 : d->tile.n, "LL").text, coarse ? "2" : "1");
     }
 }
 
 /* ---- the kernel ---- */
+
+/* Are the rows' number or length known at the launch alone? */
+static bool is_open(const epi_rows_design *d) {
+    return epi_emit_grows(d->c, d->tile.m) || epi_emit_grows(d->c, d->tile.n);
+}
 
 static void put_kernel(const epi_rows_design *d, epi_text *t) {
     const epi_rows_shape *s = &d->shape;
@@ -317,6 +322,8 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
         snprintf(bound, sizeof bound, ", %d", s->threads / (s->lanes * s->rows));
     PUT("extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ Params P) {\n",
         s->lanes * s->rows, bound, d->kernel.name);
+    if (is_open(d))
+        PUT("  const i64 M = P.M, N = %s;\n  (void)M;\n", epi_emit_count(d->c, d->tile.n, "LL").text);
     if (s->stages)
         PUT("  extern __shared__ __align__(128) u8 ring[];\n");
     if (d->folds)
@@ -347,14 +354,18 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
 static void put_head(const epi_rows_design *d, epi_kernel_text *k) {
     const epi_rows_shape *s = &d->shape;
     epi_text *t = &k->source;
+    char sizes[100] = "";
+    if (!is_open(d))
+        snprintf(sizes, sizeof sizes, "static const i64 M = %ldLL, N = %ldLL;\n", (long)d->tile.m,
+                 (long)d->tile.n);
     PUT("#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS %d\n"
         "#define CLUSTER %d\n#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "
-        "TEAM)\n%sstatic const i64 M = %ldLL, N = %ldLL;\n%s%s%s%s\n// ---- written for "
+        "TEAM)\n%s%s%s%s%s%s\n// ---- written for "
         "this program\n\n",
-        d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"), (long)d->tile.m,
-        (long)d->tile.n, epi_device_text("ptx"), epi_device_text("folds"),
-        d->random ? epi_device_text("random") : "", epi_device_text("rows"));
-    epi_emit_params(k);
+        d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"), sizes,
+        epi_device_text("ptx"), epi_device_text("folds"), d->random ? epi_device_text("random") : "",
+        epi_device_text("rows"));
+    epi_emit_params(d->c, k);
     if (s->stages)
         PUT("#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages, (long)s->row_bytes,
             (long)d->slice);

@@ -20,7 +20,7 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i);
 /* The function of Raw that reads elements of the instruction's tensor from memory. */
 const char *epi_rows_reader(const epi_rows_access *a);
 /* The offset of a row, and of the vector in hand beyond it: of one split, where the two lie apart. */
-void epi_rows_put_row(epi_text *t, const epi_rows_access *a, const char *row);
+void epi_rows_put_row(const epi_rows_design *d, epi_text *t, const epi_rows_access *a, const char *row);
 void epi_rows_put_vector(const epi_rows_design *d, epi_text *t, int i, int split);
 /* Where a line comes from. */
 void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node);

@@ -39,10 +39,10 @@ static void put_copies(const epi_rows_design *d, epi_text *t, bool load) {
             else
                 PUT("      bulk_prefetch(");
             PUT("(const char *)P.ptr[%d] + %ld * (", a->pointer, size);
-            epi_rows_put_row(t, a, "row");
-            PUT(" + %ldLL + %s * (SLICE%s)), columns * %ld%s%s);   // %s\n", (long)(split * a->cols.part),
-                rank, half, size, half, load ? ", full + 8 * s" : "",
-                epi_emit_name(d->g, d->tile.instrs[i].node).text);
+            epi_rows_put_row(d, t, a, "row");
+            PUT(" + %s + %s * (SLICE%s)), columns * %ld%s%s);   // %s\n",
+                epi_emit_count(d->c, split * a->cols.part, "LL").text, rank, half, size, half,
+                load ? ", full + 8 * s" : "", epi_emit_name(d->g, d->tile.instrs[i].node).text);
         }
     }
 }

@@ -18,18 +18,18 @@ static bool is_coarse(const epi_rows_design *d, int i) {
 
 /* The offset of element e of the vector in hand, beyond the row's. */
 static void put_element(const epi_rows_design *d, epi_text *t, int i) {
-    epi_emit_columns(t, &d->access[i].cols, is_coarse(d, i) ? "c / 2 + e" : "c + e");
+    epi_emit_columns(t, d->c, &d->access[i].cols, is_coarse(d, i) ? "c / 2 + e" : "c + e");
 }
 
 void epi_rows_put_vector(const epi_rows_design *d, epi_text *t, int i, int split) {
     const epi_columns *cols = &d->access[i].cols;
-    epi_emit_walk(t, &cols->walk, is_coarse(d, i) || cols->two ? "(c / 2)" : "c");
+    epi_emit_walk(t, d->c, &cols->walk, is_coarse(d, i) || cols->two ? "(c / 2)" : "c");
     if (split)
-        PUT(" + %ldLL", (long)cols->part);
+        PUT(" + %s", epi_emit_count(d->c, cols->part, "LL").text);
 }
 
-void epi_rows_put_row(epi_text *t, const epi_rows_access *a, const char *row) {
-    epi_emit_walk(t, &a->rows, row);
+void epi_rows_put_row(const epi_rows_design *d, epi_text *t, const epi_rows_access *a, const char *row) {
+    epi_emit_walk(t, d->c, &a->rows, row);
 }
 
 void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node) {
@@ -74,7 +74,7 @@ static void put_load_one_by_one(const epi_rows_design *d, epi_text *t, int i, co
     else
         PUT("EACH(%d) %s[e] = load<%s>(P.ptr[%d], ", w, name, type, a->pointer);
     if (epi_rows_is_full(d, d->tile.instrs[i].dst)) {
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
     }
     put_element(d, t, i);
@@ -101,7 +101,7 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
         } else {
             PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, w, epi_rows_reader(a), a->pointer);
             if (a->fetched) {
-                epi_rows_put_row(t, a, "row");
+                epi_rows_put_row(d, t, a, "row");
                 PUT(" + ");
             }
             epi_rows_put_vector(d, t, i, split);
@@ -111,22 +111,23 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
 }
 
 /* Is an index along the columns just the column's number, and small enough to be exact in f32? */
-static bool counts_columns(const epi_rows_access *a) {
+static bool counts_columns(const epi_rows_design *d, const epi_rows_access *a) {
     const epi_walk *c = &a->cols.walk;
-    return !a->rows.count && !a->cols.two && c->count == 1 && c->stride[0] == 1 && c->size[0] < 1 << 24;
+    return !a->rows.count && !a->cols.two && c->count == 1 && c->stride[0] == 1 &&
+           epi_open_most(d->c->spec->open, c->size[0]) < 1 << 24;
 }
 
 static void put_index(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);
-    if (counts_columns(a)) { /* exact: one conversion serves a vector */
+    if (counts_columns(d, a)) { /* exact: one conversion serves a vector */
         PUT("{ const float first = (float)(%s); EACH(%d) %s[e] = first + (float)e; }",
             is_coarse(d, i) ? "c / 2" : "c", w, name);
         return;
     }
     PUT("EACH(%d) %s[e] = (float)(", w, name);
     if (epi_rows_is_full(d, v) && a->rows.count) {
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
     }
     put_element(d, t, i);
@@ -138,14 +139,14 @@ static void put_random(const epi_rows_design *d, epi_text *t, int i, const char 
     int w = epi_rows_width(d, d->tile.instrs[i].dst);
     if (a->vectors && !a->cols.two) {
         PUT("uniform_n<%d, %s>(%s, seed%d, ", w, w % 4 == 0 && !d->tail ? "true" : "false", name, i);
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
         epi_rows_put_vector(d, t, i, 0);
         PUT(");");
         return;
     }
     PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, ", w, i);
-    epi_rows_put_row(t, a, "row");
+    epi_rows_put_row(d, t, a, "row");
     PUT(" + ");
     put_element(d, t, i);
     PUT("); %s[e] = u[0]; }", name);
@@ -157,18 +158,18 @@ static void put_taken(const epi_rows_design *d, epi_text *t, int i, const char *
     int w = epi_rows_width(d, d->tile.instrs[i].dst);
     const char *type = epi_emit_type(a->ref.type);
     if (!a->vectors) {
-        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", w, name, i, type,
-            a->pointer, i, (long)a->stride);
-        epi_rows_put_row(t, a, "row");
+        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + ", w, name, i, type,
+            a->pointer, i, epi_emit_count(d->c, a->stride, "LL").text);
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
         put_element(d, t, i);
         PUT(");");
         return;
     }
     for (int split = 0; split < epi_rows_pieces(a); split++) {
-        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %ldLL + ", type,
-            w / epi_rows_pieces(a), i, a->pointer, i, (long)a->stride);
-        epi_rows_put_row(t, a, "row");
+        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %s + ", type,
+            w / epi_rows_pieces(a), i, a->pointer, i, epi_emit_count(d->c, a->stride, "LL").text);
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
         epi_rows_put_vector(d, t, i, split);
         PUT("); r.");
@@ -214,7 +215,7 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
     const char *type = epi_emit_type(a->ref.type);
     if (!a->vectors) {
         PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], ", w, type, a->pointer);
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
         put_element(d, t, i);
         PUT(", %s[e]);", name.text);
@@ -226,7 +227,7 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
             PUT("if (N - c < VEC) r.write_some((void *)P.ptr[%d], %s, %s); else ", a->pointer,
                 coarse ? "c / 2" : "c", coarse ? "(N - c) / 2" : "N - c");
         PUT("r.write((void *)P.ptr[%d], ", a->pointer);
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(" + ");
         epi_rows_put_vector(d, t, i, split);
         PUT("); }");
@@ -244,7 +245,7 @@ static void put_load_row(const epi_rows_design *d, epi_text *t, int i, const cha
         return;
     }
     PUT("%s = %sload<%s>(P.ptr[%d], ", to, row ? "on ? " : "", epi_emit_type(a->ref.type), a->pointer);
-    epi_rows_put_row(t, a, "row");
+    epi_rows_put_row(d, t, a, "row");
     PUT(")%s;", row ? " : 0.f" : "");
 }
 
@@ -259,25 +260,25 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
     case EPI_INSTR_LOAD: put_load_row(d, t, i, to, name.text); break;
     case EPI_INSTR_INDEX:
         PUT("%s = (float)(", to);
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(");");
         break;
     case EPI_INSTR_RANDOM:
         PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, ", i, i, i);
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT("); %s = u%d[0];", to, i);
         break;
     case EPI_INSTR_TAKE:
-        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %ldLL + ", to, i,
-            epi_emit_type(a->ref.type), a->pointer, i, (long)a->stride);
-        epi_rows_put_row(t, a, "row");
+        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + ", to, i, epi_emit_type(a->ref.type),
+            a->pointer, i, epi_emit_count(d->c, a->stride, "LL").text);
+        epi_rows_put_row(d, t, a, "row");
         PUT(");");
         break;
     case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node).text); break;
     case EPI_INSTR_STORE:
         PUT("if (on && lane == 0%s) store<%s>((void *)P.ptr[%d], ",
             d->shape.cluster > 1 ? " && rank == 0" : "", epi_emit_type(a->ref.type), a->pointer);
-        epi_rows_put_row(t, a, "row");
+        epi_rows_put_row(d, t, a, "row");
         PUT(", %s);", name.text);
         break;
     default: put_map(d, t, s, to);

@@ -11,12 +11,13 @@
 static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *x, const char *y,
                        const char *name) {
     const epi_walk *r = &t->rows, *c = &t->cols.walk;
-    char place[400], height[100] = "(int)P.M";
+    char place[800], height[100] = "(int)P.M";
     int width = t->panel_width, size = (int)epi_dtype_size(t->ref.type);
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, EPI_STAGED_ROWS);
-    snprintf(place, sizeof place, "%s, %s, %s, %ld, %ld, lane", y, x, height, (long)c->size[c->count - 1],
-             (long)r->stride[r->count - 1]);
+    snprintf(place, sizeof place, "%s, %s, %s, %s, %s, lane", y, x, height,
+             epi_emit_int(e->d->c, c->size[c->count - 1]).text,
+             epi_emit_count(e->d->c, r->stride[r->count - 1], "").text);
     if (t->store) {
         epi_text_add(
             &e->moves_out,
@@ -39,16 +40,16 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
     int width = t->panel_width, inner = width / (int)epi_dtype_size(t->ref.type);
     const char *name = e->d->g->nodes[t->node].name ? e->d->g->nodes[t->node].name : "";
     for (int p = 0; p < t->panels; p++) {
-        char x[120], y[80] = "m";
+        char x[240], y[160] = "m";
         snprintf(x, sizeof x, "%s", epi_cell_index(t->elements));
         if (t->col_mod)
-            snprintf(x + strlen(x), sizeof x - strlen(x), " %% %ld", (long)t->col_mod);
+            snprintf(x + strlen(x), sizeof x - strlen(x), " %% %s", epi_emit_int(e->d->c, t->col_mod).text);
         if (p)
             snprintf(x + strlen(x), sizeof x - strlen(x), " + %d", p * inner);
         if (t->row_mod)
-            snprintf(y, sizeof y, "m %% %ld", (long)t->row_mod);
+            snprintf(y, sizeof y, "m %% %s", epi_emit_int(e->d->c, t->row_mod).text);
         else if (e->d->batch_rows)
-            snprintf(y, sizeof y, "row_in_batch(m) BATCH_AT(tile%d, m)", t->instr);
+            snprintf(y, sizeof y, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr);
         int at = t->offset + p * width * EPI_STAGED_ROWS;
         if (t->lanes) {
             emit_lanes(e, t, at, x, y, name);

@@ -50,7 +50,52 @@ epi_name epi_emit_value(const epi_graph *g, int node, int number) {
     return out;
 }
 
-void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index) {
+epi_name epi_emit_open(const epi_emit_context *c) {
+    epi_name n = {""};
+    if (c->spec->open)
+        snprintf(n.text, sizeof n.text, "  i64 open[%d];\n", c->spec->open->count);
+    return n;
+}
+
+bool epi_emit_grows(const epi_emit_context *c, int64_t number) {
+    return epi_open_grows(c->spec->open, number);
+}
+
+epi_name epi_emit_count(const epi_emit_context *c, int64_t number, const char *suffix) {
+    const epi_open *open = c->spec->open;
+    epi_name n, factors = {""};
+    size_t at = 0;
+    if (!epi_open_grows(open, number)) {
+        snprintf(n.text, sizeof n.text, "%ld%s", (long)number, suffix);
+        return n;
+    }
+    for (int i = 0; i < open->count; i++)
+        for (int power = epi_open_power(open, i, number, &number); power > 0 && at < 80; power--)
+            at += (size_t)snprintf(factors.text + at, sizeof factors.text - at, " * P.open[%d]", i);
+    if (number == 1)
+        snprintf(n.text, sizeof n.text, "(%.90s)", factors.text + 3);
+    else
+        snprintf(n.text, sizeof n.text, "(%ldLL%.90s)", (long)number, factors.text);
+    return n;
+}
+
+epi_name epi_emit_int(const epi_emit_context *c, int64_t number) {
+    epi_name n = epi_emit_count(c, number, ""), cast;
+    if (!epi_emit_grows(c, number))
+        return n;
+    snprintf(cast.text, sizeof cast.text, "(int)%.110s", n.text);
+    return cast;
+}
+
+epi_name epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, const char *suffix) {
+    epi_name n = epi_emit_count(c, number, ""), up;
+    if (!epi_emit_grows(c, number))
+        return epi_emit_count(c, epi_ceil_div(number, by), suffix);
+    snprintf(up.text, sizeof up.text, "((%.90s + %d) / %d)", n.text, by - 1, by);
+    return up;
+}
+
+void epi_emit_walk(epi_text *t, const epi_emit_context *c, const epi_walk *w, const char *index) {
     int64_t inner = 1;
     if (!w->count)
         epi_text_add(t, "0");
@@ -60,10 +105,10 @@ void epi_emit_walk(epi_text *t, const epi_walk *w, const char *index) {
             epi_text_add(t, "%s0", plus);
         } else {
             epi_text_add(t, "%s(i64)(", plus);
-            epi_text_add(t, inner > 1 ? "%s / %ld" : "%s", index, (long)inner);
+            epi_text_add(t, inner > 1 ? "%s / %s" : "%s", index, epi_emit_count(c, inner, "").text);
             if (d > 0)
-                epi_text_add(t, " %% %ld", (long)w->size[d]);
-            epi_text_add(t, ") * %ldLL", (long)w->stride[d]);
+                epi_text_add(t, " %% %s", epi_emit_count(c, w->size[d], "").text);
+            epi_text_add(t, ") * %s", epi_emit_count(c, w->stride[d], "LL").text);
         }
         inner *= w->size[d];
     }
@@ -114,46 +159,72 @@ bool epi_emit_is_number(const epi_emit_context *c, int node) {
     return op == EPI_OP_CONST || op == EPI_OP_SIZE;
 }
 
+bool epi_emit_is_open_number(const epi_emit_context *c, int node) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    return n->op == EPI_OP_SIZE && epi_emit_grows(c, epi_axis_size(n->over.at[0], c->spec->sizes));
+}
+
+/* The f32 nearest to a count: a literal, or converted by the kernel. */
+static epi_name emit_count_as_number(const epi_emit_context *c, int64_t count) {
+    epi_name n;
+    if (!epi_emit_grows(c, count))
+        return epi_emit_number((double)count);
+    snprintf(n.text, sizeof n.text, "(float)%.100s", epi_emit_count(c, count, "").text);
+    return n;
+}
+
 epi_name epi_emit_node_number(const epi_emit_context *c, int node) {
     const epi_node *n = &c->spec->graph->nodes[node];
+    if (epi_emit_is_open_number(c, node))
+        return emit_count_as_number(c, epi_axis_size(n->over.at[0], c->spec->sizes));
     return epi_emit_number(n->op == EPI_OP_CONST ? n->value
                                                  : (double)epi_axis_size(n->over.at[0], c->spec->sizes));
 }
 
-void epi_emit_digit(epi_text *t, const epi_axes *axes, int at, const int64_t *sizes, const char *index) {
+void epi_emit_digit(epi_text *t, const epi_emit_context *c, const epi_axes *axes, int at, const char *index) {
+    const int64_t *sizes = c->spec->sizes;
     int64_t inner = 1;
     for (int i = axes->count - 1; i > at; i--)
         inner *= epi_max64(1, epi_axis_size(axes->at[i], sizes));
-    epi_text_add(t, inner > 1 ? "(%s) / %ld" : "(%s)", index, (long)inner);
+    epi_text_add(t, inner > 1 ? "(%s) / %s" : "(%s)", index, epi_emit_count(c, inner, "").text);
     if (at > 0)
-        epi_text_add(t, " %% %ld", (long)epi_max64(1, epi_axis_size(axes->at[at], sizes)));
+        epi_text_add(t, " %% %s",
+                     epi_emit_count(c, epi_max64(1, epi_axis_size(axes->at[at], sizes)), "").text);
+}
+
+static int add_pointer(epi_kernel_text *k, epi_pointer_need need) {
+    if (k->pointer_count == EPI_MAX_POINTERS) {
+        k->full = true;
+        return 0;
+    }
+    k->pointers[k->pointer_count] = need;
+    return k->pointer_count++;
 }
 
 int epi_emit_pointer(epi_kernel_text *k, int node, int tensor) {
     for (int i = 0; i < k->pointer_count; i++)
         if (k->pointers[i].tensor == tensor && (tensor != -1 || k->pointers[i].node == node))
             return i;
-    if (k->pointer_count == EPI_MAX_POINTERS) {
-        k->full = true;
-        return 0;
-    }
-    k->pointers[k->pointer_count] = (epi_pointer_need){node, tensor};
-    return k->pointer_count++;
+    return add_pointer(k, (epi_pointer_need){node, tensor, 0});
 }
 
-void epi_emit_columns(epi_text *t, const epi_columns *c, const char *index) {
+int epi_emit_place(epi_kernel_text *k, int64_t offset) {
+    return add_pointer(k, (epi_pointer_need){EPI_NO_NODE, EPI_POINTER_WORKSPACE, offset});
+}
+
+void epi_emit_columns(epi_text *t, const epi_emit_context *c, const epi_columns *cols, const char *index) {
     char half[64];
-    snprintf(half, sizeof half, c->two ? "((%s) >> 1)" : "(%s)", index);
-    epi_emit_walk(t, &c->walk, half);
-    if (c->two)
-        epi_text_add(t, " + ((%s) & 1) * %ldLL", index, (long)c->part);
+    snprintf(half, sizeof half, cols->two ? "((%s) >> 1)" : "(%s)", index);
+    epi_emit_walk(t, c, &cols->walk, half);
+    if (cols->two)
+        epi_text_add(t, " + ((%s) & 1) * %s", index, epi_emit_count(c, cols->part, "LL").text);
 }
 
-epi_name epi_emit_fold_end(epi_op op, const char *fold, int64_t count) {
+epi_name epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count) {
     epi_name n;
     if (op == EPI_OP_MEAN)
-        snprintf(n.text, sizeof n.text, "__fdiv_rn(%s.end(1.f), %.60s)", fold,
-                 epi_emit_number((double)count).text);
+        snprintf(n.text, sizeof n.text, "__fdiv_rn(%s.end(1.f), %.90s)", fold,
+                 emit_count_as_number(c, count).text);
     else
         snprintf(n.text, sizeof n.text, "%s.end(1.f)", fold);
     return n;
@@ -163,13 +234,13 @@ void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *m
     k->arch = epi_emit_arch(c);
     epi_text_add(&k->source, "#define EPI_FAST 0\n%s%s%s%s\n// ---- written for this program\n\n",
                  epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), more);
-    epi_emit_params(k);
+    epi_emit_params(c, k);
 }
 
-void epi_emit_params(epi_kernel_text *k) {
+void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k) {
     epi_text_add(&k->source,
-                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n};\n",
-                 k->pointer_count ? k->pointer_count : 1);
+                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n%s};\n",
+                 k->pointer_count ? k->pointer_count : 1, epi_emit_open(c).text);
 }
 
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err) {

@@ -11,15 +11,16 @@ const char *epi_cell_index(int elements) {
     return elements == 1 ? "n / 2" : elements == 2 ? "n" : "n * 2";
 }
 
-void epi_cell_emit_column(epi_text *out, const epi_columns *c, const char *index) {
-    if (!c->two) {
-        epi_emit_walk(out, &c->walk, index);
+void epi_cell_emit_column(epi_text *out, const epi_emit_context *c, const epi_columns *cols,
+                          const char *index) {
+    if (!cols->two) {
+        epi_emit_walk(out, c, &cols->walk, index);
         return;
     }
-    char half[160];
+    char half[280];
     snprintf(half, sizeof half, "((%s) >> 1)", index);
-    epi_emit_walk(out, &c->walk, half);
-    epi_text_add(out, " + ((%s) & 1) * %ldLL", index, (long)c->part);
+    epi_emit_walk(out, c, &cols->walk, half);
+    epi_text_add(out, " + ((%s) & 1) * %s", index, epi_emit_count(c, cols->part, "LL").text);
 }
 
 bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements) {
@@ -36,7 +37,7 @@ epi_name epi_value_name(const epi_emitter *e, int v) {
 epi_name epi_value_use(const epi_emitter *e, int v, int el) {
     const epi_tile_value *value = &e->d->tile->values[v];
     epi_name out, name = epi_value_name(e, v);
-    if (epi_emit_is_number(e->d->c, value->node))
+    if (epi_emit_is_number(e->d->c, value->node) && !epi_emit_is_open_number(e->d->c, value->node))
         return epi_emit_node_number(e->d->c, value->node);
     if (epi_value_is_full(value))
         snprintf(out.text, sizeof out.text, "%.60s_%d", name.text, el);
@@ -93,20 +94,22 @@ static void emit_row(epi_emitter *e, int instr) {
     const epi_emit_context *c = e->d->c;
     bool rows = e->d->tile->values[s->dst].rows;
     epi_name name = epi_value_name(e, s->dst);
-    if (s->kind == EPI_INSTR_CONST)
+    if (s->kind == EPI_INSTR_CONST && !epi_emit_is_open_number(c, s->node))
         return;
     epi_text_add(&e->members, rows ? "  float %s_r[2];\n" : "  float %s_u;\n", name.text);
     epi_text_add(&e->rows, rows ? "    R.%s_r[h] = " : "    R.%s_u = ", name.text);
-    if (s->kind == EPI_INSTR_LOAD) {
+    if (s->kind == EPI_INSTR_CONST) {
+        epi_text_add(&e->rows, "%s;\n", epi_emit_node_number(c, s->node).text);
+    } else if (s->kind == EPI_INSTR_LOAD) {
         epi_ref ref = epi_emit_ref(c, s->node, -1);
         epi_walk w = epi_walk_axes(&ref, &plan->rows, c->spec->sizes);
         epi_text_add(&e->rows, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), e->d->instrs[instr].pointer);
-        epi_emit_walk(&e->rows, &w, "r");
+        epi_emit_walk(&e->rows, c, &w, "r");
         epi_text_add(&e->rows, ");\n");
     } else if (s->kind == EPI_INSTR_INDEX) {
         epi_text_add(&e->rows, "(float)(");
-        epi_emit_digit(&e->rows, &plan->rows, epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]),
-                       c->spec->sizes, "r");
+        epi_emit_digit(&e->rows, c, &plan->rows,
+                       epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]), "r");
         epi_text_add(&e->rows, ");\n");
     } else {
         put_operation(&e->rows, s, use_in_row(e, s->arg[0]).text, use_in_row(e, s->arg[1]).text,
@@ -120,26 +123,26 @@ static void emit_row(epi_emitter *e, int instr) {
 /* The position along an axis of the column whose number at its scale is `index`. */
 static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, const char *index) {
     const epi_plan *p = e->d->plan;
-    const int64_t *sizes = e->d->c->spec->sizes;
+    const epi_emit_context *c = e->d->c;
     epi_axes axes = p->cols;
     if (p->split == EPI_OP_COUNT) {
-        epi_emit_digit(&e->fragment, &axes, epi_axes_find(&axes, axis), sizes, index);
+        epi_emit_digit(&e->fragment, c, &axes, epi_axes_find(&axes, axis), index);
         return;
     }
     epi_axis coarse = {p->fine.dim, (int16_t)(p->fine.shift - 1)};
     int at = epi_axes_find_dim(&axes, p->fine.dim), wanted = epi_axes_find_dim(&axes, axis.dim);
     axes.at[at] = coarse;
-    char half[160];
+    char half[280];
     snprintf(half, sizeof half, scale == EPI_SCALE_FINE ? "((%s) >> 1)" : "(%s)", index);
     if (wanted == at && axis.shift == p->fine.shift) { /* the parted axis itself, at its longer scale */
         bool pairs = p->split == EPI_OP_EVEN;
         epi_text_add(&e->fragment, pairs ? "2 * (" : "(");
-        epi_emit_digit(&e->fragment, &axes, at, sizes, half);
-        epi_text_add(&e->fragment, ") + ((%s) & 1) * %ld", index,
-                     pairs ? 1L : (long)epi_axis_size(coarse, sizes));
+        epi_emit_digit(&e->fragment, c, &axes, at, half);
+        epi_text_add(&e->fragment, ") + ((%s) & 1) * %s", index,
+                     epi_emit_int(c, pairs ? 1 : epi_axis_size(coarse, c->spec->sizes)).text);
         return;
     }
-    epi_emit_digit(&e->fragment, &axes, wanted, sizes, half);
+    epi_emit_digit(&e->fragment, c, &axes, wanted, half);
 }
 
 /* Computed once a fragment, for the two cells of a row. */
@@ -153,24 +156,24 @@ static void emit_column(epi_emitter *e, int instr) {
     epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, v->scale);
     int elements = epi_cell_elements(e->d->tile, v->scale), pointer = e->d->instrs[instr].pointer;
     const char *type = epi_emit_type(ref.type), *first = epi_cell_index(elements);
-    long columns = (long)epi_cell_columns(e->d->tile, elements);
+    epi_name columns = epi_emit_int(c, epi_cell_columns(e->d->tile, elements));
     bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
     epi_text_add(&e->fragment,
                  "    float %s_c[%d];\n#pragma unroll\n    for (int i = 0; i < 4; i += 2) {\n      const int "
                  "n = col + 16 * j + 4 * i + 2 * q;\n",
                  name.text, 2 * elements);
     if (vector)
-        epi_text_add(&e->fragment, "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s < %ld ? %s : 0);\n",
-                     elements, type, pointer, first, columns, first);
+        epi_text_add(&e->fragment, "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s < %s ? %s : 0);\n",
+                     elements, type, pointer, first, columns.text, first);
     for (int el = 0; el < elements; el++) {
-        char index[120]; /* past the last column the last one is read again */
+        char index[240]; /* past the last column the last one is read again */
         epi_text_add(&e->fragment, "      %s_c[(i >> 1) * %d + %d] = ", name.text, elements, el);
-        snprintf(index, sizeof index, "min(%s + %d, %ld)", first, el, columns - 1);
+        snprintf(index, sizeof index, "min(%s + %d, %s - 1)", first, el, columns.text);
         if (vector) {
             epi_text_add(&e->fragment, "v[%d]", el);
         } else if (load) {
             epi_text_add(&e->fragment, "load<%s>(P.ptr[%d], ", type, pointer);
-            epi_cell_emit_column(&e->fragment, &cols, index);
+            epi_cell_emit_column(&e->fragment, c, &cols, index);
             epi_text_add(&e->fragment, ")");
         } else if (s->kind == EPI_INSTR_INDEX) {
             epi_text_add(&e->fragment, "(float)(");

@@ -110,7 +110,7 @@ bool epi_rows_lies_whole(const epi_rows_design *d, int i) {
     bool coarse = d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
     int64_t n = coarse ? d->tile.n / 2 : d->tile.n;
     int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
-    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16)
+    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16 || epi_emit_grows(d->c, n))
         return false;
     for (int r = 0; r < a->rows.count; r++)
         if (a->rows.stride[r] * bytes % 16)

@@ -63,7 +63,14 @@ static bool fits(const epi_rows_design *d) {
     if (!threads || !blocks || !ring || !registers || s->count <= 0)
         return false;
     int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */
-    return s->count <= INT32_MAX / columns && (flat || columns * s->count >= d->tile.n);
+    return s->count <= INT32_MAX / columns && (flat || columns * s->count >= d->columns);
+}
+
+/* Blocks that so many rows, or columns of a flat row, are enough for. */
+static int64_t count_blocks(const epi_rows_design *d, int64_t count) {
+    const epi_rows_shape *s = &d->shape;
+    int64_t each = d->plan->flat ? (int64_t)s->lanes * s->count * s->vector : s->rows;
+    return epi_max64(1, epi_ceil_div(count, each)) * s->cluster;
 }
 
 /* Only threads and vectors have to be in the name. */
@@ -86,9 +93,10 @@ epi_status epi_rows_take_shape(epi_rows_design *d, const char *name, epi_error *
     }
     if (!fits(d))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
-    int64_t all = d->plan->flat ? epi_ceil_div(d->tile.n, (int64_t)s->lanes * s->count * s->vector)
-                                : epi_ceil_div(d->tile.m, s->rows);
-    all = epi_max64(1, all) * s->cluster;
-    s->blocks = s->blocks ? epi_min64(all, epi_round_up(s->blocks, s->cluster)) : all;
+    const epi_open *open = d->c->spec->open;
+    int64_t asked = s->blocks ? epi_round_up(s->blocks, s->cluster) : INT64_MAX;
+    s->blocks = epi_min64(asked, count_blocks(d, epi_open_now(open, d->plan->flat ? d->tile.n : d->tile.m)));
+    d->most_blocks =
+        epi_min64(asked, count_blocks(d, epi_open_most(open, d->plan->flat ? d->tile.n : d->tile.m)));
     return EPI_OK;
 }

@@ -1,7 +1,8 @@
 /* rows_shape.c: how the rows are walked over: threads, vectors and blocks, and the ring that rows come
  * through.
  *
- * The shape follows from the columns and the program, never from the number of rows: so do a row's bits.
+ * The shape follows from the columns and the program, never from the number of rows: so do a row's bits. Of
+ * columns that are open it is the one for the most that there can be.
  * Rows come to registers or, on Hopper, through a ring in shared memory that TMA fills. */
 #include "cuda/design_rows.h"
 
@@ -14,6 +15,10 @@ enum {
     USUAL_THREADS = 1024, /* at once on a multiprocessor, with 64 registers each */
     MULTIPROCESSORS = 132 /* of a usual Hopper: a guess is good enough */
 };
+
+bool epi_rows_are_few(int64_t rows) {
+    return rows <= FEW_ROWS;
+}
 
 /* Is it a load, in vectors, of what all rows read? */
 static bool is_weight(const epi_rows_design *d, int i) {
@@ -42,7 +47,7 @@ static bool rows_lie_whole(const epi_rows_design *d) {
             return false;
         count += d->access[i].fetched;
     }
-    return count > 0 && d->tile.n >= SHORT_ROW;
+    return count > 0 && d->columns >= SHORT_ROW;
 }
 
 /* ---- the shape ---- */
@@ -96,14 +101,20 @@ static void weigh(const epi_rows_design *d, double *loaded, double *summed, bool
     }
 }
 
-static void shape_flat(epi_rows_design *d, int64_t vectors, double loaded, bool total) {
+/* Blocks of a flat row of so many columns. */
+static int64_t flat_blocks(const epi_rows_shape *s, int64_t columns, bool total) {
+    int64_t vectors = epi_max64(1, epi_ceil_div(columns, s->vector));
+    int64_t blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
+    return total ? epi_min64(blocks, FLAT_BLOCKS) : blocks;
+}
+
+static void shape_flat(epi_rows_design *d, double loaded, bool total) {
     epi_rows_shape *s = &d->shape;
     int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 8, s->vector);
     s->lanes = 256;
     s->count = per > 4 ? 4 : per;
-    s->blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
-    if (total)
-        s->blocks = epi_min64(s->blocks, FLAT_BLOCKS);
+    s->blocks = flat_blocks(s, d->columns, total);
+    d->most_blocks = flat_blocks(s, epi_open_most(d->c->spec->open, d->tile.n), total);
 }
 
 /* Threads and vectors for rows that are read from shared memory: four vectors each, more where rows are long.
@@ -132,7 +143,8 @@ static void shape_held(epi_rows_design *d, int64_t vectors, double loaded) {
     while (s->cluster < 8 && 4 * loaded * (double)(vectors * s->vector) / s->cluster > (64 << 10))
         s->cluster *= 2;
     spread_held(s, epi_ceil_div(vectors, s->cluster));
-    s->stages = d->tile.m > FEW_ROWS || s->count > 4; /* the bits are the same either way */
+    /* the bits are the same either way */
+    s->stages = !epi_rows_are_few(epi_axes_size(&d->plan->rows, d->c->chosen)) || s->count > 4;
     double bytes = 4 * loaded * (double)slice(s);
     int weights = count_weights(d);
     int blocks = bytes > 0 ? (int)((220 << 10) / bytes) : 0; /* that shared memory has room for at once */
@@ -146,7 +158,7 @@ static void shape_held(epi_rows_design *d, int64_t vectors, double loaded) {
         if (s->stages && !s->threads && d->tile.instrs[i].kind == EPI_INSTR_INDEX)
             s->threads = 768 / s->lanes * s->lanes; /* numbers of columns take registers, too */
     if (s->stages)
-        s->prefetch = choose_prefetch(d, 4 * loaded * (double)d->tile.n);
+        s->prefetch = choose_prefetch(d, 4 * loaded * (double)d->columns);
 }
 
 /* Sums down the rows: a block a multiprocessor, with as many teams as it holds, each with rows ahead. */
@@ -168,13 +180,19 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
         s->rows = (int)epi_min64(threads / s->lanes, s->lanes > 32 ? 15 : 1024);
     s->ahead = true;
     double numbers = summed * s->vector * s->count;
-    bool whole = (int64_t)s->lanes * s->count * s->vector == d->tile.n;
+    bool whole = (int64_t)s->lanes * s->count * s->vector == d->columns;
     s->weights = ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(d) > 0;
+}
+
+/* Blocks of so many rows. */
+static int64_t row_blocks(const epi_rows_shape *s, int64_t rows, bool sums) {
+    int64_t blocks = epi_max64(1, epi_ceil_div(rows, s->rows)) * s->cluster;
+    return sums ? epi_min64(blocks, SUM_BLOCKS / s->cluster * s->cluster) : blocks;
 }
 
 epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
-    int64_t n = d->tile.n, m = d->tile.m, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
+    int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
     double loaded, summed;
     bool total, ring = d->c->capability == 90 && rows_lie_whole(d);
     weigh(d, &loaded, &summed, &total);
@@ -182,7 +200,7 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     s->cluster = s->rows = 1;
     s->resident = true;
     if (d->plan->flat) {
-        shape_flat(d, vectors, loaded, total);
+        shape_flat(d, loaded, total);
         return EPI_OK;
     }
     int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
@@ -209,9 +227,8 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     }
     if (s->cluster == 1 && s->lanes < SHORT_BLOCK && !ring && !s->ahead)
         s->rows = (int)epi_min64(SHORT_BLOCK / s->lanes, s->lanes > 32 ? 15 : 1024);
-    s->blocks = epi_max64(1, epi_ceil_div(m, s->rows)) * s->cluster;
-    if (summed > 0)
-        s->blocks = epi_min64(s->blocks, SUM_BLOCKS / s->cluster * s->cluster);
+    s->blocks = row_blocks(s, epi_open_now(d->c->spec->open, d->tile.m), summed > 0);
+    d->most_blocks = row_blocks(s, epi_open_most(d->c->spec->open, d->tile.m), summed > 0);
     return EPI_OK;
 }
 
@@ -259,7 +276,7 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "TMA cannot load these rows");
     if (!s->stages && can) /* else rows ahead wait in registers */
         s->stages =
-            (int)epi_min64(s->weights ? 2 : 4, room / epi_max64(1, epi_ceil_div(s->blocks, SUM_BLOCKS)) /
+            (int)epi_min64(s->weights ? 2 : 4, room / epi_max64(1, epi_ceil_div(d->most_blocks, SUM_BLOCKS)) /
                                                    (s->rows * s->row_bytes));
     int64_t bytes = s->stages * s->rows * s->row_bytes;
     if (s->stages && d->sums && s->rows > 1) /* at the end the ring takes all sums of the block */
@@ -273,7 +290,7 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
 epi_status epi_rows_lay_out(epi_rows_design *d, epi_error *err) {
     const epi_rows_shape *s = &d->shape;
     d->slice = slice(s);
-    d->ragged = d->plan->flat || d->slice * s->cluster != d->tile.n;
+    d->ragged = d->plan->flat || epi_emit_grows(d->c, d->tile.n) || d->slice * s->cluster != d->tile.n;
     hold_weights(d);
     return lay_out_ring(d, err);
 }

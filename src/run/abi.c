@@ -39,12 +39,13 @@ static const field type_fields[] = {FIELD(S, tensor) FIELD(S, type)};
 static const field option_fields[] = {
     FIELD(S, size) POINTER(S, dims) FIELD(S, dim_count) FIELD(S, type) POINTER(S, types) FIELD(S, type_count)
     FIELD(S, device) FIELD(S, threads) FIELD(S, path) FIELD(S, micro) FIELD(S, rounding) FIELD(S, config)
-    POINTER(S, row_axes) FIELD(S, row_axis_count) FIELD(S, check_indices)};
+    POINTER(S, row_axes) FIELD(S, row_axis_count) FIELD(S, check_indices)
+    POINTER(S, open_axes) FIELD(S, open_axis_count)};
 #undef S
 #define S epi_call
 static const field call_fields[] = {
     FIELD(S, size) POINTER(S, tensors) FIELD(S, count) POINTER(S, workspace) POINTER(S, stream) POINTER(S, numbers)
-    POINTER(S, wait) POINTER(S, signal)};
+    POINTER(S, wait) POINTER(S, signal) POINTER(S, sizes) FIELD(S, size_count) FIELD(S, workspace_bytes)};
 #undef S
 #define S epi_tensor
 static const field tensor_fields[] = {POINTER(S, data) POINTER(S, strides)};
@@ -57,7 +58,8 @@ static const field shape_fields[] = {
 static const field kernel_fields[] = {
     FIELD(S, mainloop) FIELD(S, micro) FIELD(S, threads) FIELD(S, m) FIELD(S, n) FIELD(S, k) FIELD(S, tile_m)
     FIELD(S, tile_n) FIELD(S, flops) FIELD(S, bytes_fused) FIELD(S, bytes_unfused) FIELD(S, parts) FIELD(S, kernels)
-    FIELD(S, launches) FIELD(S, values) FIELD(S, value_bytes) FIELD(S, value_bytes_least) FIELD(S, terms)};
+    FIELD(S, launches) FIELD(S, values) FIELD(S, value_bytes) FIELD(S, value_bytes_least) FIELD(S, terms)
+    FIELD(S, forms)};
 #undef S
 
 #define S epi_gradcheck

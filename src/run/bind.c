@@ -41,6 +41,62 @@ static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_r
     return EPI_OK;
 }
 
+/* The axes that are open: those that are named, and what they are renamed to. They count rows. */
+static epi_status bind_open(const epi_graph *g, const epi_options *o, bool *is_open, bool *is_row,
+                            epi_error *err) {
+    if (o->open_axis_count && o->check_indices && o->device)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "check_indices is for kernels without open axes");
+    for (int i = 0; i < o->open_axis_count; i++) {
+        if (!o->open_axes[i])
+            return epi_fail(err, EPI_ERR_ARGUMENT, "open axis %d has no name", i);
+        int dim = find_dim(g, o->open_axes[i]);
+        if (dim == g->declared_count)
+            return no_axis(g, o->open_axes[i], err);
+        if (is_open[dim])
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the axis '%s' is open twice", o->open_axes[i]);
+        is_open[dim] = is_row[dim] = true;
+    }
+    for (int i = 0; i < g->node_count && o->open_axis_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (n->op != EPI_OP_RENAME)
+            continue;
+        int from = n->over.at[0].dim, to = n->over.at[1].dim;
+        if (is_open[to] && !is_open[from])
+            return epi_fail(err, EPI_ERR_DIMS, "the axis '%s' is '%s' renamed: open that one, and it follows",
+                            g->dims[to], g->dims[from]);
+        is_open[to] |= is_open[from];
+        is_row[to] |= is_row[from];
+    }
+    for (int dim = g->declared_count; dim < g->dim_count; dim++) {
+        is_open[dim] |= is_open[g->same[dim].dim];
+        is_row[dim] |= is_open[dim];
+    }
+    return EPI_OK;
+}
+
+/* What open axes are renamed to has their size, whatever it was bound to where they had their largest. */
+static void follow_open(const epi_graph *g, const bool *is_open, int64_t *sizes) {
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (n->op == EPI_OP_RENAME && is_open[n->over.at[0].dim] && n->over.at[1].shift == 0)
+            sizes[n->over.at[1].dim] = epi_axis_size(n->over.at[0], sizes);
+    }
+    for (int dim = g->declared_count; dim < g->dim_count; dim++)
+        sizes[dim] = epi_axis_size(g->same[dim], sizes);
+}
+
+/* Stand-ins for open sizes, which a GPU's texts are written with. */
+static epi_status bind_stand_ins(epi_arena *arena, const epi_graph *g, const bool *is_open,
+                                 const epi_spec *largest, epi_spec *spec, epi_error *err) {
+    epi_open *open = epi_arena_alloc(arena, sizeof *open);
+    if (!open)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!epi_open_make(g, is_open, spec->sizes, (largest ? largest : spec)->sizes, open))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%d axes may be open at most", EPI_MAX_OPEN);
+    spec->open = open;
+    return EPI_OK;
+}
+
 static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
     for (int i = 0; i < o->dim_count; i++) {
         const char *name = o->dims[i].name;
@@ -192,10 +248,11 @@ static epi_status check_options(const epi_context *ctx, const epi_options *o, ep
     return EPI_OK;
 }
 
-epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *o, epi_spec *spec,
-                         epi_error *err) {
+epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *o,
+                         const epi_spec *largest, epi_spec *spec, epi_error *err) {
     const epi_graph *g = &program->graph;
     const epi_context *ctx = program->module->context;
+    bool is_open[EPI_MAX_DIMS] = {false};
     *spec = (epi_spec){.graph = g,
                        .path = o->path,
                        .type = o->type == EPI_F64 ? EPI_F32 : o->type,
@@ -211,6 +268,10 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
     if (status == EPI_OK)
         status = bind_rows(g, o, spec->is_row, err);
     if (status == EPI_OK)
+        status = bind_open(g, o, is_open, spec->is_row, err);
+    if (status == EPI_OK && largest)
+        follow_open(g, is_open, spec->sizes);
+    if (status == EPI_OK)
         status = check_axes(program, spec->sizes, err);
     if (status == EPI_OK)
         status = check_renames(program, spec->sizes, err);
@@ -218,5 +279,9 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
         status = check_positions(program, spec->sizes, err);
     if (status == EPI_OK)
         status = bind_types(g, o, spec->types, err);
-    return status == EPI_OK ? check_options(ctx, o, err) : status;
+    if (status == EPI_OK)
+        status = check_options(ctx, o, err);
+    if (status == EPI_OK && o->open_axis_count && o->device)
+        status = bind_stand_ins(arena, g, is_open, largest, spec, err);
+    return status;
 }

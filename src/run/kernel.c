@@ -24,6 +24,13 @@ static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
 static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o,
                                epi_part_kernel *out, epi_error *err) {
     epi_cuda_target target = target_of(k, o);
+    const epi_cuda_kernel *forms[EPI_MAX_FORMS];
+    for (int i = 0; k->owner && i <= k->owner->form_count; i++) {
+        const epi_kernel *form = i ? k->owner->forms[i - 1] : k->owner;
+        forms[target.form_count++] = form->parts[out - k->parts].cuda;
+    }
+    target.forms = forms;
+    target.is_form = k->is_form;
     if (target.capability < 80)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
@@ -36,11 +43,11 @@ static bool find_equal(epi_kernel *k, epi_part_kernel *p) {
     epi_arena scratch = {0};
     bool found = false;
     int *to = epi_arena_alloc(&k->arena, ((size_t)p->part->graph.tensor_count + 1) * sizeof *to);
-    p->hash = epi_part_hash(&scratch, p->part, k->spec.sizes);
+    const int64_t *sizes = k->spec.open ? k->spec.open->sizes : k->spec.sizes; /* equal whatever is open */
+    p->hash = epi_part_hash(&scratch, p->part, sizes);
     for (int i = 0; i < p->first && !found && to; i++) {
         const epi_part_kernel *q = &k->parts[i];
-        if (q->first != i || q->hash != p->hash ||
-            !epi_parts_equal(&scratch, q->part, p->part, k->spec.sizes, to))
+        if (q->first != i || q->hash != p->hash || !epi_parts_equal(&scratch, q->part, p->part, sizes, to))
             continue;
         p->first = i;
         p->to = to;
@@ -67,7 +74,8 @@ static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_op
 }
 
 /* Is the program more than one kernel? Then cuts it. */
-static epi_status cut(epi_kernel *k, const epi_options *o, const epi_tile_limits *limits, epi_error *err) {
+static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
+    const epi_tile_limits *limits = &k->limits;
     epi_plan plan;
     epi_status status = EPI_OK;
     k->cut = (epi_cut){0};
@@ -117,19 +125,22 @@ static bool too_tight(const epi_kernel *k) {
 }
 
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_tile_limits limits = {256, o->device ? 16 : 1, true};
     k->gpu = o->device != 0;
-    epi_status status = epi_spec_bind(&k->arena, k->program, o, &k->spec, err);
+    epi_status status =
+        epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
+    k->limits = (epi_tile_limits){256, o->device ? 16 : 1, true};
     if (status == EPI_OK && k->gpu) /* Hopper's mainloop has tiles of two products */
-        limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
+        k->limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
+    if (k->owner)
+        k->limits = k->owner->limits;
     if (status == EPI_OK)
-        status = cut(k, o, &limits, err);
+        status = cut(k, o, err);
     if (status == EPI_OK)
         status = compile_parts(k, o, err);
-    if (status == EPI_OK && o->path == EPI_PATH_FUSED && too_tight(k)) {
+    if (status == EPI_OK && o->path == EPI_PATH_FUSED && !k->owner && too_tight(k)) {
         free_parts(k);
-        limits = (epi_tile_limits){0, 1, false};
-        status = cut(k, o, &limits, err);
+        k->limits = (epi_tile_limits){0, 1, false};
+        status = cut(k, o, err);
         if (status == EPI_OK)
             status = compile_parts(k, o, err);
     }
@@ -209,18 +220,28 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
     if (status != EPI_OK)
         return status;
     if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types) ||
-        (options->row_axis_count > 0 && !options->row_axes))
+        (options->row_axis_count > 0 && !options->row_axes) ||
+        (options->open_axis_count > 0 && !options->open_axes))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
+    return epi_kernel_make(program, options, NULL, false, out, err);
+}
+
+epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
+                           bool is_form, epi_kernel **out, epi_error *err) {
     epi_kernel *k = calloc(1, sizeof *k);
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     k->program = program;
+    k->owner = owner;
+    k->is_form = is_form;
     atomic_fetch_add(&program->module->owners, 1);
-    status = compile(k, options, err);
+    epi_status status = compile(k, options, err);
     if (status == EPI_OK)
         status = count_elements(k, err);
     if (status == EPI_OK)
         status = count_terms(k, err);
+    if (status == EPI_OK && options->open_axis_count > 0 && !owner)
+        status = epi_sizes_make(k, options, err);
     if (status != EPI_OK) {
         epi_kernel_free(k);
         return status;
@@ -232,6 +253,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
 void epi_kernel_free(epi_kernel *kernel) {
     if (!kernel)
         return;
+    epi_sizes_free(kernel);
     free_parts(kernel);
     epi_cuda_kernel_free(kernel->checks);
     epi_arena_free(&kernel->arena);

@@ -69,7 +69,15 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
 
 static void part_info(const epi_part_kernel *p, epi_kernel_info *out) {
     p->cpu ? epi_cpu_info(p->cpu, out) : epi_cuda_info(p->cuda, out);
-    out->parts = out->kernels = 1;
+    out->parts = out->kernels = out->forms = 1;
+}
+
+/* How many forms of a part have been compiled. */
+static int count_forms(const epi_kernel *kernel, int part) {
+    int forms = 1;
+    for (int i = 0; i < kernel->form_count; i++)
+        forms += !kernel->forms[i]->parts[part].cuda->like;
+    return forms;
 }
 
 static bool has_part(const epi_kernel *kernel, int index) {
@@ -79,8 +87,12 @@ static bool has_part(const epi_kernel *kernel, int index) {
 void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
     if (!kernel || !out)
         return;
+    int forms = 1;
+    for (int i = 0; i < kernel->part_count; i++)
+        forms = count_forms(kernel, i) > forms ? count_forms(kernel, i) : forms;
     part_info(&kernel->parts[0], out);
     out->terms = kernel->terms;
+    out->forms = forms;
     if (kernel->part_count == 1)
         return;
     *out = (epi_kernel_info){.mainloop = "parts",
@@ -88,6 +100,7 @@ void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
                              .threads = out->threads,
                              .terms = kernel->terms,
                              .parts = kernel->part_count,
+                             .forms = forms,
                              .values = kernel->cut.value_count,
                              .value_bytes = kernel->cut.bytes,
                              .value_bytes_least = kernel->cut.lowest};
@@ -108,6 +121,7 @@ epi_status epi_kernel_part(const epi_kernel *kernel, int index, epi_part_info *o
         return EPI_ERR_ARGUMENT;
     out->first = kernel->parts[index].first;
     part_info(&kernel->parts[index], &out->info);
+    out->info.forms = count_forms(kernel, index);
     return EPI_OK;
 }
 
@@ -120,9 +134,26 @@ static void print_part(const epi_kernel *kernel, int index, epi_text *out) {
         epi_ast_print(kernel->program->ast, out);
 }
 
+/* "other forms, for fewer rows: sm90_128x64_c1_d" */
+static void describe_forms(const epi_kernel *kernel, int index, epi_text *out) {
+    const char *before = "another form, for fewer rows: ";
+    for (int i = 0; i < kernel->form_count; i++) {
+        const epi_part_kernel *p = &kernel->forms[i]->parts[index];
+        epi_kernel_info info;
+        if (p->cuda->like)
+            continue;
+        part_info(p, &info);
+        epi_text_add(out, "%s%s", before, info.micro);
+        before = "; for more: ";
+    }
+    if (count_forms(kernel, index) > 1)
+        epi_text_add(out, "\n");
+}
+
 static void describe_part(const epi_kernel *kernel, int index, epi_text *out) {
     const epi_part_kernel *p = &kernel->parts[index];
     p->cpu ? epi_cpu_describe(p->cpu, out) : epi_cuda_describe(p->cuda, out);
+    describe_forms(kernel, index, out);
 }
 
 size_t epi_kernel_part_print(const epi_kernel *kernel, int index, char *buf, size_t size) {
@@ -257,6 +288,8 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     }
     if (kernel && kernel->part_count > 1)
         describe_values(kernel, &t);
+    if (kernel)
+        epi_sizes_describe(kernel, &t);
     return epi_text_give(&t, buf, size);
 }
 

@@ -40,6 +40,8 @@ typedef struct epi_part_kernel {
     struct epi_cuda_kernel *cuda;
 } epi_part_kernel;
 
+enum { EPI_MAX_FORMS = 3 };
+
 struct epi_kernel {
     epi_arena arena;
     const epi_program *program;
@@ -53,6 +55,14 @@ struct epi_kernel {
     struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
+    epi_tile_limits limits; /* that the program was cut with */
+    /* Where axes are open this is the kernel of the largest sizes. Kernels of other sizes are made like it,
+       and belong to it: */
+    const epi_kernel *owner;              /* NULL: itself */
+    bool is_form;                         /* its parts are compiled; else it takes what the owner has */
+    epi_kernel *forms[EPI_MAX_FORMS - 1]; /* of a GPU kernel, beside its own */
+    int form_count;
+    struct epi_sizes *sizes; /* open.c: the kernels of other sizes; NULL: no axis is open */
 };
 
 /* Where in the workspace the checks write what they found. */
@@ -65,10 +75,25 @@ int64_t epi_kernel_numbers_at(const epi_kernel *kernel);
  * what we do not know must be. */
 epi_status epi_struct_take(void *out, size_t size, const void *given, const char *what, const char *macro,
                            epi_error *err);
+/* start.c: a run of a kernel's own sizes. */
+epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err);
 
-/* bind.c: options become a spec, with its lists in the arena; fails where they do not fit the program. */
+/* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
+epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
+                           bool is_form, epi_kernel **out, epi_error *err);
+
+/* open.c: what a kernel with open axes needs beside itself, and its end. */
+epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_error *err);
+void epi_sizes_free(epi_kernel *kernel);
+/* A run with the sizes that the call names. */
+epi_status epi_sizes_call(const epi_kernel *kernel, const epi_call *call, epi_error *err);
+/* A line that says which axes are open; nothing where none is. */
+void epi_sizes_describe(const epi_kernel *kernel, epi_text *out);
+
+/* bind.c: options become a spec, with its lists in the arena; fails where they do not fit the program. The
+ * largest sizes of open axes are those of the options, or those of `largest` if it is not NULL. */
 epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *options,
-                         epi_spec *spec, epi_error *err);
+                         const epi_spec *largest, epi_spec *spec, epi_error *err);
 
 /* 90 for compute capability 9.0: of a GPU of the context, or of what a negative number stands for (as in
  * epi_options). */

@@ -189,6 +189,29 @@ static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *c
                             : status;
 }
 
+epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
+    size_t needed = epi_kernel_workspace(kernel);
+    if (call->workspace_bytes && call->workspace_bytes < needed)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace has %zu bytes; this run needs %zu",
+                        call->workspace_bytes, needed);
+    if (!kernel->gpu && (call->wait || call->signal))
+        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no events");
+    epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].cuda : NULL;
+    if (k && !k->cuda)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    epi_status status = k ? epi_cuda_use(k->cuda, k->device, err) : EPI_OK;
+    if (status == EPI_OK && call->wait)
+        status = epi_cuda_event_wait(k->cuda, call->wait, call->stream, err);
+    bool numbers = call->numbers && call->tensors && call->workspace &&
+                   call->count == kernel->program->graph.tensor_count;
+    if (status == EPI_OK)
+        status = numbers ? start_with_numbers(kernel, call, err)
+                         : start(kernel, call->tensors, call->count, call->workspace, call->stream, err);
+    if (status == EPI_OK && call->signal)
+        status = epi_cuda_event_record(k->cuda, call->signal, call->stream, err);
+    return status;
+}
+
 epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_error *err) {
     epi_call call;
     epi_error_clear(err);
@@ -197,23 +220,7 @@ epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_
     epi_status status = epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err);
     if (status != EPI_OK)
         return status;
-    if (!kernel->gpu && (call.wait || call.signal))
-        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no events");
-    epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].cuda : NULL;
-    if (k && !k->cuda)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
-    if (k)
-        status = epi_cuda_use(k->cuda, k->device, err);
-    if (status == EPI_OK && call.wait)
-        status = epi_cuda_event_wait(k->cuda, call.wait, call.stream, err);
-    bool numbers =
-        call.numbers && call.tensors && call.workspace && call.count == kernel->program->graph.tensor_count;
-    if (status == EPI_OK)
-        status = numbers ? start_with_numbers(kernel, &call, err)
-                         : start(kernel, call.tensors, call.count, call.workspace, call.stream, err);
-    if (status == EPI_OK && call.signal)
-        status = epi_cuda_event_record(k->cuda, call.signal, call.stream, err);
-    return status;
+    return (call.sizes || call.size_count ? epi_sizes_call : epi_kernel_carry_out)(kernel, &call, err);
 }
 
 epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,

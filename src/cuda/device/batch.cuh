@@ -2,23 +2,23 @@
 //
 // Where there are batches, the rows of a tile are all of one: every batch counts as BATCH_PAD rows, a multiple of what a cluster of
 // tiles has, of which the first BATCH_ROWS are there. Otherwise tiles count rows as memory does.
-#if BATCH_ROWS
+#if BATCHED
 #define BATCH_PAD ((BATCH_ROWS + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER) * (TILE_M * CLUSTER))
 DEV int rows_in_all(const Params &P) { return (int)P.M / BATCH_ROWS * BATCH_PAD; }
-DEV int batch_of(int row) { return row / BATCH_PAD; }
-DEV int row_in_batch(int row) { return row % BATCH_PAD; }
-DEV int rows_of_batch(const Params &) { return BATCH_ROWS; }
-DEV bool row_there(const Params &, int row) { return row_in_batch(row) < BATCH_ROWS; }
-DEV int row_number(int row) { return batch_of(row) * BATCH_ROWS + row_in_batch(row); }                                        // in memory
-DEV int row_near(const Params &, int row) { return batch_of(row) * BATCH_ROWS + min(row_in_batch(row), BATCH_ROWS - 1); }   // or the last before it
-#define BATCH_AT(which, row) , which##_batch0(batch_of(row)), which##_batch1(batch_of(row))   // TMA's coordinates of the batch
+DEV int batch_of(const Params &P, int row) { return row / BATCH_PAD; }
+DEV int row_in_batch(const Params &P, int row) { return row % BATCH_PAD; }
+DEV int rows_of_batch(const Params &P) { return BATCH_ROWS; }
+DEV bool row_there(const Params &P, int row) { return row_in_batch(P, row) < BATCH_ROWS; }
+DEV int row_number(const Params &P, int row) { return batch_of(P, row) * BATCH_ROWS + row_in_batch(P, row); }                                        // in memory
+DEV int row_near(const Params &P, int row) { return batch_of(P, row) * BATCH_ROWS + min(row_in_batch(P, row), BATCH_ROWS - 1); }   // or the last before it
+#define BATCH_AT(which, row) , which##_batch0(P, batch_of(P, row)), which##_batch1(P, batch_of(P, row))   // TMA's coordinates of the batch
 #else
 DEV int rows_in_all(const Params &P) { return (int)P.M; }
-DEV int batch_of(int) { return 0; }
-DEV int row_in_batch(int row) { return row; }
+DEV int batch_of(const Params &, int) { return 0; }
+DEV int row_in_batch(const Params &, int row) { return row; }
 DEV int rows_of_batch(const Params &P) { return (int)P.M; }
 DEV bool row_there(const Params &P, int row) { return row < P.M; }
-DEV int row_number(int row) { return row; }
+DEV int row_number(const Params &, int row) { return row; }
 DEV int row_near(const Params &P, int row) { return min(row, (int)P.M - 1); }
 #define BATCH_AT(which, row)
 #endif

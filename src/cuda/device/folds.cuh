@@ -123,6 +123,27 @@ template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, i
   return f;
 }
 
+// The same of a number of partials that is known at the launch alone. They are taken in the segments that fold_segment would be
+// given for that number (count_segments in emit_finish.c), so that the bits are the same; warps beyond those have none.
+template <class T> DEV T fold_some(int count, const float *p, int segment, i64 apart, i64 second) {
+  int segments = 4;
+  while (segments < 32 && 8 * segments < count) segments *= 2;
+  const int length = (count + segments - 1) / segments, end = segment < segments ? min((segment + 1) * length, count) : 0;
+  T f;
+  f.clear();
+#pragma unroll 1
+  for (int b = segment * length; b < end; b += 8) {
+    T next[8];
+#pragma unroll
+    for (int u = 0; u < 8; u++)
+      if (b + u < end) next[u].load(p + (b + u) * apart, second);
+#pragma unroll
+    for (int u = 0; u < 8; u++)
+      if (b + u < end) f.join(next[u]);
+  }
+  return f;
+}
+
 // All parts of result threadIdx.x / SEGMENTS. Calls take turns with two rooms, so that one barrier each is enough.
 template <int SEGMENTS, class T> DEV T fold_segments(T f, float (&room)[2 * SEGMENTS * 32 + 64]) {
   T(*all)[32 + 32 / SEGMENTS] = (T(*)[32 + 32 / SEGMENTS])room;   // a warp's lanes find their parts in all the banks

@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
     // 32 deep of both operands lie in shared memory at a time, as f32, depth by depth, zeros beyond the matrices. The first barrier:
     // nobody reads what lay there before; the second: all of it is there. A thread adds up its 32 accumulators along the depth one by
     // one, so the order of sums is that of the depth.
-    const int first = row_in_batch(m0), rows = rows_of_batch(P), batch = batch_of(m0);
+    const int first = row_in_batch(P, m0), rows = rows_of_batch(P), batch = batch_of(P, m0);
     float d[32];
 #pragma unroll
     for (int i = 0; i < 32; i++) d[i] = 0.f;
@@ -36,12 +36,12 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
 #pragma unroll 1
       for (int x = t; x < TILE_M * KB; x += 128) {
         const int r = A_MN ? x % TILE_M : x / KB, k = A_MN ? x / TILE_M : x % KB;
-        a[k][r] = first + r < rows && k0 + k < K_SIZE ? load<A_TYPE>(P.ptr[A_PTR], A_batch(batch) + A_row(first + r) + A_depth(k0 + k)) : 0.f;
+        a[k][r] = first + r < rows && k0 + k < K_SIZE ? load<A_TYPE>(P.ptr[A_PTR], A_batch(P, batch) + A_row(P, first + r) + A_depth(P, k0 + k)) : 0.f;
       }
 #pragma unroll 1
       for (int x = t; x < 64 * KB; x += 128) {
         const int r = B_MN ? x % 64 : x / KB, k = B_MN ? x / 64 : x % KB;
-        b[k][r] = n0 + r < N_SIZE && k0 + k < K_SIZE ? load<B_TYPE>(P.ptr[B_PTR], B_batch(batch) + B_row(n0 + r) + B_depth(k0 + k)) : 0.f;
+        b[k][r] = n0 + r < N_SIZE && k0 + k < K_SIZE ? load<B_TYPE>(P.ptr[B_PTR], B_batch(P, batch) + B_row(P, n0 + r) + B_depth(P, k0 + k)) : 0.f;
       }
       __syncthreads();
 #pragma unroll 4

@@ -10,7 +10,7 @@
 // as such, and with 1 every element is found by itself, wherever it lies. What is not there arrives as zero.
 //
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles:
-//   A_row(r), A_depth(k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets
+//   A_row(P, r), A_depth(P, k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets
 
 #define STAGE_A (TILE_M * BK * 2)
 #define STAGE (STAGE_A + TILE_N * BK * 2)
@@ -44,14 +44,14 @@ template <bool MN, int TILE> DEV u32 chunk_at(int row, int c) {
 struct SideA {
   static constexpr bool MN = A_MN;
   static constexpr int VEC = A_VEC, TILE = TILE_M;
-  static DEV i64 row(int r) { return A_row(r); }
-  static DEV i64 depth(int k) { return A_depth(k); }
+  static DEV i64 row(const Params &P, int r) { return A_row(P, r); }
+  static DEV i64 depth(const Params &P, int k) { return A_depth(P, k); }
 };
 struct SideB {
   static constexpr bool MN = B_MN;
   static constexpr int VEC = B_VEC, TILE = TILE_N;
-  static DEV i64 row(int r) { return B_row(r); }
-  static DEV i64 depth(int k) { return B_depth(k); }
+  static DEV i64 row(const Params &P, int r) { return B_row(P, r); }
+  static DEV i64 depth(const Params &P, int k) { return B_depth(P, k); }
 };
 
 // A thread's chunks of one operand, each 4096 bytes after the one before in the stage.
@@ -64,14 +64,14 @@ template <class O> struct Feed {
   u32 w[CHUNKS][4];                    // on its way, for VEC 1
 
   static DEV u32 place() { return chunk_at<O::MN, O::TILE>(threadIdx.x / LINE, threadIdx.x % LINE); }
-  DEV void aim(const void *from, int origin, int size) {
+  DEV void aim(const Params &P, const void *from, int origin, int size) {
     first = origin + (O::MN ? threadIdx.x % LINE * 8 : threadIdx.x / LINE);
     left = size - first;
 #pragma unroll
     for (int i = 0; i < (O::MN ? 1 : CHUNKS); i++)
-      at[i] = (const u16 *)from + ((O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(first + i * APART));
+      at[i] = (const u16 *)from + ((O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(P, first + i * APART));
   }
-  DEV void start(u32 stage, int k0) {
+  DEV void start(const Params &P, u32 stage, int k0) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
       const u16 *p = at[O::MN ? 0 : i];
@@ -79,14 +79,14 @@ template <class O> struct Feed {
       int n = O::MN ? left : i * APART >= left ? 0 : K_SIZE % BK ? K_SIZE - k : 8;   // elements that are there
       if (K_SIZE % BK && k >= K_SIZE) n = 0;
       if (O::VEC > 1) {
-        p += K_SIZE % BK && k >= K_SIZE ? 0 : O::depth(k);
+        p += K_SIZE % BK && k >= K_SIZE ? 0 : O::depth(P, k);
 #pragma unroll
         for (int u = 0; u < 8; u += O::VEC)
           cp_async<2 * O::VEC>(stage + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
       } else {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-          const u32 x = e < n ? __ldg(p + (O::MN ? O::row(first + e) + O::depth(k) : O::depth(k + e))) : 0;
+          const u32 x = e < n ? __ldg(p + (O::MN ? O::row(P, first + e) + O::depth(P, k) : O::depth(P, k + e))) : 0;
           w[i][e / 2] = e & 1 ? w[i][e / 2] | x << 16 : x;
         }
       }
@@ -154,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   Feed<SideA> feed_a;
   Feed<SideB> feed_b;
   auto aim = [&](const Tile &tile) {
-    feed_a.aim((const u16 *)P.ptr[A_PTR] + A_batch(batch_of(tile.m)), row_in_batch(tile.m), rows_of_batch(P));
-    feed_b.aim((const u16 *)P.ptr[B_PTR] + B_batch(batch_of(tile.m)), tile.n, N_SIZE);
+    feed_a.aim(P, (const u16 *)P.ptr[A_PTR] + A_batch(P, batch_of(P, tile.m)), row_in_batch(P, tile.m), rows_of_batch(P));
+    feed_b.aim(P, (const u16 *)P.ptr[B_PTR] + B_batch(P, batch_of(P, tile.m)), tile.n, N_SIZE);
   };
   // The first stages of the tile aimed at, from stage s on. Only the one before s may still be read by a warp.
   auto fill = [&](u32 s) {
@@ -163,8 +163,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     for (int k = 0; k < STAGES - 1; k++) {
       const u32 stage = base + s * STAGE;
       if (k < KT) {
-        feed_a.start(stage, k * BK);
-        feed_b.start(stage + STAGE_A, k * BK);
+        feed_a.start(P, stage, k * BK);
+        feed_b.start(P, stage + STAGE_A, k * BK);
         feed_a.finish(stage);
         feed_b.finish(stage + STAGE_A);
       }
@@ -197,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
       cp_wait<STAGES - 2>();
       __syncthreads();   // the stage is there for all, and the one before it is read
       if (more) {
-        feed_a.start(ahead, (k + STAGES - 1) * BK);
-        feed_b.start(ahead + STAGE_A, (k + STAGES - 1) * BK);
+        feed_a.start(P, ahead, (k + STAGES - 1) * BK);
+        feed_b.start(P, ahead + STAGE_A, (k + STAGES - 1) * BK);
       }
       cp_commit();
 #pragma unroll

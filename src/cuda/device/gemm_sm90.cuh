@@ -16,7 +16,7 @@
 //
 // The emitted part defines:
 //   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and 2 a second product's columns, or a
-//   narrow tile's unless B_MN; N_SIZE and K_SIZE are constants
+//   narrow tile's unless B_MN; N_SIZE and K_SIZE are constants, or come from P where they are open
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1), keep_pair                         the result up to the packing point, as one word; of a second product
 //   struct Sums, epilogue_subtile<C>(acc, R, S, P, staging, row, col, thread)
@@ -140,6 +140,8 @@ template <class K> struct Spread {   // a subtile of the tile before, after its 
   int k, kn;
   bool emit;
   template <int C> DEV void subtile() {
+    const Params &P = e.P;
+    (void)P;
     const int share = (NARROW ? kn : KT) / (SUBTILES + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups at different times
 #pragma unroll 1
     for (; k < stop; k++) multiply(k);
@@ -202,10 +204,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     if (t == 0) {   // ---- the operands: one thread feeds the ring
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int k) {
 #if A_MN
-        tma_load(a, &P.map[0], bar, row_in_batch(m), k * BK BATCH_AT(A, m));
-        tma_load(a + 8192, &P.map[0], bar, row_in_batch(m) + 64, k * BK BATCH_AT(A, m));
+        tma_load(a, &P.map[0], bar, row_in_batch(P, m), k * BK BATCH_AT(A, m));
+        tma_load(a + 8192, &P.map[0], bar, row_in_batch(P, m) + 64, k * BK BATCH_AT(A, m));
 #else
-        tma_load(a, &P.map[0], bar, k * BK, row_in_batch(m) BATCH_AT(A, m));
+        tma_load(a, &P.map[0], bar, k * BK, row_in_batch(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.

@@ -12,17 +12,18 @@
 //
 // S tells how many positions, elements and rows there are, and where they lie: see epi_emit_scatter.
 enum { LIST = 1024 };
-template <class S> DEV void scatter(const void *from, const void *index, void *to, i64 items) {
+template <class S> DEV void scatter(const S &s, const void *from, const void *index, void *to, i64 items) {
   __shared__ float sum[S::ROWS * S::COLS];
   __shared__ i64 named[LIST];
   __shared__ int place[LIST], votes_of[8];
   const int t = threadIdx.x, lane = t & 31, warp = t / 32, group = t / S::WIDTH;
+  const i64 chunks = (s.inner() + S::COLS - 1) / S::COLS;   // blocks side by side along the elements of a position
   for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
-    const i64 first = item / S::CHUNKS * S::ROWS, start = item % S::CHUNKS * S::COLS;
+    const i64 first = item / chunks * S::ROWS, start = item % chunks * S::COLS;
     for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i] = 0.f;
     int count = 0;
-    for (i64 q0 = 0; q0 < S::COUNT; q0 += 256) {
-      const i64 q = q0 + t, v = (q < S::COUNT ? S::at(index, q) : -1) - first;
+    for (i64 q0 = 0; q0 < s.count(); q0 += 256) {
+      const i64 q = q0 + t, v = (q < s.count() ? s.at(index, q) : -1) - first;
       const bool mine = v >= 0 && v < S::ROWS;
       const u32 votes = __ballot_sync(~0u, mine);
       if (lane == 0) votes_of[warp] = __popc(votes);
@@ -37,13 +38,13 @@ template <class S> DEV void scatter(const void *from, const void *index, void *t
         place[mine_at] = (int)v;
       }
       __syncthreads();
-      if (count <= LIST - 256 && q0 + 256 < S::COUNT) continue;
+      if (count <= LIST - 256 && q0 + 256 < s.count()) continue;
       for (int e = 0; e < count; e++) {
         const int row = place[e];
         if (row % S::GROUPS != group) continue;
-        const i64 at = S::outer(named[e]);
-        for (int c = t % S::WIDTH; c < S::COLS && start + c < S::INNER; c += S::WIDTH)
-          sum[row * S::COLS + c] += S::value(from, at, start + c);
+        const i64 at = s.outer(named[e]);
+        for (int c = t % S::WIDTH; c < S::COLS && start + c < s.inner(); c += S::WIDTH)
+          sum[row * S::COLS + c] += s.value(from, at, start + c);
       }
       count = 0;
       __syncthreads();
@@ -51,7 +52,7 @@ template <class S> DEV void scatter(const void *from, const void *index, void *t
     __syncthreads();
     for (int i = t; i < S::ROWS * S::COLS; i += 256) {
       const i64 v = first + i / S::COLS, c = start + i % S::COLS;
-      if (v < S::SIZE && c < S::INNER) S::put(to, v, c, sum[i]);
+      if (v < s.size() && c < s.inner()) s.put(to, v, c, sum[i]);
     }
     __syncthreads();
   }

@@ -219,7 +219,7 @@ template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
 // A sum per column leaves the block: it is folded over the block's rows, from the first on, and stored to the block's line of
 // the partials. `scale` columns of the row are one of the sum. For each vector the rows but the first write to the room, and the
 // first one's threads add that up; the barriers keep the room of a vector apart from those before and after.
-template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *line, int scale, float *room) {
+template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *line, i64 columns, int scale, float *room) {
   const int lane = threadIdx.x % LANES, sub = threadIdx.x / LANES;
 #pragma unroll
   for (int i = 0; i < NV; i++) {
@@ -233,21 +233,21 @@ template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *l
           EACH(V) sum[i][e].take(room[(r * V + e) * LANES + lane]);
     }
     const int c = (((CLUSTER > 1 ? (int)cluster_rank() * NV : 0) + i) * LANES + lane) * VEC;
-    if (sub == 0 && c < N)
+    if (sub == 0 && c < columns)
       EACH(V) line[c / scale + e] = sum[i][e].v;
   }
 }
 
 // The same where there is room for all vectors of all rows, in the ring: nothing is on its way to that any more, and after the
 // first barrier nobody reads it as a ring. All threads add up.
-template <int V, class F> DEV void leave_together(Fold<F> (&sum)[NV][V], float *line, int scale, float *room) {
+template <int V, class F> DEV void leave_together(Fold<F> (&sum)[NV][V], float *line, i64 columns, int scale, float *room) {
   const int lane = threadIdx.x % LANES, sub = threadIdx.x / LANES, most = LANES * NV * V;
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < NV; i++)
     EACH(V) room[sub * most + (i * LANES + lane) * V + e] = sum[i][e].v;
   __syncthreads();
-  const i64 first = (i64)(CLUSTER > 1 ? cluster_rank() : 0) * most, left = N / scale - first;
+  const i64 first = (i64)(CLUSTER > 1 ? cluster_rank() : 0) * most, left = columns / scale - first;
   for (int c = threadIdx.x; c < most && c < left; c += LANES * ROWS) {
     Fold<F> f;
     f.v = room[c];

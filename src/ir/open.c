@@ -1,0 +1,145 @@
+/* open.c: stand-ins for the sizes of open axes, and what numbers made of them stand for. */
+#include "ir/open.h"
+
+/* ---- choosing ---- */
+
+/* Can the prime be told from every size that is not open, and from the primes before it? */
+static bool is_apart(const epi_graph *g, const bool *is_open, const int64_t *sizes, const epi_open *o,
+                     int64_t prime) {
+    for (int dim = 0; dim < g->dim_count; dim++)
+        if (!is_open[dim] && sizes[dim] > 0 && sizes[dim] % prime == 0)
+            return false;
+    for (int i = 0; i < o->count; i++)
+        if (o->prime[i] == prime)
+            return false;
+    return true;
+}
+
+/* The next prime that serves. Not small, so that a row of tiles is not the whole; not large, so that products
+ * of several keep within 64 bits. */
+static int64_t find_prime(const epi_graph *g, const bool *is_open, const int64_t *sizes, const epi_open *o) {
+    for (int64_t p = 1009;; p += 2) {
+        bool prime = true;
+        for (int64_t f = 3; f * f <= p && prime; f += 2)
+            prime = p % f != 0;
+        if (prime && is_apart(g, is_open, sizes, o, p))
+            return p;
+    }
+}
+
+/* Raises a number to what is needed; answers whether it was less. No axis that has elements is halved more
+ * often than that. */
+static bool raise(int *halved, int need) {
+    enum { MOST = 40 };
+    bool more = *halved < need && *halved < MOST;
+    if (more)
+        *halved = need < MOST ? need : MOST;
+    return more;
+}
+
+/* How often each dim is halved, by itself or by what it is renamed to. */
+static void count_halves(const epi_graph *g, int *halved) {
+    for (int dim = 0; dim < g->dim_count; dim++)
+        halved[dim] = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_axes *lists[2] = {&g->nodes[i].axes, &g->nodes[i].over};
+        for (int l = 0; l < 2; l++)
+            for (int j = 0; j < lists[l]->count; j++) {
+                epi_axis a = lists[l]->at[j];
+                raise(&halved[a.dim], -a.shift);
+            }
+    }
+    for (bool again = true; again;) {
+        again = false;
+        for (int dim = g->declared_count; dim < g->dim_count; dim++) {
+            epi_axis from = g->same[dim];
+            again |= raise(&halved[from.dim], halved[dim] - from.shift);
+        }
+        for (int i = 0; i < g->node_count; i++) {
+            const epi_node *n = &g->nodes[i];
+            if (n->op != EPI_OP_RENAME)
+                continue;
+            epi_axis from = n->over.at[0], to = n->over.at[1];
+            again |= raise(&halved[from.dim], halved[to.dim] + to.shift - from.shift);
+        }
+    }
+}
+
+/* Is the dim another one's size, and not one of its own? */
+static bool follows(const epi_graph *g, int dim) {
+    bool renamed = dim >= g->declared_count;
+    for (int i = 0; i < g->node_count && !renamed; i++)
+        renamed = g->nodes[i].op == EPI_OP_RENAME && g->nodes[i].over.at[1].dim == dim;
+    return renamed;
+}
+
+/* Gives the dims that follow others their sizes. */
+static void follow(const epi_graph *g, int64_t *sizes, const bool *is_open) {
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (n->op == EPI_OP_RENAME && is_open[n->over.at[0].dim])
+            sizes[n->over.at[1].dim] = epi_axis_size(
+                (epi_axis){n->over.at[0].dim, (int16_t)(n->over.at[0].shift - n->over.at[1].shift)}, sizes);
+    }
+    for (int dim = g->declared_count; dim < g->dim_count; dim++)
+        if (is_open[g->same[dim].dim])
+            sizes[dim] = epi_axis_size(g->same[dim], sizes);
+}
+
+bool epi_open_make(const epi_graph *g, const bool *is_open, const int64_t *sizes, const int64_t *largest,
+                   epi_open *out) {
+    int halved[EPI_MAX_DIMS];
+    count_halves(g, halved);
+    *out = (epi_open){0};
+    for (int dim = 0; dim < g->dim_count; dim++) {
+        out->sizes[dim] = sizes[dim];
+        out->largest[dim] = largest[dim];
+        if (!is_open[dim] || follows(g, dim))
+            continue;
+        if (out->count == EPI_MAX_OPEN)
+            return false;
+        int i = out->count;
+        out->dim[i] = dim;
+        out->halved[i] = halved[dim];
+        out->prime[i] = find_prime(g, is_open, sizes, out);
+        out->units[i] = sizes[dim] >> halved[dim];
+        out->most[i] = largest[dim] >> halved[dim];
+        out->sizes[dim] = out->prime[i] << halved[dim];
+        out->count++;
+    }
+    follow(g, out->sizes, is_open);
+    return true;
+}
+
+/* ---- numbers ---- */
+
+int epi_open_power(const epi_open *open, int i, int64_t number, int64_t *rest) {
+    int power = 0;
+    for (; number && number % open->prime[i] == 0; power++)
+        number /= open->prime[i];
+    if (rest)
+        *rest = number;
+    return power;
+}
+
+bool epi_open_grows(const epi_open *open, int64_t number) {
+    for (int i = 0; open && i < open->count; i++)
+        if (epi_open_power(open, i, number, NULL))
+            return true;
+    return false;
+}
+
+static int64_t replace(const epi_open *open, int64_t number, const int64_t *units) {
+    for (int i = 0; open && i < open->count; i++)
+        for (int power = epi_open_power(open, i, number, &number); power > 0; power--)
+            number *= units[i];
+    return number;
+}
+
+int64_t epi_open_now(const epi_open *open, int64_t number) {
+    return open ? replace(open, number, open->units) : number;
+}
+
+int64_t epi_open_most(const epi_open *open, int64_t number) {
+    return open ? replace(open, number, open->most) : number;
+}

@@ -1,0 +1,483 @@
+/* test_open.c: one handle for many sizes of the row axes.
+ *
+ *     open [programs]
+ *
+ * For every program whose first input has row axes: the CPU's results are, bit by bit, those of kernels
+ * compiled for one size alone; and the texts for GPUs are the same for all sizes, three for each launch at
+ * most. Then what is refused, and many threads that start one handle with many sizes. */
+#include <pthread.h>
+#include <time.h>
+
+#include "cases.h"
+#include "cuda/cuda.h"
+#include "run/run.h"
+
+static const char *programs;
+static epi_context *ctx;
+
+/* ---- a program with its row axes open ---- */
+
+typedef struct opened {
+    loaded l; /* its dims are the largest */
+    const char *axes[EPI_MAX_AXES];
+    int axis_count;
+} opened;
+
+/* The first case of each program, its row axes at other sizes: 160 of one, a few of the outer ones of
+ * several. */
+static bool open_case(int i, opened *o) {
+    epi_tensor_info first;
+    memset(o, 0, sizeof *o);
+    for (int j = 0; j < i; j++)
+        if (!strcmp(cases[i].file, cases[j].file) && !strcmp(cases[i].program, cases[j].program))
+            return false;
+    if (!load_case(ctx, programs, &cases[i], &o->l) ||
+        !check(epi_program_tensor(o->l.program, 0, &first) == EPI_OK, "a first input"))
+        return false;
+    for (int a = 0; a + 1 < first.rank; a++)
+        o->axes[o->axis_count++] = first.axes[a].dim;
+    for (int d = 0; d < o->l.dim_count; d++)
+        for (int a = 0; a < o->axis_count; a++)
+            if (!strcmp(o->l.dims[d].name, o->axes[a]))
+                o->l.dims[d].size = o->axis_count == 1 ? 160 : a + 1 == o->axis_count ? 44 : 3;
+    return o->axis_count > 0 && o->axis_count <= EPI_MAX_OPEN;
+}
+
+static epi_options open_options(const opened *o, epi_dtype type, int device) {
+    epi_options options = case_options(&o->l, type, EPI_PATH_FUSED);
+    options.device = device;
+    options.threads = device ? 0 : 2;
+    options.open_axes = o->axes;
+    options.open_axis_count = o->axis_count;
+    return options;
+}
+
+/* Size number n, of SIZES, of each open axis; those of outer axes change in turn. */
+enum { SIZES = 4 };
+static void sizes_of(const opened *o, int n, int64_t *sizes) {
+    static const int64_t one[SIZES] = {1, 7, 128, 160}, inner[SIZES] = {1, 7, 32, 44};
+    for (int a = 0; a < o->axis_count; a++)
+        sizes[a] = o->axis_count == 1 ? one[n] : a + 1 == o->axis_count ? inner[n] : n % 3 + 1;
+}
+
+/* The same options with these sizes, and no axis open. */
+static epi_options closed_options(const opened *o, epi_options options, const int64_t *sizes,
+                                  epi_dim_binding *dims) {
+    for (int d = 0; d < o->l.dim_count; d++) {
+        dims[d] = o->l.dims[d];
+        for (int a = 0; a < o->axis_count; a++)
+            if (!strcmp(dims[d].name, o->axes[a]))
+                dims[d].size = sizes[a];
+    }
+    options.dims = dims;
+    options.open_axis_count = 0;
+    return options;
+}
+
+static epi_status call_at(const epi_kernel *k, const int64_t *sizes, int size_count,
+                          const epi_tensor *tensors, int count, void *workspace, size_t bytes,
+                          epi_error *err) {
+    const epi_call call = EPI_CALL(.tensors = tensors, .count = count, .workspace = workspace,
+                                   .workspace_bytes = bytes, .sizes = sizes, .size_count = size_count);
+    return epi_kernel_call(k, &call, err);
+}
+
+/* ---- the CPU ---- */
+
+static bool start_at(const epi_kernel *k, const opened *o, const int64_t *sizes, problem *p, epi_error *err) {
+    size_t bytes = 0;
+    if (epi_kernel_workspace_at(k, sizes, o->axis_count, &bytes, err) != EPI_OK)
+        return false;
+    unsigned char *memory = aligned_alloc(64, bytes + 2 * GUARD);
+    if (!memory)
+        return false;
+    memset(memory, SENTINEL, bytes + 2 * GUARD);
+    bool ok = call_at(k, sizes, o->axis_count, p->args, p->count, memory + GUARD, bytes, err) == EPI_OK;
+    for (int i = 0; i < GUARD; i++)
+        ok &= memory[i] == SENTINEL && memory[GUARD + bytes + (size_t)i] == SENTINEL;
+    free(memory);
+    return ok;
+}
+
+/* One size: the same result, or the same refusal, as of a kernel for that size alone. */
+static void compare(const opened *o, const epi_kernel *k, epi_options options, const int64_t *sizes) {
+    epi_dim_binding dims[16];
+    epi_options closed = closed_options(o, options, sizes, dims);
+    epi_kernel *exact = NULL;
+    epi_error err = {0}, other = {0};
+    problem want, got;
+    const char *name = o->l.from->program;
+    if (epi_kernel_compile(o->l.program, &closed, &exact, &err) != EPI_OK) {
+        size_t bytes;
+        check(epi_kernel_workspace_at(k, sizes, o->axis_count, &bytes, &other) == err.status &&
+                  !strcmp(err.message, other.message),
+              "%s at %ld is refused alike: %s; %s", name, (long)sizes[0], err.message, other.message);
+        return;
+    }
+    bool ok = problem_make(&want, o->l.program, exact, LAYOUT_PLAIN) &&
+              problem_make(&got, o->l.program, exact, LAYOUT_PLAIN);
+    if (check(ok, "memory")) {
+        problem_fill(&want, CASE_SEED);
+        problem_fill(&got, CASE_SEED);
+        check(problem_run(exact, &want), "%s at %ld runs", name, (long)sizes[0]);
+        check(start_at(k, o, sizes, &got, &err), "%s open, at %ld runs: %s", name, (long)sizes[0],
+              err.message);
+        for (int i = want.inputs; i < want.count; i++)
+            check(tensor_intact(&got.t[i]) &&
+                      !memcmp(want.t[i].data, got.t[i].data,
+                              (size_t)want.t[i].span * epi_dtype_size(want.t[i].shape.type)),
+                  "%s at %ld: tensor %d is the same as of a kernel for that size", name, (long)sizes[0], i);
+    }
+    problem_free(&want);
+    problem_free(&got);
+    epi_kernel_free(exact);
+}
+
+static void test_cpu(const opened *o, epi_dtype type) {
+    epi_options options = open_options(o, type, 0);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    epi_status status = epi_kernel_compile(o->l.program, &options, &k, &err);
+    if (!check(status == EPI_OK || status == EPI_ERR_DIMS, "%s compiles open: %s", o->l.from->program,
+               err.message) ||
+        status != EPI_OK)
+        return;
+    for (int n = 0; n < SIZES; n++) {
+        int64_t sizes[EPI_MAX_AXES];
+        sizes_of(o, n, sizes);
+        compare(o, k, options, sizes);
+    }
+    epi_kernel_free(k);
+}
+
+/* ---- texts ---- */
+
+/* Is the part's every text one of a form's? */
+static bool is_in_forms(const epi_kernel *k, const epi_kernel *sized, int part) {
+    const epi_cuda_kernel *own = sized->parts[part].cuda;
+    bool found = epi_cuda_same_form(own, k->parts[part].cuda);
+    for (int f = 0; f < k->form_count; f++)
+        found |= epi_cuda_same_form(own, k->forms[f]->parts[part].cuda);
+    return found;
+}
+
+/* The kernel of one size, as a start would make it. */
+static void check_texts(const opened *o, const epi_kernel *k, epi_options options, const int64_t *sizes) {
+    epi_dim_binding dims[16];
+    epi_kernel *sized = NULL;
+    epi_error err = {0};
+    int axes = options.open_axis_count;
+    options = closed_options(o, options, sizes, dims);
+    options.open_axis_count = axes;
+    epi_status status = epi_kernel_make(o->l.program, &options, k, false, &sized, &err);
+    if (status == EPI_ERR_DIMS) /* an odd size of an axis that is halved */
+        return;
+    if (!check(status == EPI_OK && sized->part_count == k->part_count, "%s at %ld has launches: %s",
+               o->l.from->program, (long)sizes[0], err.message))
+        return;
+    bool all = true;
+    for (int p = 0; p < k->part_count; p++)
+        all &= is_in_forms(k, sized, p);
+    check(all, "%s, sm_%d at %ld: every text is a form's", o->l.from->program, -options.device,
+          (long)sizes[0]);
+    epi_kernel_free(sized);
+}
+
+/* `every`: all sizes up to 300; else a few. */
+static void test_texts(opened o, int device, bool every) {
+    static const int64_t few[] = {1, 2, 64, 65, 300};
+    for (int d = 0; d < o.l.dim_count; d++)
+        if (o.axis_count == 1 && !strcmp(o.l.dims[d].name, o.axes[0]))
+            o.l.dims[d].size = every ? 4096 : 300;
+    epi_options options = open_options(&o, EPI_BF16, device);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    epi_status status = epi_kernel_compile(o.l.program, &options, &k, &err);
+    if (!check(status == EPI_OK || status == EPI_ERR_DIMS, "%s compiles open for sm_%d: %s",
+               o.l.from->program, -device, err.message) ||
+        status != EPI_OK)
+        return;
+    epi_kernel_info info;
+    epi_kernel_get_info(k, &info);
+    check(info.forms >= 1 && info.forms <= 3, "%s has %d forms", o.l.from->program, info.forms);
+    for (int n = 0; n < (every ? 300 : 5); n++) {
+        int64_t sizes[EPI_MAX_AXES];
+        sizes_of(&o, n % SIZES, sizes);
+        if (o.axis_count == 1)
+            sizes[0] = every ? n + 1 : few[n];
+        check_texts(&o, k, options, sizes);
+    }
+    epi_kernel_free(k);
+}
+
+static void test_programs(void) {
+    static const char *const whole[] = {"llama_mlp",          "linear_grad_w", "rmsnorm",
+                                        "norm_cross_entropy", "matmul",        "softmax"};
+    int count = 0;
+    for (int i = 0; i < CASES; i++) {
+        opened o;
+        if (open_case(i, &o)) {
+            bool every = false;
+            for (size_t w = 0; w < sizeof whole / sizeof *whole; w++)
+                every |= !strcmp(cases[i].program, whole[w]) && o.axis_count == 1;
+            test_cpu(&o, count++ % 2 ? EPI_BF16 : EPI_F32);
+            test_texts(o, -90, every);
+            test_texts(o, -80, every);
+        }
+        epi_module_free(o.l.module);
+    }
+    check(count > 60, "%d programs have row axes", count);
+}
+
+/* ---- one program in hand ---- */
+
+static const char text[] = "f(x[T,D], w[F,D], r[T]) -> (y[T,F], s[F]) {\n"
+                           "    y = silu((x @ w) * r)\n    s = sum(y, T)\n}\n"
+                           "g(x[B,S,D]) -> y[B,S,R] {\n    y = sum(x * rename(x, S, R), D)\n}\n"
+                           "h(x[T,D]) -> y[T/2,D] {\n    a, b = halves(x, T)\n    y = a + b\n}\n";
+
+static epi_module *parse(void) {
+    epi_module *m = NULL;
+    check(epi_module_parse(ctx, text, sizeof text - 1, "open.epi", &m, NULL) == EPI_OK, "the text parses");
+    return m;
+}
+
+static epi_status refuse_compile(const epi_program *p, epi_options o, const char *const *open, int count,
+                                 epi_error *err) {
+    epi_kernel *k = NULL;
+    o.open_axes = open;
+    o.open_axis_count = count;
+    epi_status status = epi_kernel_compile(p, &o, &k, err);
+    epi_kernel_free(k);
+    return status;
+}
+
+static void test_refused(void) {
+    epi_module *m = parse();
+    const epi_dim_binding dims[] = {{"T", 40}, {"D", 24}, {"F", 16}},
+                          more[] = {{"B", 2}, {"S", 9}, {"D", 4}, {"R", 9}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 1);
+    epi_options two = EPI_OPTIONS(.dims = more, .dim_count = 4, .threads = 1);
+    static const char *const t[] = {"T"}, *const unknown[] = {"Q"}, *const twice[] = {"T", "T"},
+                             *const renamed[] = {"R"}, *const none[] = {NULL};
+    const epi_program *f = epi_module_find(m, "f"), *g = epi_module_find(m, "g"),
+                      *h = epi_module_find(m, "h");
+    epi_error err = {0};
+    epi_kernel *k = NULL;
+    int64_t size = 41;
+    size_t bytes = 7;
+    check(refuse_compile(f, o, unknown, 1, &err) == EPI_ERR_DIMS && strstr(err.message, "'Q'"), "no axis Q");
+    check(refuse_compile(f, o, twice, 2, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "twice"),
+          "T twice");
+    check(refuse_compile(f, o, none, 1, &err) == EPI_ERR_ARGUMENT, "no name");
+    check(refuse_compile(f, o, NULL, 1, &err) == EPI_ERR_ARGUMENT, "no list");
+    check(refuse_compile(g, two, renamed, 1, &err) == EPI_ERR_DIMS && strstr(err.message, "'S' renamed"),
+          "R alone: %s", err.message);
+    check(epi_kernel_compile(f, &o, &k, &err) == EPI_OK, "closed");
+    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_ERR_ARGUMENT && bytes == 0,
+          "no axis of it is open");
+    epi_kernel_free(k);
+    o.open_axes = t;
+    o.open_axis_count = 1;
+    if (!check(epi_kernel_compile(f, &o, &k, &err) == EPI_OK, "open: %s", err.message))
+        return;
+    problem p;
+    check(problem_make(&p, f, k, LAYOUT_PLAIN), "memory");
+    problem_fill(&p, 1);
+    unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k));
+    check(call_at(k, &size, 1, p.args, p.count, work, epi_kernel_workspace(k), &err) == EPI_ERR_DIMS &&
+              strstr(err.message, "41") && strstr(err.message, "40"),
+          "more than the largest: %s", err.message);
+    size = -1;
+    check(call_at(k, &size, 1, p.args, p.count, work, epi_kernel_workspace(k), &err) == EPI_ERR_DIMS,
+          "negative");
+    size = 30;
+    check(call_at(k, NULL, 1, p.args, p.count, work, 1 << 20, &err) == EPI_ERR_ARGUMENT &&
+              call_at(k, &size, 0, p.args, p.count, work, 1 << 20, &err) == EPI_ERR_ARGUMENT,
+          "missing: %s", err.message);
+    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK && bytes <= epi_kernel_workspace(k) &&
+              call_at(k, &size, 1, p.args, p.count, work, bytes - 64, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "workspace"),
+          "a workspace that is too small: %s", err.message);
+    bool written = false;
+    for (int i = p.inputs; i < p.count; i++)
+        for (int64_t b = 0; b < p.t[i].span * (int64_t)epi_dtype_size(p.t[i].shape.type); b++)
+            written |= p.t[i].data[b] != POISON;
+    check(!written, "nothing was written");
+    size = 0;
+    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK &&
+              call_at(k, &size, 1, p.args, p.count, work, bytes, &err) == EPI_OK,
+          "no rows: %s", err.message);
+    float *sums = (float *)(void *)p.t[4].data;
+    check(sums[0] == 0 && p.t[3].data[0] == POISON, "their sum is zero, and there are none");
+    free(work);
+    problem_free(&p);
+    epi_kernel_free(k);
+    o.dim_count = 2;
+    check(epi_kernel_compile(h, &o, &k, &err) == EPI_OK, "halved: %s", err.message);
+    size = 7;
+    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_ERR_DIMS &&
+              strstr(err.message, "divisible"),
+          "an odd size cannot be halved: %s", err.message);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
+/* What is renamed follows, whether it was bound or not. */
+static void test_renamed(void) {
+    epi_module *m = parse();
+    const epi_program *g = epi_module_find(m, "g");
+    static const epi_dim_binding dims[] = {{"B", 3}, {"S", 12}, {"D", 20}, {"R", 12}};
+    static const char *const names[] = {"S", "B"};
+    for (int bound = 0; bound < 2; bound++) {
+        static const test_case c = {"", "g", "", 0};
+        opened o = {.l = {.from = &c, .program = g, .dim_count = 3 + bound}, .axis_count = 2};
+        epi_kernel *k = NULL;
+        epi_error err = {0};
+        memcpy(o.l.dims, dims, sizeof dims);
+        memcpy(o.axes, names, sizeof names);
+        epi_options options = open_options(&o, EPI_F32, 0);
+        if (!check(epi_kernel_compile(g, &options, &k, &err) == EPI_OK, "renamed: %s", err.message))
+            continue;
+        for (int64_t s = 1; s <= 12; s += 5) {
+            int64_t sizes[2] = {s, 2};
+            o.l.dim_count = 3; /* alone, R has the size of S */
+            options.dim_count = 3;
+            compare(&o, k, options, sizes);
+        }
+        epi_kernel_free(k);
+        for (int device = -80; device >= -90; device -= 10) {
+            o.l.dim_count = 3 + bound;
+            test_texts(o, device, false);
+        }
+    }
+    epi_module_free(m);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4, ROUNDS = 200, MOST = 90 /* more than are kept */, DEPTH = 5, WIDTH = 3 };
+
+static epi_kernel *shared_kernel;
+static float shared_want[MOST + 1]; /* by size: the sum of the last column */
+
+static float run_once(int64_t rows, bool *ok) {
+    float x[MOST * DEPTH], w[WIDTH * DEPTH], r[MOST], y[MOST * WIDTH], s[WIDTH] = {0};
+    size_t bytes;
+    for (int i = 0; i < MOST * DEPTH; i++)
+        x[i] = (float)(i % 13) / 8 - 0.5f;
+    for (int i = 0; i < WIDTH * DEPTH; i++)
+        w[i] = (float)(i % 7) / 4;
+    for (int i = 0; i < MOST; i++)
+        r[i] = 1 + (float)(i % 3);
+    epi_tensor t[5] = {{x, NULL}, {w, NULL}, {r, NULL}, {y, NULL}, {s, NULL}};
+    *ok &= epi_kernel_workspace_at(shared_kernel, &rows, 1, &bytes, NULL) == EPI_OK;
+    void *work = aligned_alloc(64, bytes);
+    *ok &= work && call_at(shared_kernel, &rows, 1, t, 5, work, bytes, NULL) == EPI_OK;
+    free(work);
+    return s[WIDTH - 1];
+}
+
+static void *run_many(void *arg) {
+    uint64_t seed = (uint64_t) * (int *)arg;
+    bool ok = true;
+    for (int i = 0; i < ROUNDS && ok; i++) {
+        int64_t rows = 1 + random_below(&seed, MOST);
+        ok &= run_once(rows, &ok) == shared_want[rows];
+    }
+    *(int *)arg = ok;
+    return NULL;
+}
+
+static void test_threads(void) {
+    epi_module *m = parse();
+    const epi_dim_binding dims[] = {{"T", MOST}, {"D", DEPTH}, {"F", WIDTH}};
+    static const char *const t[] = {"T"};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 1, .open_axes = t, .open_axis_count = 1);
+    pthread_t id[THREADS];
+    int args[THREADS], started = 0;
+    bool ok = true;
+    if (!check(epi_kernel_compile(epi_module_find(m, "f"), &o, &shared_kernel, NULL) == EPI_OK,
+               "it compiles"))
+        return;
+    epi_module_free(m); /* the kernel has what it needs */
+    for (int rows = 1; rows <= MOST; rows++)
+        shared_want[rows] = run_once(rows, &ok);
+    for (; started < THREADS; started++) {
+        args[started] = started + 1;
+        if (pthread_create(&id[started], NULL, run_many, &args[started]) != 0)
+            break;
+    }
+    for (int i = 0; i < started; i++) {
+        pthread_join(id[i], NULL);
+        ok &= args[i];
+    }
+    check(ok && started > 0, "%d threads start one handle with %d sizes", started, MOST);
+    epi_kernel_free(shared_kernel);
+}
+
+/* ---- how long a start takes ---- */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Prints, and holds nothing to it: tests run beside each other. */
+static void time_starts(void) {
+    epi_module *m = parse();
+    const epi_dim_binding dims[] = {{"T", 4096}, {"D", 2}, {"F", 1}};
+    static const char *const t[] = {"T"};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 1, .open_axes = t, .open_axis_count = 1);
+    epi_kernel *k = NULL, *exact = NULL;
+    const epi_dim_binding one[] = {{"T", 1}, {"D", 2}, {"F", 1}};
+    check(epi_kernel_compile(epi_module_find(m, "f"), &o, &k, NULL) == EPI_OK, "it compiles");
+    o.dims = one;
+    o.open_axis_count = 0;
+    check(epi_kernel_compile(epi_module_find(m, "f"), &o, &exact, NULL) == EPI_OK, "it compiles");
+    float x[2] = {1, 2}, w[2] = {3, 4}, r = 1, y, s;
+    epi_tensor args[5] = {{x, NULL}, {w, NULL}, {&r, NULL}, {&y, NULL}, {&s, NULL}};
+    size_t bytes = epi_kernel_workspace(k);
+    void *work = aligned_alloc(64, bytes);
+    int64_t size = 1;
+    double closed = 1e9, open = 1e9, first = 0;
+    for (int i = 0; i < 64; i++) {
+        int64_t other = 2 + i;
+        size_t unused;
+        double from = now();
+        epi_kernel_workspace_at(k, &other, 1, &unused, NULL);
+        first += (now() - from) / 64;
+    }
+    for (int round = 0; round < 20 && work; round++) {
+        double from = now();
+        for (int i = 0; i < 1000; i++)
+            epi_kernel_start(exact, args, 5, work, NULL, NULL);
+        double middle = now();
+        for (int i = 0; i < 1000; i++)
+            call_at(k, &size, 1, args, 5, work, bytes, NULL);
+        closed = fmin(closed, (middle - from) * 1e-3);
+        open = fmin(open, (now() - middle) * 1e-3);
+    }
+    printf("a start of one row: %.2f us compiled for it, %.2f us open; a size that is new: %.0f us\n",
+           1e6 * closed, 1e6 * open, 1e6 * first);
+    free(work);
+    epi_kernel_free(k);
+    epi_kernel_free(exact);
+    epi_module_free(m);
+}
+
+int main(int argc, char **argv) {
+    programs = argc > 1 ? argv[1] : "programs";
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    test_refused();
+    test_renamed();
+    test_threads();
+    time_starts();
+    test_programs();
+    epi_context_close(ctx);
+    return finish();
+}
