@@ -13,7 +13,9 @@
  *
  * Without a GPU it says why and passes, unless EPILOG_NEED_GPU is set. Compiling takes nearly all the time,
  * so a pool of threads compiles ahead while the main thread runs and checks in order. */
+#include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <time.h>
 
 #include "cuda/cuda.h"
@@ -714,6 +716,104 @@ static void test_big(void) {
     free(b);
 }
 
+/* ---- open sizes ---- */
+
+/* What compiling has written to an empty cache. */
+static int count_cubins(const char *folder) {
+    int count = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        count += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return count;
+}
+
+static void remove_folder(const char *folder) {
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.')
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    rmdir(folder);
+}
+
+/* One size: the bits of a kernel that was compiled for it alone. */
+static void compare_open(const epi_kernel *open, const loaded *l, int64_t size) {
+    epi_kernel *exact = chosen_kernel(l);
+    on_device d;
+    char what[300];
+    bits first = {0};
+    if (!exact)
+        return;
+    snprintf(what, sizeof what, "%s at %ld", l->from->program, (long)size);
+    if (on_device_make(&d, l->program, exact)) {
+        size_t bytes = 0;
+        epi_error err = {0};
+        bool intact = true, ok = run_once(exact, &d, what) && bits_agree(&first, &d.host);
+        ok = ok && epi_kernel_workspace_at(open, &size, 1, &bytes, &err) == EPI_OK;
+        void *work = NULL;
+        ok = ok && epi_device_alloc(ctx, device, bytes, &work, &err) == EPI_OK && upload(&d, &err);
+        const epi_call call = EPI_CALL(.tensors = d.args, .count = d.host.count, .workspace = work,
+                                       .workspace_bytes = bytes, .sizes = &size, .size_count = 1);
+        watch(what);
+        ok = ok && epi_kernel_call(open, &call, &err) == EPI_OK;
+        broken |= ok && epi_device_wait(ctx, device, &err) != EPI_OK;
+        ok = ok && !broken && download(&d, &intact, &err) && intact;
+        alarm(0);
+        check(ok && bits_agree(&first, &d.host), "%s: one handle for all sizes gives the same bits: %s", what,
+              err.message);
+        epi_device_free(ctx, device, work, NULL);
+        on_device_free(&d);
+    }
+    bits_free(&first);
+    epi_kernel_free(exact);
+}
+
+/* A handle is compiled into an empty cache, and nothing is added to that when its size changes. */
+static void test_open(const char *program) {
+    static const int64_t sizes[] = {1, 130, 1500};
+    static const char *const axes[] = {"T"};
+    char cache[] = "/tmp/epilog_open_XXXXXX";
+    const char *set = getenv("EPILOG_CACHE");
+    char *before = set ? strdup(set) : NULL;
+    loaded l = *case_of(program, LARGE);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    if (!check(mkdtemp(cache) != NULL, "a folder for a cache"))
+        return;
+    setenv("EPILOG_CACHE", cache, 1);
+    for (int i = 0; i < l.dim_count; i++)
+        l.dims[i].size = strcmp(l.dims[i].name, "T") ? l.dims[i].size : 2048;
+    epi_options o = case_options(&l, EPI_BF16, EPI_PATH_FUSED);
+    o.device = device;
+    o.open_axes = axes;
+    o.open_axis_count = 1;
+    bool ok = check(epi_kernel_compile(l.program, &o, &k, &err) == EPI_OK, "%s compiles open: %s", program,
+                    err.message);
+    int compiled = count_cubins(cache);
+    check(!ok || !device || compiled > 0, "%s was compiled", program);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes && ok; n++) {
+        size_t bytes;
+        check(epi_kernel_workspace_at(k, &sizes[n], 1, &bytes, &err) == EPI_OK, "%s at %ld: %s", program,
+              (long)sizes[n], err.message);
+    }
+    check(count_cubins(cache) == compiled, "%s: nothing is compiled when its size changes", program);
+    if (before)
+        setenv("EPILOG_CACHE", before, 1);
+    else
+        unsetenv("EPILOG_CACHE");
+    free(before);
+    remove_folder(cache);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes && ok && !broken; n++) {
+        for (int i = 0; i < l.dim_count; i++)
+            l.dims[i].size = strcmp(l.dims[i].name, "T") ? l.dims[i].size : sizes[n];
+        compare_open(k, &l, sizes[n]);
+    }
+    epi_kernel_free(k);
+}
+
 /* ---- all of it ---- */
 
 static void test_all(void) {
@@ -739,6 +839,9 @@ static void test_all(void) {
             test_graph("norm_swiglu");
         if (driver && !broken)
             test_graph("llama_mlp"); /* a program in parts */
+        static const char *const opened[] = {"llama_mlp", "norm_swiglu", "linear_grad_w", "rmsnorm_backward"};
+        for (int i = 0; i < 4 && (driver || !device) && !broken && mode != QUICK; i++)
+            test_open(opened[i]);
         if (driver && !broken)
             test_schedules();
         if (driver && !broken)
