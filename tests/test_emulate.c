@@ -1,12 +1,15 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts | forms | all | rows | hopper | sweep]
+ *     emulate [programs] [folder for what is compiled] [texts | forms | all | rows | hopper | open | sweep]
  *
  *     texts    it is skipped
- *     forms    Hopper's product, rows of all lengths, and of the rest as many kernels as have every form:
- * each function, configuration and shape of rows at least once all      everything but the sweep rows     the
- * mainloop over rows alone hopper   Hopper's product alone sweep    the same for all products of the table
+ *     forms    Hopper's product, rows of all lengths, and as many others as have every form at least once
+ *     all      everything but the sweep
+ *     rows     the mainloop over rows alone
+ *     hopper   Hopper's product alone
+ *     open     open rows alone: every program, at two sizes with one text
+ *     sweep    Hopper's product for all products of the table
  *
  * Covered: the three mainloops of products with their epilogues, the mainloop over rows in many shapes, the
  * finishing kernels, the passes of the unfused path, and copies of operands. What fences and the order of
@@ -288,6 +291,8 @@ static void choose_kernels(int first) {
         kernels[i].left_out = !chosen[i];
         if (chosen[i] && kernels[i].one)
             chosen[kernels[i].one] = true; /* it follows */
+        if (chosen[i] && kernels[i].closed > i)
+            chosen[kernels[i].closed] = true;
     }
 }
 
@@ -753,8 +758,24 @@ static void add_cases(void) {
     }
 }
 
-/* One text for all sizes of the row axes: a kernel of the case's sizes, and one of fewer rows that takes its
- * texts. */
+/* ---- open sizes: one text for all sizes of the row axes ---- */
+
+/* The same case with fewer rows; false where its first input has none. */
+static bool make_fewer(const loaded *l, loaded *out) {
+    epi_tensor_info first;
+    if (!l->program || epi_program_tensor(l->program, 0, &first) != EPI_OK || first.rank < 2)
+        return false;
+    *out = *l;
+    for (int d = 0; d < out->dim_count; d++) {
+        bool row = false;
+        for (int a = 0; a + 1 < first.rank; a++)
+            row |= !strcmp(first.axes[a].dim, out->dims[d].name);
+        out->dims[d].size -= row ? out->dims[d].size / 3 : 0;
+    }
+    return true;
+}
+
+/* A kernel of the case's sizes, and one of fewer rows that takes its texts. */
 static loaded fewer[CASES];
 
 static void add_open(void) {
@@ -764,17 +785,8 @@ static void add_open(void) {
         for (int j = 0; j < CASES; j++)
             largest &= cases[j].flags & LARGE || strcmp(cases[i].program, cases[j].program) != 0 ||
                        volume(&all[j]) <= volume(&all[i]);
-        epi_tensor_info first;
-        if (!largest || cases[i].flags & LARGE || !all[i].program ||
-            epi_program_tensor(all[i].program, 0, &first) != EPI_OK || first.rank < 2)
+        if (!largest || cases[i].flags & LARGE || !make_fewer(&all[i], &fewer[i]))
             continue;
-        fewer[i] = all[i];
-        for (int d = 0; d < fewer[i].dim_count; d++) {
-            bool row = false;
-            for (int a = 0; a + 1 < first.rank; a++)
-                row |= !strcmp(first.axes[a].dim, fewer[i].dims[d].name);
-            fewer[i].dims[d].size -= row ? fewer[i].dims[d].size / 3 : 0;
-        }
         for (int w = 0; w < 4; w++) {
             variant v = ways[w];
             if ((w + n) % 2 && !has_product(&all[i]))
@@ -870,6 +882,26 @@ static void add_hopper(void) {
                       (variant){hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact}, false,
                       hopper[i].multiprocessors),
                   "%s %s is for %s", hopper[i].from.program, hopper[i].from.dims, hopper[i].config);
+}
+
+/* Some of them with open rows: what their epilogues stage and fold, two products, batches, columns and depths
+ * that are rows renamed. The kernels before are Hopper's, in the order of the table. */
+static void add_open_hopper(int first) {
+    static const char *const some[] = {"swiglu_backward", "rmsnorm_backward", "residual_rms",    "gate_up",
+                                       "matmul_batch",    "cross_entropy",    "attention_scores"};
+    static loaded less[HOPPER];
+    for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
+        int i = 0;
+        while (strcmp(hopper[i].from.program, some[s]) != 0)
+            i++;
+        const loaded *l = &hopper_cases[i];
+        variant v = {hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact};
+        int multiprocessors = hopper[i].multiprocessors;
+        if (!make_fewer(l, &less[i]) || !add_kernel_open(l, l, v, false, multiprocessors))
+            continue;
+        kernels[kernel_count - 1].closed = first + i;
+        add_kernel_open(&less[i], l, v, false, multiprocessors);
+    }
 }
 
 /* All products of the table, in all of Hopper's configurations that take them. */
@@ -1059,15 +1091,18 @@ int main(int argc, char **argv) {
         add_open();
     else if (sweep)
         add_sweep();
-    else if (!rows)
+    else if (!rows) {
+        add_copies(); /* so that Hopper's are not the first, whose number says that there is none */
+        int first = kernel_count;
         add_hopper();
-    if (!rows && !alone)
-        add_copies();
+        add_open_hopper(first);
+    }
     if (!alone)
         add_lengths();
     int always = kernel_count;
     if (!rows && !alone) {
         add_cases();
+        add_open();
         add_moves();
         add_random();
     }
