@@ -26,6 +26,8 @@ typedef struct cli_options {
     int given_count;
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     int dim_count;
+    epi_dim_binding open[CLI_MAX_BINDINGS]; /* --open: axes, and their largest sizes */
+    int open_count;
     epi_type_binding types[CLI_MAX_BINDINGS];
     int type_count;
     struct {
@@ -154,6 +156,16 @@ void cli_look_at_outputs(const cli_data *d, cli_error_row *rows);
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok);
 
 epi_options cli_compile_options(const cli_options *o);
+/* The same with the axes of --open open, up to their largest sizes; the lists are in `room`, with the sizes
+ * that
+ * --dims gives. Complains where it gives none. */
+typedef struct cli_open {
+    epi_dim_binding dims[CLI_MAX_BINDINGS];
+    const char *axes[CLI_MAX_BINDINGS];
+    int64_t sizes[CLI_MAX_BINDINGS];
+    int count;
+} cli_open;
+int cli_open_options(const cli_options *o, cli_open *room, epi_options *out);
 
 /* device.c: which device, its memory, and time on it */
 
@@ -167,6 +179,8 @@ typedef struct cli_runner {
     int device;
     epi_kernel *kernel;
     void *work;
+    const int64_t *sizes; /* of its open axes, of which there are so many */
+    int size_count;
 } cli_runner;
 epi_status cli_runner_make(cli_runner *r, const cli_source *s, const epi_options *o, epi_error *err);
 void cli_runner_free(cli_runner *r);

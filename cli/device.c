@@ -108,9 +108,11 @@ void cli_place_free(cli_place *p) {
 
 epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *seconds, epi_error *err) {
     epi_status status = EPI_OK;
+    const epi_call call = EPI_CALL(.tensors = p->tensors, .count = p->count, .workspace = r->work,
+                                   .sizes = r->sizes, .size_count = r->size_count);
     double start = cli_seconds();
     for (int i = 0; i < runs && status == EPI_OK; i++)
-        status = epi_kernel_run(r->kernel, p->tensors, p->count, r->work, err);
+        status = epi_kernel_call(r->kernel, &call, err);
     if (status == EPI_OK)
         status = epi_device_wait(r->ctx, r->device, err);
     *seconds = (cli_seconds() - start) / runs;

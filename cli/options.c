@@ -45,6 +45,17 @@ static int set_dim(cli_options *o, char *name, char *value) {
     return EXIT_OK;
 }
 
+static int set_open(cli_options *o, char *name, char *value) {
+    int64_t size;
+    if (!parse_int(value, &size))
+        return cli_complain(EXIT_USAGE, "the largest size of axis %s is no 64-bit integer: '%s'", name,
+                            value);
+    if (o->open_count == CLI_MAX_BINDINGS)
+        return cli_complain(EXIT_USAGE, "too many open axes");
+    o->open[o->open_count++] = (epi_dim_binding){name, size};
+    return EXIT_OK;
+}
+
 static int set_type(cli_options *o, char *name, char *value) {
     epi_dtype type = epi_dtype_find(value);
     if (type == EPI_DTYPE_COUNT)
@@ -163,6 +174,10 @@ static int set_number(cli_options *o, const char *name, char *value) {
 static int set_dims(cli_options *o, const char *name, char *value) {
     return each_binding(o, name, value, set_dim);
 }
+
+static int set_opens(cli_options *o, const char *name, char *value) {
+    return each_binding(o, name, value, set_open);
+}
 static int set_types(cli_options *o, const char *name, char *value) {
     return each_binding(o, name, value, set_type);
 }
@@ -193,6 +208,7 @@ static const struct option {
     {"--wrt", TEXT, offsetof(cli_options, wrt), NULL},
     {"--device", TEXT, offsetof(cli_options, device_name), NULL},
     {"--dims", LIST, 0, set_dims},
+    {"--open", LIST, 0, set_opens},
     {"--types", LIST, 0, set_types},
     {"--set", LIST, 0, set_scalars},
     {"--size", WORD, 0, set_sizes},
@@ -283,4 +299,26 @@ epi_options cli_compile_options(const cli_options *o) {
                                     .types = o->types, .type_count = o->type_count, .device = o->device,
                                     .threads = o->threads, .path = o->path, .micro = o->micro,
                                     .rounding = o->rounding, .config = o->config);
+}
+
+int cli_open_options(const cli_options *o, cli_open *room, epi_options *out) {
+    *out = cli_compile_options(o);
+    *room = (cli_open){.count = o->open_count};
+    if (!o->open_count)
+        return EXIT_OK;
+    memcpy(room->dims, o->dims, sizeof room->dims);
+    for (int i = 0; i < o->open_count; i++) {
+        int d = 0;
+        while (d < o->dim_count && strcmp(o->dims[d].name, o->open[i].name) != 0)
+            d++;
+        if (d == o->dim_count)
+            return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
+        room->axes[i] = o->open[i].name;
+        room->sizes[i] = o->dims[d].size;
+        room->dims[d].size = o->open[i].size;
+    }
+    out->dims = room->dims;
+    out->open_axes = room->axes;
+    out->open_axis_count = o->open_count;
+    return EXIT_OK;
 }

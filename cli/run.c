@@ -128,14 +128,33 @@ static epi_status run_kernel(const cli_runner *r, cli_data *d, double *seconds, 
     return status;
 }
 
-static epi_status run_program(const cli_source *s, const cli_options *o, const cli_inputs *in, cli_runner *r,
-                              cli_data *d, cli_error_row *rows, outcome *got, epi_error *err) {
+/* Tensors of the sizes of this run, which are those of the kernel unless some of its axes are open. */
+static epi_status make_data(const cli_source *s, const cli_options *o, const cli_runner *r, cli_data *d,
+                            epi_error *err) {
     epi_options options = cli_compile_options(o);
+    epi_kernel *shapes = NULL;
+    options.device = 0;
+    options.path = EPI_PATH_REFERENCE;
+    options.config = NULL;
+    epi_status status = r->sizes ? epi_kernel_compile(s->program, &options, &shapes, err) : EPI_OK;
+    if (status == EPI_OK)
+        status = cli_data_make(d, s->program, shapes ? shapes : r->kernel, err);
+    epi_kernel_free(shapes);
+    return status;
+}
+
+static epi_status run_program(const cli_source *s, const cli_options *o, const cli_inputs *in,
+                              const epi_options *options, cli_runner *r, cli_data *d, cli_error_row *rows,
+                              outcome *got, epi_error *err) {
+    const int64_t *sizes = r->sizes;
+    int size_count = r->size_count;
     if (o->device)
         cli_progress("compiling %s", epi_program_name(s->program));
-    epi_status status = cli_runner_make(r, s, &options, err);
+    epi_status status = cli_runner_make(r, s, options, err);
+    r->sizes = sizes;
+    r->size_count = size_count;
     if (status == EPI_OK)
-        status = cli_data_make(d, s->program, r->kernel, err);
+        status = make_data(s, o, r, d, err);
     if (status != EPI_OK)
         return status;
     epi_device_get(s->ctx, o->device, &got->device);
@@ -193,9 +212,18 @@ int cmd_run(const cli_options *given) {
         status = tuning_open(&t, s.ctx, &o);
     if (status == EXIT_OK)
         status = tuning_apply(&t, &s, &o);
+    cli_open open = {0};
+    epi_options options;
     if (status == EXIT_OK)
-        status = run_program(&s, &o, &in, &r, &d, rows, &got, &err) == EPI_OK ? report(&d, rows, &got, &o)
-                                                                              : cli_fail(&err);
+        status = cli_open_options(&o, &open, &options);
+    if (open.count) {
+        r.sizes = open.sizes;
+        r.size_count = open.count;
+    }
+    if (status == EXIT_OK)
+        status = run_program(&s, &o, &in, &options, &r, &d, rows, &got, &err) == EPI_OK
+                     ? report(&d, rows, &got, &o)
+                     : cli_fail(&err);
     tuning_free(&t);
     cli_inputs_close(&in);
     cli_data_free(&d);

@@ -188,10 +188,14 @@ static int show_program(const epi_program *program, const cli_options *o, epi_js
         return ask_for_dims(program, o);
     epi_error err;
     epi_kernel *kernel;
-    epi_options options = cli_compile_options(o);
+    epi_options options;
+    cli_open open;
+    int status = cli_open_options(o, &open, &options);
+    if (status != EXIT_OK)
+        return status;
     if (epi_kernel_compile(program, &options, &kernel, &err) != EPI_OK)
         return cli_fail(&err);
-    int status = only_cuda ? show_cuda(kernel, o, w) : show_kernel(kernel, o, w);
+    status = only_cuda ? show_cuda(kernel, o, w) : show_kernel(kernel, o, w);
     epi_kernel_free(kernel);
     return status;
 }

@@ -402,6 +402,13 @@ expect 0 'wgmma' show "${norm[@]}" --cuda
 expect 0 'sm90_' show "${norm[@]}" --arch sm_90a
 expect 0 '"micro":"sm90_' show "${norm[@]}" --arch sm_90a --json
 expect 0 '"cuda":"#define' show "${norm[@]}" --cuda --json
+expect 0 'open, given at each run: T up to 512' show "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=512
+expect 0 'another form, for fewer rows' show "$here/programs/linear.epi:linear" --dims T=5,D=512,F=4096 --open T=8192 --arch sm_90a
+expect 0 'P.open' show "$here/programs/linear.epi:linear_grad_w" --dims T=5,D=64,F=64 --open T=512 --cuda
+expect 0 '^y ' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=512
+expect 1 "more than the 4 that it was compiled for" run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=4
+expect 2 'gives no size of it' run "$here/programs/linear.epi:linear" --dims D=64,F=64 --open T=4
+expect 2 'no 64-bit integer' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=x
 expect 0 '(exact)' show "${norm[@]}" --arch sm_90a --rounding exact
 expect 0 '(packed)' show "${norm[@]}" --arch sm_90a --rounding packed
 expect 0 'sm90_128x64_c1_d' show "${norm[@]}" --arch sm_90a --config sm90_128x64_c1_d

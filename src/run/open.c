@@ -154,7 +154,7 @@ void epi_sizes_free(epi_kernel *kernel) {
 void epi_sizes_describe(const epi_kernel *kernel, epi_text *out) {
     const epi_sizes *s = kernel->sizes;
     for (int a = 0; s && a < s->options.open_axis_count; a++)
-        epi_text_add(out, "%s%s up to %ld", a ? ", " : "open, given at each start: ", s->options.open_axes[a],
+        epi_text_add(out, "%s%s up to %ld", a ? ", " : "open, given at each run: ", s->options.open_axes[a],
                      (long)s->most[a]);
     if (s)
         epi_text_add(out, "\n");
