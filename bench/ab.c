@@ -247,6 +247,7 @@ static void put_element(void *base, epi_dtype type, int64_t at, double value) {
     switch (type) {
     case EPI_F64: ((double *)base)[at] = value; break;
     case EPI_I32: ((int32_t *)base)[at] = (int32_t)value; break;
+    case EPI_I64: ((int64_t *)base)[at] = (int64_t)value; break;
     case EPI_BF16: ((uint16_t *)base)[at] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); break;
     case EPI_F16: ((uint16_t *)base)[at] = half_of(value); break;
     default: ((float *)base)[at] = f;
@@ -259,6 +260,7 @@ static double get_element(const void *base, epi_dtype type, int64_t at) {
     switch (type) {
     case EPI_F64: return ((const double *)base)[at];
     case EPI_I32: return ((const int32_t *)base)[at];
+    case EPI_I64: return (double)((const int64_t *)base)[at];
     case EPI_F16: return half_value(((const uint16_t *)base)[at]);
     case EPI_BF16:
         bits = (uint32_t)((const uint16_t *)base)[at] << 16;
@@ -281,10 +283,10 @@ static void fill(void *data, const epi_tensor_shape *t, int64_t largest, uint64_
     for (int64_t i = 0; i < t->count; i++) {
         double u = random_unit(&seed);
         put_element(data, t->type, i,
-                    t->type == EPI_I32 ? floor(u * (double)below)
-                    : t->rank == 0     ? 1e-3 * u
-                    : t->rank == 1     ? 0.5 + u
-                                       : scale * (2 * u - 1));
+                    t->type == EPI_I32 || t->type == EPI_I64 ? floor(u * (double)below)
+                    : t->rank == 0                           ? 1e-3 * u
+                    : t->rank == 1                           ? 0.5 + u
+                                                             : scale * (2 * u - 1));
     }
 }
 

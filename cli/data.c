@@ -72,12 +72,12 @@ static void fill_block(void *ctx, int64_t item, int thread) {
     (void)thread;
     const filling *f = ctx;
     epi_dtype type = f->shape->type;
-    bool matrix = f->shape->rank > 1 && type != EPI_I32;
+    bool integer = type == EPI_I32 || type == EPI_I64, matrix = f->shape->rank > 1 && !integer;
     float x[BLOCK];
     int64_t first = item * BLOCK, n = epi_min64(BLOCK, f->shape->count - first);
     uint64_t state = f->start + (uint64_t)first * (matrix ? 2 : 1) * GAMMA;
     for (int64_t i = 0; i < n; i++)
-        x[i] = (float)(type == EPI_I32       ? floor(uniform(&state) * f->range)
+        x[i] = (float)(integer               ? floor(uniform(&state) * f->range)
                        : f->shape->rank == 0 ? uniform(&state) * 1e-3
                        : f->shape->rank == 1 ? 0.5 + uniform(&state)
                                              : f->scale * normal(&state));

@@ -19,7 +19,7 @@ static int ask(asked *a, const epi_program *program, const cli_options *o) {
     for (int t = 0; t < epi_program_tensor_count(program) && !o->wrt; t++) {
         epi_tensor_info info;
         epi_program_tensor(program, t, &info);
-        if (!info.is_output && !(info.has_type && info.type == EPI_I32))
+        if (!info.is_output && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
             a->names[a->count++] = info.name;
     }
     if (o->wrt && strlen(o->wrt) >= sizeof a->store)
@@ -119,7 +119,7 @@ int cmd_grad(const cli_options *o) {
 
 /* ---- gradcheck ---- */
 
-/* The program's inputs at these sizes, random or set, as the check wants them: f64, and i32. */
+/* The program's inputs at these sizes, random or set, as the check wants them: f64, and integers. */
 static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_options *o, epi_error *err) {
     epi_type_binding types[CLI_MAX_TENSORS];
     epi_options options =
@@ -127,7 +127,7 @@ static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_option
     for (int t = 0; t < epi_program_tensor_count(s->program); t++) {
         epi_tensor_info info;
         epi_program_tensor(s->program, t, &info);
-        if (!(info.has_type && info.type == EPI_I32))
+        if (!(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
             types[options.type_count++] = (epi_type_binding){info.name, EPI_F64};
     }
     epi_kernel *kernel;

@@ -86,53 +86,46 @@ static epi_status wrong_shape(const cli_inputs *in, const epi_safetensor *st, co
     return status;
 }
 
-/* I64 has no type of Epilog's, but every Python program writes its indices so. */
-static bool is_i64(const epi_safetensor *st) {
-    return !strcmp(st->type_name, "I64");
+static bool is_integer(epi_dtype type) {
+    return type == EPI_I32 || type == EPI_I64;
 }
 
-/* One element, exactly. */
+/* One element, exactly but for an I64 beyond 2^53. */
 static double element_of(const epi_safetensor *st, int64_t i) {
     double wide;
     float value;
     int64_t whole;
-    if (is_i64(st)) {
-        memcpy(&whole, (const char *)st->data + (size_t)i * sizeof whole, sizeof whole);
-        return (double)whole; /* beyond 2^53 it fits in no i32 either way */
-    }
     size_t size = epi_dtype_size(st->type);
     const char *at = (const char *)st->data + (size_t)i * size;
     if (st->type == EPI_F64)
         return memcpy(&wide, at, sizeof wide), wide;
+    if (is_integer(st->type))
+        return epi_convert(&whole, EPI_I64, at, st->type, 1), (double)whole;
     epi_convert(&value, EPI_F32, at, st->type, 1);
     return (double)value;
 }
 
-/* To i32 only what is a whole number and fits; to other types as a kernel would round. */
+/* To an integer only what is a whole number and fits; to other types as a kernel would round. */
 static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *st, void *to,
                                    const epi_tensor_shape *want, epi_error *err) {
-    if (want->type != EPI_I32 && !is_i64(st)) {
-        epi_convert(to, want->type, st->data, st->type, want->count);
-        return EPI_OK;
-    }
-    for (int64_t i = 0; i < want->count; i++) {
+    double least = want->type == EPI_I32 ? -0x1p31 : -0x1p63;
+    for (int64_t i = 0; i < want->count && is_integer(want->type); i++) {
         double value = element_of(st, i);
-        if (want->type != EPI_I32) {
-            epi_convert((char *)to + (size_t)i * epi_dtype_size(want->type), want->type, &value, EPI_F64, 1);
-            continue;
-        }
-        if (!(value >= INT32_MIN && value <= INT32_MAX && value == floor(value)))
-            return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is no i32", in->path,
-                            (long)i, st->name, epi_number_write(value).text);
-        ((int32_t *)to)[i] = (int32_t)value;
+        if (!(value >= least && value < -least && value == floor(value)))
+            return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is no %s", in->path,
+                            (long)i, st->name, epi_number_write(value).text, epi_dtype_name(want->type));
+        int64_t whole = (int64_t)value;
+        epi_convert((char *)to + (size_t)i * epi_dtype_size(want->type), want->type, &whole, EPI_I64, 1);
     }
+    if (!is_integer(want->type))
+        epi_convert(to, want->type, st->data, st->type, want->count);
     return EPI_OK;
 }
 
 static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_error *err) {
     const epi_safetensor *st = epi_safetensors_find(in->file, d->infos[t].name);
     const epi_tensor_shape *want = &d->shapes[t];
-    epi_status status = is_i64(st) ? EPI_OK : epi_safetensors_get(in->file, d->infos[t].name, &st, err);
+    epi_status status = epi_safetensors_get(in->file, d->infos[t].name, &st, err);
     if (status != EPI_OK)
         return status;
     if (!same_shape(st, want))

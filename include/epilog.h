@@ -74,6 +74,7 @@ typedef enum epi_dtype {
     EPI_F16,
     EPI_I32, /* indices; exact up to 2^24 in arithmetic */
     EPI_F64, /* for the reference's results */
+    EPI_I64, /* indices as well, exact in the same way */
     EPI_DTYPE_COUNT
 } epi_dtype;
 
@@ -84,8 +85,8 @@ EPI_API size_t epi_dtype_size(epi_dtype type);
 /* The type called `name` ("bf16"), or EPI_DTYPE_COUNT. */
 EPI_API epi_dtype epi_dtype_find(const char *name);
 /* Converts `count` elements that lie side by side, as a kernel does where it loads and stores them: by way of
- * f32, rounded to nearest even; for i32 also held within its range, and NaN becomes 0. Neither side need be
- * aligned; they may not overlap. */
+ * f32, rounded to nearest even; for integers also held within their range, and NaN becomes 0. From one
+ * integer type to the other nothing is lost that fits. Neither side need be aligned; they may not overlap. */
 EPI_API epi_status epi_convert(void *to, epi_dtype to_type, const void *from, epi_dtype from_type,
                                int64_t count);
 /* Writes "file:line:column: message", the line and a caret into buf, as the command prints it. */
@@ -286,10 +287,10 @@ typedef struct epi_tensor {
  * inputs or each other, but for what epi_kernel_in_place allows. On a GPU the pointers are the device's
  * (16-byte aligned, contiguous), and the call returns once the work is on the default stream.
  *
- * An i32 input that gather or scatter take as an index has to lie inside the axis. On the CPU it is looked
- * through first: an element outside is EPI_ERR_INDEX, and nothing is written. On a GPU nobody looks unless
- * check_indices was set: gather then gives 0 for such an element and scatter leaves it out, in silence. (So
- * does a computed index outside, everywhere and by definition.) */
+ * An integer input that gather or scatter take as an index has to lie inside the axis. On the CPU it is
+ * looked through first: an element outside is EPI_ERR_INDEX, and nothing is written. On a GPU nobody looks
+ * unless check_indices was set: gather then gives 0 for such an element and scatter leaves it out, in
+ * silence. (So does a computed index outside, everywhere and by definition.) */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be
@@ -364,8 +365,8 @@ typedef struct epi_gradcheck {
     int64_t compared; /* derivatives that were looked at */
 } epi_gradcheck;
 
-/* Of the options only dims count. `inputs` are the program's inputs, side by side: f64, and i32 where the
- * text says so. Cotangents and directions are random by the seed. */
+/* Of the options only dims count. `inputs` are the program's inputs, side by side: f64, and integers where
+ * the text says so. Cotangents and directions are random by the seed. */
 EPI_API epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt, int wrt_count,
                                          const epi_options *options, const epi_tensor *inputs, uint64_t seed,
                                          epi_gradcheck *out, epi_error *err);

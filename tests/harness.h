@@ -65,6 +65,7 @@ static inline void put_element(void *base, epi_dtype type, int64_t at, double va
     switch (type) {
     case EPI_F64: ((double *)base)[at] = value; break;
     case EPI_I32: ((int32_t *)base)[at] = (int32_t)lrint(value); break;
+    case EPI_I64: ((int64_t *)base)[at] = llrint(value); break;
     case EPI_F32: ((float *)base)[at] = f; break;
     case EPI_BF16: ((uint16_t *)base)[at] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); break;
     default: { /* f16, by exact scaling: finite inputs of tests are small */
@@ -86,6 +87,7 @@ static inline double get_element(const void *base, epi_dtype type, int64_t at) {
     switch (type) {
     case EPI_F64: return ((const double *)base)[at];
     case EPI_I32: return ((const int32_t *)base)[at];
+    case EPI_I64: return (double)((const int64_t *)base)[at];
     case EPI_F32: return (double)((const float *)base)[at];
     case EPI_BF16:
         bits = (uint32_t)((const uint16_t *)base)[at] << 16;
@@ -208,10 +210,11 @@ static inline void problem_fill(problem *p, uint64_t seed) {
         int64_t inner = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1, below = t->shape.index_below;
         double scale = t->shape.rank > 1 ? pow((double)(inner ? inner : 1), -0.25) * 1.7 : 1;
         for (int64_t e = 0; e < t->shape.count; e++) {
-            double x = t->shape.type == EPI_I32 ? (double)random_below(&s, (int)(below > 0 ? below : largest))
-                       : t->shape.rank == 0     ? 1e-3 * random_unit(&s)
-                       : t->shape.rank == 1     ? 0.5 + random_unit(&s)
-                                                : scale * (2 * random_unit(&s) - 1);
+            bool integer = t->shape.type == EPI_I32 || t->shape.type == EPI_I64;
+            double x = integer              ? (double)random_below(&s, (int)(below > 0 ? below : largest))
+                       : t->shape.rank == 0 ? 1e-3 * random_unit(&s)
+                       : t->shape.rank == 1 ? 0.5 + random_unit(&s)
+                                            : scale * (2 * random_unit(&s) - 1);
             put_element(t->data, t->shape.type, tensor_at(t, e), x);
         }
     }

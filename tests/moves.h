@@ -30,6 +30,13 @@ static const char moves_text[] =
     "row_scales(x[T,D], w[F,D], s[V], i: i32[T]) -> y[T,F] { y = (x @ w)*s[i] }\n"
     "drop_inside(x[T,D], w[F,D], seed: i32) -> y[T,F] { y = (x @ w)*(uniform(seed, T, F) < 0.5) }\n"
     "chosen(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }\n"
+    "embed_wide(table[V,D], ids: i64[B,T]) -> y[B,T,D] { y = table[ids] }\n"
+    "sums_wide(d[T,D], ids: i64[T]) -> (g[V,D], n: i64[V]) { g = scatter(d, ids, V)  n = scatter(1, ids, V) "
+    "}\n"
+    "linear_wide(table[V,D], ids: i64[T], w[F,D], b: i64[T,F]) -> (y[T,F], k: i64[T,F]) {\n"
+    "    y = silu(table[ids] @ w) + b\n    k = 100*y\n}\n"
+    "best_wide(x[T,D], ids: i64[T], seed: i64) -> (y[T,D], n: i64[T,D], same: i64[T], r: i64[T]) {\n"
+    "    y = x*ids + uniform(seed, T, D)\n    n = 1e3*x\n    same = ids\n    r = argmax(x, D)\n}\n"
     "places(x[B,S,D], w[P,D]) -> y[B,S,D] { y = x + w[index(S)] }\n"
     "places_turned(x[D,S], w[P,D]) -> y[D,S] { y = x*w[index(S)] }\n"
     "places_back(d[B,S,D]) -> g[P,B,D] { g = scatter(d, index(S), P) }\n"
@@ -42,6 +49,11 @@ static const test_case moves[] = {
     {"moves", "places_turned", "D=37,S=24,P=29", 0},
     {"moves", "places_back", "B=3,S=11,D=24,P=13", 0},
     {"moves", "place_bias", "T=37,D=24,F=40,P=41", 0},
+    {"moves", "embed_wide", "V=37,D=24,B=3,T=11", TINY},
+    {"moves", "sums_wide", "T=101,D=5,V=7", TINY},
+    {"moves", "linear_wide", "V=31,D=29,T=41,F=70", TINY},
+    {"moves", "best_wide", "T=41,D=24", TINY},
+    {"moves", "best_wide", "T=5,D=7", 0},
     {"moves", "embed", "V=37,D=24,B=3,T=11", TINY},
     {"moves", "embed", "V=1,D=1,B=1,T=1", 0},
     {"moves", "embed", "V=5,D=2053,B=1,T=7", 0},

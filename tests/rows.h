@@ -59,7 +59,7 @@ static inline bool run_compile(run *r, const char *program, const char *dims, ma
         epi_tensor_info info;
         epi_program_tensor(r->l.program, i, &info);
         snprintf(r->names[i], sizeof r->names[i], "%s", info.name);
-        if (how.wide && !(info.has_type && info.type == EPI_I32))
+        if (how.wide && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
             types[o.type_count++] = (epi_type_binding){r->names[i], EPI_F64};
     }
     return check(epi_kernel_compile(r->l.program, &o, &r->kernel, &err) == EPI_OK, "%s %s compiles: %s",
@@ -103,7 +103,7 @@ static inline double random_element(const run *r, int i, uint64_t *s) {
         return scalar_value(r->names[i]);
     if (t->shape.index_below > 0)
         return random_below(s, (int)t->shape.index_below);
-    if (t->shape.type == EPI_I32) {
+    if (t->shape.type == EPI_I32 || t->shape.type == EPI_I64) {
         int v = (int)r->p.t[0].shape.sizes[1];
         return random_below(s, v + 1 + v / 4) - v / 4 - 1;
     }

@@ -280,9 +280,16 @@ pick 1 "element 1 of 'ids' is 4294967296, which is no i32" I64 "$(long 3)"'\x00\
 pick 0 'naive path' I32 '\x03\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00'
 pick 0 "'ids' is F32, converted to i32" F32 '\x00\x00\x40\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
 pick 1 "element 0 of 'ids' is 2.5, which is no i32" F32 '\x00\x00\x20\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
+pick 1 "element 1 of 'ids' is 2147483648, which is no i32" F64 '\x00\x00\x00\x00\x00\x00\x08\x40\x00\x00\x00\x00\x00\x00\xe0\x41\x00\x00\x00\x00\x00\x00\x00\x00'
 pick 1 'is of dtype U8' U8 '\x00\x00\x00'
 echo 'pick(x[V], ids[T], s) -> y[T] { y = ids*s + sum(x, V) }' >pick.epi
 pick 0 "'ids' is I64, converted to f32" I64 "$(long 3 0 2)"
+echo 'pick(x[V], ids: i64[T], s) -> (y[T], n: i64[T]) { y = x[ids]*s  n = ids + 1 }' >pick.epi
+pick 0 '^n  *i64' I64 "$(long 3 0 2)"
+pick 1 'ids\[1\] is 4294967296: outside axis V of 4' I64 "$(long 3)"'\x00\x00\x00\x00\x01\x00\x00\x00'"$(long 0)"
+pick 0 "'ids' is I32, converted to i64" I32 '\x03\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00'
+expect 0 'naive path' run pick.epi --in pick.safetensors --out n.safetensors
+that 'i64 is written as I64' grep -aq '"n":{"dtype":"I64","shape":\[3\]' n.safetensors
 cd .. && rm -r made
 
 # standard input and output

@@ -176,6 +176,42 @@ static void test_large_index(void) {
     drop(&g);
 }
 
+/* An i64 where the text says i32: what Python programs have. Axes may be longer than 2^31, and of a seed the
+ * low 32 bits count; the reference would need the whole of a long axis. */
+static void test_wide(void) {
+    static const epi_type_binding types[] = {{"i", EPI_I64}, {"seed", EPI_I64}};
+    for (int n = 0; n < 6; n++) {
+        bool far = n < 2;
+        epi_options o = EPI_OPTIONS(.types = types, .type_count = 2, .path = (epi_path)(far ? n : n - 2));
+        epi_error err = {0};
+        given g = {0};
+        const char *text = "f(x[V], i: i32[T], seed: i32) -> (y[T], u[T]) { y = x[i]  u = uniform(seed, T) }";
+        epi_dim_binding dims[] = {{"V", far ? INT64_C(1) << 33 : 7}, {"T", 3}};
+        o.dims = dims;
+        o.dim_count = 2;
+        bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &g.module, &err) == EPI_OK &&
+                  epi_kernel_compile(epi_module_program(g.module, 0), &o, &g.kernel, &err) == EPI_OK;
+        if (check(ok, "i64 for i32 compiles: %s", err.message)) {
+            float x[7] = {3, 4, 5, 6, 7, 8, 9}, y[3] = {0}, u[3] = {0};
+            int64_t i[] = {far ? (INT64_C(1) << 33) - 1 : 6, far ? INT64_C(1) << 32 : 1, 0};
+            int64_t seed = (INT64_C(77) << 32) | 5, stride = far ? 0 : 1;
+            epi_tensor tensors[] = {{x, &stride}, {i, NULL}, {&seed, NULL}, {y, NULL}, {u, NULL}};
+            void *work = aligned_alloc(64, epi_kernel_workspace(g.kernel));
+            ok = work && epi_kernel_run(g.kernel, tensors, 5, work, &err) == EPI_OK;
+            check(ok && y[0] == (far ? 3 : 9) && y[1] == (far ? 3 : 4) && y[2] == 3,
+                  "i64 for i32, path %d: %s", (int)o.path, err.message);
+            check(ok && (double)u[2] == one_uniform(5, 2), "the seed's low bits, path %d", (int)o.path);
+            i[1] = INT64_C(1) << 34;
+            check(epi_kernel_run(g.kernel, tensors, 5, work, &err) == EPI_ERR_INDEX &&
+                      strstr(err.message, "i[1] is 17179869184: outside axis V of"),
+                  "outside, path %d: %s", (int)o.path, err.message);
+            free(work);
+        }
+        epi_kernel_free(g.kernel);
+        epi_module_free(g.module);
+    }
+}
+
 /* ---- the table ---- */
 
 /* Is the error within the rule on every path, layout and type, and are the bits those of one thread? */
@@ -269,6 +305,16 @@ static void test_out_of_range(void) {
          "ids[1,2] is -1: outside axis V of 5",
          1,
          {0, 1, 2, 3, 4, -1}},
+        {"f(x[V,D], ids: i64[T]) -> y[T,D] { y = x[ids] }", /* whose low 32 bits are inside */
+         "V=5,D=1,T=4",
+         "ids[2] is 4294967297: outside axis V of 5",
+         1,
+         {0, 4, 4294967297, 1}},
+        {"f(d[T,D], ids: i64[T]) -> y[V,D] { y = scatter(d, ids, V) }",
+         "V=5,D=2,T=1",
+         "ids[0] is -4294967295: outside axis V of 5",
+         1,
+         {-4294967295}},
         {"f(x[F], at: i32, w[F,K]) -> (z[K], y) { z = x @ w  y = gather(x, at, F) }",
          "F=3,K=2",
          "at is 3: outside axis F of 3",
@@ -437,6 +483,7 @@ int main(void) {
     test_stretches();
     test_by_hand();
     test_large_index();
+    test_wide();
     test_table();
     test_uniform();
     test_out_of_range();

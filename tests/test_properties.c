@@ -667,6 +667,18 @@ static void test_convert(void) {
     double many[MANY];
     int32_t zero = 1;
     check(epi_convert(&zero, EPI_I32, &nan, EPI_F32, 1) == EPI_OK && zero == 0, "NaN to i32");
+    static const int64_t i64[COUNT] = {1, -2, 1, 1, 65519, 65520, INT64_MAX, 2147483648, -3000000000};
+    check(epi_convert(out + 1, EPI_I64, values, EPI_F32, COUNT) == EPI_OK &&
+              !memcmp(out + 1, i64, sizeof i64),
+          "f32 to i64");
+    static const int64_t wide[] = {16777217, -16777217, INT64_MAX, INT64_MIN, 4294967296};
+    static const int32_t held[] = {16777217, -16777217, INT32_MAX, INT32_MIN, INT32_MAX};
+    int64_t again[5];
+    check(epi_convert(out + 1, EPI_I32, wide, EPI_I64, 5) == EPI_OK && !memcmp(out + 1, held, sizeof held),
+          "i64 to i32 is exact where it fits");
+    check(epi_convert(again, EPI_I64, held, EPI_I32, 5) == EPI_OK && again[0] == wide[0] &&
+              again[1] == wide[1] && again[3] == INT32_MIN,
+          "i32 to i64 is exact");
     for (int i = 0; i < MANY; i++)
         many[i] = i;
     check(epi_convert(out + 1, EPI_I32, many, EPI_F64, MANY) == EPI_OK &&

@@ -182,7 +182,7 @@ static void storage_intact(size_t size, size_t stride, size_t n) {
 }
 
 static size_t size_of(epi_dtype type) {
-    return type == EPI_F64 ? 8 : type == EPI_BF16 || type == EPI_F16 ? 2 : 4;
+    return type == EPI_F64 || type == EPI_I64 ? 8 : type == EPI_BF16 || type == EPI_F16 ? 2 : 4;
 }
 
 /* x to `bits` significant bits, exponents from `low`, beyond `max` infinity. */
@@ -200,11 +200,12 @@ static double stored(epi_dtype type, float x) {
     case EPI_BF16: return rounded(x, 8, -126, 0x1.fep127);
     case EPI_F16: return rounded(x, 11, -14, 65504);
     case EPI_I32: return x != x ? 0 : fmin(fmax(nearbyint((double)x), INT32_MIN), INT32_MAX) + 0.0;
+    case EPI_I64: return x != x ? 0 : fmin(fmax(nearbyint((double)x), -0x1p63), 0x1p63) + 0.0;
     default: return x;
     }
 }
 
-/* Stores n floats and reads them back, both at the stride; an i32 also as such, for f32 holds few. */
+/* Stores n floats and reads them back, both at the stride; an integer also as such, for f32 holds few. */
 static void check_stored(const epi_strips *s, epi_dtype type, const float *x, int n, ptrdiff_t stride) {
     void *out = storage();
     s->store(out, type, stride, x, n);
@@ -220,6 +221,10 @@ static void check_stored(const epi_strips *s, epi_dtype type, const float *x, in
         memcpy(&whole, memory + PAD + j * stride * 4, sizeof whole);
         if (type == EPI_I32 && whole != want)
             wrong("%a is stored as the i32 %d, not %.0f", x[j], whole, want);
+        int64_t wide;
+        memcpy(&wide, memory + PAD + j * stride * 8, sizeof wide);
+        if (type == EPI_I64 && wide != (want < 0x1p63 ? (int64_t)want : INT64_MAX))
+            wrong("%a is stored as the i64 %ld, not %.0f", x[j], (long)wide, want);
     }
 }
 
@@ -277,22 +282,28 @@ static void check_patterns(const epi_strips *s, epi_dtype type, uint16_t infinit
 static void check_load(const epi_strips *s) {
     static double d[COUNT];
     static int32_t k[COUNT];
+    static int64_t wide[COUNT];
     for (int stride = 1; stride <= 3; stride += 2) {
         int n = COUNT / stride;
         for (int j = 0; j < COUNT; j++) {
             d[j] = ldexp((double)random_bits() + 0.5, (int)(random_bits() % 300) - 190);
             k[j] = (int32_t)random_bits();
+            wide[j] = (int64_t)((uint64_t)random_bits() << 32 | random_bits()) >> random_bits() % 60;
         }
-        for (int from = 0; from < 2; from++) {
+        for (int from = 0; from < 3; from++) {
+            static const epi_dtype types[] = {EPI_F64, EPI_I32, EPI_I64};
+            const void *const data[] = {d, k, wide};
             float *y = fresh();
-            s->load(y, from ? (void *)k : (void *)d, from ? EPI_I32 : EPI_F64, stride, n);
+            s->load(y, data[from], types[from], stride, n);
             intact(1, ROOM, n);
             for (int j = 0; j < n; j++)
-                if (y[j] != (from ? (float)k[j * stride] : (float)d[j * stride]))
-                    wrong("%s at %d: %a", from ? "i32" : "f64", j, y[j]);
+                if (y[j] != (from == 2   ? (float)wide[j * stride]
+                             : from == 1 ? (float)k[j * stride]
+                                         : (float)d[j * stride]))
+                    wrong("%s at %d: %a", epi_dtype_name(types[from]), j, y[j]);
         }
     }
-    report(s, "load: i32 and f64", "");
+    report(s, "load: integers and f64", "");
 }
 
 /* Past the caches the same bytes arrive, wherever they start and however many there are. */

@@ -84,7 +84,7 @@ static const struct {
     size_t size;
 } dtypes[EPI_DTYPE_COUNT] = {
     [EPI_F32] = {"f32", 4}, [EPI_BF16] = {"bf16", 2}, [EPI_F16] = {"f16", 2},
-    [EPI_I32] = {"i32", 4}, [EPI_F64] = {"f64", 8},
+    [EPI_I32] = {"i32", 4}, [EPI_F64] = {"f64", 8},   [EPI_I64] = {"i64", 8},
 };
 
 const char *epi_dtype_name(epi_dtype type) {

@@ -78,15 +78,22 @@ void epi_columns_store(const epi_strips *s, const epi_ref *ref, int64_t base, co
 /* ---- numbers of elements, and seeds ---- */
 
 int64_t epi_position(double index, int64_t size) {
-    int64_t at = index >= -0.5 && index < 0x1p31 ? (int64_t)nearbyint(index) : -1;
+    int64_t at = index >= -0.5 && index < 0x1p62 ? (int64_t)nearbyint(index) : -1;
     return at < size ? at : -1;
+}
+
+int64_t epi_integer_load(const unsigned char *p, epi_dtype type) {
+    int32_t word;
+    int64_t wide;
+    if (type == EPI_I64)
+        return memcpy(&wide, p, sizeof wide), wide;
+    return memcpy(&word, p, sizeof word), word;
 }
 
 int64_t epi_position_load(const epi_strips *s, const epi_ref *index, int64_t offset, int64_t size) {
     const unsigned char *p = index->data + offset * (int64_t)epi_dtype_size(index->type);
-    if (index->type == EPI_I32) {
-        int32_t at;
-        memcpy(&at, p, sizeof at);
+    if (epi_dtype_is_integer(index->type)) {
+        int64_t at = epi_integer_load(p, index->type);
         return at >= 0 && at < size ? at : -1;
     }
     float x;
@@ -97,10 +104,8 @@ int64_t epi_position_load(const epi_strips *s, const epi_ref *index, int64_t off
 int32_t epi_seed_load(const epi_strips *s, const epi_ref *ref) {
     int32_t seed;
     float x;
-    if (ref->type == EPI_I32) {
-        memcpy(&seed, ref->data, sizeof seed);
-        return seed;
-    }
+    if (epi_dtype_is_integer(ref->type))
+        return (int32_t)(uint32_t)epi_integer_load(ref->data, ref->type);
     s->load(&x, ref->data, ref->type, 1, 1);
     s->store(&seed, EPI_I32, 1, &x, 1);
     return seed;

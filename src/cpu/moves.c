@@ -183,8 +183,8 @@ epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors,
         epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
         int64_t size = epi_axis_size(n->over.at[0], k->spec.sizes);
         for (int64_t at = 0, count = epi_axes_size(&ref.axes, k->spec.sizes); at < count; at++) {
-            int32_t value;
-            memcpy(&value, ref.data + epi_walk_offset(&w, at) * 4, sizeof value);
+            int64_t value = epi_integer_load(
+                ref.data + epi_walk_offset(&w, at) * (int64_t)epi_dtype_size(ref.type), ref.type);
             if (value < 0 || value >= size)
                 return epi_index_fail(&k->spec, i, at, value, err);
         }

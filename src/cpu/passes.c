@@ -132,7 +132,7 @@ static void copy_chunk(void *ctx, int64_t item, int thread) {
     float tmp[CHUNK];
     int64_t base[OPERANDS + 1];
     int n = chunk_at(p, item, base), last = p->s.count - 1;
-    if (p->from[0].type == p->to.type && p->to.type > EPI_F16) { /* i32 and f64 hold more than f32 */
+    if (p->from[0].type == p->to.type && p->to.type > EPI_F16) { /* integers and f64 hold more than f32 */
         size_t size = epi_dtype_size(p->to.type);
         for (int j = 0; j < n; j++)
             memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.stride[last][0]),

@@ -23,11 +23,8 @@ static double load_one(const epi_strips *s, const epi_ref *ref, int64_t offset) 
         memcpy(&x, p, sizeof x);
         return x;
     }
-    if (ref->type == EPI_I32) {
-        int32_t x;
-        memcpy(&x, p, sizeof x);
-        return (double)x;
-    }
+    if (epi_dtype_is_integer(ref->type))
+        return (double)epi_integer_load(p, ref->type);
     float x;
     s->load(&x, p, ref->type, 1, 1);
     return (double)x;
@@ -37,6 +34,11 @@ static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, d
     unsigned char *p = ref->data + offset * (int64_t)epi_dtype_size(ref->type);
     if (ref->type == EPI_I32 && fabs(x) < 0x1p31) { /* exact where f32 is not */
         int32_t i = (int32_t)lrint(x);
+        memcpy(p, &i, sizeof i);
+        return;
+    }
+    if (ref->type == EPI_I64 && fabs(x) < 0x1p63) {
+        int64_t i = llrint(x);
         memcpy(p, &i, sizeof i);
         return;
     }
@@ -192,9 +194,10 @@ static void eval_random(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     float x[EPI_PHILOX_BATCH];
     int64_t count = count_of(e, &n->axes);
+    int32_t seed = epi_seed_load(e->k->strips, &e->tensors[e->k->spec.graph->nodes[n->arg[0]].tensor]);
     for (int64_t i = 0; i < count; i += EPI_PHILOX_BATCH) {
         int m = (int)epi_min64(EPI_PHILOX_BATCH, count - i);
-        epi_philox_uniform(x, (int32_t)*e->value[n->arg[0]], i, m);
+        epi_philox_uniform(x, seed, i, m);
         for (int j = 0; j < m; j++)
             e->value[node][i + j] = (double)x[j];
     }

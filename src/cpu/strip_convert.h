@@ -54,6 +54,15 @@ static inline int32_t float_i32(float x) {
     return x >= 0x1p31f ? INT32_MAX : i;
 }
 
+/* Nothing between 2^63 - 2^39, the largest f32 below the range's end, and 2^63 is a f32. */
+static inline int64_t float_i64(float x) {
+    float y = vround(x);
+    y = y < -0x1p63f ? -0x1p63f : y;
+    y = y > 0x1.fffffep62f ? 0x1.fffffep62f : y;
+    int64_t i = (int64_t)(x != x ? 0.0f : y);
+    return x >= 0x1p63f ? INT64_MAX : i;
+}
+
 static inline float get_f32(const void *p, ptrdiff_t i) {
     return ((const float *)p)[i];
 }
@@ -65,6 +74,9 @@ static inline float get_f16(const void *p, ptrdiff_t i) {
 }
 static inline float get_i32(const void *p, ptrdiff_t i) {
     return (float)((const int32_t *)p)[i];
+}
+static inline float get_i64(const void *p, ptrdiff_t i) {
+    return (float)((const int64_t *)p)[i];
 }
 static inline float get_f64(const void *p, ptrdiff_t i) {
     return (float)((const double *)p)[i];
@@ -81,6 +93,9 @@ static inline void put_f16(void *p, ptrdiff_t i, float x) {
 }
 static inline void put_i32(void *p, ptrdiff_t i, float x) {
     ((int32_t *)p)[i] = float_i32(x);
+}
+static inline void put_i64(void *p, ptrdiff_t i, float x) {
+    ((int64_t *)p)[i] = float_i64(x);
 }
 static inline void put_f64(void *p, ptrdiff_t i, float x) {
     ((double *)p)[i] = x;
@@ -170,6 +185,7 @@ static void load(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, 
     case EPI_F16: load_f16(dst, src, stride, n); break;
     case EPI_I32: load_each(get_i32, dst, src, stride, n); break;
     case EPI_F64: load_each(get_f64, dst, src, stride, n); break;
+    case EPI_I64: load_each(get_i64, dst, src, stride, n); break;
     case EPI_DTYPE_COUNT: break;
     }
 }
@@ -181,6 +197,7 @@ static void store(void *dst, epi_dtype type, ptrdiff_t stride, const float *src,
     case EPI_F16: store_f16(dst, stride, src, n); break;
     case EPI_I32: store_each(put_i32, dst, stride, src, n); break;
     case EPI_F64: store_each(put_f64, dst, stride, src, n); break;
+    case EPI_I64: store_each(put_i64, dst, stride, src, n); break;
     case EPI_DTYPE_COUNT: break;
     }
 }

@@ -122,7 +122,7 @@ typedef struct epi_strips {
 
     /* n elements between storage and f32, at an element stride on the storage side (fast at 1).
        To storage rounds to nearest even (bf16, f16: overflow gives infinity, NaN stays NaN);
-       i32 saturates after rounding to nearest even, NaN gives 0. */
+       integers saturate after rounding to nearest even, NaN gives 0. */
     void (*load)(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, int64_t n);
     void (*store)(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n);
     /* The same at stride 1 by non-temporal stores where the CPU has them: for what nobody reads soon. A

@@ -516,7 +516,7 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
                         const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, int swizzle,
                         epi_error *err) {
     static const int types[EPI_DTYPE_COUNT] = {
-        [EPI_F32] = 7, [EPI_BF16] = 9, [EPI_F16] = 6, [EPI_I32] = 3, [EPI_F64] = 8,
+        [EPI_F32] = 7, [EPI_BF16] = 9, [EPI_F16] = 6, [EPI_I32] = 3, [EPI_F64] = 8, [EPI_I64] = 5,
     };
     static const uint32_t element_strides[MAX_RANK] = {1, 1, 1, 1, 1};
     static const uint64_t no_strides[1] = {0};

@@ -53,8 +53,8 @@ void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointer
 
 void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out) {
     epi_ref seed = epi_emit_ref(c, c->spec->graph->nodes[node].arg[0], -1);
-    if (seed.type == EPI_I32)
-        epi_text_add(out, "(u32)__ldg((const int *)P.ptr[%d])", pointer);
+    if (epi_dtype_is_integer(seed.type))
+        epi_text_add(out, "(u32)integer<%s>(P.ptr[%d], 0)", epi_emit_type(seed.type), pointer);
     else
         epi_text_add(out, "(u32)__float2int_rn(load<%s>(P.ptr[%d], 0))", epi_emit_type(seed.type), pointer);
 }

@@ -52,12 +52,13 @@ static void put_store(pass *p, epi_ref *ref, int64_t start, const char *value) {
 
 static void copy_body(pass *p, int node, int to) {
     epi_ref from = epi_emit_ref(p->c, node, -1), dst = epi_emit_ref(p->c, node, to);
-    if (from.type == EPI_I32 && dst.type == EPI_I32) { /* i32 holds more than f32 */
+    if (from.type == dst.type && epi_dtype_is_integer(dst.type)) { /* integers hold more than f32 */
+        const char *type = dst.type == EPI_I32 ? "int" : "i64";
         epi_walk wf = epi_walk_axes(&from, &p->axes, p->c->spec->sizes),
                  wt = epi_walk_axes(&dst, &p->axes, p->c->spec->sizes);
-        epi_text_add(p->out, "    ((int *)P.ptr[%d])[", p->pointers.to);
+        epi_text_add(p->out, "    ((%s *)P.ptr[%d])[", type, p->pointers.to);
         epi_emit_walk(p->out, p->c, &wt, "x");
-        epi_text_add(p->out, "] = ((const int *)P.ptr[%d])[", p->pointers.from[0]);
+        epi_text_add(p->out, "] = ((const %s *)P.ptr[%d])[", type, p->pointers.from[0]);
         epi_emit_walk(p->out, p->c, &wf, "x");
         epi_text_add(p->out, "];\n");
         return;

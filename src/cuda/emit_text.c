@@ -30,7 +30,7 @@ const char *epi_emit_arch(const epi_emit_context *c) {
 }
 
 const char *epi_emit_type(epi_dtype type) {
-    static const char *const names[EPI_DTYPE_COUNT] = {"F32", "BF16", "F16", "I32", "F64"};
+    static const char *const names[EPI_DTYPE_COUNT] = {"F32", "BF16", "F16", "I32", "F64", "I64"};
     return names[type];
 }
 

@@ -24,7 +24,7 @@ void epi_cell_emit_column(epi_text *out, const epi_emit_context *c, const epi_co
 }
 
 bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements) {
-    return elements > 1 && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 && ref->type != EPI_I32 &&
+    return elements > 1 && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 && ref->type <= EPI_F16 &&
            epi_cell_columns(e->d->tile, elements) % elements == 0;
 }
 

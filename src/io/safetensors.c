@@ -212,9 +212,10 @@ epi_status epi_safetensors_get(const epi_safetensors *file, const char *name, co
     if (!t)
         return epi_fail(err, EPI_ERR_FILE, "%.300s: has no tensor \"%.100s\"", file->name, name);
     if (t->type == EPI_DTYPE_COUNT)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "%.300s: tensor \"%.100s\" is of dtype %s; Epilog reads F32, BF16, F16, I32 and F64",
-                        file->name, name, t->type_name);
+        return epi_fail(
+            err, EPI_ERR_UNSUPPORTED,
+            "%.300s: tensor \"%.100s\" is of dtype %s; Epilog reads F32, BF16, F16, I32, I64 and F64",
+            file->name, name, t->type_name);
     *out = t;
     return EPI_OK;
 }

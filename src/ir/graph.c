@@ -469,7 +469,7 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
     epi_node n = new_node(op, seed, EPI_NO_NODE, EPI_NO_NODE);
     const epi_node *s = &g->nodes[seed];
     if (s->op != EPI_OP_INPUT || s->axes.count || !g->tensors[s->tensor].has_type ||
-        g->tensors[s->tensor].type != EPI_I32) {
+        !epi_dtype_is_integer(g->tensors[s->tensor].type)) {
         epi_graph_fail(g, "the seed of %s is an input declared as one integer, seed: i32", epi_ops[op].text);
         return EPI_NO_NODE;
     }

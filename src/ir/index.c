@@ -10,7 +10,7 @@ bool epi_index_is_input(const epi_spec *spec, int node) {
     if (!g->live[node] || epi_ops[n->op].cls != EPI_CLASS_MOVE)
         return false;
     const epi_node *index = &g->nodes[n->arg[1]];
-    return index->op == EPI_OP_INPUT && spec->types[index->tensor] == EPI_I32;
+    return index->op == EPI_OP_INPUT && epi_dtype_is_integer(spec->types[index->tensor]);
 }
 
 epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t value, epi_error *err) {

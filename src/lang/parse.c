@@ -123,10 +123,10 @@ static void fail_foreign(epi_parser *p, const char *name, epi_place place) {
 /* The type after a colon. */
 static epi_dtype parse_type(epi_parser *p) {
     epi_place place = p->token.place;
-    const char *name = epi_parse_name(p, "a type (f32, bf16, f16, i32, f64)", false);
+    const char *name = epi_parse_name(p, "a type (f32, bf16, f16, i32, i64, f64)", false);
     epi_dtype type = epi_dtype_find(name);
     if (type == EPI_DTYPE_COUNT)
-        epi_parse_fail(p, place, "'%s' is no type; the types are f32, bf16, f16, i32, f64", name);
+        epi_parse_fail(p, place, "'%s' is no type; the types are f32, bf16, f16, i32, i64, f64", name);
     return type;
 }
 
@@ -177,7 +177,7 @@ static epi_dtype parse_stored(epi_parser *p) {
         return EPI_DTYPE_COUNT;
     epi_place place = p->token.place;
     epi_dtype type = parse_type(p);
-    if (type == EPI_I32 || type == EPI_F64)
+    if (type != EPI_DTYPE_COUNT && type > EPI_F16)
         epi_parse_fail(p, place, "a value is stored as f32, bf16 or f16; %s is for inputs and outputs",
                        epi_dtype_name(type));
     if (epi_parse_at(p, "["))

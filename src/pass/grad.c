@@ -18,7 +18,7 @@ typedef struct reverse {
 } reverse;
 
 bool epi_has_gradient(const epi_tensor_decl *tensor) {
-    return !tensor->has_type || tensor->type != EPI_I32;
+    return !tensor->has_type || !epi_dtype_is_integer(tensor->type);
 }
 
 /* ---- small values ---- */
@@ -285,7 +285,8 @@ static bool check_asked(reverse *r) {
         const epi_tensor_decl *t = &r->f->tensors[r->ask->wrt[i]];
         g->place = t->place;
         if (!epi_has_gradient(t))
-            epi_graph_fail(g, "'%s' is declared i32: integers have no gradient", t->name);
+            epi_graph_fail(g, "'%s' is declared %s: integers have no gradient", t->name,
+                           epi_dtype_name(t->type));
     }
     return !epi_graph_failed(g);
 }

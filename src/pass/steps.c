@@ -73,7 +73,7 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
     for (int side = 0; side < sides; side++) {
         int operand = epi_plan_operand(k->spec->graph, plan, side);
         epi_dtype type = k->homes[operand].type;
-        if (type == EPI_I32 || type == EPI_F64) /* only inputs are stored so, and they have names */
+        if (type > EPI_F16) /* only inputs are stored so, and they have names */
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
                             "%s is an operand of a product and stored as %s; products take f32, bf16 and "
                             "f16: write (%s + 0) to convert it first",
@@ -112,7 +112,8 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         const epi_placement *s = &k->plan.placement[g->tensors[t].node];
         bool exact = k->spec->types[t] > EPI_F16 && k->homes[g->tensors[t].node].type == k->spec->types[t];
         stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
-        stored[t] &= !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are i32 and f64 */
+        stored[t] &=
+            !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are integers and f64 */
         if (stored[t])
             roots[count++] = (epi_root){g->tensors[t].node, t};
     }

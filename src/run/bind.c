@@ -205,7 +205,7 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
 }
 
 static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype *types, epi_error *err) {
-    if ((unsigned)o->type >= EPI_DTYPE_COUNT || o->type == EPI_I32)
+    if ((unsigned)o->type >= EPI_DTYPE_COUNT || epi_dtype_is_integer(o->type))
         return epi_fail(err, EPI_ERR_ARGUMENT, "the storage type must be f32, bf16, f16 or f64");
     for (int t = 0; t < g->tensor_count; t++) {
         const epi_tensor_decl *d = &g->tensors[t];

@@ -5,6 +5,23 @@
 
 enum { BLOCK = 1024 }; /* elements at a time */
 
+/* One integer as another: what does not fit becomes the nearest that does. */
+static void convert_integers(void *to, epi_dtype to_type, const void *from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        int32_t word;
+        int64_t wide;
+        if (to_type == EPI_I64) {
+            memcpy(&word, (const char *)from + i * 4, 4);
+            wide = word;
+            memcpy((char *)to + i * 8, &wide, 8);
+        } else {
+            memcpy(&wide, (const char *)from + i * 8, 8);
+            word = wide > INT32_MAX ? INT32_MAX : wide < INT32_MIN ? INT32_MIN : (int32_t)wide;
+            memcpy((char *)to + i * 4, &word, 4);
+        }
+    }
+}
+
 epi_status epi_convert(void *to, epi_dtype to_type, const void *from, epi_dtype from_type, int64_t count) {
     size_t to_size = epi_dtype_size(to_type), from_size = epi_dtype_size(from_type);
     if (!to_size || !from_size || count < 0 || (count && (!to || !from)))
@@ -12,6 +29,10 @@ epi_status epi_convert(void *to, epi_dtype to_type, const void *from, epi_dtype 
     if (to_type == from_type) {
         if (count)
             memcpy(to, from, (size_t)count * to_size);
+        return EPI_OK;
+    }
+    if (epi_dtype_is_integer(to_type) && epi_dtype_is_integer(from_type)) {
+        convert_integers(to, to_type, from, count);
         return EPI_OK;
     }
     const epi_strips *strips = epi_strips_choose();

@@ -8,7 +8,7 @@
 
 enum { EVERY = 256, DIRECTIONS = 4, STEPS = 4 };
 
-/* One of the two programs with tensors of its own: f64, and i32 where the text says so. */
+/* One of the two programs with tensors of its own: f64, and integers where the text says so. */
 typedef struct side {
     epi_kernel *kernel;
     int count, inputs;
@@ -45,7 +45,7 @@ static epi_status open_side(side *s, const epi_program *program, const epi_optio
     o.types = types;
     for (int t = 0; t < s->count; t++) {
         const epi_tensor_decl *d = &program->graph.tensors[t];
-        if (!d->has_type || d->type != EPI_I32)
+        if (!d->has_type || !epi_dtype_is_integer(d->type))
             types[o.type_count++] = (epi_type_binding){d->name, EPI_F64};
     }
     epi_status status = epi_kernel_compile(program, &o, &s->kernel, err);
@@ -161,7 +161,7 @@ static epi_status check_input(checking *c, int input, int output, epi_error *err
 static void find_cotangents(checking *c, const epi_program *program) {
     const epi_graph *g = &program->graph;
     for (int t = g->input_count, d = g->input_count; t < g->tensor_count; t++) {
-        bool integer = g->tensors[t].has_type && g->tensors[t].type == EPI_I32;
+        bool integer = g->tensors[t].has_type && epi_dtype_is_integer(g->tensors[t].type);
         c->cotangent[t - g->input_count] = integer ? -1 : d++;
     }
 }

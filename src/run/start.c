@@ -149,9 +149,12 @@ static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int
 
 /* A number as an element of that type: an integer as it is, others as they are stored. */
 static void store_number(double value, epi_dtype type, void *to) {
-    int32_t integer = value >= INT32_MIN && value <= INT32_MAX ? (int32_t)value : 0;
+    int32_t word = value >= INT32_MIN && value <= INT32_MAX ? (int32_t)value : 0;
+    int64_t wide = value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : 0;
     if (type == EPI_I32)
-        memcpy(to, &integer, sizeof integer);
+        memcpy(to, &word, sizeof word);
+    else if (type == EPI_I64)
+        memcpy(to, &wide, sizeof wide);
     else
         epi_convert(to, type, &value, EPI_F64, 1);
 }

@@ -332,6 +332,9 @@ static float rsqrtf(float a) {
 static int __float2int_rn(float a) {
     return (int)lrintf(a);
 }
+static i64 __float2ll_rn(float a) {
+    return llrintf(a);
+}
 template <class T> static T __ldg(const T *p) {
     T value;
     check_access(p, sizeof(T), sizeof(T));

@@ -13,7 +13,7 @@ typedef long long i64;
 
 // ---- storage types: what an element is in memory, and as f32
 
-enum { F32, BF16, F16, I32 };
+enum { F32, BF16, F16, I32, I64 };
 
 DEV float bf16_f32(u16 x) { return __uint_as_float((u32)x << 16); }
 DEV float f16_f32(u16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
@@ -30,15 +30,20 @@ template <int T> DEV float low(u32 w) { return T == BF16 ? __uint_as_float(w << 
 template <int T> DEV float high(u32 w) { return T == BF16 ? __uint_as_float(w & 0xffff0000u) : f16_f32((u16)(w >> 16)); }
 template <int T> DEV float rounded(float x) { return T == BF16 ? bf16_f32(f32_bf16(x)) : f16_f32(f32_f16(x)); }
 
+// To the nearest, the largest where there is none so large, and 0 for NaN.
+DEV i64 f32_i64(float x) { return x == x ? __float2ll_rn(x) : 0; }
+
 template <int T> DEV float load(const void *p, i64 at) {
   if (T == F32) return __ldg((const float *)p + at);
   if (T == I32) return (float)__ldg((const int *)p + at);
+  if (T == I64) return (float)__ldg((const i64 *)p + at);
   const u16 x = __ldg((const u16 *)p + at);
   return T == BF16 ? bf16_f32(x) : f16_f32(x);
 }
 template <int T> DEV void store(void *p, i64 at, float x) {
   if (T == F32) ((float *)p)[at] = x;
   else if (T == I32) ((int *)p)[at] = __float2int_rn(x);
+  else if (T == I64) ((i64 *)p)[at] = f32_i64(x);
   else ((u16 *)p)[at] = T == BF16 ? f32_bf16(x) : f32_f16(x);
 }
 // N neighbours that start at a multiple of N.
@@ -75,12 +80,12 @@ template <int T, int N> DEV void store_n(void *p, i64 at, const float (&v)[N]) {
 
 // The position that an index means: an integer as it is, another number rounded to the nearest; -1 outside the axis.
 DEV i64 position_of(float x, i64 size) {
-  const i64 at = x >= -0.5f && x < 2147483648.f ? __float2int_rn(x) : -1;
+  const i64 at = x >= -0.5f && x < 4611686018427387904.f ? __float2ll_rn(x) : -1;
   return at < size ? at : -1;
 }
-template <int T> DEV i64 integer(const void *p, i64 i) { return __ldg((const int *)p + i); }
+template <int T> DEV i64 integer(const void *p, i64 i) { return T == I64 ? __ldg((const i64 *)p + i) : __ldg((const int *)p + i); }
 template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
-  if (T != I32) return position_of(load<T>(p, i), size);
+  if (T != I32 && T != I64) return position_of(load<T>(p, i), size);
   const i64 at = integer<T>(p, i);
   return at >= 0 && at < size ? at : -1;
 }

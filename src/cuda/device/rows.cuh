@@ -17,7 +17,7 @@
 // ---- N neighbours as they lie in memory
 
 template <int T, int N> struct Raw {
-  enum { BYTES = N * (T == F32 || T == I32 ? 4 : 2), WORDS = BYTES < 4 ? 1 : BYTES / 4 };
+  enum { BYTES = N * (T == I64 ? 8 : T == F32 || T == I32 ? 4 : 2), WORDS = BYTES < 4 ? 1 : BYTES / 4 };
   u32 w[WORDS];
   // From memory that is read once: it takes no place in the first-level cache. In order with stores, which may be to the same memory.
   DEV void stream(const void *p, i64 at) {
@@ -68,19 +68,27 @@ template <int T, int N> struct Raw {
     for (int k = 0; k < WORDS; k++) asm volatile("" : "+r"(w[k]));
     return *this;
   }
+  // An element of eight bytes is two words.
+  DEV void set(int e, i64 x) {
+    w[2 * e % WORDS] = (u32)x;
+    w[(2 * e + 1) % WORDS] = (u32)((u64)x >> 32);
+  }
+  DEV i64 whole(int e) const { return (i64)((u64)w[(2 * e + 1) % WORDS] << 32 | w[2 * e % WORDS]); }
   // The first `left` of them, one by one: the end of a tensor.
   DEV void some(const void *p, i64 at, i64 left) {
     clear();
 #pragma unroll
     for (int e = 0; e < N; e++)
       if (e < left) {
-        if (BYTES / N == 4) w[e % WORDS] = ((const u32 *)p)[at + e];
+        if (BYTES / N == 8) set(e, ((const i64 *)p)[at + e]);
+        else if (BYTES / N == 4) w[e % WORDS] = ((const u32 *)p)[at + e];
         else w[e / 2 % WORDS] |= (u32)((const u16 *)p)[at + e] << 16 * (e & 1);
       }
   }
   DEV float one(int e) const {
     if (T == F32) return __uint_as_float(w[e % WORDS]);
     if (T == I32) return (float)(int)w[e % WORDS];
+    if (T == I64) return (float)whole(e);
     return e & 1 ? high<T>(w[e / 2 % WORDS]) : low<T>(w[e / 2 % WORDS]);
   }
   template <int V> DEV void get(float (&v)[V]) const {
@@ -99,6 +107,7 @@ template <int T, int N> struct Raw {
       const float x = v[(split + e * splits) % V];
       if (T == F32) w[e % WORDS] = __float_as_uint(x);
       else if (T == I32) w[e % WORDS] = (u32)__float2int_rn(x);
+      else if (T == I64) set(e, f32_i64(x));
     }
     if (BYTES / N == 2) {
 #pragma unroll
@@ -120,7 +129,8 @@ template <int T, int N> struct Raw {
 #pragma unroll
     for (int e = 0; e < N; e++)
       if (e < left) {
-        if (BYTES / N == 4) ((u32 *)p)[at + e] = w[e % WORDS];
+        if (BYTES / N == 8) ((i64 *)p)[at + e] = whole(e);
+        else if (BYTES / N == 4) ((u32 *)p)[at + e] = w[e % WORDS];
         else ((u16 *)p)[at + e] = (u16)(w[e / 2 % WORDS] >> 16 * (e & 1));
       }
   }
