@@ -327,7 +327,7 @@ DEST = $(DESTDIR)$(PREFIX)
 install: all
 	mkdir -p '$(DEST)/bin' '$(DEST)/include' '$(DEST)/lib/pkgconfig' '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog/programs'
 	cp $(BUILD)/epilog '$(DEST)/bin/'
-	cp include/epilog.h '$(DEST)/include/'
+	cp include/*.h '$(DEST)/include/'
 	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(DEST)/lib/'
 	ln -sf libepilog.so.$(VERSION) '$(DEST)/lib/libepilog.so.$(SOVERSION)'
 	ln -sf libepilog.so.$(SOVERSION) '$(DEST)/lib/libepilog.so'
@@ -337,7 +337,7 @@ install: all
 	    $$f.cmake.in >'$(DEST)/lib/cmake/epilog/'$$f.cmake; done
 
 uninstall:
-	rm -f '$(DEST)/bin/epilog' '$(DEST)/include/epilog.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*
+	rm -f '$(DEST)/bin/epilog' '$(DEST)/include/epilog.h' '$(DEST)/include/epilog_io.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*
 	rm -rf '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog'
 
 clean:

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "epilog.h"
+#include "epilog_io.h"
 #include "io/json.h"
-#include "io/safetensors.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {

@@ -1,4 +1,4 @@
-/* epilog.h: the whole public interface of Epilog.
+/* epilog.h: the public interface of Epilog; files of tensors are in epilog_io.h.
  *
  * A Transformer computation is written once as a text in plain mathematical form. Epilog checks
  * it, compiles it for concrete sizes and types, and runs it as fused kernels.

@@ -1,5 +1,6 @@
 /* fuzz_safetensors.c: whatever the bytes, the reader answers, and every byte it gives out is there. */
-#include "io/safetensors.h"
+#include "base/base.h"
+#include "epilog_io.h"
 
 static volatile unsigned sum; /* keeps the reads below from being optimised away */
 

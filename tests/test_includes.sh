@@ -30,7 +30,7 @@ for folder in src/*/ cli/; do
         [ -f "$file" ] || continue
         for seen in $(sed -n 's/^[[:space:]]*#include "\([^"]*\)".*/\1/p' "$file"); do
             case $seen in
-            epilog.h) continue ;;
+            epilog.h | epilog_io.h) continue ;;
             */*) to=${seen%%/*} ;;
             *) to=$name ;;
             esac

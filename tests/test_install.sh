@@ -18,11 +18,13 @@ that 'the shared library exports epi_* alone' only_epi
 that 'it has a versioned SONAME' sh -c "readelf -d '$p/lib/libepilog.so' | grep -q 'SONAME.*libepilog.so.[0-9]'"
 that 'an example builds with the shared library' "$cc" examples/linear.c -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/shared"
 that 'and runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/shared"
+that 'so does one that reads and writes files' "$cc" examples/files.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/files"
+that 'and it runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/files"
 that 'the command finds its programs' sh -c "cd / && '$p/bin/epilog' run residual_rms --dims T=9,K=8,D=7"
-echo '#include <epilog.h>
-int main() { epi_error e; epi_context *c; return epi_context_open(&c, &e); }' >"$tmp/plus.cc"
+echo '#include <epilog_io.h>
+int main() { epi_error e; epi_context *c; epi_safetensors_close(nullptr); return epi_context_open(&c, &e); }' >"$tmp/plus.cc"
 if command -v g++ >/dev/null; then
-    that 'the header is C++ as well' g++ -Wall -Wextra -Werror "$tmp/plus.cc" -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/plus"
+    that 'the headers are C++ as well' g++ -Wall -Wextra -Werror "$tmp/plus.cc" -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/plus"
 fi
 if command -v pkg-config >/dev/null; then
     flags=$(PKG_CONFIG_PATH=$p/lib/pkgconfig pkg-config --cflags --libs epilog) # words quoted for a shell

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/safetensors.h"
+#include "epilog_io.h"
 
 static int passed, failed;
 static char dir[200];
@@ -417,6 +418,41 @@ static void replacing(void) {
     check(files_in_dir() == 0, "replacing", "something was left behind");
 }
 
+/* What a caller may get wrong is an argument's error, and nothing is read or written. */
+static void arguments(void) {
+    epi_error err = {0};
+    epi_safetensors *file = (epi_safetensors *)&err;
+    const epi_safetensor *t;
+    const char *path = in_dir("arguments.safetensors");
+    int64_t shape[] = {1};
+    check(epi_safetensors_open(NULL, &file, &err) == EPI_ERR_ARGUMENT && !file, "open", "takes no path");
+    check(epi_safetensors_open(path, NULL, &err) == EPI_ERR_ARGUMENT, "open", "takes no place for it");
+    check(epi_safetensors_parse(NULL, 9, "mem", &file, &err) == EPI_ERR_ARGUMENT, "parse", "takes no bytes");
+    check(epi_safetensors_get(NULL, "x", &t, &err) == EPI_ERR_ARGUMENT && !t, "get", "takes no file");
+    check(!epi_safetensors_count(NULL) && !epi_safetensors_at(NULL, 0) && !epi_safetensors_find(NULL, "x"),
+          "no file", "has tensors");
+    const struct {
+        epi_safetensor tensor;
+        epi_safetensors_pair pair;
+        const char *message;
+    } cases[] = {
+        {{.name = NULL, .rank = 1, .shape = shape, .data = shape}, {"a", "b"}, "name 0 is NULL"},
+        {{.name = "x", .rank = 1, .data = shape}, {"a", "b"}, "has no shape"},
+        {{.name = "x", .rank = -1, .shape = shape, .data = shape}, {"a", "b"}, "has no shape"},
+        {{.name = "x", .rank = 1, .shape = shape, .data = shape}, {NULL, "b"}, "name 0 is NULL"},
+        {{.name = "x", .rank = 1, .shape = shape, .data = shape}, {"a", NULL}, "the metadata of \"a\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_status status = epi_safetensors_write(path, &cases[i].tensor, 1, &cases[i].pair, 1, &err);
+        check(status == EPI_ERR_ARGUMENT && tells(&err, path, cases[i].message), cases[i].message,
+              err.message);
+    }
+    check(epi_safetensors_write(NULL, NULL, 0, NULL, 0, &err) == EPI_ERR_ARGUMENT, "write", "takes no path");
+    check(epi_safetensors_write(path, NULL, 1, NULL, 0, NULL) == EPI_ERR_ARGUMENT, "write",
+          "takes no tensors");
+    check(access(path, F_OK) != 0, "write", "left a file");
+}
+
 int main(void) {
     static const struct {
         const char *name;
@@ -424,7 +460,7 @@ int main(void) {
     } groups[] = {
         {"round trip", round_trip}, {"accepted", accepted},   {"unsupported types", unsupported},
         {"malformed", malformed},   {"lengths", lengths},     {"opening", opening},
-        {"writing", writing},       {"replacing", replacing},
+        {"writing", writing},       {"replacing", replacing}, {"arguments", arguments},
     };
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/epilog-test-XXXXXX", tmp && strlen(tmp) < 150 ? tmp : "/tmp");

@@ -1,6 +1,6 @@
 /* safetensors.c: an open safetensors file: its tensors by place and by name, over mapped bytes. */
 #define _POSIX_C_SOURCE 200809L
-#include "io/safetensors.h"
+#include "epilog_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -124,7 +124,11 @@ static epi_status parse(epi_safetensors *f, const char *bytes, size_t size, epi_
 
 epi_status epi_safetensors_parse(const void *bytes, size_t size, const char *name, epi_safetensors **out,
                                  epi_error *err) {
-    *out = NULL;
+    epi_error_clear(err);
+    if (out)
+        *out = NULL;
+    if (!out || !name || (size && !bytes))
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_safetensors_parse: bytes, name and out may not be NULL");
     epi_safetensors *file = calloc(1, sizeof *file);
     if (file)
         file->name = epi_arena_text(&file->arena, name, strlen(name));
@@ -165,7 +169,11 @@ static epi_status map_file(const char *path, void **map, size_t *size, epi_error
 epi_status epi_safetensors_open(const char *path, epi_safetensors **out, epi_error *err) {
     void *map = NULL;
     size_t size = 0;
-    *out = NULL;
+    epi_error_clear(err);
+    if (out)
+        *out = NULL;
+    if (!out || !path)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_safetensors_open: path and out may not be NULL");
     epi_status status = map_file(path, &map, &size, err);
     if (status != EPI_OK)
         return status;
@@ -190,14 +198,16 @@ void epi_safetensors_close(epi_safetensors *file) {
 /* ---- what is in it ------------------------------------------------------------------------- */
 
 size_t epi_safetensors_count(const epi_safetensors *file) {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 const epi_safetensor *epi_safetensors_at(const epi_safetensors *file, size_t index) {
-    return index < file->count ? file->by_place[index] : NULL;
+    return file && index < file->count ? file->by_place[index] : NULL;
 }
 
 const epi_safetensor *epi_safetensors_find(const epi_safetensors *file, const char *name) {
+    if (!file || !name)
+        return NULL;
     epi_safetensor wanted = {.name = name};
     const epi_safetensor *key = &wanted;
     const epi_safetensor **found =
@@ -207,8 +217,12 @@ const epi_safetensor *epi_safetensors_find(const epi_safetensors *file, const ch
 
 epi_status epi_safetensors_get(const epi_safetensors *file, const char *name, const epi_safetensor **out,
                                epi_error *err) {
+    epi_error_clear(err);
+    if (out)
+        *out = NULL;
+    if (!file || !name || !out)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_safetensors_get: file, name and out may not be NULL");
     const epi_safetensor *t = epi_safetensors_find(file, name);
-    *out = NULL;
     if (!t)
         return epi_fail(err, EPI_ERR_FILE, "%.300s: has no tensor \"%.100s\"", file->name, name);
     if (t->type == EPI_DTYPE_COUNT)
@@ -221,6 +235,7 @@ epi_status epi_safetensors_get(const epi_safetensors *file, const char *name, co
 }
 
 const epi_safetensors_pair *epi_safetensors_metadata(const epi_safetensors *file, size_t *count) {
-    *count = file->pair_count;
-    return file->pairs;
+    if (count)
+        *count = file ? file->pair_count : 0;
+    return file ? file->pairs : NULL;
 }

@@ -2,7 +2,8 @@
 #ifndef EPI_IO_SAFETENSORS_HEADER_H
 #define EPI_IO_SAFETENSORS_HEADER_H
 
-#include "io/safetensors.h"
+#include "base/base.h"
+#include "epilog_io.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian, and so must the host be: bytes are used as they lie"

@@ -32,6 +32,9 @@ static int compare_texts(const void *a, const void *b) {
 /* Names must be UTF-8 and unique. Sorts them. */
 static epi_status check_names(const writer *w, const char **names, size_t count) {
     for (size_t i = 0; i < count; i++)
+        if (!names[i])
+            return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: name %zu is NULL", w->path, i);
+    for (size_t i = 0; i < count; i++)
         if (!is_utf8(names[i]))
             return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the name \"%.100s\" is not UTF-8", w->path,
                             names[i]);
@@ -57,7 +60,7 @@ static epi_status check_all_names(const writer *w) {
         status = check_names(w, names, w->pair_count);
     free(names);
     for (size_t i = 0; i < w->pair_count && status == EPI_OK; i++)
-        if (!is_utf8(w->pairs[i].value))
+        if (!w->pairs[i].value || !is_utf8(w->pairs[i].value))
             status = epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the metadata of \"%.100s\" is not UTF-8",
                               w->path, w->pairs[i].key);
     return status;
@@ -69,6 +72,8 @@ static epi_status tensor_bytes(const writer *w, const epi_safetensor *t, int64_t
         return epi_fail(w->err, EPI_ERR_ARGUMENT,
                         "%.300s: tensor \"%.100s\" is of a type that is not written", w->path, t->name);
     *bytes = (int64_t)epi_dtype_size(t->type);
+    if (t->rank < 0 || (t->rank && !t->shape))
+        return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: tensor \"%.100s\" has no shape", w->path, t->name);
     for (int i = 0; i < t->rank; i++)
         if (t->shape[i] < 0 || !epi_mul_size(*bytes, t->shape[i], bytes))
             return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: tensor \"%.100s\" has an impossible shape",
@@ -151,6 +156,10 @@ static epi_status write_file(const writer *w, const epi_text *header) {
 
 epi_status epi_safetensors_write(const char *path, const epi_safetensor *tensors, size_t count,
                                  const epi_safetensors_pair *metadata, size_t pair_count, epi_error *err) {
+    epi_error_clear(err);
+    if (!path || (count && !tensors) || (pair_count && !metadata))
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_safetensors_write: path, tensors and metadata may not be NULL");
     writer w = {path, tensors, count, metadata, pair_count, err};
     epi_text header = {0};
     epi_status status = put_header(&w, &header);
