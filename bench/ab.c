@@ -107,10 +107,10 @@ static void *need(void *memory) {
 /* clang-format off */
 #define CALLS(X) \
     X(context_open) X(context_close) X(error_format) X(dtype_size) \
-    X(device_find) X(device_why_no_gpu) X(device_get) X(device_alloc) X(device_free) X(device_copy) \
+    X(device_find) X(device_why_no_gpu) X(device_get_sized) X(device_alloc) X(device_free) X(device_copy) \
     X(module_parse) X(module_free) X(module_find) \
     X(program_dim_count) X(program_dim) X(program_tensor_count) X(program_tensor) \
-    X(kernel_compile) X(kernel_free) X(kernel_workspace) X(kernel_start) X(kernel_tensor) X(kernel_get_info)
+    X(kernel_compile) X(kernel_free) X(kernel_workspace) X(kernel_start) X(kernel_tensor) X(kernel_get_info_sized)
 /* clang-format on */
 
 typedef struct library {
@@ -131,8 +131,16 @@ static void check(const library *lib, epi_status status, const epi_error *err, c
     fail("%s: %s: %s", lib->path, what, text);
 }
 
+/* A library from before these functions were told a size has them without `_sized`, and does not look at it.
+ */
 static void *symbol(void *handle, const char *path, const char *name) {
     void *found = dlsym(handle, name);
+    char before[64];
+    const char *sized = strstr(name, "_sized");
+    if (!found && sized) {
+        snprintf(before, sizeof before, "%.*s", (int)(sized - name), name);
+        found = dlsym(handle, before);
+    }
     if (!found)
         fail("%s has no %s", path, name);
     return found;
@@ -567,7 +575,7 @@ static void bench(result *r, const char *name, const char *dims, const library *
     for (int s = 0; s < SIDES; s++) {
         epi_kernel_info info;
         compile(&sides[s], name, dims, a, r);
-        libs[s].kernel_get_info(sides[s].kernel, &info);
+        libs[s].kernel_get_info_sized(sides[s].kernel, &info, sizeof info);
         snprintf(r->config[s], sizeof r->config[s], "%s", info.micro);
         size_t bytes = libs[s].kernel_workspace(sides[s].kernel);
         workspace = bytes > workspace ? bytes : workspace;
@@ -626,7 +634,7 @@ static void write_report(const arguments *a, const library *lib, const result *a
     epi_device_info device;
     epi_error err = {0};
     strftime(date, sizeof date, "%Y-%m-%d", localtime(&t));
-    check(lib, lib->device_get(lib->ctx, lib->device, &device), &err, "device");
+    check(lib, lib->device_get_sized(lib->ctx, lib->device, &device, sizeof device), &err, "device");
     FILE *f = fopen(a->out, "w");
     if (!f)
         fail("%s cannot be written", a->out);

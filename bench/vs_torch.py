@@ -53,7 +53,7 @@ PROTOTYPES = {  # name: result, arguments; a structure goes by reference
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_program_name": (TEXT, P),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
-    "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_get_info": (None, P, P),
+    "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_get_info_sized": (None, P, P, c.c_size_t),
     "epi_kernel_start": (INT, P, P, INT, P, P, P), "epi_kernel_workspace": (c.c_size_t, P),
 }
 
@@ -118,7 +118,7 @@ class Kernel:
             epi.check(lib.epi_kernel_tensor(self.handle, i, c.byref(shape)))
         self.shapes = [(s.type, tuple(s.sizes[:s.rank])) for s in shapes]  # in the program's order
         self.workspace = lib.epi_kernel_workspace(self.handle)
-        lib.epi_kernel_get_info(self.handle, c.byref(info))
+        lib.epi_kernel_get_info_sized(self.handle, c.byref(info), c.sizeof(info))
         self.mainloop, self.micro, self.tile = info.mainloop.decode(), info.micro.decode(), [info.tile_m, info.tile_n]
 
     def __del__(self):

@@ -111,7 +111,13 @@ typedef struct epi_device_info {
 } epi_device_info;
 
 EPI_API int epi_device_count(const epi_context *ctx);
-EPI_API epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out);
+/* A struct that tells about something may grow at its end. So who fills it is told its size: no more is
+ * written, and what this library does not know of a longer one is zero. In C and C++ the functions without
+ * `_sized` say it by themselves. */
+EPI_API epi_status epi_device_get_sized(const epi_context *ctx, int index, epi_device_info *out, size_t size);
+static inline epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out) {
+    return epi_device_get_sized(ctx, index, out, sizeof *out);
+}
 /* The device called `name` ("cpu", "gpu" for the first GPU, "gpu1"), or -1. */
 EPI_API int epi_device_find(const epi_context *ctx, const char *name);
 /* Why there is no GPU, in words; "" where there is one. */
@@ -391,7 +397,10 @@ typedef struct epi_kernel_info {
     int forms;    /* that the part with the most has been compiled in: 1 where no axis is open */
 } epi_kernel_info;
 
-EPI_API void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out);
+EPI_API void epi_kernel_get_info_sized(const epi_kernel *kernel, epi_kernel_info *out, size_t size);
+static inline void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
+    epi_kernel_get_info_sized(kernel, out, sizeof *out);
+}
 /* How the kernel goes about it, in words, a line each: what runs before the product, on the
  * tile, which reductions leave as partials, what finishes them. Of a program in parts each part as a program,
  * equal ones once, and where the values between them lie. Returns the length. */
@@ -403,7 +412,11 @@ typedef struct epi_part_info {
     epi_kernel_info info;
 } epi_part_info;
 
-EPI_API epi_status epi_kernel_part(const epi_kernel *kernel, int index, epi_part_info *out);
+EPI_API epi_status epi_kernel_part_sized(const epi_kernel *kernel, int index, epi_part_info *out,
+                                         size_t size);
+static inline epi_status epi_kernel_part(const epi_kernel *kernel, int index, epi_part_info *out) {
+    return epi_kernel_part_sized(kernel, index, out, sizeof *out);
+}
 /* The part as a program that can be parsed and compiled by itself, and how it goes. Both return the length.
  */
 EPI_API size_t epi_kernel_part_print(const epi_kernel *kernel, int index, char *buf, size_t size);
@@ -426,7 +439,8 @@ EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t siz
 
 /* The structs of this header as JSON: the size of each, and of each field the name, the kind ("int", "i64",
  * "size", "f64", "text" for a string, "enum", "pointer", "chars", "bytes", "i64s", "axes"), the offset and
- * the size; and the numbers of the storage types. Returns the length. */
+ * the size; and the numbers of the storage types. The size is what `_sized` functions take. Returns the
+ * length. */
 EPI_API size_t epi_describe_abi(char *buf, size_t size);
 
 #ifdef __cplusplus

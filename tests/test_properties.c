@@ -572,6 +572,51 @@ static void test_abi(void) {
     check(structs == 11 && end + 8 > size, "%d structs", structs);
 }
 
+/* A caller who knows less of a struct than the library gets no more, one who knows more gets zeros. */
+static void test_sized(void) {
+    enum { MORE = 64 };
+    epi_module *m;
+    const epi_program *program;
+    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5",
+                                 (epi_options)EPI_OPTIONS(), &m, &program);
+    union {
+        epi_device_info device;
+        epi_kernel_info kernel;
+        epi_part_info part;
+        unsigned char bytes[sizeof(epi_part_info) + MORE];
+    } whole, given;
+    static const size_t own[] = {sizeof(epi_device_info), sizeof(epi_kernel_info), sizeof(epi_part_info)};
+    for (int what = 0; what < 3; what++)
+        for (size_t size = 0; size <= own[what] + MORE; size += 8) {
+            memset(&whole, 0, sizeof whole);
+            memset(&given, 0xa5, sizeof given);
+            if (what == 0) {
+                epi_device_get(ctx, 0, &whole.device);
+                epi_device_get_sized(ctx, 0, &given.device, size);
+            } else if (what == 1) {
+                epi_kernel_get_info(k, &whole.kernel);
+                epi_kernel_get_info_sized(k, &given.kernel, size);
+            } else {
+                epi_kernel_part(k, 0, &whole.part);
+                epi_kernel_part_sized(k, 0, &given.part, size);
+            }
+            bool same = true, beyond = true;
+            for (size_t i = 0; i < sizeof given; i++)
+                if (i >= size)
+                    beyond &= given.bytes[i] == 0xa5;
+                else if (i >= own[what])
+                    same &= given.bytes[i] == 0;
+            same &= !size || what != 0 || !strcmp(given.device.name, whole.device.name);
+            same &= !size || what != 1 || !strcmp(given.kernel.mainloop, "gemm");
+            same &= size < own[1] || what != 1 || given.kernel.terms == whole.kernel.terms;
+            same &= size < own[2] || what != 2 || given.part.info.terms == whole.part.info.terms;
+            check(same && beyond, "struct %d of %zu bytes, of which the caller knows %zu", what, own[what],
+                  size);
+        }
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 static void test_api(void) {
     epi_error err;
     epi_module *m;
@@ -828,6 +873,7 @@ int main(void) {
     test_device();
     test_sizes();
     test_abi();
+    test_sized();
     test_convert();
     test_configs();
     test_outlives();

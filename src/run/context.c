@@ -62,21 +62,21 @@ int epi_device_count(const epi_context *ctx) {
     return ctx ? 1 + ctx->cuda.count : 0;
 }
 
-epi_status epi_device_get(const epi_context *ctx, int index, epi_device_info *out) {
+epi_status epi_device_get_sized(const epi_context *ctx, int index, epi_device_info *out, size_t size) {
     if (!ctx || !out || index < 0 || index >= epi_device_count(ctx))
         return EPI_ERR_ARGUMENT;
-    if (index == 0) {
-        *out = (epi_device_info){.name = "cpu",
-                                 .model = ctx->cpu_model,
-                                 .features = ctx->cpu_features,
-                                 .threads = ctx->cpu_threads,
-                                 .ordinal = -1};
-        return EPI_OK;
+    epi_device_info info = {.name = "cpu",
+                            .model = ctx->cpu_model,
+                            .features = ctx->cpu_features,
+                            .threads = ctx->cpu_threads,
+                            .ordinal = -1};
+    if (index > 0) {
+        const epi_cuda_device *d = &ctx->cuda.devices[index - 1];
+        info = (epi_device_info){
+            .name = d->name, .model = d->model, .features = d->features, .is_gpu = 1, .ordinal = d->ordinal};
+        memcpy(info.uuid, d->uuid, sizeof info.uuid);
     }
-    const epi_cuda_device *d = &ctx->cuda.devices[index - 1];
-    *out = (epi_device_info){
-        .name = d->name, .model = d->model, .features = d->features, .is_gpu = 1, .ordinal = d->ordinal};
-    memcpy(out->uuid, d->uuid, sizeof out->uuid);
+    epi_struct_give(out, size, &info, sizeof info);
     return EPI_OK;
 }
 

@@ -207,6 +207,11 @@ epi_status epi_struct_take(void *out, size_t size, const void *given, const char
     return EPI_OK;
 }
 
+void epi_struct_give(void *out, size_t size, const void *ours, size_t own) {
+    memset(out, 0, size);
+    memcpy(out, ours, size < own ? size : own);
+}
+
 epi_status epi_kernel_compile(const epi_program *program, const epi_options *given, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);

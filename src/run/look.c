@@ -84,9 +84,7 @@ static bool has_part(const epi_kernel *kernel, int index) {
     return kernel && index >= 0 && index < kernel->part_count;
 }
 
-void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
-    if (!kernel || !out)
-        return;
+static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
     int forms = 1;
     for (int i = 0; i < kernel->part_count; i++)
         forms = count_forms(kernel, i) > forms ? count_forms(kernel, i) : forms;
@@ -116,12 +114,21 @@ void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info *out) {
     }
 }
 
-epi_status epi_kernel_part(const epi_kernel *kernel, int index, epi_part_info *out) {
+void epi_kernel_get_info_sized(const epi_kernel *kernel, epi_kernel_info *out, size_t size) {
+    epi_kernel_info info;
+    if (!kernel || !out)
+        return;
+    kernel_info(kernel, &info);
+    epi_struct_give(out, size, &info, sizeof info);
+}
+
+epi_status epi_kernel_part_sized(const epi_kernel *kernel, int index, epi_part_info *out, size_t size) {
     if (!has_part(kernel, index) || !out)
         return EPI_ERR_ARGUMENT;
-    out->first = kernel->parts[index].first;
-    part_info(&kernel->parts[index], &out->info);
-    out->info.forms = count_forms(kernel, index);
+    epi_part_info info = {.first = kernel->parts[index].first};
+    part_info(&kernel->parts[index], &info.info);
+    info.info.forms = count_forms(kernel, index);
+    epi_struct_give(out, size, &info, sizeof info);
     return EPI_OK;
 }
 

@@ -78,6 +78,10 @@ epi_status epi_struct_take(void *out, size_t size, const void *given, const char
 /* start.c: a run of a kernel's own sizes. */
 epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err);
 
+/* And a struct of ours for a caller who knows `size` bytes of it: what we do not know of a longer one is
+ * zero. */
+void epi_struct_give(void *out, size_t size, const void *ours, size_t own);
+
 /* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
                            bool is_form, epi_kernel **out, epi_error *err);
