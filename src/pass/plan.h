@@ -33,7 +33,7 @@ typedef struct epi_placement {
 
 /* Which mainloop a kernel has. */
 typedef enum epi_kind {
-    EPI_KIND_GEMM, /* tiles of one product */
+    EPI_KIND_GEMM, /* tiles of one product, or of two side by side */
     EPI_KIND_ROWS, /* whole rows; there is no product */
 } epi_kind;
 
