@@ -1,8 +1,8 @@
 """epilog.op: a text as an operation on tensors."""
 import torch
 
-from ._library import EpilogValueError, program
-from ._run import I32, Plan, Tensor, differentiable, run, split, wanted_names
+from ._library import program
+from ._run import I32, Plan, Tensor, differentiable
 
 
 class Op:
@@ -15,6 +15,7 @@ class Op:
         self.names = [t.name for t in prog.inputs]
         self.open = [t.type is None and t.rank > 0 for t in prog.inputs]
         self.count, self.results = len(prog.inputs), len(prog.outputs)
+        self.plain = all(t.rank for t in prog.inputs)  # no scalars: without autocast nothing has to be prepared
         self.__name__ = self.name
         self.__doc__ = text
 
@@ -61,16 +62,11 @@ class Op:
                     if not isinstance(a, (Tensor, bool)) and not hasattr(a, "__float__"):
                         raise TypeError(f"{self.name} was given a {kind.__name__}: inputs are tensors, and numbers where they "
                                         "have no axes")
-            if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda") or not self.plain:
+            if not self.plain or torch._C._is_any_autocast_enabled():
                 args = self.prepared(args)
             outs = (differentiable(self.program, args, twice=self.twice)
                     if simple and not torch._C._len_torch_dispatch_stack() and no_functorch() else self.traced(self.prepared(args)))
         return outs[0] if self.results == 1 else tuple(outs)
-
-    @property
-    def plain(self):
-        """No input is a scalar, so nothing has to be prepared."""
-        return all(rank for _, rank, _ in self.inputs)
 
     def traced(self, args):
         """By way of the dispatcher, for torch.compile and other tracers."""

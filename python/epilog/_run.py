@@ -390,10 +390,15 @@ def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
     return fake(made.forward, merged(tensors, numbers, mask), None)
 
 
+def hole(values):
+    """The gradient of an argument that is a list of numbers: an empty list counts as one of tensors."""
+    return None if values else []
+
+
 def run_context(ctx, inputs, output):
     text, name, tensors, numbers, mask, types = inputs
     ctx.prog, ctx.mask = program(text, name), mask
-    ctx.numbers, ctx.holes = numbers, [None] * len(types)
+    ctx.numbers, ctx.types = numbers, types
     ctx.results = [(o.shape, o.dtype) for o in output]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
@@ -410,7 +415,7 @@ def run_backward(ctx, grads):
         found = dispatch(made.whole(), [*args, *cotangents], made.types(args))
         for i, g in zip(made.wanted, found):
             result[i] = g if g.dtype == args[i].dtype else g.to(args[i].dtype)
-    return None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], [None] * len(ctx.numbers), None, ctx.holes
+    return None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, hole(ctx.types)
 
 
 def run_saving_context(ctx, inputs, output):
@@ -422,7 +427,7 @@ def run_saving_context(ctx, inputs, output):
 
 def run_saving_backward(ctx, grads):
     found = gradients(ctx, grads[:len(ctx.results)], (lambda *a: dispatch(*a)) if torch.is_grad_enabled() else dispatch)
-    return None, None, None, [g for i, g in enumerate(found) if i not in ctx.numbers], [None] * len(ctx.numbers), None, None
+    return None, None, None, [g for i, g in enumerate(found) if i not in ctx.numbers], hole(ctx.numbers), None, None
 
 
 for op_name, kernel, fake_kernel, backward, context in (
