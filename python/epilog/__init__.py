@@ -1,6 +1,8 @@
 """Epilog: Transformer arithmetic as short texts, fused, with derived gradients, on PyTorch tensors."""
+from . import nn
 from ._library import EpilogError, EpilogIndexError, EpilogValueError, library
 from ._op import Op, op
+from ._transformers import Report, apply, restore
 
-__all__ = ["EpilogError", "EpilogIndexError", "EpilogValueError", "Op", "op"]
+__all__ = ["EpilogError", "EpilogIndexError", "EpilogValueError", "Op", "Report", "apply", "nn", "op", "restore"]
 __version__ = library().epi_version().decode()
