@@ -53,6 +53,8 @@ void put_rule(epi_text *out, int columns); /* below the titles */
 
 /* table_instead.c: what one would use instead of Epilog, from the result files that it names. */
 bool put_instead(epi_text *out);
+/* table_blocks.c: the tables of a file that bench/torch_blocks.py wrote. */
+void put_blocks(const results *res, const char *path, epi_text *out);
 /* table_gpu.c: the tables of a file that bench/vs_torch.py wrote; `names` of them, or all where it is empty.
  */
 bool put_gpu(const results *res, const char *path, const char *names, epi_text *out);

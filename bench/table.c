@@ -5,6 +5,7 @@
  *
  * A result file was written by `epilog bench --out` or by bench/vs_torch.py. Of the latter a marker may name
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
+ * <!-- table: FILE blocks --> is of a file that bench/torch_blocks.py wrote.
  * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
@@ -80,7 +81,9 @@ static bool put_block(const char *path, const char *names, const char *old, int 
     results res = {0};
     bool ok = read_results(path, json, size, &res);
     epi_text_add(out, "\n");
-    if (ok && *find(&res.head, "torch")->path)
+    if (ok && !strcmp(names, "blocks"))
+        put_blocks(&res, path, out);
+    else if (ok && *find(&res.head, "torch")->path)
         ok = put_gpu(&res, path, names, out);
     else if (ok)
         put_cpu(&res, path, out);
