@@ -76,7 +76,7 @@ def structure(name, told):
 PROTOTYPES = {  # name: result, arguments
     "epi_version": (TEXT,), "epi_context_open": (INT, P, P), "epi_status_name": (TEXT, INT),
     "epi_error_format": (SIZE, P, TEXT, SIZE),
-    "epi_device_count": (INT, P), "epi_device_get": (INT, P, INT, P), "epi_device_why_no_gpu": (TEXT, P),
+    "epi_device_count": (INT, P), "epi_device_get_sized": (INT, P, INT, P, SIZE), "epi_device_why_no_gpu": (TEXT, P),
     "epi_module_parse": (INT, P, TEXT, SIZE, TEXT, P, P), "epi_module_free": (None, P),
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_module_find": (P, P, TEXT),
     "epi_program_name": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
@@ -120,7 +120,7 @@ class Library:
         self.gpus = {}  # CUDA's number of a device: the context's
         for i in range(self.epi_device_count(self.context)):
             info = self.DeviceInfo()
-            self.epi_device_get(self.context, i, c.byref(info))
+            self.epi_device_get_sized(self.context, i, c.byref(info), c.sizeof(info))
             if info.is_gpu:
                 self.gpus[info.ordinal] = i
 
