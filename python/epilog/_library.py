@@ -195,6 +195,7 @@ class Program:
             for a, (dim, shift) in enumerate(t.axes):
                 if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
                     self.sources[dim] = i, a, shift
+        self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 
     def grad(self, wrt, saved):
         """The derived programs: (gradients,) or (forward, backward). wrt: names."""
@@ -238,7 +239,7 @@ class Kernel:
         dims = (lib.DimBinding * max(1, len(sizes)))(*[(n.encode(), s) for n, s in sizes.items()])
         bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type is None]
         # values between kernels are stored as the first open input is
-        storage = next((k for t, k in zip(program.tensors, types) if t.type is None and t.rank and not t.is_output), 0)
+        storage = next((k for t, k in zip(program.tensors, types) if t.type is None and t.rank and not t.is_output and k < 3), 0)
         kinds = (lib.TypeBinding * max(1, len(bound)))(*bound)
         options = lib.Options(size=c.sizeof(lib.Options), dims=c.cast(dims, P), dim_count=len(sizes), device=device,
                               types=c.cast(kinds, P), type_count=len(bound), type=storage, rounding=rounding, threads=threads)

@@ -84,7 +84,7 @@ class Op:
         if wrt and torch.is_grad_enabled():
             return torch.ops.epilog.run_saving(self.text, self.name, ",".join(wrt), tensors, numbers, mask,
                                                self.twice)[:self.results]
-        return torch.ops.epilog.run(self.text, self.name, tensors, numbers, mask, [])
+        return torch.ops.epilog.run(self.text, self.name, tensors, numbers, mask, [], [])
 
     def show(self, *args, **kwargs):
         """The plan for these tensors, in words: which kernels, and what each does on its tile."""

@@ -40,18 +40,22 @@ def refuse(prog, info, message):
 shape_text = lambda shape: "[" + ", ".join(str(s) for s in shape) + "]"
 
 
-def sizes_of(prog, args):
-    """The size of each dim from the tensors; symbolic ones are fine."""
+def size_of(prog, args, dim):
+    i, axis, shift = prog.sources[dim]
+    size = args[i].shape[axis]
+    return size if shift == 0 else size >> shift if shift > 0 else size << -shift
+
+
+def sizes_of(prog, args, told=()):
+    """The size of each dim from the tensors, or as it was told; symbolic ones are fine."""
     for info, a in zip(prog.inputs, args):
         if isinstance(a, Tensor) and a.dim() != info.rank:
             refuse(prog, info, f"{info} has {info.rank} axes, the tensor given for it has sizes {shape_text(a.shape)}")
-    sizes = {}
-    for dim in prog.dims:
-        if dim not in prog.sources:
-            raise EpilogValueError(f"{prog.name}: the size of {dim} cannot be read from an input: no input has that axis")
-        i, axis, shift = prog.sources[dim]
-        size = args[i].shape[axis]
-        sizes[dim] = size if shift == 0 else size >> shift if shift > 0 else size << -shift
+    if len(told) != len(prog.missing):
+        raise EpilogValueError(f"{prog.name}: the size of {prog.missing[0]} cannot be read from an input: no input has that axis")
+    sizes = dict(zip(prog.missing, told))
+    sizes.update((dim, size_of(prog, args, dim)) for dim in prog.sources)
+    sizes = {dim: sizes[dim] for dim in prog.dims}
     for info, a in zip(prog.inputs, args):
         for axis, (dim, shift) in enumerate(info.axes):
             want = sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
@@ -73,9 +77,9 @@ def output_types(prog, args, types):
     return [t.type if t.type is not None else g if g >= 0 else default if t.rank else F32 for t, g in zip(prog.outputs, given)]
 
 
-def output_shapes(prog, args, types):
+def output_shapes(prog, args, types, told=()):
     """(shape, dtype) of each output."""
-    sizes = sizes_of(prog, args)
+    sizes = sizes_of(prog, args, told)
     scaled = lambda dim, shift: sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
     return [([scaled(*a) for a in t.axes], DTYPES[k]) for t, k in zip(prog.outputs, output_types(prog, args, types))]
 
@@ -97,7 +101,7 @@ class Frame:
 class Plan:
     """A kernel for tensors of given sizes, types and device, and all that a call of it needs."""
 
-    def __init__(self, prog, args, types):
+    def __init__(self, prog, args, types, told=()):
         lib = library()
         if lib.Tensor.data.offset or lib.Tensor.strides.offset != 8 or c.sizeof(lib.Tensor) != 16:
             raise EpilogError("epi_tensor is not two pointers")
@@ -125,7 +129,7 @@ class Plan:
             if info.type is not None and TYPES[dtype] != info.type:
                 refuse(prog, info, f"the text says that {info} is {NAMES[info.type]}, it was given {dtype}")
             kinds.append(TYPES[dtype])
-        sizes = sizes_of(prog, args)
+        sizes = sizes_of(prog, args, told)
         kinds += output_types(prog, args, types)
         self.prog, self.sizes = prog, sizes
         self.kernel = prog.compile(sizes, kinds, lib.device(self.index) if self.cuda else 0,
@@ -204,18 +208,19 @@ class Plan:
                           "copied for every call", stacklevel=2)
 
 
-def run(prog, args, types=None, warn=True):
-    """Carries a program out; no gradients. args: a tensor, or a number, for each input. types: of the outputs."""
-    key = [types]
+def run(prog, args, types=None, warn=True, told=()):
+    """Carries a program out; no gradients. args: a tensor, or a number, for each input. types: of the outputs.
+    told: sizes of dims that no input has."""
+    key = [types, told]
     for a in args:
         if isinstance(a, Tensor):
-            key += a.shape, a.dtype, a.get_device()
+            key += a.shape, a.dtype, a.device
         else:
             key.append(None)
     key = tuple(key)
     plan = prog.kernels.get(key)
     if plan is None:
-        plan = Plan(prog, args, types)
+        plan = Plan(prog, args, types, told)
         prog.kernels[key] = plan
     return plan.run(args, warn)
 
@@ -295,6 +300,7 @@ def keep(ctx, made, args, outs, twice):
     ctx.dtypes = {i: args[i].dtype for i in made.wanted}
     ctx.results = [(o.shape, o.dtype) for o in outs[:len(made.prog.outputs)]]
     ctx.device = outs[0].device
+    ctx.told = tuple(size_of(made.forward, args, dim) for dim in made.backward.missing)
 
 
 def gradients(ctx, grads, carry):
@@ -312,7 +318,7 @@ def gradients(ctx, grads, carry):
         values["cotangent", i] = zeros(shape, dtype, ctx.device) if grads[i] is None else grads[i]
     types = tuple(TYPES[ctx.dtypes[i]] for i in made.wanted)
     if carry is run or carry is dispatch:
-        found = carry(made.backward, [values[s] for s in made.sources], types, False)
+        found = carry(made.backward, [values[s] for s in made.sources], types, False, ctx.told)
     else:  # derived again: by the program of all inputs, so that the second gradients reach them
         sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
         missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]
@@ -346,7 +352,7 @@ def differentiable(prog, args, types=None, warn=True, twice=False):
 # A list of tensors cannot have holes: bit i of `mask` says that input i is the next of the numbers.
 
 registered = torch.library.Library("epilog", "DEF")
-registered.define("run(str text, str name, Tensor[] tensors, float[] numbers, int mask, int[] types) -> Tensor[]")
+registered.define("run(str text, str name, Tensor[] tensors, float[] numbers, int mask, int[] types, SymInt[] told) -> Tensor[]")
 registered.define("run_saving(str text, str name, str wrt, Tensor[] tensors, float[] numbers, int mask, bool twice) -> Tensor[]")
 
 
@@ -362,13 +368,13 @@ def split(args):
     return [a for a in args if isinstance(a, Tensor)], [float(a) for a in args if not isinstance(a, Tensor)], mask
 
 
-def dispatch(prog, args, types=None, warn=True):
+def dispatch(prog, args, types=None, warn=True, told=()):
     """run() by way of the dispatcher."""
-    return torch.ops.epilog.run(prog.text, prog.name, *split(args), list(types or ()))
+    return torch.ops.epilog.run(prog.text, prog.name, *split(args), list(types or ()), list(told))
 
 
-def run_kernel(text, name, tensors, numbers, mask, types):
-    return run(program(text, name), merged(tensors, numbers, mask), tuple(types) or None)
+def run_kernel(text, name, tensors, numbers, mask, types, told):
+    return run(program(text, name), merged(tensors, numbers, mask), tuple(types) or None, told=tuple(told))
 
 
 def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
@@ -376,13 +382,13 @@ def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
     return run(made.forward, merged(tensors, numbers, mask))
 
 
-def fake(prog, args, types):
+def fake(prog, args, types, told=()):
     device = next((a.device for a in args if isinstance(a, Tensor)), torch.device("cpu"))
-    return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in output_shapes(prog, args, types)]
+    return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in output_shapes(prog, args, types, told)]
 
 
-def run_fake(text, name, tensors, numbers, mask, types):
-    return fake(program(text, name), merged(tensors, numbers, mask), types)
+def run_fake(text, name, tensors, numbers, mask, types, told):
+    return fake(program(text, name), merged(tensors, numbers, mask), types, told)
 
 
 def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
@@ -396,9 +402,9 @@ def hole(values):
 
 
 def run_context(ctx, inputs, output):
-    text, name, tensors, numbers, mask, types = inputs
+    text, name, tensors, numbers, mask, types, told = inputs
     ctx.prog, ctx.mask = program(text, name), mask
-    ctx.numbers, ctx.types = numbers, types
+    ctx.numbers, ctx.types, ctx.told = numbers, types, told
     ctx.results = [(o.shape, o.dtype) for o in output]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
@@ -412,10 +418,10 @@ def run_backward(ctx, grads):
     if wrt and any(g is not None for g in grads):
         made = recipe(ctx.prog, wrt)
         cotangents = [zeros(*ctx.results[i], args[0].device) if grads[i] is None else grads[i] for i in made.results]
-        found = dispatch(made.whole(), [*args, *cotangents], made.types(args))
+        found = dispatch(made.whole(), [*args, *cotangents], made.types(args), told=ctx.told)
         for i, g in zip(made.wanted, found):
             result[i] = g if g.dtype == args[i].dtype else g.to(args[i].dtype)
-    return None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, hole(ctx.types)
+    return None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, hole(ctx.types), hole(ctx.told)
 
 
 def run_saving_context(ctx, inputs, output):

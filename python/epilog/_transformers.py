@@ -6,6 +6,7 @@ residuals, norm and MLP behind it. At every call a layer looks whether its parts
 adapter may have taken the place of a linear layer, someone may have hooked in): if not, it does as it did before.
 """
 import functools
+import sys
 import types
 
 import torch
@@ -23,7 +24,6 @@ gpt2_mlp(x[T,D], w1[D,F], b1[F], w2[F,D], b2[D]) -> y[T,D] {
 }""")
 
 
-@functools.lru_cache(None)
 def projections(bias, head_norm, per_sequence):
     """Norm, then queries, keys and values, with rotary embedding where a feature of each half is a pair."""
     table = "[B,S,E/2]" if per_sequence else "[S,E/2]"
@@ -42,7 +42,6 @@ def projections(bias, head_norm, per_sequence):
     return op(f"projections({', '.join(inputs)}, eps) -> (q[B,S,H,E], k[B,S,G,E], v[B,S,G,E]) {{\n    {body}\n}}\n")
 
 
-@functools.lru_cache(None)
 def rest(bias, activation):
     """What comes behind attention: output projection, residual, norm, gated MLP, residual."""
     return op(f"""rest(x[B,S,D], o[B,S,C], wo[D,C], {"bo[D], " if bias else ""}g[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
@@ -62,11 +61,12 @@ class Layer:
     """What a patched decoder layer and its attention know of each other. It holds modules without being one."""
 
     def __init__(self, layer, family):
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
         self.family, self.norm, self.norm_kind = family, layer.input_layernorm, type(layer.input_layernorm)
         self.heads = attention.q_proj.out_features // attention.head_dim, attention.k_proj.out_features // attention.head_dim
         self.bias, self.head_norm = attention.q_proj.bias is not None, hasattr(attention, "q_norm")
         self.out_bias = attention.o_proj.bias is not None
+        self.projections = [projections(self.bias, self.head_norm, per_sequence) for per_sequence in (False, True)]
         self.rest = rest(self.out_bias, ACTIVATIONS[attention.config.hidden_act])
 
     def usable(self, layer):
@@ -106,7 +106,7 @@ def attention_forward(self, hidden_states, position_embeddings=None, attention_m
     given = [hidden_states, parts.norm.weight, shaped(q, parts.heads[0]), shaped(k, parts.heads[1]), shaped(v, parts.heads[1]), cos, sin]
     given += [m.bias.view(-1, size) for m in (q, k, v)] if parts.bias else []
     given += [self.q_norm.weight, self.k_norm.weight] if parts.head_norm else []
-    query, key, value = projections(parts.bias, parts.head_norm, per_sequence)(*given, parts.norm.variance_epsilon)
+    query, key, value = parts.projections[1 if per_sequence else 0](*given, parts.norm.variance_epsilon)
     query, key, value = (t.transpose(1, 2) for t in (query, key, value))
     if past_key_values is not None:
         key, value = past_key_values.update(key, value, self.layer_idx)
@@ -116,7 +116,6 @@ def attention_forward(self, hidden_states, position_embeddings=None, attention_m
         kwargs["sliding_window"] = self.sliding_window
     name = self.config._attn_implementation
     if name == "eager":
-        import sys
         attend = sys.modules[type(self).__module__].eager_attention_forward
     else:
         attend = ALL_ATTENTION_FUNCTIONS[name]

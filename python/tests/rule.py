@@ -1,0 +1,29 @@
+"""The error rule: a result may be at most twice as far from an f64 reference as eager PyTorch's is."""
+import torch
+
+
+def wide(a):
+    return a.detach().double().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) and a.is_floating_point() else a
+
+
+def results(function, args, cotangent=None):
+    """The outputs of function, and the gradients by the arguments that want one."""
+    outs = function(*args)
+    outs = outs if isinstance(outs, tuple) else (outs,)
+    leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+    if not leaves:
+        return [o.detach() for o in outs]
+    kept = [o for o in outs if o.requires_grad]
+    cotangents = [torch.linspace(-1, 1, o.numel(), dtype=o.dtype).view(o.shape) for o in kept]
+    return [o.detach() for o in outs] + list(torch.autograd.grad(kept, leaves, cotangents))
+
+
+def check(ours, eager, args, units=1):
+    """ours and eager on the same arguments, eager once more in f64; gradients by all that want one. units: of the last
+    place of the largest result, that ours may be off where eager happens to be right."""
+    mine, plain, exact = results(ours, args), results(eager, args), results(eager, [wide(a) for a in args])
+    for i, (m, p, e) in enumerate(zip(mine, plain, exact)):
+        assert m.shape == p.shape and m.dtype == p.dtype, i
+        off, allowed = (m.double() - e).abs().max().item(), (p.double() - e).abs().max().item()
+        unit = torch.finfo(m.dtype).eps * e.abs().max().item()
+        assert off <= 2 * allowed + units * unit, f"result {i} is {off} off, eager {allowed}"

@@ -1,0 +1,69 @@
+"""epilog.nn beside what it replaces: the same names in the state dict, the same results."""
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import epilog
+from rule import check
+
+
+def same_state(ours, theirs):
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+
+
+def beside(ours, theirs, x, dtype):
+    """ours and a torch module with the same parameters, gradients by those too."""
+    same_state(ours, theirs)
+    names = [n for n, _ in ours.named_parameters()]
+    call = lambda module: lambda x, *p: torch.func.functional_call(module, dict(zip(names, p)), (x,))
+    values = [p.detach().to(dtype).requires_grad_() for p in ours.parameters()]
+    check(call(ours), call(theirs), [x.to(dtype).requires_grad_(), *values])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_and_linear(dtype):
+    torch.manual_seed(2)
+    x = torch.randn(2, 5, 16)
+    beside(epilog.nn.RMSNorm(16, eps=1e-5), nn.RMSNorm(16, eps=1e-5), x, dtype)
+    beside(epilog.nn.LayerNorm(16), nn.LayerNorm(16), x, dtype)
+    beside(epilog.nn.Linear(16, 24), nn.Linear(16, 24), x, dtype)
+    beside(epilog.nn.Linear(16, 24, bias=False), nn.Linear(16, 24, bias=False), x, dtype)
+
+
+@pytest.mark.parametrize("name, function", [("gelu", F.gelu), ("silu", F.silu), ("relu", F.relu),
+                                            ("gelu_tanh", lambda z: F.gelu(z, approximate="tanh"))])
+def test_linear_with_an_epilogue(name, function):
+    layer = epilog.nn.Linear(16, 24, activation=name)
+    x, res = torch.randn(3, 4, 16, requires_grad=True), torch.randn(3, 4, 24, requires_grad=True)
+    check(lambda x, r, w, b: torch.func.functional_call(layer, {"weight": w, "bias": b}, (x, r)),
+          lambda x, r, w, b: r + function(F.linear(x, w, b)), [x, res, layer.weight, layer.bias])
+    with pytest.raises(ValueError, match="activation is 'tan'"):
+        epilog.nn.Linear(2, 2, activation="tan")
+
+
+@pytest.mark.parametrize("kind, function", [("silu", F.silu), ("gelu_tanh", lambda z: F.gelu(z, approximate="tanh"))])
+def test_gated_mlp(kind, function):
+    mlp = epilog.nn.GatedMLP(16, 40, kind)
+    assert list(mlp.state_dict()) == ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]
+    check(lambda x, g, u, d: mlp.op(x, g, u, d), lambda x, g, u, d: (function(x @ g.T) * (x @ u.T)) @ d.T,
+          [torch.randn(6, 16, requires_grad=True), *mlp.parameters()])
+    x = torch.randn(2, 3, 16)
+    assert mlp(x).shape == x.shape and torch.equal(mlp(x)[1], mlp(x[1]))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_linear_cross_entropy(reduction):
+    torch.manual_seed(3)
+    labels = torch.randint(0, 30, (2, 7))
+    labels[0, :3] = -100
+    args = [torch.randn(2, 7, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)]
+    eager = lambda x, w: F.cross_entropy((x @ w.T).flatten(0, 1), labels.flatten(), reduction=reduction).view(
+        labels.shape if reduction == "none" else ())
+    # exp(z - lse) has the absolute rounding error of its exponent: as many units as logits are large
+    units = 1 + (args[0] @ args[1].T).abs().max().item()
+    check(lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, reduction=reduction), eager, args, units)
+    head = epilog.nn.LinearCrossEntropy(16, 30, reduction=reduction)
+    same_state(head, nn.Linear(16, 30, bias=False))
+    assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, reduction=reduction))

@@ -1,0 +1,206 @@
+"""epilog.op on the CPU: values, gradients, types, strides, mistakes, tracers."""
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import epilog
+from rule import check
+
+SWIGLU = "swiglu(x[T,D], wg[F,D], wu[F,D]) -> y[T,F] { y = silu(x @ wg)*(x @ wu) }"
+swiglu = epilog.op(SWIGLU)
+eager_swiglu = lambda x, wg, wu: F.silu(x @ wg.T) * (x @ wu.T)
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def given(dtype=torch.float32, grad=(True, True, True), t=5):
+    torch.manual_seed(1)
+    return [torch.randn(*s).to(dtype).requires_grad_(g) for s, g in zip(((t, 8), (16, 8), (16, 8)), grad)]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_values_and_gradients(dtype):
+    check(swiglu, eager_swiglu, given(dtype))
+
+
+@pytest.mark.parametrize("grad", [(True, False, False), (False, True, False), (False, False, True), (False, False, False)])
+def test_only_wanted_gradients(grad):
+    args = given(grad=grad)
+    check(swiglu, eager_swiglu, args)
+    if any(grad):
+        wanted = [n for n, g in zip(("x", "wg", "wu"), grad) if g]
+        assert ("-> d_" + wanted[0]) in swiglu.gradient(*wanted)  # one result, not three
+        out = swiglu(*args)
+        out.sum().backward()
+        assert [a.grad is not None for a in args] == list(grad)
+
+
+def test_no_grad_keeps_nothing():
+    with torch.no_grad():
+        assert swiglu(*given()).grad_fn is None
+
+
+def test_several_outputs_and_integers():
+    router = epilog.op("router(x[T,D], w[E,D]) -> (p[T,E], best: i32[T]) { z = x @ w  p = softmax(z, E)  best = argmax(z, E) }")
+    x, w = torch.randn(6, 8, requires_grad=True), torch.randn(4, 8, requires_grad=True)
+    p, best = router(x, w)
+    assert best.dtype == torch.int32 and not best.requires_grad and torch.equal(best.long(), (x @ w.T).argmax(-1))
+    check(lambda x, w: router(x, w)[0], lambda x, w: torch.softmax(x @ w.T, -1), [x, w])
+
+
+def test_an_unused_output_has_no_cotangent():
+    two = epilog.op("two(x[T]) -> (a[T], b[T]) { a = x*x  b = exp(x) }")
+    check(lambda x: two(x)[0], lambda x: x * x, [torch.randn(7, requires_grad=True)])
+
+
+def test_second_derivatives():
+    def penalty(f):
+        def inner(x, wg, wu):
+            g, = torch.autograd.grad(f(x, wg, wu).square().sum(), x, create_graph=True)
+            return g.square().sum(), g
+        return inner
+    check(penalty(swiglu), penalty(eager_swiglu), given())
+
+
+def test_second_derivative_of_what_was_not_kept():
+    text = "f(x[T]) -> y[T] { y = sigmoid(x) }"
+    x = torch.randn(5, requires_grad=True)
+    g, = torch.autograd.grad(epilog.op(text, twice=True)(x).sum(), x, create_graph=True)
+    check(lambda x: torch.autograd.grad(epilog.op(text, twice=True)(x).sum(), x, create_graph=True)[0],
+          lambda x: torch.autograd.grad(torch.sigmoid(x).sum(), x, create_graph=True)[0], [x])
+    with pytest.raises(epilog.EpilogError, match="twice=True"):
+        torch.autograd.grad(epilog.op(text)(x).sum(), x, create_graph=True)
+
+
+def test_scalars():
+    scale = epilog.op("scale(x[T], s) -> y[T] { y = s*x }")
+    x = torch.randn(9, requires_grad=True)
+    check(lambda x: scale(x, 2.5), lambda x: 2.5 * x, [x])
+    check(lambda x: scale(x, 3), lambda x: 3 * x, [x])
+    check(lambda x: scale(s=3, x=x), lambda x: 3 * x, [x])
+    check(scale, lambda x, s: s * x, [x, torch.tensor(2.5, requires_grad=True)])
+
+
+def test_indices_of_64_bits():
+    take = epilog.op("take(table[V,D], i: i32[T]) -> y[T,D] { y = table[i] }")
+    table, i = torch.randn(7, 4, requires_grad=True), torch.tensor([3, 0, 6, 3])
+    check(take, lambda t, i: t[i], [table, i])
+    check(take, lambda t, i: t[i.long()], [table, i.int()])
+    with pytest.raises(epilog.EpilogIndexError):
+        take(table, torch.tensor([7]))
+    with pytest.raises(IndexError):
+        take(table.detach(), torch.tensor([-1]))
+
+
+def test_strides():
+    x, wg, wu = given(grad=(False,) * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for args in ((x.t().contiguous().t(), wg, wu), (x, torch.randn(8, 32).t()[::2], wu), (x, wg[:1].expand(16, 8), wu)):
+            assert not all(a.is_contiguous() for a in args)
+            assert torch.equal(swiglu(*args), swiglu(*[a.contiguous() for a in args]))
+    check(lambda *a: swiglu(*a).sum(0), lambda *a: eager_swiglu(*a).sum(0), given())  # an expanded cotangent
+
+
+@pytest.mark.parametrize("t", [0, 1, 3, 200])
+def test_sizes(t):
+    args = given(t=t)
+    if t:
+        check(swiglu, eager_swiglu, args)
+    else:
+        assert swiglu(*args).shape == (0, 16)
+        assert all(g.abs().sum() == 0 for g in torch.autograd.grad(swiglu(*args).sum(), args))
+
+
+def test_a_row_has_the_same_bits_in_every_batch():
+    x, wg, wu = given(t=64, grad=(False,) * 3)
+    whole = swiglu(x, wg, wu)
+    for t in (1, 2, 7, 33):
+        assert torch.equal(swiglu(x[:t], wg, wu), whole[:t])
+
+
+MISTAKES = [
+    (lambda x, wg, wu: (x, wg[:, :7], wu), ValueError, r"text:1:16: swiglu: wg\[F,D\] was given sizes \[16, 7\]: axis 1 must be 8"),
+    (lambda x, wg, wu: (x[0], wg, wu), ValueError, r"text:1:8: swiglu: x\[T,D\] has 2 axes, the tensor given for it has sizes \[8\]"),
+    (lambda x, wg, wu: (x, wg, wu.double()), ValueError, "wu.* was given torch.float64"),
+    (lambda x, wg, wu: (x, wg, wu.long()), ValueError, "wu.* was given torch.int64"),
+    (lambda x, wg, wu: (x, wg, wu.to("meta")), ValueError, "must be on one device"),
+    (lambda x, wg, wu: (x, wg, 2.0), ValueError, "needs a tensor, a float was given"),
+    (lambda x, wg, wu: (x, wg, "wu"), TypeError, "was given a str"),
+    (lambda x, wg, wu: (x, wg, None), TypeError, "was given a NoneType"),
+    (lambda x, wg, wu: (x, wg), TypeError, "takes 3 inputs"),
+]
+
+
+@pytest.mark.parametrize("make, kind, message", MISTAKES)
+@pytest.mark.parametrize("grad", [True, False])
+def test_mistakes(make, kind, message, grad):
+    args = make(*given(grad=(grad,) * 3))
+    with pytest.raises(kind, match=message):
+        swiglu(*args)
+    assert swiglu(*given()).shape == (5, 16)  # and nothing is lost by it
+
+
+def test_mistakes_in_texts():
+    with pytest.raises(epilog.EpilogValueError, match=r"1:27: unknown name 'z'") as e:
+        epilog.op("f(x[T]) -> y[T] { y = x + z }")
+    assert "^" in str(e.value)
+    with pytest.raises(ValueError, match="no program g: it has f"):
+        epilog.op("f(x[T]) -> y[T] { y = x }", "g")
+    with pytest.raises(ValueError, match="needs F to be divisible by 2: it is 7"):
+        epilog.op("f(x[F]) -> y[F/2] { a, b = pairs(x, F) y = a*b }")(torch.zeros(7))
+    with pytest.raises(ValueError, match="cannot be read from an input"):
+        epilog.op("f() -> y[T] { y = index(T) }")()
+
+
+def test_calls_within_a_text():
+    both = epilog.op("sq(x[T,D]) -> y[T,D] { y = x*x }\nf(x[T,D], w[F,D]) -> y[T,F] { y = sq(x) @ w }")
+    check(both, lambda x, w: (x * x) @ w.T, given()[:2])
+
+
+def test_autocast():
+    args = given()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = swiglu(*args)
+    assert out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    assert all(a.grad.dtype == torch.float32 for a in args)
+
+
+def test_show():
+    plan = swiglu.show(*given())
+    assert "T = 5, D = 8, F = 16, on cpu" in plan and "two products side by side" in plan
+
+
+def test_threads():
+    args, found = given(grad=(False,) * 3), []
+    expected = swiglu(*args)
+    work = lambda: found.append(all(torch.equal(swiglu(*args), expected) for _ in range(50)))
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert found == [True] * 4
+
+
+def test_opcheck():
+    args = given()
+    torch.library.opcheck(torch.ops.epilog.run.default, (SWIGLU, "swiglu", args, [], 0, [], []))
+    torch.library.opcheck(torch.ops.epilog.run_saving.default, (SWIGLU, "swiglu", "x,wg,wu", args, [], 0, False))
+    text = "scale(x[T], s) -> y[T] { y = s*x }"
+    torch.library.opcheck(torch.ops.epilog.run.default, (text, "scale", [torch.randn(4, requires_grad=True)], [2.0], 2, [1], []))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile(backend):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    def block(x, wg, wu):
+        return swiglu(x * 2, wg, wu).relu()
+    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend=backend)
+    for t in (5, 7, 64):
+        args = given(t=t)
+        assert torch.equal(compiled(*args), block(*args))
+        check(compiled, lambda *a: eager_swiglu(a[0] * 2, *a[1:]).relu(), args)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
