@@ -422,6 +422,8 @@ int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
                        epi_node_label(g, a).text);
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
+    if (g->nodes[epi_graph_value(g, a)].op == EPI_OP_INDEX) /* positions are the same by either name */
+        return epi_graph_leaf(g, EPI_OP_INDEX, to);
     n.axes.at[at] = to;
     return add_node(g, n);
 }

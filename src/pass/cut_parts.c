@@ -24,8 +24,11 @@ static bool is_exact(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool exact = epi_ops[g->nodes[node].op].cls == EPI_CLASS_RANDOM;
     for (int i = 0; i < uses.count; i++)
-        exact |= uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
-                 epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MOVE;
+        if (uses.at[i].node != EPI_NO_NODE) {
+            const epi_node *user = &g->nodes[uses.at[i].node];
+            exact |= uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
+            exact |= user->op == EPI_OP_RENAME && is_exact(g, uses.at[i].node);
+        }
     return exact;
 }
 
@@ -56,6 +59,9 @@ static epi_status give_homes(writer *w, epi_error *err) {
     for (int q = 0; q < w->s->part_count; q++)
         for (int i = 0; i < w->values[q].loads.count; i++)
             last[epi_graph_renamed(g, w->values[q].loads.at[i])] = q;
+    for (int t = g->input_count; t < g->tensor_count; t++) /* copies of views are the last parts */
+        if (w->s->site[g->tensors[t].node].kind == EPI_SITE_VIEW)
+            last[epi_graph_renamed(g, g->tensors[t].node)] = w->s->part_count;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (w->spec->types[t] <= EPI_F16 && serves_as_home(w, t))
             w->home[g->tensors[t].node] = t;
@@ -276,16 +282,18 @@ static epi_status write_parts(writer *w, epi_error *err) {
         number[q] = w->cut->part_count;
         status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
     }
-    for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
-        w->cut->values[i].first = number[w->cut->values[i].first];
-        w->cut->values[i].last = number[w->cut->values[i].last];
-    }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
         if (is_copy(w->s->site[g->tensors[t].node].kind)) { /* of an input, a value or a constant */
             stores.at[0] = g->tensors[t].node;
             stores.count = 1;
             status = write_part(w, -1, &stores, t, err);
         }
+    if (status == EPI_OK)
+        number[w->s->part_count] = w->cut->part_count - 1; /* the last copy */
+    for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
+        w->cut->values[i].first = number[w->cut->values[i].first];
+        w->cut->values[i].last = number[w->cut->values[i].last];
+    }
     return status;
 }
 

@@ -427,6 +427,11 @@ static bool find_pair(planner *p) {
     int first = p->plan->product, shared;
     if (!epi_products_pair(g, first, p->plan->pair, &shared))
         return false;
+    const epi_node *n = &g->nodes[first];
+    for (int i = 0; i < n->axes.count; i++) /* of batches a tile has one product */
+        if (epi_axes_find(&g->nodes[n->arg[0]].axes, n->axes.at[i]) >= 0 &&
+            epi_axes_find(&g->nodes[n->arg[1]].axes, n->axes.at[i]) >= 0)
+            return false;
     bool *behind = epi_arena_alloc(p->arena, (size_t)g->node_count + 1);
     if (!behind)
         return false; /* the arena tells */

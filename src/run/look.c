@@ -37,6 +37,12 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
 /* A product's tile takes an input's place on the CPU; nobody has looked whether a GPU's does. */
 static bool part_in_place(const epi_part_kernel *p, int output, int input) {
     const epi_steps *steps = p->cpu ? &p->cpu->steps : &p->cuda->steps;
+    if (p->to) { /* the kernel is an equal part's: as that one counts its inputs */
+        int t = 0;
+        while (p->to[t] != input)
+            t++;
+        input = t;
+    }
     return (p->cpu || steps->plan.kind == EPI_KIND_ROWS) && epi_steps_in_place(steps, output, input);
 }
 
@@ -48,7 +54,7 @@ static int find_tensor(const epi_part *part, int tensor, int first, int past) {
 }
 
 int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
-    if (!kernel || output < 0 || input < 0)
+    if (!kernel || output < 0 || input < 0 || input >= kernel->program->graph.input_count)
         return 0;
     if (!kernel->parts[0].part)
         return part_in_place(&kernel->parts[0], output, input);
@@ -58,7 +64,8 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
         int in = find_tensor(part, input, 0, part->graph.input_count),
             out = find_tensor(part, output, part->graph.input_count, part->graph.tensor_count);
         if (out >= 0)
-            may = in >= 0 && part_in_place(&kernel->parts[i], out, in);
+            may = in >= 0 && find_tensor(part, input, in + 1, part->graph.input_count) < 0 &&
+                  part_in_place(&kernel->parts[i], out, in);
         else if (in >= 0)
             may = 0;
     }
