@@ -227,26 +227,25 @@ static __attribute__((noinline)) void map_elements(epi_op op, float *x) {
 }
 
 /* All that comes before is computed before what comes after. Of a long function of eight vectors GCC takes
- * the steps of all in turn, and the registers do not suffice for that. */
-#define HALF_IN(x, where) \
+ * the steps of all in turn, and the registers do not suffice for that. So it takes four, of gelu two. */
+#define DONE_IN(x, where) \
     __asm__ volatile("" \
                      : "+" where((x)->v[0]), "+" where((x)->v[1]), "+" where((x)->v[2]), \
                        "+" where((x)->v[3]), "+" where((x)->v[4]), "+" where((x)->v[5]), \
                        "+" where((x)->v[6]), "+" where((x)->v[7]))
 #if defined(__aarch64__)
-#define FIRST_HALF_FIRST(x) HALF_IN(x, "w")
+#define DONE_SO_FAR(x) DONE_IN(x, "w")
 #elif defined(__AVX512F__)
-#define FIRST_HALF_FIRST(x) HALF_IN(x, "v")
+#define DONE_SO_FAR(x) DONE_IN(x, "v")
 #else
-#define FIRST_HALF_FIRST(x) (void)0
+#define DONE_SO_FAR(x) (void)0
 #endif
 
 static ALWAYS_INLINE void octet_map(epi_op op, octet *x) {
     float y[OCTET];
     if (wide_has(op)) {
-        EACH(if (i < 4) x->v[i] = wide_map(op, x->v[i]));
-        FIRST_HALF_FIRST(x);
-        EACH(if (i >= 4) x->v[i] = wide_map(op, x->v[i]));
+        const int group = op == EPI_OP_GELU ? 2 : 4;
+        EACH(x->v[i] = wide_map(op, x->v[i]); if ((i + 1) % group == 0) DONE_SO_FAR(x));
         return;
     }
     octet_put(y, x);

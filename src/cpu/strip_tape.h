@@ -323,6 +323,7 @@ LINK(over, over(k, &v))
 LINK(exp, octet_map(EPI_OP_EXP, &v))
 LINK(sigmoid, octet_map(EPI_OP_SIGMOID, &v))
 LINK(silu, octet_map(EPI_OP_SILU, &v))
+LINK(gelu, octet_map(EPI_OP_GELU, &v))
 /* Functions that have no vectors of their own */
 LINK(map, float y[OCTET]; octet_put(y, &v); map_elements(k->kind - EPI_LINK_MAP, y); octet_get(&v, y))
 LINK(split, split_get(&v, floats(&k->a, r, 2 * j), floats(&k->b, r, j)))
@@ -407,6 +408,7 @@ static link_forms forms_of(const epi_link *k) {
     case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_links : map_links;
     case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? sigmoid_links : map_links;
     case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? silu_links : map_links;
+    case EPI_LINK_MAP + EPI_OP_GELU: return wide_has(EPI_OP_GELU) ? gelu_links : map_links;
     default: return k->kind >= EPI_LINK_MAP ? map_links : NULL;
     }
 }

@@ -188,10 +188,13 @@ static ALWAYS_INLINE void wide_stream(float *p, wide x) {
 /* An integer as a number */
 typedef __m512 wide_power;
 
-/* x = k * ln(2) + r */
-static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
-    *k = _mm512_sub_ps(wide_fma(x, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
+/* x = k * ln(2) + r, where k may be chosen by what is near x */
+static ALWAYS_INLINE wide wide_reduce_near(wide near, wide x, wide_power *k) {
+    *k = _mm512_sub_ps(wide_fma(near, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
     return _mm512_fnmadd_ps(*k, wide_of(LN2_LO), _mm512_fnmadd_ps(*k, wide_of(LN2_HI), x));
+}
+static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
+    return wide_reduce_near(x, x, k);
 }
 
 /* x * 2^k, rounded once */
@@ -217,6 +220,17 @@ static ALWAYS_INLINE wide wide_over_one_plus(wide n, wide e) {
     wide r = _mm512_rcp14_ps(_mm512_add_ps(wide_of(1.0f), e)), y = _mm512_mul_ps(n, r);
     wide left = _mm512_fnmadd_ps(y, e, _mm512_sub_ps(n, y));
     return wide_fma(left, r, y);
+}
+
+/* 1/x to the last place but one */
+static ALWAYS_INLINE wide wide_inverse(wide x) {
+    wide r = _mm512_rcp14_ps(x);
+    return wide_fma(_mm512_fnmadd_ps(r, x, wide_of(1.0f)), r, r);
+}
+
+/* |x| up to the bound; NaN stays NaN. */
+static ALWAYS_INLINE wide wide_bounded_abs(wide x, float bound) {
+    return _mm512_min_ps(wide_of(bound), _mm512_abs_ps(x));
 }
 
 static ALWAYS_INLINE wide wide_where_negative(wide x, wide yes, wide no) {
@@ -247,10 +261,13 @@ static ALWAYS_INLINE wide wide_exp_reduced(wide r) {
 typedef wide_bits wide_power;
 static const float BIASED = 0x1.8p23f + 254;
 
-static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
-    wide sum = wide_fma(x, wide_of(LOG2E), wide_of(BIASED)), number = sum - BIASED;
+static ALWAYS_INLINE wide wide_reduce_near(wide near, wide x, wide_power *k) {
+    wide sum = wide_fma(near, wide_of(LOG2E), wide_of(BIASED)), number = sum - BIASED;
     *k = (wide_bits)sum;
     return vfmsq_f32(vfmsq_f32(x, number, wide_of(LN2_HI)), number, wide_of(LN2_LO));
+}
+static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
+    return wide_reduce_near(x, x, k);
 }
 
 /* Two factors of half the exponent each; what stands above the exponents' bits the shifts take away. */
@@ -270,6 +287,14 @@ static ALWAYS_INLINE wide wide_minus_abs(wide x) {
 static ALWAYS_INLINE wide wide_over_one_plus(wide n, wide e) {
     wide d = 1.0f + e, excess = (d - 1.0f) - e, y = n / d;
     return wide_fma(y, excess, y);
+}
+
+static ALWAYS_INLINE wide wide_inverse(wide x) {
+    return 1.0f / x;
+}
+
+static ALWAYS_INLINE wide wide_bounded_abs(wide x, float bound) {
+    return vminq_f32(wide_of(bound), vabsq_f32(x));
 }
 
 static ALWAYS_INLINE wide wide_where_negative(wide x, wide yes, wide no) {
@@ -321,12 +346,41 @@ static ALWAYS_INLINE wide wide_silu(wide x) {
     return wide_gated_edge(x, above - wide_over_one_plus(n, e));
 }
 
+/* As vgelu. */
+static ALWAYS_INLINE wide wide_gelu(wide x) {
+    wide t = wide_bounded_abs(x, 15.0f), d = t + wide_of(1.5f), w = wide_inverse(d),
+         v = wide_fma(wide_of(-3.0f), w, wide_of(1.0f));
+    wide g = wide_fma(wide_of(0x1.3d1f14p-13f), v, wide_of(0x1.e690f6p-12f));
+    g = wide_fma(g, v, wide_of(0x1.05b17ep-12f));
+    g = wide_fma(g, v, wide_of(-0x1.1076b8p-10f));
+    g = wide_fma(g, v, wide_of(-0x1.63072cp-9f));
+    g = wide_fma(g, v, wide_of(-0x1.3f320ap-9f));
+    g = wide_fma(g, v, wide_of(0x1.0549ccp-8f));
+    g = wide_fma(g, v, wide_of(0x1.21056ep-6f));
+    g = wide_fma(g, v, wide_of(0x1.2538c4p-6f));
+    g = wide_fma(g, v, wide_of(-0x1.d700a4p-5f));
+    g = wide_fma(g, v, wide_of(-0x1.8f9054p-3f));
+    g = wide_fma(g, v, wide_of(0x1.3c1440p-1f)) * w;
+
+    wide_power k;
+    wide half = wide_of(-0.5f), high = (wide)((wide_bits)t & 0xfffff000u),
+         r = wide_reduce_near(half * t * t, half * high * high, &k);
+    wide m = wide_expm1_reduced(wide_fma(half * (t - high), t + high, r));
+    wide lost = wide_fma(w, (d - wide_of(1.5f)) - t, wide_fma(-w, d, wide_of(1.0f)));
+    m += wide_fma(m, lost, lost);
+    wide n = t * g, above = wide_max(wide_of(-0.0f), x);
+    return wide_gated_edge(x, above - wide_scaled(wide_fma(n, m, n), k));
+}
+
 /* Is there such a function for the operation? */
 static ALWAYS_INLINE bool wide_has(epi_op op) {
-    return op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU;
+    return op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU || op == EPI_OP_GELU;
 }
 static ALWAYS_INLINE wide wide_map(epi_op op, wide x) {
-    return op == EPI_OP_EXP ? wide_exp(x) : op == EPI_OP_SIGMOID ? wide_sigmoid(x) : wide_silu(x);
+    return op == EPI_OP_EXP       ? wide_exp(x)
+           : op == EPI_OP_SIGMOID ? wide_sigmoid(x)
+           : op == EPI_OP_SILU    ? wide_silu(x)
+                                  : wide_gelu(x);
 }
 #else
 static ALWAYS_INLINE bool wide_has(epi_op op) {
