@@ -12,6 +12,7 @@
 #   make test-cross    the suite for the other architecture, with a cross compiler and qemu
 #   make test-gpu      on a GPU: a sample of the cases (3 minutes), then compute-sanitizer where it is installed
 #   make test-gpu-full on a GPU: every case in every type, path, contract and configuration
+#   make test-python   the PyTorch package, in an environment with CPU torch and transformers that it makes in build/venv
 #   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
 #   make readme        the tables and the plot of the documents from the result files
 #   make build/ab      a program that times two builds of the library against each other
@@ -286,6 +287,23 @@ test-gpu test-gpu-full: $(BUILD)/test/gpu
 	    printf '%-12s ' "$${tool%% *}"; EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 \
 	        compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test/gpu programs sanitize || exit 1; done; \
 	else echo 'compute-sanitizer is not on the path: memcheck and racecheck are left out'; fi
+
+# The PyTorch package as its wheel installs it. Not part of `make test`: PyTorch is 150 MB to fetch, and takes two minutes here.
+# PyPI's torch is for CUDA from 2.11 on, with gigabytes of libraries; its own index has it for the CPU alone.
+PYTHON ?= python3
+TORCH ?= torch==2.10.*
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+.PHONY: test-python
+test-python: $(BUILD)/libepilog.so $(BUILD)/venv/ready
+	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'
+	cd python/tests && '$(abspath $(BUILD))/venv/bin/python' -m pytest -q -p no:cacheprovider -p no:logging
+
+# Without that index, what torch itself needs is named, and the GPU's libraries are left out.
+$(BUILD)/venv/ready:
+	$(PYTHON) -m venv $(BUILD)/venv
+	$(BUILD)/venv/bin/pip install -q --index-url $(TORCH_INDEX) '$(TORCH)' || $(BUILD)/venv/bin/pip install -q --no-deps '$(TORCH)'
+	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy setuptools transformers pytest
+	touch $@
 
 # libFuzzer where clang has it, beside the driver of our own; a bounded time either way.
 FUZZ_SECONDS ?= 15

@@ -12,8 +12,6 @@ import threading
 P, TEXT, INT, I64, SIZE = c.c_void_p, c.c_char_p, c.c_int, c.c_int64, c.c_size_t
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-NAMES = ("SYNTAX", "CHECK", "DIMS")  # statuses that are a ValueError in Python; see epi_status
-
 
 class EpilogError(RuntimeError):
     """What the library, or a call of an operation, found wrong: what, and where in the text."""
@@ -21,6 +19,10 @@ class EpilogError(RuntimeError):
 
 class EpilogValueError(EpilogError, ValueError):
     """A text with a mistake, or tensors whose sizes or types do not fit it."""
+
+
+class EpilogUnsupported(EpilogError):
+    """Valid, but not on this device or in this way."""
 
 
 class EpilogIndexError(EpilogError, IndexError):
@@ -83,7 +85,8 @@ PROTOTYPES = {  # name: result, arguments
     "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
     "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_saved": (INT, P, P, INT, P, P),
-    "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P), "epi_kernel_workspace": (SIZE, P),
+    "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
+    "epi_kernel_workspace": (SIZE, P), "epi_kernel_workspace_at": (INT, P, P, INT, P, P),
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
     "epi_kernel_describe": (SIZE, P, TEXT, SIZE),
     "epi_bundled_name": (TEXT, INT), "epi_bundled_text": (TEXT, INT),
@@ -131,6 +134,8 @@ class Library:
         message = text_of(self.epi_error_format, c.byref(err)).strip()
         if "INDEX" in name:
             raise EpilogIndexError(message)
+        if "UNSUPPORTED" in name:
+            raise EpilogUnsupported(message)
         raise (EpilogValueError if err.line or "DIM" in name else EpilogError)(message)
 
     def device(self, ordinal):
@@ -168,7 +173,7 @@ class TensorInfo:
 class Program:
     """A checked program: its tensors and sizes, its derived programs, its kernels."""
 
-    def __init__(self, text, name=None, file="text"):
+    def __init__(self, text, name=None, rows=None, file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
@@ -188,13 +193,15 @@ class Program:
             self.tensors.append(TensorInfo(told))
         self.inputs = [t for t in self.tensors if not t.is_output]
         self.outputs = [t for t in self.tensors if t.is_output]
-        self.derived, self.kernels, self.lock = {}, {}, threading.Lock()
+        self.derived, self.plans, self.compiled, self.lock = {}, {}, {}, threading.Lock()
         # Where the size of each dim is read from: input, axis, shift. An axis without a factor is preferred.
         self.sources = {}
         for i, t in enumerate(self.inputs):
             for a, (dim, shift) in enumerate(t.axes):
                 if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
                     self.sources[dim] = i, a, shift
+        # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
+        self.rows = rows if rows is not None else [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else []
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 
     def grad(self, wrt, saved):
@@ -209,48 +216,69 @@ class Program:
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)
-                self.derived[key] = tuple(program(t) for t in texts)
+                self.derived[key] = tuple(program(t, rows=self.rows) for t in texts)
         return self.derived[key]
 
-    def compile(self, sizes, types, device, rounding=0, threads=0):
-        """sizes by dim, types of all tensors in order (epi_dtype), the context's device."""
-        return Kernel(self, sizes, types, device, rounding, threads)
+    def compile(self, sizes, types, device, threads=0, open_rows=True):
+        """A kernel for sizes by dim, types of all tensors in order (epi_dtype), the context's device. Rows are left open: it
+        serves all of up to the next power of two."""
+        rows = [d for d in self.rows if sizes.get(d)][:4] if open_rows else []
+        most = {d: 1 << (s - 1).bit_length() if d in rows else s for d, s in sizes.items()}
+        key = tuple(most.values()), tuple(types), device, threads, tuple(rows)
+        found = self.compiled.get(key)
+        if found is None:
+            try:
+                found = Kernel(self, most, types, device, threads, rows)
+            except EpilogUnsupported:
+                if not rows:
+                    raise
+                return self.compile(sizes, types, device, threads, False)
+            found = self.compiled.setdefault(key, found)
+        return found
 
 
 programs_lock, programs_made = threading.Lock(), {}
 
 
-def program(text, name=None):
-    """The program of a text, parsed once; without a name the last of the text."""
+def program(text, name=None, rows=None):
+    """The program of a text, parsed once; without a name the last of the text. rows: its row axes, where it is derived."""
     key = text, name
     found = programs_made.get(key)
     if found is None:
-        made = Program(text, name)
+        made = Program(text, name, rows)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
 
 
 class Kernel:
-    """A compiled program. What a call needs of it lies ready."""
+    """A compiled program; `open`: axes whose sizes each run gives, `sizes` has the largest of them."""
 
-    def __init__(self, program, sizes, types, device, rounding=0, threads=0):
+    def __init__(self, program, sizes, types, device, threads, open_axes):
         lib, err = library(), library().Error()
         dims = (lib.DimBinding * max(1, len(sizes)))(*[(n.encode(), s) for n, s in sizes.items()])
         bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type is None]
         # values between kernels are stored as the first open input is
         storage = next((k for t, k in zip(program.tensors, types) if t.type is None and t.rank and not t.is_output and k < 3), 0)
         kinds = (lib.TypeBinding * max(1, len(bound)))(*bound)
+        known = [d for d in program.rows if d in sizes]
+        rows = (TEXT * max(1, len(known)))(*[d.encode() for d in known])
+        opened = (TEXT * max(1, len(open_axes)))(*[d.encode() for d in open_axes])
         options = lib.Options(size=c.sizeof(lib.Options), dims=c.cast(dims, P), dim_count=len(sizes), device=device,
-                              types=c.cast(kinds, P), type_count=len(bound), type=storage, rounding=rounding, threads=threads)
-        self.handle, self.program, self.free = P(), program, lib.epi_kernel_free
+                              types=c.cast(kinds, P), type_count=len(bound), type=storage, threads=threads,
+                              row_axes=c.cast(rows, P), row_axis_count=len(known),
+                              open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes))
+        self.handle, self.program, self.free, self.open = P(), program, lib.epi_kernel_free, open_axes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
-        self.workspace = lib.epi_kernel_workspace(self.handle)
-        self.outputs = []  # (type, sizes) of each
-        for i in range(len(program.inputs), len(program.tensors)):
-            shape = lib.TensorShape()
-            lib.check(lib.epi_kernel_tensor(self.handle, i, c.byref(shape)), err)
-            self.outputs.append((shape.type, tuple(shape.sizes[:shape.rank])))
+
+    def workspace(self, sizes):
+        """Bytes that a run at these sizes needs, and the sizes of the open axes as a call wants them."""
+        lib, err, size = library(), library().Error(), SIZE()
+        if not self.open:
+            return lib.epi_kernel_workspace(self.handle), None
+        given = (I64 * len(self.open))(*[sizes[d] for d in self.open])
+        lib.check(lib.epi_kernel_workspace_at(self.handle, given, len(self.open), c.byref(size), c.byref(err)), err)
+        return size.value, given
 
     def __del__(self):
         if self.handle:

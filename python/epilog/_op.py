@@ -89,7 +89,7 @@ class Op:
     def show(self, *args, **kwargs):
         """The plan for these tensors, in words: which kernels, and what each does on its tile."""
         args = self.prepared(self.bind(args, kwargs))
-        plan = Plan(self.program, args, None)
+        plan = Plan(self.program, args, None, open_rows=False)
         sizes = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
         return f"{self.text.strip()}\n\n{sizes}, on {plan.device}\n{plan.kernel.describe().rstrip()}\n"
 

@@ -46,6 +46,11 @@ def size_of(prog, args, dim):
     return size if shift == 0 else size >> shift if shift > 0 else size << -shift
 
 
+def scaled(sizes, dim, shift):
+    """The size of an axis: of its dim, times a power of two."""
+    return sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
+
+
 def sizes_of(prog, args, told=()):
     """The size of each dim from the tensors, or as it was told; symbolic ones are fine."""
     for info, a in zip(prog.inputs, args):
@@ -58,7 +63,7 @@ def sizes_of(prog, args, told=()):
     sizes = {dim: sizes[dim] for dim in prog.dims}
     for info, a in zip(prog.inputs, args):
         for axis, (dim, shift) in enumerate(info.axes):
-            want = sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
+            want = scaled(sizes, dim, shift)
             if a.shape[axis] != want:
                 source = prog.inputs[prog.sources[dim][0]]
                 refuse(prog, info, f"{info} was given sizes {shape_text(a.shape)}: axis {axis} must be {want}, since "
@@ -80,8 +85,7 @@ def output_types(prog, args, types):
 def output_shapes(prog, args, types, told=()):
     """(shape, dtype) of each output."""
     sizes = sizes_of(prog, args, told)
-    scaled = lambda dim, shift: sizes[dim] if shift == 0 else sizes[dim] << shift if shift > 0 else sizes[dim] >> -shift
-    return [([scaled(*a) for a in t.axes], DTYPES[k]) for t, k in zip(prog.outputs, output_types(prog, args, types))]
+    return [([scaled(sizes, *a) for a in t.axes], DTYPES[k]) for t, k in zip(prog.outputs, output_types(prog, args, types))]
 
 
 class Frame:
@@ -101,7 +105,7 @@ class Frame:
 class Plan:
     """A kernel for tensors of given sizes, types and device, and all that a call of it needs."""
 
-    def __init__(self, prog, args, types, told=()):
+    def __init__(self, prog, args, types, told=(), open_rows=True):
         lib = library()
         if lib.Tensor.data.offset or lib.Tensor.strides.offset != 8 or c.sizeof(lib.Tensor) != 16:
             raise EpilogError("epi_tensor is not two pointers")
@@ -130,13 +134,12 @@ class Plan:
                 refuse(prog, info, f"the text says that {info} is {NAMES[info.type]}, it was given {dtype}")
             kinds.append(TYPES[dtype])
         sizes = sizes_of(prog, args, told)
-        kinds += output_types(prog, args, types)
+        outputs = output_types(prog, args, types)
         self.prog, self.sizes = prog, sizes
-        self.kernel = prog.compile(sizes, kinds, lib.device(self.index) if self.cuda else 0,
-                                   threads=0 if self.cuda else torch.get_num_threads())
-        self.outputs = [(shape, DTYPES[kind]) for kind, shape in self.kernel.outputs]
-        self.count = len(prog.inputs)
-        self.space = self.kernel.workspace
+        self.kernel = prog.compile(sizes, kinds + outputs, lib.device(self.index) if self.cuda else 0,
+                                   0 if self.cuda else torch.get_num_threads(), open_rows)
+        self.outputs = [(tuple(scaled(sizes, *a) for a in t.axes), DTYPES[k]) for t, k in zip(prog.outputs, outputs)]
+        self.space, self.opened = self.kernel.workspace(sizes)
         self.frames, self.lib = [], lib
         self.ranks = [t.rank for t in prog.inputs]
         self.many = self.cuda and torch.cuda.device_count() > 1
@@ -153,6 +156,9 @@ class Plan:
             frame = self.frames.pop()
         except IndexError:
             frame = Frame(self.lib, len(self.prog.tensors), self.ranks)
+            frame.call.workspace_bytes = self.space
+            if self.kernel.open:
+                frame.call.sizes, frame.call.size_count = c.addressof(self.opened), len(self.kernel.open)
         if self.converted:
             args = list(args)
             for i in self.converted:
@@ -218,10 +224,10 @@ def run(prog, args, types=None, warn=True, told=()):
         else:
             key.append(None)
     key = tuple(key)
-    plan = prog.kernels.get(key)
+    plan = prog.plans.get(key)
     if plan is None:
         plan = Plan(prog, args, types, told)
-        prog.kernels[key] = plan
+        prog.plans[key] = plan
     return plan.run(args, warn)
 
 

@@ -204,3 +204,13 @@ def test_compile(backend):
         assert torch.equal(compiled(*args), block(*args))
         check(compiled, lambda *a: eager_swiglu(a[0] * 2, *a[1:]).relu(), args)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_one_kernel_for_all_batches():
+    op = epilog.op("f(x[B,S,D], w[F,D]) -> y[B,S,F] { y = relu(x @ w) }")
+    w = torch.randn(6, 8, requires_grad=True)
+    for b, s in ((3, 5), (4, 8), (3, 7), (4, 5)):
+        check(op, lambda x, w: (x @ w.T).relu(), [torch.randn(b, s, 8, requires_grad=True), w])
+    forward, backward = op.program.grad(("x", "w"), True)
+    assert len(forward.compiled) == len(backward.compiled) == 1 and len(forward.plans) == 4
+    assert backward.rows == ["B", "S"]
