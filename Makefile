@@ -302,7 +302,7 @@ test-python: $(BUILD)/libepilog.so $(BUILD)/venv/ready
 $(BUILD)/venv/ready:
 	$(PYTHON) -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install -q --index-url $(TORCH_INDEX) '$(TORCH)' || $(BUILD)/venv/bin/pip install -q --no-deps '$(TORCH)'
-	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy setuptools transformers pytest
+	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy 'setuptools>=70.1' transformers pytest
 	touch $@
 
 # libFuzzer where clang has it, beside the driver of our own; a bounded time either way.
