@@ -15,13 +15,13 @@
 #include "pass/cut_sites.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "pass/direction.h"
 
 /* ---- sizes ---- */
 
-/* The sizes that costs are counted with. The cut must be the same for every batch. */
-static void nominal_sizes(const epi_spec *spec, int64_t *sizes) {
+void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes) {
     enum { NOMINAL_ROWS = 1024 };
     for (int d = 0; d < spec->graph->dim_count; d++)
         sizes[d] = spec->is_row[d] ? NOMINAL_ROWS : spec->sizes[d];
@@ -58,6 +58,15 @@ static bool is_leaf(const epi_graph *g, int node) {
     return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF;
 }
 
+/* May every value of these axes be on an attention part's score tile? */
+static bool fits_scores(const epi_site_part *p, const epi_axes *axes) {
+    for (int i = 0; i < axes->count; i++)
+        if (epi_axes_find(&p->rows, axes->at[i]) < 0 &&
+            epi_axes_find(&p->attention->plan.stream, axes->at[i]) < 0)
+            return false;
+    return true;
+}
+
 /* May every value of these axes be on the part's tile? The axis that is taken apart also at its other scale.
  */
 static bool axes_fit(const epi_site_part *p, const epi_axes *axes) {
@@ -66,7 +75,7 @@ static bool axes_fit(const epi_site_part *p, const epi_axes *axes) {
         bool scales = p->split != EPI_OP_COUNT && a.dim == p->fine.dim &&
                       (a.shift == p->fine.shift || a.shift == p->fine.shift - 1);
         if (!scales && epi_axes_find(&p->rows, a) < 0 && epi_axes_find(&p->cols, a) < 0)
-            return false;
+            return p->attention && fits_scores(p, axes);
     }
     return true;
 }
@@ -110,6 +119,12 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
              cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
     if ((a & ~(rows | cols)) || (x & rows && x & cols))
         return EPI_LEAVE_NONE;
+    if (p->kind == EPI_KIND_ATTENTION) { /* a tile has all columns */
+        if ((x & ~cols) || (a & cols) != cols || (p->local && p->local != x) || s->value[value] > 0)
+            return EPI_LEAVE_NONE;
+        p->local = x;
+        return EPI_LEAVE_LOCAL;
+    }
     if (p->kind == EPI_KIND_ROWS && a != (rows | cols))
         return EPI_LEAVE_NONE;
     if (x == cols && (a & cols) == cols)
@@ -300,6 +315,8 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     }
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_site_part trial = s->parts[q];
+        if (trial.kind == EPI_KIND_ATTENTION) /* its tiles hold what comes of its products */
+            continue;
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
         if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
@@ -383,6 +400,22 @@ static void place_reduction(epi_sites *s, int node) {
     s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
 }
 
+/* Notes which value product of an attention part a value is made of; false: of none, or of both. */
+static bool note_value(epi_sites *s, int part, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int value = -1;
+    for (int a = 0; a < 3; a++) {
+        int arg = n->arg[a];
+        if (arg == EPI_NO_NODE || s->site[arg].kind != EPI_SITE_TILE || s->site[arg].part != part)
+            continue;
+        if (value >= 0 && value != s->value[arg])
+            return false;
+        value = s->value[arg];
+    }
+    s->value[node] = (signed char)value;
+    return value >= 0 && epi_axes_same_set(&s->parts[part].attention->plan.cols[value], &s->parts[part].cols);
+}
+
 static void place_map(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int time = -1;
@@ -391,10 +424,13 @@ static void place_map(epi_sites *s, int node) {
         if (n->arg[a] != EPI_NO_NODE && time_of(s, n->arg[a]) > time)
             time = time_of(s, n->arg[a]);
     epi_site_part *p = time < s->first ? NULL : &s->parts[time];
+    if (p && p->attention)
+        tile = note_value(s, time, node);
     for (int a = 0; a < 3 && p; a++)
         if (n->arg[a] != EPI_NO_NODE) {
             epi_site at = s->site[n->arg[a]];
-            tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE;
+            tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE ||
+                    (p->attention && at.kind == EPI_SITE_AFTER);
             vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
                       epi_dims_are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
         }
@@ -438,6 +474,97 @@ static void place(epi_sites *s, int node) {
     }
 }
 
+/* What an attention part's tiles cannot make must be in memory: its products' operands, and what does not
+ * have the shape of a tile. */
+static void store_needs(epi_sites *s, const epi_site_attention *at) {
+    const epi_attention *a = &at->plan;
+    epi_site_part part = {.kind = EPI_KIND_ATTENTION,
+                          .rows = at->shape.rows,
+                          .cols = a->cols[0],
+                          .split = EPI_OP_COUNT,
+                          .attention = at};
+    for (int i = 0; i < at->needs.count; i++) {
+        int node = at->needs.at[i];
+        bool store = node == a->operand[0] || node == a->operand[1];
+        for (int p = 0; p < a->score_count; p++)
+            store |= node == s->g->nodes[a->scores[p]].arg[0] || node == s->g->nodes[a->scores[p]].arg[1];
+        if (!store && s->site[node].kind == EPI_SITE_LATE) {
+            find_cone(s, node);
+            for (int c = 0; c < s->cone.count; c++)
+                store |= epi_ops[s->g->nodes[s->cone.at[c]].op].cls != EPI_CLASS_MAP ||
+                         !epi_site_fits(s->g, &part, s->cone.at[c]);
+        }
+        if (store)
+            epi_sites_store(s, node);
+    }
+}
+
+/* Places a value whose operands are placed; of an attention all that it makes, and then the values that
+ * waited for it come: it answers the node to go on with. */
+static int place_next(epi_sites *s, int node) {
+    if (!s->attention_of[node]) {
+        place(s, node);
+        s->placed[node] = true;
+        return node + 1;
+    }
+    epi_site_attention *at = &s->attentions[s->attention_of[node] - 1];
+    store_needs(s, at);
+    epi_sites_place_attention(s, at, add_part(s, EPI_KIND_ATTENTION, EPI_NO_NODE));
+    return at->inner.at[0];
+}
+
+static bool is_ready(const epi_sites *s, int node) {
+    if (s->attention_of[node])
+        return epi_sites_attention_ready(s, &s->attentions[s->attention_of[node] - 1]);
+    for (int a = 0; a < 3; a++)
+        if (s->g->nodes[node].arg[a] != EPI_NO_NODE && !s->placed[s->g->nodes[node].arg[a]])
+            return false;
+    return true;
+}
+
+/* Places all values of a direction; false: an attention waits for itself. */
+static bool place_all(epi_sites *s, bool forward) {
+    int left = 0;
+    for (int before = -1; before != left;) {
+        before = left;
+        left = 0;
+        for (int i = 0; i < s->g->node_count;) {
+            bool wanted = s->g->live[i] && !s->placed[i] && s->forward[i] == forward,
+                 ready = wanted && is_ready(s, i);
+            left += wanted && !ready;
+            i = ready ? place_next(s, i) : i + 1;
+        }
+        if (!left)
+            return true;
+    }
+    return false;
+}
+
+/* Every value's site, or false where an attention cannot be one part, which is dropped. */
+static bool make_sites(epi_sites *s, epi_arena *arena) {
+    const epi_graph *g = s->g;
+    memset(s->forced, 0, (size_t)g->node_count);
+    memset(s->placed, 0, (size_t)g->node_count);
+    s->part_count = 0;
+    if (!epi_sites_agree_attention(arena, s))
+        return true; /* the arena tells */
+    bool both = epi_find_forward(g, s->forward);
+    for (int back = 0; back <= both; back++) {
+        s->first = s->part_count;
+        if (!place_all(s, !back)) {
+            int k = 0;
+            while (s->attentions[k].dropped || s->attentions[k].placed)
+                k++;
+            s->attentions[k].dropped = true;
+            return false;
+        }
+        for (int t = g->input_count; t < g->tensor_count; t++)
+            if (s->forward[g->tensors[t].node] != back)
+                epi_sites_store(s, g->tensors[t].node);
+    }
+    return true;
+}
+
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_sites *s,
                           epi_error *err) {
     const epi_graph *g = spec->graph;
@@ -456,20 +583,12 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at ||
         !s->pending.at || !s->placed || !s->forward)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    nominal_sizes(spec, s->sizes);
-    bool both = epi_find_forward(g, s->forward);
-    for (int back = 0; back <= both; back++) {
-        s->first = s->part_count;
-        for (int i = 0; i < g->node_count; i++)
-            if (g->live[i] && s->forward[i] != back) {
-                place(s, i);
-                s->placed[i] = true;
-            }
-        for (int t = g->input_count; t < g->tensor_count; t++)
-            if (s->forward[g->tensors[t].node] != back)
-                epi_sites_store(s, g->tensors[t].node);
-    }
-    return EPI_OK;
+    epi_nominal_sizes(spec, s->sizes);
+    epi_find_forward(g, s->forward);
+    if (epi_sites_find_attention(arena, s))
+        while (!make_sites(s, arena))
+            ;
+    return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }
 
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
@@ -480,8 +599,10 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];
     int64_t sizes[EPI_MAX_DIMS];
-    nominal_sizes(spec, sizes);
-    if (local.count && !group_fits(limits, epi_axes_size(&local, sizes)))
+    epi_nominal_sizes(spec, sizes);
+    if (plan->fused && plan->attention && !epi_attention_allowed(limits, g, plan->attention, sizes))
+        return false;
+    if (local.count && plan->kind == EPI_KIND_GEMM && !group_fits(limits, epi_axes_size(&local, sizes)))
         return false;
     for (int i = 0; i < g->node_count && plan->fused; i++) {
         const epi_placement *p = &plan->placement[i];

@@ -43,11 +43,19 @@ typedef struct epi_cut {
 typedef struct epi_tile_limits {
     int local_most, local_multiple;
     bool pairs; /* two products of the same rows may share a tile */
+    /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
+       many */
+    int attention_most, attention_multiple;
 } epi_tile_limits;
 
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to
  * cut. */
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan);
+
+/* attention_form.c: brings softmax in attention into the form that its mainloop has, where the backend may do
+ * it: spec->graph is another one then, with the same tensors. */
+epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+                              epi_error *err);
 
 /* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes,
  * which count at a nominal size. */

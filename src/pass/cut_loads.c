@@ -85,7 +85,7 @@ static int heap_take(epi_node_list *h) {
 /* One more value that the part may load, which lies behind so many stored ones. */
 static void offer(chooser *c, int q, int node, bool wanted, int behind, epi_node_list *heap) {
     epi_sites *s = c->s;
-    if (node == EPI_NO_NODE || is_free(s->g, node) || is_own(s, q, node))
+    if (node == EPI_NO_NODE || is_free(s->g, node) || is_own(s, q, node) || s->inner[node])
         return;
     if (s->seen[node] != s->round) {
         s->seen[node] = s->round;
@@ -115,6 +115,11 @@ static void find_values(chooser *c, int q) {
     for (int i = 0; i < own->count; i++)
         for (int a = 0; a < 3 && own->at[i] != part.product && own->at[i] != part.pair; a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, &heap);
+    for (int i = 0; part.attention && i < part.attention->inner.count; i++) {
+        const epi_node *n = &s->g->nodes[part.attention->inner.at[i]];
+        for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL; a++)
+            offer(c, q, n->arg[a], true, 0, &heap);
+    }
     while (heap.count) {
         int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
         bool opens = (behind <= MOST_BEHIND || isinf(price(c, q, node))) && can_remake(s, &part, node);
@@ -157,18 +162,21 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_site_part *p = &c->s->parts[q];
     int count = 0;
-    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 5) * sizeof *at);
+    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 9) * sizeof *at);
     if (!at)
         return false;
     for (int i = 0; i < c->values.count; i++)
         if (c->f.seen[epi_flow_leaves(i)] && !c->f.seen[epi_flow_enters(i)])
             at[count++] = c->values.at[i];
-    for (int a = 0; a < 4; a++) {
-        int product = a < 2 ? p->product : p->pair;
+    for (int a = 0; a < 8; a++) {
+        int product = a < 2                  ? p->product
+                      : a < 4                ? p->pair
+                      : p->attention == NULL ? EPI_NO_NODE
+                                             : p->attention->plan.scores[(a - 4) / 2];
         if (product == EPI_NO_NODE)
             continue;
         int operand = g->nodes[product].arg[a % 2];
-        bool there = is_free(g, operand);
+        bool there = is_free(g, operand) || (p->attention && c->s->inner[operand]);
         for (int i = 0; i < count; i++)
             there |= at[i] == operand;
         if (!there)

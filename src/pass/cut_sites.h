@@ -10,6 +10,7 @@ typedef enum epi_site_kind {
     EPI_SITE_AFTER, /* of the part's finished reductions */
     EPI_SITE_LATE,  /* after the part, wherever it is used */
     EPI_SITE_VIEW,  /* a value that the part stores, with another name of an axis */
+    EPI_SITE_SCORE, /* on the score tiles of attention parts, made again by each of them */
 } epi_site_kind;
 
 typedef struct epi_site {
@@ -19,11 +20,12 @@ typedef struct epi_site {
 
 typedef struct epi_site_part {
     epi_kind kind;
-    int product, pair; /* as in epi_plan */
+    int product, pair; /* as in epi_plan; of attention its value products */
     epi_axes rows, cols;
-    bool batched;   /* some rows are batch axes of the product */
-    unsigned local; /* dims that a reduction inside the tile removes */
-    epi_op split;   /* as in epi_plan */
+    const struct epi_site_attention *attention; /* its own, or NULL */
+    bool batched;                               /* some rows are batch axes of the product */
+    unsigned local;                             /* dims that a reduction inside the tile removes */
+    epi_op split;                               /* as in epi_plan */
     epi_axis fine;
 } epi_site_part;
 
@@ -31,6 +33,17 @@ typedef struct epi_site_part {
 typedef struct epi_node_list {
     int *at, count;
 } epi_node_list;
+
+/* Products that become one attention part, with what is made between them. */
+typedef struct epi_site_attention {
+    epi_attention plan; /* what is known of it from the graph */
+    epi_attention_shape shape;
+    epi_node_list inner;   /* score products, and elements that are made of them */
+    epi_node_list leaving; /* reductions of these that the part makes */
+    epi_node_list needs;   /* what they and the value products are made of, which is none of them */
+    bool dropped;          /* it cannot be one part */
+    bool placed;
+} epi_site_attention;
 
 typedef struct epi_sites {
     const epi_spec *spec;
@@ -44,6 +57,11 @@ typedef struct epi_sites {
     bool *placed;  /* by node: it has its site */
     bool *forward; /* by node; see direction.h */
     int first;     /* parts before this one are of the direction that is done */
+    epi_site_attention *attentions;
+    int attention_count;
+    int *attention_of;  /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
+    bool *inner;        /* by node: some attention makes it on its score tiles */
+    signed char *value; /* by node on an attention part's tile: which value product it is made of */
 
     /* What was found last of a value that must exist: the late values it needs, and what those read. */
     epi_node_list cone, read;
@@ -55,6 +73,8 @@ typedef struct epi_sites {
 /* Bytes that a launch costs: what memory moves in 3 microseconds. */
 #define EPI_LAUNCH_BYTES (3e-6 * 4e12)
 
+/* The sizes that costs are counted with, the same for every batch: row axes have a nominal one. */
+void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);
 /* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
 unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
 /* Is a value of these axes short beside the tile: one per row, or one per column? */
@@ -67,6 +87,16 @@ bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 void epi_sites_store(epi_sites *s, int node);
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
                           epi_sites *out, epi_error *err);
+
+/* cut_attention.c: finds the attentions that the program may have; then keeps those that agree, and gives
+ * their elements their sites. False: no memory. And places one whose operands are all there. */
+bool epi_sites_find_attention(epi_arena *arena, epi_sites *s);
+bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s);
+bool epi_sites_attention_ready(const epi_sites *s, const epi_site_attention *a);
+void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part);
+/* Are heads of such a size that the backend can do it? */
+bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, const epi_attention *a,
+                           const int64_t *sizes);
 
 /* cut_loads.c: by part, in the order of nodes: what it makes on its tile and after it, and what it loads; the
  * rest it makes again. */

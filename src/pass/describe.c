@@ -166,6 +166,36 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
     return true;
 }
 
+/* "index(R) <= index(S) - 3" */
+static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out) {
+    const epi_graph *g = k->spec->graph;
+    epi_text_add(out, "index(%s) %s", epi_axis_label(g, b->axis).text,
+                 b->sign > 0 ? (b->strict ? "<" : "<=") : (b->strict ? ">" : ">="));
+    for (int i = 0; i < b->count; i++) {
+        bool minus = b->factor[i] * b->sign < 0;
+        epi_text_add(out, "%s%s", i ? (minus ? " - " : " + ") : (minus ? " -" : " "),
+                     epi_node_expression(g, b->term[i]).text);
+    }
+    double offset = b->sign * b->offset;
+    if (offset != 0 || !b->count)
+        epi_text_add(out, b->count ? (offset < 0 ? " - %g" : " + %g") : " %g",
+                     b->count && offset < 0 ? -offset : offset);
+}
+
+static void describe_attention(const epi_steps *k, epi_text *out) {
+    const epi_attention *a = k->plan.attention;
+    epi_text_add(out, "attention over the stream %s = %ld%s, %d score product%s and %d value product%s\n",
+                 epi_axes_label(k->spec->graph, &a->stream).text, (long)count_of(k, &a->stream),
+                 a->top != EPI_NO_NODE ? " by online softmax" : "", a->score_count,
+                 a->score_count == 1 ? "" : "s", a->value_count, a->value_count == 1 ? "" : "s");
+    for (int i = 0; i < a->bound_count; i++) {
+        epi_text_add(out, i ? " and " : "a row sees ");
+        describe_bound(k, &a->bounds[i], out);
+    }
+    if (a->bound_count)
+        epi_text_add(out, a->open_plan ? "\n" : ", and what its mask lets through of that\n");
+}
+
 void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
     epi_axes batch = epi_plan_batch(&k->plan), of_batch = epi_plan_batch_rows(&k->plan);
@@ -179,6 +209,8 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     epi_text_add(out, k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
                           ? ", two products side by side\n"
                           : "\n");
+    if (k->plan.attention)
+        describe_attention(k, out);
 }
 
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,

@@ -1,15 +1,10 @@
 /* plan.c: finds the product, says what its tile may see, and sorts every value into a stage. */
-#include "pass/plan.h"
+#include "pass/plan_parts.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct planner {
-    epi_arena *arena;
-    const epi_graph *g;
-    epi_plan *plan;
-    int *pending; /* nodes that are still to be looked at */
-} planner;
+typedef epi_planner planner;
 
 static bool has_dim(const epi_axes *axes, int dim) {
     return epi_axes_find_dim(axes, dim) >= 0;
@@ -19,8 +14,7 @@ bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group) {
     return epi_axes_count_in(&g->nodes[node].axes, group) > 0;
 }
 
-static bool refuse(planner *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(planner *p, const char *fmt, ...) {
+bool epi_plan_refuse(planner *p, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     vsnprintf(p->plan->reason, sizeof p->plan->reason, fmt, args);
@@ -36,7 +30,7 @@ static bool axis_before(const epi_axes *order, epi_axis a, epi_axis b) {
 }
 
 /* Sorts a group in the order in which `order` stores its axes, so that tile rows are memory rows. */
-static void sort_group(epi_axes *group, const epi_axes *order) {
+void epi_plan_sort(epi_axes *group, const epi_axes *order) {
     for (int i = 1; i < group->count; i++)
         for (int j = i; j > 0 && axis_before(order, group->at[j], group->at[j - 1]); j--) {
             epi_axis t = group->at[j];
@@ -46,7 +40,7 @@ static void sort_group(epi_axes *group, const epi_axes *order) {
 }
 
 /* The output that a tile is shaped after: the first that has the product's axes. */
-static const epi_axes *main_output(const epi_graph *g, const epi_axes *product) {
+const epi_axes *epi_plan_main_output(const epi_graph *g, const epi_axes *product) {
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (epi_axes_count_in(product, &g->tensors[t].axes) == product->count)
             return &g->tensors[t].axes;
@@ -112,24 +106,24 @@ static void shape_tile(planner *p, int row_arg) {
         epi_axes *group = in_rows && in_cols ? &batch : in_rows ? &rows : &plan->cols;
         group->at[group->count++] = n->axes.at[i];
     }
-    const epi_axes *order = main_output(p->g, &n->axes);
-    sort_group(&rows, batch.count ? with_rows : order);
+    const epi_axes *order = epi_plan_main_output(p->g, &n->axes);
+    epi_plan_sort(&rows, batch.count ? with_rows : order);
     if (batch.count)
         part_rows(&rows, &batch, with_rows);
-    sort_group(&batch, order);
+    epi_plan_sort(&batch, order);
     plan->batch_axes = batch.count;
     plan->rows = batch;
     for (int i = 0; i < rows.count; i++)
         plan->rows.at[plan->rows.count++] = rows.at[i];
-    sort_group(&plan->cols, order);
-    sort_group(&plan->depth, with_cols);
+    epi_plan_sort(&plan->cols, order);
+    epi_plan_sort(&plan->depth, with_cols);
 }
 
 /* ---- what the tile can hold ---- */
 
 /* Can a tile hold a value of these axes? Rows and columns as the product has them; the axis that is
  * taken apart also at its other scale. */
-static bool fits_tile(const epi_plan *plan, const epi_axes *axes) {
+bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++) {
         epi_axis a = axes->at[i];
         if (plan->split != EPI_OP_COUNT && a.dim == plan->fine.dim) {
@@ -143,7 +137,7 @@ static bool fits_tile(const epi_plan *plan, const epi_axes *axes) {
 }
 
 /* Notes the axis that a part or join works on; one per kernel. */
-static bool note_split(planner *p, const epi_node *n) {
+bool epi_plan_note_split(planner *p, const epi_node *n) {
     epi_plan *plan = p->plan;
     epi_op part =
         n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT ? EPI_OP_LOW : EPI_OP_EVEN;
@@ -151,23 +145,24 @@ static bool note_split(planner *p, const epi_node *n) {
     if (plan->split == part && epi_axis_equal(plan->fine, fine))
         return true;
     if (plan->split != EPI_OP_COUNT)
-        return refuse(p, "a tile takes one axis apart in one way; this program does so twice");
+        return epi_plan_refuse(p, "a tile takes one axis apart in one way; this program does so twice");
     int at = epi_axes_find_dim(&plan->cols, fine.dim);
     if (at < 0)
-        return refuse(p, "%s is not a column of the product's tile, so it cannot be taken apart there",
-                      p->g->dims[fine.dim]);
+        return epi_plan_refuse(p,
+                               "%s is not a column of the product's tile, so it cannot be taken apart there",
+                               p->g->dims[fine.dim]);
     if (plan->cols.at[at].shift != fine.shift && plan->cols.at[at].shift != fine.shift - 1)
-        return refuse(p, "%s is taken apart more than once", p->g->dims[fine.dim]);
+        return epi_plan_refuse(p, "%s is taken apart more than once", p->g->dims[fine.dim]);
     plan->split = part;
     plan->fine = fine;
     return true;
 }
 
 /* Is `over` the innermost few of the columns? Moves them there if no other reduction minds. */
-static bool make_local(planner *p, const epi_axes *over) {
+bool epi_plan_make_local(planner *p, const epi_axes *over) {
     epi_axes *cols = &p->plan->cols;
     if (p->plan->local_axes && p->plan->local_axes != over->count)
-        return refuse(p, "two reductions inside the tile remove different axes");
+        return epi_plan_refuse(p, "two reductions inside the tile remove different axes");
     epi_axes last = {0}, first = {0};
     for (int i = 0; i < cols->count; i++) {
         epi_axes *side = has_dim(over, cols->at[i].dim) ? &last : &first;
@@ -176,7 +171,7 @@ static bool make_local(planner *p, const epi_axes *over) {
     if (p->plan->local_axes)
         for (int i = 0; i < cols->count; i++)
             if (!epi_axis_equal(cols->at[i], i < first.count ? first.at[i] : last.at[i - first.count]))
-                return refuse(p, "two reductions inside the tile remove different axes");
+                return epi_plan_refuse(p, "two reductions inside the tile remove different axes");
     cols->count = 0;
     for (int i = 0; i < first.count; i++)
         cols->at[cols->count++] = first.at[i];
@@ -193,24 +188,24 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
     int over_rows = epi_axes_count_in(&n->over, &plan->rows),
         over_cols = epi_axes_count_in(&n->over, &plan->cols);
     if (over_rows + over_cols < n->over.count)
-        return refuse(p, "%s at line %d reduces an axis that the product does not have", epi_ops[n->op].text,
-                      n->place.line);
+        return epi_plan_refuse(p, "%s at line %d reduces an axis that the product does not have",
+                               epi_ops[n->op].text, n->place.line);
     if (over_rows && over_cols)
-        return refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions",
-                      epi_ops[n->op].text, n->place.line);
+        return epi_plan_refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions",
+                               epi_ops[n->op].text, n->place.line);
     if (over_rows ? over_rows != plan->rows.count : epi_axes_count_in(from, &plan->cols) != plan->cols.count)
-        return refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
-                      epi_ops[n->op].text, n->place.line);
+        return epi_plan_refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
+                               epi_ops[n->op].text, n->place.line);
     if (over_cols && over_cols < plan->cols.count) {
         stage->leave = EPI_LEAVE_LOCAL;
-        return make_local(p, &n->over);
+        return epi_plan_make_local(p, &n->over);
     }
     if (over_rows && plan->batch_axes)
-        return refuse(p, "%s at line %d reduces over all batches, and a tile is of one", epi_ops[n->op].text,
-                      n->place.line);
+        return epi_plan_refuse(p, "%s at line %d reduces over all batches, and a tile is of one",
+                               epi_ops[n->op].text, n->place.line);
     if (over_rows && epi_axes_count_in(from, &plan->cols) != plan->cols.count)
-        return refuse(p, "%s at line %d reduces a value that lacks some columns", epi_ops[n->op].text,
-                      n->place.line);
+        return epi_plan_refuse(p, "%s at line %d reduces a value that lacks some columns",
+                               epi_ops[n->op].text, n->place.line);
     stage->leave = over_rows ? EPI_LEAVE_COLS : EPI_LEAVE_ROWS;
     return true;
 }
@@ -243,9 +238,9 @@ static bool check_complete(planner *p, int node) {
     while (p->plan->placement[root].leave <= EPI_LEAVE_LOCAL)
         root = late_operand(p, root);
     bool rows = p->plan->placement[root].leave == EPI_LEAVE_ROWS;
-    return refuse(p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",
-                  epi_node_label(g, late).text, rows ? "row" : "column",
-                  epi_axes_label(g, &g->nodes[root].over).text);
+    return epi_plan_refuse(
+        p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",
+        epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
 }
 
 /* Sorts the values that depend on the product. */
@@ -269,14 +264,14 @@ static bool sort_dependents(planner *p) {
             s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
         }
         if ((s->tile || s->after) && epi_ops[n->op].cls == EPI_CLASS_MOVE)
-            return refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
-                          epi_ops[n->op].text, n->place.line);
+            return epi_plan_refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
+                                   epi_ops[n->op].text, n->place.line);
         if (s->after) {
             s->tile = false;
             if (!check_complete(p, i))
                 return false;
         } else if (s->tile) {
-            if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(p, n))
+            if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !epi_plan_note_split(p, n))
                 return false;
             if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && !sort_reduction(p, n, s))
                 return false;
@@ -292,14 +287,14 @@ static bool tile_can_compute(planner *p, int node) {
     if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE ||
         cls == EPI_CLASS_RANDOM)
         return false;
-    if (cls == EPI_CLASS_SPLIT && !note_split(p, n))
+    if (cls == EPI_CLASS_SPLIT && !epi_plan_note_split(p, n))
         return false;
     if (cls == EPI_CLASS_LEAF)
         return true;
     for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE && !fits_tile(p->plan, &p->g->nodes[n->arg[a]].axes))
+        if (n->arg[a] != EPI_NO_NODE && !epi_plan_fits(p->plan, &p->g->nodes[n->arg[a]].axes))
             return false;
-    return fits_tile(p->plan, &n->axes);
+    return epi_plan_fits(p->plan, &n->axes);
 }
 
 void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pending, int root) {
@@ -322,7 +317,7 @@ static void mark_before(planner *p, int node) {
 
 /* Marks a value and what it needs as computed on the tile, as far as the tile can, from operand to operand as
  * they are written. */
-static void mark_tile(planner *p, int root) {
+void epi_plan_mark_tile(planner *p, int root) {
     int count = 0;
     p->pending[count++] = root;
     while (count) {
@@ -348,7 +343,7 @@ static bool sort_others(planner *p) {
     bool *depends = epi_arena_alloc(p->arena, (size_t)g->node_count * sizeof *depends);
     p->pending = epi_arena_alloc(p->arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p->pending);
     if (!depends || !p->pending)
-        return refuse(p, "out of memory");
+        return epi_plan_refuse(p, "out of memory");
     for (int i = 0; i < g->node_count; i++)
         depends[i] = plan->placement[i].tile || plan->placement[i].after;
     for (int i = 0; i < g->node_count; i++) {
@@ -361,7 +356,7 @@ static bool sort_others(planner *p) {
             if (i == plan->product || i == plan->pair || plan->placement[i].after)
                 mark_before(p, arg);
             else
-                mark_tile(p, arg);
+                epi_plan_mark_tile(p, arg);
         }
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
@@ -372,7 +367,7 @@ static bool sort_others(planner *p) {
         bool whole = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&
                      epi_axes_count_in(axes, &plan->cols) == plan->cols.count;
         if (whole && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
-            mark_tile(p, node);
+            epi_plan_mark_tile(p, node);
         else
             mark_before(p, node);
     }
@@ -380,27 +375,28 @@ static bool sort_others(planner *p) {
         const epi_placement *s = &plan->placement[i];
         if (!s->tile || s->leave > EPI_LEAVE_LOCAL)
             continue;
-        if (!fits_tile(plan, &g->nodes[i].axes))
-            return refuse(p, "%s does not have the shape of the product's tile", epi_node_label(g, i).text);
+        if (!epi_plan_fits(plan, &g->nodes[i].axes))
+            return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
+                                   epi_node_label(g, i).text);
         for (int a = 0; a < 3 && i != plan->product && i != plan->pair; a++) {
             int arg = g->nodes[i].arg[a];
-            if (arg != EPI_NO_NODE && !fits_tile(plan, &g->nodes[arg].axes))
-                return refuse(p, "%s does not have the shape of the product's tile",
-                              epi_node_label(g, arg).text);
+            if (arg != EPI_NO_NODE && !epi_plan_fits(plan, &g->nodes[arg].axes))
+                return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
+                                       epi_node_label(g, arg).text);
         }
     }
     return true;
 }
 
 /* The part is the fastest digit of a column's number, so a group of columns can be whole only with it. */
-static bool check_local(planner *p) {
+bool epi_plan_check_local(planner *p) {
     const epi_plan *plan = p->plan;
     if (!plan->local_axes || plan->split == EPI_OP_COUNT)
         return true;
     int at = epi_axes_find_dim(&plan->cols, plan->fine.dim);
     return at >= plan->cols.count - plan->local_axes ||
-           refuse(p, "a reduction inside the tile and the parts of %s do not go together",
-                  p->g->dims[plan->fine.dim]);
+           epi_plan_refuse(p, "a reduction inside the tile and the parts of %s do not go together",
+                           p->g->dims[plan->fine.dim]);
 }
 
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
@@ -409,6 +405,7 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     out->product = node;
     out->pair = EPI_NO_NODE;
     out->split = EPI_OP_COUNT;
+    out->passed = EPI_NO_NODE;
     shape_tile(&p, 0);
     out->placement[node].tile = true;
 }
@@ -418,7 +415,7 @@ static bool try_side(planner *p, int row_arg) {
     p->plan->local_axes = 0;
     memset(p->plan->placement, 0, (size_t)p->g->node_count * sizeof *p->plan->placement);
     shape_tile(p, row_arg);
-    return sort_dependents(p) && sort_others(p) && check_local(p);
+    return sort_dependents(p) && sort_others(p) && epi_plan_check_local(p);
 }
 
 /* Are the two products a pair, neither made of the other? */
@@ -444,7 +441,8 @@ static bool find_pair(planner *p) {
 }
 
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
-    *out = (epi_plan){.product = EPI_NO_NODE, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT};
+    *out =
+        (epi_plan){.product = EPI_NO_NODE, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT, .passed = EPI_NO_NODE};
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
     if (!out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -452,8 +450,8 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     int products = 0;
     for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && g->nodes[i].op == EPI_OP_RENAME) {
-            refuse(&p, "%s is used under two names of an axis: it must be in memory",
-                   epi_node_label(g, g->nodes[i].arg[0]).text);
+            epi_plan_refuse(&p, "%s is used under two names of an axis: it must be in memory",
+                            epi_node_label(g, g->nodes[i].arg[0]).text);
             return EPI_OK;
         }
     for (int i = 0; i < g->node_count; i++)
@@ -461,12 +459,15 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
             out->product = i;
         else if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
             out->pair = i;
+    if (products > 1 && products <= 4 && epi_plan_attention(arena, g, out))
+        return EPI_OK;
     if (products == 2 && !find_pair(&p)) {
-        refuse(&p, "it has two products; one kernel has one, or two that share the operand with the rows");
+        epi_plan_refuse(
+            &p, "it has two products; one kernel has one, or two that share the operand with the rows");
         return EPI_OK;
     }
     if (products > 2) {
-        refuse(&p, "it has %d products; one kernel has one, or two", products);
+        epi_plan_refuse(&p, "it has %d products; one kernel has one, or two", products);
         return EPI_OK;
     }
     if (products == 0) {
@@ -477,7 +478,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     /* The columns are the side that the main output stores innermost; the other way round if the tile
        cannot hold that. */
     const epi_node *n = &g->nodes[out->product];
-    const epi_axes *order = main_output(g, &n->axes);
+    const epi_axes *order = epi_plan_main_output(g, &n->axes);
     int row_arg = 0;
     for (int i = 0; i < order->count; i++) {
         bool in[2];

@@ -12,6 +12,9 @@
  *
  * A program without a product is walked over by rows: the tile is a whole row, the reductions over its
  * columns are local, those over all rows leave.
+ *
+ * Attention is products of products: scores, which never leave the chip, and sums of values that they weigh.
+ * Its plan has child plans, see epi_attention.
  */
 #ifndef EPI_PASS_PLAN_H
 #define EPI_PASS_PLAN_H
@@ -33,9 +36,12 @@ typedef struct epi_placement {
 
 /* Which mainloop a kernel has. */
 typedef enum epi_kind {
-    EPI_KIND_GEMM, /* tiles of one product, or of two side by side */
-    EPI_KIND_ROWS, /* whole rows; there is no product */
+    EPI_KIND_GEMM,      /* tiles of one product, or of two side by side */
+    EPI_KIND_ROWS,      /* whole rows; there is no product */
+    EPI_KIND_ATTENTION, /* score tiles, and products that sum over what is made of them */
 } epi_kind;
+
+struct epi_attention;
 
 typedef struct epi_plan {
     bool fused;
@@ -55,7 +61,64 @@ typedef struct epi_plan {
     epi_axis fine;
     int local_axes;           /* the last so many of `cols` are what local reductions remove (0: none) */
     epi_placement *placement; /* by node */
+    struct epi_attention *attention; /* attention: the rest of its plan; its children have none */
+    int passed; /* a child of attention: a condition that holds all over the tile, or EPI_NO_NODE */
 } epi_plan;
+
+/* The third mainloop. A *score tile* has some rows, which stay, and some *stream* columns, which are walked
+ * over tile by tile, in the order of their positions. What holds of such a program:
+ *
+ *     - one or two *score products*, contractions of a stationary operand (it has rows, no stream) and a
+ *       stream operand (the other way round) over a head's features, give score tiles of the same axes;
+ *     - the *score program* (the child plan `score_plan`) is what is computed on the score tile;
+ *     - one or two *value products* sum a *weight*, an element of the score tile, times an operand without
+ *       rows, over the stream. All have the same rows and stream; each has columns of its own;
+ *     - reductions of score tile values over the stream are one number per row, and leave (`leave` is
+ *       EPI_LEAVE_ROWS in the whole plan);
+ *     - an *output program* per value product (the child plans `out_plan`) is its epilogue on a tile of rows
+ * and all of its columns; it may load what left the score tile, and stores values of rows alone as well.
+ *
+ * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf. It
+ * is known only behind the last column, so a mainloop walks over the stream once with a running maximum, and
+ * scales what it has summed when that grows. There is one score product and one value product then. The score
+ * program makes s, the mainloop does the rest; `top` and `sum` are what output programs load of it.
+ *
+ * In the plan of the whole `rows` are those of the score tile, of which the first `batch_axes` are the
+ * batches: axes that some stream operand has. A tile lies in one batch. `cols` are the first value product's
+ * columns and `depth` is what the first score product sums over. */
+enum { EPI_ATTENTION_BOUNDS = 4 };
+
+/* A limit of what a row sees, from a mask: sign*index(axis) <= offset + sum of factor*term (strict: <), where
+ * the terms are values that lack the stream: positions of rows, lengths, numbers. */
+typedef struct epi_bound {
+    epi_axis axis; /* of the stream */
+    int sign;      /* 1: the row sees nothing behind the limit; -1: nothing before it */
+    bool strict;
+    int count, term[EPI_ATTENTION_BOUNDS], factor[EPI_ATTENTION_BOUNDS];
+    double offset;
+} epi_bound;
+
+typedef struct epi_attention {
+    int scores[2], score_count;
+    int values[2], value_count;
+    int weight[2];   /* by value product: what it sums, an operand of it; the other one is: */
+    int operand[2];  /* what it is multiplied with */
+    epi_axes stream; /* in the order of the first value product's operand */
+    epi_axes cols[2];
+    /* Online softmax, else EPI_NO_NODE: */
+    int score; /* s */
+    int top;   /* max(s, stream) */
+    int shift; /* what is subtracted: top, or (guarded) 0 where that is -inf */
+    bool guarded;
+    int sum; /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
+    /* What is known of a mask, where(condition, x, -inf) or where(condition, x, 0), on the score tile: an
+       element outside of some bound has no weight, and adds nothing to what leaves. Where the bounds are all
+       of the condition, `open_plan` is the score program of a tile whose elements are inside of all bounds:
+       the condition is taken as true there. Else it is NULL. No mask, or one without bounds: no bounds. */
+    int condition, bound_count;
+    epi_bound bounds[EPI_ATTENTION_BOUNDS];
+    epi_plan *score_plan, *open_plan, *out_plan[2];
+} epi_attention;
 
 /* The plan of the program as one kernel; where it cannot be one, fused is false and the reason says why.
  * Fails only without memory. */
@@ -76,6 +139,31 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
 bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out);
+
+/* plan_attention.c: plans a program that is one attention kernel; false: it is not, for the reason in *out.
+ */
+bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out);
+/* The operand of a score product that has the rows (side 0), or the stream (1). */
+int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side);
+/* Is it this number, or its negative negated? */
+bool epi_attention_is_constant(const epi_graph *g, int node, double value);
+/* Is it 0 where top is -inf, and top elsewhere? */
+bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
+/* attention.c: looks whether a product is a value product: fills what is known from it alone (all but the
+ * second value product, the mask and the child plans), `rows` with the batch axes first, and marks in inner[]
+ * (by node, false before) the score products and the elements that are made of them for it. */
+typedef struct epi_attention_shape {
+    epi_axes rows;
+    int batch_axes;
+} epi_attention_shape;
+bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
+                        bool *inner, int *scratch);
+/* Can both be value products of one kernel? Then the first takes in the second. */
+bool epi_attention_join(epi_attention *first, const epi_attention_shape *shape, const epi_attention *second,
+                        const epi_attention_shape *other);
+/* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`whole`)? */
+void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
+                         unsigned char *scratch);
 
 /* The rows' axes in two: those of the batches, and those of a batch's rows. */
 epi_axes epi_plan_batch(const epi_plan *plan);

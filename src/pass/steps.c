@@ -68,18 +68,30 @@ static void add_copies(epi_steps *k, const bool *stored) {
             add_step(k, g->tensors[t].node)->tensor = t;
 }
 
+/* Products take operands of these types. */
+static epi_status check_operand(const epi_steps *k, int operand, epi_error *err) {
+    epi_dtype type = k->homes[operand].type;
+    if (type <= EPI_F16)
+        return EPI_OK; /* only inputs are stored otherwise, and they have names */
+    return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                    "%s is an operand of a product and stored as %s; products take f32, bf16 and "
+                    "f16: write (%s + 0) to convert it first",
+                    epi_node_label(k->spec->graph, operand).text, epi_dtype_name(type),
+                    node_at(k, epi_graph_renamed(k->spec->graph, operand))->name);
+}
+
 static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
     int sides = plan->kind != EPI_KIND_GEMM ? 0 : plan->pair == EPI_NO_NODE ? 2 : 3;
-    for (int side = 0; side < sides; side++) {
-        int operand = epi_plan_operand(k->spec->graph, plan, side);
-        epi_dtype type = k->homes[operand].type;
-        if (type > EPI_F16) /* only inputs are stored so, and they have names */
-            return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                            "%s is an operand of a product and stored as %s; products take f32, bf16 and "
-                            "f16: write (%s + 0) to convert it first",
-                            epi_node_label(k->spec->graph, operand).text, epi_dtype_name(type),
-                            node_at(k, epi_graph_renamed(k->spec->graph, operand))->name);
-    }
+    epi_status status = EPI_OK;
+    for (int side = 0; side < sides && status == EPI_OK; side++)
+        status = check_operand(k, epi_plan_operand(k->spec->graph, plan, side), err);
+    const epi_attention *a = plan->attention;
+    for (int p = 0; a && p < 2 * a->score_count && status == EPI_OK; p++)
+        status = check_operand(k, node_at(k, a->scores[p / 2])->arg[p % 2], err);
+    for (int p = 0; a && p < a->value_count && status == EPI_OK; p++)
+        status = check_operand(k, a->operand[p], err);
+    if (status != EPI_OK)
+        return status;
     epi_step *s = add_step(k, plan->product);
     s->plan = plan;
     s->roots = roots;
@@ -308,7 +320,7 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
         !k->plan.fused || k->spec->types[output] != k->spec->types[input])
         return false;
-    if (k->plan.kind == EPI_KIND_GEMM && !is_added(g, output, input))
+    if (k->plan.kind == EPI_KIND_ATTENTION || (k->plan.kind == EPI_KIND_GEMM && !is_added(g, output, input)))
         return false;
     const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
     bool may = axes->count == from->count && is_long(&k->plan, axes), stored = false;

@@ -17,6 +17,8 @@ typedef struct builder {
     epi_arena *arena;
     const epi_graph *g;
     epi_tile_program *e;
+    epi_axes
+        rows; /* that make a value one of rows: of attention not the batches, which a tile lies in one of */
     int value_capacity, step_capacity;
     epi_instr sink; /* what steps are written to after an allocation failed */
     task *tasks;    /* each is needed by the one before it. A list, not recursion: programs are long */
@@ -157,7 +159,7 @@ static void plan_step(builder *b, task *t) {
     const epi_plan *p = b->e->plan;
     const epi_node *n = &b->g->nodes[t->node];
     epi_op_class cls = epi_ops[n->op].cls;
-    t->rows = epi_plan_has(b->g, t->node, &p->rows) || !p->rows.count;
+    t->rows = epi_plan_has(b->g, t->node, &b->rows) || !b->rows.count;
     if (!p->placement[t->node].tile || cls == EPI_CLASS_LEAF) {
         plan_leaf(b, t);
     } else if (cls == EPI_CLASS_REDUCE && p->kind == EPI_KIND_ROWS) {
@@ -172,8 +174,18 @@ static void plan_step(builder *b, task *t) {
     }
 }
 
+/* What a node is on this tile: where a condition is known to hold, the value that it lets through. */
+static int passed(const builder *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    for (; b->e->plan->passed != EPI_NO_NODE && n->op == EPI_OP_WHERE && n->arg[0] == b->e->plan->passed;
+         n = &b->g->nodes[node])
+        node = n->arg[1];
+    return node;
+}
+
 /* The value of a node at a scale if there is one; else it becomes the last task, and -1. */
 static int find_or_begin(builder *b, int node, epi_scale wanted) {
+    node = passed(b, node);
     epi_scale scale = own_scale(b, node);
     if (scale == EPI_SCALE_COUNT)
         scale = wanted == EPI_SCALE_NONE ? EPI_SCALE_FINE : wanted;
@@ -231,7 +243,7 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
 static void add_store(builder *b, const epi_root *root) {
     int v = need(b, root->node, EPI_SCALE_FINE);
     EPI_CHECK(b->arena->failed || (b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
-                                                            b->e->plan->kind == EPI_KIND_ROWS)));
+                                                            b->e->plan->kind != EPI_KIND_GEMM)));
     epi_instr *s = add_step(b, EPI_INSTR_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
@@ -291,7 +303,9 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec};
-    builder b = {.arena = arena, .g = spec->graph, .e = out};
+    builder b = {.arena = arena, .g = spec->graph, .e = out, .rows = plan->rows};
+    if (plan->kind == EPI_KIND_ATTENTION)
+        b.rows = epi_plan_batch_rows(plan);
     epi_status status = measure(out, most, err);
     if (status != EPI_OK)
         return status;
@@ -332,7 +346,7 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
-    builder b = {.arena = arena, .g = spec->graph, .e = out};
+    builder b = {.arena = arena, .g = spec->graph, .e = out, .rows = plan->rows};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
     add_roots(&b, roots, root_count);

@@ -79,7 +79,10 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     epi_plan plan;
     epi_status status = EPI_OK;
     k->cut = (epi_cut){0};
+    k->spec.graph = &k->program->graph;
     if (o->path == EPI_PATH_FUSED)
+        status = epi_attention_form(&k->arena, &k->spec, limits, err);
+    if (o->path == EPI_PATH_FUSED && status == EPI_OK)
         status = epi_plan_make(&k->arena, k->spec.graph, &plan, err);
     if (status != EPI_OK || o->path != EPI_PATH_FUSED || epi_cut_is_one(&k->spec, limits, &plan))
         return status;
@@ -128,7 +131,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     epi_status status =
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
-    k->limits = (epi_tile_limits){256, o->device ? 16 : 1, true};
+    k->limits = (epi_tile_limits){256, o->device ? 16 : 1, true, 0, 1};
     if (status == EPI_OK && k->gpu) /* Hopper's mainloop has tiles of two products */
         k->limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
     if (k->owner)
@@ -139,7 +142,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         status = compile_parts(k, o, err);
     if (status == EPI_OK && o->path == EPI_PATH_FUSED && !k->owner && too_tight(k)) {
         free_parts(k);
-        k->limits = (epi_tile_limits){0, 1, false};
+        k->limits = (epi_tile_limits){0, 1, false, 0, 1};
         status = cut(k, o, err);
         if (status == EPI_OK)
             status = compile_parts(k, o, err);

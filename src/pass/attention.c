@@ -1,0 +1,207 @@
+/* attention.c: which values of a graph are the attention around a product.
+ *
+ * A value product sums a weight, which is made of score products by maps, element by element, times another
+ * operand over some axes, the stream. Everything is told from axes: F, the axes of the weight, are those of a
+ * score tile; of F the stream is what is summed over, batches are what some operand beside the stream has,
+ * and rows are the rest. */
+#include <math.h>
+#include <stddef.h>
+
+#include "pass/plan_parts.h"
+
+static bool has_some(const epi_axes *axes, const epi_axes *of) {
+    return epi_axes_count_in(axes, of) > 0;
+}
+
+int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side) {
+    const epi_node *n = &g->nodes[product];
+    bool first_has = has_some(&g->nodes[n->arg[0]].axes, &a->stream);
+    return n->arg[first_has == (side == 0)];
+}
+
+/* A score product: one operand has all of the stream, the other one nothing of it. */
+static bool is_score(const epi_graph *g, const epi_attention *a, int node) {
+    const epi_axes *with = &g->nodes[epi_attention_operand(g, a, node, 1)].axes,
+                   *without = &g->nodes[epi_attention_operand(g, a, node, 0)].axes;
+    return epi_axes_include(with, &a->stream) && !has_some(without, &a->stream);
+}
+
+/* Marks the elements that the weight is made of, back to the score products. */
+static bool trace(const epi_graph *g, epi_attention *a, bool *inner, int *stack) {
+    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    int count = 0;
+    stack[count++] = a->weight[0];
+    inner[a->weight[0]] = true;
+    while (count) {
+        int node = stack[--count];
+        const epi_node *n = &g->nodes[node];
+        if (n->op == EPI_OP_MATMUL) {
+            if (a->score_count == 2 || !is_score(g, a, node))
+                return false;
+            a->scores[a->score_count++] = node;
+            continue;
+        }
+        for (int i = 0; i < 3; i++) {
+            int arg = n->arg[i];
+            bool element =
+                arg != EPI_NO_NODE && !inner[arg] && epi_axes_same_set(&g->nodes[arg].axes, full) &&
+                (g->nodes[arg].op == EPI_OP_MATMUL || epi_ops[g->nodes[arg].op].cls == EPI_CLASS_MAP);
+            if (!element)
+                continue;
+            inner[arg] = true;
+            stack[count++] = arg;
+        }
+    }
+    if (a->score_count == 2 && a->scores[0] > a->scores[1]) {
+        int t = a->scores[0];
+        a->scores[0] = a->scores[1];
+        a->scores[1] = t;
+    }
+    return a->score_count > 0;
+}
+
+/* What is not made of a score product is none of its elements: a bias, a condition. */
+static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
+    for (int i = a->scores[0]; i <= a->weight[0]; i++) {
+        bool depends = i == a->scores[0] || (a->score_count == 2 && i == a->scores[1]);
+        for (int k = 0; k < 3 && inner[i] && !depends; k++)
+            depends = g->nodes[i].arg[k] != EPI_NO_NODE && inner[g->nodes[i].arg[k]];
+        inner[i] = inner[i] && depends;
+    }
+    for (int i = 0; i < a->scores[0]; i++)
+        inner[i] = false;
+}
+
+/* Two layers with a function between them have the same form: attention's weights are exponentials. */
+static bool has_exponential(const epi_graph *g, const bool *inner) {
+    for (int i = 0; i < g->node_count; i++)
+        if (inner[i] && (g->nodes[i].op == EPI_OP_EXP || g->nodes[i].op == EPI_OP_EXP2))
+            return true;
+    return false;
+}
+
+static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention_shape *shape) {
+    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    epi_axes batch = {0}, rows = {0};
+    for (int i = 0; i < full->count; i++) {
+        epi_axis x = full->at[i];
+        bool streams = epi_axes_find(&g->nodes[a->operand[0]].axes, x) >= 0;
+        for (int s = 0; s < a->score_count; s++)
+            streams |= epi_axes_find(&g->nodes[epi_attention_operand(g, a, a->scores[s], 1)].axes, x) >= 0;
+        if (epi_axes_find(&a->stream, x) >= 0)
+            continue;
+        epi_axes *to = streams ? &batch : &rows;
+        to->at[to->count++] = x;
+    }
+    const epi_axes *order = epi_plan_main_output(g, &g->nodes[a->values[0]].axes);
+    epi_plan_sort(&batch, order);
+    epi_plan_sort(&rows, order);
+    shape->batch_axes = batch.count;
+    shape->rows = batch;
+    for (int i = 0; i < rows.count; i++)
+        shape->rows.at[shape->rows.count++] = rows.at[i];
+}
+
+bool epi_attention_is_constant(const epi_graph *g, int node, double value) {
+    for (; g->nodes[node].op == EPI_OP_NEG; value = -value)
+        node = g->nodes[node].arg[0];
+    return g->nodes[node].op == EPI_OP_CONST && g->nodes[node].value == value;
+}
+
+/* The reduction of the value over the stream by this operation that is used, or EPI_NO_NODE. */
+static int find_reduction(const epi_graph *g, const epi_attention *a, int value, epi_op op) {
+    epi_use_list uses = epi_graph_uses(g, value);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user != EPI_NO_NODE && g->nodes[user].op == op &&
+            epi_axes_same_set(&g->nodes[user].over, &a->stream))
+            return user;
+    }
+    return EPI_NO_NODE;
+}
+
+bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_WHERE || n->arg[2] != top || !epi_attention_is_constant(g, n->arg[1], 0))
+        return false;
+    const epi_node *none = &g->nodes[n->arg[0]];
+    return none->op == EPI_OP_EQ &&
+           ((none->arg[0] == top && epi_attention_is_constant(g, none->arg[1], (double)-INFINITY)) ||
+            (none->arg[1] == top && epi_attention_is_constant(g, none->arg[0], (double)-INFINITY)));
+}
+
+/* Is the weight exp(s - max(s, stream))? */
+static void find_online(const epi_graph *g, epi_attention *a) {
+    const epi_node *e = &g->nodes[a->weight[0]], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
+    a->score = a->top = a->shift = a->sum = EPI_NO_NODE;
+    if (!c || c->op != EPI_OP_SUB || a->score_count != 1)
+        return;
+    int top = find_reduction(g, a, c->arg[0], EPI_OP_RMAX);
+    if (top == EPI_NO_NODE || (c->arg[1] != top && !epi_attention_is_guarded(g, c->arg[1], top)))
+        return;
+    a->score = c->arg[0];
+    a->top = top;
+    a->shift = c->arg[1];
+    a->guarded = a->shift != top;
+    a->sum = find_reduction(g, a, a->weight[0], EPI_OP_SUM);
+}
+
+bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
+                        bool *inner, int *scratch) {
+    const epi_node *n = &g->nodes[product];
+    for (int side = 0; side < 2 && n->op == EPI_OP_MATMUL; side++) {
+        int weight = n->arg[side];
+        for (int i = 0; i < g->node_count; i++)
+            inner[i] = false;
+        *out = (epi_attention){.values = {product, EPI_NO_NODE},
+                               .scores = {EPI_NO_NODE, EPI_NO_NODE},
+                               .value_count = 1,
+                               .weight = {weight, EPI_NO_NODE},
+                               .operand = {n->arg[!side], EPI_NO_NODE},
+                               .stream = n->over,
+                               .condition = EPI_NO_NODE};
+        if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(g, out, inner, scratch))
+            continue;
+        keep_dependents(g, out, inner);
+        if (inner[out->operand[0]] || !has_exponential(g, inner))
+            continue;
+        epi_plan_sort(&out->stream, &g->nodes[out->operand[0]].axes);
+        out->cols[0] = epi_axes_without(&g->nodes[out->operand[0]].axes, &g->nodes[weight].axes);
+        find_shape(g, out, shape);
+        find_online(g, out);
+        return true;
+    }
+    return false;
+}
+
+bool epi_attention_join(epi_attention *a, const epi_attention_shape *shape, const epi_attention *b,
+                        const epi_attention_shape *other) {
+    if (a->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
+        !epi_axes_same_set(&a->stream, &b->stream))
+        return false;
+    epi_axes batch[2] = {shape->rows, other->rows};
+    batch[0].count = shape->batch_axes;
+    batch[1].count = other->batch_axes;
+    if (!epi_axes_same_set(&shape->rows, &other->rows) || !epi_axes_same_set(&batch[0], &batch[1]))
+        return false;
+    int scores[4], count = 0;
+    for (int i = 0; i < a->score_count + b->score_count; i++) {
+        int score = i < a->score_count ? a->scores[i] : b->scores[i - a->score_count];
+        bool there = false;
+        for (int k = 0; k < count; k++)
+            there |= scores[k] == score;
+        if (!there)
+            scores[count++] = score;
+    }
+    if (count > 2)
+        return false;
+    for (int i = 0; i < count; i++)
+        a->scores[i] = scores[i];
+    a->score_count = count;
+    a->values[1] = b->values[0];
+    a->weight[1] = b->weight[0];
+    a->operand[1] = b->operand[0];
+    a->cols[1] = b->cols[0];
+    a->value_count = 2;
+    return true;
+}

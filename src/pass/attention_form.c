@@ -1,0 +1,237 @@
+/* attention_form.c: brings softmax into the form that attention's mainloop has.
+ *
+ * A value product sums a weight w*x over the stream. Where w is an exponential of scores less their maximum
+ * or their log-sum-exp, times factors that are one per row, the factors are taken out of the sum:
+ *
+ *     sum(exp(s - shift)/z*x, R)  ->  sum(exp(s - shift)*x, R)/z
+ *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)    l = logsumexp(s, R)
+ *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
+ *
+ * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
+#include <math.h>
+#include <string.h>
+
+#include "pass/cut_sites.h"
+
+enum { MOST = 8 }; /* factors and differences of a weight */
+
+/* What a weight is: exp(score - row - ...) * factor * ... */
+typedef struct weight {
+    int score;
+    int rows[MOST], row_count;
+    int factors[MOST], factor_count;
+    bool divides[MOST];
+    int shift; /* which of the rows is the maximum, or -1 */
+    int side;  /* which operand of the product it is */
+    bool found;
+} weight;
+
+typedef struct former {
+    const epi_graph *in;
+    epi_graph *g;
+    int *value;      /* by node of the graph that comes in: what it is now */
+    weight *weights; /* by node: of a value product that is to be brought into the form */
+    int *product;    /* by node: a value product that has it for its score, or EPI_NO_NODE */
+} former;
+
+static bool is_row(const epi_graph *g, int node, const epi_axes *stream) {
+    return epi_axes_count_in(&g->nodes[node].axes, stream) == 0;
+}
+
+/* Is it the maximum of the score, guarded or not? */
+static bool is_top(const epi_graph *g, int node, int score, const epi_axes *stream) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_WHERE && epi_attention_is_guarded(g, node, n->arg[2]))
+        n = &g->nodes[n->arg[2]];
+    return n->op == EPI_OP_RMAX && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
+}
+
+static bool is_logsumexp(const epi_graph *g, int node, int score, const epi_axes *stream) {
+    const epi_node *n = &g->nodes[node];
+    return n->op == EPI_OP_LOGSUMEXP && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
+}
+
+/* Takes factors and differences that are one per row off a weight. */
+static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, weight *w) {
+    *w = (weight){.shift = -1};
+    for (; w->factor_count < MOST; w->factor_count++) {
+        const epi_node *n = &g->nodes[node];
+        bool second = (n->op == EPI_OP_DIV || n->op == EPI_OP_MUL) && is_row(g, n->arg[1], stream),
+             first = n->op == EPI_OP_MUL && is_row(g, n->arg[0], stream);
+        if (first == second)
+            break;
+        w->factors[w->factor_count] = n->arg[second];
+        w->divides[w->factor_count] = n->op == EPI_OP_DIV;
+        node = n->arg[!second];
+    }
+    if (g->nodes[node].op != EPI_OP_EXP)
+        return false;
+    node = g->nodes[node].arg[0];
+    for (; w->row_count < MOST; w->row_count++) {
+        const epi_node *n = &g->nodes[node];
+        if (n->op != EPI_OP_SUB || !is_row(g, n->arg[1], stream))
+            break;
+        w->rows[w->row_count] = n->arg[1];
+        node = n->arg[0];
+    }
+    w->score = node;
+    for (int i = 0; i < w->row_count; i++) {
+        bool top = is_top(g, w->rows[i], node, stream);
+        w->shift = top ? i : w->shift;
+        w->found |= top || is_logsumexp(g, w->rows[i], node, stream);
+    }
+    return w->found;
+}
+
+/* ---- the graph again ---- */
+
+static int map1(former *f, epi_op op, int a) {
+    return epi_graph_map(f->g, op, a, EPI_NO_NODE, EPI_NO_NODE);
+}
+
+static int map2(former *f, epi_op op, int a, int b) {
+    return epi_graph_map(f->g, op, a, b, EPI_NO_NODE);
+}
+
+/* max(s, stream), or 0 where that is -inf; as the word softmax has it. */
+static int make_shift(former *f, int score, const epi_axes *stream) {
+    int top = epi_graph_reduce(f->g, EPI_OP_RMAX, score, stream);
+    int lowest = map1(f, EPI_OP_NEG, epi_graph_const(f->g, (double)INFINITY));
+    return epi_graph_fixed(f->g, EPI_OP_WHERE, map2(f, EPI_OP_EQ, top, lowest), epi_graph_const(f->g, 0),
+                           top);
+}
+
+static int make_product(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    const weight *w = &f->weights[node];
+    int side = w->side, score = f->value[w->score];
+    int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : make_shift(f, score, &n->over);
+    int e = map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, score, shift));
+    int arg[3] = {f->value[n->arg[0]], f->value[n->arg[1]], EPI_NO_NODE};
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    epi_node bare = *n;
+    bare.name = NULL;
+    arg[side] = e;
+    int value = epi_graph_value(f->g, epi_graph_again(f->g, &bare, arg));
+    for (int i = 0; i < w->row_count && !epi_graph_failed(f->g); i++) {
+        const epi_node *row = &f->in->nodes[w->rows[i]];
+        if (i == w->shift)
+            continue;
+        if (is_logsumexp(f->in, w->rows[i], w->score, &n->over) && w->shift < 0)
+            value = map2(f, EPI_OP_DIV, value, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over));
+        else if (row->op == EPI_OP_LOG)
+            value = map2(f, EPI_OP_DIV, value, f->value[row->arg[0]]);
+        else
+            value =
+                map2(f, EPI_OP_MUL, value, map1(f, EPI_OP_EXP, map1(f, EPI_OP_NEG, f->value[w->rows[i]])));
+    }
+    for (int i = w->factor_count - 1; i >= 0; i--)
+        value = map2(f, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    value = epi_graph_value(f->g, value);
+    epi_node *made = &f->g->nodes[value];
+    if (!made->name)
+        made->name = n->name;
+    return value;
+}
+
+static int make_logsumexp(former *f, const epi_node *n) {
+    int score = f->value[n->arg[0]], shift = make_shift(f, score, &n->over);
+    int e = map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, score, shift));
+    int value =
+        map2(f, EPI_OP_ADD, shift, map1(f, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    value = epi_graph_value(f->g, value);
+    if (!f->g->nodes[value].name)
+        f->g->nodes[value].name = n->name;
+    return value;
+}
+
+static void copy(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    int arg[3], of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
+    f->g->place = n->place;
+    if (f->weights[node].found) {
+        f->value[node] = make_product(f, node);
+        return;
+    }
+    if (n->op == EPI_OP_LOGSUMEXP && of != EPI_NO_NODE &&
+        epi_axes_same_set(&n->over, &f->in->nodes[of].over)) {
+        f->value[node] = make_logsumexp(f, n);
+        return;
+    }
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : f->value[n->arg[a]];
+    int value = epi_graph_again(f->g, n, arg);
+    f->value[node] = epi_graph_failed(f->g) ? EPI_NO_NODE : epi_graph_value(f->g, value);
+}
+
+/* ---- the whole ---- */
+
+/* Finds the value products that are to be changed. */
+static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits *limits, bool *inner,
+                         int *scratch) {
+    const epi_graph *g = f->in;
+    int64_t sizes[EPI_MAX_DIMS];
+    bool any = false;
+    epi_nominal_sizes(spec, sizes);
+    for (int i = 0; i < g->node_count; i++)
+        f->product[i] = EPI_NO_NODE;
+    for (int i = 0; i < g->node_count; i++) {
+        epi_attention a;
+        epi_attention_shape shape;
+        weight *w = &f->weights[i];
+        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
+            !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
+            !epi_attention_allowed(limits, g, &a, sizes) || a.score_count != 1 ||
+            !take_apart(g, a.weight[0], &a.stream, w) || !inner[w->score]) {
+            w->found = false;
+            continue;
+        }
+        w->side = g->nodes[i].arg[1] == a.weight[0];
+        f->product[w->score] = i;
+        any = true;
+    }
+    return any;
+}
+
+epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+                              epi_error *err) {
+    const epi_graph *in = spec->graph;
+    size_t nodes = (size_t)in->node_count + 1;
+    if (!limits->attention_most)
+        return EPI_OK;
+    epi_graph *out = epi_arena_alloc(arena, sizeof *out);
+    former f = {.in = in,
+                .g = out,
+                .value = epi_arena_alloc(arena, nodes * sizeof *f.value),
+                .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
+                .product = epi_arena_alloc(arena, nodes * sizeof *f.product)};
+    bool *inner = epi_arena_alloc(arena, nodes);
+    int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
+    if (!out || !f.value || !f.weights || !f.product || !inner || !scratch)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!find_weights(&f, spec, limits, inner, scratch))
+        return EPI_OK;
+    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
+    epi_graph_take_dims(out, in);
+    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
+    if (!out->tensors)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
+    for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++)
+        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
+            copy(&f, i);
+    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++)
+        out->tensors[t].node = f.value[in->tensors[t].node];
+    if (!epi_graph_failed(out))
+        epi_graph_finish(out);
+    if (arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (out->error.status == EPI_OK) /* else it stays as it is: too many nodes */
+        spec->graph = out;
+    return EPI_OK;
+}

@@ -1,0 +1,150 @@
+/* attention_mask.c: what a mask says about the positions that a row sees.
+ *
+ * A mask is a where on the score tile with -inf or 0 for what is hidden, such that every weight of a hidden
+ * element is 0: -inf goes through sums and differences and becomes 0 in an exponential, and a product with 0
+ * is taken for 0. Its condition may be a conjunction of comparisons that are linear in one position along the
+ * stream; each of them is a bound. */
+#include <math.h>
+#include <string.h>
+
+#include "pass/plan.h"
+
+/* What a hidden element is known to be; and how deep an expression is looked into. */
+enum { OPEN, ZERO, LOWEST };
+enum { DEEP = 32 };
+
+static bool is_constant(const epi_graph *g, int node, double value) {
+    return epi_attention_is_constant(g, node, value);
+}
+
+/* ---- what is hidden ---- */
+
+static unsigned char hidden_map(const epi_graph *g, const epi_node *n, const unsigned char *is,
+                                int condition) {
+    unsigned char of[3] = {OPEN, OPEN, OPEN};
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            of[a] = is[n->arg[a]];
+    switch (n->op) {
+    case EPI_OP_WHERE:
+        if (n->arg[0] == condition)
+            return is_constant(g, n->arg[2], 0)                   ? ZERO
+                   : is_constant(g, n->arg[2], (double)-INFINITY) ? LOWEST
+                                                                  : of[2];
+        return of[1] == of[2]                                                                ? of[1]
+               : (of[1] && is_constant(g, n->arg[2], of[1] == ZERO ? 0 : (double)-INFINITY)) ? of[1]
+                                                                                             : OPEN;
+    case EPI_OP_ADD: return of[0] == LOWEST || of[1] == LOWEST ? LOWEST : of[0] && of[1] ? ZERO : OPEN;
+    case EPI_OP_SUB: return of[0] == LOWEST ? LOWEST : of[0] == ZERO && of[1] == ZERO ? ZERO : OPEN;
+    case EPI_OP_NEG: return of[0] == ZERO ? ZERO : OPEN;
+    case EPI_OP_MUL: return of[0] == ZERO || of[1] == ZERO ? ZERO : OPEN;
+    case EPI_OP_DIV: return of[0] == ZERO ? ZERO : OPEN;
+    case EPI_OP_EXP:
+    case EPI_OP_EXP2: return of[0] == LOWEST ? ZERO : OPEN;
+    default: return OPEN;
+    }
+}
+
+static bool adds_nothing(const epi_graph *g, const epi_attention *a, int node, const unsigned char *is) {
+    const epi_node *n = &g->nodes[node];
+    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || !epi_axes_same_set(&n->over, &a->stream))
+        return true;
+    return n->op == EPI_OP_SUM                                 ? is[n->arg[0]] == ZERO
+           : n->op == EPI_OP_RMAX || n->op == EPI_OP_LOGSUMEXP ? is[n->arg[0]] == LOWEST
+                                                               : false;
+}
+
+/* Has what the condition hides no weight, and no part in what leaves? */
+static bool hides(const epi_graph *g, const epi_attention *a, const bool *inner, int condition,
+                  unsigned char *is) {
+    memset(is, OPEN, (size_t)g->node_count);
+    for (int i = 0; i < g->node_count; i++) {
+        if (inner[i] && g->nodes[i].op != EPI_OP_MATMUL)
+            is[i] = hidden_map(g, &g->nodes[i], is, condition);
+        else if (g->live[i] && g->nodes[i].arg[0] != EPI_NO_NODE && inner[g->nodes[i].arg[0]] &&
+                 !adds_nothing(g, a, i, is))
+            return false;
+    }
+    for (int v = 0; v < a->value_count; v++)
+        if (is[a->weight[v]] != ZERO)
+            return false;
+    return true;
+}
+
+/* ---- bounds ---- */
+
+/* Adds sign times the value to the bound's terms, all on one side: its position along the stream counts
+ * `*position`. */
+static bool add_linear(const epi_graph *g, const epi_attention *a, int node, int sign, epi_bound *b,
+                       int *position, int depth) {
+    const epi_node *n = &g->nodes[node];
+    if (depth > DEEP)
+        return false;
+    if (n->op == EPI_OP_CONST) {
+        b->offset += sign * n->value;
+        return isfinite(n->value);
+    }
+    if (n->op == EPI_OP_INDEX && epi_axes_find(&a->stream, n->over.at[0]) >= 0) {
+        if (*position)
+            return false;
+        *position = sign;
+        b->axis = n->over.at[0];
+        return true;
+    }
+    if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB)
+        return add_linear(g, a, n->arg[0], sign, b, position, depth + 1) &&
+               add_linear(g, a, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, b, position, depth + 1);
+    if (n->op == EPI_OP_NEG)
+        return add_linear(g, a, n->arg[0], -sign, b, position, depth + 1);
+    if (epi_axes_count_in(&n->axes, &a->stream) || b->count == EPI_ATTENTION_BOUNDS)
+        return false;
+    b->term[b->count] = node;
+    b->factor[b->count++] = sign;
+    return true;
+}
+
+/* low <= high, or low < high, as a bound. */
+static bool make_bound(const epi_graph *g, const epi_attention *a, int low, int high, bool strict,
+                       epi_bound *b) {
+    int position = 0;
+    *b = (epi_bound){.strict = strict};
+    if (!add_linear(g, a, low, -1, b, &position, 0) || !add_linear(g, a, high, 1, b, &position, 0) ||
+        !position)
+        return false;
+    b->sign = -position; /* it was brought to the side of the limit */
+    return true;
+}
+
+/* Notes the bounds that the condition says; is it known with them? */
+static bool read_condition(const epi_graph *g, epi_attention *a, int node, int depth) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_AND && depth < DEEP) {
+        bool first = read_condition(g, a, n->arg[0], depth + 1);
+        return read_condition(g, a, n->arg[1], depth + 1) && first;
+    }
+    bool less = n->op == EPI_OP_LT || n->op == EPI_OP_LE, more = n->op == EPI_OP_GT || n->op == EPI_OP_GE;
+    bool strict = n->op == EPI_OP_LT || n->op == EPI_OP_GT;
+    if ((!less && !more) || a->bound_count == EPI_ATTENTION_BOUNDS)
+        return false;
+    bool known = make_bound(g, a, n->arg[!less], n->arg[less], strict, &a->bounds[a->bound_count]);
+    a->bound_count += known;
+    return known;
+}
+
+void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
+                         unsigned char *scratch) {
+    *whole = false;
+    for (int i = g->node_count - 1; i >= 0; i--) {
+        if (!inner[i] || g->nodes[i].op != EPI_OP_WHERE)
+            continue;
+        int condition = g->nodes[i].arg[0];
+        a->bound_count = 0;
+        bool known = !inner[condition] && read_condition(g, a, condition, 0);
+        if (!a->bound_count || !hides(g, a, inner, condition, scratch))
+            continue;
+        a->condition = condition;
+        *whole = known;
+        return;
+    }
+    a->bound_count = 0;
+}

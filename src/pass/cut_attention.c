@@ -1,0 +1,231 @@
+/* cut_attention.c: which values of a program become attention parts.
+ *
+ * Every product whose weight is made of scores is a candidate (attention.c). Its elements are never in
+ * memory, so whoever needs one must be an attention part too, which makes it again: candidates for which that
+ * does not hold are dropped until all that are left agree. A reduction of elements over the stream belongs to
+ * one of them: to the one whose online softmax it is, or to the first that walks over that stream. */
+#include <string.h>
+
+#include "pass/cut_sites.h"
+
+bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, const epi_attention *a,
+                           const int64_t *sizes) {
+    bool allowed = limits->attention_most > 0;
+    for (int i = 0; i < a->score_count + a->value_count && allowed; i++) {
+        const epi_axes *features =
+            i < a->score_count ? &g->nodes[a->scores[i]].over : &a->cols[i - a->score_count];
+        int64_t size = epi_axes_size(features, sizes);
+        allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
+    }
+    return allowed;
+}
+
+static bool copy_list(epi_arena *arena, const int *from, int count, epi_node_list *to) {
+    to->at = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to->at);
+    if (!to->at)
+        return false;
+    if (count)
+        memcpy(to->at, from, (size_t)count * sizeof *to->at);
+    to->count = count;
+    return true;
+}
+
+/* ---- candidates ---- */
+
+static bool add_candidate(epi_arena *arena, epi_sites *s, const epi_site_attention *found,
+                          const bool *inner) {
+    epi_site_attention *a = &s->attentions[s->attention_count];
+    int count = 0;
+    for (int i = 0; i < s->g->node_count; i++)
+        if (inner[i])
+            s->scratch[count++] = i;
+    *a = *found;
+    s->attention_count++;
+    return copy_list(arena, s->scratch, count, &a->inner);
+}
+
+/* Lets a candidate that came before take this one in: the lists of both become one. */
+static bool join(epi_arena *arena, epi_sites *s, const epi_site_attention *found, const bool *inner,
+                 bool *joined) {
+    *joined = false;
+    for (int k = s->attention_count - 1; k >= 0 && !*joined; k--) {
+        epi_site_attention *a = &s->attentions[k];
+        if (s->forward[a->plan.values[0]] != s->forward[found->plan.values[0]] ||
+            !epi_attention_join(&a->plan, &a->shape, &found->plan, &found->shape))
+            continue;
+        int count = a->inner.count;
+        memcpy(s->scratch, a->inner.at, (size_t)count * sizeof *s->scratch);
+        for (int i = 0; i < s->g->node_count; i++) {
+            bool there = !inner[i];
+            for (int j = 0; j < a->inner.count && !there; j++)
+                there = a->inner.at[j] == i;
+            if (!there)
+                s->scratch[count++] = i;
+        }
+        *joined = true;
+        if (!copy_list(arena, s->scratch, count, &a->inner))
+            return false;
+        epi_list_sort(&a->inner);
+    }
+    return true;
+}
+
+static bool find_candidates(epi_arena *arena, epi_sites *s) {
+    const epi_graph *g = s->g;
+    int products = 0;
+    for (int i = 0; i < g->node_count; i++)
+        products += g->live[i] && g->nodes[i].op == EPI_OP_MATMUL;
+    s->attentions = epi_arena_alloc(arena, ((size_t)products + 1) * sizeof *s->attentions);
+    bool *inner = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    if (!s->attentions || !inner)
+        return false;
+    for (int i = 0; i < g->node_count; i++) {
+        epi_site_attention found = {0};
+        bool joined = false;
+        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
+            !epi_attention_find(g, i, &found.plan, &found.shape, inner, s->scratch) ||
+            !epi_attention_allowed(s->limits, g, &found.plan, s->sizes))
+            continue;
+        if (!join(arena, s, &found, inner, &joined) || (!joined && !add_candidate(arena, s, &found, inner)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- which of them agree ---- */
+
+static bool is_value(const epi_attention *a, int node) {
+    return node == a->values[0] || node == a->values[1];
+}
+
+/* Marks what all attentions make on their score tiles, and whose each value product and reduction is. */
+static void claim(epi_sites *s, bool *inner) {
+    const epi_graph *g = s->g;
+    memset(inner, 0, (size_t)g->node_count);
+    memset(s->attention_of, 0, (size_t)g->node_count * sizeof *s->attention_of);
+    for (int k = 0; k < s->attention_count; k++) {
+        const epi_site_attention *a = &s->attentions[k];
+        if (a->dropped)
+            continue;
+        for (int i = 0; i < a->inner.count; i++)
+            inner[a->inner.at[i]] = true;
+        for (int v = 0; v < a->plan.value_count; v++)
+            s->attention_of[a->plan.values[v]] = k + 1;
+        if (a->plan.top != EPI_NO_NODE)
+            s->attention_of[a->plan.top] = k + 1;
+        if (a->plan.sum != EPI_NO_NODE)
+            s->attention_of[a->plan.sum] = k + 1;
+    }
+    for (int k = 0; k < s->attention_count; k++) {
+        const epi_site_attention *a = &s->attentions[k];
+        for (int i = 0; i < a->inner.count && !a->dropped && a->plan.top == EPI_NO_NODE; i++) {
+            epi_use_list uses = epi_graph_uses(g, a->inner.at[i]);
+            for (int u = 0; u < uses.count; u++) {
+                int user = uses.at[u].node;
+                if (user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_REDUCE &&
+                    !s->attention_of[user] && epi_axes_same_set(&g->nodes[user].over, &a->plan.stream))
+                    s->attention_of[user] = k + 1;
+            }
+        }
+    }
+}
+
+/* Is every element of it needed by attentions alone? */
+static bool agrees(const epi_sites *s, const epi_site_attention *a, const bool *inner) {
+    for (int i = 0; i < a->inner.count; i++) {
+        epi_use_list uses = epi_graph_uses(s->g, a->inner.at[i]);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            if (user == EPI_NO_NODE || (!inner[user] && !s->attention_of[user]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* ---- what it needs ---- */
+
+static bool list_needs(epi_arena *arena, epi_sites *s, int k) {
+    const epi_graph *g = s->g;
+    epi_site_attention *a = &s->attentions[k];
+    int count = 0, leaving = 0;
+    s->round++;
+    for (int i = 0; i < a->inner.count; i++)
+        s->seen[a->inner.at[i]] = s->round;
+    if (a->plan.top != EPI_NO_NODE) /* it makes what the exponential waits for itself */
+        s->seen[a->plan.shift] = s->round;
+    for (int i = 0; i < a->inner.count + a->plan.value_count; i++) {
+        int node = i < a->inner.count ? a->inner.at[i] : a->plan.values[i - a->inner.count];
+        for (int n = 0; n < 3; n++) {
+            int arg = g->nodes[node].arg[n];
+            if (arg == EPI_NO_NODE || s->seen[arg] == s->round)
+                continue;
+            s->seen[arg] = s->round;
+            s->scratch[count++] = arg;
+        }
+    }
+    if (!copy_list(arena, s->scratch, count, &a->needs))
+        return false;
+    for (int i = 0; i < g->node_count; i++)
+        if (s->attention_of[i] == k + 1 && !is_value(&a->plan, i))
+            s->scratch[leaving++] = i;
+    return copy_list(arena, s->scratch, leaving, &a->leaving);
+}
+
+bool epi_sites_find_attention(epi_arena *arena, epi_sites *s) {
+    size_t nodes = (size_t)s->g->node_count + 1;
+    s->attention_of = epi_arena_alloc(arena, nodes * sizeof *s->attention_of);
+    s->value = epi_arena_alloc(arena, nodes);
+    s->inner = epi_arena_alloc(arena, nodes);
+    return s->attention_of && s->value && s->inner &&
+           (!s->limits->attention_most || find_candidates(arena, s));
+}
+
+bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s) {
+    for (bool again = true; again;) {
+        again = false;
+        claim(s, s->inner);
+        for (int k = 0; k < s->attention_count; k++)
+            if (!s->attentions[k].dropped && !agrees(s, &s->attentions[k], s->inner))
+                s->attentions[k].dropped = again = true;
+    }
+    for (int k = 0; k < s->attention_count; k++) {
+        s->attentions[k].placed = false;
+        if (!s->attentions[k].dropped && !list_needs(arena, s, k))
+            return false;
+    }
+    for (int i = 0; i < s->g->node_count; i++)
+        if (s->inner[i]) {
+            s->site[i] = (epi_site){EPI_SITE_SCORE, -1};
+            s->placed[i] = true;
+        }
+    return true;
+}
+
+/* ---- placing ---- */
+
+bool epi_sites_attention_ready(const epi_sites *s, const epi_site_attention *a) {
+    for (int i = 0; i < a->needs.count; i++)
+        if (!s->placed[a->needs.at[i]])
+            return false;
+    return true;
+}
+
+void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part) {
+    epi_site_part *p = &s->parts[part];
+    p->product = a->plan.values[0];
+    p->pair = a->plan.values[1];
+    p->rows = a->shape.rows;
+    p->cols = a->plan.cols[0];
+    p->attention = a;
+    for (int v = 0; v < a->plan.value_count; v++) {
+        s->site[a->plan.values[v]] = (epi_site){EPI_SITE_TILE, part};
+        s->value[a->plan.values[v]] = (signed char)v;
+        s->placed[a->plan.values[v]] = true;
+    }
+    for (int i = 0; i < a->leaving.count; i++) {
+        s->site[a->leaving.at[i]] = (epi_site){EPI_SITE_AFTER, part};
+        s->placed[a->leaving.at[i]] = true;
+    }
+    a->placed = true;
+}
