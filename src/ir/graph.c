@@ -1,6 +1,7 @@
 /* graph.c: building a program's values, with axis inference and its messages. */
 #include "ir/graph.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -376,6 +377,31 @@ int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
     return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map(g, EPI_OP_MUL, a, b, EPI_NO_NODE), over);
 }
 
+bool epi_graph_is_taken(const epi_graph *g, int node, int64_t *at) {
+    const epi_node *n = &g->nodes[node];
+    if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_CONST)
+        return false;
+    double value = nearbyint(g->nodes[n->arg[1]].value);
+    *at = value >= 0 && value < 0x1p62 ? (int64_t)value : -1;
+    return *at >= 0;
+}
+
+/* A number as an index: does it name an element? Where the text leaves the size open, that is asked again
+ * once it is known. */
+static void check_number(epi_graph *g, int index, epi_axis axis) {
+    const epi_node *n = &g->nodes[index];
+    bool negated = n->op == EPI_OP_NEG && g->nodes[n->arg[0]].op == EPI_OP_CONST;
+    if (n->op != EPI_OP_CONST && !negated)
+        return;
+    double at = nearbyint(negated ? -g->nodes[n->arg[0]].value : n->value);
+    int64_t size = g->fixed[axis.dim] ? epi_axis_size(axis, g->fixed) : INT64_MAX;
+    if (!(at >= 0))
+        epi_graph_fail(g, "the number %g is outside every axis: positions count from 0", at);
+    else if (at >= (double)size)
+        epi_graph_fail(g, "the number %g is outside the axis %s, which has %ld elements", at,
+                       epi_axis_label(g, axis).text, (long)size);
+}
+
 /* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axis that
  * the index counts along, then those of the operand that the index lacks. */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
@@ -401,6 +427,7 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
                        epi_node_label(g, index).text);
         return EPI_NO_NODE;
     }
+    check_number(g, index, axis);
     n.axes = gathers ? *i : n.over;
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
 }
@@ -509,5 +536,6 @@ void epi_graph_take_dims(epi_graph *g, const epi_graph *from) {
     g->dim_count = from->dim_count;
     g->declared_count = from->declared_count;
     memcpy(g->dims, from->dims, sizeof g->dims);
+    memcpy(g->fixed, from->fixed, sizeof g->fixed);
     memcpy(g->same, from->same, sizeof g->same);
 }

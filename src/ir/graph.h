@@ -43,7 +43,7 @@ typedef struct epi_node {
     const char *name; /* what the text calls it, or NULL */
     bool has_stored;  /* the text says how it is stored if it is: */
     epi_dtype stored;
-    bool fixed;       /* no gradient goes through it: what uses it does not change with it */
+    bool fixed; /* no gradient goes through it: what uses it does not change with it */
     epi_saving saving;
 } epi_node;
 
@@ -67,6 +67,7 @@ typedef struct epi_graph {
     epi_arena *arena;
     int dim_count, node_count, node_capacity, tensor_count, input_count;
     const char *dims[EPI_MAX_DIMS];
+    int64_t fixed[EPI_MAX_DIMS]; /* the size that the text gives a dim, as in C=3; 0: it gives none */
     int declared_count;          /* dims from here on are new names of axes: */
     epi_axis same[EPI_MAX_DIMS]; /* by such a dim: the axis whose size it has */
     epi_node *nodes;
@@ -109,6 +110,8 @@ int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOI
 int epi_graph_product(epi_graph *g, int a, int b);                        /* over all axes that both have */
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
+/* Is it gather(x, 2, C), at a number, or scatter(x, 2, C)? `at` is that number. */
+bool epi_graph_is_taken(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
 /* A name for the axis: a dim of its own with the axis's size, the same one whenever it is asked for. */

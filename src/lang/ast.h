@@ -37,10 +37,11 @@ static inline const epi_ast *epi_ast_leftmost(const epi_ast *e) {
     return e;
 }
 
-/* An axis as written: a name and a power-of-two factor. */
+/* An axis as written: a name and a power-of-two factor, or its size. */
 typedef struct epi_ast_axis {
     const char *name;
     int shift;
+    int64_t size; /* as in C=3; 0: it is given when the program is compiled */
     epi_place place;
 } epi_ast_axis;
 

@@ -286,6 +286,14 @@ static void write_node(writer *w, int i) {
     assign(w, w->names[i], NULL, output ? NULL : types, value);
 }
 
+/* Is this the first mention of a dim among the tensors? */
+static bool is_first_mention(const epi_graph *g, int t, int dim) {
+    for (int i = 0; i < t; i++)
+        if (epi_axes_find_dim(&g->tensors[i].axes, dim) >= 0)
+            return false;
+    return true;
+}
+
 static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
     const epi_tensor_decl *d = &g->tensors[t];
     *out = (epi_ast_tensor){.name = d->name,
@@ -293,8 +301,12 @@ static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
                             .cotangent = d->cotangent,
                             .type = d->type,
                             .axis_count = d->axes.count};
-    for (int i = 0; i < d->axes.count; i++)
-        out->axes[i] = (epi_ast_axis){.name = g->dims[d->axes.at[i].dim], .shift = d->axes.at[i].shift};
+    for (int i = 0; i < d->axes.count; i++) {
+        epi_axis a = d->axes.at[i];
+        out->axes[i] = (epi_ast_axis){.name = g->dims[a.dim], .shift = a.shift};
+        if (!a.shift && g->fixed[a.dim] && is_first_mention(g, t, a.dim))
+            out->axes[i].size = g->fixed[a.dim];
+    }
 }
 
 epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name) {

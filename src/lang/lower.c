@@ -76,20 +76,35 @@ void epi_frame_bind(epi_lowering *lo, epi_frame *f, const char *name, int node, 
             lo->g->nodes[named[i]].name = name;
 }
 
+/* Notes the size that a declaration gives a dim. */
+static void note_size(epi_lowering *lo, epi_frame *f, const epi_ast_axis *axis) {
+    int64_t *size = &f->sizes[epi_frame_dim(f, axis->name)];
+    if (axis->size && *size && axis->size != *size) {
+        epi_lower_at(lo, axis->place);
+        epi_graph_fail(lo->g, "the axis %s has %ld elements here and %ld before", axis->name,
+                       (long)axis->size, (long)*size);
+    }
+    if (axis->size)
+        *size = axis->size;
+}
+
 /* Collects the dims that a program's declarations mention, in order. */
 void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f) {
     const epi_ast_program *p = f->program;
     for (int i = 0; i < p->input_count + p->output_count; i++) {
         const epi_ast_tensor *t = i < p->input_count ? &p->inputs[i] : &p->outputs[i - p->input_count];
         for (int j = 0; j < t->axis_count; j++) {
-            if (epi_frame_dim(f, t->axes[j].name) >= 0)
+            if (epi_frame_dim(f, t->axes[j].name) >= 0) {
+                note_size(lo, f, &t->axes[j]);
                 continue;
+            }
             if (f->dim_count == EPI_MAX_DIMS) {
                 epi_lower_at(lo, t->axes[j].place);
                 epi_graph_fail(lo->g, "a program has at most %d differently named axes", EPI_MAX_DIMS);
                 return;
             }
             f->dims[f->dim_count++] = t->axes[j].name;
+            note_size(lo, f, &t->axes[j]);
         }
     }
 }
@@ -351,6 +366,7 @@ static void lower_whole(epi_lowering *lo, epi_frame *top) {
     epi_frame_collect_dims(lo, top);
     for (int i = 0; i < top->dim_count; i++) {
         g->dims[i] = top->dims[i];
+        g->fixed[i] = top->sizes[i];
         top->axes[i] = (epi_axis){(int16_t)i, 0};
         top->bound[i] = true;
     }

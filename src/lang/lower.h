@@ -29,6 +29,7 @@ typedef struct epi_frame {
     const char *dims[EPI_MAX_DIMS];
     epi_axis axes[EPI_MAX_DIMS];
     bool bound[EPI_MAX_DIMS];
+    int64_t sizes[EPI_MAX_DIMS]; /* that the declarations give; 0: none */
     int dim_count;
     epi_axes carried; /* what its arguments have in front of the declared axes */
     struct epi_frame *next_spare;

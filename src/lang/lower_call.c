@@ -11,6 +11,19 @@
 
 enum { MAX_CALLS = 32 };
 
+/* The callee says how long an axis is: then the caller's is as long, or this call is a mistake. */
+static EPI_NOINLINE void bind_size(epi_lowering *lo, const epi_frame *callee, int dim, epi_axis axis) {
+    epi_graph *g = lo->g;
+    int64_t want = callee->sizes[dim], factor = (int64_t)1 << (axis.shift < 0 ? -axis.shift : axis.shift);
+    int64_t size = axis.shift < 0 ? want * factor : want % factor ? 0 : want / factor;
+    if (!want || axis.dim >= g->declared_count)
+        return; /* what an axis is renamed to has its size, and that is looked at when sizes are known */
+    if (!size || (g->fixed[axis.dim] && g->fixed[axis.dim] != size))
+        epi_graph_fail(g, "%s: its axis %s has %ld elements, and %s has not", callee->program->name,
+                       callee->dims[dim], (long)want, epi_axis_label(g, axis).text);
+    g->fixed[axis.dim] = size;
+}
+
 /* Binds one dim of the callee to an axis of an argument. */
 static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t,
                                    const epi_ast_axis *declared, epi_axis have) {
@@ -31,6 +44,7 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
                            declared->name, what, g->dims[axis.dim], hint);
     callee->axes[dim] = axis;
     callee->bound[dim] = true;
+    bind_size(lo, callee, dim, axis);
 }
 
 /* The last axes of an argument are those that the callee declares; what it has in front of them is carried.

@@ -130,6 +130,19 @@ static epi_dtype parse_type(epi_parser *p) {
     return type;
 }
 
+/* The size that a declaration gives an axis: C=3. */
+static int64_t parse_size(epi_parser *p, const epi_ast_axis *axis) {
+    const double most = 1 << 30;
+    double size = p->token.kind == EPI_TOKEN_NUMBER ? p->token.number : 0;
+    if (!(size >= 1) || size > most || size != (double)(int64_t)size)
+        epi_parse_fail(p, p->token.place, "the size of an axis is a whole number from 1 to 2^30, as in %s=3",
+                       axis->name);
+    else if (axis->shift)
+        epi_parse_fail(p, axis->place, "a size is given to the axis itself: %s=…", axis->name);
+    epi_parse_next(p);
+    return p->error.status == EPI_OK ? (int64_t)size : 0;
+}
+
 static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     epi_ast_tensor t = {.place = p->token.place};
     t.name = epi_parse_name(p, what, true);
@@ -145,7 +158,10 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
                 epi_parse_fail(p, p->token.place, "a tensor has at most %d axes", EPI_MAX_AXES);
                 break;
             }
-            t.axes[t.axis_count++] = epi_parse_axis(p);
+            epi_ast_axis *axis = &t.axes[t.axis_count++];
+            *axis = epi_parse_axis(p);
+            if (epi_parse_accept(p, "="))
+                axis->size = parse_size(p, axis);
         } while (epi_parse_accept(p, ","));
         epi_parse_expect(p, "]", "after the axes");
     }

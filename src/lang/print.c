@@ -91,6 +91,8 @@ static void print_tensor(const epi_ast_tensor *t, epi_text *out) {
         epi_text_add(out, "%s", a->name);
         if (a->shift < 0)
             epi_text_add(out, "/%ld", 1L << -a->shift);
+        if (a->size)
+            epi_text_add(out, "=%ld", (long)a->size);
     }
     epi_text_add(out, "%s", t->axis_count ? "]" : "");
 }

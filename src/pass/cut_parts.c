@@ -230,6 +230,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         (size_t)read->count + (size_t)stores->count + (size_t)(g->tensor_count - g->input_count) + 1;
     *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count, .declared_count = g->dim_count}};
     memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
+    memcpy(p->graph.fixed, g->fixed, sizeof p->graph.fixed);
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
     p->types = epi_arena_alloc(w->arena, tensors * sizeof *p->types);
     p->graph.tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->graph.tensors);

@@ -52,6 +52,10 @@ static epi_status bind_open(const epi_graph *g, const epi_options *o, bool *is_o
         int dim = find_dim(g, o->open_axes[i]);
         if (dim == g->declared_count)
             return no_axis(g, o->open_axes[i], err);
+        if (g->fixed[dim])
+            return epi_fail(err, EPI_ERR_DIMS,
+                            "the axis '%s' has %ld elements in the program: it is not open", o->open_axes[i],
+                            (long)g->fixed[dim]);
         if (is_open[dim])
             return epi_fail(err, EPI_ERR_ARGUMENT, "the axis '%s' is open twice", o->open_axes[i]);
         is_open[dim] = is_row[dim] = true;
@@ -98,6 +102,9 @@ static epi_status bind_stand_ins(epi_arena *arena, const epi_graph *g, const boo
 }
 
 static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
+    for (int dim = 0; dim < g->declared_count; dim++)
+        if (g->fixed[dim])
+            sizes[dim] = g->fixed[dim];
     for (int i = 0; i < o->dim_count; i++) {
         const char *name = o->dims[i].name;
         if (!name)
@@ -107,6 +114,9 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
             return no_axis(g, name, err);
         if (o->dims[i].size < 0)
             return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' is negative", name);
+        if (g->fixed[dim] && g->fixed[dim] != o->dims[i].size)
+            return epi_fail(err, EPI_ERR_DIMS, "the axis '%s' has %ld elements in the program, not %ld", name,
+                            (long)g->fixed[dim], (long)o->dims[i].size);
         if (sizes[dim] >= 0 && sizes[dim] != o->dims[i].size)
             return epi_fail(err, EPI_ERR_DIMS, "axis '%s' is bound to %ld and to %ld", name, (long)sizes[dim],
                             (long)o->dims[i].size);
@@ -136,11 +146,19 @@ static epi_status fail_node(const epi_program *p, int node, epi_status status, e
     return status;
 }
 
-/* Positions along an axis that name places on a shorter one: some of them name nothing. */
+/* Positions along an axis that name places on a shorter one: some of them name nothing. And numbers that name
+ * nothing. */
 static epi_status check_positions(const epi_program *p, const int64_t *sizes, epi_error *err) {
     const epi_graph *g = &p->graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
+        int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
+        if (epi_graph_is_taken(g, i, &at) && at >= size)
+            return fail_node(p, i,
+                             epi_fail(err, EPI_ERR_DIMS,
+                                      "the number %ld is outside the axis %s, which has %ld elements",
+                                      (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size),
+                             err);
         if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_INDEX)
             continue;
         epi_axis from = g->nodes[n->arg[1]].over.at[0], to = n->over.at[0];
