@@ -363,6 +363,70 @@ static void test_folder(const char *folder) {
         closedir(dir);
 }
 
+/* ---- statistics that are taken before their product ---- */
+
+/* The text of forward and backward, which the caller frees. */
+static char *print_saved(const char *text, const char *wrt) {
+    epi_module *m, *two = NULL;
+    epi_error err;
+    epi_text out = {0};
+    const char *names[EPI_MAX_TENSORS];
+    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s parses: %s", text,
+               err.message))
+        return NULL;
+    const epi_program *p = epi_module_program(m, 0);
+    int count = float_inputs(p, names);
+    if (wrt)
+        names[0] = wrt, count = 1;
+    if (check(epi_program_grad_saved(p, names, count, &two, &err) == EPI_OK, "%s: %s", text, err.message))
+        for (int i = 0; i < 2; i++)
+            epi_graph_print(&epi_module_program(two, i)->graph, i ? "backward" : "forward", &out);
+    epi_module_free(two);
+    epi_module_free(m);
+    return out.data;
+}
+
+/* Where the rule holds, and where it must not: each is also held against the program as it is derived, in
+ * f64. */
+static void test_relocated(void) {
+    static const struct {
+        const char *text, *dims, *has, *lacks;
+    } cases[] = {
+        /* FlashAttention's delta, and no scores kept; a mask, groups of heads */
+        {"f(q[S,E], k[R,E], v[R,C]) -> o[S,C] { o = softmax(q @ k, R) @ v }", "S=3,E=2,R=4,C=5",
+         "sum(o*d_o, C)", "S,R]"},
+        {"f(q[B,S,G,H,E], k[B,R,G,E], v[B,R,G,C]) -> o[B,S,G,H,C] {\n"
+         "  s = where(index(R) <= index(S), sum(q*k, E)*0.125, -inf)  o = sum(softmax(s, R)*v, R) }",
+         "B=2,S=3,G=2,H=2,E=2,R=4,C=3", "sum(o*d_o, C)", "H,R]"},
+        {"f(q[S,E], k[R,E], v[R,C]) -> o[S,C] { s = q @ k  o = exp(s - logsumexp(s, R)) @ v }",
+         "S=3,E=2,R=4,C=5", "sum(o*d_o, C)", "S,R]"},
+        {"f(q[S,E], k[R,E], v[R,C]) -> o[S,C] { e = exp(q @ k)  o = (e/sum(e, R)) @ v }", "S=3,E=2,R=4,C=5",
+         "sum(o*d_o, C)", "S,R]"},
+        {"f(q[S,E], k[R,E], v[R,C], w[C,D]) -> y[S,D] { o = softmax(q @ k, R) @ v  y = o @ w }",
+         "S=3,E=2,R=4,C=5,D=3", "sum(o*d_o, C)", "S,R]"},
+        /* RMSNorm: the result is at hand, up to the row's scale */
+        {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { r = rsqrt(mean(x*x, D) + 0.1)  z = (x*r*g) @ w }",
+         "T=3,D=4,F=5", "sum(z*d_z, F)*r*r", "*g*x, D)"},
+        {"f(x[T,D], g[D], w[F,D], v[F,D]) -> y[T,F] { n = x*rsqrt(mean(x*x, D) + 0.1)*g\n"
+         "  a = n @ w  b = n @ v  y = sigmoid(a)*b }",
+         "T=3,D=4,F=5", "(sum(a*d_a, F) + sum(b*d_b, F))*saved*saved", "*g*x, D)"},
+        /* a function between, a sum that is not at hand, a shift that is not at hand by itself: nothing */
+        {"f(x[T,D], w[F,D]) -> y[T,F] { n = tanh(x*rsqrt(mean(x*x, D) + 0.1))  y = n @ w }", "T=3,D=4,F=5",
+         "*x, D)", "sum(y*d_y"},
+        {"f(x[T,D], b[D], w[F,D]) -> y[T,F] { n = x*rsqrt(mean(x*x, D) + 0.1) + b  y = n @ w }",
+         "T=3,D=4,F=5", "*x, D)", "sum(y*d_y"},
+        {"f(x[T,D], r[T], w[F,D]) -> y[T,F] { n = x*max(x, D)*rsqrt(mean(x*x, D))  y = n @ w }",
+         "T=3,D=4,F=5", "sum(", "/max("}, /* the scale may be 0: no division by it */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = print_saved(cases[i].text, NULL);
+        check_text(cases[i].text, cases[i].dims, 70 + i);
+        check(text && strstr(text, cases[i].has) && !strstr(text, cases[i].lacks),
+              "%s: has %s and lacks %s:\n%s", cases[i].text, cases[i].has, cases[i].lacks, text);
+        free(text);
+    }
+}
+
 /* ---- beside those written by hand ---- */
 
 typedef struct pair {
@@ -778,6 +842,7 @@ int main(int argc, char **argv) {
         return finish();
     test_maps();
     test_others();
+    test_relocated();
     if (argc > 1) {
         test_folder(argv[1]);
         test_by_hand(argv[1]);

@@ -2,6 +2,7 @@
 #include "pass/form.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int map2(epi_graph *g, epi_op op, int a, int b) {
@@ -179,4 +180,50 @@ int epi_form_find(const epi_form *f, int node, int sign) {
     while (i < f->count && !(f->at[i].node == node && f->at[i].power * sign > 0))
         i++;
     return i < f->count ? i : -1;
+}
+
+/* ---- sums ---- */
+
+static bool has_some(const epi_axes *axes, const epi_axes *of) {
+    return epi_axes_without(of, axes).count < of->count;
+}
+
+/* The sum of factors that have some of these axes, as a product where it is one. */
+static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over) {
+    epi_factor factors[EPI_MOST_FACTORS];
+    int count = 0;
+    for (int i = 0; i < inside->count; i++)
+        for (int n = abs(inside->at[i].power); n > 0; n--)
+            if (count < EPI_MOST_FACTORS)
+                factors[count++] = (epi_factor){inside->at[i].node, inside->at[i].power < 0};
+    int value = count < EPI_MOST_FACTORS ? epi_graph_sum_product(g, factors, count, over) : EPI_NO_NODE;
+    if (value == EPI_NO_NODE && !epi_graph_failed(g))
+        value = epi_graph_reduce(g, EPI_OP_SUM, epi_form_build_positive(g, inside), over);
+    return epi_graph_value(g, value);
+}
+
+epi_form epi_form_sum(epi_graph *g, const epi_form *of, const epi_axes *along) {
+    epi_form all = *of, inside = {.number = 1}, outside = {.number = all.number};
+    epi_axes over = {0};
+    for (int i = 0; i < all.count; i++) {
+        epi_form *side = has_some(&g->nodes[all.at[i].node].axes, along) ? &inside : &outside;
+        side->at[side->count++] = all.at[i];
+    }
+    for (int i = 0; i < along->count && !epi_graph_failed(g); i++) {
+        bool found = false;
+        for (int j = 0; j < inside.count; j++)
+            found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, along->at[i]) >= 0;
+        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
+        if (found)
+            over.at[over.count++] = along->at[i];
+        else if (!epi_form_multiply(g, &outside, &size, 1))
+            over.at[over.count++] = along->at[i]; /* no room: it is told by the reduction below */
+    }
+    if (over.count) {
+        epi_form core = epi_form_of(g, sum_inside(g, &inside, &over), 1);
+        if (!epi_form_multiply(g, &outside, &core, 1))
+            return epi_form_of(g, map2(g, EPI_OP_MUL, epi_form_build(g, &outside), epi_form_build(g, &core)),
+                               1);
+    }
+    return outside;
 }

@@ -28,4 +28,8 @@ int epi_form_find(const epi_form *f, int node, int sign);
 int epi_form_build(epi_graph *g, const epi_form *f);
 int epi_form_build_positive(epi_graph *g, const epi_form *f); /* without its sign */
 
+/* Its sum over these axes: factors that lack them go out of it, an axis that none has is a multiplication by
+ * its size, and what stays is a product of two operands where it is one. */
+epi_form epi_form_sum(epi_graph *g, const epi_form *f, const epi_axes *along);
+
 #endif

@@ -9,17 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/algebra.h"
 #include "pass/flow.h"
 #include "pass/grad.h"
 
 typedef struct split {
-    epi_graph g;    /* both: the program's inputs, the cotangents; its results, the gradients */
-    int own;        /* how many of the inputs are the program's: the others are cotangents */
-    int own_nodes;  /* how many nodes are the program's: the others only its gradient has */
-    int results;    /* how many of the outputs are the program's */
-    bool *backward; /* by node: it depends on a cotangent */
-    bool *looked;   /* by node: the backward may read it, or make it again */
-    bool *saved;    /* by node: the backward reads it: an input, a result or a saved value */
+    epi_graph g;     /* both: the program's inputs, the cotangents; its results, the gradients */
+    int own;         /* how many of the inputs are the program's: the others are cotangents */
+    int own_nodes;   /* how many nodes are the program's: the others only its gradient has */
+    int results;     /* how many of the outputs are the program's */
+    bool *backward;  /* by node: it depends on a cotangent */
+    bool *statistic; /* by node: what reductions give, and what is made of that alone */
+    bool *scores;    /* by node: a product whose softmax weighs a sum: it is made again */
+    bool *looked;    /* by node: the backward may read it, or make it again */
+    bool *saved;     /* by node: the backward reads it: an input, a result or a saved value */
 } split;
 
 /* ---- both in one ---- */
@@ -61,6 +64,41 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
     epi_graph_finish(g);
 }
 
+static void find_backward(split *s) {
+    const epi_graph *g = &s->g;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        s->backward[i] = n->op == EPI_OP_INPUT && n->tensor >= s->own;
+        for (int a = 0; a < 3; a++)
+            s->backward[i] |= n->arg[a] != EPI_NO_NODE && s->backward[n->arg[a]];
+    }
+}
+
+static void find_statistics(split *s) {
+    const epi_graph *g = &s->g;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        epi_op_class cls = epi_ops[n->op].cls;
+        bool any = cls == EPI_CLASS_REDUCE, all = any || cls == EPI_CLASS_MAP;
+        for (int a = 0; a < 3 && cls == EPI_CLASS_MAP; a++)
+            if (n->arg[a] != EPI_NO_NODE && g->nodes[n->arg[a]].axes.count) {
+                any = true;
+                all &= s->statistic[n->arg[a]];
+            }
+        s->statistic[i] = any && all;
+    }
+}
+
+static bool allocate(split *s) {
+    size_t nodes = (size_t)s->g.node_count + 1;
+    s->backward = epi_arena_alloc(s->g.arena, nodes);
+    s->statistic = epi_arena_alloc(s->g.arena, nodes);
+    s->scores = epi_arena_alloc(s->g.arena, nodes);
+    s->looked = epi_arena_alloc(s->g.arena, nodes);
+    s->saved = epi_arena_alloc(s->g.arena, nodes);
+    return !epi_graph_failed(&s->g);
+}
+
 /* ---- the choice ---- */
 
 static bool is_free(const epi_graph *g, int node) {
@@ -74,12 +112,12 @@ static bool is_result(const split *s, int node) {
     return false;
 }
 
-/* Is it cheap to make again? Products, reductions and sums by number are not. */
-static bool can_remake(const epi_graph *g, int node) {
-    const epi_node *n = &g->nodes[node];
+/* Is it cheap to make again? Products, reductions and sums by number are not, but for scores. */
+static bool can_remake(const split *s, int node) {
+    const epi_node *n = &s->g.nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
     bool dear = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER;
-    return n->op != EPI_OP_INPUT && (!dear || n->saving == EPI_SAVE_AGAIN);
+    return n->op != EPI_OP_INPUT && (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
 /* What it costs to have the value in the backward: its bytes, and again if they are stored for it alone.
@@ -101,12 +139,6 @@ static double price(const split *s, int node) {
 /* Marks what the backward reads of the forward, and what that can be made again from. */
 static void find_wanted(split *s, bool *wanted) {
     const epi_graph *g = &s->g;
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        s->backward[i] = n->op == EPI_OP_INPUT && n->tensor >= s->own;
-        for (int a = 0; a < 3; a++)
-            s->backward[i] |= n->arg[a] != EPI_NO_NODE && s->backward[n->arg[a]];
-    }
     for (int t = g->input_count + s->results; t < g->tensor_count; t++)
         wanted[g->tensors[t].node] = true;
     for (int i = 0; i < g->node_count; i++)
@@ -116,10 +148,60 @@ static void find_wanted(split *s, bool *wanted) {
     for (int i = g->node_count - 1; i >= 0; i--) {
         wanted[i] = wanted[i] && !s->backward[i] && !is_free(g, i);
         s->looked[i] |= wanted[i];
-        for (int a = 0; a < 3 && s->looked[i] && can_remake(g, i); a++)
+        for (int a = 0; a < 3 && s->looked[i] && can_remake(s, i); a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE)
                 s->looked[g->nodes[i].arg[a]] |= !is_free(g, g->nodes[i].arg[a]);
     }
+}
+
+/* The sums of a softmax over axes: max, sum of exp, logsumexp. */
+static bool is_softmax_sum(const epi_graph *g, const epi_node *n) {
+    return n->op == EPI_OP_RMAX || n->op == EPI_OP_LOGSUMEXP ||
+           (n->op == EPI_OP_SUM && g->nodes[n->arg[0]].op == EPI_OP_EXP);
+}
+
+/* Scores: a product that is one element for every two that meet, and of which nothing is left once a softmax
+ * over some of its axes has weighed a sum over them. As large as they are, they are made again from what is
+ * much smaller. `by` is scratch: the product that a map of scores is of. */
+static void find_scores(split *s, int *by) {
+    const epi_graph *g = &s->g;
+    epi_axes *over = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *over);
+    for (int i = 0; i < g->node_count && over; i++) {
+        const epi_node *n = &g->nodes[i];
+        epi_op_class cls = epi_ops[n->op].cls;
+        by[i] = cls == EPI_CLASS_PRODUCT && !s->backward[i] ? i : EPI_NO_NODE;
+        for (int a = 0; a < 3 && !s->backward[i]; a++) {
+            int from = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : by[n->arg[a]];
+            if (from == EPI_NO_NODE)
+                continue;
+            if (cls == EPI_CLASS_MAP && epi_axes_include(&n->axes, &g->nodes[from].axes))
+                by[i] = from;
+            if (cls == EPI_CLASS_REDUCE && is_softmax_sum(g, n))
+                over[from] = n->over;
+            if (cls == EPI_CLASS_PRODUCT && over[from].count && epi_axes_same_set(&over[from], &n->over))
+                s->scores[from] = true;
+        }
+    }
+}
+
+/* Statistics of the backward that can be had from a result of the forward, or from what it reads anyway, are
+ * taken from it (relocate.c). */
+static void relocate(split *s) {
+    epi_graph *g = &s->g, out = {.arena = g->arena};
+    int count = g->node_count;
+    bool *wanted = epi_arena_alloc(g->arena, (size_t)count + 1);
+    int *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    epi_facts facts = {.g = g};
+    if (!wanted || !found || !allocate(s))
+        return;
+    find_backward(s);
+    find_wanted(s, wanted);
+    for (int i = 0; i < count; i++)
+        s->looked[i] = !s->backward[i] && (s->looked[i] || is_result(s, i));
+    if (!epi_relocate(&facts, s->backward, s->looked, found) || epi_graph_failed(g))
+        return;
+    epi_replace(g, count, found, &out);
+    *g = out;
 }
 
 /* The cheapest way to have what is wanted: a smallest vertex cut. False without memory. */
@@ -132,10 +214,14 @@ static bool choose(split *s) {
                   .seen = epi_arena_alloc(g->arena, places * sizeof *f.seen),
                   .queue = epi_arena_alloc(g->arena, places * sizeof *f.queue)};
     bool *wanted = epi_arena_alloc(g->arena, nodes);
-    if (!f.edges || !f.first || !f.seen || !f.queue || !wanted)
+    int *scratch = epi_arena_alloc(g->arena, nodes * sizeof *scratch);
+    if (!f.edges || !f.first || !f.seen || !f.queue || !wanted || !scratch)
         return false;
     for (int i = 0; i < vertices; i++)
         f.first[i] = -1;
+    find_backward(s);
+    find_scores(s, scratch);
+    find_statistics(s);
     find_wanted(s, wanted);
     for (int i = 0; i < g->node_count; i++) {
         if (!s->looked[i])
@@ -143,9 +229,9 @@ static bool choose(split *s) {
         epi_flow_add(&f, epi_flow_enters(i), epi_flow_leaves(i), price(s, i));
         if (wanted[i])
             epi_flow_add(&f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
-        if (!can_remake(g, i))
+        if (!can_remake(s, i))
             epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
-        for (int a = 0; a < 3 && can_remake(g, i); a++)
+        for (int a = 0; a < 3 && can_remake(s, i); a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE && s->looked[g->nodes[i].arg[a]])
                 epi_flow_add(&f, epi_flow_leaves(g->nodes[i].arg[a]), epi_flow_enters(i), INFINITY);
     }
@@ -187,7 +273,8 @@ static const char *name_of(const split *s, int node, const epi_tensor_decl *save
 
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
-    bool is_short = n->axes.count == 1; /* it is kept in f32, unless the text says how it is stored */
+    /* it is kept in f32, unless the text says how it is stored */
+    bool is_short = n->axes.count == 1 || s->statistic[node];
     return (epi_tensor_decl){.name = name,
                              .is_output = output,
                              .has_type = n->has_stored || is_short,
@@ -287,12 +374,10 @@ static void write_backward(const split *s, const epi_tensor_decl *saved, int sav
 void epi_save(const epi_graph *program, const epi_graph *gradient, epi_graph *forward, epi_graph *backward) {
     split s = {.g = {.arena = forward->arena}};
     unite(&s, program, gradient);
-    size_t nodes = (size_t)s.g.node_count + 1;
-    s.backward = epi_arena_alloc(s.g.arena, nodes);
-    s.looked = epi_arena_alloc(s.g.arena, nodes);
-    s.saved = epi_arena_alloc(s.g.arena, nodes);
-    epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, nodes * sizeof *saved);
-    if (!epi_graph_failed(&s.g) && choose(&s)) {
+    if (!epi_graph_failed(&s.g))
+        relocate(&s);
+    epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, ((size_t)s.g.node_count + 1) * sizeof *saved);
+    if (!epi_graph_failed(&s.g) && allocate(&s) && choose(&s)) {
         int count = 0;
         for (int i = 0; i < s.g.node_count; i++)
             if (s.saved[i] && s.g.nodes[i].op != EPI_OP_INPUT && result_of(&s, i) < 0) {

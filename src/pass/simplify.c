@@ -14,7 +14,6 @@
 #include "pass/simplify.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pass/form.h"
@@ -282,20 +281,6 @@ static bool has_some(const epi_axes *axes, const epi_axes *of) {
     return epi_axes_without(of, axes).count < of->count;
 }
 
-/* The sum of factors that have some of these axes, as a product where it is one. */
-static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over) {
-    epi_factor factors[EPI_MOST_FACTORS];
-    int count = 0;
-    for (int i = 0; i < inside->count; i++)
-        for (int n = abs(inside->at[i].power); n > 0; n--)
-            if (count < EPI_MOST_FACTORS)
-                factors[count++] = (epi_factor){inside->at[i].node, inside->at[i].power < 0};
-    int value = count < EPI_MOST_FACTORS ? epi_graph_sum_product(g, factors, count, over) : EPI_NO_NODE;
-    if (value == EPI_NO_NODE && !epi_graph_failed(g))
-        value = epi_graph_reduce(g, EPI_OP_SUM, epi_form_build_positive(g, inside), over);
-    return epi_graph_value(g, value);
-}
-
 /* x - mean(x, X), whose sum over X is 0. */
 static bool is_centred(const epi_graph *g, int node, const epi_axes *over) {
     const epi_node *n = &g->nodes[node];
@@ -316,8 +301,6 @@ static bool sums_to_zero(const epi_graph *g, const epi_form *f, const epi_axes *
         }
     return inside >= 0 && is_centred(g, f->at[inside].node, over);
 }
-
-static epi_form summed_form(rewrite *r, const epi_form *of, const epi_axes *along);
 
 /* A sum of terms some of which sum to 0, as the sums of the others; false: it has none such. */
 static bool sum_terms(rewrite *r, const epi_node *n, epi_form *out) {
@@ -341,7 +324,7 @@ static bool sum_terms(rewrite *r, const epi_node *n, epi_form *out) {
     if (t->count == all)
         return false;
     for (int i = 0; i < t->count && !epi_graph_failed(g); i++)
-        t->at[i] = summed_form(r, &t->at[i], &n->over);
+        t->at[i] = epi_form_sum(g, &t->at[i], &n->over);
     *out = t->at[0];
     if (t->count > 1) {
         *out = epi_form_of(g, build_sum(g, t, &sign), 1);
@@ -355,34 +338,7 @@ static epi_form summed(rewrite *r, const epi_node *n) {
     if (sum_terms(r, n, &all))
         return all;
     all = form_of(r, n->arg[0]);
-    return summed_form(r, &all, &n->over);
-}
-
-static epi_form summed_form(rewrite *r, const epi_form *of, const epi_axes *along) {
-    epi_graph *g = r->g;
-    epi_form all = *of, inside = {.number = 1}, outside = {.number = all.number};
-    epi_axes over = {0};
-    for (int i = 0; i < all.count; i++) {
-        epi_form *side = has_some(&g->nodes[all.at[i].node].axes, along) ? &inside : &outside;
-        side->at[side->count++] = all.at[i];
-    }
-    for (int i = 0; i < along->count && !epi_graph_failed(g); i++) {
-        bool found = false;
-        for (int j = 0; j < inside.count; j++)
-            found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, along->at[i]) >= 0;
-        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
-        if (found)
-            over.at[over.count++] = along->at[i];
-        else if (!epi_form_multiply(g, &outside, &size, 1))
-            over.at[over.count++] = along->at[i]; /* no room: it is told by the reduction below */
-    }
-    if (over.count) {
-        epi_form core = epi_form_of(g, sum_inside(g, &inside, &over), 1);
-        if (!epi_form_multiply(g, &outside, &core, 1))
-            return epi_form_of(g, map2(g, EPI_OP_MUL, epi_form_build(g, &outside), epi_form_build(g, &core)),
-                               1);
-    }
-    return outside;
+    return epi_form_sum(r->g, &all, &n->over);
 }
 
 /* An operand that lets numbers and scalars go, which *out is multiplied by. */

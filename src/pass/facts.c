@@ -1,0 +1,223 @@
+/* facts.c: depth, weights, signs and factors of values, each worked out once. */
+#include "pass/facts.h"
+
+#include <string.h>
+
+static bool is_positive_number(const epi_graph *g, int node) {
+    double number;
+    return epi_is_number(g, node, &number) && number > 0;
+}
+
+/* From what is known of its operands. */
+static void find_signs(const epi_facts *facts, const epi_node *n, epi_fact *out) {
+    const epi_fact *at = facts->at;
+    const int *a = n->arg;
+    switch (n->op) {
+    case EPI_OP_CONST: out->positive = out->divides = n->value > 0; break;
+    case EPI_OP_SIZE:
+    case EPI_OP_RSQRT: out->positive = out->divides = true; break;
+    case EPI_OP_EXP:
+    case EPI_OP_EXP2:
+    case EPI_OP_SIGMOID: out->positive = true; break;
+    case EPI_OP_MAX:
+        out->positive = at[a[0]].positive || at[a[1]].positive;
+        out->divides = is_positive_number(facts->g, a[0]) || is_positive_number(facts->g, a[1]);
+        break;
+    case EPI_OP_SUM:
+    case EPI_OP_MEAN: out->positive = at[a[0]].positive; break;
+    case EPI_OP_MUL:
+    case EPI_OP_DIV:
+    case EPI_OP_ADD:
+        out->positive = at[a[0]].positive && at[a[1]].positive;
+        out->divides = at[a[0]].divides && at[a[1]].divides;
+        break;
+    default: break;
+    }
+}
+
+static epi_fact learn(const epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    epi_fact out = {.weights = true};
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE) {
+            const epi_fact *of = &facts->at[n->arg[a]];
+            out.depth = of->depth > out.depth ? of->depth : out.depth;
+            out.weights &= of->weights;
+        }
+    out.depth += n->op == EPI_OP_MATMUL;
+    if (n->op == EPI_OP_INPUT)
+        out.weights = facts->is_weight && facts->is_weight[n->tensor];
+    find_signs(facts, n, &out);
+    return out;
+}
+
+const epi_fact *epi_fact_of(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    if (epi_graph_failed(g) || node == EPI_NO_NODE)
+        return NULL;
+    if (node >= facts->capacity) {
+        int capacity = 2 * g->node_count + 64;
+        epi_fact *at = epi_arena_alloc(g->arena, (size_t)capacity * sizeof *at);
+        if (!at)
+            return epi_graph_failed(g), NULL;
+        if (facts->count)
+            memcpy(at, facts->at, (size_t)facts->count * sizeof *at);
+        facts->at = at;
+        facts->capacity = capacity;
+    }
+    while (facts->count <= node) { /* operands come before what is made of them */
+        facts->at[facts->count] = learn(facts, facts->count);
+        facts->count++;
+    }
+    return &facts->at[node];
+}
+
+/* ---- products ---- */
+
+static void drop_factor(epi_form *f, int at) {
+    memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
+    f->count--;
+}
+
+static bool cancels(epi_facts *facts, int node) {
+    const epi_fact *f = epi_fact_of(facts, node);
+    return f && f->positive;
+}
+
+bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign) {
+    if (!epi_form_multiply(facts->g, f, by, sign))
+        return false;
+    for (int i = 0; i < f->count; i++) {
+        int other = epi_form_find(f, f->at[i].node, -f->at[i].power);
+        if (other < 0 || !cancels(facts, f->at[i].node))
+            continue;
+        f->at[i].power += f->at[other].power;
+        int first = other; /* the other goes, and this one too if nothing is left of it */
+        for (int gone = 0; gone < (f->at[i].power ? 1 : 2); gone++) {
+            int at = gone ? i - (first < i) : first;
+            drop_factor(f, at);
+        }
+        i = -1; /* from the start: few factors cancel */
+    }
+    return true;
+}
+
+static epi_form flatten(epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    if (n->op == EPI_OP_NEG) {
+        epi_form f = epi_flat_form(facts, n->arg[0]);
+        f.number = -f.number;
+        return f;
+    }
+    if (n->op == EPI_OP_MUL || n->op == EPI_OP_DIV) {
+        int a = n->arg[0], b = n->arg[1], sign = n->op == EPI_OP_MUL ? 1 : -1;
+        epi_form f = epi_flat_form(facts, a), by = epi_flat_form(facts, b);
+        if (epi_flat_multiply(facts, &f, &by, sign))
+            return f;
+    }
+    return epi_form_of(facts->g, node, 1);
+}
+
+epi_form epi_flat_form(epi_facts *facts, int node) {
+    if (!epi_fact_of(facts, node))
+        return (epi_form){.number = 0};
+    if (!facts->at[node].form) {
+        epi_form f = flatten(facts, node), *kept = epi_arena_alloc(facts->g->arena, sizeof *kept);
+        if (!kept)
+            return f;
+        *kept = f;
+        facts->at[node].form = kept;
+    }
+    return *facts->at[node].form;
+}
+
+epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others) {
+    epi_form out = {.number = 1};
+    *others = (epi_form){.number = f->number};
+    for (int i = 0; i < f->count; i++) {
+        bool has = epi_axes_without(axes, &g->nodes[f->at[i].node].axes).count < axes->count;
+        epi_form *to = has ? &out : others;
+        to->at[to->count++] = f->at[i];
+    }
+    return out;
+}
+
+bool epi_forms_match(const epi_form *a, const epi_form *b) {
+    for (int i = 0; i < a->count && a->count == b->count; i++) {
+        int j = epi_form_find(b, a->at[i].node, a->at[i].power);
+        if (j < 0 || b->at[j].power != a->at[i].power)
+            return false;
+    }
+    return a->count == b->count;
+}
+
+/* ---- sums ---- */
+
+/* Which factor of f is this one, with the same power, or -1. */
+static int same_factor(const epi_form *f, epi_form_factor wanted) {
+    int at = epi_form_find(f, wanted.node, wanted.power);
+    return at >= 0 && f->at[at].power == wanted.power ? at : -1;
+}
+
+/* Takes out what all terms have. */
+static epi_form take_common(epi_form *terms, int count) {
+    epi_form out = {.number = 1};
+    for (int i = 0; i < terms[0].count; i++) {
+        epi_form_factor factor = terms[0].at[i];
+        bool all = true;
+        for (int k = 1; k < count && all; k++)
+            all = same_factor(&terms[k], factor) >= 0;
+        if (!all)
+            continue;
+        out.at[out.count++] = factor;
+        for (int k = 0; k < count; k++)
+            drop_factor(&terms[k], same_factor(&terms[k], factor));
+        i--;
+    }
+    return out;
+}
+
+/* Positive ones first, then by their factors: the same sum is always written in the same order. */
+static bool comes_before(const epi_form *a, const epi_form *b) {
+    if ((a->number < 0) != (b->number < 0))
+        return b->number < 0;
+    for (int i = 0; i < a->count && i < b->count; i++)
+        if (a->at[i].node != b->at[i].node)
+            return a->at[i].node < b->at[i].node;
+    return a->count < b->count;
+}
+
+static void sort_terms(epi_form *terms, int count) {
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && comes_before(&terms[j], &terms[j - 1]); j--) {
+            epi_form swap = terms[j];
+            terms[j] = terms[j - 1];
+            terms[j - 1] = swap;
+        }
+}
+
+epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
+    epi_graph *g = facts->g;
+    for (int i = 0; i < count; i++)
+        for (int j = i + 1; j < count; j++)
+            if (epi_forms_match(&terms[i], &terms[j])) {
+                terms[i].number += terms[j].number;
+                terms[j--] = terms[--count];
+            }
+    if (count == 1 || epi_graph_failed(g))
+        return terms[0];
+    epi_form common = take_common(terms, count);
+    sort_terms(terms, count);
+    double sign = terms[0].number < 0 ? -1 : 1; /* all are negative then */
+    int value = epi_form_build_positive(g, &terms[0]);
+    for (int i = 1; i < count && !epi_graph_failed(g); i++)
+        value = epi_graph_map(g, terms[i].number * sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
+                              epi_form_build_positive(g, &terms[i]), EPI_NO_NODE);
+    if (epi_graph_failed(g))
+        return common;
+    epi_form sum = epi_form_of(g, epi_graph_value(g, value), 1), out = common;
+    out.number = sign;
+    return epi_flat_multiply(facts, &out, &sum, 1)
+               ? out
+               : epi_form_of(g, epi_graph_map(g, EPI_OP_MUL, value, epi_form_build(g, &out), EPI_NO_NODE), 1);
+}

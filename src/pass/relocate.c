@@ -1,0 +1,419 @@
+/* relocate.c: a statistic of a product, taken before the product.
+ *
+ *     sum(u*(p @ q), X) = sum(p*sum(u*q, X), K)        with X an axis of q alone, and K what p @ q sums over
+ *
+ * The left side waits for the product and is used along X again, so a pass over all of the product stands
+ * between; the right side does not, where the inner sum is at hand. With a softmax p, o = sum(p*v, R) and
+ * d_p = sum(d_o*v, E) it makes sum(p*d_p, R) to sum(d_o*o, E): FlashAttention's delta. With z = r*((h*g) @ w)
+ * it makes sum(h*g*(dz @ w), D) to sum(dz*z, F)/r: the statistic of RMSNorm's backward.
+ *
+ * The inner sum is looked for by its factors, so neither the order of factors nor where vectors that lack X
+ * are multiplied in matters. */
+#include <string.h>
+
+#include "base/hash.h"
+#include "pass/algebra.h"
+
+enum { MOST_TERMS = 16 };
+
+/* A product that is at hand: sum(inside, over) times outside. */
+typedef struct hand {
+    int product, next; /* the next one in its bucket, or -1 */
+    epi_form inside, outside;
+} hand;
+
+typedef struct search {
+    epi_facts *facts;
+    epi_graph *g;
+    const bool *may, *at_hand;
+    int *found, count; /* nodes that were there before */
+    hand *hands;
+    int hand_count, *bucket, bucket_count; /* a power of two */
+    int *stack, *seen, stamp, seen_capacity;
+} search;
+
+/* ---- products at hand ---- */
+
+/* The same for the same factors in any order. */
+static int bucket_of(const search *s, const epi_form *inside) {
+    uint64_t sum = 0;
+    for (int i = 0; i < inside->count; i++) {
+        epi_hash h = {1, 2};
+        epi_hash_word(&h, (uint64_t)(uint32_t)inside->at[i].node << 32 | (uint32_t)inside->at[i].power);
+        sum += h.b;
+    }
+    return (int)(sum & (uint64_t)(s->bucket_count - 1));
+}
+
+static epi_form product_form(search *s, const epi_node *n, bool *ok) {
+    epi_form f = epi_flat_form(s->facts, n->arg[0]), by = epi_flat_form(s->facts, n->arg[1]);
+    *ok = epi_flat_multiply(s->facts, &f, &by, 1);
+    return f;
+}
+
+static void add_hand(search *s, int product) {
+    const epi_node n = s->g->nodes[product];
+    bool ok;
+    epi_form all = product_form(s, &n, &ok);
+    if (!ok || all.number == 0)
+        return;
+    hand *h = &s->hands[s->hand_count];
+    *h = (hand){.product = product};
+    h->inside = epi_form_having(s->g, &all, &n.over, &h->outside);
+    int *bucket = &s->bucket[bucket_of(s, &h->inside)];
+    h->next = *bucket;
+    *bucket = s->hand_count++;
+}
+
+static const hand *find_hand(const search *s, const epi_form *inside, const epi_axes *over) {
+    for (int i = s->bucket[bucket_of(s, inside)]; i >= 0; i = s->hands[i].next)
+        if (epi_axes_same_set(&s->g->nodes[s->hands[i].product].over, over) &&
+            epi_forms_match(&s->hands[i].inside, inside))
+            return &s->hands[i];
+    return NULL;
+}
+
+/* ---- is the statistic one that its product's tile waits for? ---- */
+
+/* Is it used along the axes that it was summed over, before another product? */
+static bool feeds_back(search *s, int node, const epi_axes *over) {
+    int count = 0;
+    s->stamp++;
+    s->stack[count++] = node;
+    while (count) {
+        epi_use_list uses = epi_graph_uses(s->g, s->stack[--count]);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            if (user == EPI_NO_NODE || s->seen[user] == s->stamp || s->g->nodes[user].op == EPI_OP_MATMUL)
+                continue;
+            if (epi_axes_without(over, &s->g->nodes[user].axes).count < over->count)
+                return true;
+            s->seen[user] = s->stamp;
+            s->stack[count++] = user;
+        }
+    }
+    return false;
+}
+
+/* Does a value, with what was found put in place, depend on the statistic? Two statistics that are one number
+ * would otherwise be replaced by each other. */
+static bool reaches(search *s, int value, int statistic) {
+    int count = 0, low = epi_fact_of(s->facts, statistic)->depth, nodes = s->g->node_count;
+    if (nodes > s->seen_capacity) {
+        s->seen_capacity = 2 * nodes;
+        s->seen = epi_arena_alloc(s->g->arena, (size_t)s->seen_capacity * sizeof *s->seen);
+        s->stack = epi_arena_alloc(s->g->arena, (size_t)s->seen_capacity * sizeof *s->stack);
+        s->stamp = 0;
+        if (!s->seen || !s->stack)
+            return true;
+    }
+    s->stamp++;
+    s->stack[count++] = value;
+    s->seen[value] = s->stamp;
+    while (count) {
+        int node = s->stack[--count];
+        if (node == statistic)
+            return true;
+        const epi_node *n = &s->g->nodes[node];
+        bool replaced = node < s->count && s->found[node] != EPI_NO_NODE;
+        int next[3] = {n->arg[0], n->arg[1], n->arg[2]};
+        if (replaced)
+            next[0] = s->found[node], next[1] = next[2] = EPI_NO_NODE;
+        for (int a = 0; a < 3; a++)
+            if (next[a] != EPI_NO_NODE && s->seen[next[a]] != s->stamp &&
+                epi_fact_of(s->facts, next[a])->depth >= low) {
+                s->seen[next[a]] = s->stamp;
+                s->stack[count++] = next[a];
+            }
+    }
+    return false;
+}
+
+/* ---- one statistic ---- */
+
+static bool has_all(const epi_graph *g, int node, const epi_axes *axes) {
+    return epi_axes_include(&g->nodes[node].axes, axes);
+}
+
+static bool has_some(const epi_graph *g, int node, const epi_axes *axes) {
+    return epi_axes_without(axes, &g->nodes[node].axes).count < axes->count;
+}
+
+/* The only product among the factors that has all of these axes, with X in one operand alone: which factor,
+ * or -1. *side is that operand. */
+static int only_product(const epi_graph *g, const epi_form *f, const epi_axes *over, int *side) {
+    int found = -1;
+    for (int i = 0; i < f->count; i++)
+        if (g->nodes[f->at[i].node].op == EPI_OP_MATMUL && f->at[i].power == 1 &&
+            has_all(g, f->at[i].node, over)) {
+            if (found >= 0)
+                return -1;
+            found = i;
+        }
+    if (found < 0)
+        return -1;
+    const epi_node *n = &g->nodes[f->at[found].node];
+    *side = has_all(g, n->arg[0], over) ? 0 : 1;
+    return has_all(g, n->arg[*side], over) && !has_some(g, n->arg[1 - *side], over) ? found : -1;
+}
+
+static epi_form without_factor(const epi_form *f, int at) {
+    epi_form out = *f;
+    memmove(&out.at[at], &out.at[at + 1], (size_t)(out.count - at - 1) * sizeof *out.at);
+    out.count--;
+    return out;
+}
+
+/* The operand of the product that lacks X: as it is, but for vectors that go out of its sum. */
+static epi_form outer_operand(search *s, int node, const epi_axes *summed) {
+    epi_form f = epi_flat_form(s->facts, node), others;
+    epi_form_having(s->g, &f, summed, &others);
+    return others.count || others.number != 1 ? f : epi_form_of(s->g, node, 1);
+}
+
+/* rest*term summed over X, as a sum over what the term's product sums over; false: the inner sum is not at
+ * hand. */
+static bool relocate_term(search *s, const epi_form *rest, const epi_form *term, const epi_axes *over,
+                          epi_form *out) {
+    epi_facts *facts = s->facts;
+    epi_graph *g = s->g;
+    int side, at = only_product(g, term, over, &side);
+    if (at < 0)
+        return false;
+    const epi_node product = g->nodes[term->at[at].node];
+    epi_form whole = *rest, others = without_factor(term, at), outer;
+    epi_form q = epi_flat_form(facts, product.arg[side]);
+    epi_form p = outer_operand(s, product.arg[1 - side], &product.over);
+    if (!epi_flat_multiply(facts, &whole, &others, 1) || !epi_flat_multiply(facts, &whole, &q, 1))
+        return false;
+    epi_form inner = epi_form_having(g, &whole, over, &outer);
+    const hand *h = find_hand(s, &inner, over);
+    if (!h)
+        return false;
+    for (int i = 0; i < h->outside.count; i++) { /* what the product at hand has more than the inner sum */
+        const epi_fact *f = epi_fact_of(facts, h->outside.at[i].node);
+        bool cancels = f && f->positive && epi_form_find(&outer, h->outside.at[i].node, 1) >= 0;
+        if (h->outside.at[i].power > 0 && !cancels && !(f && f->divides))
+            return false; /* it may be 0 */
+    }
+    epi_form core = epi_form_of(g, h->product, 1);
+    if (!epi_flat_multiply(facts, &outer, &core, 1) || !epi_flat_multiply(facts, &outer, &h->outside, -1) ||
+        !epi_flat_multiply(facts, &outer, &p, 1))
+        return false;
+    *out = epi_form_sum(g, &outer, &product.over);
+    return !epi_graph_failed(g);
+}
+
+/* A value as terms that are added; it is one term itself where it is no sum. */
+static int terms_of(search *s, int node, epi_form *terms) {
+    int todo[MOST_TERMS + 2], count = 0, out = 0;
+    double sign[MOST_TERMS + 2];
+    todo[count] = node;
+    sign[count++] = 1;
+    while (count) {
+        int at = todo[--count];
+        double by = sign[count];
+        const epi_node *n = &s->g->nodes[at];
+        if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB) {
+            if (count + 2 > MOST_TERMS)
+                return 0;
+            todo[count] = n->arg[0];
+            sign[count++] = by;
+            todo[count] = n->arg[1];
+            sign[count++] = n->op == EPI_OP_SUB ? -by : by;
+            continue;
+        }
+        if (out == MOST_TERMS)
+            return 0;
+        terms[out] = epi_flat_form(s->facts, at);
+        terms[out++].number *= by;
+    }
+    return out;
+}
+
+/* The statistic with the sum inside one of its factors taken apart, or EPI_NO_NODE. */
+static int relocate_by(search *s, const epi_form *f, int factor, const epi_axes *over) {
+    epi_form rest = without_factor(f, factor), terms[MOST_TERMS];
+    int count = terms_of(s, f->at[factor].node, terms);
+    for (int i = 0; i < count; i++) {
+        epi_form term = terms[i];
+        if (!relocate_term(s, &rest, &term, over, &terms[i]))
+            return EPI_NO_NODE;
+    }
+    if (!count)
+        return EPI_NO_NODE;
+    epi_form sum = epi_flat_add(s->facts, terms, count);
+    return epi_graph_failed(s->g) ? EPI_NO_NODE : epi_graph_value(s->g, epi_form_build(s->g, &sum));
+}
+
+static int relocate(search *s, int node) {
+    const epi_node n = s->g->nodes[node];
+    epi_form f = epi_flat_form(s->facts, n.arg[0]);
+    for (int i = 0; i < n.over.count && n.op == EPI_OP_MEAN; i++) {
+        epi_form size = epi_form_of(s->g, epi_graph_leaf(s->g, EPI_OP_SIZE, n.over.at[i]), 1);
+        if (!epi_flat_multiply(s->facts, &f, &size, -1))
+            return EPI_NO_NODE;
+    }
+    int best = EPI_NO_NODE, deepest = -1;
+    bool tried[EPI_MOST_FACTORS] = {false};
+    for (int round = 0; round < f.count && best == EPI_NO_NODE && !epi_graph_failed(s->g); round++) {
+        int factor = -1;
+        deepest = -1;
+        for (int i = 0; i < f.count; i++) {
+            const epi_fact *fact = epi_fact_of(s->facts, f.at[i].node);
+            if (fact && !tried[i] && fact->depth > deepest)
+                factor = i, deepest = fact->depth;
+        }
+        if (factor < 0)
+            break;
+        tried[factor] = true;
+        if (f.at[factor].power != 1 || !has_all(s->g, f.at[factor].node, &n.over))
+            continue;
+        int value = relocate_by(s, &f, factor, &n.over);
+        if (value != EPI_NO_NODE && !reaches(s, value, node))
+            best = value;
+    }
+    return best;
+}
+
+int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found) {
+    epi_graph *g = facts->g;
+    int count = g->node_count, replaced = 0;
+    size_t nodes = (size_t)count + 1;
+    search s = {.facts = facts, .g = g, .may = may, .at_hand = at_hand, .found = found, .count = count};
+    for (s.bucket_count = 64; s.bucket_count < count; s.bucket_count *= 2)
+        ;
+    int products = 0;
+    for (int i = 0; i < count; i++) {
+        found[i] = EPI_NO_NODE;
+        products += at_hand[i] && g->nodes[i].op == EPI_OP_MATMUL;
+    }
+    s.hands = epi_arena_alloc(g->arena, ((size_t)products + 1) * sizeof *s.hands);
+    s.bucket = epi_arena_alloc(g->arena, (size_t)s.bucket_count * sizeof *s.bucket);
+    s.stack = epi_arena_alloc(g->arena, nodes * sizeof *s.stack);
+    s.seen = epi_arena_alloc(g->arena, nodes * sizeof *s.seen);
+    s.seen_capacity = count + 1;
+    if (epi_graph_failed(g))
+        return 0;
+    for (int i = 0; i < s.bucket_count; i++)
+        s.bucket[i] = -1;
+    for (int i = count - 1; i >= 0; i--) /* of equal products the first */
+        if (at_hand[i] && g->nodes[i].op == EPI_OP_MATMUL)
+            add_hand(&s, i);
+    for (int i = 0; i < count && !epi_graph_failed(g); i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!may[i] || (n->op != EPI_OP_SUM && n->op != EPI_OP_MEAN))
+            continue;
+        epi_axes over = n->over;
+        if (!feeds_back(&s, i, &over))
+            continue;
+        found[i] = relocate(&s, i);
+        if (found[i] != EPI_NO_NODE && !g->nodes[found[i]].name && found[i] >= count)
+            g->nodes[found[i]].name = g->nodes[i].name;
+        replaced += found[i] != EPI_NO_NODE;
+    }
+    return replaced;
+}
+
+/* ---- a graph with values replaced ---- */
+
+typedef struct copying {
+    const epi_graph *in;
+    int count;        /* nodes that were there before, and what stands for each */
+    const int *found; /* or EPI_NO_NODE */
+    epi_facts facts;  /* of the new graph */
+    int *copy;        /* by node, or EPI_NO_NODE: not yet */
+    epi_form **forms; /* by node: a product with a replaced factor, so that it cancels; or NULL */
+} copying;
+
+static int instead_of(const copying *c, int node) {
+    return node < c->count ? c->found[node] : EPI_NO_NODE;
+}
+
+static void keep_form(copying *c, int node, epi_form f) {
+    epi_form *kept = epi_arena_alloc(c->facts.g->arena, sizeof *kept);
+    if (kept)
+        *(c->forms[node] = kept) = f;
+}
+
+static epi_form operand_form(copying *c, int node) {
+    return c->forms[node] ? *c->forms[node] : epi_form_of(c->facts.g, c->copy[node], 1);
+}
+
+/* A product with a factor that was replaced; false: it is none, or there is no room. */
+static bool copy_product(copying *c, int node) {
+    const epi_node *n = &c->in->nodes[node];
+    bool two = n->op == EPI_OP_MUL || n->op == EPI_OP_DIV;
+    if ((!two && n->op != EPI_OP_NEG) || (!c->forms[n->arg[0]] && !(two && c->forms[n->arg[1]])))
+        return false;
+    epi_form f = operand_form(c, n->arg[0]), by = {.number = -1};
+    if (two)
+        by = operand_form(c, n->arg[1]);
+    if (!epi_flat_multiply(&c->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1))
+        return false;
+    epi_graph *out = c->facts.g;
+    int value = epi_graph_value(out, epi_form_build(out, &f));
+    if (value != EPI_NO_NODE && !out->nodes[value].name && out->nodes[value].op != EPI_OP_CONST)
+        out->nodes[value].name = n->name;
+    c->copy[node] = value;
+    keep_form(c, node, f);
+    return true;
+}
+
+static void copy_node(copying *c, int node, const int *arg) {
+    epi_graph *out = c->facts.g;
+    out->place = c->in->nodes[node].place;
+    if (instead_of(c, node) != EPI_NO_NODE) {
+        c->copy[node] = arg[0];
+        keep_form(c, node, epi_flat_form(&c->facts, arg[0]));
+    } else if (!copy_product(c, node)) {
+        c->copy[node] = epi_graph_value(out, epi_graph_again(out, &c->in->nodes[node], arg));
+    }
+}
+
+/* Copies a node after its operands, or after what stands for it. `todo` has room for four times all nodes. */
+static void copy_from(copying *c, int first, int *todo) {
+    int top = 0;
+    todo[top++] = first;
+    while (top && !epi_graph_failed(c->facts.g)) {
+        int node = todo[top - 1], arg[3], before = top, instead = instead_of(c, node);
+        if (c->copy[node] != EPI_NO_NODE) {
+            top--;
+            continue;
+        }
+        for (int a = 0; a < 3; a++) {
+            arg[a] = instead == EPI_NO_NODE ? c->in->nodes[node].arg[a] : a ? EPI_NO_NODE : instead;
+            if (arg[a] != EPI_NO_NODE && c->copy[arg[a]] == EPI_NO_NODE)
+                todo[top++] = arg[a];
+        }
+        if (top > before)
+            continue;
+        for (int a = 0; a < 3; a++)
+            arg[a] = arg[a] == EPI_NO_NODE ? EPI_NO_NODE : c->copy[arg[a]];
+        copy_node(c, node, arg);
+        top--;
+    }
+}
+
+void epi_replace(const epi_graph *in, int count, const int *found, epi_graph *out) {
+    epi_arena *arena = out->arena;
+    size_t nodes = (size_t)in->node_count + 1;
+    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
+    epi_graph_take_dims(out, in);
+    copying c = {.in = in, .count = count, .found = found, .facts = {.g = out}};
+    c.copy = epi_arena_alloc(arena, nodes * sizeof *c.copy);
+    c.forms = epi_arena_alloc(arena, nodes * sizeof *c.forms);
+    int *todo = epi_arena_alloc(arena, 4 * nodes * sizeof *todo);
+    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
+    if (epi_graph_failed(out))
+        return;
+    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
+    for (int i = 0; i < in->node_count; i++)
+        c.copy[i] = EPI_NO_NODE;
+    for (int i = 0; i < count && !epi_graph_failed(out); i++)
+        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
+            copy_from(&c, i, todo);
+    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++)
+        out->tensors[t].node = c.copy[in->tensors[t].node];
+    epi_graph_finish(out);
+}
