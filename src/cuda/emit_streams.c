@@ -11,7 +11,7 @@
 static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *x, const char *y,
                        const char *name) {
     const epi_walk *r = &t->rows, *c = &t->cols.walk;
-    char place[800], height[200] = "(int)P.M";
+    char place[1200], height[200] = "(int)P.M";
     int width = t->panel_width, size = (int)epi_dtype_size(t->ref.type);
     if (t->row_mod)
         snprintf(height, sizeof height, "%s + %d", y, EPI_STAGED_ROWS);
