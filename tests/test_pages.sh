@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# test_pages.sh PAGE...: runs the sh blocks of a page in their order, as a reader would; those marked gpu only where there
+# is one, those marked slow not at all.
+#
+# A block that fails is shown with what it said. Nothing is compared with what the page says around it.
+set -u
+passed=0 failed=0
+gpu=0
+build/epilog devices | grep -q '^gpu[0-9]' && gpu=1
+for page in "$@"; do
+    folder=$(mktemp -d) count=0 open=
+    while IFS= read -r line; do
+        case $line in
+        '```'*)
+            if [ -n "$open" ]; then
+                open=
+            else
+                count=$((count + 1))
+                open=$folder/$(printf %03d $count).${line#'```'}
+                open=${open// /.}
+                : >"$open"
+            fi
+            ;;
+        *) [ -z "$open" ] || printf '%s\n' "$line" >>"$open" ;;
+        esac
+    done <"$page"
+    for block in "$folder"/*.sh "$folder"/*.sh.gpu; do
+        [ -e "$block" ] || continue
+        case $block in *.gpu) [ $gpu = 1 ] || continue ;; esac
+        if bash -eu "$block" >"$block.log" 2>&1; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+            echo "$page: this block fails:"
+            cat "$block" "$block.log"
+        fi
+    done
+    rm -rf "$folder"
+done
+rm -rf /tmp/epilog-tutorial
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
