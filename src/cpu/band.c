@@ -46,7 +46,8 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
     *out = (epi_tile_access){0};
     const epi_node *n = &t->spec->graph->nodes[s->node];
     bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM;
-    if (s->kind != EPI_INSTR_LOAD && s->kind != EPI_INSTR_STORE && s->kind != EPI_INSTR_TAKE && !counts)
+    if ((s->kind != EPI_INSTR_LOAD && s->kind != EPI_INSTR_STORE && s->kind != EPI_INSTR_TAKE && !counts) ||
+        s->tensor == EPI_ROOT_KEPT)
         return;
     const epi_tile_value *v = &t->values[s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst];
     if (counts) /* an index, and a random number's place, is the offset in a tensor of these axes */
@@ -110,8 +111,8 @@ static void run_load(const epi_band *t, const epi_instr *s, const epi_tile_acces
     if (!s->full) {
         if (v->rows)
             epi_walk_load(t->strips, dst, &a->ref, 0, &a->rows, t->m0, t->rows);
-        else
-            epi_columns_load(t->strips, dst, &a->ref, 0, &a->cols, c0, n, t->tmp);
+        else /* of the tile's batch, if it has one */
+            epi_columns_load(t->strips, dst, &a->ref, row_offset(a, t->m0), &a->cols, c0, n, t->tmp);
     } else if (!a->direct) {
         int rows = t->band_rows;
         for (int i = 0; i < rows; i++)
@@ -137,11 +138,11 @@ static void run_index(const epi_band *t, const epi_instr *s, const epi_tile_acce
     float *dst = result_of(t, s);
     if (v->scale == EPI_SCALE_NONE) {
         for (int i = 0; i < (v->rows ? t->rows : 1); i++)
-            dst[i] = (float)(v->rows ? row_offset(a, t->m0 + i) : 0);
+            dst[i] = (float)row_offset(a, t->m0 + i);
         return;
     }
     for (int i = 0; i < (s->full ? t->band_rows : 1); i++)
-        index_columns(dst + i * t->at[s->dst].ld, &a->cols, s->full ? row_offset(a, t->m0 + t->row + i) : 0,
+        index_columns(dst + i * t->at[s->dst].ld, &a->cols, row_offset(a, t->m0 + (s->full ? t->row + i : 0)),
                       t->first[v->scale], t->columns[v->scale]);
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cpu/attention.h"
 #include "cpu/gemm.h"
 #include "cpu/rows.h"
 
@@ -25,14 +26,26 @@ static epi_status build_rows(epi_cpu_kernel *k, const epi_step *s, epi_rows **ou
     return epi_rows_build(k->arena, &k->spec, s->plan, k->strips, s->roots, s->root_count, *out, err);
 }
 
+static epi_status build_attention(epi_cpu_kernel *k, const epi_step *s, epi_attention_loop **out,
+                                  epi_error *err) {
+    *out = epi_arena_alloc(k->arena, sizeof **out);
+    if (!*out)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return epi_attention_build(k->arena, &k->spec, s->plan, k->strips, k->steps.homes, s->roots,
+                               s->root_count, *out, err);
+}
+
 /* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
 static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     epi_status status = EPI_OK;
+    k->attention = NULL;
     for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
         const epi_step *s = &k->steps.at[i];
         k->gemms[i] = NULL;
         if (s->plan && s->plan->kind == EPI_KIND_ROWS)
             status = build_rows(k, s, &k->rows, err);
+        else if (s->plan && s->plan->kind == EPI_KIND_ATTENTION)
+            status = build_attention(k, s, &k->attention, err);
         else if (s->plan)
             status = build_product(k, s, &k->gemms[i], err);
     }
@@ -83,6 +96,8 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
                                        epi_scatter_scratch(spec, k->steps.at[i].node));
     if (k->rows)
         most = epi_max64(most, k->rows->scratch);
+    if (k->attention)
+        most = epi_max64(most, k->attention->scratch);
     k->workspace = k->scratch + most;
     return EPI_OK;
 }
@@ -127,6 +142,8 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
         const epi_step *s = &k->steps.at[i];
         if (s->plan && s->plan->kind == EPI_KIND_ROWS)
             epi_rows_run(k->rows, homes, tensors, base + k->scratch);
+        else if (s->plan && s->plan->kind == EPI_KIND_ATTENTION)
+            epi_attention_run(k->attention, homes, tensors, base + k->scratch);
         else if (s->plan)
             epi_gemm_run(k->gemms[i], homes, tensors, base + k->scratch);
         else if (s->tensor >= 0)

@@ -7,15 +7,17 @@
 #include "cpu/strips.h"
 #include "pass/steps.h"
 
-typedef struct epi_gemm epi_gemm; /* a product with its epilogue: gemm.h */
-typedef struct epi_rows epi_rows; /* rows of a program without a product: rows.h */
+typedef struct epi_gemm epi_gemm;                     /* a product with its epilogue: gemm.h */
+typedef struct epi_rows epi_rows;                     /* rows of a program without a product: rows.h */
+typedef struct epi_attention_loop epi_attention_loop; /* attention.h */
 
 typedef struct epi_cpu_kernel {
     epi_arena *arena;
     epi_spec spec;
     epi_steps steps;
-    epi_gemm **gemms; /* by step: its product, or NULL */
-    epi_rows *rows;   /* of a program that has none and is fused */
+    epi_gemm **gemms;              /* by step: its product, or NULL */
+    epi_rows *rows;                /* of a program that has none and is fused */
+    epi_attention_loop *attention; /* of a program that is attention and is fused */
     const epi_strips *strips;
     int64_t workspace; /* bytes in all */
     int64_t scratch;   /* where the steps' own scratch starts, or the reference's list of tensors */

@@ -1,4 +1,5 @@
 /* describe.c: what a compiled CPU kernel will do, in numbers and in words. */
+#include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
 #include "cpu/rows.h"
@@ -34,6 +35,16 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->tile_n = k->rows->chunk;
         partials = (double)k->rows->partial_count;
     }
+    if (k->attention) {
+        const epi_attention_loop *a = k->attention;
+        out->mainloop = "attention";
+        out->micro = a->streams[0].micro->name;
+        out->m = a->score[0].tile.m;
+        out->n = a->n;
+        out->k = a->streams[0].feature_count;
+        out->tile_m = EPI_TILE_M;
+        out->tile_n = EPI_STREAM_TILE;
+    }
     epi_steps_count(&k->steps, partials * sizeof(float), out);
 }
 
@@ -63,6 +74,14 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
     epi_steps_describe_shape(&k->steps, out);
     if (k->rows) {
         describe_rows(k, out);
+        return;
+    }
+    if (k->attention) {
+        const epi_micro *u = k->attention->streams[0].micro;
+        epi_text_add(out, "score tile %d x %d, %ld tile%s of rows, micro-kernel %s (%d x %d)\n", EPI_TILE_M,
+                     EPI_STREAM_TILE, (long)k->attention->row_tiles, k->attention->row_tiles == 1 ? "" : "s",
+                     u->name, u->mr, u->nr);
+        epi_steps_describe_stages(&k->steps, 1, 1, out);
         return;
     }
     const epi_gemm *gemm = main_gemm(k);

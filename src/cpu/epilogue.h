@@ -22,6 +22,8 @@ typedef struct epi_epilogue {
     epi_states *states; /* by instruction: where its partials lie */
     int *slot;          /* by value: among the slots of elements, or among the short vectors; or -1 */
     int *store;         /* by value: epi_first_stores */
+    bool own;           /* attention: partials are those of the tile in hand alone, */
+    int *kept;          /* and by value: in which of the kept tiles it is, or -1 */
     int slot_count, short_count;
     int64_t full_slot, short_slot; /* floats: a value's of a band, a short vector's */
     int64_t row_tiles, col_tiles;
@@ -34,10 +36,10 @@ typedef struct epi_epilogue {
 } epi_epilogue;
 
 /* Rows are cut into tiles of up to EPI_TILE_M, all within a panel of the same height; into an even number of
- * them where they are to be shared out (`even`). Fails with EPI_ERR_UNSUPPORTED where a group is longer than
- * a tile. */
+ * them where they are to be shared out (`even`). A tile has `most` columns at most. Fails with
+ * EPI_ERR_UNSUPPORTED where a group is longer than a tile. */
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                              const epi_strips *strips, int panel, bool even, const epi_root *roots,
+                              const epi_strips *strips, int panel, bool even, int most, const epi_root *roots,
                               int root_count, epi_epilogue *out, epi_error *err);
 
 /* The first row of a tile, and behind the last one all rows. */
@@ -54,6 +56,7 @@ typedef struct epi_tile_run {
     const epi_epilogue *e;
     epi_tile_access *access; /* by instruction */
     float *partials;
+    float *kept[2]; /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
 } epi_tile_run;
 
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,
@@ -71,6 +74,8 @@ int epi_epilogue_regions(const epi_tile_run *r, const int64_t tile[2], epi_regio
 
 /* The tile, in acc with rows EPI_TILE_N apart. */
 void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t tile[2], void *private_memory);
+/* Where a kept value is after that: its tile, or the product's own. */
+const float *epi_epilogue_kept(const epi_tile_run *r, const float *acc, int value);
 /* Folds the partials, in a fixed order, into the homes of the leaving reductions. */
 void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads);
 

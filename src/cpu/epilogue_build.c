@@ -9,7 +9,9 @@ static void assign_partials(epi_epilogue *e) {
         if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         int64_t columns = t->n * t->width[t->values[s->arg[0]].scale] / t->tile_n;
-        int64_t count = s->kind == EPI_INSTR_PARTIAL_ROWS ? e->col_tiles * t->m : e->row_tiles * columns;
+        int64_t count = e->own                              ? EPI_TILE_M
+                        : s->kind == EPI_INSTR_PARTIAL_ROWS ? e->col_tiles * t->m
+                                                            : e->row_tiles * columns;
         e->states[i] = (epi_states){e->partials, e->partials + count};
         e->partials += s->op == EPI_OP_LOGSUMEXP ? 2 * count : count;
     }
@@ -22,6 +24,16 @@ static void assign_slots(epi_epilogue *e) {
         if (!epi_value_is_full(&t->values[v]))
             e->slot[v] = e->short_count++;
     epi_first_stores(t, e->store);
+}
+
+static void assign_kept(epi_epilogue *e) {
+    const epi_tile_program *t = &e->tile;
+    int count = 0;
+    for (int v = 0; v < t->value_count; v++)
+        e->kept[v] = -1;
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].kind == EPI_INSTR_STORE && t->instrs[i].tensor == EPI_ROOT_KEPT)
+            e->kept[t->instrs[i].arg[0]] = count++;
 }
 
 /* A thread's own memory. */
@@ -39,11 +51,10 @@ static void assign_room(epi_epilogue *e) {
 }
 
 epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                              const epi_strips *strips, int panel, bool even, const epi_root *roots,
+                              const epi_strips *strips, int panel, bool even, int most, const epi_root *roots,
                               int root_count, epi_epilogue *out, epi_error *err) {
-    *out = (epi_epilogue){.strips = strips, .panel = panel};
+    *out = (epi_epilogue){.strips = strips, .panel = panel, .own = plan->kind == EPI_KIND_ATTENTION};
     epi_tile_program *t = &out->tile;
-    int most = plan->pair == EPI_NO_NODE ? EPI_TILE_N : EPI_TILE_PAIR;
     epi_status status = epi_tile_program_gemm(arena, spec, plan, most, roots, root_count, t, err);
     if (status != EPI_OK)
         return status;
@@ -60,6 +71,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     out->states = epi_arena_alloc(arena, instrs * sizeof *out->states);
     out->slot = epi_arena_alloc(arena, values * sizeof *out->slot);
     out->store = epi_arena_alloc(arena, values * sizeof *out->store);
+    out->kept = epi_arena_alloc(arena, values * sizeof *out->kept);
     for (int i = 0; i < t->instr_count && list; i++)
         if (t->instrs[i].full)
             list[count++] = i;
@@ -67,6 +79,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     if (arena->failed || epi_tapes_build(arena, strips, &full, &out->tapes) != EPI_OK)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     assign_slots(out);
+    assign_kept(out);
     assign_room(out);
     assign_partials(out);
     return EPI_OK;

@@ -42,6 +42,18 @@ static epi_spot in_tensor(const tile *t, const epi_tile_access *a, epi_scale sca
     return (epi_spot){(float *)(void *)epi_band_address(&t->b, a, scale), epi_access_ld(a), true, true};
 }
 
+static bool is_kept(const epi_instr *s) {
+    return s->kind == EPI_INSTR_STORE && s->tensor == EPI_ROOT_KEPT;
+}
+
+static bool is_product(const epi_epilogue *e, int value) {
+    return value == 0 || (value == 1 && e->tile.plan->pair != EPI_NO_NODE);
+}
+
+const float *epi_epilogue_kept(const epi_tile_run *r, const float *acc, int value) {
+    return is_product(r->e, value) ? acc + value * EPI_TILE_PAIR : r->kept[r->e->kept[value]];
+}
+
 /* Says where every value of the tile will be: its slot; the tensor itself where strips can work in
  * place; the accumulator. */
 static void settle(tile *t, float *acc, unsigned char *memory) {
@@ -56,7 +68,7 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
         else if (e->slot[i] >= 0)
             t->b.at[i] = (epi_spot){slots + e->slot[i] * e->full_slot,
                                     e->tapes.local[i] ? 0 : e->tile.width[v->scale], false, false};
-        else if (i == 0 || (i == 1 && e->tile.plan->pair != EPI_NO_NODE))
+        else if (is_product(e, i))
             t->b.at[i] = (epi_spot){acc + i * EPI_TILE_PAIR, EPI_TILE_N, true, true};
         else
             t->b.at[i] = (epi_spot){0}; /* in registers only */
@@ -64,6 +76,8 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
     for (int i = 0; i < e->tile.instr_count; i++) {
         const epi_instr *s = &e->tile.instrs[i];
         const epi_tile_access *a = &t->r->access[i];
+        if (is_kept(s) && !is_product(e, s->arg[0]))
+            t->b.at[s->arg[0]] = (epi_spot){t->r->kept[e->kept[s->arg[0]]], EPI_TILE_N, true, true};
         if (!s->full || !a->direct)
             continue;
         if (s->kind == EPI_INSTR_LOAD)
@@ -78,6 +92,8 @@ static float *partials_of(const tile *t, int instr, int64_t state) {
     const epi_epilogue *e = t->r->e;
     const epi_instr *s = &e->tile.instrs[instr];
     float *p = t->r->partials + state;
+    if (e->own)
+        return p;
     if (s->kind == EPI_INSTR_PARTIAL_ROWS)
         return p + t->place[1] * e->tile.m + t->b.m0;
     epi_scale scale = e->tile.values[s->arg[0]].scale;
@@ -96,7 +112,7 @@ static void run_instr(const void *ctx, int i) {
     if (s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS) {
         int row = s->kind == EPI_INSTR_PARTIAL_ROWS ? t->b.row : 0;
         epi_band_reduce(&t->b, s, partials_of(t, i, at->first) + row, partials_of(t, i, at->second) + row);
-    } else {
+    } else if (!is_kept(s)) { /* that is where it belongs */
         epi_band_run(&t->b, i);
     }
 }

@@ -118,7 +118,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s x %s operands",
                         spec->micro ? spec->micro : "", epi_dtype_name(types[0]), epi_dtype_name(types[1]));
     epi_status status = epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
-                                           roots, root_count, &g->epilogue, err);
+                                           g->products == 1 ? EPI_TILE_N : EPI_TILE_PAIR, roots, root_count,
+                                           &g->epilogue, err);
     if (status != EPI_OK)
         return status;
     g->m = g->epilogue.tile.m;

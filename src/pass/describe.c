@@ -224,7 +224,9 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
     list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
     for (int i = 0; i < g->node_count; i++) {
         epi_leave leave = k->plan.placement[i].leave;
-        if (leave == EPI_LEAVE_LOCAL)
+        if (k->plan.attention && leave == EPI_LEAVE_ROWS)
+            epi_text_add(out, "%s leaves the scores\n", epi_node_expression(g, i).text);
+        else if (leave == EPI_LEAVE_LOCAL)
             epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, rows ? "row" : "tile");
         else if (leave != EPI_LEAVE_NONE)
             epi_text_add(out, "%s leaves as partials, %ld per result\n", epi_node_expression(g, i).text,

@@ -13,6 +13,8 @@ typedef struct epi_root {
     int node;
     int tensor; /* store it here, or at its home if -1; leaving reductions have no store */
 } epi_root;
+/* For a tensor: nowhere, the mainloop takes it up on chip (attention's scores and weights). */
+enum { EPI_ROOT_KEPT = -2 };
 
 typedef struct epi_step {
     int node;       /* what a pass computes, or the product; or what is copied into the tensor: */

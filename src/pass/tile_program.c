@@ -19,6 +19,8 @@ typedef struct builder {
     epi_tile_program *e;
     epi_axes
         rows; /* that make a value one of rows: of attention not the batches, which a tile lies in one of */
+    bool *repeated; /* by node: made of a reduction over all columns inside the tile, and there for each of
+                       them */
     int value_capacity, step_capacity;
     epi_instr sink; /* what steps are written to after an allocation failed */
     task *tasks;    /* each is needed by the one before it. A list, not recursion: programs are long */
@@ -66,7 +68,7 @@ static epi_scale own_scale(const builder *b, int node) {
     const epi_plan *p = b->e->plan;
     const epi_axes *axes = &b->g->nodes[node].axes;
     if (!epi_plan_has(b->g, node, &p->cols) && p->cols.count)
-        return EPI_SCALE_NONE;
+        return b->repeated && b->repeated[node] ? EPI_SCALE_COUNT : EPI_SCALE_NONE;
     if (p->split == EPI_OP_COUNT)
         return EPI_SCALE_FINE;
     int at = epi_axes_find_dim(axes, p->fine.dim);
@@ -281,6 +283,19 @@ static epi_status measure(epi_tile_program *e, int most, epi_error *err) {
     return EPI_OK;
 }
 
+/* Attention's tiles have all columns: a reduction over them stays inside, repeated like that over a group. */
+static void find_repeated(builder *b) {
+    const epi_plan *p = b->e->plan;
+    b->repeated = epi_arena_alloc(b->arena, (size_t)b->g->node_count + 1);
+    for (int i = 0; i < b->g->node_count && b->repeated; i++) {
+        if (!p->placement[i].tile || epi_plan_has(b->g, i, &p->cols))
+            continue;
+        b->repeated[i] = p->placement[i].leave == EPI_LEAVE_LOCAL;
+        for (int a = 0; a < 3; a++)
+            b->repeated[i] |= b->g->nodes[i].arg[a] != EPI_NO_NODE && b->repeated[b->g->nodes[i].arg[a]];
+    }
+}
+
 static void add_roots(builder *b, const epi_root *roots, int count) {
     for (int i = 0; i < count; i++)
         if (b->e->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
@@ -304,8 +319,10 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec};
     builder b = {.arena = arena, .g = spec->graph, .e = out, .rows = plan->rows};
-    if (plan->kind == EPI_KIND_ATTENTION)
+    if (plan->kind == EPI_KIND_ATTENTION) {
         b.rows = epi_plan_batch_rows(plan);
+        find_repeated(&b);
+    }
     epi_status status = measure(out, most, err);
     if (status != EPI_OK)
         return status;

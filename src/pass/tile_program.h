@@ -1,7 +1,8 @@
 /* tile.h: what happens to a tile of the product while it is on chip, as a list of steps on values.
  *
  * A value has rows or not, and columns at a scale or not: one number, one per row, one per column, one
- * per element. The list says what is computed; each backend says how. */
+ * per element. A tile of attention lies in one batch, so batch axes alone make no rows there. The list says
+ * what is computed; each backend says how. */
 #ifndef EPI_PASS_TILE_PROGRAM_H
 #define EPI_PASS_TILE_PROGRAM_H
 
@@ -36,7 +37,7 @@ typedef struct epi_instr {
     epi_instr_kind kind;
     epi_op op;
     int node;          /* what it computes, loads or stores */
-    int tensor;        /* STORE: the program's tensor, or -1 for the node's home */
+    int tensor;        /* STORE: the program's tensor, -1 for the node's home, or EPI_ROOT_KEPT */
     int dst, arg[3];   /* values */
     bool odd;          /* PART */
     float sign, other; /* MULADD */

@@ -131,7 +131,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     epi_status status =
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
-    k->limits = (epi_tile_limits){256, o->device ? 16 : 1, true, 0, 1};
+    k->limits = (epi_tile_limits){256, o->device ? 16 : 1, true, o->device ? 0 : 256, 1};
     if (status == EPI_OK && k->gpu) /* Hopper's mainloop has tiles of two products */
         k->limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
     if (k->owner)

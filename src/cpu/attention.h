@@ -1,0 +1,78 @@
+/* attention.h: the attention mainloop: score tiles, and products that sum over what is made of them.
+ *
+ * A thread takes a tile of rows and walks over the stream, EPI_STREAM_TILE columns at a time: score products,
+ * the score program on them, and the weights times the other operand, added to the value products' tiles.
+ * Scores are never in memory beyond the second-level cache. */
+#ifndef EPI_CPU_ATTENTION_H
+#define EPI_CPU_ATTENTION_H
+
+#include "cpu/epilogue.h"
+#include "cpu/micro.h"
+
+/* Columns of a score tile. Tiles begin at multiples of it, so the order of all sums follows from positions.
+ */
+enum { EPI_STREAM_TILE = EPI_TILE_PAIR, EPI_ATTENTION_FEATURES = 256 };
+
+/* An operand that is walked over with the stream: of a score product, or of a value product. */
+typedef struct epi_streamed {
+    int node;
+    const epi_micro *micro;
+    bool by_value;         /* the stream is its depth; else it is its rows */
+    epi_axes features;     /* its other axes, but for batches */
+    int64_t feature_count; /* how many elements these are */
+    int64_t tile_bytes;    /* of a stream tile, packed */
+    int64_t packed;        /* where its tiles lie: in the scratch, or in a thread's memory */
+} epi_streamed;
+
+/* A reduction that leaves the score tile, as plain attention has them. */
+typedef struct epi_leaving {
+    int node;
+    int instr[2]; /* in the score program, and in that of open tiles */
+} epi_leaving;
+
+typedef struct epi_attention_loop {
+    const epi_spec *spec;
+    const epi_plan *plan;
+    const epi_attention *a;
+    const epi_strips *strips;
+    epi_epilogue score[2], out[2]; /* the score program, and that of open tiles; the output programs */
+    int programs;                  /* one score program, or two */
+    epi_streamed streams[4];
+    int stream_count;
+    int stationary[2]; /* the operands with the rows */
+    epi_leaving *leaving;
+    int leaving_count;
+    int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
+    int64_t n, stream_tiles, batches, row_tiles, features[2];
+    int threads;
+    bool shared;         /* what is streamed is packed once for all rows, else by each thread on its way */
+    int64_t batch_group; /* batches that are packed at a time */
+    /* Bytes: in the scratch, and in a thread's memory. */
+    int64_t access[4], per_thread, thread_bytes, scratch;
+    int64_t acc, kept[2], rounded, weights, rows[2], outs[2], vectors, partials, states, private_memory;
+} epi_attention_loop;
+
+/* Fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
+epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                               const epi_strips *strips, const epi_home *homes, const epi_root *roots,
+                               int root_count, epi_attention_loop *out, epi_error *err);
+void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const epi_ref *tensors,
+                       unsigned char *scratch);
+
+/* attention_bounds.c: can the bound be looked at while the kernel runs? */
+bool epi_bound_is_known(const epi_plan *plan, const epi_graph *g, const epi_bound *b);
+
+/* What a bound says of a tile of rows. */
+typedef struct epi_limit {
+    int64_t inner, size; /* the stream's position along its axis is (column / inner) % size */
+    int sign;
+    bool strict, exact;
+    double least, most; /* of all rows */
+} epi_limit;
+void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
+                     epi_limit *out);
+/* How much of the columns from `first` on the rows see. */
+typedef enum epi_sight { EPI_SEES_NONE, EPI_SEES_SOME, EPI_SEES_ALL } epi_sight;
+epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, int64_t columns);
+
+#endif

@@ -1,0 +1,126 @@
+/* attention_bounds.c: which columns of the stream a tile of rows sees, from the bounds of its mask. */
+#include <math.h>
+
+#include "cpu/attention.h"
+
+enum { DEEP = 4 }; /* maps that a bound's term may be made of */
+
+static bool has_home(const epi_plan *plan, const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_INPUT || plan->placement[node].before;
+}
+
+static bool is_known(const epi_plan *plan, const epi_graph *g, int node, int depth) {
+    const epi_node *n = &g->nodes[node];
+    if (has_home(plan, g, node) || n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE || n->op == EPI_OP_INDEX)
+        return true;
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEP)
+        return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        if (!is_known(plan, g, n->arg[a], depth + 1))
+            return false;
+    return true;
+}
+
+bool epi_bound_is_known(const epi_plan *plan, const epi_graph *g, const epi_bound *b) {
+    for (int i = 0; i < b->count; i++)
+        if (!is_known(plan, g, b->term[i], 0))
+            return false;
+    return true;
+}
+
+/* ---- a tile of rows ---- */
+
+typedef struct rows {
+    const epi_attention_loop *l;
+    const epi_ref *homes;
+    int64_t first;
+    int count;
+} rows;
+
+/* The value of every row, in f64: positions and lengths are exact. */
+static void evaluate(const rows *r, int node, double *out) {
+    const epi_graph *g = r->l->spec->graph;
+    const epi_node *n = &g->nodes[node];
+    const int64_t *sizes = r->l->spec->sizes;
+    if (has_home(r->l->plan, g, node)) {
+        const epi_ref *ref = &r->homes[node];
+        epi_walk walk = epi_walk_axes(ref, &r->l->plan->rows, sizes);
+        for (int i = 0; i < r->count; i++) {
+            float x;
+            r->l->strips->load(
+                &x, ref->data + epi_walk_offset(&walk, r->first + i) * (int64_t)epi_dtype_size(ref->type),
+                ref->type, 1, 1);
+            out[i] = (double)x;
+        }
+    } else if (n->op == EPI_OP_INDEX) {
+        epi_ref ref = epi_ref_of_axes(&n->axes, sizes);
+        epi_walk walk = epi_walk_axes(&ref, &r->l->plan->rows, sizes);
+        for (int i = 0; i < r->count; i++)
+            out[i] = (double)epi_walk_offset(&walk, r->first + i);
+    } else if (n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE) {
+        for (int i = 0; i < r->count; i++)
+            out[i] = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], sizes);
+    } else {
+        double x[3][EPI_TILE_M] = {{0}};
+        for (int a = 0; a < epi_ops[n->op].arity; a++)
+            evaluate(r, n->arg[a], x[a]);
+        for (int i = 0; i < r->count; i++)
+            out[i] = epi_op_reference(n->op, x[0][i], x[1][i], x[2][i]);
+    }
+}
+
+/* Is the term a whole number, so that f32 and f64 agree on it? */
+static bool is_whole(const epi_attention_loop *l, int node) {
+    const epi_node *n = &l->spec->graph->nodes[node];
+    return n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE ||
+           (n->op == EPI_OP_INPUT && epi_dtype_is_integer(l->spec->types[n->tensor]));
+}
+
+void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int count,
+                     epi_limit *out) {
+    const rows r = {l, homes, row, count};
+    const int64_t *sizes = l->spec->sizes;
+    for (int k = 0; k < l->bound_count; k++) {
+        const epi_bound *b = &l->a->bounds[k];
+        double sum[EPI_TILE_M], x[EPI_TILE_M];
+        epi_limit *to = &out[k];
+        *to = (epi_limit){
+            .inner = 1, .sign = b->sign, .strict = b->strict, .exact = b->offset == floor(b->offset)};
+        int at = epi_axes_find(&l->a->stream, b->axis);
+        to->size = epi_axis_size(b->axis, sizes);
+        for (int i = at + 1; i < l->a->stream.count; i++)
+            to->inner *= epi_axis_size(l->a->stream.at[i], sizes);
+        for (int i = 0; i < count; i++)
+            sum[i] = b->offset;
+        for (int t = 0; t < b->count; t++) {
+            evaluate(&r, b->term[t], x);
+            to->exact &= is_whole(l, b->term[t]);
+            for (int i = 0; i < count; i++)
+                sum[i] += b->factor[t] * x[i];
+        }
+        to->least = INFINITY;
+        to->most = -INFINITY;
+        for (int i = 0; i < count; i++) { /* a limit that is no number hides everything */
+            to->least = sum[i] == sum[i] ? fmin(to->least, sum[i]) : -INFINITY;
+            to->most = fmax(to->most, sum[i]);
+        }
+    }
+}
+
+epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, int64_t columns) {
+    epi_sight sight = EPI_SEES_ALL;
+    for (int k = 0; k < count; k++) {
+        const epi_limit *l = &limits[k];
+        int64_t from = first / l->inner, to = (first + columns - 1) / l->inner;
+        bool around = to - from >= l->size || from % l->size > to % l->size; /* over the end of the axis */
+        double low = around ? 0 : (double)(from % l->size),
+               high = (double)(around ? l->size - 1 : to % l->size);
+        double least = l->sign > 0 ? low : -high, most = l->sign > 0 ? high : -low, slack = l->exact ? 0 : 1;
+        bool strict = l->strict && l->exact;
+        if (strict ? least >= l->most : least > l->most + slack)
+            return EPI_SEES_NONE;
+        if (l->strict ? most >= l->least - slack : most > l->least - slack)
+            sight = EPI_SEES_SOME;
+    }
+    return sight;
+}

@@ -1,0 +1,180 @@
+/* attention_build.c: what the attention mainloop works on, and where it has room for it. */
+#include "cpu/attention.h"
+
+enum {
+    PACK_LIMIT = 64 << 20, /* bytes that are packed for all rows at a time */
+    TILE_ROWS =
+        EPI_TILE_M + EPI_MICRO_MAX_MR, /* a tile's rows and those that fill a micro-kernel's last panel */
+    TILE_BYTES = TILE_ROWS * EPI_TILE_N * sizeof(float),
+    VECTORS = 6, /* of rows, see attention_run.c */
+};
+
+static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int panel, const epi_root *roots,
+                                 int root_count, epi_error *err) {
+    const epi_attention *a = l->a;
+    epi_root *some = epi_arena_alloc(arena, ((size_t)root_count + 4) * sizeof *some);
+    int count = 0;
+    if (!some)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (a->top != EPI_NO_NODE) {
+        some[count++] = (epi_root){a->score, EPI_ROOT_KEPT};
+        some[count++] = (epi_root){a->top, -1};
+    } else {
+        for (int v = 0; v < a->value_count; v++)
+            if (v == 0 || a->weight[1] != a->weight[0])
+                some[count++] = (epi_root){a->weight[v], EPI_ROOT_KEPT};
+        for (int i = 0; i < root_count; i++)
+            if (l->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
+                some[count++] = roots[i];
+    }
+    l->programs = a->open_plan && l->bound_count ? 2 : 1;
+    epi_status status = EPI_OK;
+    for (int i = 0; i < l->programs && status == EPI_OK; i++)
+        status = epi_epilogue_build(arena, l->spec, i ? a->open_plan : a->score_plan, l->strips, panel, false,
+                                    EPI_STREAM_TILE, some, count, &l->score[i], err);
+    for (int v = 0; v < a->value_count && status == EPI_OK; v++) {
+        some = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *some);
+        count = 0;
+        for (int i = 0; i < root_count && some; i++) {
+            int node = roots[i].node;
+            bool first = a->out_plan[0]->placement[node].tile;
+            if (l->plan->placement[node].leave <= EPI_LEAVE_LOCAL && first == (v == 0))
+                some[count++] = roots[i];
+        }
+        status = !some ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
+                       : epi_epilogue_build(arena, l->spec, a->out_plan[v], l->strips, panel, false,
+                                            EPI_TILE_N, some, count, &l->out[v], err);
+    }
+    return status;
+}
+
+/* The reductions that leave, by their instructions in each score program. */
+static bool find_leaving(epi_arena *arena, epi_attention_loop *l) {
+    const epi_tile_program *t = &l->score[0].tile;
+    l->leaving = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *l->leaving);
+    for (int i = 0; i < t->instr_count && l->leaving; i++) {
+        if (t->instrs[i].kind != EPI_INSTR_PARTIAL_ROWS)
+            continue;
+        epi_leaving *to = &l->leaving[l->leaving_count++];
+        *to = (epi_leaving){t->instrs[i].node, {i, i}};
+        for (int k = 0; l->programs == 2 && k < l->score[1].tile.instr_count; k++) {
+            const epi_instr *s = &l->score[1].tile.instrs[k];
+            if (s->kind == EPI_INSTR_PARTIAL_ROWS && s->node == to->node)
+                to->instr[1] = k;
+        }
+    }
+    return l->leaving != NULL;
+}
+
+static void add_stream(epi_attention_loop *l, int node, const epi_micro *micro, bool by_value,
+                       const epi_axes *features) {
+    epi_streamed *s = &l->streams[l->stream_count++];
+    *s = (epi_streamed){.node = node, .micro = micro, .by_value = by_value, .features = *features};
+    s->feature_count = epi_axes_size(features, l->spec->sizes);
+    int64_t rows = by_value ? s->feature_count : EPI_STREAM_TILE,
+            depth = by_value ? EPI_STREAM_TILE : s->feature_count;
+    s->tile_bytes = epi_round_up(epi_round_up(rows, micro->nr) * epi_round_up(depth, micro->depth) *
+                                     (int64_t)epi_dtype_size(micro->type),
+                                 64);
+}
+
+/* bf16 operands are multiplied as bf16 where the CPU can; the weights are rounded for that. */
+static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, const epi_micro *micro[2],
+                               epi_error *err) {
+    const epi_graph *g = l->spec->graph;
+    const epi_attention *a = l->a;
+    for (int side = 0; side < 2; side++) {
+        epi_dtype type = homes[side ? a->operand[0] : g->nodes[a->scores[0]].arg[0]].type;
+        for (int i = 0; i < 2 * a->score_count && !side; i++)
+            type = homes[g->nodes[a->scores[i / 2]].arg[i % 2]].type == type ? type : EPI_F32;
+        for (int i = 0; i < a->value_count && side; i++)
+            type = homes[a->operand[i]].type == type ? type : EPI_F32;
+        micro[side] = epi_micro_choose(type, type, l->spec->micro);
+        if (!micro[side])
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s operands",
+                            l->spec->micro ? l->spec->micro : "", epi_dtype_name(type));
+    }
+    return EPI_OK;
+}
+
+static void make_room(epi_attention_loop *l) {
+    const epi_attention *a = l->a;
+    int64_t total = 0, mine = 0, batch = 0, most = 0;
+    for (int i = 0; i < l->stream_count; i++)
+        batch += l->stream_tiles * l->streams[i].tile_bytes;
+    l->shared = l->row_tiles > l->batches && batch <= PACK_LIMIT;
+    l->batch_group = l->shared ? epi_max64(1, epi_min64(l->batches, PACK_LIMIT / epi_max64(1, batch)))
+                               : epi_max64(1, l->batches);
+    for (int i = 0; i < l->stream_count; i++)
+        l->streams[i].packed =
+            l->shared ? epi_reserve(&total, l->batch_group * l->stream_tiles, l->streams[i].tile_bytes)
+                      : epi_reserve(&mine, 1, l->streams[i].tile_bytes);
+    for (int i = 0; i < 4; i++) {
+        const epi_epilogue *e = i < 2 ? &l->score[i] : &l->out[i - 2];
+        bool there = i < 2 ? i < l->programs : i - 2 < a->value_count;
+        l->access[i] = epi_reserve(&total, 1, there ? e->shared_bytes : 0);
+        most = epi_max64(most, there ? e->private_bytes : 0);
+    }
+    l->acc = epi_reserve(&mine, 1, TILE_BYTES);
+    for (int i = 0; i < 2; i++) {
+        l->kept[i] = epi_reserve(&mine, i == 0 || a->value_count == 2, TILE_BYTES);
+        l->rows[i] =
+            epi_reserve(&mine, i < a->score_count ? TILE_ROWS : 0, EPI_ATTENTION_FEATURES * sizeof(float));
+        l->outs[i] = epi_reserve(&mine, i < a->value_count, TILE_BYTES);
+    }
+    l->rounded = epi_reserve(&mine, 1, TILE_BYTES / 2);
+    l->weights = epi_reserve(&mine, TILE_ROWS, EPI_STREAM_TILE * sizeof(float));
+    l->vectors = epi_reserve(&mine, VECTORS * EPI_TILE_M, sizeof(float));
+    l->states = epi_reserve(&mine, (int64_t)(2 * l->leaving_count + 1) * EPI_TILE_M, sizeof(float));
+    int64_t partials = l->score[0].partials;
+    if (l->programs == 2)
+        partials = epi_max64(partials, l->score[1].partials);
+    l->partials = epi_reserve(&mine, partials + 1, sizeof(float));
+    l->private_memory = epi_reserve(&mine, 1, most);
+    l->thread_bytes = mine;
+    l->per_thread = mine < 0 ? mine : epi_reserve(&total, l->threads, mine);
+    l->scratch = l->per_thread < 0 ? -1 : total;
+}
+
+epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                               const epi_strips *strips, const epi_home *homes, const epi_root *roots,
+                               int root_count, epi_attention_loop *l, epi_error *err) {
+    const epi_attention *a = plan->attention;
+    const epi_graph *g = spec->graph;
+    const epi_micro *micro[2];
+    *l = (epi_attention_loop){.spec = spec, .plan = plan, .a = a, .strips = strips, .threads = spec->threads};
+    l->bound_count = a->bound_count;
+    for (int i = 0; i < a->bound_count; i++)
+        if (!epi_bound_is_known(plan, g, &a->bounds[i]))
+            l->bound_count = 0;
+    for (int i = 0; i < a->score_count + a->value_count; i++) {
+        const epi_axes *features =
+            i < a->score_count ? &g->nodes[a->scores[i]].over : &a->cols[i - a->score_count];
+        if (epi_axes_size(features, spec->sizes) > EPI_ATTENTION_FEATURES)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a head of attention has more than %d features",
+                            EPI_ATTENTION_FEATURES);
+    }
+    epi_status status = choose_micro(l, homes, micro, err);
+    if (status == EPI_OK)
+        status = build_programs(arena, l, micro[0]->mr, roots, root_count, err);
+    if (status != EPI_OK)
+        return status;
+    if (!find_leaving(arena, l))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    l->n = epi_axes_size(&a->stream, spec->sizes);
+    l->stream_tiles = epi_ceil_div(l->n, EPI_STREAM_TILE);
+    l->batches = l->score[0].batches;
+    l->row_tiles = l->score[0].row_tiles;
+    for (int i = 0; i < a->score_count; i++) {
+        l->stationary[i] = epi_attention_operand(g, a, a->scores[i], 0);
+        add_stream(l, epi_attention_operand(g, a, a->scores[i], 1), micro[0], false,
+                   &g->nodes[a->scores[i]].over);
+    }
+    for (int v = 0; v < a->value_count; v++) {
+        add_stream(l, a->operand[v], micro[1], true, &a->cols[v]);
+        l->features[v] = epi_axes_size(&a->cols[v], spec->sizes);
+    }
+    make_room(l);
+    return l->scratch < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of this attention overflows 64 bits")
+                          : EPI_OK;
+}

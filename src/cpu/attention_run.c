@@ -1,0 +1,367 @@
+/* attention_run.c: the loops of attention.
+ *
+ * What holds in them:
+ *   - A tile of rows belongs to one thread, from its first score to what its output programs store. All that
+ *     it works on is the thread's own, but for packed tiles of streamed operands, which are written before
+ * the threads that read them start, or (not `shared`) packed by the thread itself.
+ *   - Stream tiles are taken in the order of their positions, each whole: a row's sums are added up in an
+ *     order that follows from positions alone. Tiles that no row of the tile sees are left out; in a tile
+ * that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
+ *   - Online: `top` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
+ *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new). */
+#include <math.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "cpu/attention.h"
+
+typedef struct attention_run {
+    const epi_attention_loop *l;
+    const epi_ref *homes;
+    epi_tile_run score[2], out[2];
+    unsigned char *scratch;
+    int64_t first_batch; /* of those that are packed */
+} attention_run;
+
+/* A tile of rows in hand, and a thread's memory. */
+typedef struct row_tile {
+    const attention_run *r;
+    int64_t place, batch, m0;
+    int rows;
+    unsigned char *memory;
+    float *top, *shift, *sum, *grown, *factor, *part; /* online, by row */
+} row_tile;
+
+static float *floats(const row_tile *t, int64_t offset) {
+    return (float *)(void *)(t->memory + offset);
+}
+
+/* ---- packing ---- */
+
+/* Packs rows by depth, both walked over from a first element on; `base` in elements. */
+typedef struct packing {
+    const epi_ref *ref;
+    int64_t base;
+    epi_walk rows, depth;
+    int64_t row, row_count, k, k_count;
+} packing;
+
+static void pack(const epi_micro *micro, int side, const packing *p, void *to) {
+    enum { MOST = 256 }; /* rows and depth: features, or a stream tile */
+    int64_t row[MOST], koff[MOST], stride = p->depth.count ? p->depth.stride[p->depth.count - 1] : 1;
+    bool runs = p->depth.count <= 1;
+    for (int64_t i = 0; i < p->row_count; i++)
+        row[i] = p->base + epi_walk_offset(&p->rows, p->row + i) + (runs ? p->k * stride : 0);
+    for (int64_t k = 0; k < p->k_count && !runs; k++)
+        koff[k] = epi_walk_offset(&p->depth, p->k + k);
+    epi_pack_source src = {.data = p->ref->data,
+                           .type = p->ref->type,
+                           .row = row,
+                           .rows = p->row_count,
+                           .kstride = stride,
+                           .koff = runs ? NULL : koff,
+                           .k = p->k_count};
+    epi_pack(micro, side, &src, to);
+}
+
+static int64_t columns_of(const epi_attention_loop *l, int64_t tile) {
+    return epi_min64(EPI_STREAM_TILE, l->n - tile * EPI_STREAM_TILE);
+}
+
+static void pack_stream(const attention_run *r, int which, int64_t batch, int64_t tile, void *to) {
+    const epi_attention_loop *l = r->l;
+    const epi_streamed *s = &l->streams[which];
+    const int64_t *sizes = l->spec->sizes;
+    const epi_ref *ref = &r->homes[s->node];
+    epi_axes batches = epi_plan_batch(l->plan);
+    epi_walk of_batch = epi_walk_axes(ref, &batches, sizes),
+             stream = epi_walk_axes(ref, &l->a->stream, sizes),
+             features = epi_walk_axes(ref, &s->features, sizes);
+    packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
+    int64_t first = tile * EPI_STREAM_TILE, count = columns_of(l, tile);
+    p.rows = s->by_value ? features : stream;
+    p.depth = s->by_value ? stream : features;
+    p.row = s->by_value ? 0 : first;
+    p.row_count = s->by_value ? s->feature_count : count;
+    p.k = s->by_value ? first : 0;
+    p.k_count = s->by_value ? count : s->feature_count;
+    pack(s->micro, EPI_SIDE_B, &p, to);
+}
+
+static unsigned char *shared_tile(const attention_run *r, int which, int64_t batch, int64_t tile) {
+    const epi_streamed *s = &r->l->streams[which];
+    return r->scratch + s->packed + ((batch - r->first_batch) * r->l->stream_tiles + tile) * s->tile_bytes;
+}
+
+/* Item: a batch, a stream tile and an operand. */
+static void pack_item(void *ctx, int64_t item, int thread) {
+    (void)thread;
+    const attention_run *r = ctx;
+    int which = (int)(item % r->l->stream_count);
+    int64_t tile = item / r->l->stream_count % r->l->stream_tiles,
+            batch = r->first_batch + item / r->l->stream_count / r->l->stream_tiles;
+    pack_stream(r, which, batch, tile, shared_tile(r, which, batch, tile));
+}
+
+static const unsigned char *streamed(const row_tile *t, int which, int64_t tile) {
+    if (t->r->l->shared)
+        return shared_tile(t->r, which, t->batch, tile);
+    unsigned char *to = t->memory + t->r->l->streams[which].packed;
+    pack_stream(t->r, which, t->batch, tile, to);
+    return to;
+}
+
+static void pack_rows(const row_tile *t) {
+    const epi_attention_loop *l = t->r->l;
+    for (int i = 0; i < l->a->score_count; i++) {
+        const epi_axes *over = &l->spec->graph->nodes[l->a->scores[i]].over;
+        packing p = {.ref = &t->r->homes[l->stationary[i]], .row = t->m0, .row_count = t->rows};
+        p.rows = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
+        p.depth = epi_walk_axes(p.ref, over, l->spec->sizes);
+        p.k_count = epi_axes_size(over, l->spec->sizes);
+        pack(l->streams[i].micro, EPI_SIDE_A, &p, t->memory + l->rows[i]);
+    }
+}
+
+/* ---- products ---- */
+
+static void multiply(const epi_micro *u, const void *a, int64_t rows, const void *b, int64_t cols,
+                     int64_t depth, float *c, bool add) {
+    const int64_t k = epi_round_up(depth, u->depth), size = (int64_t)epi_dtype_size(u->type);
+    if (u->enter)
+        u->enter();
+    for (int64_t j = 0; j < cols; j += u->nr)
+        for (int64_t i = 0; i < rows; i += u->mr) {
+            epi_soon nothing = {.every = k + 1, .left = k + 1};
+            u->run(k, (const char *)a + i * k * size, (const char *)b + j * k * size, c + i * EPI_TILE_N + j,
+                   EPI_TILE_N, add, &nothing);
+        }
+    if (u->leave)
+        u->leave();
+}
+
+static void make_scores(const row_tile *t, int64_t tile) {
+    const epi_attention_loop *l = t->r->l;
+    for (int i = 0; i < l->a->score_count; i++) {
+        const epi_streamed *s = &l->streams[i];
+        multiply(s->micro, t->memory + l->rows[i], t->rows, streamed(t, i, tile), columns_of(l, tile),
+                 s->feature_count, floats(t, l->acc) + i * EPI_TILE_PAIR, false);
+    }
+}
+
+/* Adds the weights times what they weigh. */
+static void add_values(const row_tile *t, int v, const float *weight, int64_t tile) {
+    const epi_attention_loop *l = t->r->l;
+    int which = l->a->score_count + v;
+    const epi_streamed *s = &l->streams[which];
+    int64_t columns = columns_of(l, tile);
+    epi_ref ref = {.data = (unsigned char *)(uintptr_t)weight, .type = EPI_F32};
+    packing p = {.ref = &ref, .row_count = t->rows, .k_count = columns};
+    epi_walk_add(&p.rows, EPI_TILE_M, EPI_TILE_N);
+    epi_walk_add(&p.depth, EPI_STREAM_TILE, 1);
+    if (s->micro->type == EPI_BF16) {
+        uint16_t *rounded = (uint16_t *)(void *)(t->memory + l->rounded);
+        for (int i = 0; i < t->rows; i++)
+            l->strips->store(rounded + i * EPI_TILE_N, EPI_BF16, 1, weight + i * EPI_TILE_N, columns);
+        ref = (epi_ref){.data = (unsigned char *)rounded, .type = EPI_BF16};
+    }
+    pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
+    multiply(s->micro, t->memory + l->weights, t->rows, streamed(t, which, tile), s->feature_count, columns,
+             floats(t, l->outs[v]), true);
+}
+
+/* ---- online softmax ---- */
+
+/* The new maximum of each row, and what its sums so far are scaled by. Are all factors 1? */
+static bool raise_tops(const row_tile *t, const float *part) {
+    bool same = true;
+    for (int i = 0; i < t->rows; i++) {
+        float old = t->top[i], now = old > part[i] || old != old ? old : part[i];
+        t->top[i] = now;
+        t->shift[i] = now == -INFINITY ? 0 : now;
+        t->grown[i] = old == now || old == -INFINITY ? 0 : old - now;
+        same &= t->grown[i] == 0;
+    }
+    return same;
+}
+
+static void scale_sums(const row_tile *t) {
+    const epi_attention_loop *l = t->r->l;
+    float *out = floats(t, l->outs[0]);
+    l->strips->map[EPI_OP_EXP](t->factor, 0, &(epi_view){t->grown, 0, 1}, 1, t->rows);
+    epi_view sums[] = {{t->sum, 0, 1}, {t->factor, 0, 1}}, outs[] = {{out, EPI_TILE_N, 1}, {t->factor, 1, 0}};
+    l->strips->map[EPI_OP_MUL](t->sum, 0, sums, 1, t->rows);
+    l->strips->map[EPI_OP_MUL](out, EPI_TILE_N, outs, t->rows, (int)l->features[0]);
+}
+
+/* exp(s - shift) in place, and the sums of its rows. */
+static void make_weights(const row_tile *t, float *s, int columns) {
+    const epi_strips *strips = t->r->l->strips;
+    const ptrdiff_t size = sizeof(float), ld = EPI_TILE_N * size;
+    if (strips->takes(EPI_OP_EXP)) {
+        float state[EPI_STATE_MOST];
+        const epi_link_operand at = {s, EPI_F32, 1, ld, ld, size},
+                               shift = {t->shift, EPI_F32, 0, size, size, 0},
+                               sum = {t->part, EPI_F32, 0, size, size, 0};
+        epi_link links[3] = {{.kind = EPI_LINK_SUB, .from = at, .a = shift},
+                             {.kind = EPI_LINK_MAP + EPI_OP_EXP,
+                              .folds = true,
+                              .op = EPI_OP_SUM,
+                              .b = sum,
+                              .state = state,
+                              .to = at}};
+        strips->ready(links);
+        strips->tape(links, t->rows, columns);
+        return;
+    }
+    for (int i = 0; i < t->rows; i += EPI_TILE_BAND) {
+        int rows = (int)epi_min64(EPI_TILE_BAND, t->rows - i);
+        float *band = s + i * EPI_TILE_N;
+        epi_view less[] = {{band, EPI_TILE_N, 1}, {t->shift + i, 1, 0}};
+        strips->map[EPI_OP_SUB](band, EPI_TILE_N, less, rows, columns);
+        strips->map[EPI_OP_EXP](band, EPI_TILE_N, less, rows, columns);
+        strips->reduce_rows(EPI_OP_SUM, t->part + i, NULL, less[0], rows, columns);
+    }
+}
+
+/* ---- a tile of rows ---- */
+
+static void begin(row_tile *t) {
+    const epi_attention_loop *l = t->r->l;
+    float **vectors[] = {&t->top, &t->shift, &t->sum, &t->grown, &t->factor, &t->part};
+    for (int i = 0; i < (int)(sizeof vectors / sizeof *vectors); i++)
+        *vectors[i] = floats(t, l->vectors) + i * EPI_TILE_M;
+    for (int i = 0; i < t->rows; i++) {
+        t->top[i] = -INFINITY;
+        t->sum[i] = 0;
+    }
+    for (int k = 0; k < l->leaving_count; k++)
+        for (int i = 0; i < t->rows; i++) {
+            float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
+            state[i] = epi_reduce_identity(l->spec->graph->nodes[l->leaving[k].node].op);
+            state[EPI_TILE_M + i] = 0;
+        }
+    for (int v = 0; v < l->a->value_count; v++) {
+        int64_t rows = epi_round_up(t->rows, l->streams[l->a->score_count + v].micro->mr);
+        memset(floats(t, l->outs[v]), 0, (size_t)(rows * EPI_TILE_N) * sizeof(float));
+    }
+    pack_rows(t);
+}
+
+/* Reductions that leave take in what they are of this tile. */
+static void fold_leaving(const row_tile *t, int program, const float *partials) {
+    const epi_attention_loop *l = t->r->l;
+    for (int k = 0; k < l->leaving_count; k++) {
+        float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
+        const epi_states *at = &l->score[program].states[l->leaving[k].instr[program]];
+        epi_op op = l->spec->graph->nodes[l->leaving[k].node].op;
+        l->strips->combine(op, state, state + EPI_TILE_M, partials + at->first,
+                           op == EPI_OP_LOGSUMEXP ? partials + at->second : NULL, t->rows);
+    }
+}
+
+static const float *kept_value(const row_tile *t, const epi_tile_run *run, int node) {
+    const epi_tile_program *p = &run->e->tile;
+    for (int i = 0;;
+         i++) /* every kept root is there; of an open tile it is what its condition lets through */
+        if (p->instrs[i].kind == EPI_INSTR_STORE && p->instrs[i].node == node)
+            return epi_epilogue_kept(run, floats(t, t->r->l->acc), p->instrs[i].arg[0]);
+}
+
+static void run_stream_tile(const row_tile *t, int64_t tile, int program) {
+    const epi_attention_loop *l = t->r->l;
+    const epi_attention *a = l->a;
+    const int64_t place[2] = {t->place, tile};
+    epi_tile_run run = t->r->score[program];
+    run.partials = floats(t, l->partials);
+    for (int i = 0; i < 2; i++)
+        run.kept[i] = floats(t, l->kept[i]);
+    make_scores(t, tile);
+    epi_epilogue_tile(&run, floats(t, l->acc), place, t->memory + l->private_memory);
+    if (a->top == EPI_NO_NODE) {
+        fold_leaving(t, program, run.partials);
+        for (int v = 0; v < a->value_count; v++)
+            add_values(t, v, kept_value(t, &run, a->weight[v]), tile);
+        return;
+    }
+    float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
+    if (!raise_tops(t, run.partials + l->score[program].states[l->leaving[0].instr[program]].first))
+        scale_sums(t);
+    make_weights(t, s, (int)columns_of(l, tile));
+    for (int i = 0; i < t->rows; i++)
+        t->sum[i] += t->part[i];
+    add_values(t, 0, s, tile);
+}
+
+static void store_rows(const row_tile *t, int node, const float *values) {
+    const epi_attention_loop *l = t->r->l;
+    const epi_ref *home = &t->r->homes[node];
+    epi_walk walk = epi_walk_axes(home, &l->plan->rows, l->spec->sizes);
+    epi_walk_store(l->strips, home, 0, &walk, t->m0, values, t->rows);
+}
+
+/* What leaves goes where the output programs load it. */
+static void finish(const row_tile *t) {
+    const epi_attention_loop *l = t->r->l;
+    const epi_attention *a = l->a;
+    if (a->top != EPI_NO_NODE) {
+        float *out = floats(t, l->outs[0]);
+        for (int i = 0; i < t->rows && !a->guarded; i++) /* -inf less itself is no number */
+            if (t->top[i] == -INFINITY) {
+                t->sum[i] = NAN;
+                for (int64_t j = 0; j < l->features[0]; j++)
+                    out[i * EPI_TILE_N + j] = NAN;
+            }
+        store_rows(t, a->top, t->top);
+        if (a->sum != EPI_NO_NODE)
+            store_rows(t, a->sum, t->sum);
+    }
+    for (int k = 0; k < l->leaving_count && a->top == EPI_NO_NODE; k++) {
+        const epi_node *n = &l->spec->graph->nodes[l->leaving[k].node];
+        float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
+        l->strips->finish(n->op, state, state + EPI_TILE_M, t->rows, (double)l->n);
+        store_rows(t, l->leaving[k].node, state);
+    }
+    for (int v = 0; v < a->value_count; v++) {
+        const int64_t place[2] = {t->place, 0};
+        epi_epilogue_tile(&t->r->out[v], floats(t, l->outs[v]), place, t->memory + l->private_memory);
+    }
+}
+
+/* Item: a tile of rows of the batches in hand, the last rows first: under a mask they see the most. */
+static void run_rows(void *ctx, int64_t item, int thread) {
+    const attention_run *r = ctx;
+    const epi_attention_loop *l = r->l;
+    int64_t tiles = l->row_tiles / l->batches, count = epi_min64(l->batch_group, l->batches - r->first_batch);
+    row_tile t = {.r = r, .batch = r->first_batch + item % count};
+    epi_limit limits[EPI_ATTENTION_BOUNDS];
+    t.memory = r->scratch + l->per_thread + thread * l->thread_bytes;
+    t.place = t.batch * tiles + (tiles - 1 - item / count);
+    t.m0 = epi_tile_row(&l->score[0], t.place);
+    t.rows = (int)(epi_tile_row(&l->score[0], t.place + 1) - t.m0);
+    begin(&t);
+    epi_limits_find(l, r->homes, t.m0, t.rows, limits);
+    for (int64_t tile = 0; tile < l->stream_tiles; tile++) {
+        epi_sight sight =
+            epi_limits_sight(limits, l->bound_count, tile * EPI_STREAM_TILE, columns_of(l, tile));
+        if (sight != EPI_SEES_NONE)
+            run_stream_tile(&t, tile, l->programs == 2 && sight == EPI_SEES_ALL);
+    }
+    finish(&t);
+}
+
+void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const epi_ref *tensors,
+                       unsigned char *scratch) {
+    attention_run r = {.l = l, .homes = homes, .scratch = scratch};
+    int64_t tiles = l->row_tiles / epi_max64(1, l->batches);
+    for (int i = 0; i < l->programs; i++)
+        epi_epilogue_begin(&r.score[i], &l->score[i], homes, tensors, scratch + l->access[i], NULL);
+    for (int v = 0; v < l->a->value_count; v++)
+        epi_epilogue_begin(&r.out[v], &l->out[v], homes, tensors, scratch + l->access[2 + v], NULL);
+    for (; r.first_batch < l->batches; r.first_batch += l->batch_group) {
+        int64_t count = epi_min64(l->batch_group, l->batches - r.first_batch);
+        if (l->shared)
+            epi_parallel_for(l->threads, count * l->stream_tiles * l->stream_count, pack_item, &r);
+        epi_parallel_for(l->threads, count * tiles, run_rows, &r);
+    }
+}
