@@ -172,7 +172,8 @@ static int ask_for_dims(const epi_program *program, const cli_options *o) {
         return EXIT_OK;
     printf("\ngive --dims for the kernel: its axes are");
     for (int i = 0; i < epi_program_dim_count(program); i++)
-        printf(" %s", epi_program_dim(program, i));
+        if (!epi_program_dim_size(program, i))
+            printf(" %s", epi_program_dim(program, i));
     printf("\n");
     return EXIT_OK;
 }

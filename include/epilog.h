@@ -161,6 +161,8 @@ EPI_API size_t epi_program_print(const epi_program *program, char *buf, size_t s
 /* The named sizes of a program, in order of first appearance. */
 EPI_API int epi_program_dim_count(const epi_program *program);
 EPI_API const char *epi_program_dim(const epi_program *program, int index);
+/* The size that the text gives it, as in C=3; 0: it is given when the program is compiled. */
+EPI_API int64_t epi_program_dim_size(const epi_program *program, int index);
 
 /* Its tensors: the inputs in order, then the outputs in order. */
 typedef struct epi_tensor_info {

@@ -41,7 +41,9 @@ static void run_small(const epi_program *program, epi_path path) {
     epi_dim_binding dims[64];
     int count = epi_program_dim_count(program);
     for (int i = 0; i < count; i++)
-        dims[i] = (epi_dim_binding){epi_program_dim(program, i), 2 + 2 * (i % 2)};
+        dims[i] = (epi_dim_binding){epi_program_dim(program, i), epi_program_dim_size(program, i)
+                                                                     ? epi_program_dim_size(program, i)
+                                                                     : 2 + 2 * (i % 2)};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .path = path, .threads = 1);
     epi_kernel *k;
     if (epi_kernel_compile(program, &o, &k, NULL) != EPI_OK)

@@ -29,8 +29,10 @@ static char *list_parts(const epi_kernel *k) {
 static int bind(const epi_program *p, int rows, int64_t n, epi_dim_binding *dims) {
     int count = epi_program_dim_count(p);
     const epi_axes *first = &p->graph.tensors[0].axes;
-    for (int d = 0; d < count; d++) /* of many axes each is short, or attention would take a minute */
-        dims[d] = (epi_dim_binding){epi_program_dim(p, d), count > 4 ? 8 << d % 2 : 16 << d % 3};
+    for (int d = 0; d < count; d++) { /* of many axes each is short, or attention would take a minute */
+        int64_t fixed = epi_program_dim_size(p, d), some = count > 4 ? 8 << d % 2 : 16 << d % 3;
+        dims[d] = (epi_dim_binding){epi_program_dim(p, d), fixed ? fixed : some};
+    }
     for (int i = 0; i < rows; i++) /* of four row axes the first two: more is no size that anything has */
         dims[first->at[i].dim].size = i < 2 ? n : 2 + n % 2;
     return count;

@@ -7,6 +7,7 @@
 
 #include "harness.h"
 #include "layers.h"
+#include "pass/walk.h"
 #include "run/run.h"
 
 static epi_context *ctx;
@@ -54,9 +55,18 @@ static bool run_part(const by_hand *h, int index, const epi_options *whole, cons
                 dims[i] = (epi_dim_binding){epi_program_dim(program, i), h->whole->spec.sizes[d]};
     bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "a part compiles: %s\n%s",
                     err.message, text.data);
-    for (int t = 0; t < part->graph.tensor_count; t++)
+    int64_t strides[EPI_PART_SLICES][EPI_MAX_AXES];
+    for (int t = 0, slices = 0; t < part->graph.tensor_count; t++) {
         args[t] = part->tensors[t].tensor >= 0 ? p->args[part->tensors[t].tensor]
                                                : (epi_tensor){h->values[part->tensors[t].value], NULL};
+        if (!part->slices[t].memory.count)
+            continue;
+        epi_ref own = {.axes = part->graph.tensors[t].axes};
+        int64_t begin = epi_ref_lay_out(&own, &part->slices[t], args[t].strides, h->whole->spec.sizes);
+        memcpy(strides[slices], own.strides, sizeof own.strides);
+        args[t].data = (char *)args[t].data + begin * (int64_t)epi_dtype_size(part->types[t]);
+        args[t].strides = strides[slices++];
+    }
     if (ok) {
         epi_kernel_info info;
         epi_kernel_get_info(k, &info);
@@ -188,7 +198,9 @@ static void check_file(const char *path) {
         epi_dim_binding dims[EPI_MAX_DIMS];
         bool many = epi_program_dim_count(p) > 4; /* axes: attention's scores have five */
         for (int d = 0; d < epi_program_dim_count(p); d++)
-            dims[d] = (epi_dim_binding){epi_program_dim(p, d), (d ? 16 << d % 3 : 37) / (many ? 4 : 1)};
+            dims[d] = (epi_dim_binding){epi_program_dim(p, d),
+                                        epi_program_dim_size(p, d) ? epi_program_dim_size(p, d)
+                                                                   : (d ? 16 << d % 3 : 37) / (many ? 4 : 1)};
         epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = epi_program_dim_count(p), .threads = 2);
         check_mainloop(p, o);
         for (int type = EPI_F32; type <= EPI_BF16; type++) {

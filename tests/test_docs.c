@@ -83,7 +83,8 @@ static epi_status compile(const epi_program *p, const block *b, epi_dtype type, 
     epi_options o = EPI_OPTIONS(.dims = dims, .types = types, .type = type, .path = path);
     for (; o.dim_count < epi_program_dim_count(p); o.dim_count++) {
         const char *dim = epi_program_dim(p, o.dim_count);
-        dims[o.dim_count] = (epi_dim_binding){dim, size_of(b, dim)};
+        int64_t fixed = epi_program_dim_size(p, o.dim_count);
+        dims[o.dim_count] = (epi_dim_binding){dim, fixed ? fixed : size_of(b, dim)};
     }
     for (int t = 0; t < epi_program_tensor_count(p) && wide; t++) {
         epi_tensor_info info;

@@ -1,13 +1,14 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts | forms | all | rows | hopper | open | sweep]
+ *     emulate [programs] [folder for what is compiled] [texts | forms | all | rows | hopper | parts | open | sweep]
  *
  *     texts    it is skipped
  *     forms    Hopper's product, rows of all lengths, and as many others as have every form at least once
  *     all      everything but the sweep
  *     rows     the mainloop over rows alone
  *     hopper   Hopper's product alone
+ *     parts    programs of several parts alone
  *     open     open rows alone: every program, at two sizes with one text
  *     sweep    Hopper's product for all products of the table
  *
@@ -25,6 +26,7 @@
 #include "emulate/host.h"
 #include "forms.h"
 #include "moves.h"
+#include "pass/walk.h"
 #include "random_program.h"
 #include "run/run.h"
 #include "shapes.h"
@@ -529,6 +531,97 @@ static void free_kernels(void) {
     for (int i = 0; i < kernel_count; i++) {
         epi_cuda_kernel_free(kernels[i].k);
         epi_arena_free(&kernels[i].arena);
+    }
+}
+
+/* ---- programs of several parts ---- */
+
+enum { MOST_PARTS = 32 };
+
+/* Whole programs on Hopper, part by part as a run starts them: slices of inputs, values between the parts. */
+static struct whole {
+    test_case from;
+    loaded l;
+    epi_kernel *k;
+    int texts[MOST_PARTS][MOST_LAUNCHES];
+} wholes[] = {
+    {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=32", 0}},
+    {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=33", 0}}, /* slices that begin where TMA takes none */
+    {.from = {"blocks", "packed_swiglu", "T=100,D=72,F=136", 0}},
+};
+enum { WHOLES = sizeof wholes / sizeof *wholes };
+
+static void add_wholes(void) {
+    for (int i = 0; i < WHOLES; i++) {
+        struct whole *w = &wholes[i];
+        epi_error err = {0};
+        if (!load_case(ctx, programs, &w->from, &w->l))
+            continue;
+        epi_options o = case_options(&w->l, EPI_BF16, EPI_PATH_FUSED);
+        o.device = -90;
+        if (!check(epi_kernel_compile(w->l.program, &o, &w->k, &err) == EPI_OK &&
+                       w->k->part_count <= MOST_PARTS && w->k->parts[0].part,
+                   "%s %s in parts: %s", w->from.program, w->from.dims, err.message))
+            continue;
+        for (int q = 0; q < w->k->part_count; q++)
+            for (int n = 0; n < w->k->parts[q].cuda->count; n++)
+                w->texts[q][n] = add_text(&w->k->parts[q].cuda->launches[n].text);
+    }
+}
+
+/* The tensors of a part: the program's, slices of them, or values between the parts. */
+static void part_problem(const struct whole *w, int q, const problem *p, unsigned char *values, problem *out) {
+    const epi_part_kernel *k = &w->k->parts[q];
+    *out = (problem){.count = k->part->graph.tensor_count, .inputs = k->part->graph.input_count};
+    for (int t = 0; t < out->count; t++) {
+        int of = k->to ? k->to[t] : t;
+        epi_part_tensor at = k->part->tensors[of];
+        epi_ref own = {.axes = k->part->graph.tensors[of].axes};
+        int64_t begin = epi_ref_lay_out(&own, &k->part->slices[of], NULL, w->k->spec.sizes);
+        if (at.tensor >= 0)
+            out->t[t] = p->t[at.tensor];
+        else
+            out->t[t] = (tensor){.shape.type = k->part->types[of],
+                                 .span = epi_axes_size(&own.axes, w->k->spec.sizes),
+                                 .data = values + w->k->cut.values[at.value].offset};
+        out->t[t].data += begin * (int64_t)epi_dtype_size(k->part->types[of]);
+        out->t[t].span -= begin;
+    }
+}
+
+static void run_whole(const struct whole *w, const oracles *oracle) {
+    emulated like = {.l = &w->l, .v = {EPI_BF16, EPI_PATH_FUSED, 90, NULL, false}};
+    unsigned char *values = aligned_alloc(256, (size_t)epi_round_up(w->k->cut.bytes + 256, 256)),
+                  *workspace = aligned_alloc(256, (size_t)w->k->values);
+    problem p, part;
+    if (check(values && workspace, "memory") && make_problem(&like, &p)) {
+        memset(values, POISON, (size_t)w->k->cut.bytes);
+        for (int q = 0; q < w->k->part_count; q++) {
+            part_problem(w, q, &p, values, &part);
+            place at = {w->k->parts[q].cuda, &part, workspace};
+            memset(workspace, POISON, (size_t)w->k->values);
+            for (int n = 0; n < at.k->count; n++)
+                if (!at.k->launches[n].empty && texts[w->texts[q][n]].run)
+                    run_launch(&at, &at.k->launches[n], &texts[w->texts[q][n]], q % 2, w->from.program);
+        }
+        check_rule(&p, &w->l, oracle, EPI_BF16, "part by part");
+        problem_free(&p);
+    }
+    free(values);
+    free(workspace);
+}
+
+static void run_wholes(void) {
+    for (int i = 0; i < WHOLES; i++) {
+        oracles oracle = {0};
+        if (!wholes[i].k)
+            continue;
+        oracles_make(&wholes[i].l, EPI_BF16, &oracle);
+        if (check(oracle.ok, "%s has a reference", wholes[i].from.program))
+            run_whole(&wholes[i], &oracle);
+        oracles_free(&oracle);
+        epi_kernel_free(wholes[i].k);
+        epi_module_free(wholes[i].l.module);
     }
 }
 
@@ -1086,8 +1179,11 @@ int main(int argc, char **argv) {
         load_case(ctx, programs, &cases[i], &all[i]);
     const char *mode = argc > 3 ? argv[3] : "all";
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"),
-         alone = sweep || !strcmp(mode, "hopper") || !strcmp(mode, "open");
-    if (!strcmp(mode, "open"))
+         parts = !strcmp(mode, "parts"),
+         alone = sweep || parts || !strcmp(mode, "hopper") || !strcmp(mode, "open");
+    if (parts)
+        add_wholes();
+    else if (!strcmp(mode, "open"))
         add_open();
     else if (sweep)
         add_sweep();
@@ -1096,6 +1192,7 @@ int main(int argc, char **argv) {
         int first = kernel_count;
         add_hopper();
         add_open_hopper(first);
+        add_wholes();
     }
     if (!alone)
         add_lengths();
@@ -1117,6 +1214,7 @@ int main(int argc, char **argv) {
     add_texts();
     compile_texts();
     run_kernels();
+    run_wholes();
     if (!alone) {
         run_large();
         run_panels();

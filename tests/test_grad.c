@@ -339,7 +339,9 @@ static void test_file(const char *path) {
             char dims[400] = "", label[800];
             for (int d = 0; d < epi_program_dim_count(p); d++)
                 snprintf(dims + strlen(dims), sizeof dims - strlen(dims), "%s%s=%d", d ? "," : "",
-                         epi_program_dim(p, d), size_of_dim(epi_program_dim(p, d)));
+                         epi_program_dim(p, d),
+                         epi_program_dim_size(p, d) ? (int)epi_program_dim_size(p, d)
+                                                    : size_of_dim(epi_program_dim(p, d)));
             snprintf(label, sizeof label, "%s:%s", path, epi_program_name(p));
             if (strstr(label, "adamw_bf16")) /* dither jumps; its derivative is that of its mean */
                 continue;

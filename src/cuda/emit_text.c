@@ -13,9 +13,10 @@ epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor) {
         tensor = home->tensor;
     epi_ref r = {.type = tensor >= 0 ? c->spec->types[tensor] : home->type,
                  .axes = tensor >= 0 ? g->tensors[tensor].axes : g->nodes[node].axes};
+    epi_ref_lay_out(&r, tensor >= 0 && c->spec->slices ? &c->spec->slices[tensor] : NULL, NULL,
+                    c->spec->sizes);
     if (at_home && tensor >= 0)
         r.axes = epi_graph_rename_axes(g, node, &r.axes);
-    epi_ref_contiguous(&r, c->spec->sizes);
     return r;
 }
 

@@ -377,7 +377,7 @@ int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
     return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map(g, EPI_OP_MUL, a, b, EPI_NO_NODE), over);
 }
 
-bool epi_graph_is_taken(const epi_graph *g, int node, int64_t *at) {
+bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
     const epi_node *n = &g->nodes[node];
     if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_CONST)
         return false;

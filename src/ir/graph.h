@@ -111,7 +111,7 @@ int epi_graph_product(epi_graph *g, int a, int b);                        /* ove
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
 /* Is it gather(x, 2, C), at a number, or scatter(x, 2, C)? `at` is that number. */
-bool epi_graph_is_taken(const epi_graph *g, int node, int64_t *at);
+bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
 /* A name for the axis: a dim of its own with the axis's size, the same one whenever it is asked for. */

@@ -4,8 +4,15 @@
 
 #include "ir/open.h"
 
+/* How a tensor lies in memory that is a part of another: at these places of axes that it lacks. */
+typedef struct epi_slice {
+    epi_axes memory; /* the other's axes, by the names that the part has for them; none: it is no part */
+    int64_t at[EPI_MAX_AXES]; /* by axis of the memory: the place, or -1 for an axis that it has itself */
+} epi_slice;
+
 typedef struct epi_spec {
     const epi_graph *graph;
+    const epi_slice *slices;     /* by tensor; NULL: all are whole */
     int64_t sizes[EPI_MAX_DIMS]; /* by dim */
     bool
         is_row[EPI_MAX_DIMS]; /* by dim: it counts rows (tokens, batch), so choices do not look at its size */

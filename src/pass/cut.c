@@ -43,13 +43,70 @@ bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_a
 }
 
 double epi_sites_bytes(const epi_sites *s, int node) {
-    const epi_node *n = &s->g->nodes[epi_graph_renamed(s->g, node)];
-    double count = (double)epi_max64(0, epi_axes_size(&n->axes, s->sizes));
+    const epi_node *n = &s->g->nodes[epi_sites_root(s, node)];
+    double count = (double)epi_max64(0, epi_axes_size(&s->g->nodes[node].axes, s->sizes));
     epi_dtype type = n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
                      : n->has_stored       ? n->stored
                      : n->axes.count < 2   ? EPI_F32
                                            : s->spec->type;
     return count * (double)epi_dtype_size(type);
+}
+
+/* ---- views ---- */
+
+static bool is_view(const epi_sites *s, int node) {
+    return s->g->nodes[node].op == EPI_OP_RENAME || s->view[node];
+}
+
+int epi_sites_root(const epi_sites *s, int node) {
+    while (is_view(s, node))
+        node = s->g->nodes[node].arg[0];
+    return node;
+}
+
+epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, epi_slice *slice) {
+    const epi_node *n = &s->g->nodes[node];
+    if (!is_view(s, node)) {
+        *slice = (epi_slice){.memory = *memory};
+        for (int i = 0; i < memory->count; i++)
+            slice->at[i] = -1;
+        return *memory;
+    }
+    epi_axes axes = epi_sites_view(s, n->arg[0], memory, slice);
+    int at = epi_axes_find(&axes, n->over.at[0]), there = 0;
+    while (slice->at[there] >= 0 || !epi_axis_equal(slice->memory.at[there], n->over.at[0]))
+        there++;
+    if (n->op == EPI_OP_RENAME) {
+        axes.at[at] = slice->memory.at[there] = n->over.at[1];
+        return axes;
+    }
+    epi_graph_at_number(s->g, node, &slice->at[there]);
+    epi_axes_remove(&axes, at);
+    return axes;
+}
+
+/* Does the slice of an input, or of a value that is no output, begin where a tensor may? Whatever the number
+ * of rows: it counts as one. */
+static bool is_aligned(const epi_sites *s, int node) {
+    const epi_graph *g = s->g;
+    int root = epi_sites_root(s, g->nodes[node].arg[0]);
+    const epi_node *n = &g->nodes[root];
+    epi_use_list uses = epi_graph_uses(g, root);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node == EPI_NO_NODE && n->op != EPI_OP_INPUT)
+            return false; /* the output may have its axes in another order */
+    const epi_axes *memory = n->op == EPI_OP_INPUT ? &g->tensors[n->tensor].axes : &n->axes;
+    epi_slice slice;
+    epi_axes axes = epi_sites_view(s, g->nodes[node].arg[0], memory, &slice);
+    int there = slice.memory.count - 1;
+    int64_t bytes = n->op == EPI_OP_INPUT ? (int64_t)epi_dtype_size(s->spec->types[n->tensor]) : 2;
+    (void)axes;
+    for (; slice.at[there] >= 0 || !epi_axis_equal(slice.memory.at[there], g->nodes[node].over.at[0]);
+         there--)
+        if (!s->spec->is_row[slice.memory.at[there].dim])
+            bytes = bytes * epi_max64(1, epi_axis_size(slice.memory.at[there], s->spec->sizes)) %
+                    s->limits->aligned;
+    return bytes % s->limits->aligned == 0;
 }
 
 /* ---- what a part can hold ---- */
@@ -453,7 +510,7 @@ static void place_move(epi_sites *s, int node) {
     s->site[node] = (epi_site){EPI_SITE_TILE, q};
 }
 
-/* The value is in memory, and whoever uses it under another name loads it from there. */
+/* The value is in memory, and whoever uses it under another name, or a slice of it, loads it from there. */
 static void place_view(epi_sites *s, int node) {
     int from = s->g->nodes[node].arg[0];
     epi_sites_store(s, from);
@@ -462,12 +519,17 @@ static void place_view(epi_sites *s, int node) {
 }
 
 static void place(epi_sites *s, int node) {
+    int64_t at;
     switch (epi_ops[s->g->nodes[node].op].cls) {
     case EPI_CLASS_LEAF: s->site[node] = (epi_site){EPI_SITE_INPUT, -1}; break;
     case EPI_CLASS_PRODUCT: add_product(s, node); break;
     case EPI_CLASS_REDUCE: place_reduction(s, node); break;
     case EPI_CLASS_VIEW: place_view(s, node); break;
     case EPI_CLASS_MOVE:
+        s->view[node] = s->g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) &&
+                        is_aligned(s, node);
+        s->view[node] ? place_view(s, node) : place_move(s, node);
+        break;
     case EPI_CLASS_RANDOM: place_move(s, node); break;
     case EPI_CLASS_MAP:
     case EPI_CLASS_SPLIT: place_map(s, node); break;
@@ -580,8 +642,9 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->read.at = epi_arena_alloc(arena, nodes * sizeof *s->read.at);
     s->placed = epi_arena_alloc(arena, nodes);
     s->forward = epi_arena_alloc(arena, nodes);
+    s->view = epi_arena_alloc(arena, nodes);
     if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at ||
-        !s->pending.at || !s->placed || !s->forward)
+        !s->pending.at || !s->placed || !s->forward || !s->view)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);

@@ -23,9 +23,12 @@ typedef struct epi_part_tensor {
     int value;  /* else */
 } epi_part_tensor;
 
+enum { EPI_PART_SLICES = 64 }; /* inputs of a part that are slices, at most */
+
 typedef struct epi_part {
     epi_graph graph;
     epi_part_tensor *tensors; /* by tensor of the graph */
+    epi_slice *slices;        /* likewise: inputs that are slices of what they lie in */
     epi_dtype *types;
 } epi_part;
 
@@ -42,7 +45,8 @@ typedef struct epi_cut {
  * tile), and over a multiple of so many. */
 typedef struct epi_tile_limits {
     int local_most, local_multiple;
-    bool pairs; /* two products of the same rows may share a tile */
+    bool pairs;  /* two products of the same rows may share a tile */
+    int aligned; /* tensors begin at a multiple of so many bytes */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;

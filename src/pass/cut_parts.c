@@ -58,10 +58,10 @@ static epi_status give_homes(writer *w, epi_error *err) {
         w->value[i] = w->home[i] = last[i] = -1;
     for (int q = 0; q < w->s->part_count; q++)
         for (int i = 0; i < w->values[q].loads.count; i++)
-            last[epi_graph_renamed(g, w->values[q].loads.at[i])] = q;
+            last[epi_sites_root(w->s, w->values[q].loads.at[i])] = q;
     for (int t = g->input_count; t < g->tensor_count; t++) /* copies of views are the last parts */
         if (w->s->site[g->tensors[t].node].kind == EPI_SITE_VIEW)
-            last[epi_graph_renamed(g, g->tensors[t].node)] = w->s->part_count;
+            last[epi_sites_root(w->s, g->tensors[t].node)] = w->s->part_count;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (w->spec->types[t] <= EPI_F16 && serves_as_home(w, t))
             w->home[g->tensors[t].node] = t;
@@ -148,14 +148,19 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
     const epi_axes *axes =
         at.tensor >= 0 ? &g->tensors[at.tensor].axes : &g->nodes[w->cut->values[at.value].node].axes;
+    epi_axes own = *axes;
     p->tensors[t] = at;
     p->types[t] = type;
+    if (!output)
+        own = epi_sites_view(w->s, node, axes, &p->slices[t]);
+    if (own.count == axes->count)
+        p->slices[t].memory.count = 0;
     part->tensors[t] = (epi_tensor_decl){.name = name,
                                          .is_output = output,
                                          .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
                                                      (type != w->spec->type && g->nodes[node].axes.count),
                                          .type = type,
-                                         .axes = output ? *axes : epi_graph_rename_axes(g, node, axes),
+                                         .axes = own,
                                          .node = EPI_NO_NODE,
                                          .place = g->nodes[node].place};
     if (output) { /* which is how descriptions call it */
@@ -183,7 +188,7 @@ static void find_needed(writer *w, int q, const epi_node_list *stores) {
     for (s->round++; count;) {
         int node = stack[--count];
         const epi_node *n = &g->nodes[node];
-        bool load = n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME ||
+        bool load = n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME || s->view[node] ||
                     (q >= 0 && w->loads[node] == q + 1 && s->seen[node] != stored);
         epi_node_list *list = load ? &s->read : &s->cone;
         list->at[list->count++] = node;
@@ -206,7 +211,7 @@ static int copy_node(epi_graph *part, const epi_node *n, const int *fresh) {
 }
 
 static epi_part_tensor place_of(const writer *w, int node) {
-    int value = epi_graph_renamed(w->spec->graph, node);
+    int value = epi_sites_root(w->s, node);
     const epi_node *n = &w->spec->graph->nodes[value];
     if (n->op == EPI_OP_INPUT)
         return (epi_part_tensor){n->tensor, -1};
@@ -232,9 +237,10 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
     memcpy(p->graph.fixed, g->fixed, sizeof p->graph.fixed);
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
+    p->slices = epi_arena_alloc(w->arena, tensors * sizeof *p->slices);
     p->types = epi_arena_alloc(w->arena, tensors * sizeof *p->types);
     p->graph.tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->graph.tensors);
-    if (!p->tensors || !p->types || !p->graph.tensors)
+    if (!p->tensors || !p->slices || !p->types || !p->graph.tensors)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < read->count; i++) /* the program's own first: inputs are its first nodes */
         add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]), false);
@@ -254,6 +260,11 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     }
     if (p->graph.tensor_count > 2 * EPI_MAX_TENSORS)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d tensors", 2 * EPI_MAX_TENSORS);
+    int slices = 0;
+    for (int t = 0; t < p->graph.input_count; t++)
+        slices += p->slices[t].memory.count > 0;
+    if (slices > EPI_PART_SLICES)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d slices", EPI_PART_SLICES);
     epi_graph_finish(&p->graph);
     if (w->arena->failed || p->graph.error.status != EPI_OK) {
         if (err && p->graph.error.status != EPI_OK)

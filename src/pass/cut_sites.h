@@ -56,6 +56,7 @@ typedef struct epi_sites {
     bool *forced;  /* by node: it must be in memory */
     bool *placed;  /* by node: it has its site */
     bool *forward; /* by node; see direction.h */
+    bool *view;    /* by node: it is a slice of a value in memory, which needs no memory of its own */
     int first;     /* parts before this one are of the direction that is done */
     epi_site_attention *attentions;
     int attention_count;
@@ -81,6 +82,10 @@ unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes 
 bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
 void epi_list_sort(epi_node_list *list);
 double epi_sites_bytes(const epi_sites *s, int node);
+/* What a value is a view of, under another name of an axis or a slice; itself where it is none. And how it
+ * lies in memory of these axes: slice->memory.count is 0 where it is all of it. Answers its axes there. */
+int epi_sites_root(const epi_sites *s, int node);
+epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, epi_slice *slice);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */

@@ -72,9 +72,18 @@ static bool same_axes(matcher *m, const epi_axes *x, const epi_axes *y) {
     return same;
 }
 
+/* Slices of tensors of the same axes, at whatever place of them. */
+static bool same_slice(matcher *m, const epi_slice *x, const epi_slice *y) {
+    bool same = same_axes(m, &x->memory, &y->memory);
+    for (int i = 0; i < x->memory.count && same; i++)
+        same = (x->at[i] < 0) == (y->at[i] < 0);
+    return same;
+}
+
 static bool same_tensor(matcher *m, int x, int y) {
     return m->a->types[x] == m->b->types[y] &&
-           same_axes(m, &m->a->graph.tensors[x].axes, &m->b->graph.tensors[y].axes);
+           same_axes(m, &m->a->graph.tensors[x].axes, &m->b->graph.tensors[y].axes) &&
+           same_slice(m, &m->a->slices[x], &m->b->slices[y]);
 }
 
 /* A run names an index that is outside its axis: then names count. */

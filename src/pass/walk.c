@@ -31,6 +31,22 @@ int64_t epi_ref_drop(epi_ref *ref, epi_axis axis) {
     return step;
 }
 
+int64_t epi_ref_lay_out(epi_ref *ref, const epi_slice *slice, const int64_t *strides, const int64_t *sizes) {
+    if (!slice || !slice->memory.count) {
+        epi_ref_contiguous(ref, sizes);
+        return 0;
+    }
+    epi_ref memory = epi_ref_of_axes(&slice->memory, sizes);
+    int64_t begin = 0;
+    for (int i = 0; i < slice->memory.count; i++) {
+        memory.strides[i] = strides ? strides[i] : memory.strides[i];
+        begin += slice->at[i] < 0 ? 0 : slice->at[i] * memory.strides[i];
+    }
+    for (int i = 0; i < ref->axes.count; i++)
+        ref->strides[i] = epi_ref_stride(&memory, ref->axes.at[i]);
+    return begin;
+}
+
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step) {
     if (size == 1)
         return;

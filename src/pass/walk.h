@@ -35,6 +35,10 @@ int64_t epi_ref_half(epi_ref *whole, const epi_node *n, int part, const int64_t 
 /* Takes an axis out of a tensor's; answers the step along it. */
 int64_t epi_ref_drop(epi_ref *ref, epi_axis axis);
 
+/* Gives the tensor its strides: a contiguous one's, or a slice's of memory with these strides (NULL:
+ * contiguous memory). Answers where the slice begins, in elements. */
+int64_t epi_ref_lay_out(epi_ref *ref, const epi_slice *slice, const int64_t *strides, const int64_t *sizes);
+
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step);
 epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *sizes);
 int64_t epi_walk_offset(const epi_walk *w, int64_t index);

@@ -153,7 +153,7 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
-        if (epi_graph_is_taken(g, i, &at) && at >= size)
+        if (epi_graph_at_number(g, i, &at) && at >= size)
             return fail_node(p, i,
                              epi_fail(err, EPI_ERR_DIMS,
                                       "the number %ld is outside the axis %s, which has %ld elements",

@@ -4,6 +4,7 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/slices.h"
 #include "run/run.h"
 
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
@@ -64,6 +65,7 @@ static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_op
     if (part) {
         spec.graph = &part->graph;
         spec.types = part->types;
+        spec.slices = part->slices;
     }
     epi_part_kernel *out = &k->parts[k->part_count];
     *out = (epi_part_kernel){.part = part, .first = k->part_count++};
@@ -131,7 +133,14 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     epi_status status =
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
-    k->limits = (epi_tile_limits){256, o->device ? 16 : 1, true, o->device ? 0 : 256, 1};
+    if (status == EPI_OK && o->path == EPI_PATH_FUSED)
+        status = epi_slices_push(&k->arena, k->spec.graph, &k->spec.graph, err);
+    k->limits = (epi_tile_limits){.local_most = 256,
+                                  .local_multiple = o->device ? 16 : 1,
+                                  .pairs = true,
+                                  .aligned = o->device ? 16 : 1,
+                                  .attention_most = o->device ? 0 : 256,
+                                  .attention_multiple = 1};
     if (status == EPI_OK && k->gpu) /* Hopper's mainloop has tiles of two products */
         k->limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
     if (k->owner)
@@ -142,7 +151,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         status = compile_parts(k, o, err);
     if (status == EPI_OK && o->path == EPI_PATH_FUSED && !k->owner && too_tight(k)) {
         free_parts(k);
-        k->limits = (epi_tile_limits){0, 1, false, 0, 1};
+        k->limits = (epi_tile_limits){.local_multiple = 1, .aligned = k->limits.aligned, .attention_multiple = 1};
         status = cut(k, o, err);
         if (status == EPI_OK)
             status = compile_parts(k, o, err);

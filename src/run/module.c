@@ -93,6 +93,10 @@ const char *epi_program_dim(const epi_program *program, int index) {
     return index >= 0 && index < epi_program_dim_count(program) ? program->graph.dims[index] : NULL;
 }
 
+int64_t epi_program_dim_size(const epi_program *program, int index) {
+    return index >= 0 && index < epi_program_dim_count(program) ? program->graph.fixed[index] : 0;
+}
+
 int epi_program_tensor_count(const epi_program *program) {
     return program ? program->graph.tensor_count : 0;
 }

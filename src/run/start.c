@@ -4,6 +4,7 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "ir/index.h"
+#include "pass/walk.h"
 #include "run/overlap.h"
 #include "run/run.h"
 
@@ -84,19 +85,39 @@ static epi_status check_output(const epi_kernel *kernel, int t, const epi_tensor
     return EPI_OK;
 }
 
+/* The tensors of a part, and the strides of those that are slices. */
+typedef struct part_room {
+    epi_tensor tensors[2 * EPI_MAX_TENSORS];
+    int64_t strides[EPI_PART_SLICES][EPI_MAX_AXES];
+} part_room;
+
+/* A slice of a tensor whose strides the caller may give. */
+static epi_tensor slice_of(const epi_kernel *kernel, const epi_part *part, int t, const epi_tensor *whole,
+                           int64_t *strides) {
+    epi_ref own = {.axes = part->graph.tensors[t].axes};
+    int64_t begin = epi_ref_lay_out(&own, &part->slices[t], whole->strides, kernel->spec.sizes);
+    memcpy(strides, own.strides, (size_t)own.axes.count * sizeof *strides);
+    return (epi_tensor){(unsigned char *)whole->data + begin * (int64_t)epi_dtype_size(part->types[t]),
+                        strides};
+}
+
 /* The tensors of a part: the caller's, or values in the workspace. */
 static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, const epi_tensor *tensors,
-                                      unsigned char *workspace, epi_tensor *room) {
+                                      unsigned char *workspace, part_room *room) {
     const epi_part *part = kernel->parts[index].part;
     const int *to = kernel->parts[index].to;
-    for (int t = 0; part && t < part->graph.tensor_count; t++) {
-        epi_part_tensor at = part->tensors[to ? to[t] : t];
+    for (int t = 0, slices = 0; part && t < part->graph.tensor_count; t++) {
+        int of = to ? to[t] : t;
+        epi_part_tensor at = part->tensors[of];
+        epi_tensor *out = &room->tensors[t];
         if (at.tensor >= 0)
-            room[t] = tensors[at.tensor];
+            *out = tensors[at.tensor];
         else
-            room[t] = (epi_tensor){workspace + kernel->values + kernel->cut.values[at.value].offset, NULL};
+            *out = (epi_tensor){workspace + kernel->values + kernel->cut.values[at.value].offset, NULL};
+        if (part->slices[of].memory.count)
+            *out = slice_of(kernel, part, of, out, room->strides[slices++]);
     }
-    return part ? room : tensors;
+    return part ? room->tensors : tensors;
 }
 
 static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
@@ -130,15 +151,15 @@ static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int
     if (!kernel->gpu && stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
     epi_status status = EPI_OK;
-    epi_tensor room[2 * EPI_MAX_TENSORS];
+    part_room room;
     for (int i = 0; i < kernel->part_count && status == EPI_OK && !kernel->gpu; i++)
         status =
-            epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, room), err);
+            epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, &room), err);
     if (kernel->checks)
         status = epi_cuda_run(kernel->checks, tensors,
                               (unsigned char *)workspace + epi_kernel_checks_at(kernel), stream, err);
     for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
-        const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, room);
+        const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, &room);
         if (kernel->gpu)
             status = epi_cuda_run(kernel->parts[i].cuda, given, workspace, stream, err);
         else

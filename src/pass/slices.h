@@ -1,0 +1,12 @@
+/* slices.h: gather(x, 2, C), the part of x at one place of an axis, is a *slice*. */
+#ifndef EPI_PASS_SLICES_H
+#define EPI_PASS_SLICES_H
+
+#include "ir/graph.h"
+
+/* The same program with its slices taken from inputs, as far as they can be: gather(n @ w, 2, C) is
+ * n @ gather(w, 2, C), and a slice of an input needs no copy. A scatter to a number is a choice by the
+ * position. `out` is `in` itself where there is nothing to do. */
+epi_status epi_slices_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err);
+
+#endif
