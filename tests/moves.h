@@ -14,7 +14,7 @@ static const char moves_text[] =
     "batched(x[B,V,D], i: i32[B,S]) -> y[B,S,D] { y = gather(x, i, V) }\n"
     "twice(x[V,D], i: i32[T,K], j: i32[S]) -> y[S,K,D] { y = x[i][j] }\n"
     "computed(x[V,D], i: i32[T]) -> y[T,D] { y = x[i + 1] }\n"
-    "fixed(x[V,D]) -> (y[D], z[D]) { y = x[1.6]  z = x[-1] }\n"
+    "fixed(x[V,D]) -> (y[D], z[D]) { y = x[0.6]  z = x[0*y[0] - 1] }\n"
     "sums(d[T,D], ids: i32[T]) -> g[V,D] { g = scatter(d, ids, V) }\n"
     "sums_turned(d[D,B,T], ids: i32[B,T]) -> g[D,V] { g = scatter(d, ids, V) }\n"
     "spread(d[T,D], ids: i32[T,K]) -> g[V,D] { g = scatter(d, ids, V) }\n"
