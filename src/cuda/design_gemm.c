@@ -129,7 +129,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     int columns = epi_tile_columns(d);
     if (d->tile->m < 1 || d->tile->n < 1 || d->depth < 1)
         return refuse(d, "a size is zero");
-    if (!epi_operand_map(c, d, a, 128, 64, k) ||
+    if (!epi_operand_map(c, d, a, f->tile_m, 64, k) ||
         !epi_operand_map(c, d, b, columns / f->cluster, 64 / f->cluster, k) ||
         (d->products > 1 && !epi_operand_map(c, d, pair, columns / f->cluster, 64 / f->cluster, k)))
         return refuse(d, "TMA cannot take an operand as it lies in memory");
@@ -140,6 +140,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         *m = m[-1];
         m->box[1] = (uint32_t)d->tiling.narrow;
     }
+    if (!a->mn)
+        a->last = epi_map_last(k, 0, epi_open_now(c->spec->open, a->count), f->tile_m);
     k->block = 384;
     return fit_shared(d, k);
 }

@@ -30,6 +30,7 @@ typedef struct epi_stream {
     epi_batch_place place;    /* and where it lies */
     int elements, bytes;      /* of a cell */
     int map, pointer;         /* which one of the launch: a map for TMA, else a pointer */
+    int last;                 /* the map of the last rows, which are fewer than a panel's */
     int offset;               /* in a subtile's staging */
     int panel_width, panels;  /* staged: bytes of a panel's row, and panels of a subtile */
     int rows_moved, rows_own; /* lanes: rows that a mover has in hand at once, and a warp that computes */
@@ -49,6 +50,7 @@ typedef struct epi_operand {
     int64_t count; /* of rows or columns */
     bool mn;       /* rows (columns) innermost */
     int vec;       /* gemm_sm80: elements that can be copied at once */
+    int last;      /* of the rows: the map of the last ones, which are fewer than a tile's */
     int pointer;   /* the launch's, for mainloops without TMA */
 } epi_operand;
 
@@ -78,6 +80,7 @@ typedef struct epi_gemm_design {
     epi_instr_design *instrs;      /* by instruction of the tile program */
     int subtile_bytes, load_bytes; /* of a subtile: its staging, and what TMA loads into it */
     int staging_bytes;             /* of all */
+    bool clamped;                  /* tiles have a map for their last rows each */
     bool loads, lanes;             /* staged: is anything loaded, do lanes move anything */
     bool own;   /* do lanes store anything: then computing warps may store their own rows */
     bool folds; /* is anything reduced down the rows */
@@ -119,6 +122,9 @@ epi_operand epi_operand_of(const epi_gemm_design *d, int side);
  * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
                      epi_kernel_text *k);
+/* Adds the same map again with boxes as high as the last of these rows are, rounded up to 8: of those that
+ * are left where every box has `most`. Answers which it is. */
+int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);
 /* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
 void epi_operand_measure(epi_operand *o);
 

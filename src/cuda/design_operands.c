@@ -117,6 +117,14 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     return true;
 }
 
+int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most) {
+    epi_map_need *m = &k->maps[k->map_count];
+    *m = k->maps[map];
+    if (rows % most)
+        m->box[1] = (uint32_t)epi_round_up(rows % most, 8);
+    return k->map_count++;
+}
+
 /* ---- by offsets ---- */
 
 /* Do elements that follow each other lie side by side? */

@@ -163,6 +163,18 @@ static void choose_rows(const epi_gemm_design *d, epi_stream *t) {
     t->rows_own = t->panel_width < 64 || kept ? 4 : 8;
 }
 
+/* The last rows of all tiles have maps of their own, if a launch has room for so many. */
+static void add_last_maps(epi_gemm_design *d, epi_kernel_text *k) {
+    int count = 0;
+    for (int i = 0; i < d->stream_count; i++)
+        count += d->streams[i].staged && !d->streams[i].lanes;
+    d->clamped = k->map_count + count <= EPI_MAX_MAPS;
+    int64_t rows = epi_open_now(d->c->spec->open, d->batch_rows ? d->batch_rows : d->tile->m);
+    for (int i = 0; i < d->stream_count && d->clamped; i++)
+        if (d->streams[i].staged && !d->streams[i].lanes)
+            d->streams[i].last = epi_map_last(k, d->streams[i].map, rows, EPI_STAGED_ROWS);
+}
+
 void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = 0; i < d->stream_count; i++) {
         epi_stream *t = &d->streams[i];
@@ -173,4 +185,5 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
         if (t->lanes)
             choose_rows(d, t);
     }
+    add_last_maps(d, k);
 }

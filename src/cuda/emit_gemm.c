@@ -72,13 +72,15 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         f->stages, f->cluster, f->subtile, f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed,
         d->operands[0].mn, d->operands[1].mn, epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes,
         d->load_bytes, d->loads, d->lanes, d->folds);
-    epi_text_add(out,
-                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
-                 "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
-                 "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
-                 "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n",
-                 f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy,
-                 d->batch_rows > 0, epi_emit_int(d->c, d->batch_rows).text);
+    epi_text_add(
+        out,
+        "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
+        "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
+        "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
+        "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n"
+        "#define CLAMPED %d\n",
+        f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy, d->batch_rows > 0,
+        epi_emit_int(d->c, d->batch_rows).text, d->operands[0].last, d->clamped);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */

@@ -39,6 +39,7 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
 static void emit_moves(epi_emitter *e, const epi_stream *t) {
     int width = t->panel_width, inner = width / (int)epi_dtype_size(t->ref.type);
     const char *name = e->d->g->nodes[t->node].name ? e->d->g->nodes[t->node].name : "";
+    const char *one = e->d->clamped ? "lane == 0 && rows > 0" : "lane == 0";
     for (int p = 0; p < t->panels; p++) {
         char x[240], y[160] = "m";
         snprintf(x, sizeof x, "%s", epi_cell_index(t->elements));
@@ -51,22 +52,29 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
         else if (e->d->batch_rows)
             snprintf(y, sizeof y, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr);
         int at = t->offset + p * width * EPI_STAGED_ROWS;
+        char map[48];
+        if (e->d->clamped)
+            snprintf(map, sizeof map, "rows < %d ? %d : %d", EPI_STAGED_ROWS, t->last, t->map);
+        else
+            snprintf(map, sizeof map, "%d", t->map);
         if (t->lanes) {
             emit_lanes(e, t, at, x, y, name);
         } else if (t->store) {
-            epi_text_add(&e->moves_out,
-                         "  if (lane == 0) tma_store(&P.map[%d], staging + %d, %s, %s);   // %s\n", t->map,
-                         at, x, y, name);
+            epi_text_add(&e->moves_out, "  if (%s) tma_store(&P.map[%s], staging + %d, %s, %s);   // %s\n",
+                         one, map, at, x, y, name);
         } else {
-            epi_text_add(&e->moves,
-                         "  if (lane == 0) tma_load(staging + %d, &P.map[%d], bar, %s, %s);   // %s\n", at,
-                         t->map, x, y, name);
-            epi_text_add(&e->prefetch, "  if (lane == 0) tma_prefetch(&P.map[%d], %s, %s);\n", t->map, x, y);
+            epi_text_add(&e->moves, "  if (%s) tma_load(staging + %d, &P.map[%s], bar, %s, %s);   // %s\n",
+                         one, at, map, x, y, name);
+            epi_text_add(&e->prefetch, "  if (%s) tma_prefetch(&P.map[%s], %s, %s);\n", one, map, x, y);
         }
     }
 }
 
 void epi_streams_emit_moves(epi_emitter *e) {
+    static const char rows[] = "  const int rows = rows_left(P, m, 64);\n  (void)rows;\n";
+    epi_text *all[] = {&e->moves, &e->moves_out, &e->prefetch};
+    for (int i = 0; i < 3 && e->d->clamped; i++)
+        epi_text_add(all[i], "%s", rows);
     for (int i = 0; i < e->d->stream_count; i++)
         if (e->d->streams[i].staged)
             emit_moves(e, &e->d->streams[i]);

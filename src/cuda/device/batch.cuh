@@ -22,3 +22,6 @@ DEV int row_number(const Params &, int row) { return row; }
 DEV int row_near(const Params &P, int row) { return min(row, (int)P.M - 1); }
 #define BATCH_AT(which, row)
 #endif
+// Of `most` rows from `row` on, those that are there, rounded up to the 8 after which TMA's swizzle repeats: so high are the boxes that
+// TMA moves, as a row that is not there takes it longer than one that is. Those of fewer rows than `most` have a map of their own.
+DEV int rows_left(const Params &P, int row, int most) { return max(0, min(most, (rows_of_batch(P) - row_in_batch(P, row) + 7) / 8 * 8)); }

@@ -16,13 +16,14 @@
 //
 // The emitted part defines:
 //   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and 2 a second product's columns, or a
-//   narrow tile's unless B_MN; N_SIZE and K_SIZE are constants, or come from P where they are open
+//   narrow tile's unless B_MN; A_LAST is the first one's map for the last rows (of a batch) unless A_MN; N_SIZE and K_SIZE are constants, or come from P where they are open
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1), keep_pair                         the result up to the packing point, as one word; of a second product
 //   struct Sums, epilogue_subtile<C>(acc, R, S, P, staging, row, col, thread)
 //   subtile_load(P, staging, bar, m, n, lane), subtile_store(P, staging, m, n, lane, lanes), subtile_prefetch(P, m, n, lane)
 //   OWN and, where it is 1, subtile_store_own(P, staging, m, n, lane, warp): what lanes store, of a computing warp's own rows
-//   SUBTILE_BYTES of staging for a subtile, LOAD_BYTES of it loaded by TMA; STAGING_BYTES of it in all; LOADS where
+//   SUBTILE_BYTES of staging for a subtile, LOAD_BYTES of it loaded by TMA, or where CLAMPED of the rows that are there; STAGING_BYTES
+//   of it in all; LOADS where
 //   anything is loaded, LANES where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, subtile_fold<T>(P, staging, m, n, t): what the warps have left in the staging of a subtile
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
@@ -33,11 +34,11 @@
 #define STAGE_B (TILE_N * BK * 2)
 #define STAGE (STAGE_A + STAGE_B)
 #define NARROW_B (NARROW * BK * 2)
-#define NARROW_STAGE (NARROW_DEEP * (STAGE_A + NARROW_B))
 #define KT ((K_SIZE + BK - 1) / BK)
 #define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // that a tile takes
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
 #define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
+#define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 // Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
 // subtiles: they stay in the staging while the next tile begins.
@@ -49,12 +50,12 @@
 //
 //   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
 //     full    1 arrival, of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
-//             of the cluster. Waited for by the warps that compute; pass p over the ring has parity p & 1.
+//             of the cluster. Of A only the rows that are there come; what lies behind them is of no row. Waited for by the warps that compute; pass p over the ring has parity p & 1.
 //     empty   2 * CLUSTER arrivals: both warpgroups of every block, as each block writes its share of B into all of them. Waited
 //             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
 //   A slot of the staging belongs to one warpgroup and its mover. Its subtiles are numbered over all tiles; subtile n is in slot
 //   n % STAGING_SLOTS, and its phase has the parity n / STAGING_SLOTS & 1.
-//     loaded  1 arrival with LOAD_BYTES: what the subtile loads is there. From here the warpgroup owns the slot.
+//     loaded  1 arrival with LOADED_BYTES: what the subtile loads is there. From here the warpgroup owns the slot.
 //     done    128 arrivals, one a thread: what it stores is there, or left to be folded. From here the mover owns the slot.
 //     spare   1 arrival: the mover has stored all of it. Where nothing is loaded, this makes the slot the warpgroup's again.
 //   last_done, last_loaded are done and loaded for each subtile of the last tile where the ring is its staging, once.
@@ -202,12 +203,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     if (t == 0) {   // ---- the operands: one thread feeds the ring
-      auto load_a = [&](const u32 a, const u32 bar, const int m, const int k) {
+      auto load_a = [&](const u32 a, const u32 bar, const int m, const int rows, const int k) {   // so many of the tile's rows are there
 #if A_MN
-        tma_load(a, &P.map[0], bar, row_in_batch(P, m), k * BK BATCH_AT(A, m));
-        tma_load(a + 8192, &P.map[0], bar, row_in_batch(P, m) + 64, k * BK BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[0], bar, row_in_batch(P, m), k * BK BATCH_AT(A, m));
+        if (rows > 64) tma_load(a + 8192, &P.map[0], bar, row_in_batch(P, m) + 64, k * BK BATCH_AT(A, m));
 #else
-        tma_load(a, &P.map[0], bar, k * BK, row_in_batch(P, m) BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST : 0], bar, k * BK, row_in_batch(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
@@ -238,7 +239,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
       (void)load_narrow;
       // Stage after stage, over all tiles, as soon as all blocks of the cluster have given one back: the ring does not stop between
-      // tiles. Depths beyond K_SIZE and rows and columns beyond the matrix come as zeros, and count as bytes all the same.
+      // tiles. Depths beyond K_SIZE and columns beyond the matrix come as zeros, and count as bytes all the same.
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
 #pragma unroll 1
@@ -247,22 +248,23 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
+        const int rows = rows_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
 #pragma unroll 1
         for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : 1) {
           const u32 a = base + s * STAGE, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
-          mbar_expect(f, narrow ? NARROW_STAGE : STAGE);
+          mbar_expect(f, narrow ? NARROW_DEEP * (a_bytes + NARROW_B) : a_bytes + STAGE_B);
 #if NARROW
           if (narrow)
 #pragma unroll
             for (int i = 0; i < NARROW_DEEP; i++) {
-              load_a(a + i * STAGE_A, f, m0, k + i);
+              load_a(a + i * STAGE_A, f, m0, rows, k + i);
               load_narrow(a + NARROW_DEEP * STAGE_A + i * NARROW_B, f, m0, n0, k + i, i);
             }
           else
 #endif
           {
-            load_a(a, f, m0, k);
+            load_a(a, f, m0, rows, k);
             load_b(a + STAGE_A, f, m0, n0, k);
           }
           ADVANCE(s, ph)
@@ -281,7 +283,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       auto load = [&](const u32 at, const u32 bar, const int m, const int n) {
         subtile_load(P, at, bar, m, n, lane);
         if (LANES) __syncwarp();
-        if (lane == 0) mbar_expect(bar, LOAD_BYTES);
+        if (lane == 0) mbar_expect(bar, LOADED_BYTES(P, m));
       };
       auto store = [&](const u32 at, const int m, const int n, const bool lanes) {
         subtile_store(P, at, m, n, lane, lanes);
