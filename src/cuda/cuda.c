@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/design_attention.h"
 #include "cuda/emit_gemm.h"
 #include "cuda/jit.h"
 #include "ir/index.h"
@@ -162,6 +163,64 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     return EPI_OK;
 }
 
+/* ---- attention ---- */
+
+/* The next launch of the form that this kernel is like. */
+static const epi_launch *like_attention(const epi_cuda_kernel *k) {
+    return &k->like->launches[k->count];
+}
+
+/* The first candidate that takes the program. */
+static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                                   const epi_step *step, epi_attention_design *d, epi_launch *l,
+                                   epi_error *err) {
+    epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration of attention would be slow");
+    for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
+        const epi_attention_config *config = epi_attention_config_at(i);
+        if (k->refused_attention >> i & 1 || (k->like && i != like_attention(k)->choice) ||
+            (target->config && strcmp(target->config, config->name) != 0))
+            continue;
+        l->choice = i;
+        status = epi_attention_design_make(c, step, config, d, &l->text, err);
+    }
+    return status;
+}
+
+static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                                 const epi_step *step, epi_error *err) {
+    epi_attention_design *d = epi_arena_alloc(k->arena, sizeof *d);
+    epi_launch *l = epi_arena_alloc(k->arena, sizeof *l);
+    if (!d || !l)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    c->workspace = k->workspace;
+    epi_status status = design_attention(k, c, target, step, d, l, err);
+    if (status == EPI_OK)
+        status = epi_emit_attention(d, &l->text, err);
+    if (status != EPI_OK)
+        return status;
+    const epi_open *open = k->spec.open;
+    int64_t batches = epi_open_now(open, d->batches), rows = epi_open_now(open, d->batch_rows);
+    int64_t tiles = batches * epi_ceil_div(rows, 64 * d->config.groups);
+    if (batches * epi_round_up(rows, 64 * d->config.groups) > INT32_MAX - 512)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "attention of %ld rows is too long for one GPU kernel",
+                        (long)(batches * rows));
+    l->kind = EPI_LAUNCH_ATTENTION;
+    l->rows = batches * rows;
+    l->blocks = epi_min64(tiles, target->multiprocessors);
+    l->raster_group = (int)d->section;
+    l->size = (epi_product_size){.m = l->rows,
+                                 .n = epi_open_now(open, d->columns * d->column_groups),
+                                 .k = d->depth[0],
+                                 .batches = batches};
+    l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
+    k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
+    k->workspace = l->counter + EPI_COUNTER_BYTES;
+    *add_launch(k, EPI_LAUNCH_ATTENTION) = *l;
+    return EPI_OK;
+}
+
+/* ---- all of them ---- */
+
 static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_error *err) {
     epi_launch *l = add_launch(k, EPI_LAUNCH_ROWS);
     c->workspace = k->workspace;
@@ -211,11 +270,13 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
         const epi_step *step = &k->steps.at[i];
         epi_status status = EPI_OK;
         if (step->plan) {
+            bool attention = step->plan->kind == EPI_KIND_ATTENTION;
             status = step->plan->kind == EPI_KIND_ROWS ? emit_rows(k, c, step, err)
+                     : attention                       ? emit_attention(k, c, target, step, err)
                                                        : emit_product(k, c, target, step, err);
-            if (status == EPI_OK && k->steps.plan.fused)
+            if (status == EPI_OK && k->steps.plan.fused && !attention)
                 status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
-            if (status == EPI_OK && k->steps.plan.fused)
+            if (status == EPI_OK && k->steps.plan.fused && !attention)
                 status = emit_finish(k, c, step, EPI_LEAVE_COLS, err);
         } else if (needs_pass(k, c, step)) {
             epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
@@ -259,12 +320,13 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 
 /* ---- cubins ---- */
 
-/* For Hopper's product there are other configurations, if the compiler says that this one would be slow. */
+/* For Hopper's product and attention there are others, if the compiler says that this one would be slow. */
 bool epi_launch_may_be_slow(const epi_launch *l) {
-    return l->kind != EPI_LAUNCH_GEMM || l->text.config.mainloop != EPI_GEMM_SM90;
+    return (l->kind != EPI_LAUNCH_GEMM && l->kind != EPI_LAUNCH_ATTENTION) ||
+           (l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop != EPI_GEMM_SM90);
 }
 
-/* Where the compiler says that a product would be slow, *slow is it. */
+/* Where the compiler says that a product or attention would be slow, *slow is it. */
 static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
     int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
@@ -286,7 +348,7 @@ static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *
             status = items[i].status;
             if (err)
                 *err = items[i].error;
-            if (items[i].cubin.slow && l->kind == EPI_LAUNCH_GEMM)
+            if (items[i].cubin.slow && !epi_launch_may_be_slow(l))
                 *slow = l;
         }
         if (status == EPI_OK && items[i].cubin.note[0])
@@ -309,7 +371,8 @@ static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *
 /* Blocks of the grid, by what they share. */
 static int64_t grid_of(const epi_launch *l, int multiprocessors) {
     switch (l->kind) {
-    case EPI_LAUNCH_GEMM: return l->blocks;
+    case EPI_LAUNCH_GEMM:
+    case EPI_LAUNCH_ATTENTION: return l->blocks;
     case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
     case EPI_LAUNCH_CHECK: return 1;
     case EPI_LAUNCH_FINISH: return epi_max64(1, epi_ceil_div(l->elements, EPI_FINISH_RESULTS));
@@ -494,7 +557,10 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         status = build(k, &slow, err);
         if (status == EPI_OK || !slow || target->config)
             return status;
-        k->refused |= epi_config_same_text(slow->choice); /* so the next best */
+        if (slow->kind == EPI_LAUNCH_ATTENTION) /* so the next best */
+            k->refused_attention |= UINT64_C(1) << slow->choice;
+        else
+            k->refused |= epi_config_same_text(slow->choice);
         epi_error_clear(err);
         unload(k);
         drop_launches(k);

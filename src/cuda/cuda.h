@@ -15,12 +15,13 @@ typedef struct epi_product_size {
 } epi_product_size;
 
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
- * rows, or the folding of partials that either leaves. */
+ * rows, attention, or the folding of partials that products and rows leave. */
 typedef enum epi_launch_kind {
     EPI_LAUNCH_PASS,
     EPI_LAUNCH_REPACK,
     EPI_LAUNCH_GEMM,
     EPI_LAUNCH_ROWS,
+    EPI_LAUNCH_ATTENTION,
     EPI_LAUNCH_FINISH,
     EPI_LAUNCH_CHECK, /* of an index */
 } epi_launch_kind;
@@ -29,16 +30,17 @@ typedef enum epi_launch_kind {
 typedef struct epi_launch {
     epi_launch_kind kind;
     epi_kernel_text text;
-    int64_t rows;     /* M of the product, or rows */
+    int64_t rows;     /* M of the product, or rows of all batches */
     int64_t elements; /* PASS and REPACK: spread over threads; FINISH: results */
     bool empty;       /* nothing to do for these sizes */
-    /* a product's: */
+    /* a product's, or attention's: */
     epi_product_size size;
     epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */
     int choice;                /* its configuration */
     int64_t blocks;            /* of its grid */
-    int raster_group;          /* of the order of its tiles; FINISH: partials of a result */
-    int64_t counter;           /* of its queue, in the workspace */
+    int raster_group; /* of the order of its tiles; ATTENTION: batches that share the L2 cache; FINISH:
+                         partials of a result */
+    int64_t counter;  /* of its queue, in the workspace */
     /* once it is compiled: */
     epi_cuda_launch how;  /* grid, block and function */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
@@ -60,7 +62,8 @@ typedef struct epi_cuda_kernel {
     int64_t counted;  /* and that blocks count in */
     epi_cuda *cuda;   /* NULL: texts only */
     int device;
-    uint64_t refused; /* configurations that the compiler found slow, as bits */
+    uint64_t refused;           /* configurations that the compiler found slow, as bits */
+    uint64_t refused_attention; /* and those of attention */
     const struct epi_cuda_kernel
         *like;      /* the form that this one has the texts and cubins of; NULL: its own */
     char note[256]; /* what the cache had to say */

@@ -27,6 +27,14 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->m = epi_axes_size(&k->steps.plan.rows, k->spec.sizes);
         out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
     }
+    const epi_launch *a = find_launch(k, EPI_LAUNCH_ATTENTION);
+    if (a) {
+        out->mainloop = "attention";
+        out->micro = a->text.label;
+        out->m = a->size.m;
+        out->n = a->size.n;
+        out->k = a->size.k;
+    }
     for (int i = 0; i < k->count; i++)
         out->launches += !k->launches[i].empty;
     double copies = (double)k->repacked;
@@ -64,6 +72,12 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                      r->text.label, s->lanes * s->cluster, s->count, s->vector, s->rows,
                      s->rows == 1 ? "" : "s", (long)s->blocks);
         epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->blocks / s->cluster, out);
+    }
+    const epi_launch *a = find_launch(k, EPI_LAUNCH_ATTENTION);
+    if (a) {
+        epi_steps_describe_shape(&k->steps, out);
+        epi_text_add(out, "%s: %u block%s of %u threads, %d bytes of shared memory\n", a->text.label,
+                     a->how.grid[0], a->how.grid[0] == 1 ? "" : "s", a->how.block, a->text.shared);
     }
     for (int i = 0; i < k->count; i++) {
         const epi_launch *s = &k->launches[i];

@@ -232,9 +232,7 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     return true;
 }
 
-/* Pointers of what is loaded by rows and columns, places of partials, and what reductions inside the tile
- * need. */
-static bool design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
+bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
         bool ok = true;
@@ -282,7 +280,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     epi_streams_address(d, k);
     for (int p = 0; p < d->products; p++)
         find_packing_point(d, p);
-    if (!design_instrs(c, d, k))
+    if (!epi_gemm_design_instrs(c, d, k))
         return false;
     for (int side = 0; side < 2 && !sm90; side++)
         d->operands[side].pointer = epi_emit_pointer(k, d->operands[side].node, -1);

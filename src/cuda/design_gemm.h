@@ -89,7 +89,10 @@ typedef struct epi_gemm_design {
     int kept[2];  /* by product: the value that is packed (or, exact, the product itself) */
     int split[2]; /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
     epi_dtype half;
-    bool fast; /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
+    bool
+        positions; /* scores of attention: texts have the position of a thread's first column as `position` */
+    bool quick;    /* attention: divisions by a row's value and exponentials have short forms */
+    bool fast;     /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
     char reason[240];
 } epi_gemm_design;
 
@@ -99,6 +102,10 @@ typedef struct epi_gemm_design {
 epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,
                                 const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
                                 epi_error *err);
+
+/* Pointers of what is loaded by rows and columns, places of partials, and what reductions inside the tile
+ * need. */
+bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k);
 
 /* ---- design_streams.c ---- */
 

@@ -13,6 +13,11 @@ EMBED(ptx)
 EMBED(folds)
 EMBED(tiles)
 EMBED(order)
+EMBED(counter)
+EMBED(attention)
+EMBED(attention_forward)
+EMBED(attention_rows)
+EMBED(attention_pair)
 EMBED(batch)
 EMBED(repack)
 EMBED(index)
@@ -30,6 +35,11 @@ const char *epi_device_text(const char *name) {
                {"folds", epi_text_folds},
                {"tiles", epi_text_tiles},
                {"order", epi_text_order},
+               {"counter", epi_text_counter},
+               {"attention", epi_text_attention},
+               {"attention_forward", epi_text_attention_forward},
+               {"attention_rows", epi_text_attention_rows},
+               {"attention_pair", epi_text_attention_pair},
                {"batch", epi_text_batch},
                {"repack", epi_text_repack},
                {"gemm_sm90", epi_text_gemm_sm90},

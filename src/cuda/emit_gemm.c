@@ -6,7 +6,7 @@
 
 /* ---- instructions ---- */
 
-static void emit_instr(epi_emitter *e, int i) {
+void epi_instr_emit(epi_emitter *e, int i) {
     const epi_instr_design *at = &e->d->instrs[i];
     const epi_stream *t = at->stream >= 0 ? &e->d->streams[at->stream] : NULL;
     if (at->before)
@@ -182,12 +182,12 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_batches(e->d, out);
     write_epilogue(e, out);
     write_access(e, out);
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s",
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
+                 mainloop == EPI_GEMM_SM90 ? epi_device_text("counter") : "",
                  mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "", epi_device_text(files[mainloop]));
 }
 
-/* Frees the pieces; answers whether one of them ran out of memory. */
-static bool free_pieces(epi_emitter *e) {
+bool epi_emitter_free(epi_emitter *e) {
     epi_text *all[] = {&e->members, &e->rows,  &e->sums,  &e->begin,     &e->fragment, &e->cell,   &e->after,
                        &e->end,     &e->leave, &e->moves, &e->moves_out, &e->prefetch, &e->own_out};
     bool failed = false;
@@ -202,9 +202,9 @@ epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *k, epi_error
     epi_emitter e = {.d = d};
     epi_streams_emit_moves(&e);
     for (int i = 0; i < d->tile->instr_count; i++)
-        emit_instr(&e, i);
+        epi_instr_emit(&e, i);
     write_source(&e, k);
-    if (!free_pieces(&e) && !k->source.failed)
+    if (!epi_emitter_free(&e) && !k->source.failed)
         return EPI_OK;
     epi_text_free(&k->source);
     return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

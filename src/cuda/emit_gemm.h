@@ -32,6 +32,11 @@ typedef struct epi_emitter {
 /* The source of the kernel whose other needs are in the text already; fails where memory does. */
 epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *out, epi_error *err);
 
+/* An instruction, in the pieces where it belongs. */
+void epi_instr_emit(epi_emitter *e, int instr);
+/* Frees the pieces; answers whether one of them ran out of memory. */
+bool epi_emitter_free(epi_emitter *e);
+
 /* ---- emit_values.c ---- */
 
 /* The number of a cell's first element among its row's, inside the loops. */
@@ -44,6 +49,8 @@ bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_colu
 epi_name epi_value_name(const epi_emitter *e, int v);
 /* How element `el` of a value is written inside the cell loop. */
 epi_name epi_value_use(const epi_emitter *e, int v, int el);
+/* The same of a value per row, inside the loop over rows, which counts h. */
+epi_name epi_value_use_in_row(const epi_emitter *e, int v);
 /* An instruction that computes a value: per element, per column, per row or for the whole tile. */
 void epi_value_emit(epi_emitter *e, int instr);
 /* The same of elements alone, into a text of its own. */

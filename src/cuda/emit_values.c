@@ -62,8 +62,52 @@ static void put_operation(epi_text *out, const epi_instr *s, const char *a, cons
         epi_emit_op(out, s->op, a, b, c);
 }
 
+/* The instruction that makes a value which nothing else uses, or NULL. */
+static const epi_instr *only_maker(const epi_emitter *e, int v) {
+    const epi_tile_program *t = e->d->tile;
+    const epi_instr *maker = NULL;
+    int uses = 0;
+    for (int i = 0; i < t->instr_count; i++) {
+        if (t->instrs[i].dst == v)
+            maker = &t->instrs[i];
+        for (int a = 0; a < 3; a++)
+            uses += t->instrs[i].arg[a] == v;
+    }
+    return uses == 1 ? maker : NULL;
+}
+
+/* Short forms: a division by what a row has one of is a multiplication, whose factor is worked out once; an
+ * exponential's change of base goes into the multiply-add or the difference below it. False: there is none.
+ */
+static bool put_quick(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
+    if (!e->d->quick || s->kind != EPI_INSTR_MAP)
+        return false;
+    if (s->op == EPI_OP_DIV && e->d->tile->values[s->arg[1]].scale == EPI_SCALE_NONE) {
+        epi_text_add(out, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el).text,
+                     epi_value_use(e, s->arg[1], el).text);
+        return true;
+    }
+    const epi_instr *below = s->op == EPI_OP_EXP && e->d->fast ? only_maker(e, s->arg[0]) : NULL;
+    if (below && below->kind == EPI_INSTR_MULADD) {
+        bool swap = e->d->tile->values[below->arg[0]].scale == EPI_SCALE_NONE;
+        epi_text_add(out, "ex2(__fmaf_rn(%s, %s%s * LOG2E, %s%s * LOG2E))",
+                     epi_value_use(e, below->arg[swap], el).text, below->sign < 0 ? "-" : "",
+                     epi_value_use(e, below->arg[!swap], el).text, below->other < 0 ? "-" : "",
+                     epi_value_use(e, below->arg[2], el).text);
+        return true;
+    }
+    if (below && below->kind == EPI_INSTR_MAP && below->op == EPI_OP_SUB) {
+        epi_text_add(out, "ex2(__fmaf_rn(%s, LOG2E, -%s * LOG2E))", epi_value_use(e, below->arg[0], el).text,
+                     epi_value_use(e, below->arg[1], el).text);
+        return true;
+    }
+    return false;
+}
+
 /* Element `el` of what an instruction computes. */
 static void put_element(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
+    if (put_quick(e, out, s, el))
+        return;
     if (s->kind == EPI_INSTR_SPLIT)
         epi_text_add(out, "%s", epi_value_use(e, s->arg[0], 2 * el + s->odd).text);
     else if (s->kind == EPI_INSTR_JOIN)
@@ -76,8 +120,7 @@ static void put_element(const epi_emitter *e, epi_text *out, const epi_instr *s,
 
 /* ---- per row ---- */
 
-/* An operand of a value per row: the loop over rows counts h, where cells have i & 1. */
-static epi_name use_in_row(const epi_emitter *e, int v) {
+epi_name epi_value_use_in_row(const epi_emitter *e, int v) {
     epi_name name = {""};
     if (v >= 0)
         name = epi_value_use(e, v, 0);
@@ -112,8 +155,8 @@ static void emit_row(epi_emitter *e, int instr) {
                        epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]), "r");
         epi_text_add(&e->rows, ");\n");
     } else {
-        put_operation(&e->rows, s, use_in_row(e, s->arg[0]).text, use_in_row(e, s->arg[1]).text,
-                      use_in_row(e, s->arg[2]).text);
+        put_operation(&e->rows, s, epi_value_use_in_row(e, s->arg[0]).text,
+                      epi_value_use_in_row(e, s->arg[1]).text, epi_value_use_in_row(e, s->arg[2]).text);
         epi_text_add(&e->rows, ";   // line %d\n", e->d->g->nodes[s->node].place.line);
     }
 }
@@ -145,6 +188,13 @@ static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, co
     epi_emit_digit(&e->fragment, c, &axes, wanted, half);
 }
 
+/* Attention's scores: a position along the last axis of the columns, which counts on from the tile's first
+ * one. */
+static bool is_position(const epi_emitter *e, const epi_instr *s) {
+    const epi_axes *cols = &e->d->plan->cols;
+    return e->d->positions && epi_axis_equal(e->d->g->nodes[s->node].over.at[0], cols->at[cols->count - 1]);
+}
+
 /* Computed once a fragment, for the two cells of a row. */
 static void emit_column(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
@@ -158,13 +208,27 @@ static void emit_column(epi_emitter *e, int instr) {
     const char *type = epi_emit_type(ref.type), *first = epi_cell_index(elements);
     epi_name columns = epi_emit_int(c, epi_cell_columns(e->d->tile, elements));
     bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
+    epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
+    char of_batch[40] = "";
+    for (int d = 0; d < rows.count && load; d++)
+        if (rows.stride[d]) {
+            snprintf(of_batch, sizeof of_batch, "R.at%d + ", instr);
+            vector &= rows.stride[d] % elements == 0;
+        }
+    if (of_batch[0]) {
+        epi_text_add(&e->members, "  i64 at%d;\n", instr);
+        epi_text_add(&e->rows, "    R.at%d = ", instr);
+        epi_emit_walk(&e->rows, c, &rows, "r");
+        epi_text_add(&e->rows, ";\n");
+    }
     epi_text_add(&e->fragment,
                  "    float %s_c[%d];\n#pragma unroll\n    for (int i = 0; i < 4; i += 2) {\n      const int "
-                 "n = col + 16 * j + 4 * i + 2 * q;\n",
+                 "n = col + 16 * j + 4 * i + 2 * q;\n      (void)n;\n",
                  name.text, 2 * elements);
     if (vector)
-        epi_text_add(&e->fragment, "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s < %s ? %s : 0);\n",
-                     elements, type, pointer, first, columns.text, first);
+        epi_text_add(&e->fragment,
+                     "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s(%s < %s ? %s : 0));\n", elements,
+                     type, pointer, of_batch, first, columns.text, first);
     for (int el = 0; el < elements; el++) {
         char index[240]; /* past the last column the last one is read again */
         epi_text_add(&e->fragment, "      %s_c[(i >> 1) * %d + %d] = ", name.text, elements, el);
@@ -172,9 +236,11 @@ static void emit_column(epi_emitter *e, int instr) {
         if (vector) {
             epi_text_add(&e->fragment, "v[%d]", el);
         } else if (load) {
-            epi_text_add(&e->fragment, "load<%s>(P.ptr[%d], ", type, pointer);
+            epi_text_add(&e->fragment, "load<%s>(P.ptr[%d], %s", type, pointer, of_batch);
             epi_cell_emit_column(&e->fragment, c, &cols, index);
             epi_text_add(&e->fragment, ")");
+        } else if (s->kind == EPI_INSTR_INDEX && is_position(e, s)) {
+            epi_text_add(&e->fragment, "position + (float)(16 * j + 4 * i + %d)", el);
         } else if (s->kind == EPI_INSTR_INDEX) {
             epi_text_add(&e->fragment, "(float)(");
             emit_column_index(e, e->d->g->nodes[s->node].over.at[0], v->scale, index);

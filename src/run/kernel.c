@@ -129,6 +129,22 @@ static bool too_tight(const epi_kernel *k) {
     return false;
 }
 
+/* Did the backend find that a part which was to be attention cannot be one kernel? */
+static bool attention_refused(const epi_kernel *k) {
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
+        if (!steps->plan.fused && steps->plan.attention)
+            return true;
+    }
+    return false;
+}
+
+static epi_status cut_again(epi_kernel *k, const epi_options *o, epi_error *err) {
+    free_parts(k);
+    epi_status status = cut(k, o, err);
+    return status == EPI_OK ? compile_parts(k, o, err) : status;
+}
+
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     epi_status status =
@@ -139,22 +155,27 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .local_multiple = o->device ? 16 : 1,
                                   .pairs = true,
                                   .aligned = o->device ? 16 : 1,
-                                  .attention_most = o->device ? 0 : 256,
-                                  .attention_multiple = 1};
-    if (status == EPI_OK && k->gpu) /* Hopper's mainloop has tiles of two products */
-        k->limits.pairs = epi_device_capability(k->program->module->context, o->device) == 90;
+                                  .attention_most = 256,
+                                  .attention_multiple = o->device ? 8 : 1};
+    if (status == EPI_OK && k->gpu && epi_device_capability(k->program->module->context, o->device) != 90) {
+        k->limits.pairs = false; /* Hopper's mainloops have tiles of two products, and attention */
+        k->limits.attention_most = 0;
+    }
     if (k->owner)
         k->limits = k->owner->limits;
     if (status == EPI_OK)
         status = cut(k, o, err);
     if (status == EPI_OK)
         status = compile_parts(k, o, err);
-    if (status == EPI_OK && o->path == EPI_PATH_FUSED && !k->owner && too_tight(k)) {
-        free_parts(k);
-        k->limits = (epi_tile_limits){.local_multiple = 1, .aligned = k->limits.aligned, .attention_multiple = 1};
-        status = cut(k, o, err);
-        if (status == EPI_OK)
-            status = compile_parts(k, o, err);
+    bool again = o->path == EPI_PATH_FUSED && !k->owner;
+    if (status == EPI_OK && again && attention_refused(k)) {
+        k->limits.attention_most = 0;
+        status = cut_again(k, o, err);
+    }
+    if (status == EPI_OK && again && too_tight(k)) {
+        k->limits =
+            (epi_tile_limits){.local_multiple = 1, .aligned = k->limits.aligned, .attention_multiple = 1};
+        status = cut_again(k, o, err);
     }
     if (status == EPI_OK && o->check_indices && k->gpu) {
         epi_cuda_target target = target_of(k, o);

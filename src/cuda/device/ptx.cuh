@@ -50,6 +50,11 @@ DEV void tma_prefetch(const TMap *m, int x, int y, int z, int w) {
 DEV void tma_store(const TMap *m, u32 src, int x, int y, int z, int w) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
+// And of five axes.
+DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y, int g, int z, int w) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+    ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(g), "r"(z), "r"(w) : "memory");
+}
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int N> DEV void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 template <int N> DEV void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }

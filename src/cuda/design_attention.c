@@ -1,0 +1,607 @@
+/* design_attention.c: the design of an attention kernel: which form it has, what its rows and columns are,
+ * what fits in shared memory, and what the launch needs. */
+#include "cuda/design_attention.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHARED_MOST = 232448, SECTION_BYTES = 32 << 20, PANEL = 64 };
+
+/* In the order in which they are tried. The name says form, rows and columns of a tile, and features. */
+static const epi_attention_config configs[] = {
+    {"attention_192x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 3, 128, 8, 2, 8, true, 32, 160},
+    {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 24, 240},
+    {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 24, 240},
+    {"attention_128x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 64, 8, 2, 8, false, 24, 240},
+    {"attention_128x96_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 96, 4, 1, 8, false, 24, 240},
+    {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 24, 240},
+    {"attention_128x64_d256", EPI_ATTENTION_FORWARD, 256, 256, 2, 64, 5, 1, 8, false, 40, 232},
+    {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232},
+    {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 40, 232},
+    {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
+    {"attention_rows_128x32_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 32, 3, 1, 0, true, 40, 232},
+    {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 6, 1, 0, true, 40, 232},
+    {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
+    {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 24, 240},
+    {"attention_pair_128x32_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 32, 4, 1, 0, true, 24, 240},
+};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+int epi_attention_config_count(void) {
+    return CONFIGS;
+}
+
+const epi_attention_config *epi_attention_config_at(int index) {
+    return &configs[index];
+}
+
+/* Keeps why the program is not taken; answers false. */
+static bool refuse(epi_attention_design *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(epi_attention_design *d, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(d->reason, sizeof d->reason, fmt, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- the form ---- */
+
+/* The score product that sums over the features of this stream operand, or -1. */
+static int product_of(const epi_attention_design *d, int operand) {
+    for (int s = 0; s < d->a->score_count; s++)
+        if (epi_attention_operand(d->g, d->a, d->a->scores[s], 1) == operand)
+            return s;
+    return -1;
+}
+
+/* Does the value depend on the node, by maps alone? Nodes come after their operands. */
+static bool depends(const epi_graph *g, int value, int node, bool *on) {
+    for (int i = node; i <= value; i++) {
+        on[i] = i == node;
+        for (int k = 0; k < 3 && i != node && g->nodes[i].op != EPI_OP_MATMUL; k++)
+            on[i] |= g->nodes[i].arg[k] >= node && on[g->nodes[i].arg[k]];
+    }
+    return value >= node && on[value];
+}
+
+static bool find_form(epi_attention_design *d) {
+    const epi_attention *a = d->a;
+    bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1);
+    if (!on)
+        return false;
+    if (a->top != EPI_NO_NODE) {
+        d->form = EPI_ATTENTION_FORWARD;
+        return a->score_count == 1 && a->value_count == 1;
+    }
+    if (a->score_count != 2)
+        return refuse(d, "weights of one product without a softmax");
+    d->form = a->value_count == 2 ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
+    int of[2] = {product_of(d, a->operand[0]), a->value_count == 2 ? product_of(d, a->operand[1]) : -1};
+    if (of[0] < 0 || (a->value_count == 2 && (of[1] < 0 || of[0] == of[1])))
+        return refuse(d, "what is summed is no operand of the scores");
+    d->first = of[0];
+    if (a->value_count == 2) { /* the second sum's weights should not wait for the second product */
+        bool waits = depends(d->g, a->weight[1], a->scores[of[1]], on),
+             other = depends(d->g, a->weight[0], a->scores[of[0]], on);
+        if (waits && !other) {
+            d->sum[0] = 1;
+            d->first = of[1];
+        }
+        d->sum[1] = !d->sum[0];
+    }
+    return true;
+}
+
+static bool takes(epi_attention_design *d) {
+    const epi_attention_config *f = &d->config;
+    if (f->form != d->form)
+        return refuse(d, "the configuration is for another form");
+    if (d->depth[0] > f->depth || d->depth[1] > f->depth || d->width[0] > f->width || d->width[1] > f->width)
+        return d->form == EPI_ATTENTION_PAIR && d->depth[0] <= f->depth && d->depth[1] <= f->width
+                   ? true
+                   : refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
+                            (long)d->width[0]);
+    return true;
+}
+
+/* ---- rows and columns ---- */
+
+/* The axis whose positions a tile's rows (columns) are: one that bounds are about, or the longest. */
+static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool stream) {
+    const epi_attention *a = d->a;
+    int best = 0;
+    for (int i = 1; i < axes->count; i++)
+        if (epi_axis_size(axes->at[i], d->c->spec->sizes) > epi_axis_size(axes->at[best], d->c->spec->sizes))
+            best = i;
+    for (int b = 0; b < a->bound_count; b++) {
+        if (stream)
+            return epi_axes_find(axes, a->bounds[b].axis);
+        for (int t = 0; t < a->bounds[b].count; t++) {
+            const epi_node *n = &d->g->nodes[a->bounds[b].term[t]];
+            int at = n->op == EPI_OP_INDEX ? epi_axes_find(axes, n->over.at[0]) : -1;
+            if (at >= 0)
+                return at;
+        }
+    }
+    return best;
+}
+
+/* Rows are those of one axis, columns too: others count as batches, and as groups of columns. */
+static bool shape(epi_attention_design *d) {
+    epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan), stream = d->a->stream;
+    const int64_t *sizes = d->c->spec->sizes;
+    if (!rows.count || !stream.count)
+        return refuse(d, "attention of one row");
+    epi_axis row = rows.at[choose_axis(d, &rows, false)], column = stream.at[choose_axis(d, &stream, true)];
+    for (int i = 0; i < rows.count; i++)
+        if (!epi_axis_equal(rows.at[i], row))
+            batch.at[batch.count++] = rows.at[i];
+    d->batch_axes = batch.count;
+    d->rows = batch;
+    d->rows.at[d->rows.count++] = row;
+    for (int i = 0; i < stream.count; i++)
+        if (!epi_axis_equal(stream.at[i], column))
+            d->stream.at[d->stream.count++] = stream.at[i];
+    epi_axes groups = d->stream;
+    d->stream.at[d->stream.count++] = column;
+    d->batches = epi_axes_size(&batch, sizes);
+    d->batch_rows = epi_axis_size(row, sizes);
+    d->columns = epi_axis_size(column, sizes);
+    d->column_groups = epi_axes_size(&groups, sizes);
+    if (d->batches < 1 || d->batch_rows < 1 || d->columns < 1)
+        return refuse(d, "a size is zero");
+    if (d->column_groups > 1 && d->form != EPI_ATTENTION_PAIR)
+        return refuse(d, "columns along more than one axis");
+    if (d->column_groups > 1 && d->columns % 2)
+        return refuse(d, "an odd number of columns in groups");
+    return true;
+}
+
+static epi_plan view(const epi_attention_design *d, const epi_plan *child, const epi_axes *cols) {
+    epi_plan p = *child;
+    p.rows = d->rows;
+    p.batch_axes = d->batch_axes;
+    if (cols)
+        p.cols = *cols;
+    return p;
+}
+
+/* ---- tensors ---- */
+
+static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi_axes *features, bool stream,
+                        epi_attention_tensor *t) {
+    const int64_t *sizes = d->c->spec->sizes;
+    epi_axes batch = d->rows, groups = d->stream, along = {0};
+    batch.count = d->batch_axes;
+    groups.count--;
+    along.at[along.count++] = stream ? d->stream.at[groups.count] : d->rows.at[d->batch_axes];
+    *t = (epi_attention_tensor){.node = node, .tensor = tensor, .ref = epi_emit_ref(d->c, node, tensor)};
+    t->features = epi_walk_axes(&t->ref, features, sizes);
+    t->rows = epi_walk_axes(&t->ref, &along, sizes);
+    t->row_count = stream ? d->columns : d->batch_rows;
+    t->group_count = stream ? d->column_groups : 1;
+    if (stream)
+        t->groups = epi_walk_axes(&t->ref, &groups, sizes);
+    epi_walk places = epi_walk_axes(&t->ref, &batch, sizes);
+    int64_t size = (int64_t)epi_dtype_size(t->ref.type);
+    bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->groups.count <= 1 &&
+                 (!t->groups.count || t->groups.stride[0] * size % 16 == 0) &&
+                 (!t->rows.count || t->rows.stride[0] * size % 16 == 0) &&
+                 epi_batch_place_of(&places, t->ref.type, &t->place);
+    if (!there)
+        return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->g, node).text);
+    if (t->ref.type != d->half)
+        return refuse(d, "tensor cores take operands of one 16-bit type");
+    return true;
+}
+
+/* A map of boxes of so many rows and a panel of features. */
+static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int rows, bool groups,
+                    epi_kernel_text *k) {
+    const epi_open *open = d->c->spec->open;
+    uint64_t size = epi_dtype_size(t->ref.type);
+    if (k->map_count == EPI_MAX_MAPS)
+        return refuse(d, "it needs more tensors than one launch takes");
+    epi_map_need *m = &k->maps[k->map_count++], places = {0};
+    *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .swizzle = 128};
+    m->sizes[0] = (uint64_t)t->features.size[0];
+    m->sizes[1] = (uint64_t)epi_open_now(open, t->row_count);
+    int64_t apart =
+        t->rows.count ? epi_open_now(open, t->rows.stride[0]) : epi_round_up(t->features.size[0], 8);
+    m->strides[1] = (uint64_t)apart * size;
+    m->box[0] = PANEL;
+    m->box[1] = (uint32_t)rows;
+    places.strides[1] = m->strides[1];
+    epi_batch_map(open, &t->place, t->ref.type, &places);
+    m->rank = 2;
+    if (groups) {
+        m->sizes[2] = (uint64_t)epi_open_now(open, t->group_count);
+        m->strides[2] =
+            t->groups.count ? (uint64_t)epi_open_now(open, t->groups.stride[0]) * size : m->strides[1];
+        m->box[m->rank++] = 1;
+    }
+    for (int i = 0; i < EPI_BATCH_PLACES; i++, m->rank++) {
+        m->sizes[m->rank] = places.sizes[2 + i];
+        m->strides[m->rank] = places.strides[2 + i];
+        m->box[m->rank] = 1;
+    }
+    return true;
+}
+
+/* The operands of both products, in the order in which the mainloop counts them; the sums' are among them,
+ * or, forward, the second columns. */
+static bool take_operands(epi_attention_design *d) {
+    const epi_attention *a = d->a;
+    int score[2] = {a->scores[d->first], a->scores[!d->first]};
+    bool two = d->form != EPI_ATTENTION_FORWARD;
+    d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, score[0], 0), -1).type;
+    if (d->half != EPI_BF16 && d->half != EPI_F16)
+        return refuse(d, "tensor cores take operands of one 16-bit type");
+    for (int s = 0; s < (two ? 2 : 1); s++) {
+        const epi_axes *over = &d->g->nodes[score[s]].over;
+        if (!take_tensor(d, epi_attention_operand(d->g, a, score[s], 0), -1, over, false, &d->rows_of[s]) ||
+            !take_tensor(d, epi_attention_operand(d->g, a, score[s], 1), -1, over, true, &d->columns_of[s]))
+            return false;
+        d->depth[s] = d->rows_of[s].features.size[0];
+    }
+    for (int v = 0; v < a->value_count; v++) {
+        epi_attention_tensor t;
+        if (!take_tensor(d, a->operand[d->sum[v]], -1, &a->cols[d->sum[v]], true,
+                         two ? &t : &d->columns_of[1]))
+            return false;
+        d->width[v] = (two ? &t : &d->columns_of[1])->features.size[0];
+    }
+    return true;
+}
+
+/* ---- what is written as text ---- */
+
+static bool is_store(const epi_instr *s) {
+    return s->kind == EPI_INSTR_STORE;
+}
+
+/* How a tile program is written: no tile of it is staged. */
+static bool design_piece(epi_attention_design *d, const epi_plan *plan, const epi_tile_program *tile,
+                         epi_gemm_design *p, epi_kernel_text *k) {
+    *p = (epi_gemm_design){
+        .c = d->c,
+        .g = d->g,
+        .plan = plan,
+        .tile = tile,
+        .config = {.mainloop = EPI_GEMM_SM90, .tile_m = 64 * d->config.groups, .cluster = 1},
+        .batch_rows = d->batch_rows,
+        .products = plan->pair == EPI_NO_NODE ? 1 : 2,
+        .kept = {0, 1},
+        .split = {-1, -1},
+        .half = d->half,
+        .fast = true,
+        .quick = true};
+    p->instrs = epi_arena_alloc(d->c->arena, ((size_t)tile->instr_count + 1) * sizeof *p->instrs);
+    if (!p->instrs)
+        return false;
+    for (int i = 0; i < tile->instr_count; i++) {
+        epi_instr_kind kind = tile->instrs[i].kind;
+        if (kind == EPI_INSTR_PARTIAL_COLS || kind == EPI_INSTR_PARTIAL_ROWS)
+            return refuse(d, "a reduction beside attention's own");
+        p->fast &= !is_store(&tile->instrs[i]) || !tile->instrs[i].full ||
+                   epi_dtype_size(epi_emit_ref(d->c, tile->instrs[i].node, tile->instrs[i].tensor).type) == 2;
+    }
+    if (!epi_streams_make(p))
+        return refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
+    epi_streams_address(p, k);
+    return epi_gemm_design_instrs(d->c, p, k) || refuse(d, "%s", p->reason);
+}
+
+/* The instruction that makes a value, or -1. */
+static int maker_of(const epi_tile_program *t, int value) {
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].dst == value)
+            return i;
+    return -1;
+}
+
+static int use_count(const epi_tile_program *t, int value) {
+    int uses = 0;
+    for (int i = 0; i < t->instr_count; i++)
+        for (int a = 0; a < 3; a++)
+            uses += t->instrs[i].arg[a] == value;
+    return uses;
+}
+
+/* Does this value, made of what is given, need the other value? Not past `stop`. */
+static bool needs(const epi_tile_program *t, int value, int other, int stop, bool *needed) {
+    memset(needed, 0, (size_t)t->value_count);
+    needed[value] = true;
+    for (int i = t->instr_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3; a++)
+            if (t->instrs[i].dst >= 0 && needed[t->instrs[i].dst] && t->instrs[i].dst != stop &&
+                t->instrs[i].arg[a] >= 0)
+                needed[t->instrs[i].arg[a]] = true;
+    return needed[other];
+}
+
+/* A number that is known before the launch. */
+static bool constant_of(const epi_emit_context *c, int node, double *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    double v[3] = {0};
+    if (epi_emit_is_number(c, node)) {
+        *out = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
+        return !epi_emit_is_open_number(c, node);
+    }
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count)
+        return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        if (!constant_of(c, n->arg[a], &v[a]))
+            return false;
+    *out = epi_op_reference(n->op, v[0], v[1], v[2]);
+    return true;
+}
+
+/* A last multiplication of the scores by a number above zero, behind conditions, that the exponent can do. */
+static int find_scale(const epi_attention_design *d, const epi_tile_program *t, int value, double *scale) {
+    for (;;) {
+        int i = maker_of(t, value);
+        const epi_instr *s = i >= 0 ? &t->instrs[i] : NULL;
+        double other;
+        if (!s || s->kind != EPI_INSTR_MAP || use_count(t, value) > (s->dst == value ? 1 : 0))
+            return -1;
+        if (s->op == EPI_OP_WHERE && constant_of(d->c, t->values[s->arg[2]].node, &other) && other < -1e300) {
+            value = s->arg[1];
+            continue;
+        }
+        bool times = s->op == EPI_OP_MUL, by = s->op == EPI_OP_DIV;
+        int number = by ? 1 : times && constant_of(d->c, t->values[s->arg[0]].node, &other) ? 0 : 1;
+        if ((!times && !by) || !constant_of(d->c, t->values[s->arg[number]].node, &other) || !(other > 0))
+            return -1;
+        *scale = by ? 1 / other : other;
+        return i;
+    }
+}
+
+/* What crosses from a function of the first product alone to one of both, so that the first can run before
+ * the second product is there: the second sum's weights, if nothing else is needed of the first product; for
+ * one sum, the last value that everything else follows from. -1: there is none. */
+static int find_crossing(const epi_attention_design *d, int which, bool *needed) {
+    const epi_tile_program *t = &d->tile[which];
+    int first = d->first, second = !d->first, end = d->weights[which][0], best = -1;
+    for (int v = 0; v < t->value_count; v++) {
+        if (v == first || v == second || !epi_value_is_full(&t->values[v]) ||
+            (d->form == EPI_ATTENTION_PAIR && v != d->weights[which][1]))
+            continue;
+        bool early = !needs(t, v, second, -1, needed);
+        if (early && needs(t, end, v, v, needed) && !needed[first])
+            best = v;
+    }
+    return best;
+}
+
+/* The functions that make weights of scores, of cut tiles and of whole ones. */
+static bool design_functions(epi_attention_design *d) {
+    int crossing[2] = {-1, -1};
+    for (int which = 0; which < 2; which++) {
+        bool *needed = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
+        if (!needed)
+            return false;
+        if (d->form != EPI_ATTENTION_FORWARD)
+            crossing[which] = find_crossing(d, which, needed);
+    }
+    d->split = crossing[0] >= 0 && crossing[1] >= 0;
+    for (int which = 0; which < 2; which++) {
+        const epi_gemm_design *p = which ? &d->whole : &d->cut;
+        epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
+        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}};
+        if (d->form == EPI_ATTENTION_FORWARD) {
+            one->made[0] = d->weights[which][0];
+            continue;
+        }
+        two->given[1] = !d->first;
+        two->made[1] = d->weights[which][0];
+        if (d->split)
+            one->made[0] = two->given[0] = crossing[which];
+        else if (d->form == EPI_ATTENTION_PAIR)
+            two->made[0] = d->weights[which][1];
+    }
+    return true;
+}
+
+/* ---- bounds ---- */
+
+static void find_cuts(epi_attention_design *d) {
+    const epi_attention *a = d->a;
+    for (int b = 0; b < a->bound_count; b++) {
+        const epi_bound *bound = &a->bounds[b];
+        d->cut_end |= a->open_plan && bound->sign > 0;
+        d->cut_begin |= a->open_plan && bound->sign < 0;
+        for (int t = 0; t < bound->count; t++) {
+            const epi_node *n = &d->g->nodes[bound->term[t]];
+            if (n->op == EPI_OP_INDEX && epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes]))
+                d->last_first |= bound->sign > 0 && bound->factor[t] > 0;
+        }
+    }
+}
+
+/* ---- the results ---- */
+
+/* Is the result stored as 16 bits behind nothing but multiplications and divisions by what a row has one of?
+ */
+static bool is_plain(epi_attention_design *d, int v) {
+    const epi_tile_program *t = &d->out_tile[v];
+    const epi_gemm_design *p = &d->out_design[v];
+    int value = 0, stores = 0;
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        if (!s->full)
+            continue;
+        if (is_store(s)) {
+            if (s->arg[0] != value || stores++ || p->streams[p->instrs[i].stream].ref.type != d->half ||
+                !take_tensor(d, s->node, s->tensor, &d->out[v].cols, false, &d->result_of[v]))
+                return false;
+            continue;
+        }
+        bool by = s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV && s->arg[0] == value;
+        bool times =
+            s->kind == EPI_INSTR_MAP && s->op == EPI_OP_MUL && (s->arg[0] == value || s->arg[1] == value);
+        if ((!by && !times) || stores || t->values[s->arg[s->arg[0] == value]].scale != EPI_SCALE_NONE)
+            return false;
+        value = s->dst;
+    }
+    return stores == 1;
+}
+
+/* ---- the whole ---- */
+
+static int panels(int64_t features, int rows) {
+    return (int)epi_ceil_div(features, PANEL) * rows * 128;
+}
+
+/* As the device texts lay it out. */
+static int shared_bytes(const epi_attention_design *d) {
+    const epi_attention_config *f = &d->config;
+    int numbers = 40;
+    if (d->form == EPI_ATTENTION_FORWARD) {
+        int64_t wide = epi_max64(d->depth[0], d->width[0]);
+        return f->buffers * f->groups * (panels(wide, 64) + 16) + f->slots * (panels(wide, f->stream) + 16) +
+               numbers;
+    }
+    return f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64) + 16) +
+           f->slots * (panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream) + 32) + numbers;
+}
+
+/* The roots that belong to a sum: what is made of it, and with the first what is made of rows alone. */
+static epi_status make_out(epi_attention_design *d, const epi_step *step, int v, epi_error *err) {
+    const epi_graph *g = d->g;
+    epi_root *roots = epi_arena_alloc(d->c->arena, ((size_t)step->root_count + 1) * sizeof *roots);
+    bool *on = epi_arena_alloc(d->c->arena, (size_t)g->node_count + 1);
+    int count = 0;
+    if (!roots || !on)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int r = 0; r < step->root_count; r++) {
+        bool made[2] = {false, false};
+        if (d->plan->placement[step->roots[r].node].leave == EPI_LEAVE_ROWS && step->roots[r].tensor < 0 &&
+            d->c->steps->homes[step->roots[r].node].tensor < 0)
+            continue; /* nobody reads it but this kernel */
+        for (int i = 0; i < d->a->value_count; i++) {
+            int node = d->a->values[i];
+            for (int n = node; n <= step->roots[r].node; n++) {
+                on[n] = n == node;
+                for (int k = 0; k < 3 && n != node; k++)
+                    on[n] |= g->nodes[n].arg[k] >= node && on[g->nodes[n].arg[k]];
+            }
+            made[i] = step->roots[r].node >= node && on[step->roots[r].node];
+        }
+        if (made[d->sum[v]] || (v == 0 && !made[0] && !made[1]))
+            roots[count++] = step->roots[r];
+    }
+    d->out[v] = view(d, d->a->out_plan[d->sum[v]], NULL);
+    return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
+                                 err);
+}
+
+static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_error *err) {
+    const epi_attention *a = d->a;
+    epi_root roots[2] = {{.tensor = -1}, {.tensor = -1}};
+    int count = 0;
+    if (d->form == EPI_ATTENTION_FORWARD)
+        roots[count++].node = a->score;
+    for (int v = 0; v < a->value_count && d->form != EPI_ATTENTION_FORWARD; v++)
+        roots[count++].node = a->weight[d->sum[v]];
+    d->score = view(d, a->score_plan, &d->stream);
+    d->open = view(d, a->open_plan ? a->open_plan : a->score_plan, &d->stream);
+    epi_status status = EPI_OK;
+    for (int which = 0; which < 2 && status == EPI_OK; which++) {
+        epi_tile_program *t = &d->tile[which];
+        status = epi_tile_program_gemm(d->c->arena, d->c->spec, which ? &d->open : &d->score, 256, roots,
+                                       count, t, err);
+        int kept = 0;
+        for (int i = 0; i < t->instr_count && status == EPI_OK;
+             i++) /* their stores are this mainloop's business */
+            if (is_store(&t->instrs[i]))
+                d->weights[which][kept++] = t->instrs[i].arg[0];
+        if (status == EPI_OK)
+            t->instr_count -= kept;
+    }
+    for (int v = 0; v < a->value_count && status == EPI_OK; v++)
+        status = make_out(d, step, v, err);
+    return status;
+}
+
+static bool design(epi_attention_design *d, epi_kernel_text *k) {
+    const epi_attention_config *f = &d->config;
+    const epi_attention *a = d->a;
+    if (!design_piece(d, &d->score, &d->tile[0], &d->cut, k) ||
+        !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
+        return false;
+    d->cut.positions = d->whole.positions = true;
+    for (int v = 0; v < a->value_count; v++)
+        if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], k))
+            return false;
+    if (!design_functions(d))
+        return false;
+    if (d->form == EPI_ATTENTION_FORWARD) {
+        double scale[2] = {1, 1};
+        for (int which = 0; which < 2; which++)
+            d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], &scale[which]);
+        if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
+            d->scaled[0] = d->scaled[1] = -1;
+        d->scale = d->scaled[0] < 0 ? 1 : scale[0];
+    }
+    d->plain = is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
+    d->reason[0] = 0;
+    find_cuts(d);
+    bool groups = d->form == EPI_ATTENTION_PAIR;
+    bool forward = d->form == EPI_ATTENTION_FORWARD;
+    if (!add_map(d, &d->rows_of[0], 64, false, k) || !add_map(d, &d->columns_of[0], f->stream, groups, k) ||
+        (!forward && !add_map(d, &d->rows_of[1], 64, false, k)) ||
+        !add_map(d, &d->columns_of[1], f->stream, groups, k))
+        return false;
+    for (int v = 0; v < a->value_count && d->plain; v++)
+        if (!add_map(d, &d->result_of[v], 64, false, k))
+            return false;
+    k->block = 128 * f->groups + 128;
+    k->shared = shared_bytes(d);
+    if (k->shared > SHARED_MOST)
+        return refuse(d, "its tiles do not fit in shared memory");
+    return !k->full || refuse(d, "it needs more tensors than one launch takes");
+}
+
+/* As many batches as have their columns in the L2 cache together, where those before them are done. Batches
+ * that differ in nothing that columns have follow each other and share them. */
+static int64_t section_of(const epi_attention_design *d) {
+    const epi_open *open = d->c->spec->open;
+    const epi_attention_tensor *t = &d->columns_of[0];
+    int64_t shared = t->place.count ? t->place.below[0] : d->batches;
+    double bytes = (double)epi_open_now(open, d->columns) * 2 *
+                   (double)(d->depth[0] + epi_max64(d->depth[1], d->width[0]));
+    int64_t fit = epi_max64(1, (int64_t)(SECTION_BYTES / bytes)) * epi_open_now(open, shared);
+    return d->form == EPI_ATTENTION_PAIR ? epi_open_now(open, d->batches)
+                                         : epi_min64(fit, epi_open_now(open, d->batches));
+}
+
+epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
+                                     const epi_attention_config *config, epi_attention_design *d,
+                                     epi_kernel_text *out, epi_error *err) {
+    *out = (epi_kernel_text){.name = "attention", .arch = epi_emit_arch(c)};
+    *d = (epi_attention_design){.c = c,
+                                .g = c->spec->graph,
+                                .plan = step->plan,
+                                .a = step->plan->attention,
+                                .config = *config,
+                                .scale = 1};
+    snprintf(out->label, sizeof out->label, "%s", config->name);
+    bool ok = c->capability == 90 || refuse(d, "attention is for Hopper's GPUs alone");
+    ok = ok && find_form(d) && shape(d) && take_operands(d) && takes(d);
+    epi_status status = EPI_OK;
+    if (ok)
+        status = make_tiles(d, step, err);
+    if (status != EPI_OK)
+        return status;
+    ok = ok && design(d, out);
+    if (c->arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!ok)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", d->reason);
+    d->section = section_of(d);
+    return EPI_OK;
+}

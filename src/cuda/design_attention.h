@@ -1,0 +1,101 @@
+/* design_attention.h: the design of an attention kernel for Hopper: everything that is decided before its
+ * text is written.
+ *
+ * Three mainloops take three forms of the plan (pass/plan.h):
+ *
+ *     forward   one score product, an online softmax, one value product
+ *     rows      two score products, one value product of the first one's columns: gradients of queries
+ *     pair      two score products, two value products, of the columns of either: gradients of keys and
+ * values
+ *
+ * Everything else is refused, and the program is cut into products and rows. */
+#ifndef EPI_CUDA_DESIGN_ATTENTION_H
+#define EPI_CUDA_DESIGN_ATTENTION_H
+
+#include "cuda/design_gemm.h"
+
+typedef enum epi_attention_form {
+    EPI_ATTENTION_FORWARD,
+    EPI_ATTENTION_ROWS,
+    EPI_ATTENTION_PAIR
+} epi_attention_form;
+
+/* How: one row of the candidates. */
+typedef struct epi_attention_config {
+    const char *name;
+    epi_attention_form form;
+    int depth, width; /* the most features of the score products, and of the value products, that it is for */
+    int groups;       /* warpgroups that compute, 64 rows each */
+    int stream;       /* columns of a tile */
+    int slots;        /* of the ring; of each of two */
+    int buffers;      /* forward: of a warpgroup's rows */
+    int lazy; /* forward: a row's reference is replaced when its scores have grown by more than 2^lazy; 0:
+                 always */
+    bool ping_pong; /* forward: the warpgroups issue their products in turn */
+    int few, many;  /* registers of the thread that feeds, and of those that compute */
+} epi_attention_config;
+
+/* The candidates there are; the first that takes a program is the best for it. */
+int epi_attention_config_count(void);
+const epi_attention_config *epi_attention_config_at(int index);
+
+/* A tensor as TMA moves it: boxes of rows (of a batch, or of the stream) and features. */
+typedef struct epi_attention_tensor {
+    int node, tensor;
+    epi_ref ref;
+    epi_walk features, rows, groups; /* groups: of the stream */
+    epi_batch_place place;
+    int64_t row_count, group_count;
+} epi_attention_tensor;
+
+/* The values of a tile program that a function of the kernel is given, and those that it makes, by the array
+ * that has them: the scores, or those of the second product. */
+typedef struct epi_attention_function {
+    const epi_gemm_design *d;
+    int given[2], made[2]; /* values, or -1 */
+} epi_attention_function;
+
+typedef struct epi_attention_design {
+    epi_emit_context *c;
+    const epi_graph *g;
+    const epi_plan *plan;
+    const epi_attention *a;
+    epi_attention_config config;
+    epi_attention_form form;
+    int first;                    /* the score product that counts as the first: 0 or 1 */
+    int sum[2];                   /* by sum of the mainloop: the value product */
+    epi_plan score, open, out[2]; /* the children's plans, with rows and columns as the kernel counts them */
+    epi_axes rows, stream;
+    int batch_axes;
+    int64_t batches, batch_rows, columns, column_groups;
+    int64_t depth[2], width[2];   /* features of the first and second product, and of the sums */
+    epi_tile_program tile[2];     /* of the scores: of tiles that are cut, and of whole ones */
+    epi_tile_program out_tile[2]; /* by sum */
+    epi_gemm_design cut, whole;   /* how each is written as text */
+    epi_gemm_design out_design[2];
+    int weights[2][2]; /* by tile program: the scores, or the sums' weights, as values of it */
+    epi_attention_function first_part[2], second_part[2]; /* of cut tiles, and of whole ones; forward: the
+                                                               first alone */
+    bool split;    /* pair: the second sum's weights follow from the first product alone */
+    int scaled[2]; /* forward, by tile program: a multiplication by a number that is left to the exponent, or
+                      -1 */
+    double scale;  /* that number */
+    bool plain;    /* results are stored by TMA */
+    epi_attention_tensor rows_of[2], columns_of[2], result_of[2];
+    bool cut_begin, cut_end; /* are there tiles before, or behind, that a row sees in part? */
+    bool last_first;         /* later rows see more */
+    epi_dtype half;
+    int64_t section; /* batches whose columns are in the L2 cache together */
+    char reason[240];
+} epi_attention_design;
+
+/* Takes one candidate. Fills the design and, of `out`, everything but the source. Fails with
+ * EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */
+epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
+                                     const epi_attention_config *config, epi_attention_design *d,
+                                     epi_kernel_text *out, epi_error *err);
+
+/* The source of the kernel whose other needs are in the text already; fails where memory does. */
+epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *out, epi_error *err);
+
+#endif

@@ -1,0 +1,145 @@
+// attention.cuh: what the three attention mainloops share: the order of their tiles, operands of wgmma, and the way out.
+//
+// A block has TILE_M = 64 * GROUPS rows of one batch (a head of one sequence), 64 for each of GROUPS warpgroups that compute; one
+// more warpgroup has the thread that feeds them by TMA. The rows' operands stay in shared memory while tiles of STREAM columns
+// pass by in a ring. Rows are counted as batch.cuh says.
+//
+// Operands lie in panels of 64 elements of 16 bits, 128 bytes a row, swizzled. Where a head's features are no multiple of 64, the
+// last panel is filled up with zeros by TMA; so are rows and columns that are not there.
+
+// Values may not be read before, or written after, this point.
+template <int N> DEV void hold(float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("// held" : "+f"(x[i])::"memory");
+}
+template <int N> DEV void hold(u32 (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("// held" : "+r"(x[i])::"memory");
+}
+DEV void bar_arrive(u32 id, u32 n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
+
+template <int V> struct Is { static constexpr int value = V; };
+
+#define PANELS(features) (((features) + 63) / 64)
+#define PANELS_BYTES(features, rows) (PANELS(features) * (rows) * 128)
+
+// ---- tiles
+
+// A tile's place: its batch, and the first of its rows there.
+struct Place { int batch, row; };
+
+// Batches in sections of P.raster, whose columns stay in the L2 cache; in a section all batches' tiles of the same rows come
+// together, those with the most columns first.
+struct Order {
+  int heights, batches, section, total;
+  DEV Order(const Params &P) {
+    heights = BATCH_PAD / TILE_M;
+    batches = (int)P.M / BATCH_ROWS;
+    section = (int)P.raster;
+    total = heights * batches;
+  }
+  DEV Place at(int w) const {
+    const int per = section * heights, s = w / per, r = w - s * per, first = s * section, left = batches - first;
+    const int n = left < section ? left : section, m = r / n;
+    return Place{first + (r - m * n), (LAST_FIRST ? heights - 1 - m : m) * TILE_M};
+  }
+};
+
+// The numbers of a block's tiles: the first is the block's own, the others are drawn from a counter, one tile ahead, by the thread
+// that feeds the ring. Number j has place j % 2, with two mbarriers: `given`, and `taken`, with an arrival of every warp that computes.
+struct Numbers {
+  u32 given, taken, number;
+  DEV Numbers(u32 room) : given(room), taken(room + 16), number(room + 32) {}
+  DEV void begin() const {
+    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, 4 * GROUPS); }
+  }
+  DEV void give(u32 j, int w) const {
+    mbar_wait(taken + 8 * (j & 1), (j >> 1 & 1) ^ 1);
+    sts32(number + 4 * (j & 1), w);
+    mbar_arrive(given + 8 * (j & 1));
+  }
+  DEV int take(u32 j, int lane) const {
+    mbar_wait(given + 8 * (j & 1), j >> 1 & 1);
+    const int w = __shfl_sync(~0u, lds32(number + 4 * (j & 1)), 0);
+    __syncwarp();
+    if (lane == 0) mbar_arrive(taken + 8 * (j & 1));
+    return w;
+  }
+};
+#define NUMBERS_BYTES 40
+
+// Tiles of STREAM columns that a tile's rows see any of, [lo, hi): never none, so that every tile has a step.
+DEV void tiles_seen(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
+  int from = 0, to = COLUMNS;
+  columns_seen(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
+  lo = max(from, 0) / STREAM;
+  hi = (min(to, COLUMNS) + STREAM - 1) / STREAM;
+  if (hi <= lo) lo = 0, hi = 1;
+}
+// Of those the ones of which all of these rows see all columns, [lo, hi); none where lo >= hi.
+DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
+  int from = 0, to = COLUMNS;
+  columns_whole(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
+  lo = (max(from, 0) + STREAM - 1) / STREAM;
+  hi = max(min(to, COLUMNS), 0) / STREAM;
+}
+
+// ---- products
+
+// d = rows * columns^T: 64 rows and STREAM columns, DEPTH features deep.
+template <int DEPTH> DEV void score_product(float (&d)[STREAM / 2], u32 rows, u32 columns) {
+  const u64 a = operand_k(rows), b = operand_k(columns);
+  hold(d);
+  wg_fence();
+#pragma unroll
+  for (int k = 0; k < (DEPTH + 15) / 16; k++)
+    wgmma_score(d, a + k / 4 * (64 * 128 >> 4) + k % 4 * 2, b + k / 4 * (STREAM * 128 >> 4) + k % 4 * 2, k);
+  wg_commit();
+}
+// Two neighbouring columns of a row are a word of the first operand as they lie in accumulators.
+DEV void to_halves(u32 (&p)[STREAM / 4], const float (&s)[STREAM / 2]) {
+#pragma unroll
+  for (int i = 0; i < STREAM / 4; i++) p[i] = pack<HALF>(s[2 * i], s[2 * i + 1]);
+}
+#define VALUE_PRODUCT(name, wgmma, features) \
+  DEV void name(float (&d)[((features) + 15) / 16 * 8], u32 (&p)[STREAM / 4], u32 columns, int add) { \
+    const u64 b = operand_mn<STREAM>(columns); \
+    hold(d); \
+    hold(p); \
+    wg_fence(); \
+    _Pragma("unroll") for (int k = 0; k < STREAM / 16; k++) wgmma(d, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], b + k * (2048 >> 4), k | add); \
+    wg_commit(); \
+  }
+
+// ---- the way out
+
+// The accumulators of 64 rows as an epilogue sees them: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+template <int N> struct Kept {
+  const float (&d)[N];
+  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+};
+
+// A box of `rows` rows and all panels of a tensor, at a place of its batch.
+template <int FEATURES, int ROWS> DEV void load_panels(u32 to, const TMap *map, u32 bar, int row, int z, int w) {
+#pragma unroll
+  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, row, z, w);
+}
+// The same of a tensor whose rows come in groups.
+template <int FEATURES, int ROWS> DEV void load_group_panels(u32 to, const TMap *map, u32 bar, int row, int group, int z, int w) {
+#pragma unroll
+  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, row, group, z, w);
+}
+// A warpgroup's accumulators as 16 bits, in panels of 64 rows.
+template <int N> DEV void stage_panels(u32 to, const float (&d)[N], int t) {
+  const u32 lane = t & 31, row = 16 * (t >> 5) + (lane & 15);
+#pragma unroll
+  for (int i = 0; i < N / 8; i++) {
+    const u32 w[4] = {pack<HALF>(d[8 * i], d[8 * i + 1]), pack<HALF>(d[8 * i + 2], d[8 * i + 3]),
+                      pack<HALF>(d[8 * i + 4], d[8 * i + 5]), pack<HALF>(d[8 * i + 6], d[8 * i + 7])};
+    stm4(to + i / 4 * 8192 + swizzled<128>(row, (i % 4 * 2 + (lane >> 4)) << 4), w);
+  }
+}
+template <int FEATURES> DEV void store_panels(const TMap *map, u32 from, int row, int z, int w) {
+#pragma unroll
+  for (int p = 0; p < PANELS(FEATURES); p++) tma_store(map, from + p * 8192, 64 * p, row, z, w);
+}

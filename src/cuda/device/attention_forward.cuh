@@ -1,0 +1,288 @@
+// attention_forward.cuh: attention on Hopper with its softmax: o = sum over columns of exp(s - top) * v, where s comes from a
+// product of rows and columns and top is the largest of a row.
+//
+// A block is 128 * (GROUPS + 1) threads. The thread that feeds loads the rows of a tile (queries) in QUERIES buffers, and tiles of
+// STREAM columns of both operands (keys and values) into one ring of SLOTS slots, in the order of use: K0 K1 V0 K2 V1 ... V(n-1).
+// Columns are walked from the last tile to the first; which tiles there are follows from their positions alone.
+//
+// A step of a warpgroup: s = q k(j+1) and o += p v(j) are on their way together; while the second still runs, the softmax of the
+// first is worked out. Tiles of which a row may not see every column are cut, and evaluate the program's conditions; others do not.
+//
+// LAZY: the reference of a row's exponents is replaced only when the row's largest score has grown by more than a factor of
+// 2^LAZY. Which rows do so a warp votes on, but what becomes of a row depends on that row alone.
+//
+// The emitted part defines, besides the macros:
+//   score::Rows, score::rows_load(R, P, row)               what a thread keeps of its rows `row` and `row + 8`
+//   score::first<CUT>(s, R, P, row, 0, col, t)             scores from products, in place; -INF where a row does not see a column
+//   POST, SCALE                                            exp2(POST * s) is the weight of a score; SCALE * s is the program's score
+//   GUARDED                                                a row that sees nothing has sums of 0; else they are no numbers
+//   columns_seen(P, batch, first, last, from, to), columns_whole: the columns that some, and that all rows of a range see
+//   out::Rows, out::rows_load(R, P, row, top, sum, q)      the same for the epilogue, from the largest score and the sum of weights;
+//                                                          lane q 0 of a row stores what there is one of a row
+//   out::Sums, out::epilogue_subtile                       the epilogue
+//   PLAIN, out::plain(R, h, x)                             or it is this of each element, then stored by TMA
+//   wgmma_score, wgmma_value
+// Maps: 0 rows, 1 columns of the scores, 2 columns of the values, 3 the result where it is PLAIN.
+
+#define BUFFER (PANELS_BYTES(SCORE_DEPTH > VALUE_WIDTH ? SCORE_DEPTH : VALUE_WIDTH, 64))   // a warpgroup's rows, or its results
+#define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
+#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
+#define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
+#define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
+#define RING (QUERIES * GROUPS * BUFFER)
+// Shared memory: the rows' buffers, the ring, and the mbarriers. A slot belongs to TMA from `empty` (an arrival of every warpgroup)
+// to `full` (the bytes); a buffer from row_empty to row_full, one pair for each buffer of each warpgroup, which puts its results
+// there, too: it is given back when the next tile's first product is on its way and the stores have been read.
+#define BARRIERS (RING + SLOTS * SLOT)
+#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
+
+VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
+
+// What is known of a thread's two rows: the reference, POST times it (or 0), the sum of its columns' weights, and its columns'
+// largest score.
+struct Softmax {
+  float top[2], base[2], sum[2], most[2];
+  // From scores to weights. `grow` says whether accumulators have to be multiplied by alpha.
+  template <int FIRST> DEV void step(float (&s)[STREAM / 2], float (&alpha)[2], bool &grow) {
+    float part[2][2], mine[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) part[i & 1][i >> 1] = s[2 * (i & 1) + 4 * (i >> 1)];
+#pragma unroll
+    for (int i = 0; i < STREAM / 2; i++) { const int r = i >> 1 & 1, u = i >> 2 & 1; part[r][u] = fmaxf(part[r][u], s[i]); }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      mine[r] = fmaxf(part[r][0], part[r][1]);
+      most[r] = FIRST ? mine[r] : fmaxf(most[r], mine[r]);
+    }
+    grow = true;
+    if (!FIRST && LAZY) grow = __any_sync(~0u, (mine[0] - top[0]) * POST > (float)LAZY || (mine[1] - top[1]) * POST > (float)LAZY);
+    if (grow) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float x = mine[r];
+        x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+        x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+        if (FIRST) {
+          base[r] = x == -INF ? 0.f : x * POST;
+        } else {
+          const float old = top[r];
+          x = fmaxf(x, old);
+          if (LAZY && !((x - old) * POST > (float)LAZY)) x = old;
+          base[r] = x == -INF ? 0.f : x * POST;
+          alpha[r] = old == x ? 1.f : ex2(__fmaf_rn(old, POST, -base[r]));
+          sum[r] *= alpha[r];
+        }
+        top[r] = x;
+      }
+    }
+    float add[2][2] = {{0.f, 0.f}, {0.f, 0.f}};
+#pragma unroll
+    for (int i = 0; i < STREAM / 2; i++) {
+      const int r = i >> 1 & 1, u = i >> 2 & 1;
+      s[i] = ex2(__fmaf_rn(s[i], POST, -base[r]));
+      add[r][u] += s[i];
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float x = add[r][0] + add[r][1];
+      sum[r] = FIRST ? x : sum[r] + x;
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = smem_u32(memory);
+  const u32 full = base + BARRIERS, empty = full + 8 * SLOTS, row_full = empty + 8 * SLOTS, row_empty = row_full + 8 * QUERIES * GROUPS;
+  const Numbers numbers(row_empty + 8 * QUERIES * GROUPS);
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < SLOTS; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, GROUPS); }
+    for (int i = 0; i < QUERIES * GROUPS; i++) { mbar_init(row_full + 8 * i, 1); mbar_init(row_empty + 8 * i, 1); }
+    numbers.begin();
+    mbar_fence();
+  }
+  __syncthreads();
+  dependency_wait();
+#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
+
+  if (wg == GROUPS) {   // ---- the thread that feeds
+    fewer_registers<FEW_REGISTERS>();
+    if (t == 0) {
+      const Order order(P);
+      const Counter counter{(u64 *)P.counter};
+      counter.begin(order.total);
+      u32 s = 0, ph = 1;   // the first pass over the ring does not wait
+      int w = blockIdx.x;
+#pragma unroll 1
+      for (u32 j = 0; w < order.total; j++) {
+        const u32 drawn = counter.take();
+        const Place at = order.at(w);
+        int lo, hi;
+        tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+        const int kz = keys_batch0(P, at.batch), kw = keys_batch1(P, at.batch), vz = values_batch0(P, at.batch), vw = values_batch1(P, at.batch);
+        auto keys = [&](int n) {
+          mbar_wait(empty + 8 * s, ph);
+          mbar_expect(full + 8 * s, KEYS_BYTES);
+          load_panels<SCORE_DEPTH, STREAM>(base + RING + s * SLOT, &P.map[1], full + 8 * s, n * STREAM, kz, kw);
+          ADVANCE(s, ph)
+        };
+        auto values = [&](int n) {
+          mbar_wait(empty + 8 * s, ph);
+          mbar_expect(full + 8 * s, VALUES_BYTES);
+          load_panels<VALUE_WIDTH, STREAM>(base + RING + s * SLOT, &P.map[2], full + 8 * s, n * STREAM, vz, vw);
+          ADVANCE(s, ph)
+        };
+        auto rows = [&] {
+#pragma unroll 1
+          for (int i = 0; i < GROUPS; i++) {
+            const u32 b = j % QUERIES * GROUPS + i, bar = row_full + 8 * b;
+            mbar_wait(row_empty + 8 * b, (j / QUERIES & 1) ^ 1);
+            mbar_expect(bar, ROWS_BYTES);
+            load_panels<SCORE_DEPTH, 64>(base + b * BUFFER, &P.map[0], bar, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+          }
+        };
+        if (QUERIES > 1) rows();
+        keys(hi - 1);
+        if (QUERIES == 1) rows();
+#pragma unroll 1
+        for (int n = hi - 2; n >= lo; n--) { keys(n); values(n + 1); }
+        values(lo);
+        w = (int)drawn + (int)gridDim.x;
+        if (drawn == (u32)order.total - 1) counter.end();
+        numbers.give(j, w);
+      }
+      dependency_start();
+    }
+  } else {   // ---- the warpgroups that compute
+    more_registers<MANY_REGISTERS>();
+    const int lane = t & 31;
+    const Order order(P);
+    float o[ACCUMULATORS], s[STREAM / 2], alpha[2];
+    u32 p[STREAM / 4];
+    Softmax softmax;
+    bool grow;
+    u32 st = 0, ph = 0;
+    int pending = -1;   // the buffer whose stores have to be read yet
+    int w = blockIdx.x;
+    // The warpgroups in turn issue their products, so that the softmax of one runs under the products of the others.
+    if (PING_PONG && wg == GROUPS - 1) bar_arrive(1, 256);
+    auto my_turn = [&] { if (PING_PONG) bar_sync(1 + wg, 256); };
+    auto your_turn = [&] { if (PING_PONG) bar_arrive(1 + (wg + 1 == GROUPS ? 0 : wg + 1), 256); };
+    auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };
+#pragma unroll 1
+    for (u32 j = 0; w < order.total; j++) {
+      const Place at = order.at(w);
+      const int first = at.row + 64 * wg;                                                   // of this warpgroup's rows in the batch
+      const int row = at.batch * BATCH_PAD + first + (t >> 5) * 16 + (lane >> 2);           // this thread's, as tiles count them
+      int lo, hi, from, to;
+      tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+      tiles_whole(P, at.batch, first, 64, from, to);
+      const u32 buffer = j % QUERIES * GROUPS + wg, rows = base + buffer * BUFFER;
+      score::Rows R;
+      score::rows_load(R, P, row);
+      mbar_wait(row_full + 8 * buffer, j / QUERIES & 1);
+      mbar_wait(full + 8 * st, ph);
+      my_turn();
+      score_product<SCORE_DEPTH>(s, rows, base + RING + st * SLOT);
+      your_turn();
+      if (QUERIES > 1 && pending >= 0 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * pending); }
+      wg_wait<0>();
+      hold(s);
+      release(st);
+      ADVANCE(st, ph)
+      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t);
+      softmax.template step<1>(s, alpha, grow);
+      to_halves(p, s);
+      int add = 0;
+      // Weights of tile n + 1 are in p. All that is issued here is waited for here: wgmma in flight over the loop's back edge would
+      // be serialised by the compiler.
+      auto step = [&](auto cut, int n) {
+        const u32 ks = st;
+        mbar_wait(full + 8 * st, ph);
+        ADVANCE(st, ph)
+        const u32 vs = st;
+        my_turn();
+        score_product<SCORE_DEPTH>(s, rows, base + RING + ks * SLOT);
+        mbar_wait(full + 8 * st, ph);
+        ADVANCE(st, ph)
+        value_product(o, p, base + RING + vs * SLOT, add);
+        add = 1;
+        your_turn();
+        wg_wait<1>();
+        hold(s);
+        release(ks);
+        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t);
+        softmax.template step<0>(s, alpha, grow);
+        wg_wait<0>();
+        hold(o);
+        hold(p);
+        release(vs);
+        to_halves(p, s);
+        if (!LAZY || grow) {
+#pragma unroll
+          for (int i = 0; i < ACCUMULATORS; i++) o[i] *= alpha[i >> 1 & 1];
+        }
+      };
+      int n = hi - 2;
+      // Cut tiles at the end, whole ones, and cut ones at the beginning.
+#if CUT_END
+#pragma unroll 1
+      for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
+#endif
+#if CUT_BEGIN
+#pragma unroll 1
+      for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
+#pragma unroll 1
+      for (; n >= lo; n--) step(Is<1>{}, n);
+#else
+#pragma unroll 1
+      for (; n >= lo; n--) step(Is<0>{}, n);
+#endif
+      mbar_wait(full + 8 * st, ph);
+      my_turn();
+      value_product(o, p, base + RING + st * SLOT, add);
+      your_turn();
+      // From the reference to the largest score, as the program has it.
+      float top[2], sum[2], factor[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float x = softmax.sum[r], m = softmax.most[r];
+        x += __shfl_xor_sync(~0u, x, 1);
+        x += __shfl_xor_sync(~0u, x, 2);
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+        factor[r] = m == -INF ? GUARDED ? 1.f : INF - INF : LAZY ? ex2(__fmaf_rn(m, -POST, softmax.base[r])) : 1.f;
+        top[r] = m * SCALE;
+        sum[r] = x * factor[r];
+      }
+      out::Rows O;
+      out::rows_load(O, P, row, top, sum, lane & 3);
+      wg_wait<0>();
+      hold(o);
+      release(st);
+      ADVANCE(st, ph)
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) o[i] *= factor[i >> 1 & 1];
+#if PLAIN
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) o[i] = out::plain(O, i >> 1 & 1, o[i]);
+      stage_panels(rows, o, t);
+      fence_async();
+      bar_sync(1 + GROUPS + wg, 128);
+      if (t == 0) {
+        store_panels<VALUE_WIDTH>(&P.map[3], rows, first, out_batch0(P, at.batch), out_batch1(P, at.batch));
+        bulk_commit();
+      }
+#else
+      out::Sums S;
+      if (row_there(P, at.batch * BATCH_PAD + first)) out::epilogue_subtile<0>(Kept<ACCUMULATORS>{o}, O, S, P, 0, row, 0, t);
+#endif
+      if (QUERIES == 1 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * buffer); }
+      pending = (int)buffer;
+      w = numbers.take(j, lane);
+    }
+    if (PING_PONG && wg == 0) bar_sync(1, 256);   // the turn that nobody takes
+    if (t == 0) bulk_wait<0>();
+  }
+}

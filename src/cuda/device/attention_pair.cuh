@@ -1,0 +1,232 @@
+// attention_pair.cuh: on Hopper, two sums over columns, each of the columns of one of two products times weights made of these
+// products, without a softmax: the gradients of keys and values, dk = sum of ds * q and dv = sum of p * d_o, with s = k q,
+// dp = v d_o, p made of s, and ds of both.
+//
+// A block is 384 threads; 64 rows of both products stay for each of two warpgroups, while tiles of STREAM columns of both pass by
+// in a ring of SLOTS. Columns are those of COLUMN_GROUPS groups (the query heads of a key's head) of COLUMNS each: all groups of a
+// tile of columns, then the next tile, from the last to the first.
+//
+// A step of a warpgroup: the first product of a tile, the first sum over the tile before it and the second product are on their
+// way together; then the second sum.
+//
+// The emitted part defines what attention_rows.cuh lists, and:
+//   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
+//   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
+//   out::, out2::       the epilogues of the first and of the second sum
+// Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN.
+
+#define FIRST_BYTES PANELS_BYTES(SCORE_DEPTH, 64)   // a warpgroup's rows
+#define SECOND_BYTES PANELS_BYTES(SECOND_DEPTH, 64)
+#define BUFFER (FIRST_BYTES + SECOND_BYTES)
+#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
+#define VALUES_BYTES PANELS_BYTES(SECOND_DEPTH, STREAM)
+#define KEYS (GROUPS * BUFFER)
+#define VALUES (KEYS + SLOTS * KEYS_BYTES)
+// Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
+// it puts its results.
+#define BARRIERS (VALUES + SLOTS * VALUES_BYTES)
+#define ACCUMULATORS ((SCORE_DEPTH + 15) / 16 * 8)
+#define ACCUMULATORS2 ((SECOND_DEPTH + 15) / 16 * 8)
+
+VALUE_PRODUCT(value_product, wgmma_value, SCORE_DEPTH)
+VALUE_PRODUCT(value_product2, wgmma_value2, SECOND_DEPTH)
+
+extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = smem_u32(memory);
+  const u32 k_full = base + BARRIERS, k_empty = k_full + 8 * SLOTS, v_full = k_empty + 8 * SLOTS, v_empty = v_full + 8 * SLOTS;
+  const u32 row_full = v_empty + 8 * SLOTS, row_empty = row_full + 8 * GROUPS;
+  const Numbers numbers(row_empty + 8 * GROUPS);
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1); mbar_init(k_empty + 8 * i, GROUPS); mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
+    for (int i = 0; i < GROUPS; i++) { mbar_init(row_full + 8 * i, 1); mbar_init(row_empty + 8 * i, 1); }
+    numbers.begin();
+    mbar_fence();
+  }
+  __syncthreads();
+  dependency_wait();
+#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
+
+  if (wg == GROUPS) {   // ---- the thread that feeds
+    fewer_registers<FEW_REGISTERS>();
+    if (t == 0) {
+      const Order order(P);
+      const Counter counter{(u64 *)P.counter};
+      counter.begin(order.total);
+      u32 s = 0, ph = 1;
+      int w = blockIdx.x;
+#pragma unroll 1
+      for (u32 j = 0; w < order.total; j++) {
+        const u32 drawn = counter.take();
+        const Place at = order.at(w);
+        int lo, hi;
+        tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+#pragma unroll 1
+        for (int i = 0; i < GROUPS; i++) {
+          mbar_wait(row_empty + 8 * i, (j & 1) ^ 1);
+          mbar_expect(row_full + 8 * i, FIRST_BYTES + SECOND_BYTES);
+          load_panels<SCORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+          load_panels<SECOND_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES, &P.map[2], row_full + 8 * i, at.row + 64 * i, rows2_batch0(P, at.batch), rows2_batch1(P, at.batch));
+        }
+        // Groups inside, tiles outside: blocks that started together stay at the same columns and find them in the L2 cache.
+#pragma unroll 1
+        for (int n = hi - 1; n >= lo; n--)
+#pragma unroll 1
+          for (int g = 0; g < COLUMN_GROUPS; g++) {
+            const u32 bar = k_full + 8 * s;
+            mbar_wait(bar + 8 * SLOTS, ph);
+            mbar_expect(bar, KEYS_BYTES);
+            load_group_panels<SCORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, at.batch), keys_batch1(P, at.batch));
+            mbar_wait(bar + 24 * SLOTS, ph);
+            mbar_expect(bar + 16 * SLOTS, VALUES_BYTES);
+            load_group_panels<SECOND_DEPTH, STREAM>(base + VALUES + s * VALUES_BYTES, &P.map[3], bar + 16 * SLOTS, n * STREAM, g, values_batch0(P, at.batch), values_batch1(P, at.batch));
+            ADVANCE(s, ph)
+          }
+        w = (int)drawn + (int)gridDim.x;
+        if (drawn == (u32)order.total - 1) counter.end();
+        numbers.give(j, w);
+      }
+      dependency_start();
+    }
+  } else {   // ---- the warpgroups that compute
+    more_registers<MANY_REGISTERS>();
+    float dk[ACCUMULATORS], dv[ACCUMULATORS2], s[STREAM / 2], dp[STREAM / 2];
+    u32 pp[STREAM / 4], ds[STREAM / 4];
+    u32 st = 0, ph = 0;
+    int w = blockIdx.x;
+    if (wg == GROUPS - 1) bar_arrive(1, 256);
+    auto my_turn = [&] { bar_sync(1 + wg, 256); };
+    auto your_turn = [&] { bar_arrive(1 + (wg + 1 == GROUPS ? 0 : wg + 1), 256); };
+    auto release = [&](u32 bar) { if (t == 0) mbar_arrive(bar); };
+    const u32 rows = base + wg * BUFFER, rows2 = rows + FIRST_BYTES;
+#pragma unroll 1
+    for (u32 j = 0; w < Order(P).total; j++) {
+      const Place at = Order(P).at(w);
+      const int first = at.row + 64 * wg;   // of this warpgroup's rows in the batch
+      int lo, hi, from, to;
+      tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+      tiles_whole(P, at.batch, first, 64, from, to);
+      // This thread's row, as tiles count them. Worked out anew wherever it is used: registers are few.
+      auto row_now = [&] {
+        u32 tid = threadIdx.x;
+        asm volatile("" : "+r"(tid));
+        return at.batch * BATCH_PAD + first + (int)((tid >> 5 & 3) * 16 + (tid >> 2 & 7));
+      };
+      score::Rows R;
+      score::rows_load(R, P, row_now());
+      mbar_wait(row_full + 8 * wg, j & 1);
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) dk[i] = 0.f;
+      int n = hi - 1, g = 0;
+      // One tile of columns. All that is on its way is there at the end.
+      auto step = [&](auto cut, auto start) {
+        constexpr int FIRST = decltype(start)::value, CUT = decltype(cut)::value;
+        const u32 keys = base + KEYS + st * KEYS_BYTES, values = base + VALUES + st * VALUES_BYTES, last = st ? st - 1 : SLOTS - 1;
+        mbar_wait(k_full + 8 * st, ph);
+        my_turn();
+        score_product<SCORE_DEPTH>(s, rows, keys);
+        if (!FIRST) value_product(dk, ds, base + KEYS + last * KEYS_BYTES, 1);
+        mbar_wait(v_full + 8 * st, ph);
+        score_product<SECOND_DEPTH>(dp, rows2, values);
+        your_turn();
+        if (FIRST) wg_wait<1>();
+        else wg_wait<2>();
+        hold(s);
+#if SPLIT
+        score::first<CUT>(s, R, P, row_now(), g, n * STREAM, t);
+#endif
+        if (!FIRST) {
+          wg_wait<1>();
+          hold(dk);
+          hold(ds);
+          release(k_empty + 8 * last);
+        }
+#if SPLIT
+        to_halves(pp, s);
+        value_product2(dv, pp, values, FIRST ? 0 : 1);
+        wg_wait<1>();
+        hold(dp);
+        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, t);
+        to_halves(ds, dp);
+        hold(ds);
+#else
+        wg_wait<0>();
+        hold(dp);
+        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, t);
+        to_halves(pp, s);
+        value_product2(dv, pp, values, FIRST ? 0 : 1);
+        to_halves(ds, dp);
+#endif
+        wg_wait<0>();
+        hold(dv);
+        hold(pp);
+        release(v_empty + 8 * st);
+        ADVANCE(st, ph)
+      };
+      auto walk = [&](auto cut, int until) {
+#pragma unroll 1
+        for (; n >= until; n--) {
+#pragma unroll 1
+          for (; g < COLUMN_GROUPS; g++) step(cut, Is<0>{});
+          g = 0;
+        }
+      };
+      step(Is<1>{}, Is<1>{});
+      g = 1;
+#if CUT_END
+      walk(Is<1>{}, max(to, lo));
+#else
+      walk(Is<1>{}, hi - 1);   // the other groups of the last tile
+#endif
+#if CUT_BEGIN
+      walk(Is<0>{}, max(from, lo));
+      walk(Is<1>{}, lo);
+#else
+      walk(Is<0>{}, lo);
+#endif
+      const u32 last = st ? st - 1 : SLOTS - 1;
+      my_turn();
+      value_product(dk, ds, base + KEYS + last * KEYS_BYTES, 1);
+      your_turn();
+      wg_wait<0>();
+      hold(dk);
+      release(k_empty + 8 * last);
+      out::Rows O;
+      out2::Rows O2;
+      out::rows_load(O, P, row_now(), t & 3);
+      out2::rows_load(O2, P, row_now(), t & 3);
+#if PLAIN
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) dk[i] = out::plain(O, i >> 1 & 1, dk[i]);
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS2; i++) dv[i] = out2::plain(O2, i >> 1 & 1, dv[i]);
+      stage_panels(rows, dk, t);
+      stage_panels(rows2, dv, t);
+      fence_async();
+      bar_sync(1 + GROUPS + wg, 128);
+      if (t == 0) {
+        int again = w;
+        asm volatile("" : "+r"(again));
+        const Place at = Order(P).at(again);
+        store_panels<SCORE_DEPTH>(&P.map[4], rows, at.row + 64 * wg, out_batch0(P, at.batch), out_batch1(P, at.batch));
+        store_panels<SECOND_DEPTH>(&P.map[5], rows2, at.row + 64 * wg, out2_batch0(P, at.batch), out2_batch1(P, at.batch));
+        bulk_commit();
+        bulk_wait_read<0>();
+        mbar_arrive(row_empty + 8 * wg);
+      }
+#else
+      release(row_empty + 8 * wg);
+      if (row_there(P, at.batch * BATCH_PAD + first)) {
+        out::Sums S;
+        out2::Sums S2;
+        out::epilogue_subtile<0>(Kept<ACCUMULATORS>{dk}, O, S, P, 0, row_now(), 0, t);
+        out2::epilogue_subtile<0>(Kept<ACCUMULATORS2>{dv}, O2, S2, P, 0, row_now(), 0, t);
+      }
+#endif
+      w = numbers.take(j, t & 31);
+    }
+    if (wg == 0) bar_sync(1, 256);   // the turn that nobody takes
+    if (t == 0) bulk_wait<0>();
+  }
+}

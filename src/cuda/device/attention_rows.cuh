@@ -1,0 +1,202 @@
+// attention_rows.cuh: on Hopper, one sum over columns whose weights come from one or two products of rows and columns, without a
+// softmax: the gradient of queries, dq = sum of ds * k, with s = q k, dp = d_o v and ds made of both.
+//
+// A block is 128 * (GROUPS + 1) threads; a tile's rows of both products stay, while tiles of STREAM columns pass by: those of the
+// first product in a ring, which the sum reads a second time, those of the second in another, of SLOTS each.
+//
+// A step of a warpgroup: the first product of tile n, the sum over tile n + 1 and the second product of tile n are on their way
+// together. What follows from the first product alone is worked out under the other two.
+//
+// The emitted part defines, besides the macros:
+//   score::Rows, score::rows_load(R, P, row)                        what a thread keeps of its rows `row` and `row + 8`
+//   score::first<CUT>(s, R, P, row, group, col, t)                  what follows from the first product alone, in place
+//   score::second<CUT>(s, dp, R, P, row, group, col, t)             the weights, into dp
+//   columns_seen, columns_whole                                     as in attention_forward.cuh
+//   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
+//   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
+// Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4 the result where it is PLAIN.
+
+#define FIRST_BYTES PANELS_BYTES(SCORE_DEPTH, 64)   // a warpgroup's rows
+#define SECOND_BYTES PANELS_BYTES(SECOND_DEPTH, 64)
+#define BUFFER (FIRST_BYTES + SECOND_BYTES)
+#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
+#define VALUES_BYTES PANELS_BYTES(SECOND_DEPTH, STREAM)
+#define KEYS (GROUPS * BUFFER)
+#define VALUES (KEYS + SLOTS * KEYS_BYTES)
+// Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
+// it puts its results.
+#define BARRIERS (VALUES + SLOTS * VALUES_BYTES)
+#define ACCUMULATORS ((SCORE_DEPTH + 15) / 16 * 8)
+
+VALUE_PRODUCT(value_product, wgmma_value, SCORE_DEPTH)
+
+extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = smem_u32(memory);
+  const u32 k_full = base + BARRIERS, k_empty = k_full + 8 * SLOTS, v_full = k_empty + 8 * SLOTS, v_empty = v_full + 8 * SLOTS;
+  const u32 row_full = v_empty + 8 * SLOTS, row_empty = row_full + 8 * GROUPS;
+  const Numbers numbers(row_empty + 8 * GROUPS);
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1); mbar_init(k_empty + 8 * i, GROUPS); }
+    for (int i = 0; i < SLOTS; i++) { mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
+    for (int i = 0; i < GROUPS; i++) { mbar_init(row_full + 8 * i, 1); mbar_init(row_empty + 8 * i, 1); }
+    numbers.begin();
+    mbar_fence();
+  }
+  __syncthreads();
+  dependency_wait();
+#define ADVANCE(s, ph, slots) { if (++s == slots) { s = 0; ph ^= 1; } }
+
+  if (wg == GROUPS) {   // ---- the thread that feeds
+    fewer_registers<FEW_REGISTERS>();
+    if (t == 0) {
+      const Order order(P);
+      const Counter counter{(u64 *)P.counter};
+      counter.begin(order.total);
+      u32 ks = 0, kp = 1, vs = 0, vp = 1;
+      int w = blockIdx.x;
+#pragma unroll 1
+      for (u32 j = 0; w < order.total; j++) {
+        const u32 drawn = counter.take();
+        const Place at = order.at(w);
+        int lo, hi;
+        tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+#pragma unroll 1
+        for (int i = 0; i < GROUPS; i++) {
+          mbar_wait(row_empty + 8 * i, (j & 1) ^ 1);
+          mbar_expect(row_full + 8 * i, FIRST_BYTES + SECOND_BYTES);
+          load_panels<SCORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+          load_panels<SECOND_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES, &P.map[2], row_full + 8 * i, at.row + 64 * i, rows2_batch0(P, at.batch), rows2_batch1(P, at.batch));
+        }
+        const int kz = keys_batch0(P, at.batch), kw = keys_batch1(P, at.batch), vz = values_batch0(P, at.batch), vw = values_batch1(P, at.batch);
+#pragma unroll 1
+        for (int n = hi - 1; n >= lo; n--) {
+          mbar_wait(k_empty + 8 * ks, kp);
+          mbar_expect(k_full + 8 * ks, KEYS_BYTES);
+          load_panels<SCORE_DEPTH, STREAM>(base + KEYS + ks * KEYS_BYTES, &P.map[1], k_full + 8 * ks, n * STREAM, kz, kw);
+          ADVANCE(ks, kp, SLOTS)
+          mbar_wait(v_empty + 8 * vs, vp);
+          mbar_expect(v_full + 8 * vs, VALUES_BYTES);
+          load_panels<SECOND_DEPTH, STREAM>(base + VALUES + vs * VALUES_BYTES, &P.map[3], v_full + 8 * vs, n * STREAM, vz, vw);
+          ADVANCE(vs, vp, SLOTS)
+        }
+        w = (int)drawn + (int)gridDim.x;
+        if (drawn == (u32)order.total - 1) counter.end();
+        numbers.give(j, w);
+      }
+      dependency_start();
+    }
+  } else {   // ---- the warpgroups that compute
+    more_registers<MANY_REGISTERS>();
+    const int lane = t & 31;
+    const Order order(P);
+    float dq[ACCUMULATORS], s[STREAM / 2], dp[STREAM / 2];
+    u32 ds[STREAM / 4];
+    u32 ks = 0, kp = 0, vs = 0, vp = 0;
+    int w = blockIdx.x;
+    if (wg == GROUPS - 1) bar_arrive(1, 256);
+    auto my_turn = [&] { bar_sync(1 + wg, 256); };
+    auto your_turn = [&] { bar_arrive(1 + (wg + 1 == GROUPS ? 0 : wg + 1), 256); };
+    auto release = [&](u32 bar) { if (t == 0) mbar_arrive(bar); };
+    const u32 rows = base + wg * BUFFER, rows2 = rows + FIRST_BYTES;
+#pragma unroll 1
+    for (u32 j = 0; w < order.total; j++) {
+      const Place at = order.at(w);
+      const int first = at.row + 64 * wg;                                              // of this warpgroup's rows in the batch
+      const int row = at.batch * BATCH_PAD + first + (t >> 5) * 16 + (lane >> 2);      // this thread's, as tiles count them
+      int lo, hi, from, to;
+      tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+      tiles_whole(P, at.batch, first, 64, from, to);
+      score::Rows R;
+      score::rows_load(R, P, row);
+      mbar_wait(row_full + 8 * wg, j & 1);
+      mbar_wait(k_full + 8 * ks, kp);
+      my_turn();
+      score_product<SCORE_DEPTH>(s, rows, base + KEYS + ks * KEYS_BYTES);
+      mbar_wait(v_full + 8 * vs, vp);
+      score_product<SECOND_DEPTH>(dp, rows2, base + VALUES + vs * VALUES_BYTES);
+      your_turn();
+      wg_wait<1>();
+      hold(s);
+      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t);
+      hold(s);
+      wg_wait<0>();
+      hold(dp);
+      release(v_empty + 8 * vs);
+      score::second<1>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t);
+      to_halves(ds, dp);
+      u32 before = ks;   // the slot of the tile that ds belongs to
+      ADVANCE(ks, kp, SLOTS)
+      ADVANCE(vs, vp, SLOTS)
+      int add = 0;
+      auto step = [&](auto cut, int n) {
+        mbar_wait(k_full + 8 * ks, kp);
+        my_turn();
+        score_product<SCORE_DEPTH>(s, rows, base + KEYS + ks * KEYS_BYTES);
+        value_product(dq, ds, base + KEYS + before * KEYS_BYTES, add);
+        add = 1;
+        mbar_wait(v_full + 8 * vs, vp);
+        score_product<SECOND_DEPTH>(dp, rows2, base + VALUES + vs * VALUES_BYTES);
+        your_turn();
+        wg_wait<2>();
+        hold(s);
+        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t);
+        wg_wait<1>();
+        hold(dq);
+        hold(ds);
+        release(k_empty + 8 * before);
+        wg_wait<0>();
+        hold(dp);
+        release(v_empty + 8 * vs);
+        score::second<decltype(cut)::value>(s, dp, R, P, row, 0, n * STREAM, t);
+        to_halves(ds, dp);
+        before = ks;
+        ADVANCE(ks, kp, SLOTS)
+        ADVANCE(vs, vp, SLOTS)
+      };
+      int n = hi - 2;
+#if CUT_END
+#pragma unroll 1
+      for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
+#endif
+#if CUT_BEGIN
+#pragma unroll 1
+      for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
+#pragma unroll 1
+      for (; n >= lo; n--) step(Is<1>{}, n);
+#else
+#pragma unroll 1
+      for (; n >= lo; n--) step(Is<0>{}, n);
+#endif
+      my_turn();
+      value_product(dq, ds, base + KEYS + before * KEYS_BYTES, add);
+      your_turn();
+      wg_wait<0>();
+      hold(dq);
+      release(k_empty + 8 * before);
+      out::Rows O;
+      out::rows_load(O, P, row, lane & 3);
+#if PLAIN
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) dq[i] = out::plain(O, i >> 1 & 1, dq[i]);
+      stage_panels(rows, dq, t);
+      fence_async();
+      bar_sync(1 + GROUPS + wg, 128);
+      if (t == 0) {
+        store_panels<SCORE_DEPTH>(&P.map[4], rows, first, out_batch0(P, at.batch), out_batch1(P, at.batch));
+        bulk_commit();
+        bulk_wait_read<0>();
+        mbar_arrive(row_empty + 8 * wg);
+      }
+#else
+      out::Sums S;
+      release(row_empty + 8 * wg);
+      if (row_there(P, at.batch * BATCH_PAD + first)) out::epilogue_subtile<0>(Kept<ACCUMULATORS>{dq}, O, S, P, 0, row, 0, t);
+#endif
+      w = numbers.take(j, lane);
+    }
+    if (wg == 0) bar_sync(1, 256);   // the turn that nobody takes
+    if (t == 0) bulk_wait<0>();
+  }
+}

@@ -1,0 +1,375 @@
+/* emit_attention.c: the text of an attention kernel: the program's scores, weights, bounds and epilogues as
+ * functions that the mainloop calls. Nothing is decided here: that was done in the design. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/design_attention.h"
+#include "cuda/emit_gemm.h"
+
+static const char *or_none(const epi_text *t) {
+    return t->data ? t->data : "";
+}
+
+/* ---- functions of a score tile ---- */
+
+static const char *const arrays[2] = {"s", "dp"};
+#define ELEMENT "[8 * j + 4 * (i >> 1) + 2 * (i & 1) + %d]"
+
+/* Marks the instructions that what is made needs, back to what is given. */
+static void mark(const epi_attention_function *f, bool *marked, bool *needed) {
+    const epi_tile_program *t = f->d->tile;
+    for (int i = 0; i < 2; i++)
+        if (f->made[i] >= 0)
+            needed[f->made[i]] = true;
+    for (int i = t->instr_count - 1; i >= 0; i--) {
+        const epi_instr *s = &t->instrs[i];
+        if (s->dst < 0 || !needed[s->dst] || s->dst == f->given[0] || s->dst == f->given[1])
+            continue;
+        marked[i] = true;
+        for (int a = 0; a < 3; a++)
+            if (s->arg[a] >= 0)
+                needed[s->arg[a]] = true;
+    }
+}
+
+/* What is made goes to its array; in tiles that are cut, columns that are not there have no weight. */
+static void put_made(const epi_attention_design *d, const epi_emitter *e, const epi_attention_function *f,
+                     bool cut, epi_text *out) {
+    for (int i = 0; i < 2; i++)
+        for (int el = 0; el < 2 && f->made[i] >= 0; el++) {
+            epi_text_add(out, "      %s" ELEMENT " = ", arrays[i], el);
+            if (cut)
+                epi_text_add(out, "n - group * COLUMNS + %d < COLUMNS ? %s : %s;\n", el,
+                             epi_value_use(e, f->made[i], el).text,
+                             d->form == EPI_ATTENTION_FORWARD ? "-INF" : "0.f");
+            else
+                epi_text_add(out, "%s;\n", epi_value_use(e, f->made[i], el).text);
+        }
+}
+
+/* A multiplication that the exponent does. */
+static void put_unscaled(epi_emitter *e, const epi_instr *s) {
+    int scores = e->d->tile->values[s->arg[0]].scale == EPI_SCALE_NONE;
+    for (int el = 0; el < 2; el++)
+        epi_text_add(&e->cell, "      const float %s_%d = %s;\n", epi_value_name(e, s->dst).text, el,
+                     epi_value_use(e, s->arg[scores], el).text);
+}
+
+/* One namespace: what a thread keeps of its rows for the function, and the function. */
+static bool write_function(const epi_attention_design *d, const epi_attention_function *f, const char *name,
+                           bool cut, int scaled, epi_text *out) {
+    const epi_tile_program *t = f->d->tile;
+    epi_emitter e = {.d = f->d};
+    epi_text given = {0}, made = {0};
+    bool *marked = epi_arena_alloc(d->c->arena, (size_t)t->instr_count + 1),
+         *needed = epi_arena_alloc(d->c->arena, (size_t)t->value_count + 1);
+    if (!marked || !needed)
+        return false;
+    mark(f, marked, needed);
+    for (int i = 0; i < t->instr_count; i++)
+        if (marked[i] && i == scaled)
+            put_unscaled(&e, &t->instrs[i]);
+        else if (marked[i])
+            epi_instr_emit(&e, i);
+    for (int i = 0; i < 2; i++)
+        for (int el = 0; el < 2 && f->given[i] >= 0 && needed[f->given[i]]; el++)
+            epi_text_add(&given, "      const float %s_%d = %s" ELEMENT ";\n",
+                         epi_value_name(&e, f->given[i]).text, el, arrays[i], el);
+    put_made(d, &e, f, cut, &made);
+    epi_text_add(
+        out,
+        "namespace %s {\nstruct Rows {\n%s};\n"
+        "DEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma unroll\n"
+        "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
+        "(void)r;\n%s  }\n}\n"
+        "DEV void tile(float (&s)[STREAM / 2], float (&dp)[STREAM / 2], const Rows &R, const Params "
+        "&P, int row, "
+        "int group, int first, int t) {\n"
+        "  const int q = t & 3, col = group * COLUMNS + first;\n"
+        "  const float position = (float)(first + 2 * q);\n  (void)q; (void)col; (void)position;\n%s",
+        name, or_none(&e.members), or_none(&e.rows), or_none(&e.begin));
+    if (made.data)
+        epi_text_add(out,
+                     "#pragma unroll\n  for (int j = 0; j < STREAM / 16; j++) {\n%s#pragma unroll\n"
+                     "    for (int i = 0; i < 4; i++) {\n"
+                     "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n%s%s%s    "
+                     "}\n%s  }\n%s",
+                     or_none(&e.fragment), or_none(&given), or_none(&e.cell), made.data, or_none(&e.after),
+                     or_none(&e.end));
+    epi_text_add(out, "}\n}\n");
+    bool failed = given.failed || made.failed;
+    epi_text_free(&given);
+    epi_text_free(&made);
+    return !epi_emitter_free(&e) && !failed;
+}
+
+/* What the mainloop calls: functions of tiles that are cut or whole. */
+static bool write_scores(const epi_attention_design *d, epi_text *out) {
+    static const char *const names[2][2] = {{"cut_first", "cut_second"}, {"whole_first", "whole_second"}};
+    bool two = d->form != EPI_ATTENTION_FORWARD, ok = true;
+    for (int which = 0; which < 2; which++) {
+        ok = ok && write_function(d, &d->first_part[which], names[which][0], !which, d->scaled[which], out);
+        ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which, -1, out));
+    }
+    epi_text_add(
+        out, "namespace score {\nstruct Rows {\n  cut_first::Rows cut;\n  whole_first::Rows whole;\n%s};\n",
+        two ? "  cut_second::Rows cut2;\n  whole_second::Rows whole2;\n" : "");
+    epi_text_add(
+        out,
+        "DEV void rows_load(Rows &R, const Params &P, int row) {\n  cut_first::rows_load(R.cut, P, row);\n"
+        "  whole_first::rows_load(R.whole, P, row);\n%s}\n",
+        two ? "  cut_second::rows_load(R.cut2, P, row);\n  whole_second::rows_load(R.whole2, P, row);\n"
+            : "");
+    epi_text_add(
+        out,
+        "template <int CUT> DEV void first(float (&s)[STREAM / 2], const Rows &R, const Params &P, int row, "
+        "int group, int col, int t) {\n"
+        "  if (CUT) cut_first::tile(s, s, R.cut, P, row, group, col, t);\n"
+        "  else whole_first::tile(s, s, R.whole, P, row, group, col, t);\n}\n");
+    if (two)
+        epi_text_add(out, "template <int CUT> DEV void second(float (&s)[STREAM / 2], float (&dp)[STREAM / "
+                          "2], const Rows &R, "
+                          "const Params &P, int row, int group, int col, int t) {\n"
+                          "  if (CUT) cut_second::tile(s, dp, R.cut2, P, row, group, col, t);\n"
+                          "  else whole_second::tile(s, dp, R.whole2, P, row, group, col, t);\n}\n");
+    epi_text_add(out, "}\n");
+    return ok;
+}
+
+/* ---- bounds ---- */
+
+/* A term of a limit, as it is for the rows `first` to `last` of a batch: at its most (+1) or at its least;
+ * false where that is not known. */
+static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text *out, int node, int factor,
+                     int most) {
+    const epi_node *n = &d->g->nodes[node];
+    epi_axes batch = d->rows;
+    batch.count = d->batch_axes;
+    const char *sign = factor < 0 ? "-" : "+";
+    if (epi_emit_is_number(d->c, node)) {
+        epi_text_add(out, " %s %s", sign, epi_emit_node_number(d->c, node).text);
+        return true;
+    }
+    if (n->op == EPI_OP_INDEX && epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes])) {
+        epi_text_add(out, " %s (float)%s", sign, factor * most > 0 ? "last" : "first");
+        return true;
+    }
+    for (int i = 0; i < n->axes.count; i++)
+        if (epi_axes_find(&batch, n->axes.at[i]) < 0)
+            return false;
+    if (n->op == EPI_OP_INDEX) {
+        epi_text_add(out, " %s (float)(", sign);
+        epi_emit_digit(out, d->c, &batch, epi_axes_find(&batch, n->over.at[0]), "batch");
+        epi_text_add(out, ")");
+        return true;
+    }
+    const epi_home *home = &d->c->steps->homes[node];
+    if (home->tensor < 0 && home->offset < 0)
+        return false;
+    epi_ref ref = epi_emit_ref(d->c, node, -1);
+    epi_walk w = epi_walk_axes(&ref, &batch, d->c->spec->sizes);
+    epi_text_add(out, " %s load<%s>(P.ptr[%d], ", sign, epi_emit_type(ref.type),
+                 epi_emit_pointer(k, node, -1));
+    epi_emit_walk(out, d->c, &w, "batch");
+    epi_text_add(out, ")");
+    return true;
+}
+
+/* One bound's share of a range of columns: those that some row sees (most 1), or that all rows see (-1). A
+ * limit that is not known leaves all columns in the first, and none in the second. */
+static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const epi_bound *b, int most,
+                        epi_text *out) {
+    epi_text limit = {0};
+    bool known = epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
+    epi_text_add(&limit, "%s", epi_emit_number(b->offset).text);
+    for (int t = 0; t < b->count && known; t++)
+        known = put_term(d, k, &limit, b->term[t], b->factor[t], most);
+    if (!known)
+        epi_text_add(out, most > 0 ? "" : "  to = from;\n");
+    else if (b->sign > 0)
+        epi_text_add(out, "  to = min(to, %s(%s)%s);\n", b->strict ? "__float2int_ru" : "__float2int_rd",
+                     or_none(&limit), b->strict ? "" : " + 1");
+    else
+        epi_text_add(out, "  from = max(from, %s(-(%s))%s);\n",
+                     b->strict ? "__float2int_rd" : "__float2int_ru", or_none(&limit),
+                     b->strict ? " + 1" : "");
+    out->failed |= limit.failed;
+    epi_text_free(&limit);
+}
+
+static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
+    static const char *const names[2] = {"columns_seen", "columns_whole"};
+    for (int i = 0; i < 2; i++) {
+        epi_text_add(out,
+                     "DEV void %s(const Params &P, int batch, int first, int last, int &from, int &to) {\n",
+                     names[i]);
+        for (int b = 0; b < d->a->bound_count; b++)
+            write_bound(d, k, &d->a->bounds[b], i ? -1 : 1, out);
+        epi_text_add(out, "}\n");
+    }
+}
+
+/* ---- epilogues ---- */
+
+/* A result of which there is one a row, or what is given of the scores; false: neither. */
+static bool put_row(const epi_attention_design *d, epi_emitter *e, int i) {
+    const epi_instr *s = &e->d->tile->instrs[i];
+    if (s->kind == EPI_INSTR_STORE && !s->full) {
+        const epi_stream *t = &e->d->streams[e->d->instrs[i].stream];
+        epi_text_add(&e->rows, "    if (q == 0 && row_there(P, row + 8 * h)) store<%s>((void *)P.ptr[%d], ",
+                     epi_emit_type(t->ref.type), t->pointer);
+        epi_emit_walk(&e->rows, e->d->c, &t->rows, "r");
+        epi_text_add(&e->rows, ", %s);\n", epi_value_use_in_row(e, s->arg[0]).text);
+        return true;
+    }
+    bool top = s->kind == EPI_INSTR_LOAD && s->node == d->a->top,
+         sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->sum;
+    if (!top && !sum)
+        return false;
+    epi_name name = epi_value_name(e, s->dst);
+    epi_text_add(&e->members, "  float %s_r[2];\n", name.text);
+    epi_text_add(&e->rows, "    R.%s_r[h] = %s[h];\n", name.text, top ? "top" : "sum");
+    return true;
+}
+
+/* plain(): what the epilogue does to an element, where that is all it does. */
+static void write_plain(const epi_emitter *e, epi_text *out) {
+    const epi_tile_program *t = e->d->tile;
+    epi_text_add(out, "DEV float plain(const Rows &R, int i, float x) {\n  const float %s_0 = x;\n",
+                 epi_value_name(e, 0).text);
+    int last = 0;
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        if (!s->full || s->kind != EPI_INSTR_MAP)
+            continue;
+        bool by = s->op == EPI_OP_DIV;
+        int other = s->arg[s->arg[0] == last];
+        epi_text_add(out, "  const float %s_0 = %s * %s%s%s;\n", epi_value_name(e, s->dst).text,
+                     epi_value_use(e, last, 0).text, by ? "rcp(" : "", epi_value_use(e, other, 0).text,
+                     by ? ")" : "");
+        last = s->dst;
+    }
+    epi_text_add(out, "  return %s;\n}\n", epi_value_use(e, last, 0).text);
+}
+
+static bool write_epilogue(const epi_attention_design *d, int v, const char *name, epi_text *out) {
+    const epi_gemm_design *p = &d->out_design[v];
+    epi_emitter e = {.d = p};
+    epi_name acc = epi_value_name(&e, 0);
+    for (int i = 0; i < p->tile->instr_count; i++)
+        if (!put_row(d, &e, i) && !(d->plain && p->tile->instrs[i].full))
+            epi_instr_emit(&e, i);
+    epi_text_add(out,
+                 "namespace %s {\n#define SUBTILE %d\nstruct Rows {\n%s};\n"
+                 "DEV void rows_load(Rows &R, const Params &P, int row%s, int q) {\n#pragma unroll\n"
+                 "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
+                 "(void)r;\n%s  }\n}\n",
+                 name, (int)epi_round_up(d->width[v], 16), or_none(&e.members),
+                 d->form == EPI_ATTENTION_FORWARD ? ", const float (&top)[2], const float (&sum)[2]" : "",
+                 or_none(&e.rows));
+    if (d->plain)
+        write_plain(&e, out);
+    else
+        epi_text_add(
+            out,
+            "struct Sums {\n%s};\n"
+            "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
+            "const Params &P, u32 staging, int row, int col, int thread) {\n"
+            "  const int lane = thread & 31, q = lane & 3;\n  (void)q;\n"
+            "%s#pragma unroll\n  for (int j = 0; j < SUBTILE / 16; j++) {\n"
+            "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
+            "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
+            "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
+            or_none(&e.sums), or_none(&e.begin), or_none(&e.fragment), acc.text, acc.text, or_none(&e.cell),
+            or_none(&e.after), or_none(&e.end));
+    epi_text_add(out, "#undef SUBTILE\n}\n");
+    return !epi_emitter_free(&e);
+}
+
+/* ---- products ---- */
+
+/* Every accumulator is an operand of its own. The first operand in shared memory, or four words in registers;
+ * the second has its depth innermost, or not. */
+static void write_wgmma(const epi_attention_design *d, epi_text *out, const char *name, int n,
+                        bool registers) {
+    int r = n / 2, words = registers ? 4 : 1;
+    const char *type = d->half == EPI_BF16 ? "bf16" : "f16";
+    epi_text_add(out, "DEV void %s(float (&d)[%d], %s, u64 b, int add) {\n", name, r,
+                 registers ? "u32 a0, u32 a1, u32 a2, u32 a3" : "u64 a");
+    epi_text_add(out,
+                 "  asm volatile(\"{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n\"\n"
+                 "    \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {",
+                 r + words + 1, n, type, type);
+    for (int i = 0; i < r; i++)
+        epi_text_add(out, "%s%%%d", i ? ", " : "", i);
+    epi_text_add(out, registers ? "}, {%%%d, %%%d, %%%d, %%%d}, " : "}, %%%d, ", r, r + 1, r + 2, r + 3);
+    epi_text_add(out, "%%%d, p, 1, 1, %s;}\"\n    : ", r + words, registers ? "1" : "0, 0");
+    for (int i = 0; i < r; i++)
+        epi_text_add(out, "%s\"+f\"(d[%d])", i ? ", " : "", i);
+    epi_text_add(out, " : %s, \"l\"(b), \"r\"(add));\n}\n",
+                 registers ? "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)" : "\"l\"(a)");
+}
+
+/* ---- the whole ---- */
+
+static void write_macros(const epi_attention_design *d, epi_text *out) {
+    const epi_attention_config *f = &d->config;
+    bool fast = d->out_design[0].fast && (d->a->value_count == 1 || d->out_design[1].fast);
+    epi_text_add(out,
+                 "#define NAME attention\n#define EPI_FAST %d\n#define HALF %s\n#define SCORE_DEPTH %ld\n"
+                 "#define SECOND_DEPTH %ld\n#define VALUE_WIDTH %ld\n#define STREAM %d\n#define GROUPS %d\n"
+                 "#define SLOTS %d\n#define QUERIES %d\n#define LAZY %d\n#define PING_PONG %d\n"
+                 "#define FEW_REGISTERS %d\n#define MANY_REGISTERS %d\n#define TILE_M (64 * GROUPS)\n#define "
+                 "CLUSTER 1\n",
+                 fast, epi_emit_type(d->half), (long)d->depth[0], (long)d->depth[1], (long)d->width[0],
+                 f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->few, f->many);
+    epi_text_add(out,
+                 "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
+                 "#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN %d\n#define SPLIT %d\n"
+                 "#define CUT_BEGIN %d\n#define CUT_END %d\n#define LAST_FIRST %d\n#define SUBTILES 1\n",
+                 epi_emit_int(d->c, d->columns).text, epi_emit_int(d->c, d->column_groups).text,
+                 epi_emit_int(d->c, d->batch_rows).text, epi_emit_number(d->scale * 1.4426950408889634).text,
+                 epi_emit_number(d->scale).text, d->a->guarded, d->plain, d->split, d->cut_begin, d->cut_end,
+                 d->last_first);
+}
+
+static void write_batches(const epi_attention_design *d, epi_text *out) {
+    bool two = d->form != EPI_ATTENTION_FORWARD;
+    epi_batch_emit(out, d->c, "rows", &d->rows_of[0].place);
+    epi_batch_emit(out, d->c, "keys", &d->columns_of[0].place);
+    epi_batch_emit(out, d->c, "values", &d->columns_of[1].place);
+    if (two)
+        epi_batch_emit(out, d->c, "rows2", &d->rows_of[1].place);
+    for (int v = 0; v < d->a->value_count && d->plain; v++)
+        epi_batch_emit(out, d->c, v ? "out2" : "out", &d->result_of[v].place);
+}
+
+epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
+    static const char *const files[] = {"attention_forward", "attention_rows", "attention_pair"};
+    epi_text *out = &k->source, own = {0};
+    write_batches(d, &own);
+    write_bounds(d, k, &own);
+    bool ok = write_scores(d, &own) && write_epilogue(d, 0, "out", &own) &&
+              (d->a->value_count == 1 || write_epilogue(d, 1, "out2", &own));
+    write_wgmma(d, &own, "wgmma_score", d->config.stream, false);
+    write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
+    if (d->a->value_count == 2)
+        write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
+    write_macros(d, out);
+    epi_text_add(out, "%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"));
+    epi_text_add(out,
+                 "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
+                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n%s%s",
+                 k->map_count, k->pointer_count ? k->pointer_count : 1, epi_emit_open(d->c).text,
+                 epi_device_text("batch"), or_none(&own));
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s", epi_device_text("counter"),
+                 epi_device_text("attention"), epi_device_text(files[d->form]));
+    ok = ok && !own.failed && !out->failed;
+    epi_text_free(&own);
+    if (ok && k->full)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
+    if (ok)
+        return EPI_OK;
+    epi_text_free(out);
+    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}
