@@ -75,7 +75,7 @@ static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_op
                      : epi_cpu_compile(&k->arena, &spec, &out->cpu, err);
 }
 
-/* Is the program more than one kernel? Then cuts it. */
+/* Rewrites the program: from graph to graph. Is it more than one kernel then? Then cuts it. */
 static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     const epi_tile_limits *limits = &k->limits;
     epi_plan plan;
@@ -83,6 +83,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->cut = (epi_cut){0};
     k->spec.graph = &k->program->graph;
     if (o->path == EPI_PATH_FUSED)
+        status = epi_slices_push(&k->arena, k->spec.graph, &k->spec.graph, err);
+    if (o->path == EPI_PATH_FUSED && status == EPI_OK)
         status = epi_attention_form(&k->arena, &k->spec, limits, err);
     if (o->path == EPI_PATH_FUSED && status == EPI_OK)
         status = epi_plan_make(&k->arena, k->spec.graph, &plan, err);
@@ -149,8 +151,6 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     epi_status status =
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
-    if (status == EPI_OK && o->path == EPI_PATH_FUSED)
-        status = epi_slices_push(&k->arena, k->spec.graph, &k->spec.graph, err);
     k->limits = (epi_tile_limits){.local_most = 256,
                                   .local_multiple = o->device ? 16 : 1,
                                   .pairs = true,
