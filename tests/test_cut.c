@@ -198,8 +198,8 @@ static void check_file(const char *path) {
         epi_dim_binding dims[EPI_MAX_DIMS];
         bool many = epi_program_dim_count(p) > 4; /* axes: attention's scores have five */
         for (int d = 0; d < epi_program_dim_count(p); d++)
-            dims[d] = (epi_dim_binding){epi_program_dim(p, d),
-                                        epi_program_dim_size(p, d) ? epi_program_dim_size(p, d)
+            dims[d] = (epi_dim_binding){epi_program_dim(p, d), epi_program_dim_size(p, d)
+                                                                   ? epi_program_dim_size(p, d)
                                                                    : (d ? 16 << d % 3 : 37) / (many ? 4 : 1)};
         epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = epi_program_dim_count(p), .threads = 2);
         check_mainloop(p, o);
@@ -465,6 +465,16 @@ static void check_stored_index(void) {
     epi_module_free(m);
 }
 
+/* A part that stores a slice of an input as it is has two names for it. */
+static void check_stored_slice(void) {
+    epi_module *m =
+        parse("f(w[D,C=3,H]) -> (q[D,H], k[D,H]) { q = gather(w, 0, C)  k = 2*gather(w, 2, C) }\n");
+    epi_dim_binding dims[] = {{"D", 5}, {"H", 8}};
+    check_program(epi_module_program(m, 0), EPI_OPTIONS(.dims = dims, .dim_count = 2, .threads = 2),
+                  "slices");
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -474,6 +484,7 @@ int main(int argc, char **argv) {
     check_stored_once();
     check_stored_types();
     check_stored_index();
+    check_stored_slice();
     printf("%d programs were cut, into %d parts\n", cut_count, part_count);
     epi_context_close(ctx);
     return finish();

@@ -187,7 +187,9 @@ static void take_over(epi_graph *g, int node, const epi_node *old) {
     epi_node *n = &g->nodes[node];
     if (epi_ops[n->op].cls == EPI_CLASS_LEAF)
         return;
-    n->name = old->name ? old->name : n->name;
+    bool is_view = n->op == EPI_OP_GATHER && g->nodes[n->arg[0]].op == EPI_OP_INPUT && n->name;
+    if (!is_view) /* a part that takes a slice as input and stores it as it is needs two names */
+        n->name = old->name ? old->name : n->name;
     if (old->has_stored) {
         n->has_stored = true;
         n->stored = old->stored;
