@@ -81,7 +81,7 @@ OBJ := $(STRIP_OBJ) $(LIB_OBJ) # what takes longest first
 # ---- building ----
 
 .PHONY: all help run bench bench-gpu readme test install uninstall clean
-all: $(BUILD)/epilog $(BUILD)/libepilog.so $(BUILD)/libepilog.a
+all: $(BUILD)/epilog $(BUILD)/libepilog.so $(BUILD)/libepilog.a $(BUILD)/libepilog_torch.so
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -125,6 +125,12 @@ $(BUILD)/libepilog.so: $(OBJ)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,libepilog.so.$(SOVERSION) -o $@.$(VERSION) $^ $(LIBS)
 	$(Q)ln -sf libepilog.so.$(VERSION) $@.$(SOVERSION)
 	$(Q)ln -sf libepilog.so.$(SOVERSION) $@
+
+# The operations of the PyTorch package, in C; see python/dispatch.c.
+$(BUILD)/libepilog_torch.so: python/dispatch.c include/epilog.h
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $< -ldl
 
 $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
 	$(call say,LINK)
@@ -294,7 +300,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.10.*
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 .PHONY: test-python
-test-python: $(BUILD)/libepilog.so $(BUILD)/venv/ready
+test-python: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so $(BUILD)/venv/ready
 	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'
 	cd python/tests && '$(abspath $(BUILD))/venv/bin/python' -m pytest -q -p no:cacheprovider -p no:logging
 

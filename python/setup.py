@@ -1,4 +1,5 @@
-"""The wheel: make builds libepilog.so, which goes into the package. It has no Python in it, so one wheel does for all."""
+"""The wheel: make builds both libraries, which go into the package. They are linked with neither Python nor PyTorch, so one
+wheel does for all versions of them."""
 import os
 import re
 import shutil
@@ -11,18 +12,31 @@ from setuptools.dist import Distribution
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("EPILOG_BUILD", os.path.join(ROOT, "build"))
+LIBRARIES = ["libepilog.so", "libepilog_torch.so"]
 
 
 class Build(build_py):
     def run(self):
         super().run()
-        subprocess.check_call(["make", "-C", ROOT, "-s", f"-j{os.cpu_count()}", f"BUILD={BUILD}", f"{BUILD}/libepilog.so"])
-        shutil.copy(f"{BUILD}/libepilog.so", os.path.join(self.build_lib, "epilog", "libepilog.so"))
+        subprocess.check_call(["make", "-C", ROOT, "-s", f"-j{os.cpu_count()}", f"BUILD={BUILD}", *[f"{BUILD}/{n}" for n in LIBRARIES]])
+        for name in LIBRARIES:
+            shutil.copy(f"{BUILD}/{name}", os.path.join(self.build_lib, "epilog", name))
+
+
+def newest_glibc():
+    """The newest version of glibc that a symbol of the libraries asks for: 34 of 2.34."""
+    found = {2}
+    for name in LIBRARIES:
+        with open(f"{BUILD}/{name}", "rb") as f:
+            found.update(int(n) for n in re.findall(rb"GLIBC_2\.(\d+)", f.read()))
+    return max(found)
 
 
 class Wheel(bdist_wheel):
+    """Linux with such a glibc is all that the libraries need (manylinux, PEP 600)."""
+
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", super().get_tag()[2].replace("linux_", f"manylinux_2_{newest_glibc()}_", 1)
 
 
 class Binary(Distribution):

@@ -193,7 +193,7 @@ class Program:
             self.tensors.append(TensorInfo(told))
         self.inputs = [t for t in self.tensors if not t.is_output]
         self.outputs = [t for t in self.tensors if t.is_output]
-        self.derived, self.plans, self.compiled, self.lock = {}, {}, {}, threading.Lock()
+        self.derived, self.plans, self.compiled, self.direct, self.lock = {}, {}, {}, {}, threading.Lock()
         # Where the size of each dim is read from: input, axis, shift. An axis without a factor is preferred.
         self.sources = {}
         for i, t in enumerate(self.inputs):
@@ -257,7 +257,7 @@ class Kernel:
     def __init__(self, program, sizes, types, device, threads, open_axes):
         lib, err = library(), library().Error()
         dims = (lib.DimBinding * max(1, len(sizes)))(*[(n.encode(), s) for n, s in sizes.items()])
-        bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type is None]
+        bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type != k]
         # values between kernels are stored as the first open input is
         storage = next((k for t, k in zip(program.tensors, types) if t.type is None and t.rank and not t.is_output and k < 3), 0)
         kinds = (lib.TypeBinding * max(1, len(bound)))(*bound)
@@ -268,7 +268,7 @@ class Kernel:
                               types=c.cast(kinds, P), type_count=len(bound), type=storage, threads=threads,
                               row_axes=c.cast(rows, P), row_axis_count=len(known),
                               open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes))
-        self.handle, self.program, self.free, self.open = P(), program, lib.epi_kernel_free, open_axes
+        self.handle, self.program, self.free, self.open, self.sizes = P(), program, lib.epi_kernel_free, open_axes, sizes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
 
     def workspace(self, sizes):

@@ -2,7 +2,11 @@
 import torch
 
 from ._library import program
-from ._run import I32, Plan, Tensor, differentiable
+from ._run import I32, I64, Plan, Tensor, differentiable
+
+PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
+is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
+watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functorch_transforms_active
 
 
 class Op:
@@ -15,7 +19,7 @@ class Op:
         self.names = [t.name for t in prog.inputs]
         self.open = [t.type is None and t.rank > 0 for t in prog.inputs]
         self.count, self.results = len(prog.inputs), len(prog.outputs)
-        self.plain = all(t.rank for t in prog.inputs)  # no scalars: without autocast nothing has to be prepared
+        self.direct = self.not_yet
         self.__name__ = self.name
         self.__doc__ = text
 
@@ -49,29 +53,36 @@ class Op:
         return args
 
     def __call__(self, *args, **kwargs):
+        if not (is_compiling() or watched() or in_functorch() or autocast() or kwargs):
+            outs = self.direct(*args)
+            if outs is not None and outs is not False:
+                return outs
+            if outs is False:  # a tensor wants a gradient
+                outs = differentiable(self.program, args, twice=self.twice)
+                return outs[0] if self.results == 1 else outs
+        return self.call_long(args, kwargs)
+
+    def not_yet(self, *args):
+        """What stands in for the function in C until there is a plan, and for good where there is none."""
+        found = self.program.direct.get(None)
+        if found is not None:
+            self.direct = found.call
+            return self.direct(*args)
+
+    def call_long(self, args, kwargs):
+        """A call with something out of the ordinary: new sizes, a tracer, a tensor of another class, autocast, a mistake."""
         if kwargs or len(args) != self.count:
             args = self.bind(args, kwargs)
-        if torch.compiler.is_compiling():
-            outs = self.traced(self.prepared(args))
-        else:
-            simple = True
-            for a in args:
-                kind = type(a)
-                if kind is not Tensor and kind is not torch.nn.Parameter and kind is not float and kind is not int:
-                    simple = False
-                    if not isinstance(a, (Tensor, bool)) and not hasattr(a, "__float__"):
-                        raise TypeError(f"{self.name} was given a {kind.__name__}: inputs are tensors, and numbers where they "
-                                        "have no axes")
-            if not self.plain or torch._C._is_any_autocast_enabled():
-                args = self.prepared(args)
-            outs = (differentiable(self.program, args, twice=self.twice)
-                    if simple and not torch._C._len_torch_dispatch_stack() and no_functorch() else self.traced(self.prepared(args)))
+        for a in args:
+            if not isinstance(a, (Tensor, bool, int, float)) and not hasattr(a, "__float__"):
+                raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, and numbers where they have no axes")
+        args = self.prepared(args)
+        traced = is_compiling() or watched() or in_functorch() or any(type(a) not in PLAIN for a in args)
+        outs = self.traced(args) if traced else differentiable(self.program, args, twice=self.twice)
         return outs[0] if self.results == 1 else tuple(outs)
 
     def traced(self, args):
         """By way of the dispatcher, for torch.compile and other tracers."""
-        args = [a.to(torch.int32) if kind == I32 and isinstance(a, Tensor) and a.dtype == torch.int64 else a
-                for a, (_, _, kind) in zip(args, self.inputs)]
         tensors, numbers, mask, wrt = [], [], 0, []
         for i, a in enumerate(args):
             if isinstance(a, Tensor):
@@ -95,12 +106,8 @@ class Op:
 
     def gradient(self, *wrt):
         """The texts of the derived forward and backward, by the inputs named, or all that can have a gradient."""
-        wrt = wrt or tuple(n for n, _, kind in self.inputs if kind != I32)
+        wrt = wrt or tuple(n for n, _, kind in self.inputs if kind not in (I32, I64))
         return "\n".join(p.text for p in self.program.grad(wrt, True))
-
-
-def no_functorch():
-    return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def op(text, name=None, twice=False):

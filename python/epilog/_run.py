@@ -10,13 +10,14 @@ import warnings
 
 import torch
 
+from ._direct import direct
 from ._library import EpilogError, EpilogValueError, library, program
 
 Tensor = torch.Tensor
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4}
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4, torch.int64: 5}
 DTYPES = {number: dtype for dtype, number in TYPES.items()}
-NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64"}
-F32, I32 = 0, 3
+NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64"}
+F32, I32, I64 = 0, 3, 5
 warned = set()
 
 
@@ -121,21 +122,19 @@ class Plan:
         for info, a in zip(prog.inputs, args):
             if info.rank and not isinstance(a, Tensor):
                 refuse(prog, info, f"{info} needs a tensor, a {type(a).__name__} was given")
-        self.converted = []  # inputs of 64-bit integers where the text says i32
         kinds = []
         for i, (info, a) in enumerate(zip(prog.inputs, args)):
             dtype = a.dtype if isinstance(a, Tensor) else DTYPES[info.type if info.type is not None else F32]
-            if info.type == I32 and dtype == torch.int64:
-                self.converted.append(i)
-                dtype = torch.int32
-            if dtype not in TYPES or (dtype == torch.float64 and info.type is None):
-                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16, float16 and int32")
-            if info.type is not None and TYPES[dtype] != info.type:
+            if dtype not in TYPES or (dtype in (torch.float64, torch.int64, torch.int32) and info.type is None):
+                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16 and float16, and integers where the "
+                                   "text says so")
+            integers = info.type in (I32, I64) and TYPES[dtype] in (I32, I64)  # either does for the other
+            if info.type is not None and TYPES[dtype] != info.type and not integers:
                 refuse(prog, info, f"the text says that {info} is {NAMES[info.type]}, it was given {dtype}")
             kinds.append(TYPES[dtype])
         sizes = sizes_of(prog, args, told)
         outputs = output_types(prog, args, types)
-        self.prog, self.sizes = prog, sizes
+        self.prog, self.sizes, self.types = prog, sizes, kinds + outputs
         self.kernel = prog.compile(sizes, kinds + outputs, lib.device(self.index) if self.cuda else 0,
                                    0 if self.cuda else torch.get_num_threads(), open_rows)
         self.outputs = [(tuple(scaled(sizes, *a) for a in t.axes), DTYPES[k]) for t, k in zip(prog.outputs, outputs)]
@@ -159,16 +158,15 @@ class Plan:
             frame.call.workspace_bytes = self.space
             if self.kernel.open:
                 frame.call.sizes, frame.call.size_count = c.addressof(self.opened), len(self.kernel.open)
-        if self.converted:
-            args = list(args)
-            for i in self.converted:
-                args[i] = args[i].to(torch.int32)
         pointers, held = frame.pointers, None
         device = self.device
         space = torch.empty(self.space, dtype=torch.uint8, device=device)
         at = 0
         for i, a in enumerate(args):
             if isinstance(a, Tensor):
+                if a.is_neg():
+                    a = a.resolve_neg()
+                    held = (held, a)
                 pointer, stride = a.data_ptr(), 0
                 if not a.is_contiguous():
                     if self.cuda:
@@ -217,6 +215,19 @@ class Plan:
 def run(prog, args, types=None, warn=True, told=()):
     """Carries a program out; no gradients. args: a tensor, or a number, for each input. types: of the outputs.
     told: sizes of dims that no input has."""
+    found = prog.direct.get(types)
+    if found is not None:
+        outs = found.call(*args)
+        if outs is False:  # a tensor could have a gradient: not from here
+            with torch.no_grad():
+                outs = found.call(*args)
+        if outs is not None:
+            return outs if type(outs) is tuple else (outs,)
+    return run_long(prog, args, types, warn, told)
+
+
+def run_long(prog, args, types, warn, told):
+    """The same by ctypes, and the making of plans."""
     key = [types, told]
     for a in args:
         if isinstance(a, Tensor):
@@ -228,6 +239,9 @@ def run(prog, args, types=None, warn=True, told=()):
     if plan is None:
         plan = Plan(prog, args, types, told)
         prog.plans[key] = plan
+        entry = direct(prog, types)
+        if entry is not None and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
+            entry.add(plan)
     return plan.run(args, warn)
 
 
@@ -240,7 +254,7 @@ class Recipe:
     def __init__(self, prog, wrt):
         self.prog, self.wrt = prog, wrt
         self.wanted = [next(i for i, t in enumerate(prog.inputs) if t.name == n) for n in wrt]
-        self.results = [i for i, t in enumerate(prog.outputs) if t.type != I32]  # those that have a cotangent
+        self.results = [i for i, t in enumerate(prog.outputs) if t.type not in (I32, I64)]  # those that have a cotangent
         self.forward, self.backward = prog.grad(wrt, True)
         inputs = {t.name: i for i, t in enumerate(self.forward.inputs)}
         outputs = {t.name: i for i, t in enumerate(self.forward.outputs)}
@@ -257,6 +271,10 @@ class Recipe:
             raise EpilogError(f"{prog.name}: the derived backward has {len(cotangents)} cotangents for {len(self.results)} results")
         for at, result in zip(cotangents, self.results):
             self.sources[at] = ("cotangent", result)
+        self.count, self.extra = len(prog.outputs), len(self.forward.outputs) - len(prog.outputs)
+        self.integers = [i for i, t in enumerate(prog.outputs) if i not in self.results]
+        self.numbers = [i for i, t in enumerate(prog.inputs) if t.rank == 0]
+        self.all_inputs = list(range(len(prog.inputs)))
         self.kept_inputs = [i for kind, i in self.sources if kind == "input"]
         self.kept_outputs = [i for kind, i in self.sources if kind == "output"]
 
@@ -270,26 +288,29 @@ class Recipe:
 
 
 def recipe(prog, wrt):
-    found = prog.derived.get(("recipe", wrt))
+    found = prog.derived.get(wrt)
     if found is None:
-        found = prog.derived[("recipe", wrt)] = Recipe(prog, wrt)
+        found = prog.derived[wrt] = Recipe(prog, wrt)
     return found
 
 
 def zeros(shape, dtype, device):
+    """The cotangent of a result that nobody used."""
     return torch.zeros((), dtype=dtype, device=device).expand(shape)
 
 
 class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, types, twice, warn, *args):
-        extra = len(made.forward.outputs) - len(made.prog.outputs)
-        outs = run(made.forward, args, types and types + (-1,) * extra, warn)
-        count = len(made.prog.outputs)
+        outs = run(made.forward, args, types and types + (-1,) * made.extra, warn)
         keep(ctx, made, args, outs, twice)
+        if made.count == 1:
+            return outs[0]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[o for o in outs[:count] if not o.dtype.is_floating_point])
-        return tuple(outs[:count])
+        results = tuple(outs[:made.count])
+        if made.integers:
+            ctx.mark_non_differentiable(*[results[i] for i in made.integers])
+        return results
 
     @staticmethod
     def backward(ctx, *grads):
@@ -297,34 +318,40 @@ class Differentiable(torch.autograd.Function):
         return (None, None, None, None, *found)
 
 
+# Function.apply looks for functorch and for default arguments first; neither is here.
+apply = super(torch.autograd.Function, Differentiable).apply
+
+
 def keep(ctx, made, args, outs, twice):
     """Keeps for the backward what it reads; all inputs where the gradients are to be derived again."""
-    inputs = [i for i, a in enumerate(args) if isinstance(a, Tensor) and (twice or i in made.kept_inputs)]
+    inputs = made.all_inputs if twice else made.kept_inputs
+    numbers = None
+    if made.numbers:
+        numbers = {i: args[i] for i in made.numbers if not isinstance(args[i], Tensor)}
+        inputs = [i for i in inputs if i not in numbers]
     ctx.save_for_backward(*[args[i] for i in inputs], *[outs[i] for i in made.kept_outputs])
-    ctx.made, ctx.inputs = made, inputs
-    ctx.numbers = {i: a for i, a in enumerate(args) if not isinstance(a, Tensor)}
-    ctx.dtypes = {i: args[i].dtype for i in made.wanted}
-    ctx.results = [(o.shape, o.dtype) for o in outs[:len(made.prog.outputs)]]
-    ctx.device = outs[0].device
-    ctx.told = tuple(size_of(made.forward, args, dim) for dim in made.backward.missing)
+    ctx.kept = (made, inputs, numbers, [args[i].dtype for i in made.wanted],
+                [(o.shape, o.dtype, o.device) for o in outs[:made.count]] if made.count > 1 else None,
+                tuple([size_of(made.forward, args, dim) for dim in made.backward.missing]))
 
 
 def gradients(ctx, grads, carry):
     """The gradient for each input of the program, None where nobody wants one."""
-    made = ctx.made
+    made, inputs, numbers, dtypes, results, told = ctx.kept
     count = len(made.prog.inputs)
-    if all(g is None for g in grads):
+    if all([g is None for g in grads]):
         return [None] * count
     kept = ctx.saved_tensors
-    values = {("input", i): a for i, a in ctx.numbers.items()}
-    values.update({("input", i): t for i, t in zip(ctx.inputs, kept)})
-    values.update({("output", i): t for i, t in zip(made.kept_outputs, kept[len(ctx.inputs):])})
+    values = {("input", i): t for i, t in zip(inputs, kept)}
+    if numbers:
+        values.update({("input", i): a for i, a in numbers.items()})
+    for i, t in zip(made.kept_outputs, kept[len(inputs):]):
+        values["output", i] = t
     for i in made.results:
-        shape, dtype = ctx.results[i]
-        values["cotangent", i] = zeros(shape, dtype, ctx.device) if grads[i] is None else grads[i]
-    types = tuple(TYPES[ctx.dtypes[i]] for i in made.wanted)
+        values["cotangent", i] = zeros(*results[i]) if grads[i] is None else grads[i]
+    types = tuple([TYPES[t] for t in dtypes])
     if carry is run or carry is dispatch:
-        found = carry(made.backward, [values[s] for s in made.sources], types, False, ctx.told)
+        found = carry(made.backward, [values[s] for s in made.sources], types, False, told)
     else:  # derived again: by the program of all inputs, so that the second gradients reach them
         sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
         missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]
@@ -333,13 +360,13 @@ def gradients(ctx, grads, carry):
                               "make the operation with epilog.op(text, twice=True)")
         found = carry(made.whole(), [values[s] for s in sources], types, False)
     result = [None] * count
-    for i, g in zip(made.wanted, found):
-        result[i] = g if g.dtype == ctx.dtypes[i] else g.to(ctx.dtypes[i])
+    for i, g, dtype in zip(made.wanted, found, dtypes):
+        result[i] = g if g.dtype == dtype else g.to(dtype)
     return result
 
 
 def wanted_names(prog, args):
-    return tuple(t.name for t, a in zip(prog.inputs, args) if isinstance(a, Tensor) and a.requires_grad)
+    return tuple([t.name for t, a in zip(prog.inputs, args) if isinstance(a, Tensor) and a.requires_grad])
 
 
 def differentiable(prog, args, types=None, warn=True, twice=False):
@@ -348,7 +375,9 @@ def differentiable(prog, args, types=None, warn=True, twice=False):
     if not wrt:
         return run(prog, args, types, warn)
     try:
-        return Differentiable.apply(recipe(prog, wrt), types, twice, warn, *args)
+        made = prog.derived.get(wrt) or recipe(prog, wrt)
+        outs = apply(made, types, twice, warn, *args)
+        return outs if made.count > 1 else (outs,)
     except EpilogValueError:
         Plan(prog, args, types)  # what is wrong with the call is told by the text that the user wrote
         raise
@@ -438,8 +467,9 @@ def run_saving_context(ctx, inputs, output):
 
 
 def run_saving_backward(ctx, grads):
-    found = gradients(ctx, grads[:len(ctx.results)], (lambda *a: dispatch(*a)) if torch.is_grad_enabled() else dispatch)
-    return None, None, None, [g for i, g in enumerate(found) if i not in ctx.numbers], hole(ctx.numbers), None, None
+    made, numbers = ctx.kept[0], ctx.kept[2] or {}
+    found = gradients(ctx, grads[:made.count], (lambda *a: dispatch(*a)) if torch.is_grad_enabled() else dispatch)
+    return None, None, None, [g for i, g in enumerate(found) if i not in numbers], hole(numbers), None, None
 
 
 for op_name, kernel, fake_kernel, backward, context in (

@@ -1,4 +1,5 @@
-"""The error rule: a result may be at most twice as far from an f64 reference as eager PyTorch's is."""
+"""The error rule of the project (src/base/error_rule.h): a result may be at most twice as far from an f64 reference as eager
+PyTorch's is, or as far as the arithmetic explains: a rounding to the type, and 4.5 ulp of a function in f32."""
 import torch
 
 
@@ -25,5 +26,5 @@ def check(ours, eager, args, units=1):
     for i, (m, p, e) in enumerate(zip(mine, plain, exact)):
         assert m.shape == p.shape and m.dtype == p.dtype, i
         off, allowed = (m.double() - e).abs().max().item(), (p.double() - e).abs().max().item()
-        unit = torch.finfo(m.dtype).eps * e.abs().max().item()
-        assert off <= 2 * allowed + units * unit, f"result {i} is {off} off, eager {allowed}"
+        floor = (units * torch.finfo(m.dtype).eps + 4.5 * 2**-23) * e.abs().max().item()
+        assert off <= 2 * allowed + floor, f"result {i} is {off} off, eager {allowed}"

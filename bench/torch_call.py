@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Host time of one call of an operation, beside torch.add: small tensors, so that the device does next to nothing.
+
+  PYTHONPATH=python python3 bench/torch_call.py                 # the GPU where there is one, else the CPU
+  PYTHONPATH=python python3 bench/torch_call.py --out call.json
+
+The sides take turns in rounds; a figure is the median of the rounds. On the CPU it is the thread's own time, so that other
+processes do not count; on a GPU it is time by the clock, with a wait for the device between rounds, which is not counted.
+"launch" is the part of it that starts the kernel, by a call of the library with everything at hand.
+"""
+import argparse, json, os, statistics, sys, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+import torch
+import epilog
+from epilog import _direct
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--calls", type=int, default=200, help="in a round")
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    cuda = args.device == "cuda"
+    dtype = torch.bfloat16 if cuda else torch.float32
+    x, y = (torch.randn(args.size, args.size, device=args.device, dtype=dtype) for _ in range(2))
+    gx, gy, ones = x.clone().requires_grad_(), y.clone().requires_grad_(), torch.ones_like(x)
+    add = epilog.op("add(x[T,D], y[T,D]) -> z[T,D] { z = x + y }")
+    for f in (lambda: add(x, y), lambda: add(gx, gy)):
+        f(), f()
+    assert torch.equal(add(x, y), x + y)
+
+    plan = next(iter(add.program.plans.values()))
+    space, out = torch.empty(plan.space, dtype=torch.uint8, device=args.device), torch.empty_like(x)
+    frame = plan.frames[0]
+    frame.pointers[0], frame.pointers[2], frame.pointers[4] = x.data_ptr(), y.data_ptr(), out.data_ptr()
+    frame.call.workspace = space.data_ptr()
+    if cuda:
+        frame.call.stream = torch._C._cuda_getCurrentRawStream(0)
+    launch = lambda: plan.lib.epi_kernel_call(plan.kernel.handle, frame.call_at, frame.error_at)
+
+    def no_grad(f):
+        def inner():
+            with torch.no_grad():
+                f(gx, gy)
+        return inner
+    sides = {"launch": launch, "an empty call by ctypes": plan.lib.epi_version,
+             "torch.add": lambda: torch.add(x, y), "epilog": lambda: add(x, y),
+             "torch.add, no_grad": no_grad(torch.add), "epilog, no_grad": no_grad(add),
+             "torch.add, with grad": lambda: torch.add(gx, gy), "epilog, with grad": lambda: add(gx, gy),
+             "torch.add, forward and backward": lambda: torch.add(gx, gy).backward(ones),
+             "epilog, forward and backward": lambda: add(gx, gy).backward(ones)}
+    clock = time.perf_counter if cuda else time.thread_time
+    spent = {name: [] for name in sides}
+    for _ in range(args.rounds + 1):
+        for name, f in sides.items():
+            if cuda:
+                torch.cuda.synchronize()
+            begin = clock()
+            for _ in range(args.calls):
+                f()
+            spent[name].append((clock() - begin) / args.calls * 1e6)
+    us = {name: statistics.median(t[1:]) for name, t in spent.items()}
+    file = _direct.opened_file()
+    way = "ctypes" if file is None else "a function in C" if file.functions else "the dispatcher"
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if cuda else 'CPU'}, {args.size} x {args.size}, by {way}")
+    for name, t in us.items():
+        over = us.get(name.replace("epilog", "torch.add"))
+        print(f"{name:32} {t:7.2f} us" + (f"  {t / over:5.2f} of torch.add" if name.startswith("epilog") else ""))
+    bars = {"without grad": (us["epilog"] / us["torch.add"], 1.5), "with grad": (us["epilog, with grad"] / us["torch.add, with grad"], 4)}
+    for name, (ratio, bar) in bars.items():
+        print(f"{name}: {ratio:.2f} of torch.add, {'within' if ratio <= bar else 'over'} {bar}")
+    if args.out:
+        with open(args.out, "w") as f:
+            json.dump(dict(torch=torch.__version__, device=args.device, way=way, size=args.size, host_us=us), f, indent=1)
+
+
+main()
