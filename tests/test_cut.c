@@ -470,8 +470,8 @@ static void check_stored_slice(void) {
     epi_module *m =
         parse("f(w[D,C=3,H]) -> (q[D,H], k[D,H]) { q = gather(w, 0, C)  k = 2*gather(w, 2, C) }\n");
     epi_dim_binding dims[] = {{"D", 5}, {"H", 8}};
-    check_program(epi_module_program(m, 0), EPI_OPTIONS(.dims = dims, .dim_count = 2, .threads = 2),
-                  "slices");
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .threads = 2);
+    check_program(epi_module_program(m, 0), o, "slices");
     epi_module_free(m);
 }
 
