@@ -74,5 +74,12 @@ void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t 
 /* How much of the columns from `first` on the rows see. */
 typedef enum epi_sight { EPI_SEES_NONE, EPI_SEES_SOME, EPI_SEES_ALL } epi_sight;
 epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, int64_t columns);
+/* Of these columns those, from the first to behind the last, outside of which the rows see none: both are
+ * multiples of EPI_SPAN_STEP, which is one of every micro-kernel's columns and depths, or the ends. */
+enum { EPI_SPAN_STEP = 32 };
+typedef struct epi_span {
+    int64_t from, to; /* counted from `first` */
+} epi_span;
+epi_span epi_limits_span(const epi_limit *limits, int count, int64_t first, int64_t columns);
 
 #endif

@@ -124,3 +124,24 @@ epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, in
     }
     return sight;
 }
+
+epi_span epi_limits_span(const epi_limit *limits, int count, int64_t first, int64_t columns) {
+    double from = (double)first, to = (double)(first + columns);
+    for (int k = 0; k < count; k++) {
+        const epi_limit *l = &limits[k];
+        double slack = l->exact ? 0 : 1, inner = (double)l->inner;
+        if (first / l->inner / l->size != (first + columns - 1) / l->inner / l->size)
+            continue; /* over the end of the axis */
+        double start = (double)(first / l->inner / l->size * l->size * l->inner);
+        if (l->sign > 0)
+            to = fmin(to, start + (floor(l->most) + 1 + slack) * inner);
+        else
+            from = fmax(from, start + (ceil(-l->most) - slack) * inner);
+    }
+    epi_span s = {0, columns};
+    if (from < to) { /* else they see none, and this is not asked */
+        s.from = ((int64_t)from - first) / EPI_SPAN_STEP * EPI_SPAN_STEP;
+        s.to = epi_min64(columns, epi_round_up((int64_t)to - first, EPI_SPAN_STEP));
+    }
+    return s;
+}

@@ -125,48 +125,68 @@ static void pack_rows(const row_tile *t) {
 
 /* ---- products ---- */
 
-static void multiply(const epi_micro *u, const void *a, int64_t rows, const void *b, int64_t cols,
-                     int64_t depth, float *c, bool add) {
-    const int64_t k = epi_round_up(depth, u->depth), size = (int64_t)epi_dtype_size(u->type);
+/* Panels of A by panels of B, both of which have so much depth, of which `k` from k0 on counts. */
+typedef struct panels {
+    const void *data;
+    int64_t rows, depth;
+} panels;
+
+static void multiply(const epi_micro *u, panels a, panels b, int64_t k0, int64_t k, float *c, bool add) {
+    const int64_t size = (int64_t)epi_dtype_size(u->type), da = epi_round_up(a.depth, u->depth),
+                  db = epi_round_up(b.depth, u->depth);
+    k = epi_round_up(k, u->depth);
     if (u->enter)
         u->enter();
-    for (int64_t j = 0; j < cols; j += u->nr)
-        for (int64_t i = 0; i < rows; i += u->mr) {
+    for (int64_t j = 0; j < b.rows; j += u->nr)
+        for (int64_t i = 0; i < a.rows; i += u->mr) {
             epi_soon nothing = {.every = k + 1, .left = k + 1};
-            u->run(k, (const char *)a + i * k * size, (const char *)b + j * k * size, c + i * EPI_TILE_N + j,
-                   EPI_TILE_N, add, &nothing);
+            u->run(k, (const char *)a.data + i * da * size,
+                   (const char *)b.data + (j * db + k0 * u->nr) * size, c + i * EPI_TILE_N + j, EPI_TILE_N,
+                   add, &nothing);
         }
     if (u->leave)
         u->leave();
 }
 
-static void make_scores(const row_tile *t, int64_t tile) {
+/* Scores of columns that no row sees are 0 before the score program hides them. */
+static void make_scores(const row_tile *t, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
+    const int64_t columns = columns_of(l, tile);
     for (int i = 0; i < l->a->score_count; i++) {
         const epi_streamed *s = &l->streams[i];
-        multiply(s->micro, t->memory + l->rows[i], t->rows, streamed(t, i, tile), columns_of(l, tile),
-                 s->feature_count, floats(t, l->acc) + i * EPI_TILE_PAIR, false);
+        float *c = floats(t, l->acc) + i * EPI_TILE_PAIR;
+        const unsigned char *b = streamed(t, i, tile);
+        int64_t depth = s->feature_count, skip = span.from * epi_round_up(depth, s->micro->depth) *
+                                                 (int64_t)epi_dtype_size(s->micro->type);
+        multiply(s->micro, (panels){t->memory + l->rows[i], t->rows, depth},
+                 (panels){b + skip, span.to - span.from, depth}, 0, depth, c + span.from, false);
+        for (int r = 0; r < t->rows && (span.from > 0 || span.to < columns); r++) {
+            memset(c + r * EPI_TILE_N, 0, (size_t)span.from * sizeof *c);
+            memset(c + r * EPI_TILE_N + span.to, 0, (size_t)(columns - span.to) * sizeof *c);
+        }
     }
 }
 
 /* Adds the weights times what they weigh. */
-static void add_values(const row_tile *t, int v, const float *weight, int64_t tile) {
+static void add_values(const row_tile *t, int v, const float *weight, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     int which = l->a->score_count + v;
     const epi_streamed *s = &l->streams[which];
-    int64_t columns = columns_of(l, tile);
-    epi_ref ref = {.data = (unsigned char *)(uintptr_t)weight, .type = EPI_F32};
-    packing p = {.ref = &ref, .row_count = t->rows, .k_count = columns};
+    int64_t count = span.to - span.from;
+    epi_ref ref = {.data = (unsigned char *)(uintptr_t)(weight + span.from), .type = EPI_F32};
+    packing p = {.ref = &ref, .row_count = t->rows, .k_count = count};
     epi_walk_add(&p.rows, EPI_TILE_M, EPI_TILE_N);
     epi_walk_add(&p.depth, EPI_STREAM_TILE, 1);
     if (s->micro->type == EPI_BF16) {
         uint16_t *rounded = (uint16_t *)(void *)(t->memory + l->rounded);
         for (int i = 0; i < t->rows; i++)
-            l->strips->store(rounded + i * EPI_TILE_N, EPI_BF16, 1, weight + i * EPI_TILE_N, columns);
+            l->strips->store(rounded + i * EPI_TILE_N, EPI_BF16, 1, weight + i * EPI_TILE_N + span.from,
+                             count);
         ref = (epi_ref){.data = (unsigned char *)rounded, .type = EPI_BF16};
     }
     pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
-    multiply(s->micro, t->memory + l->weights, t->rows, streamed(t, which, tile), s->feature_count, columns,
+    multiply(s->micro, (panels){t->memory + l->weights, t->rows, count},
+             (panels){streamed(t, which, tile), s->feature_count, columns_of(l, tile)}, span.from, count,
              floats(t, l->outs[v]), true);
 }
 
@@ -268,7 +288,7 @@ static const float *kept_value(const row_tile *t, const epi_tile_run *run, int n
             return epi_epilogue_kept(run, floats(t, t->r->l->acc), p->instrs[i].arg[0]);
 }
 
-static void run_stream_tile(const row_tile *t, int64_t tile, int program) {
+static void run_stream_tile(const row_tile *t, int64_t tile, epi_span span, int program) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
     const int64_t place[2] = {t->place, tile};
@@ -276,12 +296,12 @@ static void run_stream_tile(const row_tile *t, int64_t tile, int program) {
     run.partials = floats(t, l->partials);
     for (int i = 0; i < 2; i++)
         run.kept[i] = floats(t, l->kept[i]);
-    make_scores(t, tile);
+    make_scores(t, tile, span);
     epi_epilogue_tile(&run, floats(t, l->acc), place, t->memory + l->private_memory);
     if (a->top == EPI_NO_NODE) {
         fold_leaving(t, program, run.partials);
         for (int v = 0; v < a->value_count; v++)
-            add_values(t, v, kept_value(t, &run, a->weight[v]), tile);
+            add_values(t, v, kept_value(t, &run, a->weight[v]), tile, span);
         return;
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
@@ -290,7 +310,7 @@ static void run_stream_tile(const row_tile *t, int64_t tile, int program) {
     make_weights(t, s, (int)columns_of(l, tile));
     for (int i = 0; i < t->rows; i++)
         t->sum[i] += t->part[i];
-    add_values(t, 0, s, tile);
+    add_values(t, 0, s, tile, span);
 }
 
 static void store_rows(const row_tile *t, int node, const float *values) {
@@ -342,10 +362,11 @@ static void run_rows(void *ctx, int64_t item, int thread) {
     begin(&t);
     epi_limits_find(l, r->homes, t.m0, t.rows, limits);
     for (int64_t tile = 0; tile < l->stream_tiles; tile++) {
-        epi_sight sight =
-            epi_limits_sight(limits, l->bound_count, tile * EPI_STREAM_TILE, columns_of(l, tile));
+        int64_t first = tile * EPI_STREAM_TILE, columns = columns_of(l, tile);
+        epi_sight sight = epi_limits_sight(limits, l->bound_count, first, columns);
         if (sight != EPI_SEES_NONE)
-            run_stream_tile(&t, tile, l->programs == 2 && sight == EPI_SEES_ALL);
+            run_stream_tile(&t, tile, epi_limits_span(limits, l->bound_count, first, columns),
+                            l->programs == 2 && sight == EPI_SEES_ALL);
     }
     finish(&t);
 }
