@@ -134,7 +134,7 @@ bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
 static void find_online(const epi_graph *g, epi_attention *a) {
     const epi_node *e = &g->nodes[a->weight[0]], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
     a->score = a->top = a->shift = a->sum = EPI_NO_NODE;
-    if (!c || c->op != EPI_OP_SUB || a->score_count != 1)
+    if (!c || c->op != EPI_OP_SUB)
         return;
     int top = find_reduction(g, a, c->arg[0], EPI_OP_RMAX);
     if (top == EPI_NO_NODE || (c->arg[1] != top && !epi_attention_is_guarded(g, c->arg[1], top)))

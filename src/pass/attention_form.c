@@ -5,6 +5,7 @@
  *
  *     sum(exp(s - shift)/z*x, R)  ->  sum(exp(s - shift)*x, R)/z
  *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)    l = logsumexp(s, R)
+ *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)    a is made of top or of l
  *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
  *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
@@ -13,7 +14,7 @@
 
 #include "pass/cut_sites.h"
 
-enum { MOST = 8 }; /* factors and differences of a weight */
+enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
 
 /* What a weight is: exp(score - row - ...) * factor * ... */
 typedef struct weight {
@@ -51,6 +52,19 @@ static bool is_logsumexp(const epi_graph *g, int node, int score, const epi_axes
     return n->op == EPI_OP_LOGSUMEXP && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
 }
 
+/* Is a value of rows made of the score's maximum, or of its log-sum-exp? */
+static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *stream, int depth) {
+    const epi_node *n = &g->nodes[node];
+    if (is_top(g, node, score, stream) || is_logsumexp(g, node, score, stream))
+        return true;
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEP)
+        return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        if (knows_row(g, n->arg[a], score, stream, depth + 1))
+            return true;
+    return false;
+}
+
 /* Takes factors and differences that are one per row off a weight. */
 static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, weight *w) {
     *w = (weight){.shift = -1};
@@ -78,7 +92,7 @@ static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, wei
     for (int i = 0; i < w->row_count; i++) {
         bool top = is_top(g, w->rows[i], node, stream);
         w->shift = top ? i : w->shift;
-        w->found |= top || is_logsumexp(g, w->rows[i], node, stream);
+        w->found |= knows_row(g, w->rows[i], node, stream, 0);
     }
     return w->found;
 }
@@ -101,30 +115,39 @@ static int make_shift(former *f, int score, const epi_axes *stream) {
                            top);
 }
 
+/* The product, or the sum, of the exponential alone, then what was taken off its weight. */
 static int make_product(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     const weight *w = &f->weights[node];
-    int side = w->side, score = f->value[w->score];
+    int score = f->value[w->score];
     int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : make_shift(f, score, &n->over);
     int e = map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, score, shift));
-    int arg[3] = {f->value[n->arg[0]], f->value[n->arg[1]], EPI_NO_NODE};
+    int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     if (epi_graph_failed(f->g))
         return EPI_NO_NODE;
     epi_node bare = *n;
     bare.name = NULL;
-    arg[side] = e;
+    for (int a = 0; a < 2 && n->op == EPI_OP_MATMUL; a++)
+        arg[a] = f->value[n->arg[a]];
+    arg[w->side] = e;
     int value = epi_graph_value(f->g, epi_graph_again(f->g, &bare, arg));
+    bool shifted = w->shift >= 0; /* has what was added to the exponent been taken off again? */
     for (int i = 0; i < w->row_count && !epi_graph_failed(f->g); i++) {
         const epi_node *row = &f->in->nodes[w->rows[i]];
+        int off = f->value[w->rows[i]];
         if (i == w->shift)
             continue;
-        if (is_logsumexp(f->in, w->rows[i], w->score, &n->over) && w->shift < 0)
+        if (!shifted && is_logsumexp(f->in, w->rows[i], w->score, &n->over)) {
             value = map2(f, EPI_OP_DIV, value, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over));
-        else if (row->op == EPI_OP_LOG)
+            shifted = true;
+        } else if (!shifted && knows_row(f->in, w->rows[i], w->score, &n->over, 0)) {
+            value = map2(f, EPI_OP_MUL, value, map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, shift, off)));
+            shifted = true;
+        } else if (row->op == EPI_OP_LOG) {
             value = map2(f, EPI_OP_DIV, value, f->value[row->arg[0]]);
-        else
-            value =
-                map2(f, EPI_OP_MUL, value, map1(f, EPI_OP_EXP, map1(f, EPI_OP_NEG, f->value[w->rows[i]])));
+        } else {
+            value = map2(f, EPI_OP_MUL, value, map1(f, EPI_OP_EXP, map1(f, EPI_OP_NEG, off)));
+        }
     }
     for (int i = w->factor_count - 1; i >= 0; i--)
         value = map2(f, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
@@ -186,14 +209,22 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
         weight *w = &f->weights[i];
         if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
             !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
-            !epi_attention_allowed(limits, g, &a, sizes) || a.score_count != 1 ||
-            !take_apart(g, a.weight[0], &a.stream, w) || !inner[w->score]) {
+            !epi_attention_allowed(limits, g, &a, sizes) || !take_apart(g, a.weight[0], &a.stream, w) ||
+            !inner[w->score]) {
             w->found = false;
             continue;
         }
         w->side = g->nodes[i].arg[1] == a.weight[0];
         f->product[w->score] = i;
         any = true;
+    }
+    for (int i = 0; i < g->node_count && any; i++) { /* the sums beside them */
+        const epi_node *n = &g->nodes[i];
+        weight *w = &f->weights[i];
+        if (!g->live[i] || n->op != EPI_OP_SUM)
+            continue;
+        w->found = take_apart(g, n->arg[0], &n->over, w) && f->product[w->score] != EPI_NO_NODE &&
+                   epi_axes_same_set(&g->nodes[f->product[w->score]].over, &n->over);
     }
     return any;
 }

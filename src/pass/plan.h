@@ -80,7 +80,7 @@ typedef struct epi_plan {
  *
  * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf. It
  * is known only behind the last column, so a mainloop walks over the stream once with a running maximum, and
- * scales what it has summed when that grows. There is one score product and one value product then. The score
+ * scales what it has summed when that grows. There is one value product then. The score
  * program makes s, the mainloop does the rest; `top` and `sum` are what output programs load of it.
  *
  * In the plan of the whole `rows` are those of the score tile, of which the first `batch_axes` are the
