@@ -21,10 +21,10 @@ static const epi_attention_config configs[] = {
     {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 40, 232},
     {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
     {"attention_rows_128x32_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 32, 3, 1, 0, true, 40, 232},
-    {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 6, 1, 0, true, 40, 232},
-    {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
+    {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232},
+    {"attention_pair_128x64_d96", EPI_ATTENTION_PAIR, 96, 96, 2, 64, 4, 1, 0, true, 24, 240},
     {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 24, 240},
-    {"attention_pair_128x32_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 32, 4, 1, 0, true, 24, 240},
+    {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 16, 4, 1, 0, true, 24, 240},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
@@ -406,6 +406,49 @@ static bool design_functions(epi_attention_design *d) {
     return true;
 }
 
+/* ---- columns that come with a tile ---- */
+
+static bool all_multiple(const epi_walk *w, int of) {
+    for (int i = 0; i < w->count; i++)
+        if (w->stride[i] % of)
+            return false;
+    return true;
+}
+
+/* The number of a staged column, or -1 where it cannot be staged: 16 bytes are the least that is moved. */
+static int stage_column(epi_attention_design *d, int node, int pointer) {
+    const int64_t *sizes = d->c->spec->sizes;
+    epi_ref ref = epi_emit_ref(d->c, node, -1);
+    epi_axes batch = d->rows, group = d->stream, along = {0};
+    batch.count = d->batch_axes;
+    group.count--;
+    along.at[along.count++] = d->stream.at[group.count];
+    epi_walk columns = epi_walk_axes(&ref, &along, sizes);
+    epi_attention_column c = {node, pointer, epi_walk_axes(&ref, &batch, sizes),
+                              epi_walk_axes(&ref, &group, sizes)};
+    if (epi_axes_size(&ref.axes, sizes) > INT32_MAX) /* offsets have 32 bits */
+        return -1;
+    if (ref.type != EPI_F32 || columns.count != 1 || columns.stride[0] != 1 || d->columns % 4 ||
+        !all_multiple(&c.batch, 4) || !all_multiple(&c.group, 4))
+        return -1;
+    for (int i = 0; i < d->staged_count; i++)
+        if (d->staged[i].node == node)
+            return i;
+    if (d->staged_count == EPI_ATTENTION_COLUMNS)
+        return -1;
+    d->staged[d->staged_count] = c;
+    return d->staged_count++;
+}
+
+static void stage_columns(epi_attention_design *d, epi_gemm_design *p) {
+    for (int i = 0; i < p->tile->instr_count; i++) {
+        const epi_instr *s = &p->tile->instrs[i];
+        const epi_tile_value *v = s->dst >= 0 ? &p->tile->values[s->dst] : NULL;
+        if (s->kind == EPI_INSTR_LOAD && !v->rows && v->scale != EPI_SCALE_NONE)
+            p->instrs[i].column_at = 1 + stage_column(d, s->node, p->instrs[i].pointer);
+    }
+}
+
 /* ---- bounds ---- */
 
 static void find_cuts(epi_attention_design *d) {
@@ -466,7 +509,9 @@ static int shared_bytes(const epi_attention_design *d) {
                numbers;
     }
     return f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64) + 16) +
-           f->slots * (panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream) + 32) + numbers;
+           f->slots * (panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream) +
+                       4 * f->stream * d->staged_count + 32) +
+           numbers;
 }
 
 /* The roots that belong to a sum: what is made of it, and with the first what is made of rows alone. */
@@ -534,6 +579,10 @@ static bool design(epi_attention_design *d, epi_kernel_text *k) {
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;
     d->cut.positions = d->whole.positions = true;
+    if (d->form == EPI_ATTENTION_PAIR) {
+        stage_columns(d, &d->cut);
+        stage_columns(d, &d->whole);
+    }
     for (int v = 0; v < a->value_count; v++)
         if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], k))
             return false;
@@ -588,7 +637,8 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                 .plan = step->plan,
                                 .a = step->plan->attention,
                                 .config = *config,
-                                .scale = 1};
+                                .scale = 1,
+                                .scaled = {-1, -1}};
     snprintf(out->label, sizeof out->label, "%s", config->name);
     bool ok = c->capability == 90 || refuse(d, "attention is for Hopper's GPUs alone");
     ok = ok && find_form(d) && shape(d) && take_operands(d) && takes(d);

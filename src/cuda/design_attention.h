@@ -48,6 +48,14 @@ typedef struct epi_attention_tensor {
     int64_t row_count, group_count;
 } epi_attention_tensor;
 
+/* Values of which there is one a column, f32 and side by side along the stream: TMA brings them with a tile.
+ */
+typedef struct epi_attention_column {
+    int node, pointer;
+    epi_walk batch, group; /* where they start */
+} epi_attention_column;
+enum { EPI_ATTENTION_COLUMNS = 4 };
+
 /* The values of a tile program that a function of the kernel is given, and those that it makes, by the array
  * that has them: the scores, or those of the second product. */
 typedef struct epi_attention_function {
@@ -76,6 +84,8 @@ typedef struct epi_attention_design {
     int weights[2][2]; /* by tile program: the scores, or the sums' weights, as values of it */
     epi_attention_function first_part[2], second_part[2]; /* of cut tiles, and of whole ones; forward: the
                                                                first alone */
+    epi_attention_column staged[EPI_ATTENTION_COLUMNS];   /* pair */
+    int staged_count;
     bool split;    /* pair: the second sum's weights follow from the first product alone */
     int scaled[2]; /* forward, by tile program: a multiplication by a number that is left to the exponent, or
                       -1 */

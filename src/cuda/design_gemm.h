@@ -61,6 +61,7 @@ typedef struct epi_instr_design {
     int stream;    /* it loads or stores this one; -1: none */
     int pointer;   /* the launch's: the tensor it loads from, or its partials */
     int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
+    int column_at; /* LOAD of scores of attention: where its columns are staged, from 1 on; 0: nowhere */
     bool *makers;  /* REDUCE_GROUP, by instruction: what makes the values it reduces */
 } epi_instr_design;
 

@@ -84,7 +84,7 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
         "(void)r;\n%s  }\n}\n"
         "DEV void tile(float (&s)[STREAM / 2], float (&dp)[STREAM / 2], const Rows &R, const Params "
         "&P, int row, "
-        "int group, int first, int t) {\n"
+        "int group, int first, int t, u32 staged) {\n"
         "  const int q = t & 3, col = group * COLUMNS + first;\n"
         "  const float position = (float)(first + 2 * q);\n  (void)q; (void)col; (void)position;\n%s",
         name, or_none(&e.members), or_none(&e.rows), or_none(&e.begin));
@@ -103,7 +103,19 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
     return !epi_emitter_free(&e) && !failed;
 }
 
-/* What the mainloop calls: functions of tiles that are cut or whole. */
+/* A function of tiles that are cut or whole. What a cut one needs of its rows is loaded there: it is not
+ * worth registers over all the others. */
+static void write_choice(const char *name, const char *more, const char *second, epi_text *out) {
+    epi_text_add(out,
+                 "template <int CUT> DEV void %s(float (&s)[STREAM / 2]%s, const Rows &R, const Params &P, "
+                 "int row, int group, int col, int t, u32 staged) {\n"
+                 "  if (CUT) {\n    cut_%s::Rows C;\n    cut_%s::rows_load(C, P, row);\n"
+                 "    cut_%s::tile(s, %s, C, P, row, group, col, t, staged);\n"
+                 "  } else whole_%s::tile(s, %s, R.%s, P, row, group, col, t, staged);\n}\n",
+                 name, more, name, name, name, second, name, second, name);
+}
+
+/* What the mainloop calls. */
 static bool write_scores(const epi_attention_design *d, epi_text *out) {
     static const char *const names[2][2] = {{"cut_first", "cut_second"}, {"whole_first", "whole_second"}};
     bool two = d->form != EPI_ATTENTION_FORWARD, ok = true;
@@ -111,29 +123,47 @@ static bool write_scores(const epi_attention_design *d, epi_text *out) {
         ok = ok && write_function(d, &d->first_part[which], names[which][0], !which, d->scaled[which], out);
         ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which, -1, out));
     }
-    epi_text_add(
-        out, "namespace score {\nstruct Rows {\n  cut_first::Rows cut;\n  whole_first::Rows whole;\n%s};\n",
-        two ? "  cut_second::Rows cut2;\n  whole_second::Rows whole2;\n" : "");
-    epi_text_add(
-        out,
-        "DEV void rows_load(Rows &R, const Params &P, int row) {\n  cut_first::rows_load(R.cut, P, row);\n"
-        "  whole_first::rows_load(R.whole, P, row);\n%s}\n",
-        two ? "  cut_second::rows_load(R.cut2, P, row);\n  whole_second::rows_load(R.whole2, P, row);\n"
-            : "");
-    epi_text_add(
-        out,
-        "template <int CUT> DEV void first(float (&s)[STREAM / 2], const Rows &R, const Params &P, int row, "
-        "int group, int col, int t) {\n"
-        "  if (CUT) cut_first::tile(s, s, R.cut, P, row, group, col, t);\n"
-        "  else whole_first::tile(s, s, R.whole, P, row, group, col, t);\n}\n");
+    epi_text_add(out,
+                 "namespace score {\nstruct Rows {\n  whole_first::Rows first;\n%s};\n"
+                 "DEV void rows_load(Rows &R, const Params &P, int row) {\n"
+                 "  whole_first::rows_load(R.first, P, row);\n%s}\n",
+                 two ? "  whole_second::Rows second;\n" : "",
+                 two ? "  whole_second::rows_load(R.second, P, row);\n" : "");
+    write_choice("first", "", "s", out);
     if (two)
-        epi_text_add(out, "template <int CUT> DEV void second(float (&s)[STREAM / 2], float (&dp)[STREAM / "
-                          "2], const Rows &R, "
-                          "const Params &P, int row, int group, int col, int t) {\n"
-                          "  if (CUT) cut_second::tile(s, dp, R.cut2, P, row, group, col, t);\n"
-                          "  else whole_second::tile(s, dp, R.whole2, P, row, group, col, t);\n}\n");
+        write_choice("second", ", float (&dp)[STREAM / 2]", "dp", out);
     epi_text_add(out, "}\n");
     return ok;
+}
+
+/* The offset of `index` along a walk, in 32 bits: the thread that feeds has few registers. */
+static void put_walk(const epi_attention_design *d, const epi_walk *w, const char *index, epi_text *out) {
+    int64_t inner = 1;
+    for (int i = w->count - 1; i >= 0; i--) {
+        if (w->stride[i])
+            epi_text_add(out, " + %s / %s %% %s * %s", index, epi_emit_int(d->c, inner).text,
+                         epi_emit_int(d->c, w->size[i]).text, epi_emit_int(d->c, w->stride[i]).text);
+        inner *= w->size[i];
+    }
+}
+
+/* What comes with a tile of columns, one vector after another; the last tile's are fewer. */
+static void write_staged(const epi_attention_design *d, epi_text *out) {
+    epi_text_add(
+        out,
+        "#define STAGED %d\n"
+        "DEV u32 staged_bytes(const Params &P, int col) { return 4 * min(STREAM, COLUMNS - col); }\n"
+        "DEV void staged_load(const Params &P, u32 to, u32 bytes, u32 bar, int batch, int group, int col) "
+        "{\n",
+        d->staged_count);
+    for (int i = 0; i < d->staged_count; i++) {
+        const epi_attention_column *c = &d->staged[i];
+        epi_text_add(out, "  bulk_load(to + %d * STREAM, (const float *)P.ptr[%d] + (col", 4 * i, c->pointer);
+        put_walk(d, &c->batch, "batch", out);
+        put_walk(d, &c->group, "group", out);
+        epi_text_add(out, "), bytes, bar);\n");
+    }
+    epi_text_add(out, "}\n");
 }
 
 /* ---- bounds ---- */
@@ -349,6 +379,8 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     epi_text *out = &k->source, own = {0};
     write_batches(d, &own);
     write_bounds(d, k, &own);
+    if (d->form == EPI_ATTENTION_PAIR)
+        write_staged(d, &own);
     bool ok = write_scores(d, &own) && write_epilogue(d, 0, "out", &own) &&
               (d->a->value_count == 1 || write_epilogue(d, 1, "out2", &own));
     write_wgmma(d, &own, "wgmma_score", d->config.stream, false);

@@ -97,8 +97,16 @@ static bool put_quick(const epi_emitter *e, epi_text *out, const epi_instr *s, i
         return true;
     }
     if (below && below->kind == EPI_INSTR_MAP && below->op == EPI_OP_SUB) {
-        epi_text_add(out, "ex2(__fmaf_rn(%s, LOG2E, -%s * LOG2E))", epi_value_use(e, below->arg[0], el).text,
-                     epi_value_use(e, below->arg[1], el).text);
+        const epi_instr *scaled = only_maker(e, below->arg[0]);
+        int factor = -1; /* which operand of a product below it is one that a row has */
+        for (int a = 0; a < 2 && scaled && scaled->kind == EPI_INSTR_MAP && scaled->op == EPI_OP_MUL; a++)
+            if (e->d->tile->values[scaled->arg[a]].scale == EPI_SCALE_NONE)
+                factor = a;
+        epi_text_add(out, "ex2(__fmaf_rn(%s, ",
+                     epi_value_use(e, factor < 0 ? below->arg[0] : scaled->arg[!factor], el).text);
+        if (factor >= 0)
+            epi_text_add(out, "%s * ", epi_value_use(e, scaled->arg[factor], el).text);
+        epi_text_add(out, "LOG2E, -%s * LOG2E))", epi_value_use(e, below->arg[1], el).text);
         return true;
     }
     return false;
@@ -210,7 +218,8 @@ static void emit_column(epi_emitter *e, int instr) {
     bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
     epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
     char of_batch[40] = "";
-    for (int d = 0; d < rows.count && load; d++)
+    bool staged = load && e->d->instrs[instr].column_at;
+    for (int d = 0; d < rows.count && load && !staged; d++)
         if (rows.stride[d]) {
             snprintf(of_batch, sizeof of_batch, "R.at%d + ", instr);
             vector &= rows.stride[d] % elements == 0;
@@ -225,7 +234,11 @@ static void emit_column(epi_emitter *e, int instr) {
                  "    float %s_c[%d];\n#pragma unroll\n    for (int i = 0; i < 4; i += 2) {\n      const int "
                  "n = col + 16 * j + 4 * i + 2 * q;\n      (void)n;\n",
                  name.text, 2 * elements);
-    if (vector)
+    if (staged)
+        epi_text_add(&e->fragment,
+                     "      const uint2 v = lds64(staged + 4 * (%d * STREAM + 16 * j + 4 * i + 2 * q));\n",
+                     e->d->instrs[instr].column_at - 1);
+    else if (vector)
         epi_text_add(&e->fragment,
                      "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s(%s < %s ? %s : 0));\n", elements,
                      type, pointer, of_batch, first, columns.text, first);
@@ -233,7 +246,9 @@ static void emit_column(epi_emitter *e, int instr) {
         char index[240]; /* past the last column the last one is read again */
         epi_text_add(&e->fragment, "      %s_c[(i >> 1) * %d + %d] = ", name.text, elements, el);
         snprintf(index, sizeof index, "min(%s + %d, %s - 1)", first, el, columns.text);
-        if (vector) {
+        if (staged) {
+            epi_text_add(&e->fragment, "__uint_as_float(v.%c)", "xy"[el]);
+        } else if (vector) {
             epi_text_add(&e->fragment, "v[%d]", el);
         } else if (load) {
             epi_text_add(&e->fragment, "load<%s>(P.ptr[%d], %s", type, pointer, of_batch);

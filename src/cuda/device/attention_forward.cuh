@@ -13,7 +13,7 @@
 //
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)               what a thread keeps of its rows `row` and `row + 8`
-//   score::first<CUT>(s, R, P, row, 0, col, t)             scores from products, in place; -INF where a row does not see a column
+//   score::first<CUT>(s, R, P, row, 0, col, t, 0)          scores from products, in place; -INF where a row does not see a column
 //   POST, SCALE                                            exp2(POST * s) is the weight of a score; SCALE * s is the program's score
 //   GUARDED                                                a row that sees nothing has sums of 0; else they are no numbers
 //   columns_seen(P, batch, first, last, from, to), columns_whole: the columns that some, and that all rows of a range see
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       hold(s);
       release(st);
       ADVANCE(st, ph)
-      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t);
+      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
       softmax.template step<1>(s, alpha, grow);
       to_halves(p, s);
       int add = 0;
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         wg_wait<1>();
         hold(s);
         release(ks);
-        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t);
+        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
         softmax.template step<0>(s, alpha, grow);
         wg_wait<0>();
         hold(o);

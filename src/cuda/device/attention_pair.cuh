@@ -12,6 +12,8 @@
 // The emitted part defines what attention_rows.cuh lists, and:
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
+//   STAGED vectors of f32 that come with a tile of columns: staged_load(P, to, bytes, bar, batch, group, col), of
+//   staged_bytes(P, col) each
 //   out::, out2::       the epilogues of the first and of the second sum
 // Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN.
 
@@ -24,7 +26,8 @@
 #define VALUES (KEYS + SLOTS * KEYS_BYTES)
 // Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
 // it puts its results.
-#define BARRIERS (VALUES + SLOTS * VALUES_BYTES)
+#define STAGED_AT (VALUES + SLOTS * VALUES_BYTES)   // what comes with the columns of the first product
+#define BARRIERS (STAGED_AT + SLOTS * 4 * STAGED * STREAM)
 #define ACCUMULATORS ((SCORE_DEPTH + 15) / 16 * 8)
 #define ACCUMULATORS2 ((SECOND_DEPTH + 15) / 16 * 8)
 
@@ -51,15 +54,12 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
   if (wg == GROUPS) {   // ---- the thread that feeds
     fewer_registers<FEW_REGISTERS>();
     if (t == 0) {
-      const Order order(P);
-      const Counter counter{(u64 *)P.counter};
-      counter.begin(order.total);
+      Counter{(u64 *)P.counter}.begin(Order(P).total);
       u32 s = 0, ph = 1;
       int w = blockIdx.x;
 #pragma unroll 1
-      for (u32 j = 0; w < order.total; j++) {
-        const u32 drawn = counter.take();
-        const Place at = order.at(w);
+      for (u32 j = 0; w < Order(P).total; j++) {
+        const Place at = Order(P).at(w);
         int lo, hi;
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
 #pragma unroll 1
@@ -71,20 +71,24 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         }
         // Groups inside, tiles outside: blocks that started together stay at the same columns and find them in the L2 cache.
 #pragma unroll 1
-        for (int n = hi - 1; n >= lo; n--)
-#pragma unroll 1
-          for (int g = 0; g < COLUMN_GROUPS; g++) {
-            const u32 bar = k_full + 8 * s;
-            mbar_wait(bar + 8 * SLOTS, ph);
-            mbar_expect(bar, KEYS_BYTES);
-            load_group_panels<SCORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, at.batch), keys_batch1(P, at.batch));
-            mbar_wait(bar + 24 * SLOTS, ph);
-            mbar_expect(bar + 16 * SLOTS, VALUES_BYTES);
-            load_group_panels<SECOND_DEPTH, STREAM>(base + VALUES + s * VALUES_BYTES, &P.map[3], bar + 16 * SLOTS, n * STREAM, g, values_batch0(P, at.batch), values_batch1(P, at.batch));
-            ADVANCE(s, ph)
-          }
+        for (int left = (hi - lo) * COLUMN_GROUPS; left > 0; left--) {
+          const int n = (left - 1) / COLUMN_GROUPS + lo, g = COLUMN_GROUPS - 1 - (left - 1) % COLUMN_GROUPS;
+          const u32 bar = k_full + 8 * s;
+          int batch = at.batch;
+          asm volatile("" : "+r"(batch));   // what follows from it is worked out here: registers are few
+          mbar_wait(bar + 8 * SLOTS, ph);
+          const u32 bytes = staged_bytes(P, n * STREAM);
+          mbar_expect(bar, KEYS_BYTES + STAGED * bytes);
+          staged_load(P, base + STAGED_AT + s * 4 * STAGED * STREAM, bytes, bar, batch, g, n * STREAM);
+          load_group_panels<SCORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, batch), keys_batch1(P, batch));
+          mbar_wait(bar + 24 * SLOTS, ph);
+          mbar_expect(bar + 16 * SLOTS, VALUES_BYTES);
+          load_group_panels<SECOND_DEPTH, STREAM>(base + VALUES + s * VALUES_BYTES, &P.map[3], bar + 16 * SLOTS, n * STREAM, g, values_batch0(P, batch), values_batch1(P, batch));
+          ADVANCE(s, ph)
+        }
+        const u32 drawn = Counter{(u64 *)P.counter}.take();   // no sooner: registers are few
         w = (int)drawn + (int)gridDim.x;
-        if (drawn == (u32)order.total - 1) counter.end();
+        if (drawn == (u32)Order(P).total - 1) Counter{(u64 *)P.counter}.end();
         numbers.give(j, w);
       }
       dependency_start();
@@ -102,16 +106,23 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     const u32 rows = base + wg * BUFFER, rows2 = rows + FIRST_BYTES;
 #pragma unroll 1
     for (u32 j = 0; w < Order(P).total; j++) {
-      const Place at = Order(P).at(w);
-      const int first = at.row + 64 * wg;   // of this warpgroup's rows in the batch
       int lo, hi, from, to;
-      tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
-      tiles_whole(P, at.batch, first, 64, from, to);
-      // This thread's row, as tiles count them. Worked out anew wherever it is used: registers are few.
-      auto row_now = [&] {
+      {
+        const Place at = Order(P).at(w);
+        tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+        tiles_whole(P, at.batch, at.row + 64 * wg, 64, from, to);
+      }
+      // Registers are few: this thread's number, and its row as tiles count them, are worked out anew wherever they are used.
+      auto thread_now = [&] {
         u32 tid = threadIdx.x;
         asm volatile("" : "+r"(tid));
-        return at.batch * BATCH_PAD + first + (int)((tid >> 5 & 3) * 16 + (tid >> 2 & 7));
+        return (int)(tid & 127);
+      };
+      auto row_now = [&] {
+        int again = w, t = thread_now();
+        asm volatile("" : "+r"(again));
+        const Place at = Order(P).at(again);
+        return at.batch * BATCH_PAD + at.row + 64 * wg + (t >> 5) * 16 + (t >> 2 & 7);
       };
       score::Rows R;
       score::rows_load(R, P, row_now());
@@ -122,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       // One tile of columns. All that is on its way is there at the end.
       auto step = [&](auto cut, auto start) {
         constexpr int FIRST = decltype(start)::value, CUT = decltype(cut)::value;
-        const u32 keys = base + KEYS + st * KEYS_BYTES, values = base + VALUES + st * VALUES_BYTES, last = st ? st - 1 : SLOTS - 1;
+        const u32 keys = base + KEYS + st * KEYS_BYTES, values = base + VALUES + st * VALUES_BYTES, last = st ? st - 1 : SLOTS - 1, staged = base + STAGED_AT + st * 4 * STAGED * STREAM;
         mbar_wait(k_full + 8 * st, ph);
         my_turn();
         score_product<SCORE_DEPTH>(s, rows, keys);
@@ -134,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         else wg_wait<2>();
         hold(s);
 #if SPLIT
-        score::first<CUT>(s, R, P, row_now(), g, n * STREAM, t);
+        score::first<CUT>(s, R, P, row_now(), g, n * STREAM, thread_now(), staged);
 #endif
         if (!FIRST) {
           wg_wait<1>();
@@ -147,13 +158,13 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         value_product2(dv, pp, values, FIRST ? 0 : 1);
         wg_wait<1>();
         hold(dp);
-        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, t);
+        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, thread_now(), staged);
         to_halves(ds, dp);
         hold(ds);
 #else
         wg_wait<0>();
         hold(dp);
-        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, t);
+        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, thread_now(), staged);
         to_halves(pp, s);
         value_product2(dv, pp, values, FIRST ? 0 : 1);
         to_halves(ds, dp);
@@ -217,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       }
 #else
       release(row_empty + 8 * wg);
-      if (row_there(P, at.batch * BATCH_PAD + first)) {
+      if (row_there(P, row_now() / 64 * 64)) {
         out::Sums S;
         out2::Sums S2;
         out::epilogue_subtile<0>(Kept<ACCUMULATORS>{dk}, O, S, P, 0, row_now(), 0, t);

@@ -9,8 +9,8 @@
 //
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)                        what a thread keeps of its rows `row` and `row + 8`
-//   score::first<CUT>(s, R, P, row, group, col, t)                  what follows from the first product alone, in place
-//   score::second<CUT>(s, dp, R, P, row, group, col, t)             the weights, into dp
+//   score::first<CUT>(s, R, P, row, group, col, t, staged)          what follows from the first product alone, in place
+//   score::second<CUT>(s, dp, R, P, row, group, col, t, staged)     the weights, into dp
 //   columns_seen, columns_whole                                     as in attention_forward.cuh
 //   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
 //   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
@@ -119,12 +119,12 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       your_turn();
       wg_wait<1>();
       hold(s);
-      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t);
+      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
       hold(s);
       wg_wait<0>();
       hold(dp);
       release(v_empty + 8 * vs);
-      score::second<1>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t);
+      score::second<1>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t, 0);
       to_halves(ds, dp);
       u32 before = ks;   // the slot of the tile that ds belongs to
       ADVANCE(ks, kp, SLOTS)
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         your_turn();
         wg_wait<2>();
         hold(s);
-        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t);
+        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
         wg_wait<1>();
         hold(dq);
         hold(ds);
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         wg_wait<0>();
         hold(dp);
         release(v_empty + 8 * vs);
-        score::second<decltype(cut)::value>(s, dp, R, P, row, 0, n * STREAM, t);
+        score::second<decltype(cut)::value>(s, dp, R, P, row, 0, n * STREAM, t, 0);
         to_halves(ds, dp);
         before = ks;
         ADVANCE(ks, kp, SLOTS)
