@@ -1,21 +1,24 @@
 /* test_emulate.c: the arithmetic of the emitted CUDA text, without a GPU: texts are compiled for the host
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
- *     emulate [programs] [folder for what is compiled] [texts | forms | all | rows | hopper | parts | open | sweep]
+ *     emulate [programs] [folder for what is compiled]
+ *             [texts | forms | all | rows | hopper | attention | parts | open | sweep]
  *
- *     texts    it is skipped
- *     forms    Hopper's product, rows of all lengths, and as many others as have every form at least once
- *     all      everything but the sweep
- *     rows     the mainloop over rows alone
- *     hopper   Hopper's product alone
- *     parts    programs of several parts alone
- *     open     open rows alone: every program, at two sizes with one text
- *     sweep    Hopper's product for all products of the table
+ *     texts      it is skipped
+ *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
+ *                least once
+ *     all        everything but the sweep
+ *     rows       the mainloop over rows alone
+ *     hopper     Hopper's product and attention alone
+ *     attention  attention alone
+ *     parts      programs of several parts alone
+ *     open       open rows alone: every program, at two sizes with one text
+ *     sweep      Hopper's product for all products of the table
  *
- * Covered: the three mainloops of products with their epilogues, the mainloop over rows in many shapes, the
- * finishing kernels, the passes of the unfused path, and copies of operands. What fences and the order of
- * memory would have to see to, no emulator shows. Results are held against the f64 reference by the rule of
- * all the other tests. */
+ * Covered: the three mainloops of products with their epilogues, those of attention, the mainloop over rows
+ * in many shapes, the finishing kernels, the passes of the unfused path, and copies of operands. What fences
+ * and the order of memory would have to see to, no emulator shows. Results are held against the f64 reference
+ * by the rule of all the other tests. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -120,7 +123,10 @@ static void write_text(FILE *f, int at) {
             "namespace text%d {\n#line 1 \"text%d\"\n"
             "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n"
             "template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add);\n",
+            "template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add);\n"
+            "template <int R> static void wgmma_score(float (&d)[R], u64 a, u64 b, int add);\n"
+            "template <int R> static void wgmma_value(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
+            "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n",
             at, at);
     write_without_ptx(f, t->source);
     fprintf(f, "\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include \"entry.h\"\n}\n",
@@ -245,10 +251,15 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
     const epi_cuda_kernel *form = up && up != l ? kernels[kernel_count - 1].k : NULL;
     target.forms = &form;
     target.form_count = form != NULL;
+    epi_tile_limits limits = {256, 16, true, v.capability == 90 ? 256 : 0, 8};
     epi_status status = (up ? bind_open_spec(l, up, v.type, v.path, &e->arena, &spec)
                             : bind_spec(l, v.type, v.path, &e->arena, &spec))
-                            ? epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err)
+                            ? EPI_OK
                             : EPI_ERR_MEMORY;
+    if (status == EPI_OK && v.path == EPI_PATH_FUSED)
+        status = epi_attention_form(&e->arena, &spec, &limits, &err);
+    if (status == EPI_OK)
+        status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);
     bool ok = status == EPI_OK;
     if (status == EPI_ERR_UNSUPPORTED && v.config)
         refused++;
@@ -337,12 +348,12 @@ static void *address(const place *at, epi_pointer_need need) {
 static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
     emu_box box = {.base =
                        (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor, 0}) + m->offset,
-                   .sizes = {m->sizes[0], m->sizes[1], 1, 1},
+                   .sizes = {m->sizes[0], m->sizes[1], 1, 1, 1},
                    .strides = {0, m->strides[1]},
                    .box = {m->box[0], m->box[1]},
                    .swizzle = m->swizzle,
                    .size = (int)epi_dtype_size(m->type)};
-    bool fits = m->rank == 2 || m->rank == 4;
+    bool fits = m->rank == 2 || m->rank == 4 || m->rank == 5;
     for (int i = 1; i < m->rank && fits; i++) {
         box.sizes[i] = m->sizes[i];
         box.strides[i] = m->strides[i];
@@ -365,7 +376,8 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
         void *p = address(at, s->text.pointers[i]);
         memcpy(to + 8 * i, &p, 8);
     }
-    bool hopper = s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90;
+    bool attention = s->kind == EPI_LAUNCH_ATTENTION;
+    bool hopper = attention || (s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90);
     const epi_open *open = at->k->spec.open;
     int64_t numbers[4 + EPI_MAX_OPEN] = {s->rows, s->raster_group, s->elements, 0};
     for (int i = 0; open && i < open->count; i++)
@@ -570,7 +582,8 @@ static void add_wholes(void) {
 }
 
 /* The tensors of a part: the program's, slices of them, or values between the parts. */
-static void part_problem(const struct whole *w, int q, const problem *p, unsigned char *values, problem *out) {
+static void part_problem(const struct whole *w, int q, const problem *p, unsigned char *values,
+                         problem *out) {
     const epi_part_kernel *k = &w->k->parts[q];
     *out = (problem){.count = k->part->graph.tensor_count, .inputs = k->part->graph.input_count};
     for (int t = 0; t < out->count; t++) {
@@ -997,6 +1010,53 @@ static void add_open_hopper(int first) {
     }
 }
 
+/* Attention: its three forms, masks, layouts, sizes off the tile, and more tiles than blocks. */
+static const struct {
+    test_case from;
+    epi_dtype type;
+    const char *config;
+} attention[] = {
+    {{"../tests/attention", "full", "B=1,H=3,S=200,R=150,E=32,F=48", 0}, EPI_BF16, "attention_192x128_d64"},
+    {{"../tests/attention", "causal", "B=2,H=2,S=300,R=300,E=16,F=16", 0}, EPI_F16, "attention_192x128_d64"},
+    {{"../tests/attention", "causal", "B=1,H=3,S=300,R=300,E=72,F=72", 0},
+     EPI_BF16,
+     "attention_128x128_d128"},
+    {{"../tests/attention", "causal", "B=1,H=1,S=130,R=260,E=136,F=40", 0},
+     EPI_BF16,
+     "attention_128x96_d192"},
+    {{"../tests/attention", "window", "B=1,H=2,G=2,S=200,R=200,E=24,F=24", 0},
+     EPI_BF16,
+     "attention_128x128_d64"},
+    {{"../tests/attention", "biased", "B=1,H=2,S=130,R=150,E=16,F=16", 0}, EPI_BF16, "attention_128x128_d64"},
+    {{"../tests/attention", "lengths", "B=3,H=1,S=70,R=140,E=16,F=16", 0}, EPI_BF16, "attention_192x128_d64"},
+    {{"../tests/attention", "documents", "B=1,H=1,S=200,R=200,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_128x128_d64"},
+    {{"../tests/attention", "queries", "B=1,H=3,S=200,R=290,E=32,F=16", 0},
+     EPI_BF16,
+     "attention_rows_128x128_d64"},
+    {{"../tests/attention", "queries", "B=1,H=1,S=140,R=140,E=72,F=72", 0},
+     EPI_F16,
+     "attention_rows_128x96_d128"},
+    {{"../tests/attention", "keys", "B=1,H=3,G=2,S=152,R=140,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_pair_128x64_d64"},
+    {{"../tests/attention", "keys", "B=1,H=1,G=3,S=90,R=70,E=72,F=104", 0},
+     EPI_BF16,
+     "attention_pair_128x48_d128"},
+};
+enum { ATTENTION = sizeof attention / sizeof *attention };
+static loaded attention_cases[ATTENTION];
+
+static void add_attention(void) {
+    for (int i = 0; i < ATTENTION; i++)
+        if (load_case(ctx, programs, &attention[i].from, &attention_cases[i]))
+            check(add_kernel(&attention_cases[i],
+                             (variant){attention[i].type, EPI_PATH_FUSED, 90, attention[i].config, true},
+                             false),
+                  "%s %s is for %s", attention[i].from.program, attention[i].from.dims, attention[i].config);
+}
+
 /* All products of the table, in all of Hopper's configurations that take them. */
 static void add_sweep(void) {
     for (int i = 0; i < CASES; i++)
@@ -1178,22 +1238,24 @@ int main(int argc, char **argv) {
     for (int i = 0; i < CASES; i++)
         load_case(ctx, programs, &cases[i], &all[i]);
     const char *mode = argc > 3 ? argv[3] : "all";
-    bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"),
-         parts = !strcmp(mode, "parts"),
-         alone = sweep || parts || !strcmp(mode, "hopper") || !strcmp(mode, "open");
+    bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
+         alone =
+             sweep || parts || !strcmp(mode, "hopper") || !strcmp(mode, "open") || !strcmp(mode, "attention");
     if (parts)
         add_wholes();
     else if (!strcmp(mode, "open"))
         add_open();
     else if (sweep)
         add_sweep();
-    else if (!rows) {
+    else if (!rows && strcmp(mode, "attention") != 0) {
         add_copies(); /* so that Hopper's are not the first, whose number says that there is none */
         int first = kernel_count;
         add_hopper();
         add_open_hopper(first);
         add_wholes();
     }
+    if (!rows && !sweep && !parts && strcmp(mode, "open") != 0)
+        add_attention();
     if (!alone)
         add_lengths();
     int always = kernel_count;
@@ -1233,6 +1295,8 @@ int main(int argc, char **argv) {
         epi_module_free(odd_cases[i].module);
     for (int i = 0; i < HOPPER; i++)
         epi_module_free(hopper_cases[i].module);
+    for (int i = 0; i < ATTENTION; i++)
+        epi_module_free(attention_cases[i].module);
     for (int i = 0; i < MOVES; i++)
         epi_module_free(moved[i].module);
     for (int i = 0; i < row_case_count; i++)

@@ -80,10 +80,12 @@ struct Stored { /* a box on its way to memory */
 
 struct Product { /* of one warpgroup, on its way: d = a * b, of n columns, or that added to it */
     float *d;
-    u64 a, b;
+    u64 a, b; /* in shared memory, */
     bool a_mn, b_mn, add;
     int n;
     float (*number)(u16);
+    bool words;   /* or the first in words of registers: those of this thread's rows, 16 deep, */
+    u32 of[2][8]; /* gathered from the lanes that have them */
 };
 
 enum { MOST_COPIES = 256, MOST_PRODUCTS = 64, STACK_BYTES = 1 << 16, MOST_BLOCKS = 8, WARPGROUP = 128 };
@@ -139,14 +141,14 @@ struct Barrier {
 /* All lanes of a warp hand in words; the last makes everyone's result. */
 struct Warp {
     int waiting, number, lanes;
-    u32 in[32][10], out[32][4];
+    u32 in[32][10], out[32][16];
 };
 
 struct Arriving { /* brought by TMA, late: neighbouring bytes, or a box */
     u32 to, bytes, barrier;
     const void *from;
     const emu_box *map;
-    int x, y, z, w;
+    int x, y, z, w, v;
 };
 
 struct Block {
@@ -219,6 +221,16 @@ static void __syncwarp() {
     together(&none, 1, [](Warp &) {});
 }
 
+static bool __any_sync(u32, bool mine) {
+    const u32 in = mine;
+    return *together(&in, 1, [](Warp &w) {
+        u32 any = 0;
+        for (int l = 0; l < 32; l++)
+            any |= w.in[l][0];
+        for (int l = 0; l < 32; l++)
+            w.out[l][0] = any;
+    });
+}
 template <class T> static T __shfl_xor_sync(u32, T value, int mask) {
     static_assert(sizeof(T) == 4, "a word a lane");
     u32 in[2] = {0, (u32)mask};
@@ -328,6 +340,12 @@ static float __fsqrt_rn(float a) {
 }
 static float rsqrtf(float a) {
     return 1 / sqrtf(a);
+}
+static int __float2int_rd(float a) {
+    return a != a ? 0 : a >= 0x1p31f ? 0x7fffffff : a < -0x1p31f ? -0x7fffffff - 1 : (int)floorf(a);
+}
+static int __float2int_ru(float a) {
+    return a != a ? 0 : a > 0x1.fffffep30f ? 0x7fffffff : a < -0x1p31f ? -0x7fffffff - 1 : (int)ceilf(a);
 }
 static int __float2int_rn(float a) {
     return (int)lrintf(a);

@@ -51,6 +51,22 @@ template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add) 
 }
 #endif
 
+#ifdef SCORE_DEPTH
+static float number_of(u16 x) {
+    return low<HALF>(x);
+}
+template <int R> static void wgmma_score(float (&d)[R], u64 a, u64 b, int add) {
+    product(Product{d, a, b, false, false, add != 0, 2 * R, number_of});
+}
+template <int R> static void wgmma_value(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+    const u32 words[4] = {a0, a1, a2, a3};
+    product_of_words(Product{d, 0, b, false, true, add != 0, 2 * R, number_of}, words);
+}
+template <int R> static void wgmma_value2(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+    wgmma_value(d, a0, a1, a2, a3, b, add);
+}
+#endif
+
 alignas(64) static Params params;
 static void enter() {
     NAME_OF_KERNEL(params);

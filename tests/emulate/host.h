@@ -14,7 +14,7 @@ typedef struct emu_range {
 
 typedef struct emu_box { /* a tensor map: of a tensor's first two axes boxes are moved */
     unsigned char *base;
-    unsigned long long sizes[4], strides[4]; /* in bytes, from the second on */
+    unsigned long long sizes[5], strides[5]; /* in bytes, from the second on */
 
     unsigned box[2];
     int swizzle, size; /* bytes of a row in shared memory, and of an element */

@@ -175,6 +175,14 @@ static void bar_sync(u32 id, u32 threads) {
         meet(block->barriers[id], (int)threads);
 }
 
+static void bar_arrive(u32 id, u32 threads) {
+    if (id > 15 || threads % 32 || !threads || threads > (u32)block_threads)
+        wrong("a barrier of threads", threads);
+    else
+        arrive(block->barriers[id], (int)threads);
+}
+template <class T, int N> static void hold(T (&)[N]) {}
+
 /* ---- barriers in memory, and what TMA brings ---- */
 
 struct MemoryBarrier { /* memory starts as ones: no barrier has that mark */
@@ -242,7 +250,7 @@ static void come(const Arriving &a, u32 alignment) {
 }
 static void bulk_load(u32 to, const void *from, u32 bytes, u32 barrier) {
     check_access(from, bytes, 16);
-    come(Arriving{to, bytes, barrier, from, 0, 0, 0}, 16);
+    come(Arriving{to, bytes, barrier, from}, 16);
 }
 /* Late is: when somebody waits. */
 static void mbar_wait(u32 at, u32 parity) {
@@ -323,15 +331,17 @@ static u32 turned(u32 at, int swizzle) {
     return at ^ (at >> 7 & (u32)(swizzle / 16 - 1)) << 4;
 }
 /* f(element in memory, or NULL where the tensor ends, and in shared memory, size), for all of the box. */
-template <class F> static void each_element(const emu_box &m, u32 shared, int x, int y, int z, int w, F f) {
+template <class F>
+static void each_element(const emu_box &m, u32 shared, int x, int y, int z, int w, int v, F f) {
     const u32 size = (u32)m.size;
     for (u32 r = 0; r < m.box[1]; r++)
         for (u32 c = 0; c < m.box[0]; c++) {
             const i64 at_x = x + (i64)c, at_y = y + (i64)r;
             const bool there = at_x >= 0 && at_y >= 0 && at_x < (i64)m.sizes[0] && at_y < (i64)m.sizes[1] &&
-                               z >= 0 && z < (i64)m.sizes[2] && w >= 0 && w < (i64)m.sizes[3];
+                               z >= 0 && z < (i64)m.sizes[2] && w >= 0 && w < (i64)m.sizes[3] && v >= 0 &&
+                               v < (i64)m.sizes[4];
             u8 *memory = there ? m.base + (u64)at_y * m.strides[1] + (u64)z * m.strides[2] +
-                                     (u64)w * m.strides[3] + (u64)at_x * size
+                                     (u64)w * m.strides[3] + (u64)v * m.strides[4] + (u64)at_x * size
                                : 0;
             if (there)
                 check_access(memory, size, size);
@@ -339,14 +349,14 @@ template <class F> static void each_element(const emu_box &m, u32 shared, int x,
         }
 }
 static void fill_box(const Arriving &a) {
-    each_element(*a.map, a.to, a.x, a.y, a.z, a.w, [](const u8 *memory, u8 *shared, u32 size) {
+    each_element(*a.map, a.to, a.x, a.y, a.z, a.w, a.v, [](const u8 *memory, u8 *shared, u32 size) {
         memory ? (void)memcpy(shared, memory, size) : (void)memset(shared, 0, size);
     });
 }
-static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z = 0, int w = 0) {
+static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z = 0, int w = 0, int v = 0) {
     const emu_box &m = *(const emu_box *)map;
     const u32 bytes = m.box[0] * m.box[1] * (u32)m.size;
-    come(Arriving{to, bytes, barrier, 0, &m, x, y, z, w}, 128);
+    come(Arriving{to, bytes, barrier, 0, &m, x, y, z, w, v}, 128);
 }
 static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, u16 mask) {
     for (u32 rank = 0; rank < 16; rank++)
@@ -360,7 +370,7 @@ static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, u16
 }
 static void tma_prefetch(const void *, int, int, int = 0, int = 0) {}
 static void store_box(const Stored &s) {
-    each_element(*s.map, s.from, s.x, s.y, s.z, s.w, [](u8 *memory, const u8 *shared, u32 size) {
+    each_element(*s.map, s.from, s.x, s.y, s.z, s.w, 0, [](u8 *memory, const u8 *shared, u32 size) {
         if (memory) {
             check_once(memory, size);
             memcpy(memory, shared, size);
@@ -396,7 +406,8 @@ static void multiply(const Product &p) {
     const int t = (int)threadIdx.x % WARPGROUP, row = t / 32 * 16 + t % 32 / 4, q = t % 4;
     float a[2][16], b[16];
     for (int i = 0; i < 32; i++)
-        a[i / 16][i % 16] = operand(p.a, p.a_mn, row + i / 16 * 8, i % 16, p.number);
+        a[i / 16][i % 16] = p.words ? p.number((u16)(p.of[i / 16][i % 16 / 2] >> 16 * (i % 2)))
+                                    : operand(p.a, p.a_mn, row + i / 16 * 8, i % 16, p.number);
     for (int c = 0; c < p.n / 4; c++) {
         for (int k = 0; k < 16; k++)
             b[k] = operand(p.b, p.b_mn, c / 2 * 8 + 2 * q + c % 2, k, p.number);
@@ -411,6 +422,17 @@ static void multiply(const Product &p) {
 }
 static void product(const Product &p) {
     current->products.add(p, multiply);
+}
+/* The first operand in registers: a lane has two neighbours of two rows, and the same 8 deeper. */
+static void product_of_words(Product p, const u32 (&words)[4]) {
+    const u32 *all = together(words, 4, [](Warp &w) {
+        for (int l = 0; l < 32; l++)
+            for (int i = 0; i < 16; i++) /* row i / 8, word i % 8 of its depth */
+                w.out[l][i] = w.in[l / 4 * 4 + i % 4][i / 8 + i % 8 / 4 * 2];
+    });
+    p.words = true;
+    memcpy(p.of, all, sizeof p.of);
+    product(p);
 }
 static void wg_fence() {}
 static void wg_commit() {
