@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Attention as one Epilog kernel beside PyTorch's scaled_dot_product_attention with the cuDNN backend: one process, one GPU.
+
+  forward   causal and full, grouped heads, D 128 and 64
+  score     what a score function costs: ALiBi, softcap, a window; beside FlexAttention where --flex is given
+
+Each row is checked in the run that times it: its relative distance from an f64 reference of some of its rows may be at
+most twice cuDNN's. Times are medians over --rounds of bursts of about 2 ms after a rest, so that the GPU is cool, the
+sides in turn. TFLOP/s counts 4 B H S R D, half of it where a mask hides half.
+
+  PYTHONPATH=python python3 bench/torch_attention.py --out bench/results/h200-attention.json
+"""
+import argparse, datetime, json, math, os, statistics, subprocess, sys, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+import epilog
+from epilog._run import Plan
+
+SCORE = {
+    "full": "s = sum(q*k, E)*{scale}",
+    "causal": "s = where(index(R) <= index(S), sum(q*k, E)*{scale}, -inf)",
+    "window": "s = where(index(R) <= index(S) and index(R) > index(S) - 1024, sum(q*k, E)*{scale}, -inf)",
+    "alibi": "s = where(index(R) <= index(S), sum(q*k, E)*{scale} + a*(index(R) - index(S)), -inf)",
+    "softcap": "s = where(index(R) <= index(S), 20*tanh(sum(q*k, E)*({scale}/20)), -inf)",
+}
+
+
+def text(kind, dim):
+    """Tokens before heads, heads in groups: as SDPA's tensors lie when projections wrote them."""
+    more = ", a: f32[H,G]" if kind == "alibi" else ""
+    return (f"{kind}(q[B,S,H,G,E], k[B,R,H,E], v[B,R,H,F]{more}) -> o[B,S,H,G,F] {{\n    {SCORE[kind].format(scale=dim ** -0.5)}\n"
+            "    o = sum(softmax(s, R)*v, R)\n}\n")
+
+
+def reference(kind, q, k, v, a, rows):
+    """Some rows of the first batch, in f64."""
+    q, k, v = q[:1, rows].double(), k[:1].double(), v[:1].double()
+    s = torch.einsum("bshge,brhe->bhgsr", q, k) * q.shape[-1] ** -0.5
+    i, j = rows[:, None], torch.arange(k.shape[1], device=q.device)[None]
+    if kind == "alibi":
+        s = s + a.double()[None, :, :, None, None] * (j - i)
+    if kind == "softcap":
+        s = 20 * torch.tanh(s / 20)
+    if kind != "full":
+        s = s.masked_fill(j > i, -math.inf)
+    if kind == "window":
+        s = s.masked_fill(j <= i - 1024, -math.inf)
+    return torch.einsum("bhgsr,brhf->bshgf", s.softmax(-1), v)
+
+
+def distance(x, exact):
+    return ((x.double() - exact).norm() / exact.norm()).item()
+
+
+def bursts(sides, rounds, rest):
+    """Median ms of each side: bursts of about 2 ms after a rest, the sides in turn."""
+    counts, spent = {}, {name: [] for name in sides}
+    for name, fn in sides.items():
+        for _ in range(3):
+            fn()
+        torch.cuda.synchronize()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        fn()
+        end.record()
+        end.synchronize()
+        counts[name] = max(1, round(2 / begin.elapsed_time(end)))
+    for _ in range(rounds):
+        for name, fn in sides.items():
+            time.sleep(rest)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            fn()
+            begin.record()
+            for _ in range(counts[name]):
+                fn()
+            end.record()
+            end.synchronize()
+            spent[name].append(begin.elapsed_time(end) / counts[name])
+    return {name: dict(median_ms=statistics.median(t), min_ms=min(t), max_ms=max(t)) for name, t in spent.items()}
+
+
+def forward(args, kind, b, h, hk, s, d, flex=False):
+    g = h // hk
+    row = dict(section="forward" if kind in ("full", "causal") else "score", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
+    make = lambda *shape: torch.randn(*shape, device="cuda", dtype=args.dtype)
+    q, k, v = make(b, s, hk, g, d), make(b, s, hk, d), make(b, s, hk, d)
+    a = 2.0 ** -(8 * torch.arange(1, h + 1, device="cuda", dtype=torch.float32) / h).reshape(hk, g)
+    tensors = [q, k, v] + ([a] if kind == "alibi" else [])
+    op = epilog.op(text(kind, d))
+    begin = time.perf_counter()
+    plan = Plan(op.program, tensors, None, open_rows=False)
+    ours = lambda: plan.run(tensors, False)[0]
+    mine = ours()
+    torch.cuda.synchronize()
+    row["compile_s"] = time.perf_counter() - begin
+    row["plan"] = op.show(*tensors)
+    row["same_bits"] = torch.equal(mine, ours())
+    sides = {"epilog": ours}
+    rows = torch.randint(0, s, (64,), device="cuda").sort().values
+    exact = reference(kind, q, k, v, a, rows)
+    row["error"] = {"epilog": distance(mine[:1, rows], exact)}
+    # SDPA wants [B, H, S, D]: views of the same memory, query heads of a group side by side
+    qt, kt, vt = q.reshape(b, s, h, d).transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    if kind in ("full", "causal"):
+        def cudnn():
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                return torch.nn.functional.scaled_dot_product_attention(qt, kt, vt, is_causal=kind == "causal", enable_gqa=g > 1)
+        sides["cudnn"] = cudnn
+    if flex:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+        mask = {"causal": lambda b, h, i, j: i >= j, "window": lambda b, h, i, j: (i >= j) & (i - j < 1024)}
+        block = None if kind == "full" else create_block_mask(mask.get(kind, mask["causal"]), None, None, s, s, device="cuda")
+        flat = a.reshape(-1)
+        score = {"alibi": lambda x, b, h, i, j: x + flat[h] * (j - i), "softcap": lambda x, b, h, i, j: 20 * torch.tanh(x / 20)}.get(kind)
+        compiled = torch.compile(flex_attention, dynamic=False)
+        sides["flex"] = lambda: compiled(qt, kt, vt, score_mod=score, block_mask=block, enable_gqa=g > 1)
+    for name in list(sides)[1:]:
+        try:
+            out = sides[name]().transpose(1, 2).reshape(b, s, hk, g, d)
+            row["error"][name] = distance(out[:1, rows], exact)
+            del out
+        except Exception as e:  # whatever the other side stumbles over, ours can still be measured
+            row[name + "_failed"] = f"{type(e).__name__}: {e}"[:300]
+            del sides[name]
+    best = min([e for n, e in row["error"].items() if n != "epilog"], default=4e-3)
+    row["ok"] = row["same_bits"] and row["error"]["epilog"] <= 2 * best
+    row["times"] = bursts(sides, args.rounds, args.rest)
+    pairs = s * s if kind == "full" else s * (s + 1) / 2 if kind != "window" else sum(min(i + 1, 1024) for i in range(s))
+    row["tflops"] = {n: 4.0 * b * h * pairs * d / t["median_ms"] / 1e9 for n, t in row["times"].items()}
+    row["over"] = {n: t["median_ms"] / row["times"]["epilog"]["median_ms"] for n, t in row["times"].items() if n != "epilog"}
+    return row
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rest", type=float, default=0.012, help="seconds between bursts")
+    parser.add_argument("--flex", action="store_true", help="FlexAttention too, where there is a score function")
+    parser.add_argument("--few", action="store_true", help="three shapes, to look quickly")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
+    parser.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
+    args = parser.parse_args()
+    args.dtype = getattr(torch, args.dtype)
+    return args
+
+
+def main():
+    args = arguments()
+    sys.stdout.reconfigure(line_buffering=True)
+    torch.manual_seed(args.seed)
+    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
+    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit,
+                  version=epilog.__version__, device=torch.cuda.get_device_name(0), torch=torch.__version__, cuda=torch.version.cuda,
+                  cudnn=torch.backends.cudnn.version(), python=sys.version.split()[0], command=sys.argv, rounds=args.rounds, rows=[])
+    shapes = [(2, 32, 8, 8192, 128), (4, 32, 8, 4096, 128), (16, 16, 16, 1024, 128), (1, 32, 8, 32768, 128),
+              (2, 32, 8, 8192, 64), (16, 16, 16, 1024, 64)]
+    work = [(kind, *shape) for shape in shapes for kind in ("causal", "full") if not (kind == "full" and shape[3] > 8192)]
+    work += [(kind, 2, 32, 8, 8192, 128) for kind in ("alibi", "softcap", "window")]
+    if args.few:
+        work = [("causal", *shapes[0]), ("full", *shapes[0]), ("causal", *shapes[4])]
+    failed = 0
+    for kind, *shape in work:
+        try:
+            row = forward(args, kind, *shape, flex=args.flex and kind not in ("full", "causal"))
+        except Exception as e:  # a failure is a row too
+            row = dict(section="forward", kind=kind, shape=shape, ok=False, error=f"{type(e).__name__}: {e}")
+        failed += not row["ok"]
+        result["rows"].append(row)
+        brief = {n: round(x, 3) for n, x in row.get("tflops", {}).items()}
+        print(kind, shape, "ok" if row["ok"] else "FAILED", brief, {n: round(x, 3) for n, x in row.get("over", {}).items()}, row["error"])
+        if args.out:
+            with open(args.out + ".part", "w") as f:
+                json.dump(result, f, indent=1)
+            os.replace(args.out + ".part", args.out)
+    print(f"{len(result['rows'])} rows, {failed} failed, {args.out or ''}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
