@@ -11,11 +11,11 @@ enum { SHARED_MOST = 232448, SECTION_BYTES = 32 << 20, PANEL = 64 };
 /* In the order in which they are tried. The name says form, rows and columns of a tile, and features. */
 static const epi_attention_config configs[] = {
     {"attention_192x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 3, 128, 8, 2, 8, true, 32, 160},
-    {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 24, 240},
-    {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 24, 240},
-    {"attention_128x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 64, 8, 2, 8, false, 24, 240},
-    {"attention_128x96_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 96, 4, 1, 8, false, 24, 240},
-    {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 24, 240},
+    {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 40, 232},
+    {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 40, 232},
+    {"attention_128x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 64, 8, 2, 8, false, 40, 232},
+    {"attention_128x96_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 96, 4, 1, 8, false, 40, 232},
+    {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 40, 232},
     {"attention_128x64_d256", EPI_ATTENTION_FORWARD, 256, 256, 2, 64, 5, 1, 8, false, 40, 232},
     {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232},
     {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 40, 232},
