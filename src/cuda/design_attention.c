@@ -20,7 +20,7 @@ static const epi_attention_config configs[] = {
     {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232},
     {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 40, 232},
     {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
-    {"attention_rows_128x32_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 32, 3, 1, 0, true, 40, 232},
+    {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232},
     {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232},
     {"attention_pair_128x64_d96", EPI_ATTENTION_PAIR, 96, 96, 2, 64, 4, 1, 0, true, 24, 240},
     {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 24, 240},
