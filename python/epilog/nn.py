@@ -1,4 +1,7 @@
 """Modules made of Epilog's programs. The names of their parameters are those of the modules they replace."""
+import itertools
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -27,19 +30,34 @@ geglu_mlp(x[T,D], gate[F,D], up[F,D], down[D,F]) -> y[T,D] {
     y = (gelu_tanh(x @ gate)*(x @ up)) @ down
 }""")
 
-llama_mlp = op("""
-# The MLP half of a block: the residual sum is part of it.
-llama_mlp(x[T,D], weight[D], gate[F,D], up[F,D], down[D,F], eps) -> y[T,D] {
-    n = x*rsqrt(mean(x*x, D) + eps)*weight
-    y = x + (silu(n @ gate)*(n @ up)) @ down
-}""")
+GATED = {"silu": swiglu_mlp, "gelu_tanh": geglu_mlp}
 
-token_loss = op("""
-# Cross-entropy of each token; one whose label is `ignore` counts for nothing.
-token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32) -> loss: f32[T] {
-    z = x @ w
-    loss = where(label != ignore, logsumexp(z, V) - sum(where(index(V) == label, z, 0), V), 0)
-}""")
+
+def token_loss(smoothing, softcap, z_loss):
+    """Cross-entropy of each token; one whose label is `ignore` counts for nothing. Numbers for what is True come behind."""
+    numbers = "".join(", " + name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss)) if on)
+    picked = "sum(where(index(V) == label, z, 0), V)"
+    lines = ["z = cap*tanh((x @ w)/cap)" if softcap else "z = x @ w", "lse = logsumexp(z, V)",
+             f"picked = {picked}*(1 - smoothing) + mean(z, V)*smoothing" if smoothing else f"picked = {picked}",
+             f"loss = where(label != ignore, lse - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
+    return op(f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n")
+
+
+def token_statistics(softcap):
+    """What reinforcement learning asks of each token: log-probability of its label, entropy, most likely token."""
+    return op(f"""token_statistics(x[T,D], w[V,D], label: i32[T]{", cap" if softcap else ""}) -> (logp: f32[T], entropy: f32[T], best: i64[T]) {{
+    z = {"cap*tanh((x @ w)/cap)" if softcap else "x @ w"}
+    lse = logsumexp(z, V)
+    logp = sum(where(index(V) == label, z, 0), V) - lse
+    entropy = lse - sum(exp(z - lse)*z, V)
+    best = argmax(z, V)
+}}
+""")
+
+
+# All of them are made here: where torch.compile looks, nothing is to be made any more.
+TOKEN_LOSSES = {which: token_loss(*which) for which in itertools.product((False, True), repeat=3)}
+TOKEN_STATISTICS = {softcap: token_statistics(softcap) for softcap in (False, True)}
 
 
 def rows(x):
@@ -109,7 +127,9 @@ class GatedMLP(nn.Module):
         self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False, **kind)
         self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False, **kind)
         self.activation = activation
-        self.op = {"silu": swiglu_mlp, "gelu_tanh": geglu_mlp}[activation]
+        if activation not in GATED:
+            raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(GATED)}")
+        self.op = GATED[activation]
 
     def forward(self, x):
         return self.op(rows(x), self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight).view(x.shape)
@@ -122,26 +142,60 @@ class SwiGLU(GatedMLP):
         super().__init__(hidden_size, intermediate_size, "silu", device, dtype)
 
 
-def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean"):
-    """cross_entropy(x @ weight.T, labels), the logits of which nobody else sees."""
-    loss = token_loss(rows(x), weight, labels.reshape(-1), ignore_index)
+class GEGLU(GatedMLP):
+    """GatedMLP with GELU, of the form with tanh."""
+
+    def __init__(self, hidden_size, intermediate_size, device=None, dtype=None):
+        super().__init__(hidden_size, intermediate_size, "gelu_tanh", device, dtype)
+
+
+def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0):
+    """cross_entropy(x @ weight.T, labels), the logits of which nobody else sees.
+
+    softcap: logits z become softcap*tanh(z/softcap). z_loss: that many times the square of logsumexp(z) is added to each
+    token's loss.
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is {reduction!r}: it can be mean, sum or none")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing}: it can be from 0 to 1")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap is {softcap}: it has to be more than 0")
+    made = TOKEN_LOSSES[bool(label_smoothing), softcap is not None, bool(z_loss)]
+    numbers = [n for n in (label_smoothing, softcap, z_loss) if n]
+    loss = made(rows(x), weight, labels.reshape(-1), ignore_index, *numbers)
     if reduction == "none":
         return loss.view(labels.shape)
-    if reduction == "sum":
-        return loss.sum()
-    if reduction != "mean":
-        raise ValueError(f"reduction is {reduction!r}: it can be mean, sum or none")
-    return loss.sum() / (labels != ignore_index).sum()
+    return loss.sum() if reduction == "sum" else loss.sum() / (labels != ignore_index).sum()
+
+
+class TokenStatistics(NamedTuple):
+    """Of each token, in f32: the log-probability of its label, the entropy of its distribution; and the most likely token."""
+    log_prob: torch.Tensor
+    entropy: torch.Tensor
+    argmax: torch.Tensor
+
+
+def linear_token_statistics(x, weight, labels, softcap=None):
+    """TokenStatistics of the logits x @ weight.T, which nobody sees. The first two can be differentiated. Labels lie inside the
+    vocabulary, or are negative: the log-probability of such a one is that of a logit of 0, and means nothing."""
+    numbers = () if softcap is None else (softcap,)
+    found = TOKEN_STATISTICS[softcap is not None](rows(x), weight, labels.reshape(-1), *numbers)
+    return TokenStatistics(*[t.view(labels.shape) for t in found])
 
 
 class LinearCrossEntropy(nn.Module):
     """The head of a language model and its loss; `weight` is called as in torch.nn.Linear."""
 
-    def __init__(self, hidden_size, vocabulary, ignore_index=-100, reduction="mean", device=None, dtype=None):
+    def __init__(self, hidden_size, vocabulary, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0,
+                 device=None, dtype=None):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, hidden_size, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=hidden_size ** -0.5)
-        self.ignore_index, self.reduction = ignore_index, reduction
+        self.options = dict(ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, z_loss=z_loss)
 
     def forward(self, x, labels):
-        return linear_cross_entropy(x, self.weight, labels, self.ignore_index, self.reduction)
+        return linear_cross_entropy(x, self.weight, labels, **self.options)
+
+    def statistics(self, x, labels):
+        return linear_token_statistics(x, self.weight, labels, self.options["softcap"])

@@ -47,6 +47,9 @@ def test_linear_with_an_epilogue(name, function):
 def test_gated_mlp(kind, function):
     mlp = epilog.nn.GatedMLP(16, 40, kind)
     assert list(mlp.state_dict()) == ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]
+    assert type(epilog.nn.SwiGLU(4, 8)).__mro__[1] is type(epilog.nn.GEGLU(4, 8)).__mro__[1] is epilog.nn.GatedMLP
+    with pytest.raises(ValueError, match="activation is 'tan'"):
+        epilog.nn.GatedMLP(2, 2, "tan")
     check(lambda x, g, u, d: mlp.op(x, g, u, d), lambda x, g, u, d: (function(x @ g.T) * (x @ u.T)) @ d.T,
           [torch.randn(6, 16, requires_grad=True), *mlp.parameters()])
     x = torch.randn(2, 3, 16)
@@ -67,3 +70,53 @@ def test_linear_cross_entropy(reduction):
     head = epilog.nn.LinearCrossEntropy(16, 30, reduction=reduction)
     same_state(head, nn.Linear(16, 30, bias=False))
     assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, reduction=reduction))
+
+
+def logits_of(x, w, softcap):
+    z = x @ w.T
+    return z if softcap is None else softcap * torch.tanh(z / softcap)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("smoothing, softcap, z_loss", [(0.1, None, 0.0), (0.0, 5.0, 0.0), (0.0, None, 0.01), (0.2, 8.0, 0.1)])
+def test_what_a_loss_can_have_more(smoothing, softcap, z_loss, dtype):
+    torch.manual_seed(6)
+    labels = torch.randint(0, 30, (2, 7))
+    labels[1, 4:] = -1
+    args = [torch.randn(2, 7, 16).to(dtype).requires_grad_(), (torch.randn(30, 16) / 4).to(dtype).requires_grad_()]
+
+    def eager(x, w):
+        z, counts = logits_of(x, w, softcap).flatten(0, 1), labels.flatten() != -1
+        z = z if z.dtype == torch.float64 else z.float()
+        loss = F.cross_entropy(z, labels.flatten(), ignore_index=-1, label_smoothing=smoothing, reduction="none")
+        return (loss + z_loss * torch.logsumexp(z, -1).square() * counts).sum() / counts.sum()
+    given = dict(ignore_index=-1, label_smoothing=smoothing, softcap=softcap, z_loss=z_loss)
+    units = 1 + (args[0] @ args[1].T).abs().max().item()  # as above
+    check(lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, **given), eager, args, units)
+    head = epilog.nn.LinearCrossEntropy(16, 30, dtype=dtype, **given)
+    assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, **given))
+
+
+@pytest.mark.parametrize("softcap", [None, 4.0])
+def test_token_statistics(softcap):
+    torch.manual_seed(7)
+    labels = torch.randint(0, 30, (2, 7))
+    args = [torch.randn(2, 7, 16, requires_grad=True), (torch.randn(30, 16) / 4).requires_grad_()]
+
+    def eager(x, w):
+        p = torch.log_softmax(logits_of(x, w, softcap), -1)
+        return p.gather(-1, labels[..., None])[..., 0], -(p.exp() * p).sum(-1)
+    units = 1 + (args[0] @ args[1].T).abs().max().item()
+    check(lambda x, w: epilog.nn.linear_token_statistics(x, w, labels, softcap)[:2], eager, args, units)
+    head = epilog.nn.LinearCrossEntropy(16, 30, softcap=softcap)
+    found = head.statistics(args[0], labels)
+    assert found.argmax.dtype == torch.int64 and torch.equal(found.argmax, logits_of(args[0], head.weight, softcap).argmax(-1))
+    assert torch.equal(found.log_prob, epilog.nn.linear_token_statistics(args[0], head.weight, labels, softcap).log_prob)
+
+
+def test_mistakes():
+    x, w, labels = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2])
+    for given, message in ((dict(reduction="max"), "reduction is 'max'"), (dict(label_smoothing=2), "label_smoothing is 2"),
+                           (dict(softcap=0.0), "softcap is 0.0")):
+        with pytest.raises(ValueError, match=message):
+            epilog.nn.linear_cross_entropy(x, w, labels, **given)
