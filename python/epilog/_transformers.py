@@ -6,6 +6,7 @@ residuals, norm and MLP behind it. At every call a layer looks whether its parts
 adapter may have taken the place of a linear layer, someone may have hooked in): if not, it does as it did before.
 """
 import functools
+import inspect
 import sys
 import types
 
@@ -15,22 +16,46 @@ from torch import nn
 from ._op import op
 from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
 
-FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2")
+HEADS = {f + "ForCausalLM" for f in FAMILIES} | {"GPT2LMHeadModel"}  # models with a loss
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu"}
+
+gemma_norm = op("""
+gemma_norm(x[T,D], weight[D], eps) -> y[T,D] {
+    y = x*rsqrt(mean(x*x, D) + eps)*(1 + weight)
+}""")
 
 gpt2_mlp = op("""
 gpt2_mlp(x[T,D], w1[D,F], b1[F], w2[F,D], b2[D]) -> y[T,D] {
     y = gelu_tanh(x @ w1 + b1) @ w2 + b2
 }""")
 
+gpt2_projections = op("""
+# LayerNorm, then queries, keys and values as the three slices of one product.
+gpt2_projections(x[B,S,D], g[D], b[D], w[D,K,H,E], bias[K,H,E], eps) -> y[B,S,K,H,E] {
+    c = x - mean(x, D)
+    n = c*rsqrt(mean(c*c, D) + eps)*g + b
+    y = n @ w + bias
+}""")
 
-def projections(bias, head_norm, per_sequence):
+gpt2_rest = op("""
+# What comes behind attention: output projection, residual, LayerNorm, MLP, residual.
+gpt2_rest(x[B,S,D], o[B,S,C], wo[C,D], bo[D], g[D], b[D], w1[D,F], b1[F], w2[F,D], b2[D], eps) -> y[B,S,D] {
+    h = x + (o @ wo + bo)
+    c = h - mean(h, D)
+    n = c*rsqrt(mean(c*c, D) + eps)*g + b
+    y = h + (gelu_tanh(n @ w1 + b1) @ w2 + b2)
+}""")
+
+
+@functools.lru_cache(None)
+def projections(bias, head_norm, per_sequence, one_plus):
     """Norm, then queries, keys and values, with rotary embedding where a feature of each half is a pair."""
     table = "[B,S,E/2]" if per_sequence else "[S,E/2]"
     inputs = ["x[B,S,D]", "g[D]", "wq[H,E,D]", "wk[G,E,D]", "wv[G,E,D]", "cos_t" + table, "sin_t" + table]
     inputs += ["bq[H,E]", "bk[G,E]", "bv[G,E]"] if bias else []
     inputs += ["gq[E]", "gk[E]"] if head_norm else []
-    lines = ["n = x*rsqrt(mean(x*x, D) + eps)*g"]
+    lines = [f"n = x*rsqrt(mean(x*x, D) + eps)*{'(1 + g)' if one_plus else 'g'}"]
     for name in "qk":
         lines.append(f"{name}0 = n @ w{name}" + (f" + b{name}" if bias else ""))
         if head_norm:
@@ -42,19 +67,37 @@ def projections(bias, head_norm, per_sequence):
     return op(f"projections({', '.join(inputs)}, eps) -> (q[B,S,H,E], k[B,S,G,E], v[B,S,G,E]) {{\n    {body}\n}}\n")
 
 
-def rest(bias, activation):
-    """What comes behind attention: output projection, residual, norm, gated MLP, residual."""
-    return op(f"""rest(x[B,S,D], o[B,S,C], wo[D,C], {"bo[D], " if bias else ""}g[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
-    h = x + o @ wo{" + bo" if bias else ""}
+@functools.lru_cache(None)
+def rest(bias, activation, sandwich):
+    """What comes behind attention: output projection, residual, norm, gated MLP, residual. sandwich: with norms behind
+    attention and MLP as well, as Gemma 2 has them."""
+    given = "x[B,S,D], o[B,S,C], wo[D,C], " + ("bo[D], " if bias else "")
+    attended, mlp = "o @ wo" + (" + bo" if bias else ""), f"({activation}(n @ wg)*(n @ wu)) @ wd"
+    if not sandwich:
+        return op(f"""rest({given}g[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
+    h = x + {attended}
     n = h*rsqrt(mean(h*h, D) + eps)*g
-    y = h + ({activation}(n @ wg)*(n @ wu)) @ wd
+    y = h + {mlp}
+}}
+""")
+    return op(f"""rest({given}ga[D], g[D], gm[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
+    a = {attended}
+    h = x + a*rsqrt(mean(a*a, D) + eps)*(1 + ga)
+    n = h*rsqrt(mean(h*h, D) + eps)*(1 + g)
+    m = {mlp}
+    y = h + m*rsqrt(mean(m*m, D) + eps)*(1 + gm)
 }}
 """)
 
 
 def untouched(module, kind):
     """Of exactly that class, and nobody has hooked in."""
-    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks and "forward" not in module.__dict__
+    return (type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
+            and ("forward" not in module.__dict__ or "_epilog" in module.__dict__))
+
+
+def epsilon(norm):
+    return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
 
 
 class Layer:
@@ -65,15 +108,22 @@ class Layer:
         self.family, self.norm, self.norm_kind = family, layer.input_layernorm, type(layer.input_layernorm)
         self.heads = attention.q_proj.out_features // attention.head_dim, attention.k_proj.out_features // attention.head_dim
         self.bias, self.head_norm = attention.q_proj.bias is not None, hasattr(attention, "q_norm")
-        self.out_bias = attention.o_proj.bias is not None
-        self.projections = [projections(self.bias, self.head_norm, per_sequence) for per_sequence in (False, True)]
-        self.rest = rest(self.out_bias, ACTIVATIONS[attention.config.hidden_act])
+        self.out_bias, self.eps = attention.o_proj.bias is not None, epsilon(layer.input_layernorm)
+        gemma = family == "Gemma2"
+        self.norms = ["post_attention_layernorm"] + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if gemma else [])
+        self.projections = [projections(self.bias, self.head_norm, per_sequence, gemma) for per_sequence in (False, True)]
+        self.rest = rest(self.out_bias, ACTIVATIONS[activation_of(attention.config)], gemma)
 
     def usable(self, layer):
         attention, mlp = layer.self_attn, layer.mlp
         linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        norms = (layer.input_layernorm, layer.post_attention_layernorm) + ((attention.q_norm, attention.k_norm) if self.head_norm else ())
+        norms = [layer.input_layernorm] + [getattr(layer, name) for name in self.norms]
+        norms += [attention.q_norm, attention.k_norm] if self.head_norm else []
         return all(untouched(m, nn.Linear) for m in linear) and all(untouched(m, self.norm_kind) for m in norms)
+
+
+def activation_of(config):
+    return getattr(config, "hidden_activation", None) or config.hidden_act
 
 
 def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None, use_cache=False,
@@ -83,10 +133,21 @@ def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, p
     if position_embeddings is None or not parts.usable(self):
         return type(self).forward(self, hidden_states, **given)
     attended, _ = self.self_attn(hidden_states=hidden_states, epilog_part=parts, **given)
-    mlp, norm, out = self.mlp, self.post_attention_layernorm, self.self_attn.o_proj
+    mlp, out = self.mlp, self.self_attn.o_proj
     bias = (out.bias,) if parts.out_bias else ()
-    return parts.rest(hidden_states, attended, out.weight, *bias, norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight,
-                      mlp.down_proj.weight, norm.variance_epsilon)
+    gains = [getattr(self, name).weight for name in parts.norms]
+    return parts.rest(hidden_states, attended, out.weight, *bias, *gains, mlp.gate_proj.weight, mlp.up_proj.weight,
+                      mlp.down_proj.weight, parts.eps)
+
+
+def attend(module, query, key, value, mask, dropout, **kwargs):
+    """Attention itself, as the model's configuration wants it; the heads' values side by side."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    name = module.config._attn_implementation
+    carry = sys.modules[type(module).__module__].eager_attention_forward if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+    attended, weights = carry(module, query, key, value, mask, dropout=dropout if module.training else 0.0,
+                              scaling=module.scaling, **kwargs)
+    return attended.reshape(*attended.shape[:-2], -1).contiguous(), weights
 
 
 def attention_forward(self, hidden_states, position_embeddings=None, attention_mask=None, past_key_values=None, epilog_part=None,
@@ -96,7 +157,6 @@ def attention_forward(self, hidden_states, position_embeddings=None, attention_m
     if epilog_part is None:
         return type(self).forward(self, hidden_states, position_embeddings=position_embeddings, attention_mask=attention_mask,
                                   past_key_values=past_key_values, **kwargs)
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     parts, size = epilog_part, self.head_dim
     cos, sin = (t[..., :size // 2].contiguous() for t in position_embeddings)
     per_sequence = cos.shape[0] != 1
@@ -106,26 +166,59 @@ def attention_forward(self, hidden_states, position_embeddings=None, attention_m
     given = [hidden_states, parts.norm.weight, shaped(q, parts.heads[0]), shaped(k, parts.heads[1]), shaped(v, parts.heads[1]), cos, sin]
     given += [m.bias.view(-1, size) for m in (q, k, v)] if parts.bias else []
     given += [self.q_norm.weight, self.k_norm.weight] if parts.head_norm else []
-    query, key, value = parts.projections[1 if per_sequence else 0](*given, parts.norm.variance_epsilon)
+    query, key, value = parts.projections[1 if per_sequence else 0](*given, parts.eps)
     query, key, value = (t.transpose(1, 2) for t in (query, key, value))
     if past_key_values is not None:
         key, value = past_key_values.update(key, value, self.layer_idx)
     if parts.family == "Mistral":
         kwargs["sliding_window"] = getattr(self.config, "sliding_window", None)
-    elif parts.family in ("Qwen2", "Qwen3"):
+    elif parts.family != "Llama":
         kwargs["sliding_window"] = self.sliding_window
-    name = self.config._attn_implementation
-    if name == "eager":
-        attend = sys.modules[type(self).__module__].eager_attention_forward
-    else:
-        attend = ALL_ATTENTION_FUNCTIONS[name]
-    attended, weights = attend(self, query, key, value, attention_mask, dropout=self.attention_dropout if self.training else 0.0,
-                               scaling=self.scaling, **kwargs)
-    return attended.reshape(*hidden_states.shape[:-1], -1).contiguous(), weights
+    if parts.family == "Gemma2":
+        kwargs["softcap"] = self.attn_logit_softcapping
+    return attend(self, query, key, value, attention_mask, self.attention_dropout, **kwargs)
+
+
+class Block:
+    """What a patched block of GPT-2 knows: the names of forward's arguments, in order, and the class of its linear layers."""
+
+    def __init__(self, block):
+        self.names = list(inspect.signature(type(block).forward).parameters)[2:]
+        self.linear = type(block.attn.c_attn)
+
+    def usable(self, block, given):
+        attention, mlp = block.attn, block.mlp
+        dropouts = (attention.resid_dropout, mlp.dropout)
+        linear = (attention.c_attn, attention.c_proj, mlp.c_fc, mlp.c_proj)
+        return (given.get("encoder_hidden_states") is None and not (block.training and any(d.p for d in dropouts))
+                and not (attention.reorder_and_upcast_attn and attention.config._attn_implementation == "eager")
+                and all(untouched(m, self.linear) for m in linear) and all(untouched(m, nn.LayerNorm) for m in (block.ln_1, block.ln_2))
+                and untouched(attention, type(attention)) and untouched(mlp, type(mlp)))
+
+
+def gpt2_forward(self, hidden_states, *args, **kwargs):
+    parts, given = self._epilog, dict(kwargs)
+    given.update(zip(parts.names, args))
+    if not parts.usable(self, given):
+        return type(self).forward(self, hidden_states, *args, **kwargs)
+    attention, mlp, first, second = self.attn, self.mlp, self.ln_1, self.ln_2
+    qkv, shape = attention.c_attn, (3, attention.num_heads, attention.head_dim)
+    y = gpt2_projections(hidden_states, first.weight, first.bias, qkv.weight.view(-1, *shape), qkv.bias.view(shape), first.eps)
+    query, key, value = (t.transpose(1, 2) for t in y.unbind(2))
+    past = given.pop("past_key_values", None)
+    if past is not None:
+        cache = getattr(past, "self_attention_cache", past)
+        key, value = cache.update(key, value, attention.layer_idx)
+    mask = given.pop("attention_mask", None)
+    more = {k: v for k, v in given.items() if k not in ("encoder_hidden_states", "encoder_attention_mask", "output_attentions")}
+    attended, _ = attend(attention, query, key, value, mask, attention.attn_dropout.p, **more)
+    return gpt2_rest(hidden_states, attended, attention.c_proj.weight, attention.c_proj.bias, second.weight, second.bias,
+                     mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias, second.eps)
 
 
 def norm_forward(self, hidden_states):
-    return rms_norm(rows(hidden_states), self.weight, self.variance_epsilon).view(hidden_states.shape)
+    norm = gemma_norm if type(self).__name__ == "Gemma2RMSNorm" else rms_norm
+    return norm(rows(hidden_states), self.weight, epsilon(self)).view(hidden_states.shape)
 
 
 def layer_norm_forward(self, x):
@@ -147,12 +240,13 @@ def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=No
         given = dict(kwargs) if return_dict is None else dict(kwargs, return_dict=return_dict)
         return type(self).forward(self, *args, labels=labels, logits_to_keep=logits_to_keep, **given)
     from transformers.modeling_outputs import CausalLMOutputWithPast
-    outputs = self.model(**kwargs)
+    outputs = getattr(self, self.base_model_prefix)(**kwargs)
     ignore, shifted, items = kwargs.get("ignore_index", -100), kwargs.get("shift_labels"), kwargs.get("num_items_in_batch")
     if shifted is None:
         shifted = nn.functional.pad(labels, (0, 1), value=ignore)[..., 1:]
     shifted = shifted.to(outputs.last_hidden_state.device)
-    loss = linear_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, shifted, ignore, "mean" if items is None else "sum")
+    loss = linear_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, shifted, ignore, "mean" if items is None else "sum",
+                                softcap=getattr(self.config, "final_logit_softcapping", None))
     if items is not None:
         loss = loss / (items.to(loss.device) if torch.is_tensor(items) else items)
     return CausalLMOutputWithPast(loss=loss, logits=None, past_key_values=outputs.past_key_values,
@@ -189,12 +283,26 @@ def why_not(layer):
             return f"mlp.{name} is a {type(getattr(mlp, name)).__name__}, no plain Linear"
         if getattr(mlp, name).bias is not None:
             return f"mlp.{name} has a bias"
-    if attention.config.hidden_act not in ACTIVATIONS:
-        return f"its activation {attention.config.hidden_act} has no text here"
+    if activation_of(attention.config) not in ACTIVATIONS:
+        return f"its activation {activation_of(attention.config)} has no text here"
     if attention.head_dim % 2:
         return f"heads of {attention.head_dim} features have no halves"
-    eps = {m.variance_epsilon for m in (layer.input_layernorm, getattr(attention, "q_norm", layer.input_layernorm))}
+    eps = {epsilon(m) for m in layer.modules() if type(m) is type(layer.input_layernorm)}
     return None if len(eps) == 1 else "its norms have different epsilons"
+
+
+def why_not_gpt2(block):
+    """Why a block of GPT-2 cannot be replaced whole, or None."""
+    if hasattr(block, "crossattention"):
+        return "it has cross-attention"
+    if not hasattr(block.attn, "scaling"):
+        return "transformers of another version: its attention does not tell its scaling"
+    if block.mlp.act.__class__.__name__ not in GELU_TANH:
+        return f"its activation {block.mlp.act.__class__.__name__} has no text here"
+    return None
+
+
+GELU_TANH = ("NewGELUActivation", "GELUTanh")
 
 
 def apply(model):
@@ -222,12 +330,21 @@ def apply(model):
             module._epilog = True
             set_forward(module, norm_forward)
             report.replaced.append((name, "RMSNorm"))
-        elif any(kind == f + "ForCausalLM" for f in FAMILIES):
+        elif kind == "GPT2Block":  # its norms and MLP are replaced as well, for calls that the whole is not for
+            reason = why_not_gpt2(module)
+            if reason:
+                report.left.append((name, reason))
+                continue
+            module._epilog = Block(module)
+            set_forward(module, gpt2_forward)
+            report.replaced.append((name, "two programs around attention, where no dropout is on"))
+            report.left.append((name + ".attn", "attention itself stays PyTorch's"))
+        elif kind in HEADS:
             module._epilog = True
             set_forward(module, causal_lm_forward)
             report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
         elif kind == "GPT2MLP":
-            if module.act.__class__.__name__ not in ("NewGELUActivation", "GELUTanh"):
+            if module.act.__class__.__name__ not in GELU_TANH:
                 report.left.append((name, f"its activation {module.act.__class__.__name__} has no text here"))
                 continue
             module._epilog = True
@@ -240,8 +357,6 @@ def apply(model):
             module._epilog = True
             set_forward(module, layer_norm_forward)
             report.replaced.append((name, "LayerNorm"))
-        elif kind in ("GPT2Attention", "GPT2LMHeadModel"):
-            report.left.append((name or "the model", "attention and loss of GPT-2 stay as they are"))
     if not report.replaced:
         report.left.append((type(model).__name__, f"nothing in it is known: {', '.join(FAMILIES)} and GPT-2 are"))
     return report

@@ -5,12 +5,15 @@ import pytest
 import torch
 
 import epilog
+from epilog import _transformers
+from epilog._transformers import gpt2_rest
 
 transformers = pytest.importorskip("transformers")
 SMALL = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64)
 MODELS = {"Llama": {}, "Llama, biases": dict(attention_bias=True), "Mistral": dict(sliding_window=4), "Qwen2": {},
-          "Qwen3": dict(head_dim=16), "GPT2": None}
+          "Qwen3": dict(head_dim=16), "Gemma2": dict(head_dim=16, sliding_window=4, final_logit_softcapping=3.0,
+                                                     attn_logit_softcapping=5.0, query_pre_attn_scalar=16), "GPT2": None}
 
 
 def make(name):
@@ -88,8 +91,9 @@ def test_num_items_in_batch():
     within(step(model, num_items_in_batch=40), plain, exact)
 
 
-def test_generate_and_logits():
-    model, ids = make("Qwen3").eval(), data()[0]
+@pytest.mark.parametrize("name", ["Qwen3", "Gemma2", "GPT2"])
+def test_generate_and_logits(name):
+    model, ids = make(name).eval(), data()[0]
     mask = torch.ones_like(ids)
     generate = lambda: model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=False, pad_token_id=0)
     plain, logits = generate(), model(input_ids=ids).logits
@@ -99,7 +103,24 @@ def test_generate_and_logits():
     torch.testing.assert_close(model(input_ids=ids).logits, logits)
 
 
-@pytest.mark.parametrize("name", ["Llama", "Qwen3"])
+def test_dropout_of_gpt2(monkeypatch):
+    """Where dropout is on, a block does as it did, with the same random numbers; where it is not, it is two programs."""
+    calls = []
+    monkeypatch.setattr(_transformers, "gpt2_rest", lambda *a: calls.append(1) or gpt2_rest(*a))
+    model, ids = make("GPT2"), data()[0]
+    for block in model.transformer.h:
+        block.mlp.dropout.p = 0.3
+    torch.manual_seed(8)
+    plain = model(input_ids=ids, labels=ids).loss
+    epilog.apply(model)
+    torch.manual_seed(8)
+    torch.testing.assert_close(model(input_ids=ids, labels=ids).loss, plain)
+    assert not calls
+    model.eval()(input_ids=ids)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen3", "GPT2"])
 def test_compile(name):
     torch._dynamo.reset()
     model = make(name)
