@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""A training step of a Llama of 1B: eager, torch.compile, epilog.apply, and apply with torch.compile, in one process.
+
+  PYTHONPATH=python python3 bench/torch_llama.py --out bench/results/h200-llama.json
+  PYTHONPATH=python python3 bench/torch_llama.py --losses 50                # and 50 losses of each side beside three seeds of eager
+  PYTHONPATH=python python3 bench/torch_llama.py --device cpu --small       # tries the script without a GPU
+
+d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused), attention by
+cuDNN. Every side is the model of transformers but "plain, compiled": a Llama with fused projections written for torch.compile.
+All sides are there at once, with the same weights, and take turns: --rounds times --steps steps each. A side's peak of memory is
+that of its first steps, less what the others hold. A side that does not fit or fails is told as such, and left out.
+"""
+import argparse, contextlib, datetime, gc, json, os, statistics, subprocess, sys, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+import torch
+from torch import nn
+from torch.nn import functional as F
+import epilog
+
+SIDES = ("eager", "compile", "plain, compiled", "apply", "apply and compile")
+
+
+class PlainLayer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        d, self.heads, self.groups = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
+        self.size, ff = d // self.heads, c["intermediate_size"]
+        self.n1, self.n2 = nn.RMSNorm(d, 1e-5), nn.RMSNorm(d, 1e-5)
+        self.qkv = nn.Linear(d, (self.heads + 2 * self.groups) * self.size, bias=False)
+        self.out, self.gate_up, self.down = nn.Linear(d, d, bias=False), nn.Linear(d, 2 * ff, bias=False), nn.Linear(ff, d, bias=False)
+
+    def forward(self, x, cos, sin):
+        b, s, _ = x.shape
+        q, k, v = self.qkv(self.n1(x)).view(b, s, -1, self.size).split([self.heads, self.groups, self.groups], 2)
+        def turn(t):
+            a, c = t.float().chunk(2, -1)
+            return torch.cat((a * cos - c * sin, a * sin + c * cos), -1).to(t.dtype)
+        q, k, v = (t.transpose(1, 2) for t in (turn(q), turn(k), v))
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.out(o.transpose(1, 2).reshape(b, s, -1))
+        gate, up = self.gate_up(self.n2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Plain(nn.Module):
+    """A Llama with fused projections, as one writes it for torch.compile."""
+
+    def __init__(self, c, length):
+        super().__init__()
+        d, size = c["hidden_size"], c["hidden_size"] // c["num_attention_heads"]
+        self.embed, self.head = nn.Embedding(c["vocab_size"], d), nn.Linear(d, c["vocab_size"], bias=False)
+        self.layers, self.norm = nn.ModuleList(PlainLayer(c) for _ in range(c["num_hidden_layers"])), nn.RMSNorm(d, 1e-5)
+        angle = torch.outer(torch.arange(length).float(), 500000.0 ** (-torch.arange(0, size, 2).float() / size))[:, None]
+        self.register_buffer("cos", angle.cos())
+        self.register_buffer("sin", angle.sin())
+
+    def take(self, other):
+        """The weights of a model of transformers."""
+        with torch.no_grad():
+            self.embed.weight.copy_(other.model.embed_tokens.weight)
+            self.head.weight.copy_(other.lm_head.weight)
+            self.norm.weight.copy_(other.model.norm.weight)
+            for mine, its in zip(self.layers, other.model.layers):
+                a, m = its.self_attn, its.mlp
+                mine.n1.weight.copy_(its.input_layernorm.weight)
+                mine.n2.weight.copy_(its.post_attention_layernorm.weight)
+                mine.qkv.weight.copy_(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)))
+                mine.out.weight.copy_(a.o_proj.weight)
+                mine.gate_up.weight.copy_(torch.cat((m.gate_proj.weight, m.up_proj.weight)))
+                mine.down.weight.copy_(m.down_proj.weight)
+
+    def forward(self, ids, labels):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin)
+        z = self.head(self.norm(x))[:, :-1].float()
+        return F.cross_entropy(z.flatten(0, 1), labels[:, 1:].flatten())
+
+
+class Side:
+    """A model with its optimizer, and how a step of it goes."""
+
+    def __init__(self, name, args, weights, seed=0):
+        self.name, self.args = name, args
+        torch.manual_seed(seed)
+        self.model = make(args)
+        if weights is not None and seed == 0:
+            self.model.load_state_dict(weights)
+        if name.startswith("plain"):
+            plain = Plain(args.config, args.length).to(args.device, torch.bfloat16)
+            plain.cos, plain.sin = plain.cos.float(), plain.sin.float()
+            plain.take(self.model)
+            self.model = plain
+        if name.startswith("apply"):
+            self.report = str(epilog.apply(self.model))
+        self.model.train()
+        self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.rate, fused=args.device == "cuda")
+
+    def step(self, ids):
+        with attention(self.args):
+            loss = self.called(ids, ids) if self.name.startswith("plain") else self.called(input_ids=ids, labels=ids, use_cache=False).loss
+            loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+
+def make(args):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    with torch.device(args.device):
+        model = LlamaForCausalLM(LlamaConfig(**args.config, rms_norm_eps=1e-5, tie_word_embeddings=False, max_position_embeddings=args.length,
+                                             rope_parameters=dict(rope_type="default", rope_theta=500000.0),
+                                             attn_implementation="sdpa")).to(torch.bfloat16)
+    for p in model.parameters():
+        if p.dim() > 1:
+            nn.init.normal_(p, std=0.02)
+    return model
+
+
+def attention(args):
+    if args.device != "cuda":
+        return contextlib.nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
+
+
+def wait(args):
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def batches(args, count, seed=1):
+    """Sequences with something to learn: a token is, nine times of ten, a fixed function of the one before."""
+    g = torch.Generator().manual_seed(seed)
+    vocabulary = args.config["vocab_size"]
+    follows = torch.randperm(vocabulary, generator=g)
+    out = []
+    for _ in range(count):
+        ids = torch.randint(0, vocabulary, (args.batch, args.length), generator=g)
+        keep = torch.rand(args.batch, args.length, generator=g) < 0.9
+        for s in range(1, args.length):
+            ids[:, s] = torch.where(keep[:, s], follows[ids[:, s - 1]], ids[:, s])
+        out.append(ids.to(args.device))
+    return out
+
+
+def free(args):
+    gc.collect()
+    if args.device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def measure(args, names, weights):
+    data, sides, rows = batches(args, 4), {}, {}
+    for name in names:
+        free(args)
+        row = rows[name] = dict(side=name)
+        if args.device == "cuda":
+            held = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+        begin = time.perf_counter()
+        try:
+            side = Side(name, args, weights)
+            row["loss_first"] = side.step(data[0]).item()
+            row["start_s"] = time.perf_counter() - begin
+            for i in range(1, 3):
+                row["loss_third"] = side.step(data[i]).item()
+        except Exception as e:  # one side that cannot run is no reason to lose the others
+            row["failed"] = f"{type(e).__name__}: {str(e)[:600]}"
+            print(name, row["failed"], flush=True)
+            side = None
+            continue
+        if args.device == "cuda":
+            row["peak_gib"] = (torch.cuda.max_memory_allocated() - held) / 2**30
+        sides[name] = side
+        print(name, row, flush=True)
+    spent = {name: [] for name in sides}
+    for r in range(args.rounds):
+        for name, side in sides.items():
+            side.step(data[0])  # so that what the last side left in the caches is gone
+            wait(args)
+            begin = time.perf_counter()
+            for i in range(args.steps):
+                side.step(data[i % len(data)])
+            wait(args)
+            spent[name].append((time.perf_counter() - begin) / args.steps)
+    for name, times in spent.items():
+        row, tokens = rows[name], args.batch * args.length
+        row.update(step_ms=statistics.median(times) * 1e3, tokens_s=tokens / statistics.median(times), rounds_ms=[t * 1e3 for t in times])
+        print(f"{name:20} {row['step_ms']:9.2f} ms {row['tokens_s']:10.0f} tokens/s" +
+              (f" {row['peak_gib']:7.2f} GiB" if "peak_gib" in row else ""), flush=True)
+    return list(rows.values())
+
+
+def losses(args, weights, steps):
+    """Losses of eager from three seeds, and of apply from the first. A loss is outside where it is further from the seeds than they are from each other."""
+    data, curves = batches(args, steps, 2), {}
+    for name, seed in (("eager", 0), ("eager", 1), ("eager", 2), ("apply", 0)):
+        free(args)
+        side = Side(name, args, weights, seed)
+        curves[f"{name}, seed {seed}"] = [side.step(ids).item() for ids in data]
+        del side
+    seeds = [curves[f"eager, seed {s}"] for s in range(3)]
+    mine = curves["apply, seed 0"]
+    spread = [max(x) - min(x) for x in zip(*seeds)]
+    outside = [i for i, (m, x) in enumerate(zip(mine, zip(*seeds))) if not min(x) - spread[i] <= m <= max(x) + spread[i]]
+    apart = max(abs(a - b) for a, b in zip(mine, seeds[0]))
+    print(f"losses: {mine[0]:.4f} to {mine[-1]:.4f}, eager {seeds[0][0]:.4f} to {seeds[0][-1]:.4f}; at most {apart:.4f} from eager of the same "
+          f"seed, the seeds are up to {max(spread):.4f} apart; {len(outside)} of {steps} outside", flush=True)
+    return dict(curves=curves, outside=outside, apart=apart, spread=max(spread))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--sides", default=";".join(SIDES), help="separated by semicolons")
+    parser.add_argument("--vocabulary", type=int, default=128256)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--losses", type=int, default=0)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    args.config = dict(vocab_size=args.vocabulary, hidden_size=2048, intermediate_size=8192, num_hidden_layers=args.layers,
+                       num_attention_heads=32, num_key_value_heads=8)
+    if args.small:
+        args.batch, args.length, args.rounds, args.steps = 2, 32, 2, 2
+        args.config = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+                           num_key_value_heads=2)
+    torch.manual_seed(0)
+    weights = {k: v.cpu() for k, v in make(args).state_dict().items()}
+    rows = measure(args, args.sides.split(";"), weights)
+    curves = losses(args, weights, args.losses) if args.losses else None
+    speed = {r["side"]: r["tokens_s"] for r in rows if "tokens_s" in r}
+    ours, theirs = [speed[n] for n in speed if n.startswith("apply")], [speed[n] for n in speed if n in ("compile", "plain, compiled")]
+    if ours and theirs:
+        print(f"the better of apply is {max(ours) / max(theirs):.3f} of the better of torch.compile")
+    if args.out:
+        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        with open(args.out, "w") as f:
+            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
+                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config,
+                           batch=args.batch, length=args.length, rows=rows, losses=curves), f, indent=1)
+
+
+main()
