@@ -10,8 +10,8 @@
 /* ---- compile ---- */
 
 static epi_status build_product(epi_cpu_kernel *k, const epi_step *s, epi_gemm **out, epi_error *err) {
-    epi_dtype types[3];
-    for (int side = 0; side < (s->plan->pair == EPI_NO_NODE ? 2 : 3); side++)
+    epi_dtype types[EPI_MAX_OPERANDS];
+    for (int side = 0; side < epi_plan_operands(s->plan); side++)
         types[side] = k->steps.homes[epi_plan_operand(k->spec.graph, s->plan, side)].type;
     *out = epi_arena_alloc(k->arena, sizeof **out);
     if (!*out)

@@ -21,7 +21,8 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->micro = gemm->micro->name;
         out->m = gemm->m;
         out->n = gemm->n;
-        out->k = gemm->k;
+        for (int t = 0; t < gemm->terms; t++)
+            out->k += gemm->k[t];
         out->tile_m = EPI_TILE_M;
         out->tile_n = gemm->epilogue.tile.tile_n;
     }

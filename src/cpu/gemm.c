@@ -6,6 +6,7 @@
  *     that a thread packs for itself (`own_a`) is its own, like its accumulator and its epilogue's memory.
  *   - A tile of the product belongs to one thread, from its first sweep to the end of its epilogue. It is
  *     accumulated in the thread's buffer, which stays in the second-level cache.
+ *   - Where products are added up, the sweeps of one follow those of the other: no sweep has depth of two.
  *   - Each of a tile's sums is added up over the depth of a sweep in registers, in the order of the depth,
  *     then sweep by sweep in the buffer, EPI_SUM_TERMS of them before that is added to a sum that keeps what
  *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
@@ -33,11 +34,11 @@ typedef struct range {
 typedef struct gemm_run {
     const epi_gemm *g;
     epi_tile_run tiles;
-    epi_ref ref[3];
-    epi_walk rows;       /* of operand 0 along M */
-    epi_columns cols[2]; /* of the operands with columns along N */
-    epi_walk depth[3];
-    int64_t *koff[3]; /* element offsets along K where it is no single run, else NULL */
+    epi_ref ref[EPI_MAX_OPERANDS];
+    epi_walk rows[EPI_MAX_OPERANDS];    /* of operands with rows along M */
+    epi_columns cols[EPI_MAX_OPERANDS]; /* of operands with columns along N */
+    epi_walk depth[EPI_MAX_OPERANDS];
+    int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
     unsigned char *scratch;
     range *ranges;
     int64_t row0, col0;           /* the first tiles that are packed */
@@ -62,14 +63,40 @@ static int64_t panel_size(const epi_gemm *g, int side) {
     return side == EPI_SIDE_A ? g->micro->mr : g->micro->nr;
 }
 
-/* Bytes of one packed tile of an operand. */
+/* Bytes of one packed tile of an operand, of all terms. */
 static int64_t packed_tile(const epi_gemm *g, int side) {
+    int64_t depth = 0;
+    for (int t = 0; t < g->terms; t++)
+        depth += g->packed_k[t];
     return epi_round_up(tile_size(g, side), panel_size(g, side)) * (side == EPI_SIDE_B ? g->products : 1) *
-           g->packed_k * (int64_t)epi_dtype_size(g->micro->type);
+           depth * (int64_t)epi_dtype_size(g->micro->type);
 }
 
 static int64_t sweeps(const epi_gemm *g) {
-    return epi_ceil_div(g->packed_k, g->micro->kc);
+    int64_t all = 0;
+    for (int t = 0; t < g->terms; t++)
+        all += epi_ceil_div(g->packed_k[t], g->micro->kc);
+    return all;
+}
+
+/* A sweep's term, where in that term's depth it begins, and how much packed depth is before it in all. */
+typedef struct sweep_place {
+    int term;
+    int64_t k0, before;
+} sweep_place;
+
+static sweep_place place_of(const epi_gemm *g, int64_t sweep) {
+    sweep_place at = {0};
+    for (; at.term < g->terms - 1; at.term++) {
+        int64_t own = epi_ceil_div(g->packed_k[at.term], g->micro->kc);
+        if (sweep < own)
+            break;
+        sweep -= own;
+        at.before += g->packed_k[at.term];
+    }
+    at.k0 = sweep * g->micro->kc;
+    at.before += at.k0;
+    return at;
 }
 
 /* The rows of a tile, with those that fill its last panel. */
@@ -99,10 +126,21 @@ static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thr
 static packed_sweep sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
     int64_t rows = padded_rows(g, side, tile) * (side == EPI_SIDE_B ? g->products : 1),
-            size = (int64_t)epi_dtype_size(g->micro->type), kc = g->micro->kc;
-    int64_t depth = epi_min64(kc, g->packed_k - sweep * kc);
-    return (packed_sweep){tile_at(r, side, tile, thread) + sweep * kc * rows * size, depth,
+            size = (int64_t)epi_dtype_size(g->micro->type);
+    sweep_place at = place_of(g, sweep);
+    int64_t depth = epi_min64(g->micro->kc, g->packed_k[at.term] - at.k0);
+    return (packed_sweep){tile_at(r, side, tile, thread) + at.before * rows * size, depth,
                           rows * depth * size};
+}
+
+/* Which of the products that are added up an operand belongs to, and the axes of its depth. */
+static int term_of(const epi_gemm *g, int operand) {
+    return g->terms > 1 ? operand / 2 : 0;
+}
+
+static const epi_axes *depth_of(const epi_gemm *g, int operand) {
+    int term = term_of(g, operand);
+    return term ? &g->plan.added_depth[term - 1] : &g->plan.depth;
 }
 
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
@@ -110,9 +148,13 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
                           int root_count, epi_gemm *g, epi_error *err) {
     *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
     g->products = plan->pair == EPI_NO_NODE ? 1 : 2;
-    for (int side = 0; side <= g->products; side++)
+    g->terms = 1 + plan->added_count;
+    g->operands = epi_plan_operands(plan);
+    bool alike = true;
+    for (int side = 0; side < g->operands; side++) {
         g->operand[side] = epi_plan_operand(spec->graph, plan, side);
-    bool alike = g->products == 1 || types[1] == types[2];
+        alike &= side < 2 || types[side] == types[g->terms > 1 ? side % 2 : 1];
+    }
     g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
     if (!g->micro)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s x %s operands",
@@ -124,8 +166,10 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return status;
     g->m = g->epilogue.tile.m;
     g->n = g->epilogue.tile.n;
-    g->k = epi_axes_size(&plan->depth, spec->sizes);
-    g->packed_k = epi_round_up(g->k, g->micro->depth);
+    for (int t = 0; t < g->terms; t++) {
+        g->k[t] = epi_axes_size(t ? &plan->added_depth[t - 1] : &plan->depth, spec->sizes);
+        g->packed_k[t] = epi_round_up(g->k[t], g->micro->depth);
+    }
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
     int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
     g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads;
@@ -135,8 +179,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (!g->own_a)
         g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
     g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
-    for (int side = 0; side <= g->products; side++)
-        g->depth[side] = epi_reserve(&total, plan->depth.count > 1 ? g->k : 0, sizeof(int64_t));
+    for (int side = 0; side < g->operands; side++)
+        g->depth[side] =
+            epi_reserve(&total, depth_of(g, side)->count > 1 ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
     g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
     g->ranges = epi_reserve(&total, g->threads, sizeof(range));
@@ -154,17 +199,15 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-/* Packs what operand `from` has of a sweep of a tile. */
-static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t sweep,
-                         unsigned char *to) {
+/* Packs what operand `from` has of a tile, from depth k0 on: a sweep. */
+static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, unsigned char *to) {
     const epi_gemm *g = r->g;
-    int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), k0 = sweep * g->micro->kc,
-            row[EPI_TILE_N];
+    int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[from];
     int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
-        row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows, first + i)
-                                    : epi_columns_offset(&r->cols[from - 1], first + i);
+        row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], first + i)
+                                    : epi_columns_offset(&r->cols[from], first + i);
         row[i] += r->koff[from] ? 0 : k0 * stride;
     }
     epi_pack_source src = {.data = r->ref[from].data,
@@ -173,17 +216,18 @@ static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, in
                            .rows = rows,
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
-                           .k = epi_min64(g->micro->kc, g->k - k0)};
+                           .k = epi_min64(g->micro->kc, g->k[term_of(g, from)] - k0)};
     epi_pack(g->micro, side, &src, to);
 }
 
 /* The columns of a pair are packed one product after the other. */
 static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     packed_sweep to = sweep_at(r, side, tile, sweep, thread);
+    sweep_place at = place_of(r->g, sweep);
     if (side == EPI_SIDE_A)
-        pack_operand(r, side, 0, tile, sweep, to.data);
+        pack_operand(r, side, 2 * at.term, tile, at.k0, to.data);
     for (int p = 0; p < r->g->products && side == EPI_SIDE_B; p++)
-        pack_operand(r, side, 1 + p, tile, sweep, to.data + p * (to.bytes / r->g->products));
+        pack_operand(r, side, 2 * at.term + 1 + p, tile, at.k0, to.data + p * (to.bytes / r->g->products));
 }
 
 /* Item: a tile and a sweep of it. */
@@ -253,10 +297,10 @@ static void add_rows(prefetch *f, const gemm_run *r, int64_t tile) {
     const epi_walk *depth = &r->depth[EPI_SIDE_A];
     int64_t first = first_row(g, EPI_SIDE_A, tile), rows = tile_rows(g, EPI_SIDE_A, tile),
             size = (int64_t)epi_dtype_size(r->ref[EPI_SIDE_A].type);
-    if (r->rows.count != 1 || depth->count != 1 || depth->stride[0] != 1)
+    if (r->rows[0].count != 1 || depth->count != 1 || depth->stride[0] != 1)
         return;
-    add_region(f, &(epi_region){r->ref[EPI_SIDE_A].data + epi_walk_offset(&r->rows, first) * size,
-                                g->k * size, r->rows.stride[0] * size, rows, false});
+    add_region(f, &(epi_region){r->ref[EPI_SIDE_A].data + epi_walk_offset(&r->rows[0], first) * size,
+                                g->k[0] * size, r->rows[0].stride[0] * size, rows, false});
 }
 
 /* The tile of some sweeps goes to sums that keep what rounding loses; after the last ones these are the tile.
@@ -286,7 +330,7 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     const epi_micro *u = g->micro;
     int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]),
             cols = padded_rows(g, 1, tile[1]);
-    if (g->packed_k == 0)
+    if (sweeps(g) == 0)
         memset(acc, 0, TILE_BYTES);
     for (int64_t s = 0; s < sweeps(g); s++) {
         packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread),
@@ -387,18 +431,17 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     const epi_epilogue *e = &g->epilogue;
     const int64_t *sizes = e->tile.spec->sizes;
     gemm_run r = {.g = g, .scratch = scratch, .ranges = (range *)(void *)(scratch + g->ranges)};
-    for (int side = 0; side <= g->products; side++) {
+    for (int side = 0; side < g->operands; side++) {
         r.ref[side] = homes[g->operand[side]];
-        r.depth[side] = epi_walk_axes(&r.ref[side], &g->plan.depth, sizes);
+        r.depth[side] = epi_walk_axes(&r.ref[side], depth_of(g, side), sizes);
         if (r.depth[side].count > 1) {
             r.koff[side] = (int64_t *)(void *)(scratch + g->depth[side]);
-            for (int64_t k = 0; k < g->k; k++)
+            for (int64_t k = 0; k < g->k[term_of(g, side)]; k++)
                 r.koff[side][k] = epi_walk_offset(&r.depth[side], k);
         }
+        r.rows[side] = epi_walk_axes(&r.ref[side], &g->plan.rows, sizes);
+        r.cols[side] = epi_columns_of(&g->plan, &r.ref[side], sizes, e->tile.acc_scale);
     }
-    r.rows = epi_walk_axes(&r.ref[0], &g->plan.rows, sizes);
-    for (int p = 0; p < g->products; p++)
-        r.cols[p] = epi_columns_of(&g->plan, &r.ref[1 + p], sizes, e->tile.acc_scale);
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     epi_axes axes = epi_plan_batch(&g->plan);

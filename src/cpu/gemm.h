@@ -9,14 +9,15 @@ typedef struct epi_gemm {
     const epi_micro *micro;
     epi_plan plan;
     epi_epilogue epilogue;
-    int products;   /* one, or a pair: their tiles lie side by side in the accumulator */
-    int operand[3]; /* the nodes with the rows, with the columns, and with the second product's columns */
-    int64_t m, n, k, packed_k;
+    int products; /* one, or a pair: their tiles lie side by side in the accumulator */
+    int terms;    /* one, or so many products that are added up in the accumulator */
+    int operand[EPI_MAX_OPERANDS], operands; /* nodes, in the order of epi_plan_operand */
+    int64_t m, n, k[EPI_MAX_TERMS], packed_k[EPI_MAX_TERMS];
     int64_t row_batch, col_batch; /* tiles of A and of B that are packed at a time */
     int threads;
     bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
-    int64_t packed[2], depth[3], shared, partials, ranges, per_thread, thread_bytes, scratch;
+    int64_t packed[2], depth[EPI_MAX_OPERANDS], shared, partials, ranges, per_thread, thread_bytes, scratch;
     int64_t sums; /* in a thread's memory: of deep products the tile so far, and what rounding lost of it */
 } epi_gemm;
 

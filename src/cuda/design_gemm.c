@@ -125,23 +125,32 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
 /* With TMA: operands and tiles by maps, staging beside the ring. */
 static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_config *f = &d->config;
-    epi_operand *a = &d->operands[0], *b = &d->operands[1], *pair = &d->operands[2];
+    const epi_operand *a = &d->operands[0], *b = &d->operands[1];
     int columns = epi_tile_columns(d);
-    if (d->tile->m < 1 || d->tile->n < 1 || d->depth < 1)
+    bool alike = true, some = d->tile->m >= 1 && d->tile->n >= 1;
+    for (int side = 0; side < epi_plan_operands(d->plan); side++)
+        some &= d->operands[side].deep >= 1;
+    if (!some)
         return refuse(d, "a size is zero");
-    if (!epi_operand_map(c, d, a, f->tile_m, 64, k) ||
-        !epi_operand_map(c, d, b, columns / f->cluster, 64 / f->cluster, k) ||
-        (d->products > 1 && !epi_operand_map(c, d, pair, columns / f->cluster, 64 / f->cluster, k)))
-        return refuse(d, "TMA cannot take an operand as it lies in memory");
-    if (d->products > 1 && (b->mn != pair->mn || (b->mn && columns % 64)))
-        return refuse(d, "the columns of two products do not fill a stage");
-    if (d->tiling.narrow && !b->mn) { /* its columns alone */
+    for (int side = 0; side < epi_plan_operands(d->plan); side++) {
+        epi_operand *o = &d->operands[side];
+        bool rows = side == 0 || (d->terms > 1 && side % 2 == 0);
+        if (!epi_operand_map(c, d, o, rows ? f->tile_m : columns / f->cluster, rows ? 64 : 64 / f->cluster,
+                             k))
+            return refuse(d, "TMA cannot take an operand as it lies in memory");
+        alike &= o->mn == (rows ? a : b)->mn;
+    }
+    if (!alike || (d->products > 1 && b->mn && columns % 64))
+        return refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
+                                      : "the columns of two products do not fill a stage");
+    for (int term = 0; term < d->terms && d->tiling.narrow && !b->mn; term++) { /* its columns alone */
         epi_map_need *m = &k->maps[k->map_count++];
-        *m = m[-1];
+        *m = k->maps[2 * term + 1];
         m->box[1] = (uint32_t)d->tiling.narrow;
     }
-    if (!a->mn)
-        a->last = epi_map_last(k, 0, epi_open_now(c->spec->open, a->count), f->tile_m);
+    d->operands[0].last = k->map_count;
+    for (int term = 0; term < d->terms && !a->mn; term++)
+        epi_map_last(k, 2 * term, epi_open_now(c->spec->open, a->count), f->tile_m);
     k->block = 384;
     return fit_shared(d, k);
 }
@@ -152,6 +161,8 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     bool sm80 = f->mainloop == EPI_GEMM_SM80;
     if (d->products > 1)
         return refuse(d, "two products share a tile on Hopper's mainloop only");
+    if (d->terms > 1)
+        return refuse(d, "products are added up in a tile on Hopper's mainloop only");
     if (sm80 && d->depth < 1)
         return refuse(d, "a size is zero");
     f->subtile = 64;
@@ -253,11 +264,12 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
 /* The operands' type is the packed one where they have one of 16 bits. */
 static bool take_operands(epi_gemm_design *d) {
     epi_config *f = &d->config;
-    for (int side = 0; side <= d->products; side++)
+    for (int side = 0; side < epi_plan_operands(d->plan); side++)
         d->operands[side] = epi_operand_of(d, side);
     epi_dtype type = d->operands[0].ref.type;
-    bool halves = type == d->operands[1].ref.type && type == d->operands[d->products].ref.type &&
-                  (type == EPI_BF16 || type == EPI_F16);
+    bool halves = type == EPI_BF16 || type == EPI_F16;
+    for (int side = 1; side < epi_plan_operands(d->plan); side++)
+        halves &= type == d->operands[side].ref.type;
     d->half = halves ? type : d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
     d->fast = may_pack(d);
     if (!d->fast || !halves)
@@ -303,6 +315,7 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
                                                    epi_emit_grows(c, tile->n), c->multiprocessors),
                            .depth = epi_axes_size(&plan->depth, c->spec->sizes),
                            .products = products,
+                           .terms = 1 + plan->added_count,
                            .batch_rows = batch.count ? tile->m / batches : 0};
     d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
     if (!d->instrs)

@@ -48,6 +48,7 @@ typedef struct epi_operand {
     epi_batch_place place;
     epi_columns cols;
     int64_t count; /* of rows or columns */
+    int64_t deep;  /* how many the depth has */
     bool mn;       /* rows (columns) innermost */
     int vec;       /* gemm_sm80: elements that can be copied at once */
     int last;      /* of the rows: the map of the last ones, which are fewer than a tile's */
@@ -72,10 +73,11 @@ typedef struct epi_gemm_design {
     const epi_tile_program *tile;
     epi_config config; /* its subtile and staging slots are chosen */
     epi_tiling tiling;
-    int64_t depth;
-    int64_t batch_rows;      /* of each batch; 0: there are none */
-    int products;            /* that share a tile: one or two */
-    epi_operand operands[3]; /* of the product's rows, of its columns, and of the second product's */
+    int64_t depth;                          /* of the product */
+    int64_t batch_rows;                     /* of each batch; 0: there are none */
+    int products;                           /* that share a tile: one or two */
+    int terms;                              /* products that a tile adds up: one, or more */
+    epi_operand operands[EPI_MAX_OPERANDS]; /* in the order of epi_plan_operand */
     epi_stream streams[EPI_MAX_STREAMS];
     int stream_count;
     epi_instr_design *instrs;      /* by instruction of the tile program */
@@ -124,7 +126,10 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
 bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *out);
 /* Adds them to a map. */
 void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype type, epi_map_need *map);
-/* By side, as epi_plan_operand. */
+/* By side, as epi_plan_operand. Stages of the ring that an operand's depth takes. */
+static inline int64_t epi_operand_stages(const epi_operand *o) {
+    return epi_ceil_div(o->deep, 64);
+}
 epi_operand epi_operand_of(const epi_gemm_design *d, int side);
 /* A map of the operand, or of a copy of it: boxes of 64 deep by `rows` where the depth is innermost, of 64 by
  * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */

@@ -6,10 +6,13 @@ epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
     epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side)};
     const int64_t *sizes = d->c->spec->sizes;
     o.ref = epi_emit_ref(d->c, o.node, -1);
-    o.depth = epi_walk_axes(&o.ref, &d->plan->depth, sizes);
+    int term = d->terms > 1 ? side / 2 : 0;
+    const epi_axes *depth = term ? &d->plan->added_depth[term - 1] : &d->plan->depth;
+    o.depth = epi_walk_axes(&o.ref, depth, sizes);
+    o.deep = epi_axes_size(depth, sizes);
     epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan);
     o.batch = epi_walk_axes(&o.ref, &batch, sizes);
-    if (side == 0) {
+    if (side == 0 || (d->terms > 1 && side % 2 == 0)) {
         o.out = epi_walk_axes(&o.ref, &rows, sizes);
         o.count = d->batch_rows ? d->batch_rows : d->tile->m;
     } else {
@@ -91,7 +94,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     const epi_repack *copy = NULL;
     if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_stride != 1) ||
         pitch * size % 16 || pitch < (o->mn ? out_size : depth_size)) {
-        copy = d->batch_rows || d->products > 1 ? NULL : repack_operand(c, d, o, k);
+        copy = d->batch_rows || d->products > 1 || d->terms > 1 ? NULL : repack_operand(c, d, o, k);
         if (!copy)
             return false;
         o->mn = copy->mn;

@@ -57,9 +57,29 @@ static const char *or_none(const epi_text *t) {
     return t->data ? t->data : "";
 }
 
-/* What the device texts are told by macros. */
+/* Of products that are added up: which one a stage of the depth belongs to, and the first stage of each. */
+static void write_terms(const epi_gemm_design *d, epi_text *out) {
+    epi_text begins = {0};
+    int64_t stages = 0;
+    epi_text_add(out, "#define TERMS %d\n#define TERM_OF(k) (0", d->terms);
+    for (int t = 0; t < d->terms - 1; t++) {
+        stages += epi_operand_stages(&d->operands[2 * t]);
+        epi_text_add(out, " + ((k) >= %ld)", (long)stages);
+        epi_text_add(&begins, " : (t) == %d ? %ld", t + 1, (long)stages);
+    }
+    epi_text_add(out, ")\n#define TERM_BEGIN(t) (%s%s)\n", begins.data ? begins.data + 3 : "0",
+                 begins.data ? " : 0" : "");
+    out->failed |= begins.failed;
+    epi_text_free(&begins);
+}
+
+/* What the device texts are told by macros. Depths that come one after the other begin with a stage each. */
 static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
+    int64_t depth = d->terms > 1 ? 0 : d->depth;
+    for (int t = 0; t < d->terms && d->terms > 1; t++)
+        depth += 64 * epi_operand_stages(&d->operands[2 * t]);
+    write_terms(d, out);
     epi_text_add(
         out,
         "#define NAME gemm\n#define EPI_FAST %d\n#define N_SIZE %s\n#define K_SIZE %s\n#define "
@@ -68,7 +88,7 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
         "#define HALF %s\n#define SUBTILE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
         "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
-        d->fast, epi_emit_int(d->c, d->tile->n).text, epi_emit_int(d->c, d->depth).text, f->tile_m, f->tile_n,
+        d->fast, epi_emit_int(d->c, d->tile->n).text, epi_emit_int(d->c, depth).text, f->tile_m, f->tile_n,
         f->stages, f->cluster, f->subtile, f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed,
         d->operands[0].mn, d->operands[1].mn, epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes,
         d->load_bytes, d->loads, d->lanes, d->folds);

@@ -214,7 +214,7 @@ static int find_pair(const epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_site_part *p = &s->parts[q];
-        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->batched || p->local ||
+        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
             !epi_products_pair(s->g, p->product, node, &shared))
             continue;
         const epi_axes *with_rows = &s->g->nodes[shared].axes;
@@ -225,18 +225,53 @@ static int find_pair(const epi_sites *s, int node) {
     return -1;
 }
 
+/* Is one of the axes a row axis? Depths that are added up are constants of a GPU's text, and rows may be
+ * open. */
+static bool counts_rows(const epi_spec *spec, const epi_axes *axes) {
+    bool rows = false;
+    for (int i = 0; i < axes->count; i++)
+        rows |= spec->is_row[axes->at[i].dim];
+    return rows;
+}
+
+/* Notes of all that belongs to a sum of products which sum that is. */
+static void mark_sum(epi_sites *s, int node, int root) {
+    s->sum[node] = root;
+    for (int a = 0; a < 2 && s->g->nodes[node].op == EPI_OP_ADD; a++)
+        mark_sum(s, s->g->nodes[node].arg[a], root);
+}
+
+/* The products that a tile adds up with this one, all of one direction; else it is alone. */
+static epi_product_sum find_sum(epi_sites *s, int node) {
+    epi_product_sum sum = epi_products_sum(s->g, node);
+    bool may = s->limits->pairs;
+    for (int i = 0; i < sum.count; i++)
+        may &= s->forward[sum.products[i]] == s->forward[sum.root] && !s->attention_of[sum.products[i]] &&
+               !s->inner[sum.products[i]] && !counts_rows(s->spec, &s->g->nodes[sum.products[i]].over);
+    if (may && sum.count > 1)
+        mark_sum(s, sum.root, sum.root);
+    return may ? sum : (epi_product_sum){node, {node}, 1};
+}
+
+/* Products that are added up have a part when the last of them is placed, and their sums are on its tile. */
 static void add_product(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    for (int a = 0; a < 2; a++)
-        epi_sites_store(s, n->arg[a]);
-    int other = n->axes.count ? find_pair(s, node) : -1;
+    epi_product_sum sum = find_sum(s, node);
+    for (int i = 0; i < sum.count; i++)
+        if (sum.products[i] != node && !s->placed[sum.products[i]])
+            return;
+    for (int i = 0; i < 2 * sum.count; i++)
+        epi_sites_store(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
+    int other = n->axes.count && sum.count == 1 ? find_pair(s, node) : -1;
     if (other >= 0) {
         s->parts[other].pair = node;
         s->site[node] = (epi_site){EPI_SITE_TILE, other};
         return;
     }
-    int q = add_part(s, EPI_KIND_GEMM, node);
+    int q = add_part(s, EPI_KIND_GEMM, sum.products[0]);
     epi_site_part *p = &s->parts[q];
+    for (int i = 1; i < sum.count; i++)
+        p->added[p->added_count++] = sum.products[i];
     const epi_axes *first = &s->g->nodes[n->arg[0]].axes, *second = &s->g->nodes[n->arg[1]].axes;
     for (int i = 0; i < n->axes.count; i++) {
         bool in_rows = epi_axes_find(first, n->axes.at[i]) >= 0;
@@ -245,6 +280,9 @@ static void add_product(epi_sites *s, int node) {
         p->batched |= in_rows && epi_axes_find(second, n->axes.at[i]) >= 0;
     }
     s->site[node] = (epi_site){EPI_SITE_TILE, q};
+    for (int i = sum.products[0]; i <= sum.root && sum.count > 1; i++)
+        if (s->sum[i] == sum.root)
+            s->site[i] = s->site[node];
 }
 
 /* A part over rows of this value's shape, for a reduction over these axes or for none: they are the columns
@@ -532,7 +570,10 @@ static void place(epi_sites *s, int node) {
         break;
     case EPI_CLASS_RANDOM: place_move(s, node); break;
     case EPI_CLASS_MAP:
-    case EPI_CLASS_SPLIT: place_map(s, node); break;
+    case EPI_CLASS_SPLIT:
+        if (s->sum[node] == EPI_NO_NODE) /* else its part places it */
+            place_map(s, node);
+        break;
     }
 }
 
@@ -608,6 +649,8 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
     memset(s->forced, 0, (size_t)g->node_count);
     memset(s->placed, 0, (size_t)g->node_count);
     s->part_count = 0;
+    for (int i = 0; i < g->node_count; i++)
+        s->sum[i] = EPI_NO_NODE;
     if (!epi_sites_agree_attention(arena, s))
         return true; /* the arena tells */
     bool both = epi_find_forward(g, s->forward);
@@ -643,8 +686,9 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->placed = epi_arena_alloc(arena, nodes);
     s->forward = epi_arena_alloc(arena, nodes);
     s->view = epi_arena_alloc(arena, nodes);
+    s->sum = epi_arena_alloc(arena, nodes * sizeof *s->sum);
     if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at ||
-        !s->pending.at || !s->placed || !s->forward || !s->view)
+        !s->pending.at || !s->placed || !s->forward || !s->view || !s->sum)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);
@@ -657,7 +701,10 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
-    if ((plan->pair != EPI_NO_NODE && !limits->pairs) || epi_has_both_directions(g))
+    for (int i = 0; i < plan->added_count; i++)
+        if (counts_rows(spec, &plan->depth) || counts_rows(spec, &plan->added_depth[i]))
+            return false;
+    if (((plan->pair != EPI_NO_NODE || plan->added_count) && !limits->pairs) || epi_has_both_directions(g))
         return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];

@@ -113,7 +113,7 @@ static void find_values(chooser *c, int q) {
     c->values.count = 0;
     s->round++;
     for (int i = 0; i < own->count; i++)
-        for (int a = 0; a < 3 && own->at[i] != part.product && own->at[i] != part.pair; a++)
+        for (int a = 0; a < 3 && s->g->nodes[own->at[i]].op != EPI_OP_MATMUL; a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, &heap);
     for (int i = 0; part.attention && i < part.attention->inner.count; i++) {
         const epi_node *n = &s->g->nodes[part.attention->inner.at[i]];
@@ -162,20 +162,21 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_site_part *p = &c->s->parts[q];
     int count = 0;
-    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 9) * sizeof *at);
+    int products[EPI_MAX_TERMS + 2] = {p->product, p->pair}, product_count = p->pair == EPI_NO_NODE ? 1 : 2;
+    for (int i = 0; i < p->added_count; i++)
+        products[product_count++] = p->added[i];
+    for (int i = 0; p->attention && i < 2; i++)
+        products[product_count++] = p->attention->plan.scores[i];
+    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 2 * EPI_MAX_TERMS + 5) * sizeof *at);
     if (!at)
         return false;
     for (int i = 0; i < c->values.count; i++)
         if (c->f.seen[epi_flow_leaves(i)] && !c->f.seen[epi_flow_enters(i)])
             at[count++] = c->values.at[i];
-    for (int a = 0; a < 8; a++) {
-        int product = a < 2                  ? p->product
-                      : a < 4                ? p->pair
-                      : p->attention == NULL ? EPI_NO_NODE
-                                             : p->attention->plan.scores[(a - 4) / 2];
-        if (product == EPI_NO_NODE)
+    for (int a = 0; a < 2 * product_count; a++) {
+        if (products[a / 2] == EPI_NO_NODE)
             continue;
-        int operand = g->nodes[product].arg[a % 2];
+        int operand = g->nodes[products[a / 2]].arg[a % 2];
         bool there = is_free(g, operand) || (p->attention && c->s->inner[operand]);
         for (int i = 0; i < count; i++)
             there |= at[i] == operand;

@@ -20,7 +20,8 @@ typedef struct epi_site {
 
 typedef struct epi_site_part {
     epi_kind kind;
-    int product, pair; /* as in epi_plan; of attention its value products */
+    /* As in epi_plan; of attention its value products. */
+    int product, pair, added[EPI_MAX_TERMS - 1], added_count;
     epi_axes rows, cols;
     const struct epi_site_attention *attention; /* its own, or NULL */
     bool batched;                               /* some rows are batch axes of the product */
@@ -55,6 +56,7 @@ typedef struct epi_sites {
     int part_count;
     bool *forced;  /* by node: it must be in memory */
     bool *placed;  /* by node: it has its site */
+    int *sum;      /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
     bool *forward; /* by node; see direction.h */
     bool *view;    /* by node: it is a slice of a value in memory, which needs no memory of its own */
     int first;     /* parts before this one are of the direction that is done */

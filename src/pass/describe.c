@@ -74,8 +74,7 @@ static double loaded_bytes(const epi_steps *k, int node) {
         int user = uses.at[i].node;
         if (user == EPI_NO_NODE)
             bytes += s->tile && !s->before ? all : 0;
-        else if (user == k->plan.product || user == k->plan.pair ||
-                 (k->plan.placement[user].tile && (input || !s->tile)))
+        else if (g->nodes[user].op == EPI_OP_MATMUL || (k->plan.placement[user].tile && (input || !s->tile)))
             bytes += taken_bytes(k, user, uses.at[i].operand);
     }
     return bytes < all ? bytes : all;
@@ -206,7 +205,11 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     for (int i = batch.count ? 0 : k->plan.rows.count || !rows ? 1 : 2; i < (rows ? 3 : 4); i++)
         epi_text_add(out, "%s%s %s = %ld", count++ ? ", " : "", names[i], epi_axes_label(g, groups[i]).text,
                      (long)count_of(k, groups[i]));
-    epi_text_add(out, k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
+    for (int i = 0; i < k->plan.added_count; i++)
+        epi_text_add(out, " and %s = %ld", epi_axes_label(g, &k->plan.added_depth[i]).text,
+                     (long)count_of(k, &k->plan.added_depth[i]));
+    epi_text_add(out, k->plan.added_count ? ", added up\n"
+                      : k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
                           ? ", two products side by side\n"
                           : "\n");
     if (k->plan.attention)

@@ -86,7 +86,96 @@ bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
     return false;
 }
 
+/* ---- sums of products ---- */
+
+/* The only one that uses the value, if that is a sum; else EPI_NO_NODE. */
+static int summed_by(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
+    return user != EPI_NO_NODE && g->nodes[user].op == EPI_OP_ADD ? user : EPI_NO_NODE;
+}
+
+/* Lists the products that a value is a sum of; false where it is something else, or there are too many. What
+ * is inside the sum is used by nothing else. */
+static bool list_terms(const epi_graph *g, int node, bool inside, epi_product_sum *s) {
+    const epi_node *n = &g->nodes[node];
+    if (inside && epi_graph_uses(g, node).count != 1)
+        return false;
+    if (n->op == EPI_OP_ADD)
+        return list_terms(g, n->arg[0], true, s) && list_terms(g, n->arg[1], true, s);
+    if (n->op != EPI_OP_MATMUL || s->count == EPI_MAX_TERMS)
+        return false;
+    int at = s->count++;
+    for (; at && s->products[at - 1] > node; at--)
+        s->products[at] = s->products[at - 1];
+    s->products[at] = node;
+    return true;
+}
+
+/* Which operand of the product has these axes beside those it sums over; -1: neither. */
+static int operand_of(const epi_graph *g, const epi_node *n, const epi_axes *axes) {
+    for (int a = 0; a < 2; a++) {
+        epi_axes own = epi_axes_without(&g->nodes[n->arg[a]].axes, &n->over);
+        if (epi_axes_same_set(&own, axes))
+            return a;
+    }
+    return -1;
+}
+
+/* Is the innermost axis of an operand one that is summed over? */
+static bool is_deep(const epi_graph *g, const epi_node *n, int a) {
+    const epi_axes *axes = &g->nodes[n->arg[a]].axes;
+    return epi_axes_find(&n->over, axes->at[axes->count - 1]) >= 0;
+}
+
+/* Have the two products the same rows and columns, and operands that lie alike? */
+static bool add_up(const epi_graph *g, int first, int second) {
+    const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
+    bool may = p->axes.count > 0;
+    for (int a = 0; a < 2 && may; a++) {
+        epi_axes own = epi_axes_without(&g->nodes[p->arg[a]].axes, &p->over);
+        int other = operand_of(g, q, &own);
+        may =
+            own.count && own.count < p->axes.count && other >= 0 && is_deep(g, p, a) == is_deep(g, q, other);
+    }
+    return may && epi_axes_same_set(&p->axes, &q->axes) &&
+           epi_axes_count_in(&g->nodes[p->arg[0]].axes, &g->nodes[p->arg[1]].axes) == p->over.count &&
+           epi_axes_count_in(&g->nodes[q->arg[0]].axes, &g->nodes[q->arg[1]].axes) == q->over.count;
+}
+
+epi_product_sum epi_products_sum(const epi_graph *g, int product) {
+    epi_product_sum sum = {product, {product}, 1};
+    for (int root; (root = summed_by(g, sum.root)) != EPI_NO_NODE;) {
+        epi_product_sum more = {.root = root};
+        bool may = list_terms(g, root, false, &more);
+        for (int i = 1; i < more.count && may; i++)
+            may = add_up(g, more.products[0], more.products[i]);
+        if (!may)
+            break;
+        sum = more;
+    }
+    return sum;
+}
+
+/* Is the value one of the products that the tile adds up, or a part of their sum? */
+static bool is_summed(const planner *p, int node) {
+    epi_op op = p->g->nodes[node].op;
+    int at = op == EPI_OP_ADD || op == EPI_OP_MATMUL ? node : EPI_NO_NODE;
+    for (int i = 0; i < EPI_MAX_TERMS && at != EPI_NO_NODE && at != p->plan->sum; i++)
+        at = summed_by(p->g, at);
+    return at != EPI_NO_NODE && at == p->plan->sum;
+}
+
+int epi_plan_operands(const epi_plan *plan) {
+    return plan->kind != EPI_KIND_GEMM ? 0 : plan->pair != EPI_NO_NODE ? 3 : 2 + 2 * plan->added_count;
+}
+
 int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
+    if (side >= 2 && plan->added_count) {
+        const epi_node *added = &g->nodes[plan->added[side / 2 - 1]];
+        epi_axes group = side % 2 ? plan->cols : plan->rows;
+        return added->arg[operand_of(g, added, &group)];
+    }
     const epi_node *n = &g->nodes[side < 2 ? plan->product : plan->pair];
     int rows = g->nodes[plan->product].arg[plan->row_arg];
     return side == 0 ? rows : side == 1 ? n->arg[!plan->row_arg] : n->arg[n->arg[0] == rows];
@@ -117,6 +206,10 @@ static void shape_tile(planner *p, int row_arg) {
         plan->rows.at[plan->rows.count++] = rows.at[i];
     epi_plan_sort(&plan->cols, order);
     epi_plan_sort(&plan->depth, with_cols);
+    for (int i = 0; i < plan->added_count; i++) {
+        plan->added_depth[i] = p->g->nodes[plan->added[i]].over;
+        epi_plan_sort(&plan->added_depth[i], &p->g->nodes[epi_plan_operand(p->g, plan, 3 + 2 * i)].axes);
+    }
 }
 
 /* ---- what the tile can hold ---- */
@@ -252,7 +345,7 @@ static bool sort_dependents(planner *p) {
         epi_placement *s = &plan->placement[i];
         if (!p->g->live[i])
             continue;
-        if (i == plan->product || i == plan->pair) {
+        if (i == plan->pair || is_summed(p, i)) {
             s->tile = true;
             continue;
         }
@@ -353,7 +446,7 @@ static bool sort_others(planner *p) {
             int arg = g->nodes[i].arg[a];
             if (arg == EPI_NO_NODE || depends[arg])
                 continue;
-            if (i == plan->product || i == plan->pair || plan->placement[i].after)
+            if (g->nodes[i].op == EPI_OP_MATMUL || plan->placement[i].after)
                 mark_before(p, arg);
             else
                 epi_plan_mark_tile(p, arg);
@@ -378,7 +471,7 @@ static bool sort_others(planner *p) {
         if (!epi_plan_fits(plan, &g->nodes[i].axes))
             return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
                                    epi_node_label(g, i).text);
-        for (int a = 0; a < 3 && i != plan->product && i != plan->pair; a++) {
+        for (int a = 0; a < 3 && g->nodes[i].op != EPI_OP_MATMUL; a++) {
             int arg = g->nodes[i].arg[a];
             if (arg != EPI_NO_NODE && !epi_plan_fits(plan, &g->nodes[arg].axes))
                 return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
@@ -402,7 +495,7 @@ bool epi_plan_check_local(planner *p) {
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     planner p = {.g = g, .plan = out};
     out->fused = true;
-    out->product = node;
+    out->product = out->sum = node;
     out->pair = EPI_NO_NODE;
     out->split = EPI_OP_COUNT;
     out->passed = EPI_NO_NODE;
@@ -441,8 +534,11 @@ static bool find_pair(planner *p) {
 }
 
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
-    *out =
-        (epi_plan){.product = EPI_NO_NODE, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT, .passed = EPI_NO_NODE};
+    *out = (epi_plan){.product = EPI_NO_NODE,
+                      .pair = EPI_NO_NODE,
+                      .sum = EPI_NO_NODE,
+                      .split = EPI_OP_COUNT,
+                      .passed = EPI_NO_NODE};
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
     if (!out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -461,13 +557,23 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
             out->pair = i;
     if (products > 1 && products <= 4 && epi_plan_attention(arena, g, out))
         return EPI_OK;
-    if (products == 2 && !find_pair(&p)) {
+    epi_product_sum sum = {out->product, {0}, 1};
+    if (products > 1)
+        sum = epi_products_sum(g, out->product);
+    out->sum = sum.root;
+    if (products > 1 && sum.count == products) { /* one tile adds them up */
+        out->pair = EPI_NO_NODE;
+        for (int i = 1; i < sum.count; i++)
+            out->added[out->added_count++] = sum.products[i];
+    } else if (products == 2 && find_pair(&p)) {
+        out->sum = out->product;
+    } else if (products > 1) {
         epi_plan_refuse(
-            &p, "it has two products; one kernel has one, or two that share the operand with the rows");
-        return EPI_OK;
-    }
-    if (products > 2) {
-        epi_plan_refuse(&p, "it has %d products; one kernel has one, or two", products);
+            &p,
+            products == 2 ? "it has %d products; one kernel has one, or some that are added up, or two that "
+                            "share the operand with the rows"
+                          : "it has %d products; one kernel has one, or two, or some that are added up",
+            products);
         return EPI_OK;
     }
     if (products == 0) {

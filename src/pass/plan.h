@@ -42,16 +42,22 @@ typedef enum epi_kind {
 } epi_kind;
 
 struct epi_attention;
+enum { EPI_MAX_TERMS = 4 }; /* products that are added up in one tile, at most */
 
 typedef struct epi_plan {
     bool fused;
     char reason[240]; /* why it is not fused, in words */
     epi_kind kind;
     int product; /* gemm: its node; else EPI_NO_NODE */
-    int pair;  /* gemm: a second product of the same rows and depth, whose tile lies beside the first one's */
-    bool flat; /* rows: all tensors are one long row, which may be cut anywhere */
+    int pair; /* gemm: a second product of the same rows and depth, whose tile lies beside the first one's */
+    /* gemm: further products of the same rows and columns, which the tile adds up, one depth after the other.
+     */
+    int added[EPI_MAX_TERMS - 1], added_count;
+    int sum;     /* gemm: what the tile accumulates: the product, or the sum of it and those */
+    bool flat;   /* rows: all tensors are one long row, which may be cut anywhere */
     int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
+    epi_axes added_depth[EPI_MAX_TERMS - 1];
     /* gemm: the first so many of `rows` are batch axes. A tile's rows all lie in one batch: rows that the
        operand with the columns has too, and rows that do not follow each other in memory. */
     int batch_axes;
@@ -131,8 +137,21 @@ void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pen
 
 /* Can one kernel make both products? They share an operand, `shared`, and have the same axes. */
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared);
-/* The operand with the rows (side 0), with the columns (1), and with the second product's columns (2). */
+
+/* Products that are added up, by nothing but their sum, and that one tile can add up: they have the same rows
+ * and columns, and their operands lie alike. Found from any of them; `root` is the sum. One product alone is
+ * its own. */
+typedef struct epi_product_sum {
+    int root, products[EPI_MAX_TERMS], count; /* in the order of nodes */
+} epi_product_sum;
+epi_product_sum epi_products_sum(const epi_graph *g, int product);
+
+/* The operand with the rows (side 0), with the columns (1), with the second product's columns (2); or, where
+ * products are added up, with the rows and with the columns of the next one (2, 3), and so on. And how many.
+ */
 int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side);
+int epi_plan_operands(const epi_plan *plan);
+enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
 /* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);

@@ -81,9 +81,8 @@ static epi_status check_operand(const epi_steps *k, int operand, epi_error *err)
 }
 
 static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
-    int sides = plan->kind != EPI_KIND_GEMM ? 0 : plan->pair == EPI_NO_NODE ? 2 : 3;
     epi_status status = EPI_OK;
-    for (int side = 0; side < sides && status == EPI_OK; side++)
+    for (int side = 0; side < epi_plan_operands(plan) && status == EPI_OK; side++)
         status = check_operand(k, epi_plan_operand(k->spec->graph, plan, side), err);
     const epi_attention *a = plan->attention;
     for (int p = 0; a && p < 2 * a->score_count && status == EPI_OK; p++)

@@ -326,7 +326,7 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     epi_status status = measure(out, most, err);
     if (status != EPI_OK)
         return status;
-    add_value(&b, plan->product, out->acc_scale, true);
+    add_value(&b, plan->sum, out->acc_scale, true);
     if (plan->pair != EPI_NO_NODE)
         add_value(&b, plan->pair, out->acc_scale, true);
     add_roots(&b, roots, root_count);

@@ -52,7 +52,8 @@ typedef struct epi_tile_program {
     int tile_n;             /* columns of the product in a tile */
     int width[3];           /* columns of a tile, by scale */
     int group[3];           /* columns of a local reduction's group, by scale */
-    epi_tile_value *values; /* the first is the product itself, the second that of its pair if it has one */
+    epi_tile_value *values; /* the first is the product itself, or the sum of products, the second that of its
+                               pair if it has one */
     epi_instr *instrs;
     int value_count, instr_count;
     int64_t m, n; /* rows and columns in all */

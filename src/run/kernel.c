@@ -125,7 +125,8 @@ static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *
 static bool too_tight(const epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused && (steps->plan.local_axes || steps->plan.pair != EPI_NO_NODE))
+        if (!steps->plan.fused &&
+            (steps->plan.local_axes || steps->plan.pair != EPI_NO_NODE || steps->plan.added_count))
             return true;
     }
     return false;

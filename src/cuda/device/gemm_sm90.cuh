@@ -15,8 +15,11 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // The emitted part defines:
-//   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and 2 a second product's columns, or a
-//   narrow tile's unless B_MN; A_LAST is the first one's map for the last rows (of a batch) unless A_MN; N_SIZE and K_SIZE are constants, or come from P where they are open
+//   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and so on for each of the TERMS
+//   products that are added up; then a second product's columns, or, unless B_MN, those of a narrow tile of each term; A_LAST is the first of
+//   the rows' maps for the last rows (of a batch), one for each term, unless A_MN
+//   N_SIZE and K_SIZE are constants, or come from P where they are open
+//   TERM_OF(k), TERM_BEGIN(t): stages of the depth belong to one term after the other
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1), keep_pair                         the result up to the packing point, as one word; of a second product
 //   struct Sums, epilogue_subtile<C>(acc, R, S, P, staging, row, col, thread)
@@ -204,11 +207,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     const Queue queue(P, cid, tail + 8);
     if (t == 0) {   // ---- the operands: one thread feeds the ring
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int rows, const int k) {   // so many of the tile's rows are there
+        const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
 #if A_MN
-        if (rows > 0) tma_load(a, &P.map[0], bar, row_in_batch(P, m), k * BK BATCH_AT(A, m));
-        if (rows > 64) tma_load(a + 8192, &P.map[0], bar, row_in_batch(P, m) + 64, k * BK BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[2 * term], bar, row_in_batch(P, m), deep BATCH_AT(A, m));
+        if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, row_in_batch(P, m) + 64, deep BATCH_AT(A, m));
 #else
-        if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST : 0], bar, k * BK, row_in_batch(P, m) BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, row_in_batch(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
@@ -223,18 +227,24 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), map, bar, n + i * 64, k * BK + rank * (BK / CLUSTER), m);
       };
       auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {
-        load_slabs(b, bar, &P.map[1], m, n, k, TILE_COLS);
+        const int term = TERM_OF(k);
+        load_slabs(b, bar, &P.map[2 * term + 1], m, n, k - TERM_BEGIN(term), TILE_COLS);
         if (PRODUCTS > 1) load_slabs(b + STAGE_B / 2, bar, &P.map[2], m, n, k, TILE_COLS);
       };
-      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32) { load_slabs(b, bar, &P.map[1], m, n, k, NARROW); };
+      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32) {
+        const int term = TERM_OF(k);
+        load_slabs(b, bar, &P.map[2 * term + 1], m, n, k - TERM_BEGIN(term), NARROW);
+      };
 #else
       auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {   // each block some of the columns
         const u32 own = b + rank * (STAGE_B / PRODUCTS / CLUSTER);
-        load_all(own, &P.map[1], bar, k * BK, n + rank * (TILE_COLS / CLUSTER), m);
+        const int term = TERM_OF(k);
+        load_all(own, &P.map[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + rank * (TILE_COLS / CLUSTER), m);
         if (PRODUCTS > 1) load_all(own + STAGE_B / 2, &P.map[2], bar, k * BK, n + rank * (TILE_COLS / CLUSTER), m);
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32 i) {   // or all of them, in turn
-        if (rank == i % CLUSTER) load_all(b, &P.map[2], bar, k * BK, n, m);
+        const int term = TERM_OF(k);
+        if (rank == i % CLUSTER) load_all(b, &P.map[2 * TERMS + term], bar, (k - TERM_BEGIN(term)) * BK, n, m);
       };
 #endif
       (void)load_narrow;
