@@ -346,9 +346,8 @@ EPI_API epi_status epi_kernel_check(const epi_kernel *kernel, const void *worksp
 
 /* 1: the output may be stored over the input (both by their place among the tensors), with the same address
  * and strides. So it is where both have the same axes and type and a rows kernel reads the input element by
- * element; on the CPU also where a product's epilogue reads it for that output alone, as in
- * dw = dw0 + dy @ x. Of a program of parts it is the part that stores the output that counts, and no later
- * one may read the input. */
+ * element; and where a product's epilogue reads it for that output alone, as in dw = dw0 + dy @ x. Of a
+ * program of parts it is the part that stores the output that counts, and no later one may read the input. */
 EPI_API int epi_kernel_in_place(const epi_kernel *kernel, int output, int input);
 
 /* A tensor of a compiled kernel: its type, sizes and number of elements. */

@@ -390,9 +390,12 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     emu_host host = {.seed = late, .late = late, .at_once = hopper};
     for (int i = 0; i < at->p->count; i++) {
         const tensor *x = &at->p->t[i];
+        bool over = false; /* in an input's place */
+        for (int j = 0; j < at->p->inputs && i >= at->p->inputs; j++)
+            over |= at->p->t[j].data == x->data;
         host.ranges[host.range_count++] =
             (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type),
-                        hopper && i >= at->p->inputs};
+                        hopper && i >= at->p->inputs && !over};
     }
     host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
     int ended = t->run(&host, params, (int)s->how.grid[0], s->how.cluster ? (int)s->how.cluster : 1,
@@ -498,6 +501,25 @@ static void compare_closed(const emulated *e, const problem *open, const char *w
     problem_free(&p);
 }
 
+/* An output that may take an input's place has the same bits there. */
+static void compare_in_place(const emulated *e, const problem *apart, bool late, const char *what) {
+    for (int o = apart->inputs; o < apart->count; o++)
+        for (int i = 0; i < apart->inputs; i++) {
+            problem p;
+            if (e->k->steps.plan.kind != EPI_KIND_GEMM || !epi_steps_in_place(&e->k->steps, o, i) ||
+                !make_problem(e, &p))
+                continue;
+            unsigned char *own = p.t[o].data;
+            p.t[o].data = p.t[i].data;
+            run_launches(e, &p, late, what);
+            check(!memcmp(p.t[o].data, apart->t[o].data,
+                          (size_t)p.t[o].shape.count * epi_dtype_size(p.t[o].shape.type)),
+                  "%s: tensor %d in the place of %d, bit for bit", what, o, i);
+            p.t[o].data = own;
+            problem_free(&p);
+        }
+}
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.fused;
@@ -515,6 +537,8 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
             check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
         if (e->closed && !late)
             compare_closed(e, &p, what);
+        if (!e->copies)
+            compare_in_place(e, &p, late, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
             compare_row(e, &p, row, what);
         problem_free(&p);
@@ -959,6 +983,10 @@ static const struct {
     {{"blocks", "gate_up", "T=140,D=200,F=136", 0}, EPI_F16, "sm90_128x256_c1_d", false, 2},
     {{"blocks", "gate_up", "T=300,D=72,F=152", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 4},
     {{"blocks", "gate_up", "T=300,D=72,F=264", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
+    {{"blocks", "two_depths", "T=300,D=136,K=72,F=344", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
+    {{"blocks", "two_depths", "T=300,D=72,K=520,F=520", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 4},
+    {{"blocks", "two_depths", "T=140,D=200,K=64,F=136", 0}, EPI_F16, "sm90_128x128_c1_d", false, 2},
+    {{"blocks", "three_depths", "T=264,D=544,F=72,K=136", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
     {{"blocks", "matmul_batch", "B=3,M=150,N=136,K=72", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
     {{"blocks", "matmul_batch", "B=2,M=256,N=549,K=72", 0}, EPI_F16, "sm90_128x256_c2_e", true, 4},
     {{"blocks", "attention_scores", "B=2,S=140,R=168,G=2,H=2,E=64", 0},
@@ -993,8 +1021,9 @@ static void add_hopper(void) {
 /* Some of them with open rows: what their epilogues stage and fold, two products, batches, columns and depths
  * that are rows renamed. The kernels before are Hopper's, in the order of the table. */
 static void add_open_hopper(int first) {
-    static const char *const some[] = {"swiglu_backward", "rmsnorm_backward", "residual_rms",    "gate_up",
-                                       "matmul_batch",    "cross_entropy",    "attention_scores"};
+    static const char *const some[] = {"swiglu_backward", "rmsnorm_backward", "residual_rms",
+                                       "gate_up",         "two_depths",       "matmul_batch",
+                                       "cross_entropy",   "attention_scores"};
     static loaded less[HOPPER];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         int i = 0;

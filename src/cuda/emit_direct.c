@@ -19,11 +19,22 @@ static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
     epi_text_add(&e->rows, ";\n");
 }
 
+/* May an output be stored over what the stream loads? */
+static bool is_replaced(const epi_emitter *e, const epi_stream *t) {
+    const epi_steps *steps = e->d->c->steps;
+    for (int o = e->d->g->input_count; o < e->d->g->tensor_count; o++)
+        if (epi_steps_in_place(steps, o, steps->homes[t->node].tensor))
+            return true;
+    return false;
+}
+
 /* Elements past the last column are read from one that is there; nothing comes of them. */
 static void load_direct(epi_emitter *e, const epi_stream *t) {
     epi_name name = epi_value_name(e, e->d->tile->instrs[t->instr].dst);
-    const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
+    const char *first = epi_cell_index(t->elements);
     epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, t->elements));
+    char type[24];
+    snprintf(type, sizeof type, "%s%s", epi_emit_type(t->ref.type), is_replaced(e, t) ? ", true" : "");
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell,

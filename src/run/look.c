@@ -34,7 +34,6 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
     return EPI_OK;
 }
 
-/* A product's tile takes an input's place on the CPU; nobody has looked whether a GPU's does. */
 static bool part_in_place(const epi_part_kernel *p, int output, int input) {
     const epi_steps *steps = p->cpu ? &p->cpu->steps : &p->cuda->steps;
     if (p->to) { /* the kernel is an equal part's: as that one counts its inputs */
@@ -43,7 +42,7 @@ static bool part_in_place(const epi_part_kernel *p, int output, int input) {
             t++;
         input = t;
     }
-    return (p->cpu || steps->plan.kind == EPI_KIND_ROWS) && epi_steps_in_place(steps, output, input);
+    return epi_steps_in_place(steps, output, input);
 }
 
 /* Where a tensor of the program is among those of a part: from `first` on and before `past`, or -1. */

@@ -33,11 +33,13 @@ template <int T> DEV float rounded(float x) { return T == BF16 ? bf16_f32(f32_bf
 // To the nearest, the largest where there is none so large, and 0 for NaN.
 DEV i64 f32_i64(float x) { return x == x ? __float2ll_rn(x) : 0; }
 
-template <int T> DEV float load(const void *p, i64 at) {
-  if (T == F32) return __ldg((const float *)p + at);
-  if (T == I32) return (float)__ldg((const int *)p + at);
-  if (T == I64) return (float)__ldg((const i64 *)p + at);
-  const u16 x = __ldg((const u16 *)p + at);
+// KEPT: in order with the stores of this kernel, which may replace it; else through the read-only cache.
+template <bool KEPT, class V> DEV V fetch(const V *p) { return KEPT ? *p : __ldg(p); }
+template <int T, bool KEPT = false> DEV float load(const void *p, i64 at) {
+  if (T == F32) return fetch<KEPT>((const float *)p + at);
+  if (T == I32) return (float)fetch<KEPT>((const int *)p + at);
+  if (T == I64) return (float)fetch<KEPT>((const i64 *)p + at);
+  const u16 x = fetch<KEPT>((const u16 *)p + at);
   return T == BF16 ? bf16_f32(x) : f16_f32(x);
 }
 template <int T> DEV void store(void *p, i64 at, float x) {
@@ -47,22 +49,22 @@ template <int T> DEV void store(void *p, i64 at, float x) {
   else ((u16 *)p)[at] = T == BF16 ? f32_bf16(x) : f32_f16(x);
 }
 // N neighbours that start at a multiple of N.
-template <int T, int N> DEV void load_n(float (&v)[N], const void *p, i64 at) {
+template <int T, bool KEPT = false, int N> DEV void load_n(float (&v)[N], const void *p, i64 at) {
   if (T == F32 && N == 2) {
-    const float2 w = __ldg((const float2 *)((const float *)p + at));
+    const float2 w = fetch<KEPT>((const float2 *)((const float *)p + at));
     v[0] = w.x; v[1] = w.y;
   } else if (T == F32 && N == 4) {
-    const float4 w = __ldg((const float4 *)((const float *)p + at));
+    const float4 w = fetch<KEPT>((const float4 *)((const float *)p + at));
     v[0] = w.x; v[1] = w.y; v[2 % N] = w.z; v[3 % N] = w.w;
   } else if ((T == BF16 || T == F16) && N == 2) {
-    const u32 w = __ldg((const u32 *)((const u16 *)p + at));
+    const u32 w = fetch<KEPT>((const u32 *)((const u16 *)p + at));
     v[0] = low<T>(w); v[1] = high<T>(w);
   } else if ((T == BF16 || T == F16) && N == 4) {
-    const uint2 w = __ldg((const uint2 *)((const u16 *)p + at));
+    const uint2 w = fetch<KEPT>((const uint2 *)((const u16 *)p + at));
     v[0] = low<T>(w.x); v[1] = high<T>(w.x); v[2 % N] = low<T>(w.y); v[3 % N] = high<T>(w.y);
   } else {
 #pragma unroll
-    for (int e = 0; e < N; e++) v[e] = load<T>(p, at + e);
+    for (int e = 0; e < N; e++) v[e] = load<T, KEPT>(p, at + e);
   }
 }
 template <int T, int N> DEV void store_n(void *p, i64 at, const float (&v)[N]) {
