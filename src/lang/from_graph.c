@@ -18,6 +18,8 @@ typedef struct writer {
     const char **names; /* by node: what it is called, or NULL: it stands where it is used */
     int *depth;         /* by node: how deep its expression is */
     int given;          /* names that were made up */
+    const char **spare; /* names of halves that nothing uses */
+    int spare_count;
 } writer;
 
 /* ---- names ---- */
@@ -32,6 +34,9 @@ static bool is_taken(const writer *w, const char *name) {
             return true;
     for (int i = 0; i < g->node_count; i++)
         if (w->names[i] && !strcmp(w->names[i], name))
+            return true;
+    for (int i = 0; i < w->spare_count; i++)
+        if (!strcmp(w->spare[i], name))
             return true;
     for (int op = 0; op < EPI_OP_COUNT; op++)
         if (!strcmp(epi_ops[op].text, name))
@@ -204,6 +209,8 @@ static void assign_halves(writer *w, int node) {
     const char *name = fresh_name(w, other == EPI_NO_NODE ? NULL : g->nodes[other].name);
     if (other != EPI_NO_NODE)
         w->names[other] = name;
+    else if (name)
+        w->spare[w->spare_count++] = name;
     epi_dtype mine = stored_type(g, node), others = stored_type(g, other);
     assign(w, second ? name : w->names[node], second ? w->names[node] : name,
            (epi_dtype[]){second ? others : mine, second ? mine : others}, call_ast(w, n));
@@ -315,7 +322,8 @@ epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const c
     writer w = {.arena = arena, .g = g, .program = p};
     w.names = epi_arena_alloc(arena, nodes * sizeof *w.names);
     w.depth = epi_arena_alloc(arena, nodes * sizeof *w.depth);
-    if (!p || !w.names || !w.depth)
+    w.spare = epi_arena_alloc(arena, nodes * sizeof *w.spare);
+    if (!p || !w.names || !w.depth || !w.spare)
         return NULL;
     *p = (epi_ast_program){.name = name,
                            .comment = "",
