@@ -177,7 +177,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad batch layers open rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers open rows formulas indices puzzle docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -203,6 +203,7 @@ ARGS_cases := programs
 ARGS_cut = programs $(ROUNDS)
 ARGS_grad = programs $(GRAD_ROUNDS)
 GRAD_ROUNDS ?= 1000
+ARGS_algebra = programs $(GRAD_ROUNDS)
 ARGS_rows := programs
 ARGS_batch := programs
 ARGS_open := programs

@@ -38,6 +38,7 @@ typedef struct cli_options {
     epi_dtype type;
     epi_path path;
     epi_rounding rounding;
+    epi_algebra algebra;
     const char *in, *out, *micro, *config, *tuning, *wrt;
     const char *device_name; /* --device, or NULL */
     int capability;          /* --arch: 90 for sm_90a; 0: not given */

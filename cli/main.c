@@ -19,6 +19,9 @@ static int run_help(const cli_options *o) {
     "told otherwise; --rounding packed (the default: the product is rounded to 16 bits before the rest) " \
     "or\n" \
     "exact; --config forces a configuration of the mainloop by name, a wrong name lists them.\n"
+#define ALGEBRA_OPTION \
+    "--algebra free (the default) takes sums of products of a program of several kernels in another order\n" \
+    "where fewer bytes move, written as the text says.\n\n"
 #define TUNING_OPTION \
     "--tuning takes the configuration from a file that 'epilog tune' wrote; without it $EPILOG_TUNING or\n" \
     "~/.cache/epilog/tuning.txt are looked at on a GPU. A file that does not fit is not used at all.\n"
@@ -40,20 +43,20 @@ static const struct command {
     {"show", "say how a program will be carried out",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
      "            [--micro NAME] [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME]\n"
-     "            [--open T=N,...] [--cuda [--brief]] [--json]\n\n"
+     "            [--algebra A] [--open T=N,...] [--cuda [--brief]] [--json]\n\n"
      "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
      "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n"
      "--device gpu shows the kernel of this machine's GPU; --arch sm_90a, sm_80, sm_86, sm_89 or sm_120 the\n"
      "one of such a GPU, which need not be here. --cuda prints only its CUDA text, launch after launch (for\n"
-     "sm_90a unless told otherwise), --brief of that only what was written for this program.\n\n" OPEN_OPTION
-         GPU_OPTIONS,
+     "sm_90a unless told otherwise), --brief of that only what was written for this "
+     "program.\n\n" ALGEBRA_OPTION OPEN_OPTION GPU_OPTIONS,
      cmd_show},
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"
      "           [--out F] [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro "
      "NAME]\n"
      "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--no-check]\n"
-     "           [--open T=N,...] [--json]\n\n"
+     "           [--algebra A] [--open T=N,...] [--json]\n\n"
      "Runs once, on inputs from the safetensors file --in, which must have all but those that --set gives a\n"
      "value. Sizes that --dims does not give are those of the file; elements of another type are converted,\n"
      "with a note. With --random what the file lacks, and without --in everything, is random by --seed:\n"
@@ -66,8 +69,8 @@ static const struct command {
      "\n"
      "--out writes the outputs as safetensors; it may be none of the inputs. --type is the storage type of\n"
      "tensors whose type the text leaves open: f32, bf16, f16. On a GPU the time is the best of five runs\n"
-     "after one to warm up; the reference and the naive path always run on the CPU.\n\n" OPEN_OPTION
-         GPU_OPTIONS TUNING_OPTION,
+     "after one to warm up; the reference and the naive path always run on the CPU.\n\n" ALGEBRA_OPTION
+         OPEN_OPTION GPU_OPTIONS TUNING_OPTION,
      cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"

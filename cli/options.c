@@ -139,6 +139,7 @@ static int place_of(const char *word, const char *const *words) {
 static int set_word(cli_options *o, const char *name, char *value) {
     static const char *const paths[] = {"fused", "unfused", "naive", "reference", NULL};
     static const char *const roundings[] = {"packed", "exact", NULL};
+    static const char *const algebras[] = {"free", "written", NULL};
     int at;
     if (!strcmp(name, "--type")) {
         o->type = epi_dtype_find(value);
@@ -150,6 +151,10 @@ static int set_word(cli_options *o, const char *name, char *value) {
             return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'",
                                 value);
         o->path = (epi_path)at;
+    } else if (!strcmp(name, "--algebra")) {
+        if ((at = place_of(value, algebras)) < 0)
+            return cli_complain(EXIT_USAGE, "--algebra wants free or written; got '%s'", value);
+        o->algebra = (epi_algebra)at;
     } else {
         if ((at = place_of(value, roundings)) < 0)
             return cli_complain(EXIT_USAGE, "--rounding wants exact or packed; got '%s'", value);
@@ -218,6 +223,7 @@ static const struct option {
     {"--type", WORD, 0, set_word},
     {"--path", WORD, 0, set_word},
     {"--rounding", WORD, 0, set_word},
+    {"--algebra", WORD, 0, set_word},
     {"--seed", WORD, 0, set_number},
     {"--threads", WORD, 0, set_number},
     {"--repeat", WORD, 0, set_number},
@@ -299,7 +305,7 @@ epi_options cli_compile_options(const cli_options *o) {
     return (epi_options)EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count, .type = o->type,
                                     .types = o->types, .type_count = o->type_count, .device = o->device,
                                     .threads = o->threads, .path = o->path, .micro = o->micro,
-                                    .rounding = o->rounding, .config = o->config);
+                                    .rounding = o->rounding, .config = o->config, .algebra = o->algebra);
 }
 
 int cli_open_options(const cli_options *o, cli_open *room, epi_options *out) {

@@ -144,6 +144,22 @@ static void print_total(const epi_kernel_info *info, double intensity) {
            info->launches == 1 ? "" : "es", info->bytes_fused / 1e6, info->bytes_unfused / 1e6, intensity);
 }
 
+static size_t print_rewritten(const void *kernel, char *buf, size_t size) {
+    return epi_kernel_print(kernel, buf, size);
+}
+
+/* The program as the algebra rewrote it, where it did. */
+static void show_rewritten(const epi_kernel *kernel, const char *written, const cli_options *o,
+                           epi_json_writer *w) {
+    char *text = printed(print_rewritten, kernel);
+    if (text && written && strcmp(text, written) != 0) {
+        cli_put_text(w, "rewritten", text);
+        if (!o->json)
+            printf("\n# the same, with sums of products taken in another order\n%s", text);
+    }
+    free(text);
+}
+
 static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
     epi_kernel_info info;
     epi_kernel_get_info(kernel, &info);
@@ -178,15 +194,8 @@ static int ask_for_dims(const epi_program *program, const cli_options *o) {
     return EXIT_OK;
 }
 
-static int show_program(const epi_program *program, const cli_options *o, epi_json_writer *w) {
-    bool only_cuda = o->cuda && !o->json;
-    char *text = printed(print_program, program);
-    cli_put_text(w, "text", text);
-    if (!o->json && !only_cuda)
-        printf("%s", text ? text : "");
-    free(text);
-    if (!o->dim_count && epi_program_dim_count(program))
-        return ask_for_dims(program, o);
+static int show_compiled(const epi_program *program, const char *text, const cli_options *o,
+                         epi_json_writer *w) {
     epi_error err;
     epi_kernel *kernel;
     epi_options options;
@@ -196,8 +205,28 @@ static int show_program(const epi_program *program, const cli_options *o, epi_js
         return status;
     if (epi_kernel_compile(program, &options, &kernel, &err) != EPI_OK)
         return cli_fail(&err);
-    status = only_cuda ? show_cuda(kernel, o, w) : show_kernel(kernel, o, w);
+    if (o->cuda && !o->json) {
+        status = show_cuda(kernel, o, w);
+    } else {
+        show_rewritten(kernel, text, o, w);
+        status = show_kernel(kernel, o, w);
+    }
     epi_kernel_free(kernel);
+    return status;
+}
+
+static int show_program(const epi_program *program, const cli_options *o, epi_json_writer *w) {
+    bool only_cuda = o->cuda && !o->json;
+    char *text = printed(print_program, program);
+    cli_put_text(w, "text", text);
+    if (!o->json && !only_cuda)
+        printf("%s", text ? text : "");
+    int status = EXIT_OK;
+    if (!o->dim_count && epi_program_dim_count(program))
+        status = ask_for_dims(program, o);
+    else
+        status = show_compiled(program, text, o, w);
+    free(text);
     return status;
 }
 

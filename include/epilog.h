@@ -224,6 +224,11 @@ typedef struct epi_type_binding {
  * configuration of a mainloop, nor on the run or the other rows of a batch. */
 typedef enum epi_rounding { EPI_ROUND_PACKED = 0, EPI_ROUND_EXACT } epi_rounding;
 
+/* How far arithmetic may be rewritten. `free`: in a program of several kernels sums of products are taken in
+ * another order where fewer bytes move (docs/algebra.md); errors stay within the rule. `written`: every value
+ * is computed as the text says. A program that is one kernel is always computed as written. */
+typedef enum epi_algebra { EPI_ALGEBRA_FREE = 0, EPI_ALGEBRA_WRITTEN } epi_algebra;
+
 /* Options carry their size, so that fields can be added at the end: a library takes shorter ones, whose
  * missing fields are zero, and longer ones if it knows all that is set in them. EPI_OPTIONS initialises; what
  * it is not given is zero:
@@ -259,6 +264,7 @@ typedef struct epi_options {
      */
     const char *const *open_axes;
     int open_axis_count;
+    epi_algebra algebra; /* how far the arithmetic of a program of several kernels may be rewritten */
 } epi_options;
 
 /* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling
@@ -406,6 +412,8 @@ static inline void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info
  * tile, which reductions leave as partials, what finishes them. Of a program in parts each part as a program,
  * equal ones once, and where the values between them lie. Returns the length. */
 EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
+/* The program as it is carried out: as the algebra rewrote it, or as it is written. Returns the length. */
+EPI_API size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size);
 /* A part, numbered from 0 in the order of a run: whether another one before it is the same but for names and
  * tensors, and what epi_kernel_get_info tells of the whole. */
 typedef struct epi_part_info {

@@ -45,6 +45,7 @@ typedef struct epi_node {
     epi_dtype stored;
     bool fixed; /* no gradient goes through it: what uses it does not change with it */
     epi_saving saving;
+    bool whole; /* it is stored as it is, so the algebra does not look at what it is made of */
 } epi_node;
 
 typedef struct epi_tensor_decl {

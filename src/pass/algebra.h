@@ -3,7 +3,38 @@
 #ifndef EPI_PASS_ALGEBRA_H
 #define EPI_PASS_ALGEBRA_H
 
-#include "pass/facts.h"
+#include "ir/spec.h"
+#include "pass/normal.h"
+
+typedef enum epi_algebra_rule {
+    EPI_RULE_DELAY,
+    EPI_RULE_SHIFT,
+    EPI_RULE_RELOCATE,
+    EPI_RULE_REORDER,
+    EPI_RULE_TRANSPOSE,
+    EPI_RULE_UNIFY,
+    EPI_RULE_COUNT
+} epi_algebra_rule;
+
+const char *epi_rule_name(epi_algebra_rule rule);
+
+/* What was done to a program, for those who want to read it. */
+typedef struct epi_algebra_log {
+    int applied[EPI_RULE_COUNT];
+} epi_algebra_log;
+
+/* Rewrites the spec's program into *out, whose arena is set, by all rules but those in `without` (bits).
+ * Inputs and outputs are the same tensors. Nothing is decided by the sizes of row axes. */
+void epi_algebra_rewrite(const epi_spec *spec, unsigned without, epi_graph *out, epi_algebra_log *log);
+
+/* shift.c: (n + b) @ w with b of weights alone is n @ w + b @ w. */
+int epi_shift(epi_facts *facts, int *found);
+/* reorder.c: (x @ a) @ b with a and b of weights is x @ (a @ b) where that is less work. */
+int epi_reorder(epi_facts *facts, int *found);
+/* transpose.c: sum(u*L(d)) is sum(d*Lt(u)) where Lt(u) is stored anyway. */
+int epi_transpose(epi_facts *facts, int *found);
+/* unify.c: operand[x] is what stands for x in products, and by which vectors it differs. */
+int epi_unify(epi_facts *facts, epi_operand *operand);
 
 /* relocate.c: statistics that wait for a product, sum(u*(p @ q), X) with X an axis of q, are the sum of p
  * times sum(u*q, X), where that is a product that is at hand. Nodes are added to the graph of the facts,
@@ -12,7 +43,11 @@
  * found. */
 int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found);
 
-/* Copies a graph that nodes were added to, with found[n], where it is a node, instead of n. */
-void epi_replace(const epi_graph *in, int count, const int *found, epi_graph *out);
+/* order.c: the same graph, with what waits for nothing first. */
+void epi_order(const epi_graph *in, epi_graph *out);
+
+/* Copies a graph that nodes were added to, with found[n], where it is a node, instead of n. With `cancels`
+ * products that have it as a factor are multiplied out, so that what is above and below a line cancels. */
+void epi_replace(const epi_graph *in, int count, const int *found, bool cancels, epi_graph *out);
 
 #endif

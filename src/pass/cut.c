@@ -722,3 +722,27 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     }
     return plan->fused;
 }
+
+/* What a kernel of this program costs: the bytes of its tensors, a launch, and its multiply-adds. */
+static double kernel_cost(const epi_graph *g, const epi_dtype *types, const int64_t *sizes) {
+    double bytes = EPI_LAUNCH_BYTES;
+    for (int t = 0; t < g->tensor_count; t++)
+        bytes += (double)epi_max64(0, epi_axes_size(&g->tensors[t].axes, sizes)) *
+                 (double)epi_dtype_size(types[t]);
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
+            bytes += 2 * (double)epi_max64(0, epi_axes_size(&g->nodes[i].axes, sizes)) *
+                     (double)epi_max64(0, epi_axes_size(&g->nodes[i].over, sizes)) / EPI_FLOPS_PER_BYTE;
+    return bytes;
+}
+
+double epi_cut_cost(const epi_spec *spec, const epi_cut *cut) {
+    int64_t sizes[EPI_MAX_DIMS];
+    double cost = 0;
+    epi_nominal_sizes(spec, sizes);
+    if (!cut->part_count)
+        return kernel_cost(spec->graph, spec->types, sizes);
+    for (int i = 0; i < cut->part_count; i++)
+        cost += kernel_cost(&cut->parts[i].graph, cut->parts[i].types, sizes);
+    return cost;
+}

@@ -66,6 +66,12 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
                         epi_error *err);
 
+/* What the cut costs, in bytes; or the program as one kernel, where it has no parts. Row axes count at a
+ * nominal size. */
+double epi_cut_cost(const epi_spec *spec, const epi_cut *cut);
+/* The sizes that costs are counted with, by dim: the choice must be the same for every batch. */
+void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);
+
 /* equal.c: a number that equal parts have in common; and are two parts the same up to names? Then to[t] is
  * what a's tensor t is to b. What they need while they look is left in the arena. */
 uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);

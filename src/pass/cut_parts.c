@@ -202,8 +202,27 @@ static void find_needed(writer *w, int q, const epi_node_list *stores) {
     epi_list_sort(&s->read);
 }
 
-static int copy_node(epi_graph *part, const epi_node *n, const int *fresh) {
+/* Has a value that the part loads or makes this dim, or is its size given at each run? */
+static bool knows_dim(const writer *w, int dim) {
+    const epi_graph *g = w->spec->graph;
+    for (int i = 0; w->spec->open && i < w->spec->open->count; i++)
+        if (w->spec->open->dim[i] == dim)
+            return true;
+    for (int i = 0; i < w->s->read.count + w->s->cone.count; i++) {
+        int node = i < w->s->read.count ? w->s->read.at[i] : w->s->cone.at[i - w->s->read.count];
+        bool stored = i < w->s->read.count || w->s->forced[node];
+        if (stored && epi_axes_find_dim(&g->nodes[node].axes, dim) >= 0)
+            return true;
+    }
+    return false;
+}
+
+static int copy_node(const writer *w, epi_graph *part, const epi_node *n) {
+    const int *fresh = w->fresh;
     int arg[3];
+    /* as a program of its own the part could not name the axis */
+    if (n->op == EPI_OP_SIZE && !knows_dim(w, n->over.at[0].dim))
+        return epi_graph_const(part, (double)epi_axis_size(n->over.at[0], w->spec->sizes));
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
     part->place = n->place;
@@ -245,7 +264,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     for (int i = 0; i < read->count; i++) /* the program's own first: inputs are its first nodes */
         add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]), false);
     for (int i = 0; i < made->count; i++)
-        w->fresh[made->at[i]] = copy_node(&p->graph, &g->nodes[made->at[i]], w->fresh);
+        w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]]);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         if (only >= 0 ? t != only : !is_stored(stores, node))

@@ -75,9 +75,9 @@ typedef struct epi_sites {
 
 /* Bytes that a launch costs: what memory moves in 3 microseconds. */
 #define EPI_LAUNCH_BYTES (3e-6 * 4e12)
+/* Operations that take as long as a byte. */
+#define EPI_FLOPS_PER_BYTE 200
 
-/* The sizes that costs are counted with, the same for every batch: row axes have a nominal one. */
-void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);
 /* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
 unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
 /* Is a value of these axes short beside the tile: one per row, or one per column? */

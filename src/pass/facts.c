@@ -1,7 +1,11 @@
 /* facts.c: depth, weights, signs and factors of values, each worked out once. */
 #include "pass/facts.h"
 
+#include <math.h>
 #include <string.h>
+
+/* The depth of a cotangent: it is there when all of the forward is. */
+enum { AFTER_ALL = 1000000 };
 
 static bool is_positive_number(const epi_graph *g, int node) {
     double number;
@@ -47,6 +51,8 @@ static epi_fact learn(const epi_facts *facts, int node) {
     out.depth += n->op == EPI_OP_MATMUL;
     if (n->op == EPI_OP_INPUT)
         out.weights = facts->is_weight && facts->is_weight[n->tensor];
+    if (n->op == EPI_OP_INPUT && facts->g->tensors[n->tensor].cotangent)
+        out.depth = AFTER_ALL;
     find_signs(facts, n, &out);
     return out;
 }
@@ -79,6 +85,17 @@ static void drop_factor(epi_form *f, int at) {
     f->count--;
 }
 
+/* By number, powers above 0 first: the same product is always written in the same order. */
+static void sort_factors(epi_form *f) {
+    for (int i = 1; i < f->count; i++) {
+        epi_form_factor at = f->at[i];
+        int j = i;
+        for (; j && (f->at[j - 1].node > at.node || (f->at[j - 1].node == at.node && at.power > 0)); j--)
+            f->at[j] = f->at[j - 1];
+        f->at[j] = at;
+    }
+}
+
 static bool cancels(epi_facts *facts, int node) {
     const epi_fact *f = epi_fact_of(facts, node);
     return f && f->positive;
@@ -99,11 +116,26 @@ bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int si
         }
         i = -1; /* from the start: few factors cancel */
     }
+    sort_factors(f);
     return true;
+}
+
+static epi_form flatten_mean(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    const epi_node n = g->nodes[node];
+    epi_form f = epi_form_of(g, epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, n.arg[0], &n.over)), 1);
+    for (int i = 0; i < n.over.count && !epi_graph_failed(g); i++) {
+        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, n.over.at[i]), 1);
+        if (!epi_flat_multiply(facts, &f, &size, -1))
+            return epi_form_of(g, node, 1);
+    }
+    return f;
 }
 
 static epi_form flatten(epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
+    if (n->whole && facts->free)
+        return epi_form_of(facts->g, node, 1);
     if (n->op == EPI_OP_NEG) {
         epi_form f = epi_flat_form(facts, n->arg[0]);
         f.number = -f.number;
@@ -115,6 +147,8 @@ static epi_form flatten(epi_facts *facts, int node) {
         if (epi_flat_multiply(facts, &f, &by, sign))
             return f;
     }
+    if (n->op == EPI_OP_MEAN && facts->free)
+        return flatten_mean(facts, node);
     return epi_form_of(facts->g, node, 1);
 }
 
@@ -196,14 +230,63 @@ static void sort_terms(epi_form *terms, int count) {
         }
 }
 
-epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
-    epi_graph *g = facts->g;
-    for (int i = 0; i < count; i++)
+int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
+    int todo[EPI_MOST_TERMS + 2], count = 0, out = 0;
+    double sign[EPI_MOST_TERMS + 2];
+    todo[count] = node;
+    sign[count++] = 1;
+    while (count) {
+        int at = todo[--count];
+        double by = sign[count];
+        const epi_fact *fact = epi_fact_of(facts, at);
+        if (!fact)
+            return 0;
+        const epi_node n = facts->g->nodes[at];
+        bool sum = n.op == EPI_OP_ADD || n.op == EPI_OP_SUB;
+        if (sum && (at == node || !fact->keep)) {
+            if (count + 2 > EPI_MOST_TERMS)
+                return 0;
+            todo[count] = n.arg[1]; /* the first operand's terms come first */
+            sign[count++] = n.op == EPI_OP_SUB ? -by : by;
+            todo[count] = n.arg[0];
+            sign[count++] = by;
+            continue;
+        }
+        epi_form f = epi_flat_form(facts, at);
+        epi_op op = f.count == 1 ? facts->g->nodes[f.at[0].node].op : EPI_OP_COUNT;
+        if (f.count == 1 && f.at[0].power == 1 && f.at[0].node != at && isfinite(f.number) &&
+            (op == EPI_OP_ADD || op == EPI_OP_SUB)) { /* a number times a sum */
+            todo[count] = f.at[0].node;
+            sign[count++] = by * f.number;
+            continue;
+        }
+        if (out == EPI_MOST_TERMS)
+            return 0;
+        terms[out] = f;
+        terms[out++].number *= by;
+    }
+    return out;
+}
+
+/* Equal terms as one; what comes to nothing is left out, as long as something stays. */
+static int merge_terms(epi_form *terms, int count, bool free) {
+    for (int i = 0; i < count; i++) {
         for (int j = i + 1; j < count; j++)
             if (epi_forms_match(&terms[i], &terms[j])) {
                 terms[i].number += terms[j].number;
                 terms[j--] = terms[--count];
             }
+        if (free && terms[i].number == 0 && count > 1)
+            terms[i--] = terms[--count];
+    }
+    return count;
+}
+
+epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
+    epi_graph *g = facts->g;
+    count = merge_terms(terms, count, facts->free);
+    if (facts->free && count == 1 && terms[0].number == 0)
+        return (epi_form){.number = 0};
     if (count == 1 || epi_graph_failed(g))
         return terms[0];
     epi_form common = take_common(terms, count);
@@ -220,4 +303,43 @@ epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
     return epi_flat_multiply(facts, &out, &sum, 1)
                ? out
                : epi_form_of(g, epi_graph_map(g, EPI_OP_MUL, value, epi_form_build(g, &out), EPI_NO_NODE), 1);
+}
+
+/* ---- what depends on what ---- */
+
+static bool make_room(epi_facts *facts) {
+    epi_graph *g = facts->g;
+    if (g->node_count <= facts->room)
+        return true;
+    facts->room = 2 * g->node_count;
+    facts->seen = epi_arena_alloc(g->arena, (size_t)facts->room * sizeof *facts->seen);
+    facts->stack = epi_arena_alloc(g->arena, (size_t)facts->room * sizeof *facts->stack);
+    facts->stamp = 0;
+    return facts->seen && facts->stack;
+}
+
+bool epi_reaches(epi_facts *facts, int value, int node, const int *found, int count) {
+    const epi_graph *g = facts->g;
+    int top = 0;
+    if (!epi_fact_of(facts, g->node_count - 1) || !make_room(facts))
+        return true;
+    int low = facts->at[node].depth; /* nothing that depends on it is less deep */
+    facts->stamp++;
+    facts->stack[top++] = value;
+    facts->seen[value] = facts->stamp;
+    while (top) {
+        int at = facts->stack[--top], next[3];
+        if (at == node)
+            return true;
+        bool replaced = at < count && found[at] != EPI_NO_NODE;
+        for (int a = 0; a < 3; a++)
+            next[a] = !replaced ? g->nodes[at].arg[a] : a ? EPI_NO_NODE : found[at];
+        for (int a = 0; a < 3; a++)
+            if (next[a] != EPI_NO_NODE && facts->seen[next[a]] != facts->stamp &&
+                facts->at[next[a]].depth >= low) {
+                facts->seen[next[a]] = facts->stamp;
+                facts->stack[top++] = next[a];
+            }
+    }
+    return false;
 }

@@ -9,14 +9,22 @@ typedef struct epi_fact {
     bool weights;   /* it depends on weights alone: inputs that have no row axis */
     bool positive;  /* neither 0 nor negative, so one over it cancels against it */
     bool divides;   /* positive, and not as small as numbers get: one may divide by it */
+    bool keep;      /* a sum that several values use: it stays one value */
     epi_form *form; /* it as a product, or NULL: nobody has asked */
 } epi_fact;
 
 typedef struct epi_facts {
     epi_graph *g;
-    const bool *is_weight; /* by input, or NULL: none is a weight */
+    const bool *is_weight;  /* by input, or NULL: none is a weight */
+    const bool *is_foreign; /* by input, or NULL: of a type that no product takes */
+    const bool *stays;      /* by input, or NULL: a weight that does not go past a product */
+    const int64_t *sizes;   /* by dim, rows at their nominal number; or NULL */
+    bool no_delay;          /* nothing goes past a product */
+    int delayed;            /* factors that went past one */
+    bool free;              /* x - x is 0, and a mean is a sum over a size */
     int count, capacity;
-    epi_fact *at; /* by node */
+    epi_fact *at;                   /* by node */
+    int *stack, *seen, stamp, room; /* of epi_reaches */
 } epi_facts;
 
 /* Of a node, or NULL after an error, which the graph tells. */
@@ -30,6 +38,11 @@ epi_form epi_flat_form(epi_facts *facts, int node);
  * there is no room. */
 bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign);
 
+/* The terms that a value is the sum of, itself where it is none. Where a sum that is to stay one value stands
+ * inside it, that is a term. Answers how many, or 0: there are more than fit. */
+enum { EPI_MOST_TERMS = 32 };
+int epi_flat_terms(epi_facts *facts, int node, epi_form *terms);
+
 /* The sum of products as one: equal ones are added up, and factors that all have go out of it. Changes the
  * list. */
 epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count);
@@ -39,5 +52,9 @@ epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *
 
 /* Do both have the same factors with the same powers? */
 bool epi_forms_match(const epi_form *a, const epi_form *b);
+
+/* Does a value depend on a node, with found[n], where it is a node, instead of n for n below `count`? Two
+ * values that are one number would otherwise be replaced by each other. */
+bool epi_reaches(epi_facts *facts, int value, int node, const int *found, int count);
 
 #endif

@@ -14,8 +14,6 @@
 #include "base/hash.h"
 #include "pass/algebra.h"
 
-enum { MOST_TERMS = 16 };
-
 /* A product that is at hand: sum(inside, over) times outside. */
 typedef struct hand {
     int product, next; /* the next one in its bucket, or -1 */
@@ -29,7 +27,7 @@ typedef struct search {
     int *found, count; /* nodes that were there before */
     hand *hands;
     int hand_count, *bucket, bucket_count; /* a power of two */
-    int *stack, *seen, stamp, seen_capacity;
+    int *stack, *seen, stamp;
 } search;
 
 /* ---- products at hand ---- */
@@ -95,40 +93,6 @@ static bool feeds_back(search *s, int node, const epi_axes *over) {
     return false;
 }
 
-/* Does a value, with what was found put in place, depend on the statistic? Two statistics that are one number
- * would otherwise be replaced by each other. */
-static bool reaches(search *s, int value, int statistic) {
-    int count = 0, low = epi_fact_of(s->facts, statistic)->depth, nodes = s->g->node_count;
-    if (nodes > s->seen_capacity) {
-        s->seen_capacity = 2 * nodes;
-        s->seen = epi_arena_alloc(s->g->arena, (size_t)s->seen_capacity * sizeof *s->seen);
-        s->stack = epi_arena_alloc(s->g->arena, (size_t)s->seen_capacity * sizeof *s->stack);
-        s->stamp = 0;
-        if (!s->seen || !s->stack)
-            return true;
-    }
-    s->stamp++;
-    s->stack[count++] = value;
-    s->seen[value] = s->stamp;
-    while (count) {
-        int node = s->stack[--count];
-        if (node == statistic)
-            return true;
-        const epi_node *n = &s->g->nodes[node];
-        bool replaced = node < s->count && s->found[node] != EPI_NO_NODE;
-        int next[3] = {n->arg[0], n->arg[1], n->arg[2]};
-        if (replaced)
-            next[0] = s->found[node], next[1] = next[2] = EPI_NO_NODE;
-        for (int a = 0; a < 3; a++)
-            if (next[a] != EPI_NO_NODE && s->seen[next[a]] != s->stamp &&
-                epi_fact_of(s->facts, next[a])->depth >= low) {
-                s->seen[next[a]] = s->stamp;
-                s->stack[count++] = next[a];
-            }
-    }
-    return false;
-}
-
 /* ---- one statistic ---- */
 
 static bool has_all(const epi_graph *g, int node, const epi_axes *axes) {
@@ -171,8 +135,17 @@ static epi_form outer_operand(search *s, int node, const epi_axes *summed) {
     return others.count || others.number != 1 ? f : epi_form_of(s->g, node, 1);
 }
 
-/* rest*term summed over X, as a sum over what the term's product sums over; false: the inner sum is not at
- * hand. */
+static bool of_weights(search *s, const epi_form *f) {
+    bool all = true;
+    for (int i = 0; i < f->count && all; i++) {
+        const epi_fact *fact = epi_fact_of(s->facts, f->at[i].node);
+        all = fact && fact->weights;
+    }
+    return all;
+}
+
+/* rest*term summed over X, as a sum over what the term's product sums over; false: the inner sum is neither
+ * at hand nor of weights alone. */
 static bool relocate_term(search *s, const epi_form *rest, const epi_form *term, const epi_axes *over,
                           epi_form *out) {
     epi_facts *facts = s->facts;
@@ -188,53 +161,27 @@ static bool relocate_term(search *s, const epi_form *rest, const epi_form *term,
         return false;
     epi_form inner = epi_form_having(g, &whole, over, &outer);
     const hand *h = find_hand(s, &inner, over);
-    if (!h)
+    if (!h && !of_weights(s, &inner))
         return false;
-    for (int i = 0; i < h->outside.count; i++) { /* what the product at hand has more than the inner sum */
+    for (int i = 0; h && i < h->outside.count;
+         i++) { /* what the product at hand has more than the inner sum */
         const epi_fact *f = epi_fact_of(facts, h->outside.at[i].node);
         bool cancels = f && f->positive && epi_form_find(&outer, h->outside.at[i].node, 1) >= 0;
         if (h->outside.at[i].power > 0 && !cancels && !(f && f->divides))
             return false; /* it may be 0 */
     }
-    epi_form core = epi_form_of(g, h->product, 1);
-    if (!epi_flat_multiply(facts, &outer, &core, 1) || !epi_flat_multiply(facts, &outer, &h->outside, -1) ||
-        !epi_flat_multiply(facts, &outer, &p, 1))
+    epi_form core = h ? epi_form_of(g, h->product, 1) : epi_form_sum(g, &inner, over);
+    if (!epi_flat_multiply(facts, &outer, &core, 1) ||
+        (h && !epi_flat_multiply(facts, &outer, &h->outside, -1)) || !epi_flat_multiply(facts, &outer, &p, 1))
         return false;
     *out = epi_form_sum(g, &outer, &product.over);
     return !epi_graph_failed(g);
 }
 
-/* A value as terms that are added; it is one term itself where it is no sum. */
-static int terms_of(search *s, int node, epi_form *terms) {
-    int todo[MOST_TERMS + 2], count = 0, out = 0;
-    double sign[MOST_TERMS + 2];
-    todo[count] = node;
-    sign[count++] = 1;
-    while (count) {
-        int at = todo[--count];
-        double by = sign[count];
-        const epi_node *n = &s->g->nodes[at];
-        if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB) {
-            if (count + 2 > MOST_TERMS)
-                return 0;
-            todo[count] = n->arg[0];
-            sign[count++] = by;
-            todo[count] = n->arg[1];
-            sign[count++] = n->op == EPI_OP_SUB ? -by : by;
-            continue;
-        }
-        if (out == MOST_TERMS)
-            return 0;
-        terms[out] = epi_flat_form(s->facts, at);
-        terms[out++].number *= by;
-    }
-    return out;
-}
-
 /* The statistic with the sum inside one of its factors taken apart, or EPI_NO_NODE. */
 static int relocate_by(search *s, const epi_form *f, int factor, const epi_axes *over) {
-    epi_form rest = without_factor(f, factor), terms[MOST_TERMS];
-    int count = terms_of(s, f->at[factor].node, terms);
+    epi_form rest = without_factor(f, factor), terms[EPI_MOST_TERMS];
+    int count = epi_flat_terms(s->facts, f->at[factor].node, terms);
     for (int i = 0; i < count; i++) {
         epi_form term = terms[i];
         if (!relocate_term(s, &rest, &term, over, &terms[i]))
@@ -270,7 +217,7 @@ static int relocate(search *s, int node) {
         if (f.at[factor].power != 1 || !has_all(s->g, f.at[factor].node, &n.over))
             continue;
         int value = relocate_by(s, &f, factor, &n.over);
-        if (value != EPI_NO_NODE && !reaches(s, value, node))
+        if (value != EPI_NO_NODE && !epi_reaches(s->facts, value, node, s->found, s->count))
             best = value;
     }
     return best;
@@ -292,7 +239,6 @@ int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *fo
     s.bucket = epi_arena_alloc(g->arena, (size_t)s.bucket_count * sizeof *s.bucket);
     s.stack = epi_arena_alloc(g->arena, nodes * sizeof *s.stack);
     s.seen = epi_arena_alloc(g->arena, nodes * sizeof *s.seen);
-    s.seen_capacity = count + 1;
     if (epi_graph_failed(g))
         return 0;
     for (int i = 0; i < s.bucket_count; i++)
@@ -321,6 +267,7 @@ typedef struct copying {
     const epi_graph *in;
     int count;        /* nodes that were there before, and what stands for each */
     const int *found; /* or EPI_NO_NODE */
+    bool cancels;
     epi_facts facts;  /* of the new graph */
     int *copy;        /* by node, or EPI_NO_NODE: not yet */
     epi_form **forms; /* by node: a product with a replaced factor, so that it cancels; or NULL */
@@ -365,7 +312,8 @@ static void copy_node(copying *c, int node, const int *arg) {
     out->place = c->in->nodes[node].place;
     if (instead_of(c, node) != EPI_NO_NODE) {
         c->copy[node] = arg[0];
-        keep_form(c, node, epi_flat_form(&c->facts, arg[0]));
+        if (c->cancels)
+            keep_form(c, node, epi_flat_form(&c->facts, arg[0]));
     } else if (!copy_product(c, node)) {
         c->copy[node] = epi_graph_value(out, epi_graph_again(out, &c->in->nodes[node], arg));
     }
@@ -395,12 +343,12 @@ static void copy_from(copying *c, int first, int *todo) {
     }
 }
 
-void epi_replace(const epi_graph *in, int count, const int *found, epi_graph *out) {
+void epi_replace(const epi_graph *in, int count, const int *found, bool cancels, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)in->node_count + 1;
     *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
     epi_graph_take_dims(out, in);
-    copying c = {.in = in, .count = count, .found = found, .facts = {.g = out}};
+    copying c = {.in = in, .count = count, .found = found, .cancels = cancels, .facts = {.g = out}};
     c.copy = epi_arena_alloc(arena, nodes * sizeof *c.copy);
     c.forms = epi_arena_alloc(arena, nodes * sizeof *c.forms);
     int *todo = epi_arena_alloc(arena, 4 * nodes * sizeof *todo);

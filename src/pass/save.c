@@ -200,7 +200,7 @@ static void relocate(split *s) {
         s->looked[i] = !s->backward[i] && (s->looked[i] || is_result(s, i));
     if (!epi_relocate(&facts, s->backward, s->looked, found) || epi_graph_failed(g))
         return;
-    epi_replace(g, count, found, &out);
+    epi_replace(g, count, found, true, &out);
     *g = out;
 }
 

@@ -10,7 +10,7 @@ typedef struct field {
 
 /* clang-format off */
 #define TYPE(x) _Generic((x), int: "int", int64_t: "i64", size_t: "size", double: "f64", const char *: "text", \
-                         epi_dtype: "enum", epi_path: "enum", epi_rounding: "enum", epi_status: "enum", default: "other")
+                         epi_dtype: "enum", epi_path: "enum", epi_rounding: "enum", epi_algebra: "enum", epi_status: "enum", default: "other")
 #define FIELD(s, f) {#f, TYPE(((s *)0)->f), offsetof(s, f), sizeof ((s *)0)->f},
 #define POINTER(s, f) {#f, "pointer", offsetof(s, f), sizeof ((s *)0)->f},
 #define ARRAY(s, f, type) {#f, type, offsetof(s, f), sizeof ((s *)0)->f},
@@ -40,7 +40,7 @@ static const field option_fields[] = {
     FIELD(S, size) POINTER(S, dims) FIELD(S, dim_count) FIELD(S, type) POINTER(S, types) FIELD(S, type_count)
     FIELD(S, device) FIELD(S, threads) FIELD(S, path) FIELD(S, micro) FIELD(S, rounding) FIELD(S, config)
     POINTER(S, row_axes) FIELD(S, row_axis_count) FIELD(S, check_indices)
-    POINTER(S, open_axes) FIELD(S, open_axis_count)};
+    POINTER(S, open_axes) FIELD(S, open_axis_count) FIELD(S, algebra)};
 #undef S
 #define S epi_call
 static const field call_fields[] = {

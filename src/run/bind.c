@@ -256,6 +256,8 @@ static epi_status check_options(const epi_context *ctx, const epi_options *o, ep
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
     if ((unsigned)o->rounding > EPI_ROUND_EXACT)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown rounding %d", (int)o->rounding);
+    if ((unsigned)o->algebra > EPI_ALGEBRA_WRITTEN)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "unknown algebra %d", (int)o->algebra);
     if (o->device && o->path > EPI_PATH_UNFUSED)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the naive and reference paths run on the CPU");
     if (o->device ? o->micro != NULL : o->config != NULL)

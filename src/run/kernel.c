@@ -1,4 +1,5 @@
 /* kernel.c: a kernel from compiling to freeing: its spec is bound, and a backend compiles it. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,27 +76,89 @@ static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_op
                      : epi_cpu_compile(&k->arena, &spec, &out->cpu, err);
 }
 
-/* Rewrites the program: from graph to graph. Is it more than one kernel then? Then cuts it. */
-static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
-    const epi_tile_limits *limits = &k->limits;
+/* Brings attention into the form of its mainloop. Is the program more than one kernel then? Then cuts it.
+ * *cost is what that costs: without end where it runs as passes. */
+static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
+                            double *cost, epi_error *err) {
     epi_plan plan;
-    epi_status status = EPI_OK;
-    k->cut = (epi_cut){0};
-    k->spec.graph = &k->program->graph;
-    if (o->path == EPI_PATH_FUSED)
-        status = epi_slices_push(&k->arena, k->spec.graph, &k->spec.graph, err);
-    if (o->path == EPI_PATH_FUSED && status == EPI_OK)
-        status = epi_attention_form(&k->arena, &k->spec, limits, err);
-    if (o->path == EPI_PATH_FUSED && status == EPI_OK)
-        status = epi_plan_make(&k->arena, k->spec.graph, &plan, err);
-    if (status != EPI_OK || o->path != EPI_PATH_FUSED || epi_cut_is_one(&k->spec, limits, &plan))
+    *out = (epi_cut){0};
+    *cost = INFINITY;
+    epi_status status = epi_attention_form(arena, spec, limits, err);
+    if (status == EPI_OK)
+        status = epi_plan_make(arena, spec->graph, &plan, err);
+    if (status != EPI_OK)
         return status;
-    status = epi_cut_make(&k->arena, &k->spec, limits, &k->cut, err);
-    if (status == EPI_ERR_UNSUPPORTED) { /* it runs as passes */
-        k->cut = (epi_cut){0};
-        epi_error_clear(err);
+    if (!epi_cut_is_one(spec, limits, &plan)) {
+        status = epi_cut_make(arena, spec, limits, out, err);
+        if (status == EPI_ERR_UNSUPPORTED) { /* it runs as passes */
+            *out = (epi_cut){0};
+            epi_error_clear(err);
+            return EPI_OK;
+        }
+    }
+    if (status == EPI_OK)
+        *cost = epi_cut_cost(spec, out);
+    return status;
+}
+
+/* The program as the algebra rewrites it, where its cut costs less: by more than a thousandth, so that a text
+ * written with care stays as it is. */
+static epi_status rewrite(epi_kernel *k, epi_error *err) {
+    epi_spec spec = k->spec;
+    epi_cut cut;
+    epi_rewriting *r = &k->rewriting;
+    spec.graph = r->written;
+    r->parts_before = k->cut.part_count;
+    r->graph = (epi_graph){.arena = &k->arena};
+    epi_algebra_rewrite(&spec, 0, &r->graph, &r->log);
+    if (epi_graph_failed(&r->graph)) { /* too many nodes or axes on the way: the program stays as it is */
+        if (k->arena.failed)
+            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
         return EPI_OK;
     }
+    spec.graph = &r->graph;
+    epi_status status = cut_graph(&k->arena, &spec, &k->limits, &cut, &r->after, err);
+    r->applies = status == EPI_OK && r->after < 0.999 * r->before;
+    if (r->applies) {
+        k->spec.graph = spec.graph;
+        k->cut = cut;
+    }
+    return status;
+}
+
+double epi_rewriting_cost(const epi_kernel *k, unsigned without) {
+    epi_arena arena = {0};
+    epi_spec spec = k->spec;
+    epi_graph g = {.arena = &arena};
+    epi_algebra_log log;
+    epi_cut cut;
+    double cost = k->rewriting.after;
+    spec.graph = k->rewriting.written;
+    epi_algebra_rewrite(&spec, without, &g, &log);
+    spec.graph = &g;
+    if (!epi_graph_failed(&g))
+        cut_graph(&arena, &spec, &k->limits, &cut, &cost, NULL);
+    epi_arena_free(&arena);
+    return cost;
+}
+
+/* Rewrites the program, from graph to graph, and cuts it. */
+static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
+    epi_rewriting *r = &k->rewriting;
+    *r = (epi_rewriting){.written = &k->program->graph};
+    k->cut = (epi_cut){0};
+    k->spec.graph = r->written;
+    if (o->path != EPI_PATH_FUSED)
+        return EPI_OK;
+    epi_status status = epi_slices_push(&k->arena, r->written, &r->written, err);
+    if (status != EPI_OK)
+        return status;
+    bool same = k->owner && k->owner->rewriting.applies; /* as the kernel that this one belongs to */
+    k->spec.graph = same ? &k->owner->rewriting.graph : r->written;
+    status = cut_graph(&k->arena, &k->spec, &k->limits, &k->cut, &r->before, err);
+    if (status == EPI_OK && o->algebra == EPI_ALGEBRA_FREE && k->cut.part_count && k->spec.type != EPI_F16 &&
+        !k->owner)
+        status = rewrite(k, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a configuration is for one kernel; this program is %d kernels: leave it out",

@@ -143,6 +143,8 @@ static void print_part(const epi_kernel *kernel, int index, epi_text *out) {
     snprintf(name, sizeof name, "%.120s_%d", kernel->program->ast->name, index + 1);
     if (kernel->parts[index].part)
         epi_graph_print(&kernel->parts[index].part->graph, name, out);
+    else if (kernel->rewriting.applies)
+        epi_graph_print(&kernel->rewriting.graph, kernel->program->ast->name, out);
     else
         epi_ast_print(kernel->program->ast, out);
 }
@@ -281,8 +283,40 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
     epi_text_add(out, "\n");
 }
 
+/* By which rules the program was rewritten, and what that saves. */
+static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
+    const epi_rewriting *r = &kernel->rewriting;
+    const char *before = "rewritten: ";
+    if (!r->applies)
+        return;
+    for (int i = 0; i < EPI_RULE_COUNT; i++)
+        if (r->log.applied[i]) {
+            double without = 0; /* of a long program it is not worked out */
+            if (kernel->program->graph.node_count < 2000)
+                without = epi_rewriting_cost(kernel, 1u << i);
+            epi_text_add(out, "%s%s %d", before, epi_rule_name((epi_algebra_rule)i), r->log.applied[i]);
+            if (without - r->after >= 1e5)
+                epi_text_add(out, " (%.4g MB)", (without - r->after) / 1e6);
+            before = ", ";
+        }
+    int parts = kernel->cut.part_count ? kernel->cut.part_count : 1;
+    epi_text_add(out, "; %d parts instead of %d, %.4g MB less moved for 1024 rows\n", parts, r->parts_before,
+                 (r->before - r->after) / 1e6);
+}
+
+size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size) {
+    epi_text t = {0};
+    if (kernel && kernel->rewriting.applies)
+        epi_graph_print(&kernel->rewriting.graph, kernel->program->ast->name, &t);
+    else if (kernel)
+        epi_ast_print(kernel->program->ast, &t);
+    return epi_text_give(&t, buf, size);
+}
+
 size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
+    if (kernel)
+        describe_rewriting(kernel, &t);
     if (kernel && kernel->checks)
         epi_text_add(&t, "%d ind%s looked through first\n", kernel->checks->count,
                      kernel->checks->count == 1 ? "ex is" : "ices are");

@@ -7,6 +7,7 @@
 #include "cuda/driver.h"
 #include "ir/spec.h"
 #include "lang/ast.h"
+#include "pass/algebra.h"
 #include "pass/cut.h"
 
 struct epi_context {
@@ -40,6 +41,16 @@ typedef struct epi_part_kernel {
     struct epi_cuda_kernel *cuda;
 } epi_part_kernel;
 
+/* What the algebra made of the program. */
+typedef struct epi_rewriting {
+    const epi_graph *written; /* what the algebra begins with: slices are taken from inputs */
+    bool applies;             /* its cut costs less, and is the kernel's */
+    epi_graph graph;
+    epi_algebra_log log;
+    double before, after; /* what the cuts cost, in bytes */
+    int parts_before;
+} epi_rewriting;
+
 enum { EPI_MAX_FORMS = 3 };
 
 struct epi_kernel {
@@ -48,7 +59,8 @@ struct epi_kernel {
     epi_spec spec;
     int64_t *counts; /* by tensor: its elements */
     double terms;    /* as in epi_kernel_info */
-    epi_cut cut;     /* where the program is more than one part */
+    epi_rewriting rewriting;
+    epi_cut cut; /* where the program is more than one part */
     epi_part_kernel *parts;
     int part_count;
     bool gpu;
@@ -81,6 +93,9 @@ epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, 
 /* And a struct of ours for a caller who knows `size` bytes of it: what we do not know of a longer one is
  * zero. */
 void epi_struct_give(void *out, size_t size, const void *ours, size_t own);
+
+/* kernel.c: what the cut of the rewritten program would cost without these rules, as bits. */
+double epi_rewriting_cost(const epi_kernel *kernel, unsigned without);
 
 /* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,

@@ -1,0 +1,144 @@
+/* algebra.c: the rules of the algebra, each once over the whole program, in an order in which none undoes
+ * another.
+ *
+ *     normal form (with the delayed scales), shift, relocate, reorder, transpose, unify
+ *
+ * A rule looks at all of the program and notes what it finds by the nodes that it looked at; then one walk,
+ * which is the normal form again, puts all of it in place. So the time grows with the program, and nothing is
+ * tried twice. */
+#include "pass/algebra.h"
+
+#include <string.h>
+
+#include "pass/cut.h"
+
+typedef struct passes {
+    const epi_spec *spec;
+    unsigned without;
+    bool *is_weight, *is_foreign;
+    int64_t sizes[EPI_MAX_DIMS]; /* by dim, rows at their nominal number */
+    epi_graph g;                 /* what the last walk made */
+    epi_facts facts;
+    epi_algebra_log *log;
+} passes;
+
+const char *epi_rule_name(epi_algebra_rule rule) {
+    static const char *const names[EPI_RULE_COUNT] = {"delay",   "shift",     "relocate",
+                                                      "reorder", "transpose", "unify"};
+    return names[rule];
+}
+
+/* An input that has no row axis; cotangents and integers are none. */
+static void find_weights(const epi_spec *spec, bool *is_weight, bool *is_foreign) {
+    const epi_graph *g = spec->graph;
+    for (int t = 0; t < g->input_count; t++) {
+        const epi_tensor_decl *d = &g->tensors[t];
+        is_foreign[t] = spec->types[t] > EPI_F16;
+        is_weight[t] = !d->cotangent && !epi_dtype_is_integer(spec->types[t]);
+        for (int i = 0; i < d->axes.count; i++)
+            is_weight[t] &= !spec->is_row[d->axes.at[i].dim];
+    }
+}
+
+static void walk_with(passes *p, int count, const int *found, const epi_operand *operand) {
+    epi_graph *in = epi_arena_alloc(p->g.arena, sizeof *in);
+    if (!in)
+        return;
+    *in = p->g;
+    epi_normal_ask ask = {.in = in,
+                          .count = count,
+                          .found = found,
+                          .operand = operand,
+                          .is_weight = p->is_weight,
+                          .is_foreign = p->is_foreign,
+                          .sizes = p->sizes,
+                          .no_delay = p->without >> EPI_RULE_DELAY & 1};
+    epi_normal(&ask, &p->g, &p->facts);
+}
+
+/* Statistics of the whole program may be replaced, and all its products are at hand. */
+static int relocate(epi_facts *facts, int *found) {
+    epi_graph *g = facts->g;
+    bool *live = epi_arena_alloc(g->arena, (size_t)g->node_count + 1);
+    if (!live)
+        return 0;
+    memcpy(live, g->live, (size_t)g->node_count);
+    return epi_relocate(facts, live, live, found);
+}
+
+static void apply(passes *p, epi_algebra_rule rule, int (*find)(epi_facts *facts, int *found)) {
+    epi_graph *g = &p->g;
+    int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    if (!found || (p->without >> rule & 1))
+        return;
+    p->log->applied[rule] = find(&p->facts, found);
+    if (p->log->applied[rule] && !epi_graph_failed(g))
+        walk_with(p, count, found, NULL);
+}
+
+static void unify(passes *p) {
+    epi_graph *g = &p->g;
+    int count = g->node_count;
+    epi_operand *operand = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *operand);
+    if (!operand || (p->without >> EPI_RULE_UNIFY & 1))
+        return;
+    p->log->applied[EPI_RULE_UNIFY] = epi_unify(&p->facts, operand);
+    if (p->log->applied[EPI_RULE_UNIFY] && !epi_graph_failed(g))
+        walk_with(p, count, NULL, operand);
+}
+
+/* silu(x) beside sigmoid(x) is x times it: one exponential for both. The graph was finished. */
+static void tidy(passes *p) {
+    epi_graph *g = &p->g, out = {.arena = g->arena};
+    int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid);
+    bool any = false;
+    for (int i = 0; i < count && found && sigmoid; i++)
+        found[i] = sigmoid[i] = EPI_NO_NODE;
+    for (int i = 0; i < count && found && sigmoid; i++)
+        if (g->live[i] && g->nodes[i].op == EPI_OP_SIGMOID)
+            sigmoid[g->nodes[i].arg[0]] = i;
+    for (int i = 0; i < count && !epi_graph_failed(g); i++) {
+        const epi_node n = g->nodes[i];
+        if (!g->live[i] || n.op != EPI_OP_SILU || sigmoid[n.arg[0]] == EPI_NO_NODE)
+            continue;
+        found[i] = epi_graph_map(g, EPI_OP_MUL, n.arg[0], sigmoid[n.arg[0]], EPI_NO_NODE);
+        found[i] = epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, found[i]);
+        any = true;
+    }
+    if (!any || epi_graph_failed(g))
+        return;
+    epi_replace(g, count, found, false, &out);
+    *g = out;
+}
+
+void epi_algebra_rewrite(const epi_spec *spec, unsigned without, epi_graph *out, epi_algebra_log *log) {
+    epi_arena *arena = out->arena;
+    passes p = {.spec = spec, .without = without, .g = *spec->graph, .log = log};
+    *log = (epi_algebra_log){{0}};
+    p.is_weight = epi_arena_alloc(arena, (size_t)spec->graph->input_count + 1);
+    p.is_foreign = epi_arena_alloc(arena, (size_t)spec->graph->input_count + 1);
+    if (!p.is_weight || !p.is_foreign)
+        return;
+    find_weights(spec, p.is_weight, p.is_foreign);
+    epi_nominal_sizes(spec, p.sizes);
+    p.g.arena = arena;
+    walk_with(&p, spec->graph->node_count, NULL, NULL);
+    log->applied[EPI_RULE_DELAY] = p.facts.delayed;
+    if (!epi_graph_failed(&p.g))
+        apply(&p, EPI_RULE_SHIFT, epi_shift);
+    if (!epi_graph_failed(&p.g))
+        apply(&p, EPI_RULE_RELOCATE, relocate);
+    if (!epi_graph_failed(&p.g))
+        apply(&p, EPI_RULE_REORDER, epi_reorder);
+    if (!epi_graph_failed(&p.g))
+        apply(&p, EPI_RULE_TRANSPOSE, epi_transpose);
+    if (!epi_graph_failed(&p.g))
+        unify(&p);
+    if (!epi_graph_failed(&p.g))
+        tidy(&p);
+    if (epi_graph_failed(&p.g))
+        *out = p.g;
+    else
+        epi_order(&p.g, out);
+}

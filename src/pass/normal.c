@@ -1,0 +1,765 @@
+/* normal.c: the walk that brings a graph into its normal form.
+ *
+ *     * / -        the factors of the whole product, multiplied in one order: equal products are one value
+ *     + -          the terms of the whole sum; equal ones are one term, and a factor that all have goes out
+ *     sum, @       of the factors those that lack the axes go out; what stays is a product of two operands
+ *                  where it is one, else a map and a sum
+ *     pairs, join  factors that lack the axis go out
+ *     else         the same operation
+ *
+ * Not every factor that could go out of a product of matrices does: one that is complete while its
+ * neighbour's tile is on chip costs nothing there, and would only be in the way of others that use the same
+ * operand. It goes if it is of weights alone, or if it is complete only when the tile is gone: that is the
+ * delayed scale of a norm. A sum inside a product stays one factor. */
+#include "pass/normal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct walk {
+    const epi_normal_ask *ask;
+    const epi_graph *in;
+    epi_graph *g;
+    epi_facts *facts;
+    int *memo; /* by node that comes in: its value, or EPI_NO_NODE: not yet */
+} walk;
+
+/* Two forms that a product was written with. */
+typedef struct written {
+    epi_form side[2];
+} written;
+
+static const epi_fact *fact(epi_facts *facts, int node) {
+    static const epi_fact none = {0};
+    const epi_fact *f = epi_fact_of(facts, node);
+    return f ? f : &none;
+}
+
+static int valued(epi_graph *g, int node) {
+    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, node);
+}
+
+int epi_normal_build(epi_facts *facts, const epi_form *f) {
+    epi_form sorted = {.number = 1};
+    return epi_flat_multiply(facts, &sorted, f, 1) ? valued(facts->g, epi_form_build(facts->g, &sorted))
+                                                   : EPI_NO_NODE;
+}
+
+static bool is_sum(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_ADD || g->nodes[node].op == EPI_OP_SUB;
+}
+
+static bool shares_axis(const epi_axes *a, const epi_axes *b) {
+    return epi_axes_without(a, b).count < a->count;
+}
+
+static void drop(epi_form *f, int at) {
+    memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
+    f->count--;
+}
+
+/* ---- products of matrices ---- */
+
+/* The two operands that factors fall into. */
+typedef struct sides {
+    epi_form of[2];
+    epi_axes axes[2];
+    int core[2]; /* nodes */
+    int depth[2];
+    bool acts[2]; /* it is not of weights alone */
+} sides;
+
+static bool unite(epi_axes *into, const epi_axes *more) {
+    epi_axes lacks = epi_axes_without(more, into);
+    if (into->count + lacks.count > EPI_MAX_AXES)
+        return false;
+    for (int i = 0; i < lacks.count; i++)
+        into->at[into->count++] = lacks.at[i];
+    return true;
+}
+
+static void put(epi_facts *facts, sides *s, int side, epi_form_factor factor) {
+    const epi_fact *f = fact(facts, factor.node);
+    s->of[side].at[s->of[side].count++] = factor;
+    s->depth[side] = f->depth > s->depth[side] ? f->depth : s->depth[side];
+    s->acts[side] |= !f->weights;
+}
+
+/* The first pair that is a product over these axes, those of most axes first; false: there is none. */
+static bool find_cores(const epi_graph *g, const epi_form *f, const epi_axes *over, int *core) {
+    int most = 0;
+    for (int i = 0; i < f->count; i++)
+        for (int j = i + 1; j < f->count; j++) {
+            int a = f->at[i].node, b = f->at[j].node, axes = g->nodes[a].axes.count + g->nodes[b].axes.count;
+            if (a != b && axes > most && epi_graph_is_contraction(g, a, b, over)) {
+                most = axes;
+                core[0] = i;
+                core[1] = j;
+            }
+        }
+    return most > 0;
+}
+
+/* The side of a factor that both could take: where it is complete when that side's tile is on chip; where it
+ * was written, if that is so of both; the side that is made later, if of neither. */
+static int choose_side(epi_facts *facts, const sides *s, epi_form_factor factor, const written *origin) {
+    int depth = fact(facts, factor.node)->depth;
+    bool ok[2] = {depth < s->depth[0], depth < s->depth[1]};
+    bool second = s->depth[1] > s->depth[0] || (s->depth[1] == s->depth[0] && s->acts[1] && !s->acts[0]);
+    if (ok[0] != ok[1])
+        return ok[1];
+    if (ok[0] && origin) {
+        bool home[2];
+        for (int i = 0; i < 2; i++)
+            home[i] = epi_form_find(&origin->side[i], factor.node, factor.power) >= 0;
+        if (home[0] != home[1])
+            return epi_form_find(&origin->side[home[1]], s->core[0], 1) < 0;
+    }
+    return second;
+}
+
+static bool split(epi_facts *facts, const epi_form *f, const epi_axes *over, const written *origin,
+                  sides *s) {
+    const epi_graph *g = facts->g;
+    int core[2];
+    if (!find_cores(g, f, over, core))
+        return false;
+    *s = (sides){.of = {{.number = 1}, {.number = 1}}};
+    for (int i = 0; i < 2; i++) {
+        s->core[i] = f->at[core[i]].node;
+        s->axes[i] = g->nodes[s->core[i]].axes;
+        put(facts, s, i, f->at[core[i]]);
+    }
+    bool both[EPI_MOST_FACTORS] = {false};
+    for (int axes = EPI_MAX_AXES; axes >= 0; axes--)
+        for (int i = 0; i < f->count; i++) {
+            const epi_axes *have = &g->nodes[f->at[i].node].axes;
+            if (i == core[0] || i == core[1] || have->count != axes)
+                continue;
+            bool fits[2] = {epi_axes_include(&s->axes[0], have), epi_axes_include(&s->axes[1], have)};
+            both[i] = fits[0] && fits[1];
+            int side = fits[1] || (!fits[0] && epi_axes_without(have, &s->axes[1]).count <
+                                                   epi_axes_without(have, &s->axes[0]).count);
+            if (both[i])
+                continue;
+            put(facts, s, side, f->at[i]);
+            if (!unite(&s->axes[side], have))
+                return false;
+        }
+    for (int i = 0; i < f->count; i++)
+        if (both[i])
+            put(facts, s, choose_side(facts, s, f->at[i], origin), f->at[i]);
+    for (int i = 0; i < 2; i++) {
+        epi_axes own = epi_axes_without(&s->axes[i], &s->axes[1 - i]);
+        if (!epi_axes_without(&own, over).count)
+            return false;
+    }
+    return true;
+}
+
+/* Which side is the first operand: the one that was; else activations before weights, and what is made later
+ * before what is made earlier. */
+static int first_side(const sides *s, const written *origin) {
+    if (origin)
+        for (int i = 0; i < 2; i++) {
+            bool in[2];
+            for (int k = 0; k < 2; k++)
+                in[k] = epi_form_find(&origin->side[k], s->core[i], 1) >= 0;
+            if (in[0] != in[1])
+                return in[0] ? i : 1 - i;
+        }
+    if (s->acts[0] != s->acts[1])
+        return s->acts[1];
+    return s->depth[1] > s->depth[0];
+}
+
+/* ---- sums over axes ---- */
+
+/* Does the factor go past the product? */
+static bool leaves(epi_facts *facts, int node, const epi_form *inside) {
+    const epi_graph *g = facts->g;
+    const epi_fact *v = fact(facts, node);
+    if (v->weights)
+        return g->nodes[node].op != EPI_OP_INPUT || !facts->stays || !facts->stays[g->nodes[node].tensor];
+    for (int i = 0; i < inside->count; i++)
+        if (shares_axis(&g->nodes[node].axes, &g->nodes[inside->at[i].node].axes) &&
+            v->depth < fact(facts, inside->at[i].node)->depth)
+            return false;
+    return true;
+}
+
+static epi_form sum_of(epi_facts *facts, const epi_form *f, const epi_axes *over, const written *origin,
+                       bool may_cancel);
+
+/* The only factor that is a sum of terms, or -1. */
+static int only_sum(const epi_graph *g, const epi_form *f) {
+    int found = -1;
+    for (int i = 0; i < f->count; i++)
+        if (f->at[i].power == 1 && is_sum(g, f->at[i].node)) {
+            if (found >= 0)
+                return -1;
+            found = i;
+        }
+    return found;
+}
+
+/* sum(x - mean(x, X), X) is 0, and so is sum(p*(d - sum(p*d))) for a softmax p: takes a sum inside apart, and
+ * keeps that if terms vanish. */
+static bool cancel_terms(epi_facts *facts, const epi_form *inside, const epi_axes *over, epi_form *out) {
+    int at = only_sum(facts->g, inside);
+    if (at < 0 || (inside->count > 1 && facts->g->nodes[inside->at[at].node].axes.count < 2))
+        return false;
+    epi_form terms[EPI_MOST_TERMS], rest = *inside;
+    int count = epi_flat_terms(facts, inside->at[at].node, terms), all = 0;
+    epi_form sums[2 * EPI_MOST_TERMS];
+    drop(&rest, at);
+    for (int i = 0; i < count && !epi_graph_failed(facts->g); i++) {
+        epi_form more[EPI_MOST_TERMS];
+        if (!epi_flat_multiply(facts, &terms[i], &rest, 1))
+            return false;
+        epi_form sum = sum_of(facts, &terms[i], over, NULL, false);
+        int value = epi_normal_build(facts, &sum),
+            n = value == EPI_NO_NODE ? 0 : epi_flat_terms(facts, value, more);
+        if (!n || all + n > 2 * EPI_MOST_TERMS)
+            return false;
+        for (int k = 0; k < n; k++)
+            sums[all++] = more[k];
+    }
+    int left = 0; /* terms that do not vanish */
+    for (int i = 0; i < all; i++) {
+        double number = sums[i].number;
+        bool first = true;
+        for (int j = 0; j < all; j++)
+            if (j != i && epi_forms_match(&sums[i], &sums[j])) {
+                number += sums[j].number;
+                first &= j > i;
+            }
+        left += first && number != 0;
+    }
+    if (!count || left >= count)
+        return false;
+    *out = epi_flat_add(facts, sums, all);
+    return !epi_graph_failed(facts->g);
+}
+
+/* Takes out the factors that lack the axes, as far as they go, and axes that no factor has. */
+static bool take_out(epi_facts *facts, const written *origin, epi_form *inside, epi_form *outside,
+                     epi_axes *over) {
+    epi_graph *g = facts->g;
+    sides s;
+    if (split(facts, inside, over, origin, &s))
+        for (int i = 0; i < outside->count; i++) {
+            epi_form_factor v = outside->at[i];
+            if (!g->nodes[v.node].axes.count || inside->count == EPI_MOST_FACTORS)
+                continue;
+            if (!facts->no_delay && leaves(facts, v.node, inside)) {
+                facts->delayed += origin != NULL;
+                continue;
+            }
+            inside->at[inside->count++] = v;
+            drop(outside, i--);
+        }
+    for (int i = 0; i < over->count && !epi_graph_failed(g); i++) {
+        bool found = false;
+        for (int j = 0; j < inside->count; j++)
+            found |= epi_axes_find(&g->nodes[inside->at[j].node].axes, over->at[i]) >= 0;
+        if (found)
+            continue;
+        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, over->at[i]), 1);
+        if (!epi_flat_multiply(facts, outside, &size, 1))
+            return false;
+        epi_axes_remove(over, i--);
+    }
+    return !epi_graph_failed(g);
+}
+
+/* What a product does not take becomes what it takes by adding 0, which the normal form leaves out elsewhere.
+ */
+static int as_operand(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    if (epi_graph_failed(g) || g->nodes[node].op != EPI_OP_INPUT || !facts->is_foreign ||
+        !facts->is_foreign[g->nodes[node].tensor])
+        return node;
+    return valued(g, epi_graph_map(g, EPI_OP_ADD, node, epi_graph_const(g, 0), EPI_NO_NODE));
+}
+
+/* The sum of factors of which all belong inside. */
+static int sum_inside(epi_facts *facts, const epi_form *inside, const epi_axes *over, const written *origin) {
+    epi_graph *g = facts->g;
+    const epi_node one = g->nodes[inside->at[0].node];
+    if (inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM) { /* a sum of a sum */
+        epi_axes all = one.over;
+        if (unite(&all, over))
+            return valued(g, epi_graph_reduce(g, EPI_OP_SUM, one.arg[0], &all));
+    }
+    sides s;
+    if (!split(facts, inside, over, origin, &s))
+        return valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_normal_build(facts, inside), over));
+    int first = first_side(&s, origin);
+    int a = as_operand(facts, epi_normal_build(facts, &s.of[first]));
+    int b = as_operand(facts, epi_normal_build(facts, &s.of[1 - first]));
+    return epi_graph_failed(g) ? EPI_NO_NODE : valued(g, epi_graph_contract(g, a, b, over));
+}
+
+static epi_form sum_of(epi_facts *facts, const epi_form *f, const epi_axes *along, const written *origin,
+                       bool may_cancel) {
+    epi_graph *g = facts->g;
+    epi_form outside, core, inside = epi_form_having(g, f, along, &outside);
+    epi_axes over = *along;
+    if (f->number == 0 && facts->free)
+        return (epi_form){.number = 0};
+    bool ok = take_out(facts, origin, &inside, &outside, &over);
+    if (ok && over.count) {
+        if (!may_cancel || !cancel_terms(facts, &inside, &over, &core)) {
+            int value = sum_inside(facts, &inside, &over, origin);
+            if (value == EPI_NO_NODE)
+                return (epi_form){.number = 0};
+            core = epi_form_of(g, value, 1);
+        }
+        ok = epi_flat_multiply(facts, &outside, &core, 1);
+    } else if (ok) {
+        ok = epi_flat_multiply(facts, &outside, &inside, 1);
+    }
+    if (ok || epi_graph_failed(g))
+        return outside;
+    return epi_form_of(g, valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_normal_build(facts, f), along)), 1);
+}
+
+epi_form epi_normal_sum(epi_facts *facts, const epi_form *f, const epi_axes *over) {
+    return sum_of(facts, f, over, NULL, true);
+}
+
+/* ---- one node ---- */
+
+static epi_form form_at(walk *w, int node) {
+    return epi_flat_form(w->facts, w->memo[node]);
+}
+
+/* An operand with all the axes it had. */
+static int operand(walk *w, const epi_node *n, int a) {
+    if (n->arg[a] == EPI_NO_NODE || epi_graph_failed(w->g))
+        return EPI_NO_NODE;
+    return epi_graph_complete(w->g, w->memo[n->arg[a]], &w->in->nodes[n->arg[a]].axes);
+}
+
+static int rebuild(walk *w, const epi_node *n) {
+    epi_graph *g = w->g;
+    epi_op_class cls = epi_ops[n->op].cls;
+    if (cls == EPI_CLASS_MAP) {
+        int arg[3];
+        for (int a = 0; a < 3; a++)
+            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w->memo[n->arg[a]];
+        return (n->fixed ? epi_graph_fixed : epi_graph_map)(g, n->op, arg[0], arg[1], arg[2]);
+    }
+    int a = operand(w, n, 0), b = operand(w, n, 1), arg[] = {a, b, EPI_NO_NODE};
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    switch (cls) {
+    case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
+    case EPI_CLASS_VIEW: return epi_graph_rename(g, a, n->over.at[0], n->over.at[1]);
+    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, n->over.at[0]);
+    case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, &n->over);
+    case EPI_CLASS_SPLIT:
+        return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])
+                                : epi_graph_join(g, n->op, a, b, n->over.at[0]);
+    default: return epi_graph_again(g, n, arg);
+    }
+}
+
+/* x*sigmoid(x) is silu(x), as it may be written elsewhere: then both are one value. */
+static void find_silu(epi_facts *facts, epi_form *f) {
+    for (int i = 0; i < f->count && !epi_graph_failed(facts->g); i++) {
+        const epi_node n = facts->g->nodes[f->at[i].node];
+        if (n.op != EPI_OP_SIGMOID || f->at[i].power < 1)
+            continue;
+        epi_form x = epi_flat_form(facts, n.arg[0]), rest = *f;
+        bool all = x.count > 0 && x.number == 1;
+        for (int k = 0; k < x.count && all; k++) {
+            int at = epi_form_find(&rest, x.at[k].node, x.at[k].power);
+            all = at >= 0 && abs(rest.at[at].power) >= abs(x.at[k].power);
+            if (all && (rest.at[at].power -= x.at[k].power) == 0)
+                drop(&rest, at);
+        }
+        if (!all)
+            continue;
+        int at = epi_form_find(&rest, f->at[i].node, 1);
+        epi_form silu = epi_form_of(
+            facts->g,
+            valued(facts->g, epi_graph_map(facts->g, EPI_OP_SILU, n.arg[0], EPI_NO_NODE, EPI_NO_NODE)), 1);
+        if (--rest.at[at].power == 0)
+            drop(&rest, at);
+        if (epi_graph_failed(facts->g) || !epi_flat_multiply(facts, &rest, &silu, 1))
+            return;
+        *f = rest;
+        i = -1;
+    }
+}
+
+static int multiplied(walk *w, const epi_node *n) {
+    epi_form f = form_at(w, n->arg[0]), by = {.number = -1};
+    if (n->op != EPI_OP_NEG)
+        by = form_at(w, n->arg[1]);
+    if (!epi_flat_multiply(w->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1))
+        return rebuild(w, n);
+    find_silu(w->facts, &f);
+    return epi_normal_build(w->facts, &f);
+}
+
+static int pick_joins(walk *w, epi_form *terms, int count);
+
+static int added(walk *w, const epi_node *n) {
+    epi_form terms[2 * EPI_MOST_TERMS];
+    int count[2];
+    for (int a = 0, at = 0; a < 2; a++) {
+        int value = w->memo[n->arg[a]];
+        const epi_fact *f = fact(w->facts, value);
+        count[a] = f->keep ? 1 : epi_flat_terms(w->facts, value, terms + at);
+        if (f->keep)
+            terms[at] = epi_form_of(w->g, value, 1);
+        for (int i = at; i < at + count[a] && a && n->op == EPI_OP_SUB; i++)
+            terms[i].number = -terms[i].number;
+        at += count[a];
+    }
+    if (!count[0] || !count[1] || count[0] + count[1] > EPI_MOST_TERMS)
+        return rebuild(w, n);
+    int all = pick_joins(w, terms, count[0] + count[1]);
+    epi_form sum = epi_flat_add(w->facts, terms, all);
+    return epi_normal_build(w->facts, &sum);
+}
+
+/* join(a, b) + join(c, d) is join(a + c, b + d). Answers how many terms are left. */
+static int pick_joins(walk *w, epi_form *terms, int count) {
+    epi_graph *g = w->g;
+    for (int i = 0; i < count; i++)
+        for (int j = i + 1; j < count && !epi_graph_failed(g); j++) {
+            const epi_form *x = &terms[i], *y = &terms[j];
+            if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 ||
+                x->number != 1 || y->number != 1)
+                continue;
+            const epi_node a = g->nodes[x->at[0].node], b = g->nodes[y->at[0].node];
+            if (a.op != b.op || (a.op != EPI_OP_JOIN && a.op != EPI_OP_CONCAT) ||
+                !epi_axis_equal(a.over.at[0], b.over.at[0]) || !epi_axes_same_set(&a.axes, &b.axes))
+                continue;
+            int half[2];
+            for (int k = 0; k < 2; k++) {
+                epi_form both[2] = {epi_flat_form(w->facts, a.arg[k]), epi_flat_form(w->facts, b.arg[k])};
+                epi_form sum = epi_flat_add(w->facts, both, 2);
+                half[k] = epi_normal_build(w->facts, &sum);
+                if (half[k] != EPI_NO_NODE)
+                    half[k] = epi_graph_complete(g, half[k], &g->nodes[a.arg[k]].axes);
+            }
+            if (epi_graph_failed(g))
+                return count;
+            terms[i] = epi_form_of(g, valued(g, epi_graph_join(g, a.op, half[0], half[1], a.over.at[0])), 1);
+            terms[j--] = terms[--count];
+        }
+    return count;
+}
+
+static int summed(walk *w, const epi_node *n) {
+    epi_form f = form_at(w, n->arg[0]);
+    written origin;
+    const epi_node *of = &w->in->nodes[n->arg[0]];
+    bool two = of->op == EPI_OP_MUL;
+    for (int a = 0; a < 2 && two; a++)
+        origin.side[a] = form_at(w, of->arg[a]);
+    epi_form sum = sum_of(w->facts, &f, &n->over, two ? &origin : NULL, true);
+    for (int i = 0; i < n->over.count && n->op == EPI_OP_MEAN && !epi_graph_failed(w->g); i++) {
+        epi_form size = epi_form_of(w->g, epi_graph_leaf(w->g, EPI_OP_SIZE, n->over.at[i]), 1);
+        if (!epi_flat_multiply(w->facts, &sum, &size, -1))
+            return rebuild(w, n);
+    }
+    return epi_normal_build(w->facts, &sum);
+}
+
+/* A product one of whose operands is another value up to vectors: the operands stay as they are, and the
+ * result is divided by those. EPI_NO_NODE: none is. */
+static int contracted_with(walk *w, const epi_node *n) {
+    epi_form by = {.number = 1};
+    int arg[2];
+    bool any = false;
+    for (int a = 0; a < 2; a++) {
+        arg[a] = operand(w, n, a);
+        if (n->arg[a] >= w->ask->count || w->ask->operand[n->arg[a]].node == EPI_NO_NODE)
+            continue;
+        const epi_operand *o = &w->ask->operand[n->arg[a]];
+        epi_form others, inside = epi_form_having(w->in, &o->by, &n->over, &others);
+        if (inside.count)
+            continue;
+        any = true;
+        arg[a] = w->memo[o->node];
+        for (int i = 0; i < o->by.count; i++) {
+            epi_form v = form_at(w, o->by.at[i].node);
+            for (int k = o->by.at[i].power; k; k += k > 0 ? -1 : 1)
+                if (!epi_flat_multiply(w->facts, &by, &v, k > 0 ? -1 : 1))
+                    return EPI_NO_NODE;
+        }
+    }
+    if (!any || epi_graph_failed(w->g))
+        return EPI_NO_NODE;
+    int product = valued(w->g, epi_graph_contract(w->g, arg[0], arg[1], &n->over));
+    epi_form core = product == EPI_NO_NODE ? by : epi_form_of(w->g, product, 1);
+    return product != EPI_NO_NODE && epi_flat_multiply(w->facts, &by, &core, 1)
+               ? epi_normal_build(w->facts, &by)
+               : EPI_NO_NODE;
+}
+
+static int contracted(walk *w, const epi_node *n) {
+    written origin = {{form_at(w, n->arg[0]), form_at(w, n->arg[1])}};
+    epi_form f = origin.side[0];
+    int value = w->ask->operand ? contracted_with(w, n) : EPI_NO_NODE;
+    if (value != EPI_NO_NODE || epi_graph_failed(w->g))
+        return value;
+    if (!epi_flat_multiply(w->facts, &f, &origin.side[1], 1))
+        return rebuild(w, n);
+    epi_form sum = sum_of(w->facts, &f, &n->over, &origin, true);
+    return epi_normal_build(w->facts, &sum);
+}
+
+/* One half of an axis: of a join it is what was joined, and factors that lack the axis stay outside. */
+int epi_normal_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
+    epi_graph *g = facts->g;
+    epi_axes over = {1, {axis}};
+    epi_form f = epi_flat_form(facts, node), rest, own = epi_form_having(g, &f, &over, &rest);
+    bool pairs = op == EPI_OP_EVEN || op == EPI_OP_ODD, second = op == EPI_OP_ODD || op == EPI_OP_HIGH;
+    int value = epi_normal_build(facts, &own);
+    if (value == EPI_NO_NODE)
+        return value;
+    const epi_node of = g->nodes[value];
+    epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
+    if (of.op == (pairs ? EPI_OP_JOIN : EPI_OP_CONCAT) && epi_axis_equal(of.over.at[0], axis) &&
+        epi_axes_find(&g->nodes[of.arg[second]].axes, half) >= 0)
+        value = of.arg[second];
+    else
+        value = valued(g, epi_graph_split(g, op, value, axis));
+    epi_form part = value == EPI_NO_NODE ? rest : epi_flat_form(facts, value);
+    return epi_flat_multiply(facts, &rest, &part, 1) ? epi_normal_build(facts, &rest)
+                                                     : valued(g, epi_graph_split(g, op, node, axis));
+}
+
+static int taken_apart(walk *w, const epi_node *n) {
+    int node = w->memo[n->arg[0]];
+    if (epi_axes_find(&w->g->nodes[node].axes, n->over.at[0]) < 0) /* the same all along the axis */
+        return rebuild(w, n);
+    return epi_normal_half(w->facts, n->op, node, n->over.at[0]);
+}
+
+/* Two halves of an axis: factors that both have and that lack the axis go out; and the halves of one value
+ * are that value. */
+int epi_normal_join(epi_facts *facts, epi_op op, int a, int b, epi_axis axis) {
+    epi_graph *g = facts->g;
+    epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
+    epi_form f[2] = {epi_flat_form(facts, a), epi_flat_form(facts, b)}, rest = {.number = 1};
+    int part[2];
+    for (int i = 0; i < f[0].count; i++) {
+        int other = epi_form_find(&f[1], f[0].at[i].node, f[0].at[i].power);
+        if (other < 0 || f[1].at[other].power != f[0].at[i].power ||
+            epi_axes_find(&g->nodes[f[0].at[i].node].axes, half) >= 0)
+            continue;
+        rest.at[rest.count++] = f[0].at[i];
+        drop(&f[1], other);
+        drop(&f[0], i--);
+    }
+    if (f[0].number == f[1].number && f[0].number != 0) {
+        rest.number = f[0].number;
+        f[0].number = f[1].number = 1;
+    }
+    for (int k = 0; k < 2; k++)
+        part[k] = epi_normal_build(facts, &f[k]);
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    const epi_node x = g->nodes[part[0]], y = g->nodes[part[1]];
+    bool pairs = op == EPI_OP_JOIN;
+    int value;
+    if (x.op == (pairs ? EPI_OP_EVEN : EPI_OP_LOW) && y.op == (pairs ? EPI_OP_ODD : EPI_OP_HIGH) &&
+        x.arg[0] == y.arg[0] && epi_axis_equal(x.over.at[0], axis) && epi_axis_equal(y.over.at[0], axis))
+        value = x.arg[0];
+    else
+        value = valued(g, epi_graph_join(g, op, part[0], part[1], axis));
+    epi_form whole = value == EPI_NO_NODE ? rest : epi_flat_form(facts, value);
+    return epi_flat_multiply(facts, &rest, &whole, 1) ? epi_normal_build(facts, &rest)
+                                                      : valued(g, epi_graph_join(g, op, a, b, axis));
+}
+
+static int put_together(walk *w, const epi_node *n) {
+    epi_axis half = {n->over.at[0].dim, (int16_t)(n->over.at[0].shift - 1)};
+    for (int a = 0; a < 2; a++)
+        if (epi_axes_find(&w->g->nodes[w->memo[n->arg[a]]].axes, half) < 0)
+            return rebuild(w, n);
+    return epi_normal_join(w->facts, n->op, w->memo[n->arg[0]], w->memo[n->arg[1]], n->over.at[0]);
+}
+
+/* An axis under another name: vectors that have it are renamed by themselves, so that they can go on. */
+static int renamed(walk *w, const epi_node *n) {
+    epi_graph *g = w->g;
+    epi_form f = form_at(w, n->arg[0]), rest = {.number = f.number}, whole = {.number = 1};
+    int most = 0;
+    epi_axes from = {1, {n->over.at[0]}};
+    for (int i = 0; i < f.count; i++)
+        most = g->nodes[f.at[i].node].axes.count > most ? g->nodes[f.at[i].node].axes.count : most;
+    if (epi_axes_find(&g->nodes[w->memo[n->arg[0]]].axes, from.at[0]) < 0)
+        return rebuild(w, n);
+    for (int i = 0; i < f.count && !epi_graph_failed(g); i++) {
+        const epi_axes *axes = &g->nodes[f.at[i].node].axes;
+        bool alone = axes->count < most && epi_axes_find(axes, from.at[0]) >= 0;
+        epi_form *to = alone ? &rest : &whole;
+        int node = f.at[i].node;
+        if (alone)
+            node = valued(g, epi_graph_rename(g, node, n->over.at[0], n->over.at[1]));
+        to->at[to->count++] = (epi_form_factor){node, f.at[i].power};
+    }
+    int value = epi_normal_build(w->facts, &whole);
+    if (value == EPI_NO_NODE || epi_axes_find(&g->nodes[value].axes, from.at[0]) < 0)
+        return epi_graph_failed(g) ? EPI_NO_NODE : rebuild(w, n);
+    epi_form core = epi_form_of(g, valued(g, epi_graph_rename(g, value, n->over.at[0], n->over.at[1])), 1);
+    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
+}
+
+static int rewritten(walk *w, const epi_node *n) {
+    switch (n->op) {
+    case EPI_OP_MUL:
+    case EPI_OP_DIV:
+    case EPI_OP_NEG: return multiplied(w, n);
+    case EPI_OP_ADD:
+    case EPI_OP_SUB: return added(w, n);
+    case EPI_OP_SUM:
+    case EPI_OP_MEAN: return summed(w, n);
+    case EPI_OP_MATMUL: return contracted(w, n);
+    case EPI_OP_EVEN:
+    case EPI_OP_ODD:
+    case EPI_OP_LOW:
+    case EPI_OP_HIGH: return taken_apart(w, n);
+    case EPI_OP_JOIN:
+    case EPI_OP_CONCAT: return put_together(w, n);
+    case EPI_OP_RENAME: return renamed(w, n);
+    default: return rebuild(w, n);
+    }
+}
+
+/* ---- the walk ---- */
+
+static int instead_of(const walk *w, int node) {
+    return w->ask->found && node < w->ask->count ? w->ask->found[node] : EPI_NO_NODE;
+}
+
+/* What the text says of a value goes with it. */
+static void keep_words(walk *w, const epi_node *n, int value) {
+    epi_node *to = &w->g->nodes[value];
+    if (to->op == EPI_OP_CONST || to->op == EPI_OP_INPUT)
+        return;
+    to->name = to->name ? to->name : n->name;
+    if (n->has_stored && !to->has_stored) {
+        to->has_stored = true;
+        to->stored = n->stored;
+    }
+    to->saving = to->saving ? to->saving : n->saving;
+    to->whole |= n->whole;
+}
+
+static void rewrite(walk *w, int node) {
+    const epi_node *n = &w->in->nodes[node];
+    int instead = instead_of(w, node), value;
+    w->g->place = n->place;
+    if (instead != EPI_NO_NODE)
+        value = w->memo[instead];
+    else if (n->op == EPI_OP_INPUT)
+        value = epi_graph_again(w->g, n, n->arg);
+    else
+        value = rewritten(w, n);
+    w->memo[node] = value = valued(w->g, value);
+    if (value == EPI_NO_NODE)
+        return;
+    keep_words(w, n, value);
+    if (node < w->ask->count && epi_graph_uses(w->in, node).count > 1 && is_sum(w->g, value) &&
+        w->g->nodes[value].axes.count > 1 && epi_fact_of(w->facts, value))
+        w->facts->at[value].keep = true;
+}
+
+/* What has to be there before a node: its operands, or what stands for it; and what an operand is of. */
+static int list_needed(const walk *w, int node, int *out) {
+    int instead = instead_of(w, node), count = 0;
+    if (instead != EPI_NO_NODE) {
+        out[count++] = instead;
+        return count;
+    }
+    const epi_node *n = &w->in->nodes[node];
+    for (int a = 0; a < 3; a++) {
+        int arg = n->arg[a];
+        if (arg == EPI_NO_NODE)
+            continue;
+        out[count++] = arg;
+        if (!w->ask->operand || arg >= w->ask->count || n->op != EPI_OP_MATMUL ||
+            w->ask->operand[arg].node == EPI_NO_NODE)
+            continue;
+        out[count++] = w->ask->operand[arg].node;
+        for (int i = 0; i < w->ask->operand[arg].by.count; i++)
+            out[count++] = w->ask->operand[arg].by.at[i].node;
+    }
+    return count;
+}
+
+/* The list has room for all nodes, each as often as something needs it. */
+static void rewrite_from(walk *w, int first, int *todo) {
+    enum { MOST_NEEDED = 3 + 3 * (1 + EPI_MOST_FACTORS) };
+    int top = 0, needed[MOST_NEEDED];
+    todo[top++] = first;
+    while (top && !epi_graph_failed(w->g)) {
+        int node = todo[top - 1], before = top;
+        if (w->memo[node] != EPI_NO_NODE) {
+            top--;
+            continue;
+        }
+        for (int i = list_needed(w, node, needed) - 1; i >= 0; i--)
+            if (w->memo[needed[i]] == EPI_NO_NODE)
+                todo[top++] = needed[i];
+        if (top == before) {
+            rewrite(w, node);
+            top--;
+        }
+    }
+}
+
+static int room_needed(const walk *w) {
+    int room = w->in->node_count + 1, needed[3 + 3 * (1 + EPI_MOST_FACTORS)];
+    for (int i = 0; i < w->in->node_count; i++)
+        room += list_needed(w, i, needed);
+    return room;
+}
+
+void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
+    const epi_graph *in = ask->in;
+    epi_arena *arena = out->arena;
+    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
+    epi_graph_take_dims(out, in);
+    const epi_facts fresh = {.g = out,
+                             .is_weight = ask->is_weight,
+                             .is_foreign = ask->is_foreign,
+                             .stays = ask->stays,
+                             .no_delay = ask->no_delay,
+                             .sizes = ask->sizes,
+                             .free = true};
+    *facts = fresh;
+    walk w = {.ask = ask, .in = in, .g = out, .facts = facts};
+    w.memo = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *w.memo);
+    int *todo = epi_arena_alloc(arena, (size_t)room_needed(&w) * sizeof *todo);
+    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
+    if (epi_graph_failed(out))
+        return;
+    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
+    for (int i = 0; i < in->node_count; i++)
+        w.memo[i] = EPI_NO_NODE;
+    for (int i = 0; i < ask->count && !epi_graph_failed(out); i++)
+        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
+            rewrite_from(&w, i, todo);
+    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {
+        int value = w.memo[in->tensors[t].node];
+        out->tensors[t].node = epi_graph_value(out, epi_graph_complete(out, value, &in->tensors[t].axes));
+    }
+    epi_graph_finish(out);
+    int delayed = facts->delayed;
+    *facts = fresh; /* nodes have other numbers now */
+    facts->delayed = delayed;
+    for (int i = 0; i < out->node_count && epi_fact_of(facts, i); i++)
+        facts->at[i].keep =
+            is_sum(out, i) && out->nodes[i].axes.count > 1 && epi_graph_uses(out, i).count > 1;
+}

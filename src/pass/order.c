@@ -1,0 +1,108 @@
+/* order.c: the nodes of a graph in another order, in which what waits for nothing comes first: maps and sums
+ * before products, and of products those that most others wait for. The cut makes parts in the order of
+ * nodes, so a statistic is complete before the product whose epilogue reads it, and weight gradients come
+ * last. */
+#include <string.h>
+
+#include "pass/algebra.h"
+
+typedef struct ordering {
+    const epi_graph *in;
+    int *height;  /* by node: products on the longest way from it to an output */
+    int *missing; /* by node: operands that are not there yet */
+    int *heap, count;
+} ordering;
+
+/* Does a come before b? */
+static bool before(const ordering *o, int a, int b) {
+    bool product[2] = {o->in->nodes[a].op == EPI_OP_MATMUL, o->in->nodes[b].op == EPI_OP_MATMUL};
+    if (product[0] != product[1])
+        return product[1];
+    if (product[0] && o->height[a] != o->height[b])
+        return o->height[a] > o->height[b];
+    return a < b;
+}
+
+static void heap_put(ordering *o, int node) {
+    int at = o->count++;
+    for (; at && before(o, node, o->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        o->heap[at] = o->heap[(at - 1) / 2];
+    o->heap[at] = node;
+}
+
+static int heap_take(ordering *o) {
+    int top = o->heap[0], last = o->heap[--o->count], at = 0;
+    for (int next; (next = 2 * at + 1) < o->count; at = next) {
+        next += next + 1 < o->count && before(o, o->heap[next + 1], o->heap[next]);
+        if (!before(o, o->heap[next], last))
+            break;
+        o->heap[at] = o->heap[next];
+    }
+    o->heap[at] = last;
+    return top;
+}
+
+static void find_heights(ordering *o) {
+    const epi_graph *in = o->in;
+    for (int i = in->node_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3 && in->live[i]; a++) {
+            int arg = in->nodes[i].arg[a], height = o->height[i] + (in->nodes[i].op == EPI_OP_MATMUL);
+            if (arg == EPI_NO_NODE)
+                continue;
+            o->missing[i]++;
+            o->height[arg] = height > o->height[arg] ? height : o->height[arg];
+        }
+}
+
+/* A tensor's name is its own: another value that had it loses it. */
+static bool has_name_of_tensor(const epi_graph *in, int node) {
+    const char *name = in->nodes[node].name;
+    bool taken = false;
+    for (int t = 0; t < in->tensor_count && name; t++) {
+        if (in->tensors[t].node == node)
+            return false;
+        taken |= !strcmp(in->tensors[t].name, name);
+    }
+    return taken;
+}
+
+void epi_order(const epi_graph *in, epi_graph *out) {
+    epi_arena *arena = out->arena;
+    size_t nodes = (size_t)in->node_count + 1;
+    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
+    epi_graph_take_dims(out, in);
+    ordering o = {.in = in};
+    o.height = epi_arena_alloc(arena, nodes * sizeof *o.height);
+    o.missing = epi_arena_alloc(arena, nodes * sizeof *o.missing);
+    o.heap = epi_arena_alloc(arena, nodes * sizeof *o.heap);
+    int *copy = epi_arena_alloc(arena, nodes * sizeof *copy);
+    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
+    if (epi_graph_failed(out))
+        return;
+    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
+    find_heights(&o);
+    for (int t = 0; t < in->input_count; t++) /* inputs are the first nodes, used or not */
+        copy[in->tensors[t].node] = epi_graph_input(out, t);
+    for (int i = 0; i < in->node_count; i++)
+        if (in->live[i] && !o.missing[i])
+            heap_put(&o, i);
+    while (o.count && !epi_graph_failed(out)) {
+        int node = heap_take(&o), arg[3];
+        const epi_node *n = &in->nodes[node];
+        for (int a = 0; a < 3; a++)
+            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : copy[n->arg[a]];
+        out->place = n->place;
+        copy[node] = n->op == EPI_OP_INPUT ? copy[node] : epi_graph_value(out, epi_graph_again(out, n, arg));
+        if (has_name_of_tensor(in, node) && copy[node] != EPI_NO_NODE)
+            out->nodes[copy[node]].name = NULL;
+        epi_use_list uses = epi_graph_uses(in, node);
+        for (int u = 0; u < uses.count; u++)
+            if (uses.at[u].node != EPI_NO_NODE && --o.missing[uses.at[u].node] == 0)
+                heap_put(&o, uses.at[u].node);
+    }
+    for (int t = in->input_count; t < in->tensor_count && !epi_graph_failed(out); t++)
+        out->tensors[t].node = copy[in->tensors[t].node];
+    for (int t = 0; t < in->input_count && !epi_graph_failed(out); t++)
+        out->tensors[t].node = copy[in->tensors[t].node];
+    epi_graph_finish(out);
+}

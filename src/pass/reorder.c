@@ -1,0 +1,69 @@
+/* reorder.c: (x @ a) @ b = x @ (a @ b), where that is fewer multiply-adds: rows count at their nominal
+ * number, and a @ b is made at every run. */
+#include "pass/algebra.h"
+
+static double elements(const epi_facts *facts, const epi_axes *axes) {
+    return (double)epi_max64(0, epi_axes_size(axes, facts->sizes));
+}
+
+/* Multiply-adds of a product of these operands. */
+static double work(const epi_facts *facts, const epi_axes *a, const epi_axes *b) {
+    epi_axes rest = epi_axes_without(b, a);
+    return elements(facts, a) * elements(facts, &rest);
+}
+
+static bool is_of_weights(epi_facts *facts, int node) {
+    const epi_fact *f = epi_fact_of(facts, node);
+    return f && f->weights;
+}
+
+static bool shares_none(const epi_axes *a, const epi_axes *b) {
+    return epi_axes_without(a, b).count == a->count;
+}
+
+/* The product of x and a @ b, or EPI_NO_NODE: it is no less work, or no such product. `of` is x @ a, with a
+ * its operand `side`. */
+static int reordered(epi_facts *facts, const epi_node *c, const epi_node *of, int side, int b) {
+    epi_graph *g = facts->g;
+    int a = of->arg[side], x = of->arg[1 - side];
+    const epi_axes *xs = &g->nodes[x].axes, *as = &g->nodes[a].axes, *bs = &g->nodes[b].axes;
+    if (!is_of_weights(facts, a) || !epi_axes_include(as, &c->over) || !shares_none(&c->over, xs) ||
+        !shares_none(bs, &of->over) || !epi_graph_is_contraction(g, a, b, &c->over))
+        return EPI_NO_NODE;
+    epi_axes ab = epi_axes_without(as, &c->over), more = epi_axes_without(bs, &c->over);
+    more = epi_axes_without(&more, &ab);
+    if (ab.count + more.count > EPI_MAX_AXES)
+        return EPI_NO_NODE;
+    for (int i = 0; i < more.count; i++)
+        ab.at[ab.count++] = more.at[i];
+    double now = work(facts, xs, as) + work(facts, &of->axes, bs),
+           then = work(facts, as, bs) + work(facts, xs, &ab);
+    if (then >= now)
+        return EPI_NO_NODE;
+    int merged = epi_graph_contract(g, a, b, &c->over);
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    merged = epi_graph_value(g, merged);
+    return epi_graph_is_contraction(g, x, merged, &of->over)
+               ? epi_graph_value(g, epi_graph_contract(g, x, merged, &of->over))
+               : EPI_NO_NODE;
+}
+
+int epi_reorder(epi_facts *facts, int *found) {
+    epi_graph *g = facts->g;
+    int count = g->node_count, applied = 0;
+    for (int i = 0; i < count && !epi_graph_failed(g); i++) {
+        found[i] = EPI_NO_NODE;
+        const epi_node c = g->nodes[i];
+        for (int s = 0; s < 2 && g->live[i] && c.op == EPI_OP_MATMUL && found[i] == EPI_NO_NODE; s++) {
+            const epi_node of = g->nodes[c.arg[s]];
+            if (of.op != EPI_OP_MATMUL || epi_graph_uses(g, c.arg[s]).count > 1 ||
+                !is_of_weights(facts, c.arg[1 - s]) || is_of_weights(facts, c.arg[s]))
+                continue;
+            for (int side = 0; side < 2 && found[i] == EPI_NO_NODE; side++)
+                found[i] = reordered(facts, &c, &of, side, c.arg[1 - s]);
+        }
+        applied += found[i] != EPI_NO_NODE;
+    }
+    return applied;
+}

@@ -1,0 +1,374 @@
+/* test_algebra.c: the algebra. Every program of a folder, its gradients, layers of models and random
+ * programs: what the rules make of them is, as a text that is parsed again, the same in f64.
+ *
+ *     algebra [programs] [rounds] [first seed] */
+#include <dirent.h>
+
+#include "random_program.h"
+#include "run/run.h"
+
+static epi_context *ctx;
+
+/* ---- one program ---- */
+
+/* A kernel of the reference, and its problem with tensors in f64 but for integers. */
+typedef struct ran {
+    problem p;
+    epi_kernel *k;
+    const epi_program *program;
+} ran;
+
+static bool prepare(ran *r, const epi_program *program, const char *dims) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
+    epi_type_binding types[2 * EPI_MAX_TENSORS];
+    epi_options o = EPI_OPTIONS(.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types);
+    epi_error err;
+    *r = (ran){.program = program};
+    o.dim_count = parse_dims(dims, bindings, store);
+    for (int t = 0; t < program->graph.tensor_count; t++)
+        if (!program->graph.tensors[t].has_type || !epi_dtype_is_integer(program->graph.tensors[t].type))
+            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
+                    epi_program_name(program), err.message);
+    return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
+}
+
+static void release(ran *r) {
+    problem_free(&r->p);
+    epi_kernel_free(r->k);
+}
+
+/* Numbers between -1 and 1 for matrices, 0.5 and 1.5 for vectors, 0.2 and 0.8 for scalars; indices in their
+ * axis, other integers from -1 to 2. */
+static void fill(problem *p, uint64_t seed) {
+    for (int i = 0; i < p->inputs; i++) {
+        tensor *t = &p->t[i];
+        uint64_t s = seed * 1000003 + (uint64_t)i;
+        for (int64_t e = 0; e < t->shape.count; e++) {
+            double u = random_unit(&s);
+            int below = (int)t->shape.index_below;
+            double x = epi_dtype_is_integer(t->shape.type)
+                           ? (below > 0 ? random_below(&s, below) : random_below(&s, 4) - 1)
+                       : t->shape.rank == 0 ? 0.2 + 0.6 * u
+                       : t->shape.rank == 1 ? 0.5 + u
+                                            : 2 * u - 1;
+            put_element(t->data, t->shape.type, e, x);
+        }
+    }
+}
+
+/* The rewritten program as a module of its own; NULL after a failed check. */
+static epi_module *rewrite(const epi_program *program, const char *dims, unsigned without,
+                           epi_algebra_log *log, const char *label) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
+    epi_options o = EPI_OPTIONS(.dims = bindings);
+    epi_arena arena = {0};
+    epi_spec spec;
+    epi_error err;
+    epi_module *m = NULL;
+    epi_graph g = {.arena = &arena};
+    epi_text text = {0};
+    o.dim_count = parse_dims(dims, bindings, store);
+    if (check(epi_spec_bind(&arena, program, &o, NULL, &spec, &err) == EPI_OK, "%s: %s", label,
+              err.message)) {
+        epi_algebra_rewrite(&spec, without, &g, log);
+        if (check(!epi_graph_failed(&g), "%s is rewritten: %s", label, g.error.message)) {
+            epi_graph_print(&g, epi_program_name(program), &text);
+            check(epi_module_parse(ctx, text.data, text.length, "rewritten", &m, &err) == EPI_OK,
+                  "%s: what was made of it parses: %s\n%s", label, err.message, text.data);
+        }
+    }
+    epi_text_free(&text);
+    epi_arena_free(&arena);
+    return m;
+}
+
+/* Do both give the same, up to 1e-12 of the largest element? */
+static void compare(const ran *a, const ran *b, const char *label) {
+    for (int t = a->p.inputs; t < a->p.count; t++) {
+        const tensor *x = &a->p.t[t], *y = &b->p.t[t];
+        double most = 0, worst = 0;
+        for (int64_t e = 0; e < x->shape.count; e++) {
+            double want = get_element(x->data, x->shape.type, e),
+                   got = get_element(y->data, y->shape.type, e);
+            if (isfinite(want))
+                most = fmax(most, fabs(want));
+            worst = fmax(worst, isnan(want) && isnan(got) ? 0 : apart(want, got));
+        }
+        check(worst <= 1e-12 * (1 + most), "%s: %s is off by %g of %g", label,
+              a->program->graph.tensors[t].name, worst, most);
+    }
+}
+
+static int applied_in_all[EPI_RULE_COUNT];
+
+static void check_program(const epi_program *program, const char *dims, uint64_t seed, const char *label) {
+    epi_algebra_log log;
+    int failed = failed_count;
+    epi_module *m = rewrite(program, dims, 0, &log, label);
+    ran a, b;
+    if (!m)
+        return;
+    for (int i = 0; i < EPI_RULE_COUNT; i++)
+        applied_in_all[i] += log.applied[i];
+    if (prepare(&a, program, dims) && prepare(&b, epi_module_program(m, 0), dims)) {
+        fill(&a.p, seed);
+        for (int t = 0; t < a.p.inputs; t++)
+            for (int64_t e = 0; e < a.p.t[t].shape.count; e++)
+                put_element(b.p.t[t].data, b.p.t[t].shape.type, e,
+                            get_element(a.p.t[t].data, a.p.t[t].shape.type, e));
+        if (check(problem_run(a.k, &a.p) && problem_run(b.k, &b.p), "%s: both run", label))
+            compare(&a, &b, label);
+        release(&a);
+        release(&b);
+    }
+    if (failed_count > failed) {
+        static char text[1 << 17];
+        epi_program_print(epi_module_program(m, 0), text, sizeof text);
+        printf("%s\n", text);
+    }
+    epi_module_free(m);
+}
+
+/* Its gradients by all inputs that have one. */
+static void check_gradients(const epi_program *program, const char *dims, uint64_t seed, const char *label) {
+    const char *names[EPI_MAX_TENSORS];
+    char name[1000];
+    int count = 0;
+    epi_module *m;
+    epi_error err;
+    for (int t = 0; t < program->graph.input_count; t++) {
+        const epi_tensor_decl *d = &program->graph.tensors[t];
+        if (!d->has_type || !epi_dtype_is_integer(d->type))
+            names[count++] = d->name;
+    }
+    if (!count || epi_program_grad(program, names, count, &m, &err) != EPI_OK)
+        return;
+    snprintf(name, sizeof name, "the gradients of %.900s", label);
+    check_program(epi_module_program(m, 0), dims, seed, name);
+    epi_module_free(m);
+}
+
+/* ---- programs ---- */
+
+static int size_of_dim(const char *name) {
+    static const struct {
+        const char *name;
+        int size;
+    } sizes[] = {{"D", 4}, {"F", 4}, {"E", 6}, {"T", 5}, {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}, {"R2", 8}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!strcmp(name, sizes[i].name))
+            return sizes[i].size;
+    return 3;
+}
+
+static void dims_of(const epi_program *p, char *out, size_t size) {
+    out[0] = 0;
+    for (int d = 0; d < epi_program_dim_count(p); d++)
+        snprintf(out + strlen(out), size - strlen(out), "%s%s=%d", d ? "," : "", epi_program_dim(p, d),
+                 epi_program_dim_size(p, d) ? (int)epi_program_dim_size(p, d)
+                                            : size_of_dim(epi_program_dim(p, d)));
+}
+
+static void test_file(const char *path) {
+    size_t length;
+    char *text = read_whole(path, &length);
+    epi_module *m;
+    epi_error err;
+    if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path)) {
+        for (int i = 0; i < epi_module_count(m); i++) {
+            const epi_program *p = epi_module_program(m, i);
+            char dims[400], label[800];
+            dims_of(p, dims, sizeof dims);
+            snprintf(label, sizeof label, "%s:%s", path, epi_program_name(p));
+            check_program(p, dims, (uint64_t)i + 3, label);
+            check_gradients(p, dims, (uint64_t)i + 3, label);
+        }
+        epi_module_free(m);
+    }
+    free(text);
+}
+
+static void test_folder(const char *folder) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (strstr(e->d_name, ".epi"))
+            test_file(path);
+    }
+    if (check(dir != NULL, "%s can be read", folder))
+        closedir(dir);
+}
+
+/* ---- random programs ---- */
+
+static void test_random(int rounds, int first) {
+    int before = failed_count;
+    for (int i = first; i < first + rounds; i++) {
+        maker m;
+        epi_module *module;
+        epi_error err;
+        char dims[100], label[200];
+        bool rows = i % 3 == 0;
+        (rows ? make_rows_program : make_program)(&m, (uint64_t)i);
+        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK,
+                   "seed %d: %s\n%s", i, err.message, m.text))
+            continue;
+        int at =
+            snprintf(dims, sizeof dims, "B=%d,S=%d,H=%d,D=%d", 1 + random_below(&m.s, 2),
+                     1 + random_below(&m.s, 3), 1 + random_below(&m.s, 2), 2 + 2 * random_below(&m.s, 2));
+        if (!rows)
+            snprintf(dims + at, sizeof dims - (size_t)at, ",K=%d", 1 + random_below(&m.s, 3));
+        snprintf(label, sizeof label, "seed %d, %s", i, dims);
+        int failed = failed_count;
+        check_program(epi_module_program(module, 0), dims, (uint64_t)i, label);
+        check_gradients(epi_module_program(module, 0), dims, (uint64_t)i, label);
+        if (failed_count > failed)
+            printf("%s", m.text);
+        epi_module_free(module);
+    }
+    printf("%d random programs from seed %d, %d failed checks\n", rounds, first, failed_count - before);
+}
+
+/* ---- random layers ---- */
+
+/* A text of a few layers: norms, products, gates, softmaxes and rotations in any order, and a program that
+ * has it and its gradients by everything in it. */
+typedef struct layers {
+    uint64_t s;
+    char body[8192], inputs[2048], names[1024], gradients[1024], outputs[2048];
+    int weights, values;
+} layers;
+
+static void weight(layers *m, const char *axes, char *name, size_t size) {
+    snprintf(name, size, "w%d", m->weights++);
+    snprintf(m->inputs + strlen(m->inputs), sizeof m->inputs - strlen(m->inputs), ", %s[%s]", name, axes);
+    snprintf(m->names + strlen(m->names), sizeof m->names - strlen(m->names), ", %s", name);
+    snprintf(m->gradients + strlen(m->gradients), sizeof m->gradients - strlen(m->gradients), ", d_%s", name);
+    snprintf(m->outputs + strlen(m->outputs), sizeof m->outputs - strlen(m->outputs), ", d_%s[%s]", name,
+             axes);
+}
+
+static void line(layers *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void line(layers *m, const char *fmt, ...) {
+    size_t n = strlen(m->body);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(m->body + n, sizeof m->body - n, fmt, args);
+    va_end(args);
+}
+
+/* A value of h[T,D] normalised, or not; its name. */
+static void normed(layers *m, const char *h, char *out, size_t size) {
+    char g[16], b[16];
+    int kind = random_below(&m->s, 5), v = m->values++;
+    snprintf(out, size, "n%d", v);
+    if (kind > 0)
+        weight(m, "D", g, sizeof g);
+    if (kind == 0)
+        line(m, "    n%d = %s*rsqrt(mean(%s*%s, D) + 0.1)\n", v, h, h, h);
+    else if (kind == 1)
+        line(m, "    n%d = %s*rsqrt(mean(%s*%s, D) + 0.1)*%s\n", v, h, h, h, g);
+    else if (kind == 2)
+        line(m, "    n%d = %s*%s/sqrt(sum(%s*%s, D) + 0.1)\n", v, h, g, h, h);
+    else if (kind == 3) {
+        weight(m, "D", b, sizeof b);
+        line(m, "    c%d = %s - mean(%s, D)\n    n%d = c%d*rsqrt(mean(c%d*c%d, D) + 0.1)*%s + %s\n", v, h, h,
+             v, v, v, v, g, b);
+    } else {
+        line(m, "    n%d = %s*%s\n", v, h, g);
+    }
+}
+
+static void add_layer(layers *m, char *h, size_t size) {
+    char n[16], a[16], b[16], c[16], d[16];
+    int v = m->values++, kind = random_below(&m->s, 7);
+    normed(m, h, n, sizeof n);
+    if (kind == 0) { /* two linear layers with a bias */
+        weight(m, "F,D", a, sizeof a), weight(m, "D,F", b, sizeof b), weight(m, "F", c, sizeof c);
+        line(m, "    y%d = gelu(%s @ %s + %s) @ %s\n", v, n, a, c, b);
+    } else if (kind == 1) { /* gated */
+        weight(m, "F,D", a, sizeof a), weight(m, "F,D", b, sizeof b), weight(m, "D,F", c, sizeof c);
+        line(m, "    y%d = (silu(%s @ %s)*(%s @ %s)) @ %s\n", v, n, a, n, b, c);
+    } else if (kind == 2) { /* rotated */
+        weight(m, "D,F", b, sizeof b);
+        weight(m, "F,D", a, sizeof a);
+        line(m, "    p%d, q%d = pairs(%s @ %s, F)\n", v, v, n, a);
+        line(m, "    y%d = join(p%d*cs - q%d*sn, p%d*sn + q%d*cs, F) @ %s\n", v, v, v, v, v, b);
+    } else if (kind == 3) { /* attention over itself */
+        weight(m, "F,D", a, sizeof a), weight(m, "F,D", b, sizeof b), weight(m, "F,D", c, sizeof c);
+        weight(m, "D,F", d, sizeof d);
+        line(m, "    k%d = rename(%s, T, R)\n", v, n);
+        line(m, "    s%d = sum((%s @ %s)*(k%d @ %s), F)\n", v, n, a, v, b);
+        line(m, "    y%d = (softmax(s%d, R) @ (k%d @ %s)) @ %s\n", v, v, v, c, d);
+    } else if (kind == 4) { /* a softmax over features, and one product after another */
+        weight(m, "F,D", a, sizeof a), weight(m, "D,F", b, sizeof b);
+        line(m, "    y%d = softmax(%s @ %s, F) @ %s\n", v, n, a, b);
+    } else if (kind == 5) { /* two products and nothing between */
+        weight(m, "R2,D", a, sizeof a), weight(m, "D,R2", b, sizeof b);
+        line(m, "    y%d = (%s @ %s) @ %s\n", v, n, a, b);
+    } else { /* normalised after the product */
+        weight(m, "F,D", a, sizeof a), weight(m, "D,F", b, sizeof b);
+        line(m, "    t%d = (%s @ %s) @ %s\n    y%d = t%d*rsqrt(mean(t%d*t%d, D) + 0.1)\n", v, n, a, b, v, v,
+             v, v);
+    }
+    if (random_below(&m->s, 4))
+        line(m, "    h%d = %s + y%d\n", v, h, v);
+    else
+        line(m, "    h%d = y%d\n", v, v);
+    snprintf(h, size, "h%d", v);
+}
+
+/* The program t of forward and gradients. */
+static void make_layers(layers *m, uint64_t seed, char *text, size_t size) {
+    char h[16] = "x";
+    *m = (layers){.s = seed * 7919 + 1};
+    for (int i = 0, n = 1 + random_below(&m->s, 4); i < n; i++)
+        add_layer(m, h, sizeof h);
+    snprintf(text, size,
+             "f(x[T,D], cs[T,F/2], sn[T,F/2]%s) -> h[T,D] {\n%s    h = %s\n}\n"
+             "t(x[T,D], cs[T,F/2], sn[T,F/2]%s, dh: cotangent[T,D]) -> (h[T,D], d_x[T,D]%s) {\n"
+             "    h = f(x, cs, sn%s)\n    d_x%s = grad(f, x%s)(x, cs, sn%s, dh)\n}\n",
+             m->inputs, m->body, h, m->inputs, m->outputs, m->names, m->gradients, m->names, m->names);
+}
+
+static void test_layers(int rounds, int first) {
+    int before = failed_count;
+    for (int i = first; i < first + rounds; i++) {
+        layers m;
+        epi_module *module;
+        epi_error err;
+        char text[20000], label[100];
+        make_layers(&m, (uint64_t)i, text, sizeof text);
+        snprintf(label, sizeof label, "layers of seed %d", i);
+        if (!check(epi_module_parse(ctx, text, strlen(text), "layers", &module, &err) == EPI_OK, "%s: %s\n%s",
+                   label, err.message, text))
+            continue;
+        int failed = failed_count;
+        char dims[100];
+        dims_of(epi_module_program(module, 1), dims, sizeof dims);
+        check_program(epi_module_program(module, 1), dims, (uint64_t)i, label);
+        if (failed_count > failed)
+            printf("%s", text);
+        epi_module_free(module);
+    }
+    printf("%d random layers from seed %d, %d failed checks\n", rounds, first, failed_count - before);
+}
+
+int main(int argc, char **argv) {
+    epi_error err;
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
+        return finish();
+    if (argc > 1)
+        test_folder(argv[1]);
+    test_random(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);
+    test_layers(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);
+    for (int i = 0; i < EPI_RULE_COUNT; i++)
+        printf("%s%s %d", i ? ", " : "applied: ", epi_rule_name((epi_algebra_rule)i), applied_in_all[i]);
+    printf("\n");
+    epi_context_close(ctx);
+    return finish();
+}
