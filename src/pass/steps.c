@@ -305,7 +305,7 @@ static bool depends_on(const epi_graph *g, int node, int on) {
     return depends;
 }
 
-/* On a product's tile: is the input read once, by a map that the output is made of? Then an element of it is
+/* On a tile of a product, or of attention's result: is the input read once, by a map that the output is made of? Then an element of it is
  * read before the one that takes its place is there. */
 static bool is_added(const epi_graph *g, int output, int input) {
     epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
@@ -319,7 +319,7 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
         !k->plan.fused || k->spec->types[output] != k->spec->types[input])
         return false;
-    if (k->plan.kind == EPI_KIND_ATTENTION || (k->plan.kind == EPI_KIND_GEMM && !is_added(g, output, input)))
+    if (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input))
         return false;
     const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
     bool may = axes->count == from->count && is_long(&k->plan, axes), stored = false;
