@@ -72,10 +72,23 @@ static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *in
         inner[i] = false;
 }
 
-/* Two layers with a function between them have the same form: attention's weights are exponentials. */
+/* Is this the exponential of scores less something that lacks one of their axes, as a maximum or a
+ * log-sum-exp does? */
+static bool is_exponential(const epi_graph *g, int node) {
+    if (g->nodes[node].op != EPI_OP_EXP && g->nodes[node].op != EPI_OP_EXP2)
+        return false;
+    const epi_node *of = &g->nodes[g->nodes[node].arg[0]];
+    for (int a = 0; a < 2 && (of->op == EPI_OP_SUB || of->op == EPI_OP_ADD); a++)
+        if (!epi_axes_include(&g->nodes[of->arg[a]].axes, &of->axes))
+            return true;
+    return false;
+}
+
+/* Two layers with a function between them have the same form, even where an exponential is in that function;
+ * but to make their product again for each gradient takes longer than to store it. */
 static bool has_exponential(const epi_graph *g, const bool *inner) {
     for (int i = 0; i < g->node_count; i++)
-        if (inner[i] && (g->nodes[i].op == EPI_OP_EXP || g->nodes[i].op == EPI_OP_EXP2))
+        if (inner[i] && is_exponential(g, i))
             return true;
     return false;
 }
