@@ -26,43 +26,72 @@ static bool is_score(const epi_graph *g, const epi_attention *a, int node) {
     return epi_axes_include(with, &a->stream) && !has_some(without, &a->stream);
 }
 
-/* Marks the elements that the weight is made of, back to the score products. */
-static bool trace(const epi_graph *g, epi_attention *a, bool *inner, int *stack) {
+static bool is_element(const epi_graph *g, int node, const epi_axes *full) {
+    epi_op op = g->nodes[node].op;
+    return (op == EPI_OP_MATMUL || epi_ops[op].cls == EPI_CLASS_MAP) &&
+           epi_axes_same_set(&g->nodes[node].axes, full);
+}
+
+static bool note_score(const epi_graph *g, epi_attention *a, int node) {
+    for (int i = 0; i < a->score_count; i++)
+        if (a->scores[i] == node)
+            return true;
+    if (a->score_count == 2 || !is_score(g, a, node))
+        return false;
+    a->scores[a->score_count++] = node;
+    if (a->score_count == 2 && a->scores[0] > a->scores[1]) {
+        a->scores[1] = a->scores[0];
+        a->scores[0] = node;
+    }
+    return true;
+}
+
+/* Lists the elements that one is made of, back to the score products, and notes these; answers how many are
+ * in the list, or -1: it is made of something else. Those that are marked are known. */
+static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, int *list) {
     const epi_axes *full = &g->nodes[a->weight[0]].axes;
     int count = 0;
-    stack[count++] = a->weight[0];
-    inner[a->weight[0]] = true;
-    while (count) {
-        int node = stack[--count];
-        const epi_node *n = &g->nodes[node];
-        if (n->op == EPI_OP_MATMUL) {
-            if (a->score_count == 2 || !is_score(g, a, node))
-                return false;
-            a->scores[a->score_count++] = node;
-            continue;
+    if (!inner[root])
+        list[count++] = root;
+    inner[root] = true;
+    for (int at = 0; at < count; at++) {
+        const epi_node *n = &g->nodes[list[at]];
+        bool score = n->op == EPI_OP_MATMUL;
+        if (score && !note_score(g, a, list[at])) {
+            while (count)
+                inner[list[--count]] = false;
+            return -1;
         }
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 3 && !score; i++) {
             int arg = n->arg[i];
-            bool element =
-                arg != EPI_NO_NODE && !inner[arg] && epi_axes_same_set(&g->nodes[arg].axes, full) &&
-                (g->nodes[arg].op == EPI_OP_MATMUL || epi_ops[g->nodes[arg].op].cls == EPI_CLASS_MAP);
-            if (!element)
+            if (arg == EPI_NO_NODE || inner[arg] || !is_element(g, arg, full))
                 continue;
             inner[arg] = true;
-            stack[count++] = arg;
+            list[count++] = arg;
         }
     }
-    if (a->score_count == 2 && a->scores[0] > a->scores[1]) {
-        int t = a->scores[0];
-        a->scores[0] = a->scores[1];
-        a->scores[1] = t;
+    return count;
+}
+
+/* What sums along the stream beside the weights, of the same scores. */
+static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *list) {
+    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    for (int i = a->scores[0]; i < g->node_count && a->top == EPI_NO_NODE; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!g->live[i] || (n->op != EPI_OP_SUM && n->op != EPI_OP_MEAN) ||
+            !epi_axes_same_set(&n->over, &a->stream) || !is_element(g, n->arg[0], full))
+            continue;
+        epi_attention trial = *a;
+        int count = trace(g, &trial, n->arg[0], inner, list);
+        bool same = count >= 0 && trial.score_count == a->score_count;
+        for (; count > 0 && !same; count--)
+            inner[list[count - 1]] = false;
     }
-    return a->score_count > 0;
 }
 
 /* What is not made of a score product is none of its elements: a bias, a condition. */
 static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
-    for (int i = a->scores[0]; i <= a->weight[0]; i++) {
+    for (int i = a->scores[0]; i < g->node_count; i++) {
         bool depends = i == a->scores[0] || (a->score_count == 2 && i == a->scores[1]);
         for (int k = 0; k < 3 && inner[i] && !depends; k++)
             depends = g->nodes[i].arg[k] != EPI_NO_NODE && inner[g->nodes[i].arg[k]];
@@ -173,7 +202,8 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
                                .operand = {n->arg[!side], EPI_NO_NODE},
                                .stream = n->over,
                                .condition = EPI_NO_NODE};
-        if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(g, out, inner, scratch))
+        if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || trace(g, out, weight, inner, scratch) < 0 ||
+            !out->score_count)
             continue;
         keep_dependents(g, out, inner);
         if (inner[out->operand[0]] || !has_exponential(g, inner))
@@ -182,6 +212,8 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
         out->cols[0] = epi_axes_without(&g->nodes[out->operand[0]].axes, &g->nodes[weight].axes);
         find_shape(g, out, shape);
         find_online(g, out);
+        trace_sums(g, out, inner, scratch);
+        keep_dependents(g, out, inner);
         return true;
     }
     return false;

@@ -8,6 +8,8 @@
  *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)    a is made of top or of l
  *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
  *
+ *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)    x is an element of other scores' gradients
+ *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
 #include <math.h>
 #include <string.h>
@@ -33,6 +35,7 @@ typedef struct former {
     int *value;      /* by node of the graph that comes in: what it is now */
     weight *weights; /* by node: of a value product that is to be brought into the form */
     int *product;    /* by node: a value product that has it for its score, or EPI_NO_NODE */
+    int *first;      /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE */
 } former;
 
 static bool is_row(const epi_graph *g, int node, const epi_axes *stream) {
@@ -173,6 +176,21 @@ static int make_logsumexp(former *f, const epi_node *n) {
     return value;
 }
 
+/* A sum over more than the stream: over that first. */
+static int make_sums(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    const epi_axes *stream = &f->in->nodes[f->first[node]].over;
+    epi_axes rest = epi_axes_without(&n->over, stream);
+    int value = epi_graph_reduce(f->g, EPI_OP_SUM, f->value[n->arg[0]], stream);
+    value = epi_graph_reduce(f->g, EPI_OP_SUM, value, &rest);
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    value = epi_graph_value(f->g, value);
+    if (!f->g->nodes[value].name)
+        f->g->nodes[value].name = n->name;
+    return value;
+}
+
 static void copy(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     int arg[3], of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
@@ -186,6 +204,18 @@ static void copy(former *f, int node) {
         f->value[node] = make_logsumexp(f, n);
         return;
     }
+    if (f->first[node] != EPI_NO_NODE) {
+        f->value[node] = make_sums(f, node);
+        return;
+    }
+    if (n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2]) &&
+        f->in->nodes[n->arg[2]].op == EPI_OP_RMAX &&
+        f->product[f->in->nodes[n->arg[2]].arg[0]] != EPI_NO_NODE) {
+        const epi_node *top = &f->in->nodes[n->arg[2]]; /* the same one, whoever wrote it */
+        int shift = make_shift(f, f->value[top->arg[0]], &top->over);
+        f->value[node] = epi_graph_failed(f->g) ? EPI_NO_NODE : epi_graph_value(f->g, shift);
+        return;
+    }
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : f->value[n->arg[a]];
     int value = epi_graph_again(f->g, n, arg);
@@ -193,6 +223,30 @@ static void copy(former *f, int node) {
 }
 
 /* ---- the whole ---- */
+
+/* Finds sums of elements like the weight over more than the product's stream. */
+static bool find_sums(former *f, int product, int weight, const bool *inner) {
+    const epi_graph *g = f->in;
+    const epi_axes *stream = &g->nodes[product].over, *full = &g->nodes[weight].axes;
+    bool any = false;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        bool of_scores = false;
+        if (!g->live[i] || n->op != EPI_OP_SUM || f->first[i] != EPI_NO_NODE ||
+            n->over.count <= stream->count || !epi_axes_include(&n->over, stream) ||
+            !epi_axes_same_set(&g->nodes[n->arg[0]].axes, full))
+            continue;
+        for (int a = 0; a < 3; a++) {
+            int arg = g->nodes[n->arg[0]].arg[a];
+            of_scores |= arg != EPI_NO_NODE && inner[arg];
+        }
+        if (!of_scores)
+            continue;
+        f->first[i] = product;
+        any = true;
+    }
+    return any;
+}
 
 /* Finds the value products that are to be changed. */
 static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits *limits, bool *inner,
@@ -202,21 +256,21 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
     bool any = false;
     epi_nominal_sizes(spec, sizes);
     for (int i = 0; i < g->node_count; i++)
-        f->product[i] = EPI_NO_NODE;
+        f->product[i] = f->first[i] = EPI_NO_NODE;
     for (int i = 0; i < g->node_count; i++) {
         epi_attention a;
         epi_attention_shape shape;
         weight *w = &f->weights[i];
         if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
             !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
-            !epi_attention_allowed(limits, g, &a, sizes) || !take_apart(g, a.weight[0], &a.stream, w) ||
-            !inner[w->score]) {
-            w->found = false;
+            !epi_attention_allowed(limits, g, &a, sizes))
             continue;
+        w->found = take_apart(g, a.weight[0], &a.stream, w) && inner[w->score];
+        if (w->found) {
+            w->side = g->nodes[i].arg[1] == a.weight[0];
+            f->product[w->score] = i;
         }
-        w->side = g->nodes[i].arg[1] == a.weight[0];
-        f->product[w->score] = i;
-        any = true;
+        any |= w->found || (a.top == EPI_NO_NODE && find_sums(f, i, a.weight[0], inner));
     }
     for (int i = 0; i < g->node_count && any; i++) { /* the sums beside them */
         const epi_node *n = &g->nodes[i];
@@ -240,10 +294,11 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
                 .g = out,
                 .value = epi_arena_alloc(arena, nodes * sizeof *f.value),
                 .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
-                .product = epi_arena_alloc(arena, nodes * sizeof *f.product)};
+                .product = epi_arena_alloc(arena, nodes * sizeof *f.product),
+                .first = epi_arena_alloc(arena, nodes * sizeof *f.first)};
     bool *inner = epi_arena_alloc(arena, nodes);
     int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
-    if (!out || !f.value || !f.weights || !f.product || !inner || !scratch)
+    if (!out || !f.value || !f.weights || !f.product || !f.first || !inner || !scratch)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!find_weights(&f, spec, limits, inner, scratch))
         return EPI_OK;

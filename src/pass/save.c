@@ -182,6 +182,15 @@ static void find_scores(split *s, int *by) {
                 s->scores[from] = true;
         }
     }
+    for (int i = g->node_count - 1; i >= 0 && over; i--) { /* a score that is made of two products */
+        const int *arg = g->nodes[i].arg;
+        if (epi_ops[g->nodes[i].op].cls != EPI_CLASS_MAP || arg[1] == EPI_NO_NODE)
+            continue;
+        int one = by[arg[0]], other = by[arg[1]];
+        if (one != EPI_NO_NODE && other != EPI_NO_NODE &&
+            epi_axes_same_set(&g->nodes[one].axes, &g->nodes[other].axes))
+            s->scores[one] = s->scores[other] = s->scores[one] || s->scores[other];
+    }
 }
 
 /* Statistics of the backward that can be had from a result of the forward, or from what it reads anyway, are
