@@ -8,7 +8,8 @@
  *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)    a is made of top or of l
  *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
  *
- *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)    x is an element of other scores' gradients
+ *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)    x is an element that gradients are made of
+ *     sum(sum(x, B)*w, S, R)      ->  sum(sum(x*w, R), B, S)
  *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
 #include <math.h>
@@ -32,10 +33,11 @@ typedef struct weight {
 typedef struct former {
     const epi_graph *in;
     epi_graph *g;
-    int *value;      /* by node of the graph that comes in: what it is now */
-    weight *weights; /* by node: of a value product that is to be brought into the form */
-    int *product;    /* by node: a value product that has it for its score, or EPI_NO_NODE */
-    int *first;      /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE */
+    int *value;        /* by node of the graph that comes in: what it is now */
+    weight *weights;   /* by node: of a value product that is to be brought into the form */
+    int *product;      /* by node: a value product that has it for its score, or EPI_NO_NODE */
+    int *first;        /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE; */
+    signed char *side; /* and which factor of what it sums is a sum itself, or -1 */
 } former;
 
 static bool is_row(const epi_graph *g, int node, const epi_axes *stream) {
@@ -98,6 +100,36 @@ static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, wei
         w->found |= knows_row(g, w->rows[i], node, stream, 0);
     }
     return w->found;
+}
+
+/* Is the value an element of the score tile, or made of one? */
+static bool is_of_scores(const epi_graph *g, int node, const epi_axes *full, const bool *inner) {
+    bool of_scores = inner[node];
+    for (int a = 0; a < 3; a++)
+        of_scores |= g->nodes[node].arg[a] != EPI_NO_NODE && inner[g->nodes[node].arg[a]];
+    return of_scores && epi_axes_same_set(&g->nodes[node].axes, full);
+}
+
+/* sum(sum(x, Y)*w, X) with an element x: which operand of the product is the sum; or -1. */
+static int inner_sum(const epi_graph *g, int node, const epi_axes *full, const bool *inner) {
+    const epi_node *n = &g->nodes[g->nodes[node].arg[0]];
+    for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++) {
+        const epi_node *sum = &g->nodes[n->arg[a]];
+        if (sum->op == EPI_OP_SUM && epi_graph_uses(g, n->arg[a]).count == 1 &&
+            is_of_scores(g, sum->arg[0], full, inner))
+            return a;
+    }
+    return -1;
+}
+
+/* The axes that a sum takes, with those of a sum inside. */
+static epi_axes all_summed(const epi_graph *g, int node, int side) {
+    epi_axes all = g->nodes[node].over;
+    const epi_axes *more =
+        side < 0 ? &(epi_axes){0} : &g->nodes[g->nodes[g->nodes[node].arg[0]].arg[side]].over;
+    for (int i = 0; i < more->count && all.count < EPI_MAX_AXES; i++)
+        all.at[all.count++] = more->at[i];
+    return all;
 }
 
 /* ---- the graph again ---- */
@@ -180,8 +212,14 @@ static int make_logsumexp(former *f, const epi_node *n) {
 static int make_sums(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     const epi_axes *stream = &f->in->nodes[f->first[node]].over;
-    epi_axes rest = epi_axes_without(&n->over, stream);
-    int value = epi_graph_reduce(f->g, EPI_OP_SUM, f->value[n->arg[0]], stream);
+    int side = f->side[node], value = f->value[n->arg[0]];
+    epi_axes all = all_summed(f->in, node, side), rest = epi_axes_without(&all, stream);
+    if (side >= 0) {
+        const epi_node *times = &f->in->nodes[n->arg[0]];
+        value =
+            map2(f, EPI_OP_MUL, f->value[f->in->nodes[times->arg[side]].arg[0]], f->value[times->arg[!side]]);
+    }
+    value = epi_graph_reduce(f->g, EPI_OP_SUM, value, stream);
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, &rest);
     if (epi_graph_failed(f->g))
         return EPI_NO_NODE;
@@ -231,18 +269,15 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
     bool any = false;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        bool of_scores = false;
-        if (!g->live[i] || n->op != EPI_OP_SUM || f->first[i] != EPI_NO_NODE ||
-            n->over.count <= stream->count || !epi_axes_include(&n->over, stream) ||
-            !epi_axes_same_set(&g->nodes[n->arg[0]].axes, full))
+        if (!g->live[i] || n->op != EPI_OP_SUM || f->first[i] != EPI_NO_NODE)
             continue;
-        for (int a = 0; a < 3; a++) {
-            int arg = g->nodes[n->arg[0]].arg[a];
-            of_scores |= arg != EPI_NO_NODE && inner[arg];
-        }
-        if (!of_scores)
+        int side = inner_sum(g, i, full, inner);
+        epi_axes all = all_summed(g, i, side);
+        if ((side < 0 && !is_of_scores(g, n->arg[0], full, inner)) || all.count <= stream->count ||
+            !epi_axes_include(&all, stream))
             continue;
         f->first[i] = product;
+        f->side[i] = (signed char)side;
         any = true;
     }
     return any;
@@ -295,10 +330,11 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
                 .value = epi_arena_alloc(arena, nodes * sizeof *f.value),
                 .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
                 .product = epi_arena_alloc(arena, nodes * sizeof *f.product),
-                .first = epi_arena_alloc(arena, nodes * sizeof *f.first)};
+                .first = epi_arena_alloc(arena, nodes * sizeof *f.first),
+                .side = epi_arena_alloc(arena, nodes)};
     bool *inner = epi_arena_alloc(arena, nodes);
     int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
-    if (!out || !f.value || !f.weights || !f.product || !f.first || !inner || !scratch)
+    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.side || !inner || !scratch)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!find_weights(&f, spec, limits, inner, scratch))
         return EPI_OK;
