@@ -210,6 +210,7 @@ ARGS_open := programs
 ARGS_formulas := programs
 ARGS_indices := programs
 ARGS_puzzle := programs
+ARGS_attention := programs
 ARGS_random = $(ROUNDS)
 ARGS_docs := docs/language.md docs/derivatives.md docs/cookbook.md
 ARGS_threads = $(BUILD)/libepilog.so

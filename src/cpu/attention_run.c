@@ -42,7 +42,8 @@ static float *floats(const row_tile *t, int64_t offset) {
 typedef struct packing {
     const epi_ref *ref;
     int64_t base;
-    epi_walk rows, depth;
+    epi_columns rows; /* of an axis that is taken apart in the order that its tile has */
+    epi_walk depth;
     int64_t row, row_count, k, k_count;
 } packing;
 
@@ -51,7 +52,7 @@ static void pack(const epi_micro *micro, int side, const packing *p, void *to) {
     int64_t row[MOST], koff[MOST], stride = p->depth.count ? p->depth.stride[p->depth.count - 1] : 1;
     bool runs = p->depth.count <= 1;
     for (int64_t i = 0; i < p->row_count; i++)
-        row[i] = p->base + epi_walk_offset(&p->rows, p->row + i) + (runs ? p->k * stride : 0);
+        row[i] = p->base + epi_columns_offset(&p->rows, p->row + i) + (runs ? p->k * stride : 0);
     for (int64_t k = 0; k < p->k_count && !runs; k++)
         koff[k] = epi_walk_offset(&p->depth, p->k + k);
     epi_pack_source src = {.data = p->ref->data,
@@ -75,12 +76,17 @@ static void pack_stream(const attention_run *r, int which, int64_t batch, int64_
     const epi_ref *ref = &r->homes[s->node];
     epi_axes batches = epi_plan_batch(l->plan);
     epi_walk of_batch = epi_walk_axes(ref, &batches, sizes),
-             stream = epi_walk_axes(ref, &l->a->stream, sizes),
-             features = epi_walk_axes(ref, &s->features, sizes);
+             stream = epi_walk_axes(ref, &l->a->stream, sizes);
     packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
     int64_t first = tile * EPI_STREAM_TILE, count = columns_of(l, tile);
-    p.rows = s->by_value ? features : stream;
-    p.depth = s->by_value ? stream : features;
+    if (s->by_value) {
+        const epi_tile_program *out = &l->out[which - l->a->score_count].tile;
+        p.rows = epi_columns_of(out->plan, ref, sizes, out->acc_scale);
+        p.depth = stream;
+    } else {
+        p.rows.walk = stream;
+        p.depth = epi_walk_axes(ref, &s->features, sizes);
+    }
     p.row = s->by_value ? 0 : first;
     p.row_count = s->by_value ? s->feature_count : count;
     p.k = s->by_value ? first : 0;
@@ -116,7 +122,7 @@ static void pack_rows(const row_tile *t) {
     for (int i = 0; i < l->a->score_count; i++) {
         const epi_axes *over = &l->spec->graph->nodes[l->a->scores[i]].over;
         packing p = {.ref = &t->r->homes[l->stationary[i]], .row = t->m0, .row_count = t->rows};
-        p.rows = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
+        p.rows.walk = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
         p.depth = epi_walk_axes(p.ref, over, l->spec->sizes);
         p.k_count = epi_axes_size(over, l->spec->sizes);
         pack(l->streams[i].micro, EPI_SIDE_A, &p, t->memory + l->rows[i]);
@@ -175,7 +181,7 @@ static void add_values(const row_tile *t, int v, const float *weight, int64_t ti
     int64_t count = span.to - span.from;
     epi_ref ref = {.data = (unsigned char *)(uintptr_t)(weight + span.from), .type = EPI_F32};
     packing p = {.ref = &ref, .row_count = t->rows, .k_count = count};
-    epi_walk_add(&p.rows, EPI_TILE_M, EPI_TILE_N);
+    epi_walk_add(&p.rows.walk, EPI_TILE_M, EPI_TILE_N);
     epi_walk_add(&p.depth, EPI_STREAM_TILE, 1);
     if (s->micro->type == EPI_BF16) {
         uint16_t *rounded = (uint16_t *)(void *)(t->memory + l->rounded);

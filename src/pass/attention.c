@@ -101,24 +101,18 @@ static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *in
         inner[i] = false;
 }
 
-/* Is this the exponential of scores less something that lacks one of their axes, as a maximum or a
- * log-sum-exp does? */
-static bool is_exponential(const epi_graph *g, int node) {
-    if (g->nodes[node].op != EPI_OP_EXP && g->nodes[node].op != EPI_OP_EXP2)
-        return false;
-    const epi_node *of = &g->nodes[g->nodes[node].arg[0]];
-    for (int a = 0; a < 2 && (of->op == EPI_OP_SUB || of->op == EPI_OP_ADD); a++)
-        if (!epi_axes_include(&g->nodes[of->arg[a]].axes, &of->axes))
+/* Two layers with a function between them have the same form: attention's weights are exponentials of scores
+ * less something that is the same along a row, or a column. */
+static bool has_softmax(const epi_graph *g, const bool *inner, const epi_axes *full) {
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!inner[i] || (n->op != EPI_OP_EXP && n->op != EPI_OP_EXP2) || !inner[n->arg[0]])
+            continue;
+        const epi_node *less = &g->nodes[n->arg[0]];
+        if (less->op == EPI_OP_SUB && inner[less->arg[0]] && g->nodes[less->arg[1]].axes.count &&
+            !epi_axes_same_set(&g->nodes[less->arg[1]].axes, full))
             return true;
-    return false;
-}
-
-/* Two layers with a function between them have the same form, even where an exponential is in that function;
- * but to make their product again for each gradient takes longer than to store it. */
-static bool has_exponential(const epi_graph *g, const bool *inner) {
-    for (int i = 0; i < g->node_count; i++)
-        if (inner[i] && is_exponential(g, i))
-            return true;
+    }
     return false;
 }
 
@@ -206,7 +200,7 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
             !out->score_count)
             continue;
         keep_dependents(g, out, inner);
-        if (inner[out->operand[0]] || !has_exponential(g, inner))
+        if (inner[out->operand[0]] || !has_softmax(g, inner, &g->nodes[weight].axes))
             continue;
         epi_plan_sort(&out->stream, &g->nodes[out->operand[0]].axes);
         out->cols[0] = epi_axes_without(&g->nodes[out->operand[0]].axes, &g->nodes[weight].axes);

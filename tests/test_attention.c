@@ -1,0 +1,470 @@
+/* test_attention.c: attention as one kernel. Every program of attention.epi and its derived backward, in
+ * every storage type, is held against f64 by the error rule and made of the parts that it should be; all
+ * spellings of a softmax become the same kernel; bits depend neither on threads, nor on the batch, nor on how
+ * many rows there are; rows that see nothing, infinities and NaN; tiles that a mask hides are not read.
+ *
+ *     attention [programs] */
+#include "harness.h"
+
+static epi_context *ctx;
+static char *programs;
+static size_t programs_length;
+
+/* ---- a program, compiled and run ---- */
+
+typedef struct attempt {
+    epi_kernel *kernel;
+    problem p;
+    epi_kernel_info info;
+    bool ok;
+} attempt;
+
+typedef struct setting {
+    const char *dims;
+    epi_path path;
+    epi_dtype type;
+    int threads;
+    bool wide;
+} setting;
+
+typedef void filler(problem *p, const epi_program *program, void *arg);
+
+/* Inputs that mean something have values that do: documents in order, lengths within the cache, and so on. */
+static double meant(const char *name, const tensor *t, int64_t e, double otherwise) {
+    int64_t last = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1;
+    if (!strcmp(name, "window"))
+        return 37;
+    if (!strcmp(name, "cap"))
+        return 2.5;
+    if (!strcmp(name, "slope"))
+        return 0.0625 * (double)(e + 1);
+    if (!strcmp(name, "query") || !strcmp(name, "key"))
+        return (double)(e % last / 23);
+    if (!strcmp(name, "prefix"))
+        return (double)(11 + 30 * e);
+    if (!strcmp(name, "length"))
+        return (double)(e == 0 ? 0 : 17 * e);
+    if (!strcmp(name, "saved_2")) /* sums of exponentials, of which the largest is 1 */
+        return 1 + fabs(otherwise);
+    return otherwise;
+}
+
+static void fill_meant(problem *p, const epi_program *program, void *arg) {
+    problem_fill(p, *(uint64_t *)arg);
+    for (int i = 0; i < p->inputs; i++) {
+        epi_tensor_info info;
+        tensor *t = &p->t[i];
+        epi_program_tensor(program, i, &info);
+        for (int64_t e = 0; e < t->shape.count; e++) {
+            int64_t at = tensor_at(t, e);
+            double x = get_element(t->data, t->shape.type, at), y = meant(info.name, t, e, x);
+            if (y != x)
+                put_element(t->data, t->shape.type, at, y);
+        }
+    }
+}
+
+static void attempt_free(attempt *a) {
+    problem_free(&a->p);
+    epi_kernel_free(a->kernel);
+    *a = (attempt){0};
+}
+
+/* Compiles, fills and runs. Free it in any case. */
+static void attempt_make(attempt *a, const epi_program *program, setting how, filler *fill, void *arg) {
+    epi_dim_binding dims[16];
+    char store[16][16], names[MAX_TENSORS][32];
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .type = how.type, .types = types, .path = how.path, .threads = how.threads);
+    epi_error err = {0};
+    *a = (attempt){0};
+    o.dim_count = parse_dims(how.dims, dims, store);
+    for (int i = 0; i < epi_program_tensor_count(program) && how.wide; i++) {
+        epi_tensor_info info;
+        epi_program_tensor(program, i, &info);
+        snprintf(names[i], sizeof names[i], "%s", info.name);
+        if (!(info.has_type && info.type == EPI_I32))
+            types[o.type_count++] = (epi_type_binding){names[i], EPI_F64};
+    }
+    if (!check(epi_kernel_compile(program, &o, &a->kernel, &err) == EPI_OK, "%s %s compiles: %s",
+               epi_program_name(program), how.dims, err.message) ||
+        !check(problem_make(&a->p, program, a->kernel, LAYOUT_PLAIN), "memory"))
+        return;
+    epi_kernel_get_info(a->kernel, &a->info);
+    fill(&a->p, program, arg);
+    a->ok = check(problem_run(a->kernel, &a->p), "%s %s runs", epi_program_name(program), how.dims);
+}
+
+/* Inputs of the one with the values that the other one's have after rounding. */
+static void fill_same(problem *p, const epi_program *program, void *arg) {
+    const problem *from = arg;
+    (void)program;
+    for (int i = 0; i < p->inputs; i++)
+        for (int64_t e = 0; e < p->t[i].shape.count; e++)
+            put_element(p->t[i].data, p->t[i].shape.type, e,
+                        get_element(from->t[i].data, from->t[i].shape.type, e));
+}
+
+/* Parts of the kernel that are attention. */
+static int attention_parts(const epi_kernel *kernel) {
+    epi_kernel_info info;
+    int count = 0;
+    epi_kernel_get_info(kernel, &info);
+    for (int i = 0; i < info.parts; i++) {
+        epi_part_info part;
+        if (epi_kernel_part(kernel, i, &part) == EPI_OK)
+            count += !strcmp(part.info.mainloop, "attention");
+    }
+    return count;
+}
+
+/* Runs it and holds it against f64; of its parts so many are attention. */
+static void hold(const epi_program *program, const char *dims, epi_dtype type, int parts) {
+    uint64_t seed = 5;
+    attempt got, ref, naive;
+    attempt_make(&got, program, (setting){dims, EPI_PATH_FUSED, type, 2, false}, fill_meant, &seed);
+    attempt_make(&ref, program, (setting){dims, EPI_PATH_REFERENCE, type, 1, true}, fill_same, &got.p);
+    attempt_make(&naive, program, (setting){dims, EPI_PATH_NAIVE, type, 1, true}, fill_same, &got.p);
+    if (got.ok && ref.ok && naive.ok) {
+        int found = attention_parts(got.kernel);
+        check(found == parts, "%s %s %s has %d attention parts, not %d", epi_program_name(program), dims,
+              epi_dtype_name(type), found, parts);
+        for (int i = got.p.inputs; i < got.p.count; i++) {
+            double error, bound;
+            epi_tensor_info info;
+            epi_program_tensor(program, i, &info);
+            check(within_rule(&got.p.t[i], &ref.p.t[i], &naive.p.t[i], got.info.parts > 1 ? type : EPI_F32,
+                              got.p.terms, &error, &bound),
+                  "%s %s %s: %s is %g off, %g allowed", epi_program_name(program), dims, epi_dtype_name(type),
+                  info.name, error, bound);
+            check(tensor_intact(&got.p.t[i]), "%s %s: nothing beside %s is written",
+                  epi_program_name(program), dims, info.name);
+        }
+    }
+    attempt_free(&got);
+    attempt_free(&ref);
+    attempt_free(&naive);
+}
+
+/* ---- the programs, and what is derived from them ---- */
+
+/* Forward and backward, for the gradients of all inputs that are no integers. */
+static epi_module *derive(const epi_program *program) {
+    const char *wrt[MAX_TENSORS];
+    static epi_tensor_info info[MAX_TENSORS]; /* which have the names */
+    int count = 0;
+    epi_module *out = NULL;
+    epi_error err = {0};
+    for (int i = 0; i < epi_program_tensor_count(program); i++) {
+        epi_program_tensor(program, i, &info[i]);
+        if (!info[i].is_output && !(info[i].has_type && info[i].type == EPI_I32))
+            wrt[count++] = info[i].name;
+    }
+    check(epi_program_grad_saved(program, wrt, count, &out, &err) == EPI_OK, "%s has gradients: %s",
+          epi_program_name(program), err.message);
+    return out;
+}
+
+static const struct {
+    const char *name, *dims, *longer; /* sizes; and some of more than one tile */
+    int backward;                     /* parts of the backward that are attention */
+} table[] = {
+    {"full_attention", "B=2,H=2,S=33,R=29,E=8,F=12", "B=1,H=2,S=200,R=300,E=16,F=8", 2},
+    {"causal_attention", "B=2,H=2,S=33,R=33,E=8,F=12", "B=1,H=2,S=300,R=300,E=16,F=8", 2},
+    {"window_attention", "B=2,S=40,R=40,H=2,E=8", "B=1,S=300,R=300,H=2,E=16", 2},
+    {"alibi_attention", "B=2,S=33,R=33,H=2,E=9", "B=1,S=210,R=210,H=3,E=16", 2},
+    {"softcap_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 2},
+    {"bias_attention", "B=2,H=2,S=33,R=29,E=8", "B=1,H=2,S=150,R=260,E=16", 0},
+    {"document_attention", "B=2,S=50,R=50,H=2,E=8", "B=1,S=260,R=260,H=2,E=16", 2},
+    {"prefix_attention", "B=2,S=33,R=33,H=2,E=8", "B=2,S=210,R=210,H=1,E=16", 2},
+    {"sink_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 2},
+    {"grouped_attention", "B=2,S=33,R=33,G=2,H=3,E=8", "B=1,S=150,R=150,G=2,H=2,E=16", 2},
+    {"latent_attention", "B=2,S=33,R=33,H=2,E=8,P=4,F=6", "B=1,S=150,R=150,H=2,E=24,P=8,F=16", 0},
+    {"decode_attention", "B=3,R=40,G=2,H=3,E=8", "B=3,R=300,G=2,H=2,E=16", 2},
+    {"paged_attention", "B=3,P=5,C=8,N=4,G=2,H=2,E=8", "B=2,P=9,C=32,N=6,G=1,H=2,E=16", 2},
+};
+
+static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
+
+static void test_programs(const epi_module *module) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const epi_program *program = epi_module_find(module, table[i].name);
+        epi_module *saved = check(program != NULL, "%s is there", table[i].name) ? derive(program) : NULL;
+        if (!saved)
+            continue;
+        for (size_t t = 0; t < sizeof storage / sizeof *storage; t++) {
+            hold(program, table[i].dims, storage[t], 1);
+            hold(program, table[i].longer, storage[t], 1);
+            hold(epi_module_program(saved, 0), table[i].dims, storage[t], 1);
+            hold(epi_module_program(saved, 1), table[i].dims, storage[t], table[i].backward);
+        }
+        hold(epi_module_program(saved, 1), table[i].longer, EPI_F32, table[i].backward);
+        epi_module_free(saved);
+    }
+}
+
+/* ---- other spellings ---- */
+
+static const char *const spellings[] = {
+    "o = sum(softmax(s, R)*v, R)",
+    "l = logsumexp(s, R)  o = sum(exp(s - l)*v, R)",
+    "o = sum(exp(log_softmax(s, R))*v, R)",
+    "m = max(s, R)  e = exp(s - m)  z = sum(e, R)  o = sum(e*v, R)/z",
+    "m = max(s, R)  e = exp(s - m)  p = e/sum(e, R)  o = sum(p*v, R)",
+    "x = sum(softmax(s, R)*v, R)  o = x*rsqrt(mean(x*x, F) + 0.001)",
+    "x = sum(softmax(s, R)*v, R)  o = silu(x)*x",
+    "a, b = halves(sum(softmax(s, R)*v, R), F)  o = concat(b, -a, F)",
+};
+
+static epi_module *parse(const char *text) {
+    epi_module *m = NULL;
+    epi_error err = {0};
+    check(epi_module_parse(ctx, text, strlen(text), "attention", &m, &err) == EPI_OK, "%s\nparses: %s", text,
+          err.message);
+    return m;
+}
+
+static void test_spellings(void) {
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        char text[600];
+        snprintf(text, sizeof text,
+                 "spelling(q[B,S,H,E], k[B,R,H,E], v[B,R,H,F]) -> o[B,S,H,F] {\n"
+                 "    s = where(index(R) <= index(S), sum(q*k, E)*rsqrt(size(E)), -inf)\n    %s\n}\n",
+                 spellings[i]);
+        epi_module *m = parse(text);
+        for (size_t t = 0; m && t < sizeof storage / sizeof *storage; t++)
+            hold(epi_module_program(m, 0), "B=2,S=140,R=140,H=2,E=16,F=8", storage[t], 1);
+        epi_module_free(m);
+    }
+}
+
+/* Two layers with a function between them are no attention, whatever their sizes. */
+static void test_others(void) {
+    static const char *const texts[] = {
+        "f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { o = gelu(q @ k) @ v }",
+        "f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { s = q @ k  o = exp(-s*s) @ v }",
+        "f(q[T,E], k[R,E], v[F,R]) -> (o[T,F], p[T,R]) { p = softmax(q @ k, R)  o = p @ v }",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        epi_module *m = parse(texts[i]);
+        if (m)
+            hold(epi_module_program(m, 0), "T=40,E=16,R=24,F=8", EPI_F32, 0);
+        epi_module_free(m);
+    }
+}
+
+/* ---- bits ---- */
+
+static bool same_bits(const tensor *a, int64_t from, const tensor *b, int64_t at, int64_t count) {
+    size_t size = epi_dtype_size(a->shape.type);
+    return !memcmp(a->data + (size_t)from * size, b->data + (size_t)at * size, (size_t)count * size);
+}
+
+/* Of a larger problem the part that begins every tensor along its first axis, or along S: what is asked for.
+ */
+typedef struct smaller {
+    const problem *from;
+    const epi_program *program;
+} smaller;
+
+/* Each input's leading elements along every axis. */
+static void fill_smaller(problem *p, const epi_program *program, void *arg) {
+    const problem *from = ((smaller *)arg)->from;
+    (void)program;
+    for (int i = 0; i < p->inputs; i++) {
+        tensor *t = &p->t[i];
+        for (int64_t e = 0; e < t->shape.count; e++) {
+            int64_t rest = e, at = 0, step = 1;
+            for (int a = t->shape.rank - 1; a >= 0; a--) {
+                at += rest % t->shape.sizes[a] * step;
+                rest /= t->shape.sizes[a];
+                step *= from->t[i].shape.sizes[a];
+            }
+            memcpy(t->data + (size_t)e * epi_dtype_size(t->shape.type),
+                   from->t[i].data + (size_t)at * epi_dtype_size(t->shape.type),
+                   epi_dtype_size(t->shape.type));
+        }
+    }
+}
+
+static void test_bits(const epi_module *module) {
+    const epi_program *program = epi_module_find(module, "causal_attention");
+    epi_module *saved = derive(program);
+    uint64_t seed = 9;
+    for (int back = 0; back < 2 && saved; back++)
+        for (int t = 0; t < 2; t++) {
+            const epi_program *p = back ? epi_module_program(saved, 1) : program;
+            attempt whole, threads, alone, fewer;
+            attempt_make(&whole, p,
+                         (setting){"B=3,H=2,S=270,R=270,E=16,F=8", EPI_PATH_FUSED, storage[t], 1, false},
+                         fill_meant, &seed);
+            for (int n = 2; n <= 5; n += 3) {
+                attempt_make(&threads, p,
+                             (setting){"B=3,H=2,S=270,R=270,E=16,F=8", EPI_PATH_FUSED, storage[t], n, false},
+                             fill_meant, &seed);
+                for (int i = whole.p.inputs; i < whole.p.count && whole.ok && threads.ok; i++)
+                    check(same_bits(&whole.p.t[i], 0, &threads.p.t[i], 0, whole.p.t[i].shape.count),
+                          "%s %s with %d threads", epi_program_name(p), epi_dtype_name(storage[t]), n);
+                attempt_free(&threads);
+            }
+            smaller from = {&whole.p, p};
+            attempt_make(&alone, p,
+                         (setting){"B=1,H=2,S=270,R=270,E=16,F=8", EPI_PATH_FUSED, storage[t], 2, false},
+                         fill_smaller, &from);
+            for (int i = whole.p.inputs; i < whole.p.count && whole.ok && alone.ok; i++)
+                check(same_bits(&whole.p.t[i], 0, &alone.p.t[i], 0, alone.p.t[i].shape.count),
+                      "%s %s: a sequence alone has the bits that it has in a batch", epi_program_name(p),
+                      epi_dtype_name(storage[t]));
+            attempt_free(&alone);
+            if (!back) { /* the first queries, without those that come after them */
+                attempt_make(&fewer, p,
+                             (setting){"B=3,H=2,S=117,R=270,E=16,F=8", EPI_PATH_FUSED, storage[t], 2, false},
+                             fill_smaller, &from);
+                for (int64_t h = 0; h < 6 && whole.ok && fewer.ok; h++)
+                    check(same_bits(&whole.p.t[3], h * 270 * 8, &fewer.p.t[3], h * 117 * 8, 117 * 8),
+                          "%s: a row's bits do not depend on other rows", epi_dtype_name(storage[t]));
+                attempt_free(&fewer);
+            }
+            attempt_free(&whole);
+        }
+    epi_module_free(saved);
+}
+
+/* ---- odd rows ---- */
+
+enum { S = 150, R = 150, E = 8 };
+
+static void fill_odd(problem *p, const epi_program *program, void *arg) {
+    fill_meant(p, program, arg);
+    for (int64_t e = 0; e < E; e++) {
+        put_element(p->t[0].data, p->t[0].shape.type, 5 * E + e, NAN);      /* a query that is no number */
+        put_element(p->t[0].data, p->t[0].shape.type, 7 * E + e, INFINITY); /* and one with infinite scores */
+    }
+}
+
+static void test_odd(const epi_module *module) {
+    uint64_t seed = 3;
+    attempt odd, plain;
+    const setting how = {"B=1,H=1,S=150,R=150,E=8,F=8", EPI_PATH_FUSED, EPI_F32, 2, false};
+    attempt_make(&odd, epi_module_find(module, "causal_attention"), how, fill_odd, &seed);
+    attempt_make(&plain, epi_module_find(module, "causal_attention"), how, fill_meant, &seed);
+    for (int64_t i = 0; i < S && odd.ok && plain.ok; i++) {
+        if (i != 5 && i != 7) {
+            check(same_bits(&odd.p.t[3], i * E, &plain.p.t[3], i * E, E), "row %d is as it was", (int)i);
+            continue;
+        }
+        for (int64_t e = 0; e < E; e++)
+            check(isnan(get_element(odd.p.t[3].data, EPI_F32, i * E + e)), "row %d is no number", (int)i);
+    }
+    attempt_free(&odd);
+    attempt_free(&plain);
+}
+
+/* A window that lies ahead of the last queries' keys, a length of 0: what sees nothing is 0 by the word
+ * softmax, and has gradients of 0; by other spellings it is what their arithmetic says. */
+static void test_nothing(void) {
+    static const struct {
+        const char *text;
+        bool zero;
+    } all[] = {
+        {"f(q[S,E], k[R,E], v[F,R]) -> o[S,F] {\n"
+         "    s = where(index(R) >= index(S) + 20, q @ k, -inf)  o = softmax(s, R) @ v }",
+         true},
+        {"f(q[S,E], k[R,E], v[F,R]) -> o[S,F] {\n"
+         "    s = where(index(R) >= index(S) + 20, q @ k, -inf)  m = max(s, R)  e = exp(s - m)\n"
+         "    o = (e @ v)/sum(e, R) }",
+         false},
+        {"f(q[S,E], k[R,E], v[F,R]) -> o[S,F] {\n"
+         "    s = where(index(R) >= index(S) + 20, q @ k, -inf)  o = exp(s - logsumexp(s, R)) @ v }",
+         false},
+        {"f(q[S,E], k[R,E], v[F,R], l: f32[S], z: f32[S], d[S,F]) -> o[S,E] {\n"
+         "    s = where(index(R) >= index(S) + 20, q @ k, -inf)  p = exp(s - l)\n"
+         "    o = sum(p*(sum(d*v, F) - z)*k, R) }",
+         true},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        epi_module *m = parse(all[i].text);
+        uint64_t seed = 4;
+        attempt a = {0};
+        if (m)
+            attempt_make(&a, epi_module_program(m, 0),
+                         (setting){"S=150,R=150,E=8,F=8", EPI_PATH_FUSED, EPI_F32, 2, false}, fill_meant,
+                         &seed);
+        check(a.ok && attention_parts(a.kernel) == 1, "%s is attention", all[i].text);
+        const tensor *out = a.ok ? &a.p.t[a.p.count - 1] : NULL;
+        for (int64_t r = 0; r < S && out; r++)
+            for (int64_t e = 0; e < E; e++) {
+                double x = get_element(out->data, EPI_F32, r * E + e);
+                bool sees = r + 20 < R;
+                check(sees          ? isfinite(x)
+                      : all[i].zero ? x == 0
+                                    : isnan(x),
+                      "%s: row %d is %g", all[i].text, (int)r, x);
+            }
+        attempt_free(&a);
+        epi_module_free(m);
+    }
+}
+
+/* What no row of a tile sees is not read: a cache may hold anything behind the tile of its last token. */
+static void fill_cache(problem *p, const epi_program *program, void *arg) {
+    fill_meant(p, program, arg);
+    for (int t = 1; t < 3; t++)
+        for (int64_t e = 0; e < p->t[t].shape.count; e++)
+            if (e / (p->t[t].shape.sizes[2] * p->t[t].shape.sizes[3]) % p->t[t].shape.sizes[1] >= 128)
+                put_element(p->t[t].data, p->t[t].shape.type, e, NAN);
+}
+
+static void test_hidden(const epi_module *module) {
+    uint64_t seed = 8;
+    attempt a;
+    attempt_make(&a, epi_module_find(module, "decode_attention"),
+                 (setting){"B=4,R=500,G=2,H=2,E=16", EPI_PATH_FUSED, EPI_F32, 2, false}, fill_cache, &seed);
+    for (int64_t e = 0; e < a.p.t[4].shape.count && a.ok; e++) {
+        double x = get_element(a.p.t[4].data, EPI_F32, e);
+        check(e < 2 * 2 * 16 ? x == 0 : isfinite(x), "element %d of a decoded token is %g", (int)e, x);
+    }
+    attempt_free(&a);
+}
+
+/* No rows, no keys, no features of a head. */
+static void test_empty(const epi_module *module) {
+    static const char *const dims[] = {"B=2,H=2,S=0,R=5,E=8,F=8", "B=0,H=2,S=4,R=5,E=8,F=8",
+                                       "B=2,H=2,S=4,R=0,E=8,F=8", "B=1,H=1,S=1,R=1,E=1,F=1"};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        uint64_t seed = 2;
+        attempt a;
+        attempt_make(&a, epi_module_find(module, "full_attention"),
+                     (setting){dims[i], EPI_PATH_FUSED, EPI_F32, 2, false}, fill_meant, &seed);
+        for (int64_t e = 0; e < a.p.t[3].shape.count && a.ok; e++) {
+            double x = get_element(a.p.t[3].data, EPI_F32, e);
+            check(i == 2 ? x == 0 : isfinite(x), "%s: element %d is %g", dims[i], (int)e, x);
+        }
+        attempt_free(&a);
+    }
+}
+
+int main(int argc, char **argv) {
+    char path[512];
+    epi_error err = {0};
+    epi_module *module = NULL;
+    snprintf(path, sizeof path, "%s/attention.epi", argc > 1 ? argv[1] : "programs");
+    programs = read_whole(path, &programs_length);
+    if (!check(programs && epi_context_open(&ctx, &err) == EPI_OK &&
+                   epi_module_parse(ctx, programs, programs_length, path, &module, &err) == EPI_OK,
+               "%s: %s", path, err.message))
+        return finish();
+    test_programs(module);
+    test_spellings();
+    test_others();
+    test_bits(module);
+    test_odd(module);
+    test_nothing();
+    test_hidden(module);
+    test_empty(module);
+    epi_module_free(module);
+    epi_context_close(ctx);
+    free(programs);
+    return finish();
+}
