@@ -3,10 +3,11 @@
 
   forward   causal and full, grouped heads, D 128 and 64
   score     what a score function costs: ALiBi, softcap, a window; beside FlexAttention where --flex is given
+  backward  the derived backward: rowsum(d_o*o), gradients of queries, gradients of keys and values
 
 Each row is checked in the run that times it: its relative distance from an f64 reference of some of its rows may be at
-most twice cuDNN's. Times are medians over --rounds of bursts of about 2 ms after a rest, so that the GPU is cool, the
-sides in turn. TFLOP/s counts 4 B H S R D, half of it where a mask hides half.
+most twice cuDNN's; gradients are held against those of one head. Times are medians over --rounds of bursts of about 2 ms after a rest, so that the GPU is cool, the
+sides in turn. TFLOP/s counts 4 B H S R D, half of it where a mask hides half, and 2.5 times that backward.
 
   PYTHONPATH=python python3 bench/torch_attention.py --out bench/results/h200-attention.json
 """
@@ -134,12 +135,69 @@ def forward(args, kind, b, h, hk, s, d, flex=False):
     return row
 
 
+def head_gradients(kind, q, k, v, d_o):
+    """Gradients of the first key head of the first batch, in f64."""
+    q, k, v, d_o = q[0, :, 0].double(), k[0, :, 0].double(), v[0, :, 0].double(), d_o[0, :, 0].double()
+    d_q, d_k, d_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    scale = q.shape[-1] ** -0.5
+    for g in range(q.shape[1]):
+        s = q[:, g] @ k.T * scale
+        if kind == "causal":
+            s = s.masked_fill_(torch.ones_like(s, dtype=torch.bool).triu_(1), -math.inf)
+        p = s.softmax(-1)
+        del s
+        d_v += p.T @ d_o[:, g]
+        d_p = d_o[:, g] @ v.T
+        d_s = p * (d_p - (d_p * p).sum(-1, keepdim=True)) * scale
+        del p, d_p
+        d_q[:, g] = d_s @ k
+        d_k += d_s.T @ q[:, g]
+    return d_q, d_k, d_v
+
+
+def backward(args, kind, b, h, hk, s, d):
+    g = h // hk
+    row = dict(section="backward", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
+    make = lambda *shape: torch.randn(*shape, device="cuda", dtype=args.dtype)
+    q, k, v, d_o = make(b, s, hk, g, d), make(b, s, hk, d), make(b, s, hk, d), make(b, s, hk, g, d)
+    first, second = (epilog.op(p.text) for p in epilog.op(text(kind, d)).program.grad(("q", "k", "v"), True))
+    known = dict(q=q, k=k, v=v, d_o=d_o)
+    pick = lambda op: [known[n] for n in op.names]
+    plan = Plan(first.program, pick(first), None, open_rows=False)
+    known.update(zip([t.name for t in first.program.outputs], plan.run(pick(first), False)))
+    tensors = pick(second)
+    plan = Plan(second.program, tensors, None, open_rows=False)
+    ours = lambda: plan.run(tensors, False)
+    mine = ours()
+    row["plan"] = second.show(*tensors)
+    row["same_bits"] = all(torch.equal(x, y) for x, y in zip(mine, ours()))
+    leaves = [x.transpose(1, 2).detach().requires_grad_() for x in (q.reshape(b, s, h, d), k, v)]
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=kind == "causal", enable_gqa=g > 1)
+    gradient = d_o.reshape(b, s, h, d).transpose(1, 2)
+    cudnn = lambda: torch.autograd.grad(out, leaves, gradient, retain_graph=True)
+    exact = head_gradients(kind, q, k, v, d_o)
+    theirs = [x.transpose(1, 2) for x in cudnn()]
+    theirs = [theirs[0].reshape(b, s, hk, g, d)[0, :, 0], theirs[1][0, :, 0], theirs[2][0, :, 0]]
+    named = dict(zip([t.name for t in second.program.outputs], mine))
+    mine = [named["d_q"][0, :, 0], named["d_k"][0, :, 0], named["d_v"][0, :, 0]]
+    row["error"] = {n: dict(epilog=distance(x, e), cudnn=distance(y, e)) for n, x, y, e in zip(("d_q", "d_k", "d_v"), mine, theirs, exact)}
+    row["ok"] = row["same_bits"] and all(e["epilog"] <= 2 * e["cudnn"] for e in row["error"].values())
+    del exact, theirs, mine, named
+    row["times"] = bursts({"epilog": ours, "cudnn": cudnn}, args.rounds, args.rest)
+    pairs = s * s if kind == "full" else s * (s + 1) / 2
+    row["tflops"] = {n: 10.0 * b * h * pairs * d / t["median_ms"] / 1e9 for n, t in row["times"].items()}
+    row["over"] = {"cudnn": row["times"]["cudnn"]["median_ms"] / row["times"]["epilog"]["median_ms"]}
+    return row
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rest", type=float, default=0.012, help="seconds between bursts")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too, where there is a score function")
+    parser.add_argument("--section", choices=("both", "forward", "backward"), default="both")
     parser.add_argument("--few", action="store_true", help="three shapes, to look quickly")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
@@ -163,16 +221,19 @@ def main():
     work += [(kind, 2, 32, 8, 8192, 128) for kind in ("alibi", "softcap", "window")]
     if args.few:
         work = [("causal", *shapes[0]), ("full", *shapes[0]), ("causal", *shapes[4])]
+    work = [(forward, *w) for w in work if args.section != "backward"] + \
+           [(backward, *w) for w in work if args.section != "forward" and w[0] in ("full", "causal")]
     failed = 0
-    for kind, *shape in work:
+    for measure, kind, *shape in work:
         try:
-            row = forward(args, kind, *shape, flex=args.flex and kind not in ("full", "causal"))
+            more = dict(flex=True) if args.flex and measure is forward and kind not in ("full", "causal") else {}
+            row = measure(args, kind, *shape, **more)
         except Exception as e:  # a failure is a row too
-            row = dict(section="forward", kind=kind, shape=shape, ok=False, error=f"{type(e).__name__}: {e}")
+            row = dict(section=measure.__name__, kind=kind, shape=shape, ok=False, error=f"{type(e).__name__}: {e}")
         failed += not row["ok"]
         result["rows"].append(row)
         brief = {n: round(x, 3) for n, x in row.get("tflops", {}).items()}
-        print(kind, shape, "ok" if row["ok"] else "FAILED", brief, {n: round(x, 3) for n, x in row.get("over", {}).items()}, row["error"])
+        print(row["section"], kind, shape, "ok" if row["ok"] else "FAILED", brief, {n: round(x, 3) for n, x in row.get("over", {}).items()}, row["error"])
         if args.out:
             with open(args.out + ".part", "w") as f:
                 json.dump(result, f, indent=1)

@@ -251,7 +251,7 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
     const epi_cuda_kernel *form = up && up != l ? kernels[kernel_count - 1].k : NULL;
     target.forms = &form;
     target.form_count = form != NULL;
-    epi_tile_limits limits = {256, 16, true, v.capability == 90 ? 256 : 0, 8};
+    epi_tile_limits limits = {.attention_most = v.capability == 90 ? 256 : 0, .attention_multiple = 8};
     epi_status status = (up ? bind_open_spec(l, up, v.type, v.path, &e->arena, &spec)
                             : bind_spec(l, v.type, v.path, &e->arena, &spec))
                             ? EPI_OK

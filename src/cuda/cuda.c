@@ -218,6 +218,9 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
     k->workspace = l->counter + EPI_COUNTER_BYTES;
     *add_launch(k, EPI_LAUNCH_ATTENTION) = *l;
+    const epi_graph *g = k->spec.graph;
+    for (int t = g->input_count; t < g->tensor_count; t++) /* it stores them there itself */
+        c->stored[t] |= step->plan->placement[g->tensors[t].node].leave == EPI_LEAVE_ROWS;
     return EPI_OK;
 }
 

@@ -2,6 +2,7 @@
  * what fits in shared memory, and what the launch needs. */
 #include "cuda/design_attention.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static const epi_attention_config configs[] = {
     {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 40, 232},
     {"attention_128x64_d256", EPI_ATTENTION_FORWARD, 256, 256, 2, 64, 5, 1, 8, false, 40, 232},
     {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232},
-    {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 40, 232},
+    {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 24, 240},
+    {"attention_rows_128x80_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 80, 3, 1, 0, true, 40, 232},
     {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
     {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232},
     {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232},
@@ -339,15 +341,18 @@ static bool constant_of(const epi_emit_context *c, int node, double *out) {
     return true;
 }
 
-/* A last multiplication of the scores by a number above zero, behind conditions, that the exponent can do. */
-static int find_scale(const epi_attention_design *d, const epi_tile_program *t, int value, double *scale) {
+/* A last multiplication of a value by a number above zero, behind conditions with `hidden` for what they
+ * hide: the exponent can do it to scores, the result to weights. The instruction, or -1. */
+static int find_scale(const epi_attention_design *d, const epi_tile_program *t, int value, double hidden,
+                      double *scale) {
     for (;;) {
         int i = maker_of(t, value);
         const epi_instr *s = i >= 0 ? &t->instrs[i] : NULL;
         double other;
         if (!s || s->kind != EPI_INSTR_MAP || use_count(t, value) > (s->dst == value ? 1 : 0))
             return -1;
-        if (s->op == EPI_OP_WHERE && constant_of(d->c, t->values[s->arg[2]].node, &other) && other < -1e300) {
+        if (s->op == EPI_OP_WHERE && constant_of(d->c, t->values[s->arg[2]].node, &other) &&
+            other == hidden) {
             value = s->arg[1];
             continue;
         }
@@ -358,6 +363,16 @@ static int find_scale(const epi_attention_design *d, const epi_tile_program *t, 
         *scale = by ? 1 / other : other;
         return i;
     }
+}
+
+/* What is left out of scores or of the first sum's weights: the same in both tile programs. */
+static void find_scales(epi_attention_design *d) {
+    double scale[2] = {1, 1}, hidden = d->form == EPI_ATTENTION_FORWARD ? (double)-INFINITY : 0;
+    for (int which = 0; which < 2; which++)
+        d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], hidden, &scale[which]);
+    if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
+        d->scaled[0] = d->scaled[1] = -1;
+    d->scale = d->scaled[0] < 0 ? 1 : scale[0];
 }
 
 /* What crosses from a function of the first product alone to one of both, so that the first can run before
@@ -517,16 +532,16 @@ static int shared_bytes(const epi_attention_design *d) {
 /* The roots that belong to a sum: what is made of it, and with the first what is made of rows alone. */
 static epi_status make_out(epi_attention_design *d, const epi_step *step, int v, epi_error *err) {
     const epi_graph *g = d->g;
-    epi_root *roots = epi_arena_alloc(d->c->arena, ((size_t)step->root_count + 1) * sizeof *roots);
+    size_t most = (size_t)(step->root_count + g->tensor_count) + 1;
+    epi_root *roots = epi_arena_alloc(d->c->arena, most * sizeof *roots);
     bool *on = epi_arena_alloc(d->c->arena, (size_t)g->node_count + 1);
     int count = 0;
     if (!roots || !on)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int r = 0; r < step->root_count; r++) {
         bool made[2] = {false, false};
-        if (d->plan->placement[step->roots[r].node].leave == EPI_LEAVE_ROWS && step->roots[r].tensor < 0 &&
-            d->c->steps->homes[step->roots[r].node].tensor < 0)
-            continue; /* nobody reads it but this kernel */
+        if (d->plan->placement[step->roots[r].node].leave == EPI_LEAVE_ROWS)
+            continue; /* nobody reads it but this kernel, unless it is an output: below */
         for (int i = 0; i < d->a->value_count; i++) {
             int node = d->a->values[i];
             for (int n = node; n <= step->roots[r].node; n++) {
@@ -539,6 +554,9 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
         if (made[d->sum[v]] || (v == 0 && !made[0] && !made[1]))
             roots[count++] = step->roots[r];
     }
+    for (int t = g->input_count; t < g->tensor_count && v == 0; t++)
+        if (d->plan->placement[g->tensors[t].node].leave == EPI_LEAVE_ROWS)
+            roots[count++] = (epi_root){g->tensors[t].node, t};
     d->out[v] = view(d, d->a->out_plan[d->sum[v]], NULL);
     return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
                                  err);
@@ -588,14 +606,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k) {
             return false;
     if (!design_functions(d))
         return false;
-    if (d->form == EPI_ATTENTION_FORWARD) {
-        double scale[2] = {1, 1};
-        for (int which = 0; which < 2; which++)
-            d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], &scale[which]);
-        if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
-            d->scaled[0] = d->scaled[1] = -1;
-        d->scale = d->scaled[0] < 0 ? 1 : scale[0];
-    }
+    find_scales(d);
     d->plain = is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
     d->reason[0] = 0;
     find_cuts(d);

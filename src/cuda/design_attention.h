@@ -87,8 +87,8 @@ typedef struct epi_attention_design {
     epi_attention_column staged[EPI_ATTENTION_COLUMNS];   /* pair */
     int staged_count;
     bool split;    /* pair: the second sum's weights follow from the first product alone */
-    int scaled[2]; /* forward, by tile program: a multiplication by a number that is left to the exponent, or
-                      -1 */
+    int scaled[2]; /* by tile program: a multiplication by a number that is left to the exponent, or to the
+                      first sum's result; or -1 */
     double scale;  /* that number */
     bool plain;    /* results are stored by TMA */
     epi_attention_tensor rows_of[2], columns_of[2], result_of[2];

@@ -121,7 +121,8 @@ static bool write_scores(const epi_attention_design *d, epi_text *out) {
     bool two = d->form != EPI_ATTENTION_FORWARD, ok = true;
     for (int which = 0; which < 2; which++) {
         ok = ok && write_function(d, &d->first_part[which], names[which][0], !which, d->scaled[which], out);
-        ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which, -1, out));
+        ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which,
+                                           d->scaled[which], out));
     }
     epi_text_add(out,
                  "namespace score {\nstruct Rows {\n  whole_first::Rows first;\n%s};\n"

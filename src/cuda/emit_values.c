@@ -76,40 +76,60 @@ static const epi_instr *only_maker(const epi_emitter *e, int v) {
     return uses == 1 ? maker : NULL;
 }
 
-/* Short forms: a division by what a row has one of is a multiplication, whose factor is worked out once; an
- * exponential's change of base goes into the multiply-add or the difference below it. False: there is none.
- */
+/* Is it the same for all rows, or all columns, of a tile? */
+static bool is_short(const epi_emitter *e, int v) {
+    return !epi_value_is_full(&e->d->tile->values[v]);
+}
+
+/* An exponential as a power of two: its change of base goes into the multiply-add or the difference below it,
+ * and so does a division of the result by a short value (-1: none). False: nothing is below it. */
+static bool put_power(const epi_emitter *e, epi_text *out, const epi_instr *s, int divisor, int el) {
+    const epi_instr *below = only_maker(e, s->arg[0]), *scaled = NULL;
+    epi_name x, factor = {""}, less;
+    const char *sign = "-";
+    if (below && below->kind == EPI_INSTR_MULADD && below->sign > 0) {
+        bool swap = is_short(e, below->arg[0]);
+        x = epi_value_use(e, below->arg[swap], el);
+        factor = epi_value_use(e, below->arg[!swap], el);
+        less = epi_value_use(e, below->arg[2], el);
+        sign = below->other < 0 ? "-" : "";
+    } else if (below && below->kind == EPI_INSTR_MAP && below->op == EPI_OP_SUB) {
+        scaled = only_maker(e, below->arg[0]);
+        x = epi_value_use(e, below->arg[0], el);
+        for (int a = 0; a < 2 && scaled && scaled->kind == EPI_INSTR_MAP && scaled->op == EPI_OP_MUL; a++)
+            if (is_short(e, scaled->arg[a])) {
+                x = epi_value_use(e, scaled->arg[!a], el);
+                factor = epi_value_use(e, scaled->arg[a], el);
+            }
+        less = epi_value_use(e, below->arg[1], el);
+    } else {
+        return false;
+    }
+    epi_text_add(out, "ex2(__fmaf_rn(%s, %s%sLOG2E, ", x.text, factor.text, factor.text[0] ? " * " : "");
+    if (divisor < 0)
+        epi_text_add(out, "%s%s * LOG2E))", sign, less.text);
+    else
+        epi_text_add(out, "__fmaf_rn(%s%s, LOG2E, -lg2(%s))))", sign, less.text,
+                     epi_value_use(e, divisor, el).text);
+    return true;
+}
+
+/* Short forms: a division by a short value is a multiplication, whose factor is worked out once; or it goes
+ * into the exponent. False: there is none. */
 static bool put_quick(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
     if (!e->d->quick || s->kind != EPI_INSTR_MAP)
         return false;
-    if (s->op == EPI_OP_DIV && e->d->tile->values[s->arg[1]].scale == EPI_SCALE_NONE) {
-        epi_text_add(out, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el).text,
-                     epi_value_use(e, s->arg[1], el).text);
+    if (s->op == EPI_OP_EXP)
+        return e->d->fast && put_power(e, out, s, -1, el);
+    if (s->op != EPI_OP_DIV || !is_short(e, s->arg[1]))
+        return false;
+    const epi_instr *power = only_maker(e, s->arg[0]);
+    if (e->d->fast && power && power->kind == EPI_INSTR_MAP && power->op == EPI_OP_EXP &&
+        put_power(e, out, power, s->arg[1], el))
         return true;
-    }
-    const epi_instr *below = s->op == EPI_OP_EXP && e->d->fast ? only_maker(e, s->arg[0]) : NULL;
-    if (below && below->kind == EPI_INSTR_MULADD) {
-        bool swap = e->d->tile->values[below->arg[0]].scale == EPI_SCALE_NONE;
-        epi_text_add(out, "ex2(__fmaf_rn(%s, %s%s * LOG2E, %s%s * LOG2E))",
-                     epi_value_use(e, below->arg[swap], el).text, below->sign < 0 ? "-" : "",
-                     epi_value_use(e, below->arg[!swap], el).text, below->other < 0 ? "-" : "",
-                     epi_value_use(e, below->arg[2], el).text);
-        return true;
-    }
-    if (below && below->kind == EPI_INSTR_MAP && below->op == EPI_OP_SUB) {
-        const epi_instr *scaled = only_maker(e, below->arg[0]);
-        int factor = -1; /* which operand of a product below it is one that a row has */
-        for (int a = 0; a < 2 && scaled && scaled->kind == EPI_INSTR_MAP && scaled->op == EPI_OP_MUL; a++)
-            if (e->d->tile->values[scaled->arg[a]].scale == EPI_SCALE_NONE)
-                factor = a;
-        epi_text_add(out, "ex2(__fmaf_rn(%s, ",
-                     epi_value_use(e, factor < 0 ? below->arg[0] : scaled->arg[!factor], el).text);
-        if (factor >= 0)
-            epi_text_add(out, "%s * ", epi_value_use(e, scaled->arg[factor], el).text);
-        epi_text_add(out, "LOG2E, -%s * LOG2E))", epi_value_use(e, below->arg[1], el).text);
-        return true;
-    }
-    return false;
+    epi_text_add(out, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el).text,
+                 epi_value_use(e, s->arg[1], el).text);
+    return true;
 }
 
 /* Element `el` of what an instruction computes. */

@@ -203,6 +203,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       wg_wait<0>();
       hold(dk);
       release(k_empty + 8 * last);
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) dk[i] *= SCALE;
       out::Rows O;
       out2::Rows O2;
       out::rows_load(O, P, row_now(), t & 3);

@@ -11,6 +11,7 @@
 //   score::Rows, score::rows_load(R, P, row)                        what a thread keeps of its rows `row` and `row + 8`
 //   score::first<CUT>(s, R, P, row, group, col, t, staged)          what follows from the first product alone, in place
 //   score::second<CUT>(s, dp, R, P, row, group, col, t, staged)     the weights, into dp
+//   SCALE                                                           what the weights lack, as a factor
 //   columns_seen, columns_whole                                     as in attention_forward.cuh
 //   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
 //   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
@@ -175,6 +176,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       wg_wait<0>();
       hold(dq);
       release(k_empty + 8 * before);
+#pragma unroll
+      for (int i = 0; i < ACCUMULATORS; i++) dq[i] *= SCALE;
       out::Rows O;
       out::rows_load(O, P, row, lane & 3);
 #if PLAIN
