@@ -20,6 +20,7 @@ typedef struct writer {
     int given;          /* names that were made up */
     const char **spare; /* names of halves that nothing uses */
     int spare_count;
+    bool *named; /* by node: a product that has to name what it sums over */
 } writer;
 
 /* ---- names ---- */
@@ -124,10 +125,36 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
     return e;
 }
 
+/* Marks products that sum over an axis, and over others, that an output has which they are seen from without
+ * another product between: as `@` they would be taken for mistakes. */
+static bool find_named(writer *w) {
+    const epi_graph *g = w->g;
+    int *stack = epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stack);
+    int *seen = epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *seen);
+    for (int t = g->input_count; t < g->tensor_count && stack && seen; t++) {
+        int count = 0;
+        stack[count++] = g->tensors[t].node;
+        seen[g->tensors[t].node] = t;
+        while (count) {
+            int node = stack[--count];
+            const epi_node *n = &g->nodes[node];
+            if (n->op == EPI_OP_MATMUL && n->over.count > 1)
+                w->named[node] |= epi_axes_count_in(&n->over, &g->tensors[t].axes) > 0;
+            for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL; a++)
+                if (n->arg[a] != EPI_NO_NODE && seen[n->arg[a]] != t) {
+                    seen[n->arg[a]] = t;
+                    stack[count++] = n->arg[a];
+                }
+        }
+    }
+    return stack && seen;
+}
+
 /* A product that keeps an axis which both operands have is written as a sum: `@` would sum over all of them.
  */
-static bool is_written_as_sum(const epi_graph *g, const epi_node *n) {
-    return n->op == EPI_OP_MATMUL && !epi_product_sums_all(g, n);
+static bool is_written_as_sum(const writer *w, int node) {
+    const epi_node *n = &w->g->nodes[node];
+    return n->op == EPI_OP_MATMUL && (w->named[node] || !epi_product_sums_all(w->g, n));
 }
 
 static epi_ast *sum_ast(writer *w, const epi_node *n) {
@@ -152,7 +179,7 @@ static epi_ast *operation_ast(writer *w, int node) {
         return name_ast(w, w->g->tensors[n->tensor].name);
     if (epi_op_is_word(n->op))
         return call_ast(w, n);
-    if (is_written_as_sum(w->g, n))
+    if (is_written_as_sum(w, node))
         return sum_ast(w, n);
     int args = epi_ops[n->op].arity;
     epi_ast *e = new_ast(w, args == 1 ? EPI_AST_UNARY : EPI_AST_BINARY, args);
@@ -256,7 +283,7 @@ static bool is_factored(const writer *w, int node) {
     epi_use_list uses = epi_graph_uses(w->g, node);
     for (int i = 0; i < uses.count && is_scaled(w->g, node); i++) {
         const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &w->g->nodes[uses.at[i].node];
-        if (user && is_written_as_sum(w->g, user))
+        if (user && is_written_as_sum(w, uses.at[i].node))
             return true;
         if (user && (user->op == EPI_OP_SUM || user->op == EPI_OP_MEAN) &&
             is_contraction(w, node, &user->over))
@@ -323,7 +350,8 @@ epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const c
     w.names = epi_arena_alloc(arena, nodes * sizeof *w.names);
     w.depth = epi_arena_alloc(arena, nodes * sizeof *w.depth);
     w.spare = epi_arena_alloc(arena, nodes * sizeof *w.spare);
-    if (!p || !w.names || !w.depth || !w.spare)
+    w.named = epi_arena_alloc(arena, nodes);
+    if (!p || !w.names || !w.depth || !w.spare || !w.named || !find_named(&w))
         return NULL;
     *p = (epi_ast_program){.name = name,
                            .comment = "",
