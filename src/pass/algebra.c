@@ -14,7 +14,7 @@
 
 typedef struct passes {
     const epi_spec *spec;
-    unsigned without;
+    const epi_algebra_choice *choice;
     bool *is_weight, *is_foreign;
     int64_t sizes[EPI_MAX_DIMS]; /* by dim, rows at their nominal number */
     epi_graph g;                 /* what the last walk made */
@@ -52,7 +52,8 @@ static void walk_with(passes *p, int count, const int *found, const epi_operand 
                           .is_weight = p->is_weight,
                           .is_foreign = p->is_foreign,
                           .sizes = p->sizes,
-                          .no_delay = p->without >> EPI_RULE_DELAY & 1};
+                          .stays = p->choice->stays,
+                          .no_delay = p->choice->without >> EPI_RULE_DELAY & 1};
     epi_normal(&ask, &p->g, &p->facts);
 }
 
@@ -69,7 +70,7 @@ static int relocate(epi_facts *facts, int *found) {
 static void apply(passes *p, epi_algebra_rule rule, int (*find)(epi_facts *facts, int *found)) {
     epi_graph *g = &p->g;
     int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
-    if (!found || (p->without >> rule & 1))
+    if (!found || (p->choice->without >> rule & 1))
         return;
     p->log->applied[rule] = find(&p->facts, found);
     if (p->log->applied[rule] && !epi_graph_failed(g))
@@ -80,7 +81,7 @@ static void unify(passes *p) {
     epi_graph *g = &p->g;
     int count = g->node_count;
     epi_operand *operand = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *operand);
-    if (!operand || (p->without >> EPI_RULE_UNIFY & 1))
+    if (!operand || (p->choice->without >> EPI_RULE_UNIFY & 1))
         return;
     p->log->applied[EPI_RULE_UNIFY] = epi_unify(&p->facts, operand);
     if (p->log->applied[EPI_RULE_UNIFY] && !epi_graph_failed(g))
@@ -112,9 +113,10 @@ static void tidy(passes *p) {
     *g = out;
 }
 
-void epi_algebra_rewrite(const epi_spec *spec, unsigned without, epi_graph *out, epi_algebra_log *log) {
+void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
+                         epi_algebra_log *log) {
     epi_arena *arena = out->arena;
-    passes p = {.spec = spec, .without = without, .g = *spec->graph, .log = log};
+    passes p = {.spec = spec, .choice = choice, .g = *spec->graph, .log = log};
     *log = (epi_algebra_log){{0}};
     p.is_weight = epi_arena_alloc(arena, (size_t)spec->graph->input_count + 1);
     p.is_foreign = epi_arena_alloc(arena, (size_t)spec->graph->input_count + 1);

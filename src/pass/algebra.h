@@ -23,9 +23,16 @@ typedef struct epi_algebra_log {
     int applied[EPI_RULE_COUNT];
 } epi_algebra_log;
 
-/* Rewrites the spec's program into *out, whose arena is set, by all rules but those in `without` (bits).
- * Inputs and outputs are the same tensors. Nothing is decided by the sizes of row axes. */
-void epi_algebra_rewrite(const epi_spec *spec, unsigned without, epi_graph *out, epi_algebra_log *log);
+/* What is left to choose. */
+typedef struct epi_algebra_choice {
+    unsigned without; /* rules that are not applied, as bits */
+    bool *stays;      /* by input: a weight that does not go past a product; NULL: all do */
+} epi_algebra_choice;
+
+/* Rewrites the spec's program into *out, whose arena is set. Inputs and outputs are the same tensors. Nothing
+ * is decided by the sizes of row axes. */
+void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
+                         epi_algebra_log *log);
 
 /* shift.c: (n + b) @ w with b of weights alone is n @ w + b @ w. */
 int epi_shift(epi_facts *facts, int *found);

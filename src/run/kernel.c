@@ -101,45 +101,85 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_lim
     return status;
 }
 
-/* The program as the algebra rewrites it, where its cut costs less: by more than a thousandth, so that a text
- * written with care stays as it is. */
-static epi_status rewrite(epi_kernel *k, epi_error *err) {
-    epi_spec spec = k->spec;
-    epi_cut cut;
-    epi_rewriting *r = &k->rewriting;
-    spec.graph = r->written;
-    r->parts_before = k->cut.part_count;
-    r->graph = (epi_graph){.arena = &k->arena};
-    epi_algebra_rewrite(&spec, 0, &r->graph, &r->log);
-    if (epi_graph_failed(&r->graph)) { /* too many nodes or axes on the way: the program stays as it is */
-        if (k->arena.failed)
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-        return EPI_OK;
-    }
-    spec.graph = &r->graph;
-    epi_status status = cut_graph(&k->arena, &spec, &k->limits, &cut, &r->after, err);
-    r->applies = status == EPI_OK && r->after < 0.999 * r->before;
-    if (r->applies) {
-        k->spec.graph = spec.graph;
-        k->cut = cut;
-    }
-    return status;
-}
-
-double epi_rewriting_cost(const epi_kernel *k, unsigned without) {
+/* What the cut of the program costs that the algebra makes by this choice; without end where it makes none.
+ */
+static double try_choice(const epi_kernel *k, const epi_algebra_choice *choice, epi_algebra_log *log) {
     epi_arena arena = {0};
     epi_spec spec = k->spec;
     epi_graph g = {.arena = &arena};
-    epi_algebra_log log;
     epi_cut cut;
-    double cost = k->rewriting.after;
+    double cost = INFINITY;
     spec.graph = k->rewriting.written;
-    epi_algebra_rewrite(&spec, without, &g, &log);
+    epi_algebra_rewrite(&spec, choice, &g, log);
     spec.graph = &g;
     if (!epi_graph_failed(&g))
         cut_graph(&arena, &spec, &k->limits, &cut, &cost, NULL);
     epi_arena_free(&arena);
     return cost;
+}
+
+double epi_rewriting_cost(const epi_kernel *k, epi_algebra_rule rule) {
+    epi_algebra_choice choice = k->rewriting.choice;
+    epi_algebra_log log;
+    choice.without |= 1u << rule;
+    return try_choice(k, &choice, &log);
+}
+
+/* Is it less by more than a thousandth? Nothing is given up for less. */
+static bool is_cheaper(double cost, double than) {
+    return cost < 0.999 * than;
+}
+
+/* Which rules to apply and which weights go past products: all, but for a shift that makes more products than
+ * it saves, and for vectors that are better multiplied where they are written. Vectors are tried one by one
+ * in programs of a few layers. */
+static double choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice) {
+    enum { MOST_NODES = 1000, MOST_TRIED = 8 };
+    const epi_graph *g = k->rewriting.written;
+    epi_algebra_log log, other;
+    double cost = try_choice(k, choice, &log), trial;
+    if (log.applied[EPI_RULE_SHIFT]) {
+        choice->without = 1u << EPI_RULE_SHIFT;
+        trial = try_choice(k, choice, &other);
+        if (is_cheaper(trial, cost))
+            cost = trial;
+        else
+            choice->without = 0;
+    }
+    for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
+        if (g->tensors[t].axes.count != 1 || k->spec.is_row[g->tensors[t].axes.at[0].dim])
+            continue;
+        tried++;
+        choice->stays[t] = true;
+        trial = try_choice(k, choice, &other);
+        choice->stays[t] = is_cheaper(trial, cost);
+        cost = choice->stays[t] ? trial : cost;
+    }
+    return cost;
+}
+
+/* The program as the algebra rewrites it, where its cut costs less, so that a text written with care stays as
+ * it is. */
+static epi_status rewrite(epi_kernel *k, epi_error *err) {
+    epi_spec spec = k->spec;
+    epi_rewriting *r = &k->rewriting;
+    r->parts_before = k->cut.part_count;
+    r->choice.stays = epi_arena_alloc(&k->arena, (size_t)r->written->input_count + 1);
+    if (!r->choice.stays)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    r->after = choose_rewriting(k, &r->choice);
+    r->applies = is_cheaper(r->after, r->before);
+    if (!r->applies)
+        return EPI_OK;
+    spec.graph = r->written;
+    r->graph = (epi_graph){.arena = &k->arena};
+    epi_algebra_rewrite(&spec, &r->choice, &r->graph, &r->log);
+    if (epi_graph_failed(&r->graph)) /* a trial has shown that nothing else is wrong */
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    spec.graph = &r->graph;
+    epi_status status = cut_graph(&k->arena, &spec, &k->limits, &k->cut, &r->after, err);
+    k->spec.graph = spec.graph;
+    return status;
 }
 
 /* Rewrites the program, from graph to graph, and cuts it. */

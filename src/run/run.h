@@ -45,6 +45,7 @@ typedef struct epi_part_kernel {
 typedef struct epi_rewriting {
     const epi_graph *written; /* what the algebra begins with: slices are taken from inputs */
     bool applies;             /* its cut costs less, and is the kernel's */
+    epi_algebra_choice choice;
     epi_graph graph;
     epi_algebra_log log;
     double before, after; /* what the cuts cost, in bytes */
@@ -94,8 +95,8 @@ epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, 
  * zero. */
 void epi_struct_give(void *out, size_t size, const void *ours, size_t own);
 
-/* kernel.c: what the cut of the rewritten program would cost without these rules, as bits. */
-double epi_rewriting_cost(const epi_kernel *kernel, unsigned without);
+/* kernel.c: what the cut of the rewritten program would cost without this rule. */
+double epi_rewriting_cost(const epi_kernel *kernel, epi_algebra_rule rule);
 
 /* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
