@@ -685,6 +685,48 @@ static void loads_before_stores(void) {
     epi_module_free(module);
 }
 
+/* Parts that need nothing of those before start beside them, in workspaces of their own; others wait. */
+static void parts_stand_apart(void) {
+    static const struct {
+        const char *text;
+        bool apart[4];
+    } some[] = {
+        {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], k[T,G], v[T,H]) { q = x @ a; k = x @ b; v = x @ c }",
+         {false, true, true}},
+        {"f(x[T,D], a[F,D], b[G,F], c[H,D]) -> (k[T,G], v[T,H]) { k = silu(x @ a) @ b; v = x @ c }",
+         {false, false, true}},
+        {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], s: f32[T], k[T,G], v[T,H]) {"
+         " q = x @ a; s = sum(q, F); k = x @ b; v = x @ c }",
+         {false, false, true}}, /* what comes behind a sum's last kernel waits for it */
+        {"f(x[T,D], a[F,D], b[D,G], c[T,G]) -> (q[T,F], y[T,D]) { q = x @ a; y = x + c @ b }",
+         {false, false}}, /* y may lie over x */
+    };
+    epi_dim_binding dims[] = {{"T", 256}, {"D", 64}, {"F", 128}, {"G", 192}, {"H", 320}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90);
+        epi_module *module;
+        epi_kernel *k = NULL;
+        epi_error err;
+        if (!check(epi_module_parse(ctx, some[i].text, strlen(some[i].text), "text", &module, &err) == EPI_OK,
+                   "%s", err.message))
+            continue;
+        o.dim_count = epi_program_dim_count(epi_module_program(module, 0));
+        if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK, "%s",
+                  err.message))
+            for (int p = 0; p < k->part_count; p++) {
+                const epi_part_kernel *part = &k->parts[p];
+                check(p < 4 && part->apart == some[i].apart[p], "%s: part %d starts %s", some[i].text, p + 1,
+                      part->apart ? "beside the one before" : "after the one before");
+                check(!part->apart || part->own >= part[-1].own + part[-1].cuda->workspace,
+                      "%s: part %d has a workspace of its own", some[i].text, p + 1);
+                check(part->own + part->cuda->workspace <= k->values, "%s: room for part %d", some[i].text,
+                      p + 1);
+            }
+        epi_kernel_free(k);
+        epi_module_free(module);
+    }
+}
+
 static void wrong_shapes(void) {
     static const char *const malformed[] = {"rows_",          "rows_32",         "rows_32x",
                                             "rows_x8",        "rows_32x8_",      "rows_32x8_q3",
@@ -812,6 +854,7 @@ int main(int argc, char **argv) {
         large_rows_fit();
         wrong_shapes();
         loads_before_stores();
+        parts_stand_apart();
         emit_random();
     }
     printf("%d forced configurations were refused\n", refused);

@@ -632,7 +632,7 @@ static void *address(const epi_cuda_kernel *k, int node, int tensor, const epi_t
 }
 
 static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
-                        unsigned char *workspace, void *stream, epi_error *err) {
+                        unsigned char *workspace, void *stream, int beside, epi_error *err) {
     const epi_kernel_text *t = &l->text;
     block_of_arguments args;
     unsigned char *p = args.bytes;
@@ -654,7 +654,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
     int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
-                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue : l->elements,
+                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside : l->elements,
                                          (int64_t)(uintptr_t)workspace + l->counter};
     size_t count = 4;
     for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
@@ -665,10 +665,13 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
 }
 
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
-                        epi_error *err) {
+                        int beside, epi_error *err) {
     epi_status status = epi_cuda_use(k->cuda, k->device, err);
     for (int i = 0; i < k->count && status == EPI_OK; i++)
         if (!k->launches[i].empty)
-            status = start(k, &k->launches[i], tensors, workspace, stream, err);
+            status = start(k, &k->launches[i], tensors, workspace, stream,
+                           (i == 0 ? beside & EPI_BESIDE_LAST : 0) |
+                               (i == k->count - 1 ? beside & EPI_BESIDE_NEXT : 0),
+                           err);
     return status;
 }

@@ -89,8 +89,11 @@ typedef struct epi_cuda_target {
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                             epi_cuda_kernel **out, epi_error *err);
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
+/* `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has waited; or
+ * its last one lets the next, which does not wait for it, begin at once. */
+enum { EPI_BESIDE_LAST = 2, EPI_BESIDE_NEXT = 4 };
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
-                        epi_error *err);
+                        int beside, epi_error *err);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
  * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is. */
 epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,

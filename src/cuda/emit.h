@@ -91,8 +91,8 @@ typedef struct epi_rows_shape {
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
- * (M, the raster group of tiles, whether clusters queue for tiles or the elements of a pass, and where the
- * queue's counter is). */
+ * (M, the raster group of tiles, whether clusters queue for tiles and launches wait, or the elements of a
+ * pass, and where the queue's counter is). */
 typedef struct epi_kernel_text {
     epi_text source;
     char name[64];

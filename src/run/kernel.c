@@ -224,12 +224,21 @@ static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *
     return status;
 }
 
+/* Did the backend find that a tile cannot have two products? */
+static bool pairs_refused(const epi_kernel *k) {
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
+        if (!steps->plan.fused && (steps->plan.pair != EPI_NO_NODE || steps->plan.added_count))
+            return true;
+    }
+    return false;
+}
+
 /* Did the backend find that a tile cannot hold a reduction that was to stay in it? */
 static bool too_tight(const epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused &&
-            (steps->plan.local_axes || steps->plan.pair != EPI_NO_NODE || steps->plan.added_count))
+        if (!steps->plan.fused && steps->plan.local_axes)
             return true;
     }
     return false;
@@ -276,6 +285,10 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         k->limits.attention_most = 0;
         status = cut_again(k, o, err);
     }
+    if (status == EPI_OK && again && pairs_refused(k)) {
+        k->limits.pairs = false;
+        status = cut_again(k, o, err);
+    }
     if (status == EPI_OK && again && too_tight(k)) {
         k->limits =
             (epi_tile_limits){.local_multiple = 1, .aligned = k->limits.aligned, .attention_multiple = 1};
@@ -285,9 +298,11 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         epi_cuda_target target = target_of(k, o);
         status = epi_cuda_compile_checks(&k->arena, &k->spec, &target, &k->checks, &k->checked, err);
     }
+    if (status == EPI_OK)
+        epi_parts_set_apart(k);
     for (int i = 0; i < k->part_count && status == EPI_OK; i++) {
         const epi_part_kernel *p = &k->parts[i];
-        k->values = epi_max64(k->values, p->cpu ? p->cpu->workspace : p->cuda->workspace);
+        k->values = epi_max64(k->values, p->own + (p->cpu ? p->cpu->workspace : p->cuda->workspace));
     }
     k->values = epi_round_up(epi_max64(64, k->values), 256);
     return status;

@@ -280,7 +280,7 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
             epi_text_add(out, "%s%d", count > 1 ? ", " : "; the same but for names: ", i + 1);
     if (count > MOST)
         epi_text_add(out, " and %d more", count - MOST);
-    epi_text_add(out, "\n");
+    epi_text_add(out, kernel->parts[index].apart ? "; it starts beside the one before\n" : "\n");
 }
 
 /* By which rules the program was rewritten, and what that saves. */

@@ -39,6 +39,8 @@ typedef struct epi_part_kernel {
     int *to;                    /* by tensor of that part: which tensor of this one it is; NULL: the same */
     struct epi_cpu_kernel *cpu; /* one of the two */
     struct epi_cuda_kernel *cuda;
+    bool apart;  /* it starts beside the part before it (apart.c) */
+    int64_t own; /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
 /* What the algebra made of the program. */
@@ -101,6 +103,9 @@ double epi_rewriting_cost(const epi_kernel *kernel, epi_algebra_rule rule);
 /* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
                            bool is_form, epi_kernel **out, epi_error *err);
+
+/* apart.c: finds the parts that need nothing of those before them, and start beside them. */
+void epi_parts_set_apart(epi_kernel *kernel);
 
 /* open.c: what a kernel with open axes needs beside itself, and its end. */
 epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_error *err);

@@ -157,11 +157,15 @@ static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int
             epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, &room), err);
     if (kernel->checks)
         status = epi_cuda_run(kernel->checks, tensors,
-                              (unsigned char *)workspace + epi_kernel_checks_at(kernel), stream, err);
+                              (unsigned char *)workspace + epi_kernel_checks_at(kernel), stream, 0, err);
     for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
         const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, &room);
+        const epi_part_kernel *part = &kernel->parts[i];
+        int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
+                     (i + 1 < kernel->part_count && part[1].apart ? EPI_BESIDE_NEXT : 0);
         if (kernel->gpu)
-            status = epi_cuda_run(kernel->parts[i].cuda, given, workspace, stream, err);
+            status =
+                epi_cuda_run(part->cuda, given, (unsigned char *)workspace + part->own, stream, beside, err);
         else
             epi_cpu_run(kernel->parts[i].cpu, given, workspace);
     }

@@ -196,7 +196,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   }
   if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
   else __syncthreads();
-  dependency_wait();
+  if (!(P.queue & BESIDE_LAST)) dependency_wait();
+  if (P.queue & BESIDE_NEXT) dependency_start();
 
   // What a role needs is worked out by it: registers are few.
 #define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
@@ -459,4 +460,5 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
 #endif
   }
   if (CLUSTER > 1) cluster_leave();
+  if (P.queue & BESIDE_LAST) dependency_wait();
 }

@@ -1,5 +1,12 @@
 // order.cuh: which tiles a cluster of Hopper's product computes, and in which order: by number, or as they come from a queue.
 
+// P.queue as bits. QUEUES: clusters queue for tiles. BESIDE_LAST: this launch needs nothing of the one before, which may still run: it
+// waits for that one's end only when it has done its own work, so that what comes after it need not know of that one. BESIDE_NEXT: so
+// does the next launch, which may begin as soon as this one knows that all before it is there.
+#define QUEUES 1
+#define BESIDE_LAST 2
+#define BESIDE_NEXT 4
+
 // Subtiles from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
 #define NARROW_SUBTILES (NARROW / SUBTILE)
 
@@ -14,7 +21,7 @@ struct Order {
     tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_COLS - 1) / TILE_COLS;
     raster = P.raster;
     total = tm * tn;
-    queue = P.queue;
+    queue = P.queue & QUEUES;
     if (NARROW && queue) total += tm;
     else if (NARROW) {
       const int all = gridDim.x / CLUSTER, more = total % all, first = cid - more;
@@ -51,7 +58,7 @@ struct Queue {
   Counter counter;
   int first, stride, total;
   u32 given, taken, number;   // mbarriers and words for two, in 40 bytes
-  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
+  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
     taken = given + 16;
     number = taken + 16;

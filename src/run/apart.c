@@ -1,0 +1,57 @@
+/* apart.c: parts of a GPU's kernel that start beside the one before them.
+ *
+ * Launches come one after the other, and each waits for the end of the one before. Products that do not need
+ * each other (queries, keys and values of the same rows; gradients of weights) need not: the second starts as
+ * soon as multiprocessors are free, so that a short one costs no wave of its own and nothing is idle at the
+ * end of a long one.
+ *
+ * A *row* of parts is a run of them of which none touches what another stores. The first waits as every
+ * launch does, and only then lets the second begin; that one does not wait, lets the third begin, and waits
+ * for the end of the first when its own work is done. So what the row needs is there when any of them begins,
+ * and whoever comes after the last waits for all of them. Their own parts of the workspace lie apart. */
+#include "cuda/cuda.h"
+#include "run/run.h"
+
+static bool is_hopper(const epi_launch *l) {
+    return l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90 && !l->empty &&
+           l->how.overlap;
+}
+
+/* Do the two tensors of parts share memory? */
+static bool meet(const epi_kernel *k, epi_part_tensor a, epi_part_tensor b) {
+    if (a.tensor >= 0 || b.tensor >= 0)
+        return a.tensor == b.tensor;
+    const epi_cut_value *x = &k->cut.values[a.value], *y = &k->cut.values[b.value];
+    return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+}
+
+/* Does the later part touch what the earlier one stores, or store what that one reads? An output may lie over
+ * an input, too. */
+static bool depends(const epi_kernel *k, int earlier, int later) {
+    const epi_part *a = k->parts[earlier].part, *b = k->parts[later].part;
+    for (int i = 0; i < a->graph.tensor_count; i++)
+        for (int j = 0; j < b->graph.tensor_count; j++) {
+            bool stores = i >= a->graph.input_count, stored = j >= b->graph.input_count;
+            if ((stores || stored) && meet(k, a->tensors[i], b->tensors[j]))
+                return true;
+            if (stored && !stores && a->tensors[i].tensor >= 0 && b->tensors[j].tensor >= 0 &&
+                epi_kernel_in_place(k, b->tensors[j].tensor, a->tensors[i].tensor))
+                return true;
+        }
+    return false;
+}
+
+void epi_parts_set_apart(epi_kernel *k) {
+    for (int i = 1, first = 0; k->gpu && i < k->part_count; i++) {
+        epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
+        const epi_launch *last =
+            before->cuda->count ? &before->cuda->launches[before->cuda->count - 1] : NULL;
+        p->apart = last && p->cuda->count && is_hopper(last) && is_hopper(&p->cuda->launches[0]);
+        for (int j = first; j < i && p->apart; j++)
+            p->apart = !depends(k, j, i);
+        if (p->apart)
+            p->own = epi_round_up(before->own + before->cuda->workspace, 256);
+        else
+            first = i;
+    }
+}
