@@ -76,6 +76,8 @@ class Op:
         for a in args:
             if not isinstance(a, (Tensor, bool, int, float)) and not hasattr(a, "__float__"):
                 raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, and numbers where they have no axes")
+            if type(a).__name__ == "DTensor":
+                raise TypeError(f"{self.name} was given a DTensor: it works on the tensors of this process, which to_local() gives")
         args = self.prepared(args)
         traced = is_compiling() or watched() or in_functorch() or any(type(a) not in PLAIN for a in args)
         outs = self.traced(args) if traced else differentiable(self.program, args, twice=self.twice)

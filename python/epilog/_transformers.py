@@ -309,7 +309,7 @@ def apply(model):
     """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it."""
     report, inside = Report(), set()
     for name, module in model.named_modules():
-        kind = type(module).__name__
+        kind = type(module).__name__.removeprefix("FSDP")  # fully_shard puts a class of its own before a module's
         family = next((f for f in FAMILIES if kind == f + "DecoderLayer"), None)
         if "_epilog" in module.__dict__:
             report.left.append((name, "it is replaced already"))

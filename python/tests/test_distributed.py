@@ -1,0 +1,108 @@
+"""DDP, FSDP2 and tensor parallel around what Epilog carries out: two processes with gloo, bit by bit.
+
+Halving is exact, so the mean of two gradients has the same bits whoever computes it: the gradients that the processes agree
+on have to be those, whatever PyTorch does to get there.
+"""
+import copy
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import epilog
+
+transformers = pytest.importorskip("transformers")
+
+
+def model():
+    torch.manual_seed(9)
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, tie_word_embeddings=False)
+    return transformers.LlamaForCausalLM(config).train()
+
+
+def batch(rank):
+    torch.manual_seed(100 + rank)
+    return torch.randint(0, 64, (2, 12))
+
+
+def gradients(m, rank):
+    """By name, of one process's batch."""
+    m.zero_grad()
+    m(input_ids=batch(rank), labels=batch(rank)).loss.backward()
+    return {n.removeprefix("module."): p.grad for n, p in m.named_parameters()}
+
+
+def expected(m):
+    alone = [{n: g.clone() for n, g in gradients(m, rank).items()} for rank in (0, 1)]
+    return {n: (alone[0][n] + alone[1][n]) / 2 for n in alone[0]}
+
+
+def same(found, wanted):
+    assert found.keys() == wanted.keys()
+    wrong = [n for n in wanted if not torch.equal(found[n], wanted[n])]
+    assert not wrong, wrong
+
+
+def ddp(rank):
+    m = model()
+    epilog.apply(m)
+    wanted = expected(m)
+    same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
+
+
+def fsdp(rank, apply_first=True):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    m = model()
+    alone = copy.deepcopy(m)
+    epilog.apply(alone)
+    wanted = expected(alone)
+    mesh = init_device_mesh("cpu", (2,))
+    report = epilog.apply(m) if apply_first else None
+    for layer in m.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    report = report or epilog.apply(m)
+    assert [name for name, what in report.replaced if "two programs" in what] == ["model.layers.0", "model.layers.1"]
+    found = gradients(m, rank)
+    same({n: g.full_tensor() for n, g in found.items()}, wanted)
+
+
+def fsdp_then_apply(rank):
+    fsdp(rank, False)
+
+
+def tensor_parallel(rank):
+    """Each process has half of the columns of an MLP, as local tensors of DTensors; the sum is PyTorch's."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (2,))
+    torch.manual_seed(10)
+    x, gate, up, down = torch.randn(6, 16), torch.randn(32, 16), torch.randn(32, 16), torch.randn(16, 32)
+    parts = [distribute_tensor(w, mesh, [Shard(axis)]) for w, axis in ((gate, 0), (up, 0), (down, 1))]
+    with pytest.raises(TypeError, match="DTensor.*to_local"):
+        epilog.nn.swiglu_mlp(x, *parts)
+    y = epilog.nn.swiglu_mlp(x, *[p.to_local() for p in parts])
+    dist.all_reduce(y)
+    halves = [epilog.nn.swiglu_mlp(x, gate[s], up[s], down[:, s]) for s in (slice(0, 16), slice(16, 32))]
+    assert torch.equal(y, halves[0] + halves[1])
+
+
+def start(rank, work, port):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    try:
+        work(rank)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, tensor_parallel])
+def test_two_processes(work):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(start, (work, port), nprocs=2)
