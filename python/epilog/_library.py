@@ -88,7 +88,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
     "epi_kernel_workspace": (SIZE, P), "epi_kernel_workspace_at": (INT, P, P, INT, P, P),
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
-    "epi_kernel_describe": (SIZE, P, TEXT, SIZE),
+    "epi_kernel_describe": (SIZE, P, TEXT, SIZE), "epi_kernel_in_place": (INT, P, INT, INT),
     "epi_bundled_name": (TEXT, INT), "epi_bundled_text": (TEXT, INT),
 }
 
@@ -283,6 +283,10 @@ class Kernel:
     def __del__(self):
         if self.handle:
             self.free(self.handle)
+
+    def in_place(self, output, input):
+        """Whether the output may be stored over the input; both count from 0."""
+        return bool(library().epi_kernel_in_place(self.handle, len(self.program.inputs) + output, input))
 
     def describe(self):
         return text_of(library().epi_kernel_describe, self.handle)

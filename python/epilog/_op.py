@@ -1,8 +1,8 @@
 """epilog.op: a text as an operation on tensors."""
 import torch
 
-from ._library import program
-from ._run import I32, I64, Plan, Tensor, differentiable
+from ._library import EpilogValueError, program
+from ._run import I32, I64, Plan, Tensor, differentiable, fake, run_into, split
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -12,7 +12,7 @@ watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functo
 class Op:
     """A program of a text, callable on tensors. Inputs without axes are numbers, or tensors of one element."""
 
-    def __init__(self, text, name=None, twice=False):
+    def __init__(self, text, name=None, twice=False, into=None):
         prog = program(text, name)
         self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
         self.inputs = [(t.name, t.rank, t.type) for t in prog.inputs]
@@ -20,11 +20,27 @@ class Op:
         self.open = [t.type is None and t.rank > 0 for t in prog.inputs]
         self.count, self.results = len(prog.inputs), len(prog.outputs)
         self.direct = self.not_yet
+        self.into = self.stored_over(into or {})
         self.__name__ = self.name
         self.__doc__ = text
 
     def __repr__(self):
         return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
+
+    def stored_over(self, into):
+        """(output, input) by number for each pair of names, once it is sure that both have the same form."""
+        prog, pairs = self.program, []
+        for out, given in into.items():
+            found = [t for t in prog.outputs if t.name == out], [t for t in prog.inputs if t.name == given]
+            if not all(found):
+                raise EpilogValueError(f"{self.name}: into says {out} over {given}: there is no {'input ' + given if found[0] else 'output ' + out}")
+            (o,), (i,) = found
+            if o.axes != i.axes or not o.axes or o.type not in (None, i.type):
+                raise EpilogValueError(f"{self.name}: {o} cannot be stored over {i}: both need the same axes and type")
+            pairs.append((prog.outputs.index(o), prog.inputs.index(i)))
+        if len({i for _, i in pairs}) != len(pairs):
+            raise EpilogValueError(f"{self.name}: into stores two results over one input")
+        return tuple(pairs)
 
     def bind(self, args, kwargs):
         """Arguments by name in their places."""
@@ -46,13 +62,15 @@ class Op:
             if rank == 0 and isinstance(a, Tensor) and first is not None and a.device != first.device and not a.requires_grad:
                 args[i] = a.item()
         kind = first.device.type if first is not None else "cpu"
-        if torch.is_autocast_enabled(kind):
+        if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
             to = torch.get_autocast_dtype(kind)
             args = [a.to(to) if is_open and isinstance(a, Tensor) and a.dtype == torch.float32 else a
                     for a, is_open in zip(args, self.open)]
         return args
 
     def __call__(self, *args, **kwargs):
+        if self.into:
+            return self.call_into(args, kwargs)
         if not (is_compiling() or watched() or in_functorch() or autocast() or kwargs):
             outs = self.direct(*args)
             if outs is not None and outs is not False:
@@ -61,6 +79,22 @@ class Op:
                 outs = differentiable(self.program, args, twice=self.twice)
                 return outs[0] if self.results == 1 else outs
         return self.call_long(args, kwargs)
+
+    def call_into(self, args, kwargs):
+        """With results stored over inputs. What is returned are all results: of those the tensors that were given."""
+        if kwargs or len(args) != self.count:
+            args = self.bind(args, kwargs)
+        if is_compiling() or watched():
+            inputs, outputs, over = [i for _, i in self.into], [o for o, _ in self.into], dict(self.into)
+            tensors = [a for i, a in enumerate(args) if isinstance(a, Tensor) and i not in inputs]
+            numbers, mask = split(args)[1:]
+            made = fake(self.program, args, None)
+            places = [t for o, t in enumerate(made) if o not in over]
+            torch.ops.epilog.run_into(self.text, self.name, [args[i] for i in inputs], inputs, outputs, places, tensors, numbers, mask)
+            outs = [args[over[o]] if o in over else t for o, t in enumerate(made)]
+        else:
+            outs = run_into(self.program, args, self.into)
+        return outs[0] if self.results == 1 else tuple(outs)
 
     def not_yet(self, *args):
         """What stands in for the function in C until there is a plan, and for good where there is none."""
@@ -112,9 +146,10 @@ class Op:
         return "\n".join(p.text for p in self.program.grad(wrt, True))
 
 
-def op(text, name=None, twice=False):
+def op(text, name=None, twice=False, into=None):
     """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it.
 
     twice: keep all inputs for the backward, so that gradients of gradients can always be had.
+    into: results, by name, and the inputs that they are stored over: {"w1": "w"} makes w the new w, as an optimizer wants.
     """
-    return Op(text, name, twice)
+    return Op(text, name, twice, into)

@@ -143,14 +143,15 @@ class Plan:
         self.ranks = [t.rank for t in prog.inputs]
         self.many = self.cuda and torch.cuda.device_count() > 1
 
-    def run(self, args, warn):
-        """Tensors and numbers in, output tensors out."""
+    def run(self, args, warn, into=()):
+        """Tensors and numbers in, output tensors out. into: (output, input), for outputs that are stored over inputs, or (output,
+        tensor), for those that have a place already."""
         if self.many and torch.cuda.current_device() != self.index:
             with torch.cuda.device(self.index):
-                return self.start(args, warn)
-        return self.start(args, warn)
+                return self.start(args, warn, into)
+        return self.start(args, warn, into)
 
-    def start(self, args, warn):
+    def start(self, args, warn, into):
         try:
             frame = self.frames.pop()
         except IndexError:
@@ -189,11 +190,19 @@ class Plan:
                 frame.numbers[i] = a
             at += 2
         outs = []
-        for shape, dtype in self.outputs:
-            out = torch.empty(shape, dtype=dtype, device=device)
-            outs.append(out)
-            pointers[at] = out.data_ptr() or space.data_ptr()
-            pointers[at + 1] = 0
+        over, later = dict(into), []
+        for o, (shape, dtype) in enumerate(self.outputs):
+            i = over.get(o)
+            if isinstance(i, int) and pointers[2 * i] == args[i].data_ptr() and not args[i].is_neg() and self.kernel.in_place(o, i):
+                outs.append(args[i])  # the kernel reads the tensor itself, no copy of it, and may write there
+                pointers[at], pointers[at + 1] = pointers[2 * i], pointers[2 * i + 1]
+            else:
+                out = i if isinstance(i, Tensor) else torch.empty(shape, dtype=dtype, device=device)
+                outs.append(out)
+                pointers[at] = out.data_ptr() or space.data_ptr()
+                pointers[at + 1] = 0
+                if isinstance(i, int):
+                    later.append((o, i))
             at += 2
         frame.call.workspace = space.data_ptr()
         if self.cuda:
@@ -202,6 +211,9 @@ class Plan:
         if status:
             self.lib.check(status, frame.error)
         self.frames.append(frame)
+        for o, i in later:
+            args[i].copy_(outs[o])
+            outs[o] = args[i]
         return outs
 
     def warn(self, i, a):
@@ -228,6 +240,50 @@ def run(prog, args, types=None, warn=True, told=()):
 
 def run_long(prog, args, types, warn, told):
     """The same by ctypes, and the making of plans."""
+    plan, is_new = plan_for(prog, args, types, told)
+    if is_new:
+        entry = direct(prog, types)
+        if entry is not None and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
+            entry.add(plan)
+    return plan.run(args, warn)
+
+
+def run_into(prog, args, into, places=()):
+    """Carries a program out with outputs stored over inputs: (output, input) in `into`. Where a kernel cannot do so, the result
+    is copied there. places: (output, tensor), contiguous ones for other outputs."""
+    where = dict(into)
+    for o, i in into:
+        info, a = prog.inputs[i], args[i]
+        if isinstance(a, Tensor) and a.requires_grad and torch.is_grad_enabled():
+            refuse(prog, info, f"{info} wants a gradient, and {prog.outputs[o]} would be stored over it: call it under torch.no_grad()")
+        if isinstance(a, Tensor) and a.numel() > 1 and any(s > 1 and t == 0 for s, t in zip(a.shape, a.stride())):
+            refuse(prog, info, f"{info} is an expanded tensor: {prog.outputs[o]} cannot be stored over it")
+        for j, b in enumerate(args):
+            if j != i and isinstance(b, Tensor) and isinstance(a, Tensor) and overlap(a, b):
+                refuse(prog, info, f"{info} shares memory with {prog.inputs[j]}: {prog.outputs[o]} cannot be stored over it")
+    types = tuple([TYPES.get(getattr(args[where[o]], "dtype", None), -1) if o in where else -1 for o in range(len(prog.outputs))])
+    plan, _ = plan_for(prog, args, types, ())
+    for o, i in into:
+        if plan.outputs[o][1] != args[i].dtype:
+            refuse(prog, prog.inputs[i], f"{prog.inputs[i]} was given {args[i].dtype}: {prog.outputs[o]}, which is stored over it, is "
+                                         f"{NAMES[prog.outputs[o].type]}")
+    with torch.no_grad():
+        outs = plan.run(args, True, (*into, *places))
+        for _, i in into:
+            torch.autograd.graph.increment_version(args[i])
+    return outs
+
+
+def overlap(a, b):
+    """Whether the ranges of memory meet in which the elements of both lie."""
+    if a.device != b.device or not a.numel() or not b.numel():
+        return False
+    end = lambda t: t.data_ptr() + (sum((s - 1) * k for s, k in zip(t.shape, t.stride())) + 1) * t.element_size()
+    return a.data_ptr() < end(b) and b.data_ptr() < end(a)
+
+
+def plan_for(prog, args, types, told):
+    """The plan for these arguments, and whether it is new."""
     key = [types, told]
     for a in args:
         if isinstance(a, Tensor):
@@ -236,13 +292,10 @@ def run_long(prog, args, types, warn, told):
             key.append(None)
     key = tuple(key)
     plan = prog.plans.get(key)
-    if plan is None:
-        plan = Plan(prog, args, types, told)
-        prog.plans[key] = plan
-        entry = direct(prog, types)
-        if entry is not None and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
-            entry.add(plan)
-    return plan.run(args, warn)
+    if plan is not None:
+        return plan, False
+    plan = prog.plans[key] = Plan(prog, args, types, told)
+    return plan, True
 
 
 # ---- gradients ------------------------------------------------------------------------------------------
@@ -388,6 +441,8 @@ def differentiable(prog, args, types=None, warn=True, twice=False):
 
 registered = torch.library.Library("epilog", "DEF")
 registered.define("run(str text, str name, Tensor[] tensors, float[] numbers, int mask, int[] types, SymInt[] told) -> Tensor[]")
+registered.define("run_into(str text, str name, Tensor(a!)[] written, int[] inputs, int[] outputs, Tensor(b!)[] places, Tensor[] tensors, "
+                  "float[] numbers, int mask) -> ()")
 registered.define("run_saving(str text, str name, str wrt, Tensor[] tensors, float[] numbers, int mask, bool twice) -> Tensor[]")
 
 
@@ -415,6 +470,26 @@ def run_kernel(text, name, tensors, numbers, mask, types, told):
 def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
     made = recipe(program(text, name), tuple(wrt.split(",")))
     return run(made.forward, merged(tensors, numbers, mask))
+
+
+def placed(written, inputs, tensors, numbers, mask):
+    """merged() where tensors that are stored over come apart, with their places among the inputs."""
+    rest, args = iter(tensors), []
+    written = dict(zip(inputs, written))
+    numbers = iter(numbers)
+    for i in range(len(written) + len(tensors) + bin(mask).count("1")):
+        args.append(next(numbers) if mask >> i & 1 else written[i] if i in written else next(rest))
+    return args
+
+
+def run_into_kernel(text, name, written, inputs, outputs, places, tensors, numbers, mask):
+    prog = program(text, name)
+    others = [o for o in range(len(prog.outputs)) if o not in outputs]
+    run_into(prog, placed(written, inputs, tensors, numbers, mask), tuple(zip(outputs, inputs)), tuple(zip(others, places)))
+
+
+def run_into_fake(text, name, written, inputs, outputs, places, tensors, numbers, mask):
+    sizes_of(program(text, name), placed(written, inputs, tensors, numbers, mask))
 
 
 def fake(prog, args, types, told=()):
@@ -478,3 +553,5 @@ for op_name, kernel, fake_kernel, backward, context in (
     registered.impl(op_name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"epilog::{op_name}", fake_kernel, lib=registered)
     torch.library.register_autograd(f"epilog::{op_name}", backward, setup_context=context, lib=registered)
+registered.impl("run_into", run_into_kernel, "CompositeExplicitAutograd")
+torch.library.register_fake("epilog::run_into", run_into_fake, lib=registered)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import epilog
-from epilog import _direct
+from epilog import _direct, _version
 from rule import check
 
 SWIGLU = "swiglu(x[T,D], wg[F,D], wu[F,D]) -> y[T,F] { y = silu(x @ wg)*(x @ wu) }"
@@ -223,7 +223,7 @@ def test_one_kernel_for_all_batches():
 
 MODES = """
 import torch, epilog, sys
-from epilog import _direct
+from epilog import _direct, _version
 f = epilog.op("f(x[B,S,D], w[F,D], b[F], s) -> (y[B,S,F], m[B,S]) { y = gelu(x @ w + b)*s  m = mean(y*y, F) }")
 file = _direct.opened_file()
 print("off" if file is None else "functions" if file.functions else "dispatcher", file=sys.stderr)
@@ -272,3 +272,70 @@ def test_the_sign_of_a_conjugate():
         x = torch.randn(n, dtype=torch.complex64).conj().imag
         f(x.clone())
         assert x.is_neg() and torch.equal(f(x), 2 * x.clone())
+
+
+MOMENTUM = "momentum(w[N], g[N], m[N], lr, beta) -> (w1[N], m1[N], norm) { m1 = beta*m + g  w1 = w - lr*m1  norm = sum(g*g, N) }"
+momentum = epilog.op(MOMENTUM, into={"w1": "w", "m1": "m"})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_results_over_inputs(compiled):
+    w, g, m = torch.randn(3, 17)
+    w0, m0, version = w.clone(), m.clone(), w._version
+    expected = epilog.op(MOMENTUM)(w, g, m, 0.1, 0.9)
+    step = torch.compile(lambda *a: momentum(*a), fullgraph=True, backend="aot_eager") if compiled else momentum
+    out = step(w, g, m, 0.1, 0.9)
+    assert torch.equal(w, expected[0]) and torch.equal(m, expected[1]) and torch.equal(out[2], expected[2])
+    assert not torch.equal(w, w0) and not torch.equal(m, m0) and w._version > version
+    if not compiled:
+        assert out[0] is w and out[1] is m
+
+
+def test_results_over_inputs_that_lie_elsewhere():
+    both = torch.randn(17, 2)
+    w, m, g = both[:, 0], torch.randn(17), torch.randn(17)  # strided
+    expected = epilog.op(MOMENTUM)(w, g, m, 0.1, 0.9)
+    momentum(w, g, m, 0.1, 0.9)
+    assert torch.equal(both[:, 0], expected[0]) and torch.equal(m, expected[1])
+    turn = epilog.op("turn(x[A,B], w[B,A]) -> y[A,B] { y = x + sum(x, A) + rename(w, A, A) }", into={"y": "x"})  # read again: copied
+    x, w = torch.randn(4, 5), torch.randn(5, 4)
+    wanted = x + x.sum(0) + w.T
+    assert turn(x, w) is x
+    torch.testing.assert_close(x, wanted)
+
+
+def test_mistakes_with_results_over_inputs():
+    w, g, m = torch.randn(3, 17)
+    before = w.clone()
+    for args, message in (((w.requires_grad_(), g, m), "call it under torch.no_grad"), ((w.detach(), w.detach(), m), "shares memory with g"),
+                          ((w.detach()[:1].expand(17), g, m), "expanded"), ((w.detach(), g, m[:5]), r"m\[N\] was given sizes \[5\]")):
+        with pytest.raises(ValueError, match=message):
+            momentum(*args, 0.1, 0.9)
+    assert torch.equal(w, before)
+    with torch.no_grad():
+        momentum(w, g, m, 0.1, 0.9)
+    for into, message in (({"w1": "lr"}, "same axes"), ({"w2": "w"}, "no output w2"), ({"w1": "x"}, "no input x"), ({"w1": "w", "m1": "w"}, "two results")):
+        with pytest.raises(ValueError, match=message):
+            epilog.op(MOMENTUM, into=into)
+
+
+def test_opcheck_with_results_over_inputs():
+    w, g, m = torch.randn(3, 17)
+    torch.library.opcheck(torch.ops.epilog.run_into.default, (MOMENTUM, "momentum", [w, m.clone()], [0, 2], [0, 1], [torch.empty(())],
+                                                              [g.clone()], [0.1, 0.9], 24))
+
+
+def test_versions():
+    for version in ("2.9.0", "2.15.1+cu132", "3.0.0a0+git1234"):
+        _version.check(version)
+    with pytest.raises(ImportError, match="needs PyTorch 2.9 or newer: this is 2.8.1"):
+        _version.check("2.8.1+cpu")
+
+
+def test_no_gpu():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(epilog.EpilogError, match="cannot use cuda:0: "):
+        epilog._library.library().device(0)
+    with pytest.raises(ValueError, match="is on meta: Epilog runs on cpu and cuda"):
+        swiglu(*[a.to("meta") for a in given(grad=(False,) * 3)])
