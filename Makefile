@@ -177,7 +177,7 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers open rows formulas indices puzzle docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers open rows formulas indices puzzle attention docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -212,7 +212,7 @@ ARGS_indices := programs
 ARGS_puzzle := programs
 ARGS_attention := programs
 ARGS_random = $(ROUNDS)
-ARGS_docs := docs/language.md docs/derivatives.md docs/cookbook.md
+ARGS_docs := docs/language.md docs/derivatives.md docs/cookbook.md docs/attention.md
 ARGS_threads = $(BUILD)/libepilog.so
 ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
 ARGS_names = programs $(BUILD)/cache $(CUDA_MODE)
@@ -231,7 +231,7 @@ ASAN = BUILD=$(BUILD)/asan OPT='-O1 -g1' SAN='-fsanitize=address,undefined -fno-
     $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(NUMERIC)')
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things, and these go without.
-NUMERIC := micro strips strips_fold tape rows formulas puzzle docs example
+NUMERIC := micro strips strips_fold tape rows formulas puzzle attention docs example
 TSAN = BUILD=$(BUILD)/tsan OPT='-O1 -g1' SAN=-fsanitize=thread
 FUZZED := lang safetensors
 
