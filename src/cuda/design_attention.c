@@ -2,7 +2,6 @@
  * what fits in shared memory, and what the launch needs. */
 #include "cuda/design_attention.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -296,174 +295,6 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
     return epi_gemm_design_instrs(d->c, p, k) || refuse(d, "%s", p->reason);
 }
 
-/* The instruction that makes a value, or -1. */
-static int maker_of(const epi_tile_program *t, int value) {
-    for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].dst == value)
-            return i;
-    return -1;
-}
-
-static int use_count(const epi_tile_program *t, int value) {
-    int uses = 0;
-    for (int i = 0; i < t->instr_count; i++)
-        for (int a = 0; a < 3; a++)
-            uses += t->instrs[i].arg[a] == value;
-    return uses;
-}
-
-/* Does this value, made of what is given, need the other value? Not past `stop`. */
-static bool needs(const epi_tile_program *t, int value, int other, int stop, bool *needed) {
-    memset(needed, 0, (size_t)t->value_count);
-    needed[value] = true;
-    for (int i = t->instr_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3; a++)
-            if (t->instrs[i].dst >= 0 && needed[t->instrs[i].dst] && t->instrs[i].dst != stop &&
-                t->instrs[i].arg[a] >= 0)
-                needed[t->instrs[i].arg[a]] = true;
-    return needed[other];
-}
-
-/* A number that is known before the launch. */
-static bool constant_of(const epi_emit_context *c, int node, double *out) {
-    const epi_node *n = &c->spec->graph->nodes[node];
-    double v[3] = {0};
-    if (epi_emit_is_number(c, node)) {
-        *out = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
-        return !epi_emit_is_open_number(c, node);
-    }
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count)
-        return false;
-    for (int a = 0; a < epi_ops[n->op].arity; a++)
-        if (!constant_of(c, n->arg[a], &v[a]))
-            return false;
-    *out = epi_op_reference(n->op, v[0], v[1], v[2]);
-    return true;
-}
-
-/* A last multiplication of a value by a number above zero, behind conditions with `hidden` for what they
- * hide: the exponent can do it to scores, the result to weights. The instruction, or -1. */
-static int find_scale(const epi_attention_design *d, const epi_tile_program *t, int value, double hidden,
-                      double *scale) {
-    for (;;) {
-        int i = maker_of(t, value);
-        const epi_instr *s = i >= 0 ? &t->instrs[i] : NULL;
-        double other;
-        if (!s || s->kind != EPI_INSTR_MAP || use_count(t, value) > (s->dst == value ? 1 : 0))
-            return -1;
-        if (s->op == EPI_OP_WHERE && constant_of(d->c, t->values[s->arg[2]].node, &other) &&
-            other == hidden) {
-            value = s->arg[1];
-            continue;
-        }
-        bool times = s->op == EPI_OP_MUL, by = s->op == EPI_OP_DIV;
-        int number = by ? 1 : times && constant_of(d->c, t->values[s->arg[0]].node, &other) ? 0 : 1;
-        if ((!times && !by) || !constant_of(d->c, t->values[s->arg[number]].node, &other) || !(other > 0))
-            return -1;
-        *scale = by ? 1 / other : other;
-        return i;
-    }
-}
-
-/* What is left out of scores or of the first sum's weights: the same in both tile programs. */
-static void find_scales(epi_attention_design *d) {
-    double scale[2] = {1, 1}, hidden = d->form == EPI_ATTENTION_FORWARD ? (double)-INFINITY : 0;
-    for (int which = 0; which < 2; which++)
-        d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], hidden, &scale[which]);
-    if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
-        d->scaled[0] = d->scaled[1] = -1;
-    d->scale = d->scaled[0] < 0 ? 1 : scale[0];
-}
-
-/* What crosses from a function of the first product alone to one of both, so that the first can run before
- * the second product is there: the second sum's weights, if nothing else is needed of the first product; for
- * one sum, the last value that everything else follows from. -1: there is none. */
-static int find_crossing(const epi_attention_design *d, int which, bool *needed) {
-    const epi_tile_program *t = &d->tile[which];
-    int first = d->first, second = !d->first, end = d->weights[which][0], best = -1;
-    for (int v = 0; v < t->value_count; v++) {
-        if (v == first || v == second || !epi_value_is_full(&t->values[v]) ||
-            (d->form == EPI_ATTENTION_PAIR && v != d->weights[which][1]))
-            continue;
-        bool early = !needs(t, v, second, -1, needed);
-        if (early && needs(t, end, v, v, needed) && !needed[first])
-            best = v;
-    }
-    return best;
-}
-
-/* The functions that make weights of scores, of cut tiles and of whole ones. */
-static bool design_functions(epi_attention_design *d) {
-    int crossing[2] = {-1, -1};
-    for (int which = 0; which < 2; which++) {
-        bool *needed = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
-        if (!needed)
-            return false;
-        if (d->form != EPI_ATTENTION_FORWARD)
-            crossing[which] = find_crossing(d, which, needed);
-    }
-    d->split = crossing[0] >= 0 && crossing[1] >= 0;
-    for (int which = 0; which < 2; which++) {
-        const epi_gemm_design *p = which ? &d->whole : &d->cut;
-        epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
-        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}};
-        if (d->form == EPI_ATTENTION_FORWARD) {
-            one->made[0] = d->weights[which][0];
-            continue;
-        }
-        two->given[1] = !d->first;
-        two->made[1] = d->weights[which][0];
-        if (d->split)
-            one->made[0] = two->given[0] = crossing[which];
-        else if (d->form == EPI_ATTENTION_PAIR)
-            two->made[0] = d->weights[which][1];
-    }
-    return true;
-}
-
-/* ---- columns that come with a tile ---- */
-
-static bool all_multiple(const epi_walk *w, int of) {
-    for (int i = 0; i < w->count; i++)
-        if (w->stride[i] % of)
-            return false;
-    return true;
-}
-
-/* The number of a staged column, or -1 where it cannot be staged: 16 bytes are the least that is moved. */
-static int stage_column(epi_attention_design *d, int node, int pointer) {
-    const int64_t *sizes = d->c->spec->sizes;
-    epi_ref ref = epi_emit_ref(d->c, node, -1);
-    epi_axes batch = d->rows, group = d->stream, along = {0};
-    batch.count = d->batch_axes;
-    group.count--;
-    along.at[along.count++] = d->stream.at[group.count];
-    epi_walk columns = epi_walk_axes(&ref, &along, sizes);
-    epi_attention_column c = {node, pointer, epi_walk_axes(&ref, &batch, sizes),
-                              epi_walk_axes(&ref, &group, sizes)};
-    if (epi_axes_size(&ref.axes, sizes) > INT32_MAX) /* offsets have 32 bits */
-        return -1;
-    if (ref.type != EPI_F32 || columns.count != 1 || columns.stride[0] != 1 || d->columns % 4 ||
-        !all_multiple(&c.batch, 4) || !all_multiple(&c.group, 4))
-        return -1;
-    for (int i = 0; i < d->staged_count; i++)
-        if (d->staged[i].node == node)
-            return i;
-    if (d->staged_count == EPI_ATTENTION_COLUMNS)
-        return -1;
-    d->staged[d->staged_count] = c;
-    return d->staged_count++;
-}
-
-static void stage_columns(epi_attention_design *d, epi_gemm_design *p) {
-    for (int i = 0; i < p->tile->instr_count; i++) {
-        const epi_instr *s = &p->tile->instrs[i];
-        const epi_tile_value *v = s->dst >= 0 ? &p->tile->values[s->dst] : NULL;
-        if (s->kind == EPI_INSTR_LOAD && !v->rows && v->scale != EPI_SCALE_NONE)
-            p->instrs[i].column_at = 1 + stage_column(d, s->node, p->instrs[i].pointer);
-    }
-}
-
 /* ---- bounds ---- */
 
 static void find_cuts(epi_attention_design *d) {
@@ -584,6 +415,8 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
                 d->weights[which][kept++] = t->instrs[i].arg[0];
         if (status == EPI_OK)
             t->instr_count -= kept;
+        if (status == EPI_OK && d->form != EPI_ATTENTION_FORWARD && !epi_scores_fold(d, t))
+            status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     }
     for (int v = 0; v < a->value_count && status == EPI_OK; v++)
         status = make_out(d, step, v, err);
@@ -597,16 +430,11 @@ static bool design(epi_attention_design *d, epi_kernel_text *k) {
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;
     d->cut.positions = d->whole.positions = true;
-    if (d->form == EPI_ATTENTION_PAIR) {
-        stage_columns(d, &d->cut);
-        stage_columns(d, &d->whole);
-    }
     for (int v = 0; v < a->value_count; v++)
         if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], k))
             return false;
-    if (!design_functions(d))
-        return false;
-    find_scales(d);
+    if (!epi_scores_design(d))
+        return refuse(d, "more values of columns than come with a tile");
     d->plain = is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
     d->reason[0] = 0;
     find_cuts(d);

@@ -48,13 +48,7 @@ typedef struct epi_attention_tensor {
     int64_t row_count, group_count;
 } epi_attention_tensor;
 
-/* Values of which there is one a column, f32 and side by side along the stream: TMA brings them with a tile.
- */
-typedef struct epi_attention_column {
-    int node, pointer;
-    epi_walk batch, group; /* where they start */
-} epi_attention_column;
-enum { EPI_ATTENTION_COLUMNS = 4 };
+enum { EPI_ATTENTION_COLUMNS = 4 }; /* values of columns that come with a tile */
 
 /* The values of a tile program that a function of the kernel is given, and those that it makes, by the array
  * that has them: the scores, or those of the second product. */
@@ -84,7 +78,7 @@ typedef struct epi_attention_design {
     int weights[2][2]; /* by tile program: the scores, or the sums' weights, as values of it */
     epi_attention_function first_part[2], second_part[2]; /* of cut tiles, and of whole ones; forward: the
                                                                first alone */
-    epi_attention_column staged[EPI_ATTENTION_COLUMNS];   /* pair */
+    const char *staged[EPI_ATTENTION_COLUMNS]; /* pair: columns that come with a tile, as expressions */
     int staged_count;
     bool split;    /* pair: the second sum's weights follow from the first product alone */
     int scaled[2]; /* by tile program: a multiplication by a number that is left to the exponent, or to the
@@ -104,6 +98,14 @@ typedef struct epi_attention_design {
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,
                                      epi_kernel_text *out, epi_error *err);
+
+/* ---- design_scores.c ---- */
+
+/* Divisions of exponentials that can go into the exponent do. False: no memory. */
+bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t);
+/* The functions that make scores or weights, what is left out of them, and the columns that come with a tile.
+ * False: there are too many of those, or no memory. */
+bool epi_scores_design(epi_attention_design *d);
 
 /* The source of the kernel whose other needs are in the text already; fails where memory does. */
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *out, epi_error *err);

@@ -62,7 +62,7 @@ typedef struct epi_instr_design {
     int stream;    /* it loads or stores this one; -1: none */
     int pointer;   /* the launch's: the tensor it loads from, or its partials */
     int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
-    int column_at; /* LOAD of scores of attention: where its columns are staged, from 1 on; 0: nowhere */
+    int column_at; /* a value of columns in attention's scores: which staged one it is, from 1 on; 0: none */
     bool *makers;  /* REDUCE_GROUP, by instruction: what makes the values it reduces */
 } epi_instr_design;
 

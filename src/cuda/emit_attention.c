@@ -26,7 +26,7 @@ static void mark(const epi_attention_function *f, bool *marked, bool *needed) {
         if (s->dst < 0 || !needed[s->dst] || s->dst == f->given[0] || s->dst == f->given[1])
             continue;
         marked[i] = true;
-        for (int a = 0; a < 3; a++)
+        for (int a = 0; a < 3 && !f->d->instrs[i].column_at; a++)
             if (s->arg[a] >= 0)
                 needed[s->arg[a]] = true;
     }
@@ -39,7 +39,7 @@ static void put_made(const epi_attention_design *d, const epi_emitter *e, const 
         for (int el = 0; el < 2 && f->made[i] >= 0; el++) {
             epi_text_add(out, "      %s" ELEMENT " = ", arrays[i], el);
             if (cut)
-                epi_text_add(out, "n - group * COLUMNS + %d < COLUMNS ? %s : %s;\n", el,
+                epi_text_add(out, "16 * j + 8 * (i >> 1) + %d < left ? %s : %s;\n", el,
                              epi_value_use(e, f->made[i], el).text,
                              d->form == EPI_ATTENTION_FORWARD ? "-INF" : "0.f");
             else
@@ -86,7 +86,8 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
         "&P, int row, "
         "int group, int first, int t, u32 staged) {\n"
         "  const int q = t & 3, col = group * COLUMNS + first;\n"
-        "  const float position = (float)(first + 2 * q);\n  (void)q; (void)col; (void)position;\n%s",
+        "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
+        "  (void)q; (void)col; (void)position; (void)left;\n%s",
         name, or_none(&e.members), or_none(&e.rows), or_none(&e.begin));
     if (made.data)
         epi_text_add(out,
@@ -137,34 +138,18 @@ static bool write_scores(const epi_attention_design *d, epi_text *out) {
     return ok;
 }
 
-/* The offset of `index` along a walk, in 32 bits: the thread that feeds has few registers. */
-static void put_walk(const epi_attention_design *d, const epi_walk *w, const char *index, epi_text *out) {
-    int64_t inner = 1;
-    for (int i = w->count - 1; i >= 0; i--) {
-        if (w->stride[i])
-            epi_text_add(out, " + %s / %s %% %s * %s", index, epi_emit_int(d->c, inner).text,
-                         epi_emit_int(d->c, w->size[i]).text, epi_emit_int(d->c, w->stride[i]).text);
-        inner *= w->size[i];
-    }
-}
-
-/* What comes with a tile of columns, one vector after another; the last tile's are fewer. */
+/* What comes with a tile of columns, one vector after another: the lanes of a warp make it. Behind the last
+ * column it is that of the last. */
 static void write_staged(const epi_attention_design *d, epi_text *out) {
-    epi_text_add(
-        out,
-        "#define STAGED %d\n"
-        "DEV u32 staged_bytes(const Params &P, int col) { return 4 * min(STREAM, COLUMNS - col); }\n"
-        "DEV void staged_load(const Params &P, u32 to, u32 bytes, u32 bar, int batch, int group, int col) "
-        "{\n",
-        d->staged_count);
-    for (int i = 0; i < d->staged_count; i++) {
-        const epi_attention_column *c = &d->staged[i];
-        epi_text_add(out, "  bulk_load(to + %d * STREAM, (const float *)P.ptr[%d] + (col", 4 * i, c->pointer);
-        put_walk(d, &c->batch, "batch", out);
-        put_walk(d, &c->group, "group", out);
-        epi_text_add(out, "), bytes, bar);\n");
-    }
-    epi_text_add(out, "}\n");
+    epi_text_add(out,
+                 "#define STAGED %d\n"
+                 "DEV void staged_make(const Params &P, u32 to, int batch, int group, int col, int lane) {\n"
+                 "#pragma unroll 1\n  for (int c = lane; c < STREAM; c += 32) {\n"
+                 "    const int n = min(col + c, COLUMNS - 1);\n    (void)n;\n",
+                 d->staged_count);
+    for (int i = 0; i < d->staged_count; i++)
+        epi_text_add(out, "    sts32(to + 4 * (%d * STREAM + c), __float_as_uint(%s));\n", i, d->staged[i]);
+    epi_text_add(out, "  }\n}\n");
 }
 
 /* ---- bounds ---- */

@@ -81,9 +81,9 @@ static bool is_short(const epi_emitter *e, int v) {
     return !epi_value_is_full(&e->d->tile->values[v]);
 }
 
-/* An exponential as a power of two: its change of base goes into the multiply-add or the difference below it,
- * and so does a division of the result by a short value (-1: none). False: nothing is below it. */
-static bool put_power(const epi_emitter *e, epi_text *out, const epi_instr *s, int divisor, int el) {
+/* An exponential as a power of two: its change of base goes into the multiply-add or the difference below it.
+ * False: neither is there. */
+static bool put_power(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
     const epi_instr *below = only_maker(e, s->arg[0]), *scaled = NULL;
     epi_name x, factor = {""}, less;
     const char *sign = "-";
@@ -105,28 +105,20 @@ static bool put_power(const epi_emitter *e, epi_text *out, const epi_instr *s, i
     } else {
         return false;
     }
-    epi_text_add(out, "ex2(__fmaf_rn(%s, %s%sLOG2E, ", x.text, factor.text, factor.text[0] ? " * " : "");
-    if (divisor < 0)
-        epi_text_add(out, "%s%s * LOG2E))", sign, less.text);
-    else
-        epi_text_add(out, "__fmaf_rn(%s%s, LOG2E, -lg2(%s))))", sign, less.text,
-                     epi_value_use(e, divisor, el).text);
+    epi_text_add(out, "ex2(__fmaf_rn(%s, %s%sLOG2E, %s%s * LOG2E))", x.text, factor.text,
+                 factor.text[0] ? " * " : "", sign, less.text);
     return true;
 }
 
-/* Short forms: a division by a short value is a multiplication, whose factor is worked out once; or it goes
- * into the exponent. False: there is none. */
+/* Short forms: an exponential, and a division by a short value, which is a multiplication whose factor is
+ * worked out once. False: there is none. */
 static bool put_quick(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
     if (!e->d->quick || s->kind != EPI_INSTR_MAP)
         return false;
     if (s->op == EPI_OP_EXP)
-        return e->d->fast && put_power(e, out, s, -1, el);
+        return e->d->fast && put_power(e, out, s, el);
     if (s->op != EPI_OP_DIV || !is_short(e, s->arg[1]))
         return false;
-    const epi_instr *power = only_maker(e, s->arg[0]);
-    if (e->d->fast && power && power->kind == EPI_INSTR_MAP && power->op == EPI_OP_EXP &&
-        put_power(e, out, power, s->arg[1], el))
-        return true;
     epi_text_add(out, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el).text,
                  epi_value_use(e, s->arg[1], el).text);
     return true;
@@ -238,7 +230,7 @@ static void emit_column(epi_emitter *e, int instr) {
     bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
     epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
     char of_batch[40] = "";
-    bool staged = load && e->d->instrs[instr].column_at;
+    bool staged = e->d->instrs[instr].column_at;
     for (int d = 0; d < rows.count && load && !staged; d++)
         if (rows.stride[d]) {
             snprintf(of_batch, sizeof of_batch, "R.at%d + ", instr);

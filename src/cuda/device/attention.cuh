@@ -46,12 +46,12 @@ struct Order {
 };
 
 // The numbers of a block's tiles: the first is the block's own, the others are drawn from a counter, one tile ahead, by the thread
-// that feeds the ring. Number j has place j % 2, with two mbarriers: `given`, and `taken`, with an arrival of every warp that computes.
+// that feeds the ring. Number j has place j % 2, with two mbarriers: `given`, and `taken`, with an arrival of every warp that takes numbers.
 struct Numbers {
   u32 given, taken, number;
   DEV Numbers(u32 room) : given(room), taken(room + 16), number(room + 32) {}
-  DEV void begin() const {
-    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, 4 * GROUPS); }
+  DEV void begin(u32 takers) const {
+    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, takers); }
   }
   DEV void give(u32 j, int w) const {
     mbar_wait(taken + 8 * (j & 1), (j >> 1 & 1) ^ 1);

@@ -12,8 +12,7 @@
 // The emitted part defines what attention_rows.cuh lists, and:
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
-//   STAGED vectors of f32 that come with a tile of columns: staged_load(P, to, bytes, bar, batch, group, col), of
-//   staged_bytes(P, col) each
+//   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, to, batch, group, col, lane)
 //   out::, out2::       the epilogues of the first and of the second sum
 // Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN.
 
@@ -42,13 +41,16 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
   const Numbers numbers(row_empty + 8 * GROUPS);
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1); mbar_init(k_empty + 8 * i, GROUPS); mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
+    for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1 + (STAGED > 0)); mbar_init(k_empty + 8 * i, GROUPS); mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
     for (int i = 0; i < GROUPS; i++) { mbar_init(row_full + 8 * i, 1); mbar_init(row_empty + 8 * i, 1); }
-    numbers.begin();
+    numbers.begin(4 * GROUPS + (STAGED > 0));
     mbar_fence();
   }
   __syncthreads();
   dependency_wait();
+// Steps are counted downwards over all tiles and groups.
+#define TILE_OF(left) (((left) - 1) / COLUMN_GROUPS)
+#define GROUP_OF(left) (COLUMN_GROUPS - 1 - ((left) - 1) % COLUMN_GROUPS)
 #define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
 
   if (wg == GROUPS) {   // ---- the thread that feeds
@@ -71,15 +73,13 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         }
         // Groups inside, tiles outside: blocks that started together stay at the same columns and find them in the L2 cache.
 #pragma unroll 1
-        for (int left = (hi - lo) * COLUMN_GROUPS; left > 0; left--) {
-          const int n = (left - 1) / COLUMN_GROUPS + lo, g = COLUMN_GROUPS - 1 - (left - 1) % COLUMN_GROUPS;
+        for (int left = hi * COLUMN_GROUPS; left > lo * COLUMN_GROUPS; left--) {
+          const int n = TILE_OF(left), g = GROUP_OF(left);
           const u32 bar = k_full + 8 * s;
           int batch = at.batch;
           asm volatile("" : "+r"(batch));   // what follows from it is worked out here: registers are few
           mbar_wait(bar + 8 * SLOTS, ph);
-          const u32 bytes = staged_bytes(P, n * STREAM);
-          mbar_expect(bar, KEYS_BYTES + STAGED * bytes);
-          staged_load(P, base + STAGED_AT + s * 4 * STAGED * STREAM, bytes, bar, batch, g, n * STREAM);
+          mbar_expect(bar, KEYS_BYTES);
           load_group_panels<SCORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, batch), keys_batch1(P, batch));
           mbar_wait(bar + 24 * SLOTS, ph);
           mbar_expect(bar + 16 * SLOTS, VALUES_BYTES);
@@ -92,6 +92,24 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         numbers.give(j, w);
       }
       dependency_start();
+    } else if (STAGED && t >= 32 && t < 64) {   // ---- the warp that makes what comes with the columns
+      u32 s = 0, ph = 1;
+      int w = blockIdx.x;
+#pragma unroll 1
+      for (u32 j = 0; w < Order(P).total; j++) {
+        const Place at = Order(P).at(w);
+        int lo, hi;
+        tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
+#pragma unroll 1
+        for (int left = hi * COLUMN_GROUPS; left > lo * COLUMN_GROUPS; left--) {
+          mbar_wait(k_empty + 8 * s, ph);
+          staged_make(P, base + STAGED_AT + s * 4 * STAGED * STREAM, at.batch, GROUP_OF(left), TILE_OF(left) * STREAM, t & 31);
+          __syncwarp();
+          if (t == 32) mbar_arrive(k_full + 8 * s);
+          ADVANCE(s, ph)
+        }
+        w = numbers.take(j, t & 31);
+      }
     }
   } else {   // ---- the warpgroups that compute
     more_registers<MANY_REGISTERS>();
@@ -106,13 +124,15 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     const u32 rows = base + wg * BUFFER, rows2 = rows + FIRST_BYTES;
 #pragma unroll 1
     for (u32 j = 0; w < Order(P).total; j++) {
-      int lo, hi, from, to;
-      {
-        const Place at = Order(P).at(w);
+      // Registers are few: where the tile stands and what its rows see, this thread's number, and its row as tiles count them, are
+      // worked out anew wherever they are used.
+      auto seen_now = [&](int &lo, int &hi, int &from, int &to) {
+        int again = w;
+        asm volatile("" : "+r"(again));
+        const Place at = Order(P).at(again);
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
         tiles_whole(P, at.batch, at.row + 64 * wg, 64, from, to);
-      }
-      // Registers are few: this thread's number, and its row as tiles count them, are worked out anew wherever they are used.
+      };
       auto thread_now = [&] {
         u32 tid = threadIdx.x;
         asm volatile("" : "+r"(tid));
@@ -129,7 +149,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       mbar_wait(row_full + 8 * wg, j & 1);
 #pragma unroll
       for (int i = 0; i < ACCUMULATORS; i++) dk[i] = 0.f;
-      int n = hi - 1, g = 0;
+      int lo, hi, from, to;
+      seen_now(lo, hi, from, to);
+      int left = hi * COLUMN_GROUPS;
       // One tile of columns. All that is on its way is there at the end.
       auto step = [&](auto cut, auto start) {
         constexpr int FIRST = decltype(start)::value, CUT = decltype(cut)::value;
@@ -145,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         else wg_wait<2>();
         hold(s);
 #if SPLIT
-        score::first<CUT>(s, R, P, row_now(), g, n * STREAM, thread_now(), staged);
+        score::first<CUT>(s, R, P, row_now(), GROUP_OF(left), TILE_OF(left) * STREAM, thread_now(), staged);
 #endif
         if (!FIRST) {
           wg_wait<1>();
@@ -158,13 +180,13 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         value_product2(dv, pp, values, FIRST ? 0 : 1);
         wg_wait<1>();
         hold(dp);
-        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, thread_now(), staged);
+        score::second<CUT>(s, dp, R, P, row_now(), GROUP_OF(left), TILE_OF(left) * STREAM, thread_now(), staged);
         to_halves(ds, dp);
         hold(ds);
 #else
         wg_wait<0>();
         hold(dp);
-        score::second<CUT>(s, dp, R, P, row_now(), g, n * STREAM, thread_now(), staged);
+        score::second<CUT>(s, dp, R, P, row_now(), GROUP_OF(left), TILE_OF(left) * STREAM, thread_now(), staged);
         to_halves(pp, s);
         value_product2(dv, pp, values, FIRST ? 0 : 1);
         to_halves(ds, dp);
@@ -175,26 +197,22 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         release(v_empty + 8 * st);
         ADVANCE(st, ph)
       };
+      // Down to tile `until`, or the first that is seen.
       auto walk = [&](auto cut, int until) {
 #pragma unroll 1
-        for (; n >= until; n--) {
-#pragma unroll 1
-          for (; g < COLUMN_GROUPS; g++) step(cut, Is<0>{});
-          g = 0;
-        }
+        for (; left > until; left--) step(cut, Is<0>{});
       };
       step(Is<1>{}, Is<1>{});
-      g = 1;
-#if CUT_END
-      walk(Is<1>{}, max(to, lo));
-#else
-      walk(Is<1>{}, hi - 1);   // the other groups of the last tile
-#endif
+      left--;
+      walk(Is<1>{}, max(CUT_END ? to : hi - 1, lo) * COLUMN_GROUPS);   // tiles that are cut at the end, or the last one's other groups
 #if CUT_BEGIN
-      walk(Is<0>{}, max(from, lo));
-      walk(Is<1>{}, lo);
+      seen_now(lo, hi, from, to);
+      walk(Is<0>{}, max(from, lo) * COLUMN_GROUPS);
+      seen_now(lo, hi, from, to);
+      walk(Is<1>{}, lo * COLUMN_GROUPS);
 #else
-      walk(Is<0>{}, lo);
+      seen_now(lo, hi, from, to);
+      walk(Is<0>{}, lo * COLUMN_GROUPS);
 #endif
       const u32 last = st ? st - 1 : SLOTS - 1;
       my_turn();

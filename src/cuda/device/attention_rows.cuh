@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1); mbar_init(k_empty + 8 * i, GROUPS); }
     for (int i = 0; i < SLOTS; i++) { mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
     for (int i = 0; i < GROUPS; i++) { mbar_init(row_full + 8 * i, 1); mbar_init(row_empty + 8 * i, 1); }
-    numbers.begin();
+    numbers.begin(4 * GROUPS);
     mbar_fence();
   }
   __syncthreads();

@@ -1,0 +1,296 @@
+/* design_scores.c: what an attention kernel makes of its scores: which functions there are, what they are
+ * given and make, which factors are left to others, and which columns come with a tile. */
+#include <math.h>
+#include <string.h>
+
+#include "cuda/design_attention.h"
+
+/* The instruction that makes a value, or -1. */
+static int maker_of(const epi_tile_program *t, int value) {
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].dst == value)
+            return i;
+    return -1;
+}
+
+static int use_count(const epi_tile_program *t, int value) {
+    int uses = 0;
+    for (int i = 0; i < t->instr_count; i++)
+        for (int a = 0; a < 3; a++)
+            uses += t->instrs[i].arg[a] == value;
+    return uses;
+}
+
+/* Does this value, made of what is given, need the other value? Not past `stop`. */
+static bool needs(const epi_tile_program *t, int value, int other, int stop, bool *needed) {
+    memset(needed, 0, (size_t)t->value_count);
+    needed[value] = true;
+    for (int i = t->instr_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3; a++)
+            if (t->instrs[i].dst >= 0 && needed[t->instrs[i].dst] && t->instrs[i].dst != stop &&
+                t->instrs[i].arg[a] >= 0)
+                needed[t->instrs[i].arg[a]] = true;
+    return needed[other];
+}
+
+/* A number that is known before the launch. */
+static bool constant_of(const epi_emit_context *c, int node, double *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    double v[3] = {0};
+    if (epi_emit_is_number(c, node)) {
+        *out = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
+        return !epi_emit_is_open_number(c, node);
+    }
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count)
+        return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        if (!constant_of(c, n->arg[a], &v[a]))
+            return false;
+    *out = epi_op_reference(n->op, v[0], v[1], v[2]);
+    return true;
+}
+
+/* A last multiplication of a value by a number above zero, behind conditions with `hidden` for what they
+ * hide: the exponent can do it to scores, the result to weights. The instruction, or -1. */
+static int find_scale(const epi_attention_design *d, const epi_tile_program *t, int value, double hidden,
+                      double *scale) {
+    for (;;) {
+        int i = maker_of(t, value);
+        const epi_instr *s = i >= 0 ? &t->instrs[i] : NULL;
+        double other;
+        if (!s || s->kind != EPI_INSTR_MAP || use_count(t, value) > (s->dst == value ? 1 : 0))
+            return -1;
+        if (s->op == EPI_OP_WHERE && constant_of(d->c, t->values[s->arg[2]].node, &other) &&
+            other == hidden) {
+            value = s->arg[1];
+            continue;
+        }
+        bool times = s->op == EPI_OP_MUL, by = s->op == EPI_OP_DIV;
+        int number = by ? 1 : times && constant_of(d->c, t->values[s->arg[0]].node, &other) ? 0 : 1;
+        if ((!times && !by) || !constant_of(d->c, t->values[s->arg[number]].node, &other) || !(other > 0))
+            return -1;
+        *scale = by ? 1 / other : other;
+        return i;
+    }
+}
+
+/* What is left out of scores or of the first sum's weights: the same in both tile programs. */
+static void find_scales(epi_attention_design *d) {
+    double scale[2] = {1, 1}, hidden = d->form == EPI_ATTENTION_FORWARD ? (double)-INFINITY : 0;
+    for (int which = 0; which < 2; which++)
+        d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], hidden, &scale[which]);
+    if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
+        d->scaled[0] = d->scaled[1] = -1;
+    d->scale = d->scaled[0] < 0 ? 1 : scale[0];
+}
+
+/* What crosses from a function of the first product alone to one of both, so that the first can run before
+ * the second product is there: the second sum's weights, if nothing else is needed of the first product; for
+ * one sum, the last value that everything else follows from. -1: there is none. */
+static int find_crossing(const epi_attention_design *d, int which, bool *needed) {
+    const epi_tile_program *t = &d->tile[which];
+    int first = d->first, second = !d->first, end = d->weights[which][0], best = -1;
+    for (int v = 0; v < t->value_count; v++) {
+        if (v == first || v == second || !epi_value_is_full(&t->values[v]) ||
+            (d->form == EPI_ATTENTION_PAIR && v != d->weights[which][1]))
+            continue;
+        bool early = !needs(t, v, second, -1, needed);
+        if (early && needs(t, end, v, v, needed) && !needed[first])
+            best = v;
+    }
+    return best;
+}
+
+/* The functions that make weights of scores, of cut tiles and of whole ones. */
+static bool design_functions(epi_attention_design *d) {
+    int crossing[2] = {-1, -1};
+    for (int which = 0; which < 2; which++) {
+        bool *needed = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
+        if (!needed)
+            return false;
+        if (d->form != EPI_ATTENTION_FORWARD)
+            crossing[which] = find_crossing(d, which, needed);
+    }
+    d->split = crossing[0] >= 0 && crossing[1] >= 0;
+    for (int which = 0; which < 2; which++) {
+        const epi_gemm_design *p = which ? &d->whole : &d->cut;
+        epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
+        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}};
+        if (d->form == EPI_ATTENTION_FORWARD) {
+            one->made[0] = d->weights[which][0];
+            continue;
+        }
+        two->given[1] = !d->first;
+        two->made[1] = d->weights[which][0];
+        if (d->split)
+            one->made[0] = two->given[0] = crossing[which];
+        else if (d->form == EPI_ATTENTION_PAIR)
+            two->made[0] = d->weights[which][1];
+    }
+    return true;
+}
+
+/* ---- divisions ---- */
+
+/* exp(x - l)/z, where l and z are both one a row or both one a column: the exponential of x - (l + log(z)).
+ * The instructions of the exponential, of the difference below it and of the division become one after
+ * another where the division was. */
+static bool fold_division(epi_arena *arena, epi_tile_program *t, int at, bool *folded) {
+    const epi_instr *by = &t->instrs[at];
+    if (by->kind != EPI_INSTR_MAP || by->op != EPI_OP_DIV)
+        return true;
+    int power = maker_of(t, by->arg[0]), below = power < 0 ? -1 : maker_of(t, t->instrs[power].arg[0]);
+    if (below < 0 || t->instrs[power].kind != EPI_INSTR_MAP || t->instrs[power].op != EPI_OP_EXP ||
+        use_count(t, by->arg[0]) != 1 || use_count(t, t->instrs[power].arg[0]) != 1)
+        return true;
+    epi_instr less = t->instrs[below];
+    bool muladd = less.kind == EPI_INSTR_MULADD && less.other < 0;
+    if (!muladd && (less.kind != EPI_INSTR_MAP || less.op != EPI_OP_SUB))
+        return true;
+    int place = muladd ? 2 : 1;
+    epi_tile_value l = t->values[less.arg[place]], z = t->values[by->arg[1]];
+    if (epi_value_is_full(&l) || l.scale != z.scale || l.rows != z.rows)
+        return true;
+    epi_instr *instrs = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *instrs);
+    epi_tile_value *values = epi_arena_alloc(arena, ((size_t)t->value_count + 2) * sizeof *values);
+    if (!instrs || !values)
+        return false;
+    memcpy(values, t->values, (size_t)t->value_count * sizeof *values);
+    int log = t->value_count, both = log + 1, count = 0;
+    values[log] = z;
+    values[both] = l;
+    for (int i = 0; i < t->instr_count; i++) {
+        if (i != power && i != below && i != at)
+            instrs[count++] = t->instrs[i];
+        if (i != at)
+            continue;
+        epi_instr none = {.kind = EPI_INSTR_MAP, .tensor = -1, .arg = {-1, -1, -1}}, *s = &instrs[count];
+        s[0] = s[1] = none;
+        s[0].op = EPI_OP_LOG;
+        s[0].node = z.node;
+        s[0].dst = log;
+        s[0].arg[0] = by->arg[1];
+        s[1].op = EPI_OP_ADD;
+        s[1].node = l.node;
+        s[1].dst = both;
+        s[1].arg[0] = less.arg[place];
+        s[1].arg[1] = log;
+        less.arg[place] = both;
+        s[2] = less;
+        s[3] = t->instrs[power];
+        s[3].dst = by->dst;
+        count += 4;
+    }
+    t->instrs = instrs;
+    t->instr_count = count;
+    t->values = values;
+    t->value_count += 2;
+    *folded = true;
+    return true;
+}
+
+bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t) {
+    for (int i = 0; i < t->instr_count; i++) {
+        bool folded = false;
+        if (!fold_division(d->c->arena, t, i, &folded))
+            return false;
+        i = folded ? -1 : i;
+    }
+    return true;
+}
+
+/* ---- columns that come with a tile ---- */
+
+/* The value of a column as text: of the column n of a group of a batch. False: it needs more than that. */
+static bool put_column(const epi_attention_design *d, const epi_gemm_design *p, int value, epi_text *out) {
+    const epi_tile_program *t = p->tile;
+    const epi_tile_value *v = &t->values[value];
+    int at = maker_of(t, value);
+    if (epi_emit_is_number(d->c, v->node) && !epi_emit_is_open_number(d->c, v->node)) {
+        epi_text_add(out, "%s", epi_emit_node_number(d->c, v->node).text);
+        return true;
+    }
+    if (at < 0 || v->rows || v->scale == EPI_SCALE_NONE)
+        return false;
+    const epi_instr *s = &t->instrs[at];
+    if (s->kind == EPI_INSTR_LOAD) {
+        const int64_t *sizes = d->c->spec->sizes;
+        epi_ref ref = epi_emit_ref(d->c, s->node, -1);
+        epi_axes batch = d->rows;
+        batch.count = d->batch_axes;
+        epi_walk batches = epi_walk_axes(&ref, &batch, sizes),
+                 columns = epi_walk_axes(&ref, &d->stream, sizes);
+        epi_text_add(out, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), p->instrs[at].pointer);
+        epi_emit_walk(out, d->c, &batches, "batch");
+        epi_text_add(out, " + ");
+        epi_emit_walk(out, d->c, &columns, "(group * COLUMNS + n)");
+        epi_text_add(out, ")");
+        return true;
+    }
+    if (s->kind != EPI_INSTR_MAP)
+        return false;
+    epi_text arg[3] = {{0}, {0}, {0}};
+    bool ok = true;
+    for (int a = 0; a < epi_ops[s->op].arity && ok; a++) {
+        epi_text_add(&arg[a], "(");
+        ok = put_column(d, p, s->arg[a], &arg[a]);
+        epi_text_add(&arg[a], ")");
+    }
+    if (ok)
+        epi_emit_op(out, s->op, arg[0].data, arg[1].data ? arg[1].data : "", arg[2].data ? arg[2].data : "");
+    for (int a = 0; a < 3; a++) {
+        out->failed |= arg[a].failed;
+        epi_text_free(&arg[a]);
+    }
+    return ok;
+}
+
+/* The number of the staged column of this text; -1 where there is no room for more. */
+static int add_column(epi_attention_design *d, const epi_text *text) {
+    for (int i = 0; i < d->staged_count; i++)
+        if (!strcmp(d->staged[i], text->data))
+            return i;
+    char *copy = epi_arena_alloc(d->c->arena, text->length + 1);
+    if (d->staged_count == EPI_ATTENTION_COLUMNS || !copy)
+        return -1;
+    memcpy(copy, text->data, text->length + 1);
+    d->staged[d->staged_count] = copy;
+    return d->staged_count++;
+}
+
+static bool used_by_elements(const epi_tile_program *t, int value) {
+    for (int i = 0; i < t->instr_count; i++)
+        for (int a = 0; a < 3; a++)
+            if (t->instrs[i].arg[a] == value && t->instrs[i].dst >= 0 &&
+                epi_value_is_full(&t->values[t->instrs[i].dst]))
+                return true;
+    return false;
+}
+
+/* Columns that elements are made with are made once for all rows of a block, by a warp of its own: all but
+ * positions, which cost nothing. False: there are too many. */
+static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
+    const epi_tile_program *t = p->tile;
+    bool ok = true;
+    for (int i = 0; i < t->instr_count && ok; i++) {
+        int v = t->instrs[i].dst;
+        epi_text text = {0};
+        if (v >= 0 && !t->values[v].rows && t->values[v].scale != EPI_SCALE_NONE && used_by_elements(t, v) &&
+            t->instrs[i].kind != EPI_INSTR_INDEX && !epi_emit_is_number(d->c, t->values[v].node) &&
+            put_column(d, p, v, &text)) {
+            p->instrs[i].column_at = text.failed ? 0 : 1 + add_column(d, &text);
+            ok = p->instrs[i].column_at > 0;
+        }
+        epi_text_free(&text);
+    }
+    return ok;
+}
+
+bool epi_scores_design(epi_attention_design *d) {
+    if (d->form == EPI_ATTENTION_PAIR && (!stage_columns(d, &d->cut) || !stage_columns(d, &d->whole)))
+        return false;
+    if (!design_functions(d))
+        return false;
+    find_scales(d);
+    return true;
+}
