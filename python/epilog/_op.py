@@ -24,6 +24,16 @@ class Op:
         self.__name__ = self.name
         self.__doc__ = text
 
+    # A copy of a module has the same operations, and a file of one has their texts.
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into})
+
     def __repr__(self):
         return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
 

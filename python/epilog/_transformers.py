@@ -264,10 +264,17 @@ class Report:
         return "\n".join(lines + [f"left alone {name}: {why}" for name, why in self.left])
 
 
+@functools.lru_cache(None)
+def with_signature(function, old):
+    """A function of its own for each class that it is put into: its signature, at which others look, is the old one's."""
+    new = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    new.__kwdefaults__ = function.__kwdefaults__
+    return functools.wraps(old)(new)
+
+
 def set_forward(module, function):
-    """Another forward for this one module, with the signature of the old, which others look at."""
-    wrapped = functools.wraps(type(module).forward)(function)
-    module.forward = types.MethodType(wrapped, module)
+    """Another forward for this one module."""
+    module.forward = types.MethodType(with_signature(function, type(module).forward), module)
 
 
 def why_not(layer):

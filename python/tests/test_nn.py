@@ -1,4 +1,7 @@
 """epilog.nn beside what it replaces: the same names in the state dict, the same results."""
+import copy
+import io
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,3 +123,15 @@ def test_mistakes():
                            (dict(softcap=0.0), "softcap is 0.0")):
         with pytest.raises(ValueError, match=message):
             epilog.nn.linear_cross_entropy(x, w, labels, **given)
+
+
+def test_copies_and_files():
+    x = torch.randn(3, 4)
+    for made in (epilog.nn.Linear(4, 6, activation="gelu"), epilog.nn.SwiGLU(4, 8), epilog.nn.RMSNorm(4)):
+        copied = copy.deepcopy(made)
+        with io.BytesIO() as f:
+            torch.save(made, f)
+            f.seek(0)
+            loaded = torch.load(f, weights_only=False)
+        assert torch.equal(copied(x), made(x)) and torch.equal(loaded(x), made(x))
+        assert all(a is not b for a, b in zip(copied.parameters(), made.parameters()))

@@ -1,5 +1,7 @@
 """epilog.apply on small models with random weights: loss and gradients beside eager, and all of it undone."""
 import copy
+import inspect
+import types
 
 import pytest
 import torch
@@ -153,3 +155,25 @@ def test_what_changes_later_is_seen():
 def test_unknown_models_are_left_alone():
     report = epilog.apply(torch.nn.Sequential(torch.nn.Linear(2, 2)))
     assert not report.replaced and "nothing in it is known" in str(report)
+
+
+def test_signatures_stay():
+    models = [make(name) for name in ("Llama", "GPT2", "Gemma2")]
+    for model in models:
+        epilog.apply(model)
+    for model in models:
+        for module in model.modules():
+            assert inspect.signature(module.forward) == inspect.signature(types.MethodType(type(module).forward, module))
+
+
+def test_copies():
+    model = make("Llama")
+    epilog.apply(model)
+    other = copy.deepcopy(model)
+    mine = step(model)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    again = step(other)  # by its own weights
+    assert all(torch.equal(mine[n], again[n]) for n in mine)
+    assert epilog.restore(other) == epilog.restore(model) > 0
