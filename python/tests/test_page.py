@@ -12,7 +12,7 @@ def test_page():
     with open(PAGE) as f:
         text = f.read()
     names, blocks = {}, list(re.finditer(r"^```python\n(.*?)^```$", text, re.S | re.M))
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         lines = "\n" * (text.count("\n", 0, block.start()) + 1)  # so that a failure names the line of the page
         exec(compile(lines + block.group(1), PAGE, "exec"), names)
