@@ -358,6 +358,85 @@ static void test_layers(int rounds, int first) {
     printf("%d random layers from seed %d, %d failed checks\n", rounds, first, failed_count - before);
 }
 
+/* ---- where a rule holds, and where it must not ---- */
+
+/* The rewritten text of the last program, which the caller frees. */
+static char *rewritten_text(const char *text, const char *dims, unsigned without, epi_algebra_log *log) {
+    epi_module *m, *r = NULL;
+    epi_error err;
+    char *out = NULL;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
+        return NULL;
+    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
+    check_program(p, dims, 11, text);
+    r = rewrite(p, dims, without, log, text);
+    if (r && (out = calloc(1, 1 << 16)))
+        epi_program_print(epi_module_program(r, 0), out, 1 << 16);
+    epi_module_free(r);
+    epi_module_free(m);
+    return out;
+}
+
+#define NORM "c = x - mean(x, D)  n = c*rsqrt(mean(c*c, D) + 0.1)*g + b"
+#define GRAD(inputs) \
+    "t(" inputs \
+    ", dz: cotangent[T,F]) -> (z[T,F], d_x[T,D]) { z = f(x, g, b, w)  d_x = grad(f, x)(x, g, b, w, dz) }"
+
+static void test_rules(void) {
+    static const struct {
+        const char *text, *dims;
+        unsigned without;
+        const char *has, *lacks;
+    } cases[] = {
+        /* a scale goes past the product, a function does not */
+        {"f(x[T,D], w[F,D]) -> z[T,F] { z = (x*rsqrt(mean(x*x, D) + 0.1)) @ w }", "T=3,D=4,F=5", 0,
+         "(x @ w)*", "*w"},
+        {"f(x[T,D], w[F,D]) -> z[T,F] { z = tanh(x*rsqrt(mean(x*x, D) + 0.1)) @ w }", "T=3,D=4,F=5", 0,
+         "tanh(x*", "x @ w"},
+        /* a factor that has the axis stays */
+        {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { z = (x*g) @ w }", "T=3,D=4,F=5", 0, "x*g @ w", "w*g"},
+        /* the mean does not go past the product, and the variance is of what is left without it */
+        {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { c = x - mean(x, D)  z = (c*rsqrt(mean(c*c, D) + 0.1)*g) @ w }",
+         "T=3,D=4,F=5", 0, "x - mean(x, D)", "x @ w"},
+        {"f(x[T,D]) -> y[T] { y = var(x, D) }", "T=3,D=4", 0, "x - mean(x, D)", "mean(x*x, D)"},
+        /* LayerNorm's shift goes past the product; then, and only then, its statistic is relocated */
+        {"f(x[T,D], g[D], b[D], w[F,D]) -> z[T,F] { " NORM
+         "  z = n @ w }\n" GRAD("x[T,D], g[D], b[D], w[F,D]"),
+         "T=3,D=4,F=5", 0, "sum(w*b, D)", "- b"},
+        {"f(x[T,D], g[D], b[D], w[F,D]) -> z[T,F] { " NORM
+         "  z = n @ w }\n" GRAD("x[T,D], g[D], b[D], w[F,D]"),
+         "T=3,D=4,F=5", 1u << EPI_RULE_SHIFT, "dz", "sum(z*dz"},
+        /* a stored value with a bias does not serve for the one without */
+        {"f(x[T,D], g[D], b[F], w[F,D]) -> z[T,F] { z = (x*rsqrt(mean(x*x, D) + 0.1)*g) @ w + b }\n" GRAD(
+             "x[T,D], g[D], b[F], w[F,D]"),
+         "T=3,D=4,F=5", 0, "dz", "z - b"},
+        /* no division by what may be 0 */
+        {"f(x[T,D], g[D], b[T], w[F,D]) -> z[T,F] { z = (x*b*g*rsqrt(mean(x*x, D) + 0.1)) @ w }\n" GRAD(
+             "x[T,D], g[D], b[T], w[F,D]"),
+         "T=3,D=4,F=5", 0, "dz", "/b"},
+        /* one product after another, by the work it is: rows count as 1024 */
+        {"f(x[T,D], a[R,D], b[F,R]) -> y[T,F] { y = (x @ a) @ b }", "T=3,D=8,R=64,F=8", 0, "x @ (a @ b)",
+         "x @ a"},
+        {"f(x[T,D], a[R,D], b[F,R]) -> y[T,F] { y = (x @ a) @ b }", "T=3,D=64,R=2,F=64", 0, "x @ a", "(a @ b)"},
+        /* softmax's gradient through its own maximum, and sums of what is centred, vanish */
+        {"f(x[T,D]) -> y[T] { y = sum(x - mean(x, D), D) }", "T=3,D=4", 0, "0", "sum("},
+        /* integers are converted where the text does it */
+        {"f(x: i32[T,D], w[F,D]) -> y[T,F] { y = (x + 0) @ w }", "T=3,D=4,F=5", 0, "(x + 0) @ w", "x @"},
+        /* x/x is 1 only where x is never 0 */
+        {"f(x[T,D], r[T]) -> y[T,D] { y = x*r/r }", "T=3,D=4", 0, "/r", "y = x\n"},
+        {"f(x[T,D], r[T]) -> y[T,D] { s = rsqrt(r)  y = x*s/s }", "T=3,D=4", 0, "y = x\n", "rsqrt"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_algebra_log log;
+        char *got = rewritten_text(cases[i].text, cases[i].dims, cases[i].without, &log);
+        const char *body = got ? strchr(got, '{') : NULL;
+        check(body && strstr(body, cases[i].has) && !strstr(body, cases[i].lacks),
+              "%s: has %s and lacks %s:\n%s", cases[i].text, cases[i].has, cases[i].lacks, got);
+        free(got);
+    }
+}
+
 /* ---- layers of models ---- */
 
 /* Sizes for the plan, sizes to run with, and what the plan must come to: how many parts at most, and how many
@@ -489,6 +568,39 @@ static void check_hostile(const epi_program *program, const struct model *model,
     printf("%s, %s: %.2f of what is allowed\n", model->name, kind_names[kind], worst);
 }
 
+/* A row's bits do not depend on the rows beside it. */
+static void check_rows(const epi_program *program, const struct model *model) {
+    char fewer[200];
+    problem all = {0}, some = {0};
+    snprintf(fewer, sizeof fewer, "T=7%s", strchr(model->run, ','));
+    if (!check(run_hostile(program, model->run, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, 3, PLAIN, &all) &&
+                   run_hostile(program, fewer, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, 3, PLAIN, &some),
+               "%s runs", model->name))
+        return;
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding dims[EPI_MAX_DIMS];
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(fewer, dims, store), .type = EPI_BF16,
+                                .threads = 2);
+    epi_kernel *k;
+    epi_error err;
+    bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s: %s", model->name, err.message);
+    for (int t = 0; t < some.inputs && ok; t++) /* the first rows of all; weights as they are */
+        memcpy(some.t[t].data, all.t[t].data,
+               (size_t)some.t[t].shape.count * epi_dtype_size(some.t[t].shape.type));
+    ok = ok && check(problem_run(k, &some), "%s runs", model->name);
+    for (int t = some.inputs; t < some.count && ok; t++) {
+        const epi_axes *a = &program->graph.tensors[t].axes;
+        if (strcmp(program->graph.dims[a->at[0].dim], "T") == 0)
+            check(!memcmp(some.t[t].data, all.t[t].data,
+                          (size_t)some.t[t].shape.count * epi_dtype_size(some.t[t].shape.type)),
+                  "%s: %s has the same bits with fewer rows", model->name, program->graph.tensors[t].name);
+    }
+    if (ok)
+        epi_kernel_free(k);
+    problem_free(&all);
+    problem_free(&some);
+}
+
 static void test_models(const char *path) {
     size_t length;
     char *text = read_whole(path, &length);
@@ -501,6 +613,7 @@ static void test_models(const char *path) {
                 continue;
             check_program(p, models[i].run, 5, models[i].name);
             check_parts(p, &models[i]);
+            check_rows(p, &models[i]);
             for (int kind = 0; kind < KINDS; kind++)
                 check_hostile(p, &models[i], kind);
         }
@@ -513,6 +626,7 @@ int main(int argc, char **argv) {
     epi_error err;
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
         return finish();
+    test_rules();
     if (argc > 1)
         test_folder(argv[1]);
     if (argc > 2)

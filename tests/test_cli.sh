@@ -431,6 +431,7 @@ that '--brief leaves the template of a scatter out' test "$("$epilog" show embed
 that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <all.cu)"
 expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64' show "${norm[@]}" --arch sm_90a --config nosuch
 expect 2 'wants sm_90a, sm_80' show "${norm[@]}" --cuda --arch sm_42
+expect 2 'wants free or written' show "${norm[@]}" --algebra loose
 expect 2 'wants exact or packed' show "${norm[@]}" --arch sm_90a --rounding loose
 expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu
 expect 2 'no CUDA text' show "${norm[@]}" --cuda --device cpu

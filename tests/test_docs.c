@@ -1,4 +1,4 @@
-/* test_docs.c: the examples of docs/language.md and docs/derivatives.md do what they say.
+/* test_docs.c: the examples of docs/language.md, derivatives.md and algebra.md do what they say.
  *
  * What stands behind the three backquotes says what a block is; NAME=SIZE,... after that sets sizes
  * that are not 6, and a last word `gemm`, `rows` or `passes` is the mainloop that the last program must get.
@@ -231,6 +231,19 @@ static bool check_grad(const block *b, const epi_module *m) {
     return same || wrong(b, "grad prints", got);
 }
 
+/* What the algebra makes of the last program, at the sizes that the block names. */
+static bool check_rewritten(const block *b, const epi_module *m) {
+    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
+    epi_kernel *k;
+    epi_error err;
+    char got[TEXT];
+    if (compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, &err) != EPI_OK)
+        return wrong_error(b, &err);
+    size_t n = epi_kernel_print(k, got, sizeof got);
+    epi_kernel_free(k);
+    return (b->length == n && memcmp(b->text, got, n) == 0) || wrong(b, "it is rewritten as", got);
+}
+
 /* The error of a text that does not parse, check or, if sizes are given, compile. */
 static bool fails(const block *b, epi_error *err) {
     epi_module *m;
@@ -343,6 +356,8 @@ static bool check_block(const block *b, const block *next) {
         ok = check_example(b, m) && (!is(next, "plan") || check_plan(next, b, m));
         for (; ok && (is(next, "grad") || is(next, "grad-forward")); next++)
             ok = check_grad(next, m);
+        if (ok && is(next, "rewritten"))
+            ok = check_rewritten(next, m);
     }
     epi_module_free(m);
     return ok;
@@ -367,7 +382,7 @@ static bool check_file(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2 || epi_context_open(&context, NULL) != EPI_OK) {
-        printf("usage: test_docs docs/language.md docs/derivatives.md\n");
+        printf("usage: test_docs docs/language.md docs/derivatives.md docs/algebra.md\n");
         return 1;
     }
     for (int i = 1; i < argc; i++) {
