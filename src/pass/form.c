@@ -32,9 +32,13 @@ epi_form epi_form_of(const epi_graph *g, int node, int power) {
     return (epi_form){.number = 1, .count = 1, .at = {{node, power}}};
 }
 
-/* May a factor cancel against one over itself? Only what is neither 0 nor infinite. */
+/* May a factor cancel against one over itself? Only what is neither 0 nor infinite: a size, or a number that
+ * the program divides by before, as in cap*tanh(x/cap). */
 static bool cancels(const epi_graph *g, int node) {
-    return g->nodes[node].op == EPI_OP_SIZE;
+    bool divides = false;
+    for (int i = 0; i < g->node_count && g->nodes[node].op == EPI_OP_INPUT && !g->nodes[node].axes.count; i++)
+        divides |= g->nodes[i].op == EPI_OP_DIV && g->nodes[i].arg[1] == node;
+    return divides || g->nodes[node].op == EPI_OP_SIZE;
 }
 
 /* *f times another; false where there is no room. */

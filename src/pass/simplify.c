@@ -136,15 +136,43 @@ static bool same_factors(const epi_form *a, const epi_form *b) {
     return a->count == b->count;
 }
 
+/* The form with products that are values of the program written out; false where there is no room. */
+static bool write_out(const epi_graph *g, const epi_form *f, int depth, epi_form *out) {
+    *out = (epi_form){.number = f->number};
+    for (int i = 0; i < f->count; i++) {
+        const epi_node *n = &g->nodes[f->at[i].node];
+        if (f->at[i].power != 1 || (n->op != EPI_OP_MUL && n->op != EPI_OP_DIV) ||
+            depth == EPI_MOST_FACTORS) {
+            epi_form one = {.number = 1, .count = 1, .at = {f->at[i]}};
+            if (!epi_form_multiply(g, out, &one, 1))
+                return false;
+            continue;
+        }
+        epi_form a = epi_form_of(g, n->arg[0], 1), b = epi_form_of(g, n->arg[1], 1), inner = a, whole;
+        if (!epi_form_multiply(g, &inner, &b, n->op == EPI_OP_MUL ? 1 : -1) ||
+            !write_out(g, &inner, depth + 1, &whole) || !epi_form_multiply(g, out, &whole, 1))
+            return false;
+    }
+    return true;
+}
+
+/* Are the terms the same but for their numbers, also where one has a product as a value and the other its
+ * factors? */
+static bool are_equal(const epi_graph *g, const epi_form *a, const epi_form *b) {
+    epi_form x, y;
+    return same_factors(a, b) || (write_out(g, a, 0, &x) && write_out(g, b, 0, &y) && same_factors(&x, &y) &&
+                                  x.number == a->number && y.number == b->number);
+}
+
 static void drop_term(terms *t, int at) {
     memmove(&t->at[at], &t->at[at + 1], (size_t)(t->count - at - 1) * sizeof *t->at);
     t->count--;
 }
 
-static void merge_equal(terms *t) {
+static void merge_equal(const epi_graph *g, terms *t) {
     for (int i = 0; i < t->count; i++)
         for (int j = i + 1; j < t->count; j++)
-            if (same_factors(&t->at[i], &t->at[j]) && t->at[i].number + t->at[j].number != 0) {
+            if (are_equal(g, &t->at[i], &t->at[j]) && t->at[i].number + t->at[j].number != 0) {
                 t->at[i].number += t->at[j].number;
                 drop_term(t, j--);
             }
@@ -263,7 +291,7 @@ static epi_form added(rewrite *r, const epi_node *n) {
         return epi_form_of(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
     drop_zeros(r->g, t);
     merge_joins(r->g, t);
-    merge_equal(t);
+    merge_equal(r->g, t);
     if (t->count == 1)
         return t->at[0];
     double sign;
