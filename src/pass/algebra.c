@@ -113,6 +113,50 @@ static void tidy(passes *p) {
     *g = out;
 }
 
+/* What a factor of a renamed product is before it is renamed: the operand of the same rename, or itself where
+ * it has neither name of the axis; else EPI_NO_NODE. */
+static int before_rename(const epi_graph *g, int node, const epi_axes *names) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_RENAME && epi_axis_equal(n->over.at[0], names->at[0]) &&
+        epi_axis_equal(n->over.at[1], names->at[1]))
+        return n->arg[0];
+    return epi_axes_count_in(&n->axes, names) ? EPI_NO_NODE : node;
+}
+
+/* rename(a)*rename(b) is rename(a*b): a part that makes a can then make the product, and what is renamed is
+ * what it stores. The graph was finished. */
+static void rename_products(passes *p) {
+    epi_graph *g = &p->g, out = {.arena = g->arena};
+    int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    bool any = false;
+    for (int i = 0; i < count && found; i++) {
+        const epi_node n = g->nodes[i];
+        found[i] = EPI_NO_NODE;
+        if (!g->live[i] || (n.op != EPI_OP_MUL && n.op != EPI_OP_DIV) || epi_graph_failed(g))
+            continue;
+        int arg[2], inner[2] = {EPI_NO_NODE, EPI_NO_NODE};
+        epi_axes names = {0};
+        for (int a = 0; a < 2; a++) {
+            arg[a] = found[n.arg[a]] == EPI_NO_NODE ? n.arg[a] : found[n.arg[a]];
+            if (g->nodes[arg[a]].op == EPI_OP_RENAME)
+                names = g->nodes[arg[a]].over;
+        }
+        for (int a = 0; a < 2 && names.count; a++)
+            inner[a] = before_rename(g, arg[a], &names);
+        if (inner[0] == EPI_NO_NODE || inner[1] == EPI_NO_NODE)
+            continue;
+        g->place = n.place;
+        int product = epi_graph_map(g, n.op, inner[0], inner[1], EPI_NO_NODE);
+        product = epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_rename(g, product, names.at[0], names.at[1]);
+        found[i] = epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, product);
+        any = true;
+    }
+    if (!any || epi_graph_failed(g))
+        return;
+    epi_replace(g, count, found, false, &out);
+    *g = out;
+}
+
 void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
                          epi_algebra_log *log) {
     epi_arena *arena = out->arena;
@@ -139,6 +183,8 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
         unify(&p);
     if (!epi_graph_failed(&p.g))
         tidy(&p);
+    if (!epi_graph_failed(&p.g))
+        rename_products(&p);
     if (epi_graph_failed(&p.g))
         *out = p.g;
     else
