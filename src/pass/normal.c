@@ -349,7 +349,8 @@ static int rebuild(walk *w, const epi_node *n) {
         int arg[3];
         for (int a = 0; a < 3; a++)
             arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w->memo[n->arg[a]];
-        return (n->fixed ? epi_graph_fixed : epi_graph_map)(g, n->op, arg[0], arg[1], arg[2]);
+        return epi_graph_map(g, n->op, arg[0], arg[1],
+                             arg[2]); /* gradients are taken already: none is fixed */
     }
     int a = operand(w, n, 0), b = operand(w, n, 1), arg[] = {a, b, EPI_NO_NODE};
     if (epi_graph_failed(g))
