@@ -254,6 +254,21 @@ static bool attention_refused(const epi_kernel *k) {
     return false;
 }
 
+/* Where the backend refused something that the cut took for granted, the cut is told not to: one thing at a
+ * time, so that a program loses no more than it must. False: nothing was refused. */
+static bool give_up(epi_kernel *k) {
+    epi_tile_limits *limits = &k->limits;
+    if (limits->attention_most && attention_refused(k))
+        limits->attention_most = 0;
+    else if (limits->pairs && pairs_refused(k))
+        limits->pairs = false;
+    else if (limits->local_most && too_tight(k))
+        limits->local_most = 0;
+    else
+        return false;
+    return true;
+}
+
 static epi_status cut_again(epi_kernel *k, const epi_options *o, epi_error *err) {
     free_parts(k);
     epi_status status = cut(k, o, err);
@@ -281,19 +296,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (status == EPI_OK)
         status = compile_parts(k, o, err);
     bool again = o->path == EPI_PATH_FUSED && !k->owner;
-    if (status == EPI_OK && again && attention_refused(k)) {
-        k->limits.attention_most = 0;
+    while (status == EPI_OK && again && give_up(k))
         status = cut_again(k, o, err);
-    }
-    if (status == EPI_OK && again && pairs_refused(k)) {
-        k->limits.pairs = false;
-        status = cut_again(k, o, err);
-    }
-    if (status == EPI_OK && again && too_tight(k)) {
-        k->limits =
-            (epi_tile_limits){.local_multiple = 1, .aligned = k->limits.aligned, .attention_multiple = 1};
-        status = cut_again(k, o, err);
-    }
     if (status == EPI_OK && o->check_indices && k->gpu) {
         epi_cuda_target target = target_of(k, o);
         status = epi_cuda_compile_checks(&k->arena, &k->spec, &target, &k->checks, &k->checked, err);
