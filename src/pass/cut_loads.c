@@ -57,7 +57,8 @@ static double price(const chooser *c, int q, int node) {
         c->forbidden[node])
         return INFINITY;
     double bytes = epi_sites_bytes(c->s, node) + 1;
-    return there || c->s->forced[node] ? bytes : 2 * bytes;
+    /* to store what can as well be made again costs rounding and workspace */
+    return there || c->s->forced[node] ? bytes : 2.01 * bytes;
 }
 
 /* ---- the values of a part ---- */
