@@ -42,9 +42,56 @@ static epi_dtype stored_type(const writer *w, int node) {
     return !n->axes.count || epi_dims_are_vector(&p->rows, &p->cols, &n->axes) ? EPI_F32 : w->spec->type;
 }
 
+/* What is stored in an output: its value; where that only has other names of axes than what a part makes,
+ * that. */
+static int value_of(const writer *w, int t) {
+    const epi_graph *g = w->spec->graph;
+    int node = g->tensors[t].node;
+    while (w->s->site[node].kind == EPI_SITE_VIEW && g->nodes[node].op == EPI_OP_RENAME)
+        node = g->nodes[node].arg[0];
+    epi_site_kind kind = w->s->site[node].kind;
+    return kind == EPI_SITE_TILE || kind == EPI_SITE_AFTER ? node : g->tensors[t].node;
+}
+
+/* How a tensor of the program lies, in the axes of what is stored in it. */
+static epi_axes axes_of(const writer *w, int t) {
+    const epi_graph *g = w->spec->graph;
+    epi_axes axes = g->tensors[t].axes;
+    for (int node = g->tensors[t].node; t >= g->input_count && node != value_of(w, t);
+         node = g->nodes[node].arg[0])
+        axes.at[epi_axes_find(&axes, g->nodes[node].over.at[1])] = g->nodes[node].over.at[0];
+    return axes;
+}
+
+/* The name that the program's tensors have for an axis. */
+static epi_axis first_name(const epi_graph *g, epi_axis axis) {
+    while (axis.dim >= g->declared_count && g->same[axis.dim].shift == 0)
+        axis.dim = g->same[axis.dim].dim;
+    return axis;
+}
+
+/* How a value between parts lies: as a tensor of the program with all its axes does, so that heads and
+ * positions are in one order everywhere; where there is none, as it comes. */
+static epi_axes layout_of(const epi_graph *g, int node) {
+    const epi_axes *own = &g->nodes[node].axes;
+    epi_axes best = *own;
+    bool found = own->count < 3;
+    for (int t = 0; t < g->tensor_count && !found; t++) {
+        epi_axes order = {0};
+        for (int i = 0; i < g->tensors[t].axes.count; i++)
+            for (int k = 0; k < own->count; k++)
+                if (epi_axis_equal(first_name(g, own->at[k]), g->tensors[t].axes.at[i]) &&
+                    order.count < EPI_MAX_AXES)
+                    order.at[order.count++] = own->at[k];
+        found = order.count == own->count && epi_axes_same_set(&order, own);
+        best = found ? order : best;
+    }
+    return best;
+}
+
 /* May later parts load the value from this output? Not if it is to be stored in another way for them. */
 static bool serves_as_home(const writer *w, int t) {
-    int node = w->spec->graph->tensors[t].node;
+    int node = value_of(w, t);
     const epi_node *n = &w->spec->graph->nodes[node];
     epi_dtype type = w->spec->types[t];
     return n->has_stored ? n->stored == type : type == EPI_F32 || !is_exact(w->spec->graph, node);
@@ -60,11 +107,11 @@ static epi_status give_homes(writer *w, epi_error *err) {
         for (int i = 0; i < w->values[q].loads.count; i++)
             last[epi_sites_root(w->s, w->values[q].loads.at[i])] = q;
     for (int t = g->input_count; t < g->tensor_count; t++) /* copies of views are the last parts */
-        if (w->s->site[g->tensors[t].node].kind == EPI_SITE_VIEW)
+        if (w->s->site[value_of(w, t)].kind == EPI_SITE_VIEW)
             last[epi_sites_root(w->s, g->tensors[t].node)] = w->s->part_count;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (w->spec->types[t] <= EPI_F16 && serves_as_home(w, t))
-            w->home[g->tensors[t].node] = t;
+            w->home[value_of(w, t)] = t;
     for (int i = 0; i < g->node_count; i++) {
         if (last[i] < 0 || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
             continue;
@@ -146,14 +193,15 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
     epi_graph *part = &p->graph;
     int t = part->tensor_count++;
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
-    const epi_axes *axes =
-        at.tensor >= 0 ? &g->tensors[at.tensor].axes : &g->nodes[w->cut->values[at.value].node].axes;
-    epi_axes own = *axes;
+    epi_axes axes = at.tensor >= 0 ? axes_of(w, at.tensor) : layout_of(g, w->cut->values[at.value].node);
+    if (output && at.tensor >= 0 && value_of(w, at.tensor) != node) /* a copy of it */
+        axes = g->tensors[at.tensor].axes;
+    epi_axes own = axes;
     p->tensors[t] = at;
     p->types[t] = type;
     if (!output)
-        own = epi_sites_view(w->s, node, axes, &p->slices[t]);
-    if (own.count == axes->count)
+        own = epi_sites_view(w->s, node, &axes, &p->slices[t]);
+    if (own.count == axes.count)
         p->slices[t].memory.count = 0;
     part->tensors[t] = (epi_tensor_decl){.name = name,
                                          .is_output = output,
@@ -266,7 +314,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     for (int i = 0; i < made->count; i++)
         w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]]);
     for (int t = g->input_count; t < g->tensor_count; t++) {
-        int node = g->tensors[t].node;
+        int node = only >= 0 ? g->tensors[t].node : value_of(w, t);
         if (only >= 0 ? t != only : !is_stored(stores, node))
             continue;
         add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
@@ -314,7 +362,7 @@ static epi_status write_parts(writer *w, epi_error *err) {
         status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
-        if (is_copy(w->s->site[g->tensors[t].node].kind)) { /* of an input, a value or a constant */
+        if (is_copy(w->s->site[value_of(w, t)].kind)) { /* of an input, a value or a constant */
             stores.at[0] = g->tensors[t].node;
             stores.count = 1;
             status = write_part(w, -1, &stores, t, err);
