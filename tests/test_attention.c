@@ -119,7 +119,8 @@ static int attention_parts(const epi_kernel *kernel) {
     return count;
 }
 
-/* Runs it and holds it against f64; of its parts so many are attention. */
+/* Runs it and holds it against f64; of its parts so many are attention, or two where it is not worth its
+ * while to have one. */
 static void hold(const epi_program *program, const char *dims, epi_dtype type, int parts) {
     uint64_t seed = 5;
     attempt got, ref, naive;
@@ -128,8 +129,8 @@ static void hold(const epi_program *program, const char *dims, epi_dtype type, i
     attempt_make(&naive, program, (setting){dims, EPI_PATH_NAIVE, type, 1, true}, fill_same, &got.p);
     if (got.ok && ref.ok && naive.ok) {
         int found = attention_parts(got.kernel);
-        check(found == parts, "%s %s %s has %d attention parts, not %d", epi_program_name(program), dims,
-              epi_dtype_name(type), found, parts);
+        check(found == parts || (parts == 1 && found == 2), "%s %s %s has %d attention parts, not %d",
+              epi_program_name(program), dims, epi_dtype_name(type), found, parts);
         for (int i = got.p.inputs; i < got.p.count; i++) {
             double error, bound;
             epi_tensor_info info;
@@ -168,21 +169,21 @@ static epi_module *derive(const epi_program *program) {
 
 static const struct {
     const char *name, *dims, *longer; /* sizes; and some of more than one tile */
-    int backward;                     /* parts of the backward that are attention */
+    int backward;                     /* parts of the backward that are attention; of the forward it is one */
 } table[] = {
-    {"full_attention", "B=2,H=2,S=33,R=29,E=8,F=12", "B=1,H=2,S=200,R=300,E=16,F=8", 2},
-    {"causal_attention", "B=2,H=2,S=33,R=33,E=8,F=12", "B=1,H=2,S=300,R=300,E=16,F=8", 2},
-    {"window_attention", "B=2,S=40,R=40,H=2,E=8", "B=1,S=300,R=300,H=2,E=16", 2},
+    {"full_attention", "B=2,H=2,S=33,R=29,E=8,F=12", "B=1,H=2,S=200,R=300,E=16,F=8", 1},
+    {"causal_attention", "B=2,H=2,S=33,R=33,E=8,F=12", "B=1,H=2,S=300,R=300,E=16,F=8", 1},
+    {"window_attention", "B=2,S=40,R=40,H=2,E=8", "B=1,S=300,R=300,H=2,E=16", 1},
     {"alibi_attention", "B=2,S=33,R=33,H=2,E=9", "B=1,S=210,R=210,H=3,E=16", 2},
-    {"softcap_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 2},
+    {"softcap_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 1},
     {"bias_attention", "B=2,H=2,S=33,R=29,E=8", "B=1,H=2,S=150,R=260,E=16", 0},
-    {"document_attention", "B=2,S=50,R=50,H=2,E=8", "B=1,S=260,R=260,H=2,E=16", 2},
-    {"prefix_attention", "B=2,S=33,R=33,H=2,E=8", "B=2,S=210,R=210,H=1,E=16", 2},
-    {"sink_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 2},
-    {"grouped_attention", "B=2,S=33,R=33,G=2,H=3,E=8", "B=1,S=150,R=150,G=2,H=2,E=16", 2},
+    {"document_attention", "B=2,S=50,R=50,H=2,E=8", "B=1,S=260,R=260,H=2,E=16", 1},
+    {"prefix_attention", "B=2,S=33,R=33,H=2,E=8", "B=2,S=210,R=210,H=1,E=16", 1},
+    {"sink_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 1},
+    {"grouped_attention", "B=2,S=33,R=33,G=2,H=3,E=8", "B=1,S=150,R=150,G=2,H=2,E=16", 1},
     {"latent_attention", "B=2,S=33,R=33,H=2,E=8,P=4,F=6", "B=1,S=150,R=150,H=2,E=24,P=8,F=16", 0},
-    {"decode_attention", "B=3,R=40,G=2,H=3,E=8", "B=3,R=300,G=2,H=2,E=16", 2},
-    {"paged_attention", "B=3,P=5,C=8,N=4,G=2,H=2,E=8", "B=2,P=9,C=32,N=6,G=1,H=2,E=16", 2},
+    {"decode_attention", "B=3,R=40,G=2,H=3,E=8", "B=3,R=300,G=2,H=2,E=16", 1},
+    {"paged_attention", "B=3,P=5,C=8,N=4,G=2,H=2,E=8", "B=2,P=9,C=32,N=6,G=1,H=2,E=16", 1},
 };
 
 static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};

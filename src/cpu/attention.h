@@ -24,6 +24,19 @@ typedef struct epi_streamed {
     int64_t packed;        /* where its tiles lie: in the scratch, or in a thread's memory */
 } epi_streamed;
 
+/* A product that sums over the rows: rows are taken in chunks of neighbouring tiles, which are a fixed
+ * number, so that threads can share them. Each has sums of its own, by stream tile, and these are folded in
+ * order. */
+enum { EPI_CROSS_CHUNKS = 8 };
+typedef struct epi_crossing {
+    const epi_micro *micro;
+    const epi_root *roots; /* where it is stored */
+    int root_count;
+    int64_t features, ld, tile_floats, chunks;
+    int64_t sums, seen; /* in the scratch: the sums of all chunks; by chunk and stream tile, is there one? */
+    int64_t rows;       /* in a thread's memory: the operand's rows, packed */
+} epi_crossing;
+
 /* A reduction that leaves the score tile, as plain attention has them. */
 typedef struct epi_leaving {
     int node;
@@ -39,7 +52,8 @@ typedef struct epi_attention_loop {
     int programs;                  /* one score program, or two */
     epi_streamed streams[4];
     int stream_count;
-    int stationary[2]; /* the operands with the rows */
+    int stationary[2];  /* the operands with the rows */
+    epi_crossing cross; /* chunks 0: there is none */
     epi_leaving *leaving;
     int leaving_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
@@ -49,7 +63,7 @@ typedef struct epi_attention_loop {
     int64_t batch_group; /* batches that are packed at a time */
     /* Bytes: in the scratch, and in a thread's memory. */
     int64_t access[4], per_thread, thread_bytes, scratch;
-    int64_t acc, kept[2], rounded, weights, rows[2], outs[2], vectors, partials, states, private_memory;
+    int64_t acc, kept[3], rounded, weights, rows[2], outs[2], vectors, partials, states, private_memory;
 } epi_attention_loop;
 
 /* Fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */

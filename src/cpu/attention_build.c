@@ -23,6 +23,9 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
         for (int v = 0; v < a->value_count; v++)
             if (v == 0 || a->weight[1] != a->weight[0])
                 some[count++] = (epi_root){a->weight[v], EPI_ROOT_KEPT};
+        if (a->crossed != EPI_NO_NODE && a->crossed_weight != a->weight[0] &&
+            a->crossed_weight != a->weight[1])
+            some[count++] = (epi_root){a->crossed_weight, EPI_ROOT_KEPT};
         for (int i = 0; i < root_count; i++)
             if (l->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
                 some[count++] = roots[i];
@@ -38,7 +41,7 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
         for (int i = 0; i < root_count && some; i++) {
             int node = roots[i].node;
             bool first = a->out_plan[0]->placement[node].tile;
-            if (l->plan->placement[node].leave <= EPI_LEAVE_LOCAL && first == (v == 0))
+            if (l->plan->placement[node].leave <= EPI_LEAVE_LOCAL && first == (v == 0) && node != a->crossed)
                 some[count++] = roots[i];
         }
         status = !some ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
@@ -89,6 +92,8 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
             type = homes[g->nodes[a->scores[i / 2]].arg[i % 2]].type == type ? type : EPI_F32;
         for (int i = 0; i < a->value_count && side; i++)
             type = homes[a->operand[i]].type == type ? type : EPI_F32;
+        if (side && a->crossed != EPI_NO_NODE)
+            type = homes[a->crossed_operand].type == type ? type : EPI_F32;
         micro[side] = epi_micro_choose(type, type, l->spec->micro);
         if (!micro[side])
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s operands",
@@ -97,14 +102,44 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
     return EPI_OK;
 }
 
+/* Sums over the rows: a fixed number of chunks of them. */
+static bool build_crossing(epi_arena *arena, epi_attention_loop *l, const epi_micro *micro,
+                           const epi_root *roots, int root_count) {
+    const epi_attention *a = l->a;
+    epi_crossing *c = &l->cross;
+    epi_root *own = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *own);
+    if (!own || a->crossed == EPI_NO_NODE)
+        return own != NULL;
+    for (int i = 0; i < root_count; i++)
+        if (roots[i].node == a->crossed)
+            own[c->root_count++] = roots[i];
+    c->roots = own;
+    c->micro = micro;
+    c->features = epi_axes_size(&a->crossed_cols, l->spec->sizes);
+    c->ld = epi_round_up(c->features, micro->nr);
+    c->tile_floats = epi_round_up(EPI_STREAM_TILE, micro->mr) * c->ld;
+    c->chunks = epi_max64(1, epi_min64(EPI_CROSS_CHUNKS, l->row_tiles / epi_max64(1, l->batches)));
+    return true;
+}
+
 static void make_room(epi_attention_loop *l) {
     const epi_attention *a = l->a;
     int64_t total = 0, mine = 0, batch = 0, most = 0;
     for (int i = 0; i < l->stream_count; i++)
         batch += l->stream_tiles * l->streams[i].tile_bytes;
     l->shared = l->row_tiles > l->batches && batch <= PACK_LIMIT;
+    if (l->cross.chunks)
+        l->shared = batch <= PACK_LIMIT;
     l->batch_group = l->shared ? epi_max64(1, epi_min64(l->batches, PACK_LIMIT / epi_max64(1, batch)))
                                : epi_max64(1, l->batches);
+    epi_crossing *c = &l->cross;
+    if (c->chunks) {
+        int64_t bytes = c->chunks * l->stream_tiles * c->tile_floats * (int64_t)sizeof(float);
+        l->batch_group = epi_max64(1, epi_min64(l->batch_group, PACK_LIMIT / epi_max64(1, bytes)));
+        c->sums = epi_reserve(&total, l->batch_group, bytes);
+        c->seen = epi_reserve(&total, l->batch_group * c->chunks, l->stream_tiles);
+        c->rows = epi_reserve(&mine, EPI_ATTENTION_FEATURES + EPI_MICRO_MAX_NR, TILE_ROWS * sizeof(float));
+    }
     for (int i = 0; i < l->stream_count; i++)
         l->streams[i].packed =
             l->shared ? epi_reserve(&total, l->batch_group * l->stream_tiles, l->streams[i].tile_bytes)
@@ -122,6 +157,7 @@ static void make_room(epi_attention_loop *l) {
             epi_reserve(&mine, i < a->score_count ? TILE_ROWS : 0, EPI_ATTENTION_FEATURES * sizeof(float));
         l->outs[i] = epi_reserve(&mine, i < a->value_count, TILE_BYTES);
     }
+    l->kept[2] = epi_reserve(&mine, l->cross.chunks > 0, TILE_BYTES);
     l->rounded = epi_reserve(&mine, 1, TILE_BYTES / 2);
     l->weights = epi_reserve(&mine, TILE_ROWS, EPI_STREAM_TILE * sizeof(float));
     l->vectors = epi_reserve(&mine, VECTORS * EPI_TILE_M, sizeof(float));
@@ -147,9 +183,10 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     for (int i = 0; i < a->bound_count; i++)
         if (!epi_bound_is_known(plan, g, &a->bounds[i]))
             l->bound_count = 0;
-    for (int i = 0; i < a->score_count + a->value_count; i++) {
-        const epi_axes *features =
-            i < a->score_count ? &g->nodes[a->scores[i]].over : &a->cols[i - a->score_count];
+    for (int i = 0; i < a->score_count + a->value_count + 1; i++) {
+        const epi_axes *features = i < a->score_count                    ? &g->nodes[a->scores[i]].over
+                                   : i < a->score_count + a->value_count ? &a->cols[i - a->score_count]
+                                                                         : &a->crossed_cols;
         if (epi_axes_size(features, spec->sizes) > EPI_ATTENTION_FEATURES)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a head of attention has more than %d features",
                             EPI_ATTENTION_FEATURES);
@@ -174,6 +211,8 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
         add_stream(l, a->operand[v], micro[1], true, &a->cols[v]);
         l->features[v] = epi_axes_size(&a->cols[v], spec->sizes);
     }
+    if (!build_crossing(arena, l, micro[1], roots, root_count))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     make_room(l);
     return l->scratch < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of this attention overflows 64 bits")
                           : EPI_OK;

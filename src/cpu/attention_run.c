@@ -7,69 +7,19 @@
  *   - Stream tiles are taken in the order of their positions, each whole: a row's sums are added up in an
  *     order that follows from positions alone. Tiles that no row of the tile sees are left out; in a tile
  * that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
+ *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
+ * one thread takes in order; the chunks' sums are folded in order when all are there.
  *   - Online: `top` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
  *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new). */
 #include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cpu/attention.h"
+#include "cpu/attention_parts.h"
 
-typedef struct attention_run {
-    const epi_attention_loop *l;
-    const epi_ref *homes;
-    epi_tile_run score[2], out[2];
-    unsigned char *scratch;
-    int64_t first_batch; /* of those that are packed */
-} attention_run;
+/* ---- epi_packing ---- */
 
-/* A tile of rows in hand, and a thread's memory. */
-typedef struct row_tile {
-    const attention_run *r;
-    int64_t place, batch, m0;
-    int rows;
-    unsigned char *memory;
-    float *top, *shift, *sum, *grown, *factor, *part; /* online, by row */
-} row_tile;
-
-static float *floats(const row_tile *t, int64_t offset) {
-    return (float *)(void *)(t->memory + offset);
-}
-
-/* ---- packing ---- */
-
-/* Packs rows by depth, both walked over from a first element on; `base` in elements. */
-typedef struct packing {
-    const epi_ref *ref;
-    int64_t base;
-    epi_columns rows; /* of an axis that is taken apart in the order that its tile has */
-    epi_walk depth;
-    int64_t row, row_count, k, k_count;
-} packing;
-
-static void pack(const epi_micro *micro, int side, const packing *p, void *to) {
-    enum { MOST = 256 }; /* rows and depth: features, or a stream tile */
-    int64_t row[MOST], koff[MOST], stride = p->depth.count ? p->depth.stride[p->depth.count - 1] : 1;
-    bool runs = p->depth.count <= 1;
-    for (int64_t i = 0; i < p->row_count; i++)
-        row[i] = p->base + epi_columns_offset(&p->rows, p->row + i) + (runs ? p->k * stride : 0);
-    for (int64_t k = 0; k < p->k_count && !runs; k++)
-        koff[k] = epi_walk_offset(&p->depth, p->k + k);
-    epi_pack_source src = {.data = p->ref->data,
-                           .type = p->ref->type,
-                           .row = row,
-                           .rows = p->row_count,
-                           .kstride = stride,
-                           .koff = runs ? NULL : koff,
-                           .k = p->k_count};
-    epi_pack(micro, side, &src, to);
-}
-
-static int64_t columns_of(const epi_attention_loop *l, int64_t tile) {
-    return epi_min64(EPI_STREAM_TILE, l->n - tile * EPI_STREAM_TILE);
-}
-
-static void pack_stream(const attention_run *r, int which, int64_t batch, int64_t tile, void *to) {
+static void pack_stream(const epi_attention_state *r, int which, int64_t batch, int64_t tile, void *to) {
     const epi_attention_loop *l = r->l;
     const epi_streamed *s = &l->streams[which];
     const int64_t *sizes = l->spec->sizes;
@@ -77,7 +27,7 @@ static void pack_stream(const attention_run *r, int which, int64_t batch, int64_
     epi_axes batches = epi_plan_batch(l->plan);
     epi_walk of_batch = epi_walk_axes(ref, &batches, sizes),
              stream = epi_walk_axes(ref, &l->a->stream, sizes);
-    packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
+    epi_packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
     int64_t first = tile * EPI_STREAM_TILE, count = columns_of(l, tile);
     if (s->by_value) {
         const epi_tile_program *out = &l->out[which - l->a->score_count].tile;
@@ -91,10 +41,10 @@ static void pack_stream(const attention_run *r, int which, int64_t batch, int64_
     p.row_count = s->by_value ? s->feature_count : count;
     p.k = s->by_value ? first : 0;
     p.k_count = s->by_value ? count : s->feature_count;
-    pack(s->micro, EPI_SIDE_B, &p, to);
+    epi_attention_pack(s->micro, EPI_SIDE_B, &p, to);
 }
 
-static unsigned char *shared_tile(const attention_run *r, int which, int64_t batch, int64_t tile) {
+static unsigned char *shared_tile(const epi_attention_state *r, int which, int64_t batch, int64_t tile) {
     const epi_streamed *s = &r->l->streams[which];
     return r->scratch + s->packed + ((batch - r->first_batch) * r->l->stream_tiles + tile) * s->tile_bytes;
 }
@@ -102,14 +52,14 @@ static unsigned char *shared_tile(const attention_run *r, int which, int64_t bat
 /* Item: a batch, a stream tile and an operand. */
 static void pack_item(void *ctx, int64_t item, int thread) {
     (void)thread;
-    const attention_run *r = ctx;
+    const epi_attention_state *r = ctx;
     int which = (int)(item % r->l->stream_count);
     int64_t tile = item / r->l->stream_count % r->l->stream_tiles,
             batch = r->first_batch + item / r->l->stream_count / r->l->stream_tiles;
     pack_stream(r, which, batch, tile, shared_tile(r, which, batch, tile));
 }
 
-static const unsigned char *streamed(const row_tile *t, int which, int64_t tile) {
+static const unsigned char *streamed(const epi_row_tile *t, int which, int64_t tile) {
     if (t->r->l->shared)
         return shared_tile(t->r, which, t->batch, tile);
     unsigned char *to = t->memory + t->r->l->streams[which].packed;
@@ -117,45 +67,22 @@ static const unsigned char *streamed(const row_tile *t, int which, int64_t tile)
     return to;
 }
 
-static void pack_rows(const row_tile *t) {
+static void pack_rows(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     for (int i = 0; i < l->a->score_count; i++) {
         const epi_axes *over = &l->spec->graph->nodes[l->a->scores[i]].over;
-        packing p = {.ref = &t->r->homes[l->stationary[i]], .row = t->m0, .row_count = t->rows};
+        epi_packing p = {.ref = &t->r->homes[l->stationary[i]], .row = t->m0, .row_count = t->rows};
         p.rows.walk = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
         p.depth = epi_walk_axes(p.ref, over, l->spec->sizes);
         p.k_count = epi_axes_size(over, l->spec->sizes);
-        pack(l->streams[i].micro, EPI_SIDE_A, &p, t->memory + l->rows[i]);
+        epi_attention_pack(l->streams[i].micro, EPI_SIDE_A, &p, t->memory + l->rows[i]);
     }
 }
 
 /* ---- products ---- */
 
-/* Panels of A by panels of B, both of which have so much depth, of which `k` from k0 on counts. */
-typedef struct panels {
-    const void *data;
-    int64_t rows, depth;
-} panels;
-
-static void multiply(const epi_micro *u, panels a, panels b, int64_t k0, int64_t k, float *c, bool add) {
-    const int64_t size = (int64_t)epi_dtype_size(u->type), da = epi_round_up(a.depth, u->depth),
-                  db = epi_round_up(b.depth, u->depth);
-    k = epi_round_up(k, u->depth);
-    if (u->enter)
-        u->enter();
-    for (int64_t j = 0; j < b.rows; j += u->nr)
-        for (int64_t i = 0; i < a.rows; i += u->mr) {
-            epi_soon nothing = {.every = k + 1, .left = k + 1};
-            u->run(k, (const char *)a.data + i * da * size,
-                   (const char *)b.data + (j * db + k0 * u->nr) * size, c + i * EPI_TILE_N + j, EPI_TILE_N,
-                   add, &nothing);
-        }
-    if (u->leave)
-        u->leave();
-}
-
 /* Scores of columns that no row sees are 0 before the score program hides them. */
-static void make_scores(const row_tile *t, int64_t tile, epi_span span) {
+static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     const int64_t columns = columns_of(l, tile);
     for (int i = 0; i < l->a->score_count; i++) {
@@ -164,8 +91,9 @@ static void make_scores(const row_tile *t, int64_t tile, epi_span span) {
         const unsigned char *b = streamed(t, i, tile);
         int64_t depth = s->feature_count, skip = span.from * epi_round_up(depth, s->micro->depth) *
                                                  (int64_t)epi_dtype_size(s->micro->type);
-        multiply(s->micro, (panels){t->memory + l->rows[i], t->rows, depth},
-                 (panels){b + skip, span.to - span.from, depth}, 0, depth, c + span.from, false);
+        epi_attention_multiply(s->micro, (epi_panels){t->memory + l->rows[i], t->rows, depth},
+                               (epi_panels){b + skip, span.to - span.from, depth}, 0, depth, c + span.from,
+                               EPI_TILE_N, false);
         for (int r = 0; r < t->rows && (span.from > 0 || span.to < columns); r++) {
             memset(c + r * EPI_TILE_N, 0, (size_t)span.from * sizeof *c);
             memset(c + r * EPI_TILE_N + span.to, 0, (size_t)(columns - span.to) * sizeof *c);
@@ -174,32 +102,25 @@ static void make_scores(const row_tile *t, int64_t tile, epi_span span) {
 }
 
 /* Adds the weights times what they weigh. */
-static void add_values(const row_tile *t, int v, const float *weight, int64_t tile, epi_span span) {
+static void add_values(const epi_row_tile *t, int v, const float *weight, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     int which = l->a->score_count + v;
     const epi_streamed *s = &l->streams[which];
     int64_t count = span.to - span.from;
-    epi_ref ref = {.data = (unsigned char *)(uintptr_t)(weight + span.from), .type = EPI_F32};
-    packing p = {.ref = &ref, .row_count = t->rows, .k_count = count};
+    epi_ref ref = epi_attention_weights(t, s->micro, weight, span.from, count);
+    epi_packing p = {.ref = &ref, .row_count = t->rows, .k_count = count};
     epi_walk_add(&p.rows.walk, EPI_TILE_M, EPI_TILE_N);
     epi_walk_add(&p.depth, EPI_STREAM_TILE, 1);
-    if (s->micro->type == EPI_BF16) {
-        uint16_t *rounded = (uint16_t *)(void *)(t->memory + l->rounded);
-        for (int i = 0; i < t->rows; i++)
-            l->strips->store(rounded + i * EPI_TILE_N, EPI_BF16, 1, weight + i * EPI_TILE_N + span.from,
-                             count);
-        ref = (epi_ref){.data = (unsigned char *)rounded, .type = EPI_BF16};
-    }
-    pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
-    multiply(s->micro, (panels){t->memory + l->weights, t->rows, count},
-             (panels){streamed(t, which, tile), s->feature_count, columns_of(l, tile)}, span.from, count,
-             floats(t, l->outs[v]), true);
+    epi_attention_pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
+    epi_attention_multiply(s->micro, (epi_panels){t->memory + l->weights, t->rows, count},
+                           (epi_panels){streamed(t, which, tile), s->feature_count, columns_of(l, tile)},
+                           span.from, count, floats(t, l->outs[v]), EPI_TILE_N, true);
 }
 
 /* ---- online softmax ---- */
 
 /* The new maximum of each row, and what its sums so far are scaled by. Are all factors 1? */
-static bool raise_tops(const row_tile *t, const float *part) {
+static bool raise_tops(const epi_row_tile *t, const float *part) {
     bool same = true;
     for (int i = 0; i < t->rows; i++) {
         float old = t->top[i], now = old > part[i] || old != old ? old : part[i];
@@ -211,7 +132,7 @@ static bool raise_tops(const row_tile *t, const float *part) {
     return same;
 }
 
-static void scale_sums(const row_tile *t) {
+static void scale_sums(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     float *out = floats(t, l->outs[0]);
     l->strips->map[EPI_OP_EXP](t->factor, 0, &(epi_view){t->grown, 0, 1}, 1, t->rows);
@@ -221,7 +142,7 @@ static void scale_sums(const row_tile *t) {
 }
 
 /* exp(s - shift) in place, and the sums of its rows. */
-static void make_weights(const row_tile *t, float *s, int columns) {
+static void make_weights(const epi_row_tile *t, float *s, int columns) {
     const epi_strips *strips = t->r->l->strips;
     const ptrdiff_t size = sizeof(float), ld = EPI_TILE_N * size;
     if (strips->takes(EPI_OP_EXP)) {
@@ -252,7 +173,7 @@ static void make_weights(const row_tile *t, float *s, int columns) {
 
 /* ---- a tile of rows ---- */
 
-static void begin(row_tile *t) {
+static void begin(epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     float **vectors[] = {&t->top, &t->shift, &t->sum, &t->grown, &t->factor, &t->part};
     for (int i = 0; i < (int)(sizeof vectors / sizeof *vectors); i++)
@@ -272,10 +193,12 @@ static void begin(row_tile *t) {
         memset(floats(t, l->outs[v]), 0, (size_t)(rows * EPI_TILE_N) * sizeof(float));
     }
     pack_rows(t);
+    if (l->cross.chunks)
+        epi_cross_begin(t);
 }
 
 /* Reductions that leave take in what they are of this tile. */
-static void fold_leaving(const row_tile *t, int program, const float *partials) {
+static void fold_leaving(const epi_row_tile *t, int program, const float *partials) {
     const epi_attention_loop *l = t->r->l;
     for (int k = 0; k < l->leaving_count; k++) {
         float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
@@ -286,7 +209,7 @@ static void fold_leaving(const row_tile *t, int program, const float *partials) 
     }
 }
 
-static const float *kept_value(const row_tile *t, const epi_tile_run *run, int node) {
+static const float *kept_value(const epi_row_tile *t, const epi_tile_run *run, int node) {
     const epi_tile_program *p = &run->e->tile;
     for (int i = 0;;
          i++) /* every kept root is there; of an open tile it is what its condition lets through */
@@ -294,13 +217,13 @@ static const float *kept_value(const row_tile *t, const epi_tile_run *run, int n
             return epi_epilogue_kept(run, floats(t, t->r->l->acc), p->instrs[i].arg[0]);
 }
 
-static void run_stream_tile(const row_tile *t, int64_t tile, epi_span span, int program) {
+static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, int program) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
     const int64_t place[2] = {t->place, tile};
     epi_tile_run run = t->r->score[program];
     run.partials = floats(t, l->partials);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         run.kept[i] = floats(t, l->kept[i]);
     make_scores(t, tile, span);
     epi_epilogue_tile(&run, floats(t, l->acc), place, t->memory + l->private_memory);
@@ -308,6 +231,8 @@ static void run_stream_tile(const row_tile *t, int64_t tile, epi_span span, int 
         fold_leaving(t, program, run.partials);
         for (int v = 0; v < a->value_count; v++)
             add_values(t, v, kept_value(t, &run, a->weight[v]), tile, span);
+        if (l->cross.chunks)
+            epi_cross_add(t, kept_value(t, &run, a->crossed_weight), tile, span);
         return;
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
@@ -319,7 +244,7 @@ static void run_stream_tile(const row_tile *t, int64_t tile, epi_span span, int 
     add_values(t, 0, s, tile, span);
 }
 
-static void store_rows(const row_tile *t, int node, const float *values) {
+static void store_rows(const epi_row_tile *t, int node, const float *values) {
     const epi_attention_loop *l = t->r->l;
     const epi_ref *home = &t->r->homes[node];
     epi_walk walk = epi_walk_axes(home, &l->plan->rows, l->spec->sizes);
@@ -327,7 +252,7 @@ static void store_rows(const row_tile *t, int node, const float *values) {
 }
 
 /* What leaves goes where the output programs load it. */
-static void finish(const row_tile *t) {
+static void finish(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
     if (a->top != EPI_NO_NODE) {
@@ -354,32 +279,40 @@ static void finish(const row_tile *t) {
     }
 }
 
-/* Item: a tile of rows of the batches in hand, the last rows first: under a mask they see the most. */
-static void run_rows(void *ctx, int64_t item, int thread) {
-    const attention_run *r = ctx;
-    const epi_attention_loop *l = r->l;
-    int64_t tiles = l->row_tiles / l->batches, count = epi_min64(l->batch_group, l->batches - r->first_batch);
-    row_tile t = {.r = r, .batch = r->first_batch + item % count};
+static void run_row_tile(epi_row_tile *t, int64_t place) {
+    const epi_attention_loop *l = t->r->l;
     epi_limit limits[EPI_ATTENTION_BOUNDS];
-    t.memory = r->scratch + l->per_thread + thread * l->thread_bytes;
-    t.place = t.batch * tiles + (tiles - 1 - item / count);
-    t.m0 = epi_tile_row(&l->score[0], t.place);
-    t.rows = (int)(epi_tile_row(&l->score[0], t.place + 1) - t.m0);
-    begin(&t);
-    epi_limits_find(l, r->homes, t.m0, t.rows, limits);
+    t->place = place;
+    t->m0 = epi_tile_row(&l->score[0], place);
+    t->rows = (int)(epi_tile_row(&l->score[0], place + 1) - t->m0);
+    begin(t);
+    epi_limits_find(l, t->r->homes, t->m0, t->rows, limits);
     for (int64_t tile = 0; tile < l->stream_tiles; tile++) {
         int64_t first = tile * EPI_STREAM_TILE, columns = columns_of(l, tile);
         epi_sight sight = epi_limits_sight(limits, l->bound_count, first, columns);
         if (sight != EPI_SEES_NONE)
-            run_stream_tile(&t, tile, epi_limits_span(limits, l->bound_count, first, columns),
+            run_stream_tile(t, tile, epi_limits_span(limits, l->bound_count, first, columns),
                             l->programs == 2 && sight == EPI_SEES_ALL);
     }
-    finish(&t);
+    finish(t);
+}
+
+/* Item: a chunk of the rows of one of the batches in hand, the last first: under a mask these see the most. A
+ * chunk is a tile of rows, unless something is summed over them. */
+static void run_rows(void *ctx, int64_t item, int thread) {
+    const epi_attention_state *r = ctx;
+    const epi_attention_loop *l = r->l;
+    int64_t tiles = l->row_tiles / l->batches, count = epi_min64(l->batch_group, l->batches - r->first_batch),
+            chunks = l->cross.chunks ? l->cross.chunks : tiles, chunk = chunks - 1 - item / count;
+    epi_row_tile t = {.r = r, .batch = r->first_batch + item % count, .chunk = chunk};
+    t.memory = r->scratch + l->per_thread + thread * l->thread_bytes;
+    for (int64_t tile = tiles * chunk / chunks; tile < tiles * (chunk + 1) / chunks; tile++)
+        run_row_tile(&t, t.batch * tiles + tile);
 }
 
 void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const epi_ref *tensors,
                        unsigned char *scratch) {
-    attention_run r = {.l = l, .homes = homes, .scratch = scratch};
+    epi_attention_state r = {.l = l, .homes = homes, .tensors = tensors, .scratch = scratch};
     int64_t tiles = l->row_tiles / epi_max64(1, l->batches);
     for (int i = 0; i < l->programs; i++)
         epi_epilogue_begin(&r.score[i], &l->score[i], homes, tensors, scratch + l->access[i], NULL);
@@ -389,6 +322,11 @@ void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const 
         int64_t count = epi_min64(l->batch_group, l->batches - r.first_batch);
         if (l->shared)
             epi_parallel_for(l->threads, count * l->stream_tiles * l->stream_count, pack_item, &r);
-        epi_parallel_for(l->threads, count * tiles, run_rows, &r);
+        if (l->cross.chunks)
+            memset(scratch + l->cross.seen, 0, (size_t)(count * l->cross.chunks * l->stream_tiles));
+        epi_parallel_for(l->threads, count * (l->cross.chunks && tiles ? l->cross.chunks : tiles), run_rows,
+                         &r);
+        if (l->cross.chunks)
+            epi_cross_finish(&r, count);
     }
 }

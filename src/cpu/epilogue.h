@@ -56,7 +56,7 @@ typedef struct epi_tile_run {
     const epi_epilogue *e;
     epi_tile_access *access; /* by instruction */
     float *partials;
-    float *kept[2]; /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
+    float *kept[3]; /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
 } epi_tile_run;
 
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,

@@ -195,6 +195,9 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
                                .weight = {weight, EPI_NO_NODE},
                                .operand = {n->arg[!side], EPI_NO_NODE},
                                .stream = n->over,
+                               .crossed = EPI_NO_NODE,
+                               .crossed_weight = EPI_NO_NODE,
+                               .crossed_operand = EPI_NO_NODE,
                                .condition = EPI_NO_NODE};
         if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || trace(g, out, weight, inner, scratch) < 0 ||
             !out->score_count)
@@ -213,16 +216,8 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
     return false;
 }
 
-bool epi_attention_join(epi_attention *a, const epi_attention_shape *shape, const epi_attention *b,
-                        const epi_attention_shape *other) {
-    if (a->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
-        !epi_axes_same_set(&a->stream, &b->stream))
-        return false;
-    epi_axes batch[2] = {shape->rows, other->rows};
-    batch[0].count = shape->batch_axes;
-    batch[1].count = other->batch_axes;
-    if (!epi_axes_same_set(&shape->rows, &other->rows) || !epi_axes_same_set(&batch[0], &batch[1]))
-        return false;
+/* The score products of both; false: they are more than two. */
+static bool join_scores(epi_attention *a, const epi_attention *b) {
     int scores[4], count = 0;
     for (int i = 0; i < a->score_count + b->score_count; i++) {
         int score = i < a->score_count ? a->scores[i] : b->scores[i - a->score_count];
@@ -237,10 +232,43 @@ bool epi_attention_join(epi_attention *a, const epi_attention_shape *shape, cons
     for (int i = 0; i < count; i++)
         a->scores[i] = scores[i];
     a->score_count = count;
+    return true;
+}
+
+static epi_axes batches_of(const epi_attention_shape *shape) {
+    epi_axes batch = shape->rows;
+    batch.count = shape->batch_axes;
+    return batch;
+}
+
+bool epi_attention_join(epi_attention *a, const epi_attention_shape *shape, const epi_attention *b,
+                        const epi_attention_shape *other) {
+    epi_axes batch[2] = {batches_of(shape), batches_of(other)};
+    if (a->value_count != 1 || b->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
+        !epi_axes_same_set(&a->stream, &b->stream) || !epi_axes_same_set(&shape->rows, &other->rows) ||
+        !epi_axes_same_set(&batch[0], &batch[1]) || !join_scores(a, b))
+        return false;
     a->values[1] = b->values[0];
     a->weight[1] = b->weight[0];
     a->operand[1] = b->operand[0];
     a->cols[1] = b->cols[0];
     a->value_count = 2;
+    return true;
+}
+
+bool epi_attention_cross(epi_attention *a, const epi_attention_shape *shape, const epi_attention *b,
+                         const epi_attention_shape *other) {
+    epi_axes batch[2] = {batches_of(shape), batches_of(other)};
+    epi_axes rows = epi_axes_without(&shape->rows, &batch[0]),
+             crossed = epi_axes_without(&other->rows, &batch[1]);
+    if (a->crossed != EPI_NO_NODE || b->crossed != EPI_NO_NODE || b->value_count != 1 ||
+        a->top != EPI_NO_NODE || b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
+        !epi_axes_same_set(&rows, &b->stream) || !epi_axes_same_set(&crossed, &a->stream) ||
+        !join_scores(a, b))
+        return false;
+    a->crossed = b->values[0];
+    a->crossed_weight = b->weight[0];
+    a->crossed_operand = b->operand[0];
+    a->crossed_cols = b->cols[0];
     return true;
 }

@@ -68,7 +68,7 @@ static bool hides(const epi_graph *g, const epi_attention *a, const bool *inner,
     for (int v = 0; v < a->value_count; v++)
         if (is[a->weight[v]] != ZERO)
             return false;
-    return true;
+    return a->crossed == EPI_NO_NODE || is[a->crossed_weight] == ZERO;
 }
 
 /* ---- bounds ---- */

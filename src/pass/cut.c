@@ -508,7 +508,8 @@ static bool note_value(epi_sites *s, int part, int node) {
         value = s->value[arg];
     }
     s->value[node] = (signed char)value;
-    return value >= 0 && epi_axes_same_set(&s->parts[part].attention->plan.cols[value], &s->parts[part].cols);
+    return value >= 0 && value < 2 &&
+           epi_axes_same_set(&s->parts[part].attention->plan.cols[value], &s->parts[part].cols);
 }
 
 static void place_map(epi_sites *s, int node) {
@@ -588,7 +589,7 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
                           .attention = at};
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
-        bool store = node == a->operand[0] || node == a->operand[1];
+        bool store = node == a->operand[0] || node == a->operand[1] || node == a->crossed_operand;
         for (int p = 0; p < a->score_count; p++)
             store |= node == s->g->nodes[a->scores[p]].arg[0] || node == s->g->nodes[a->scores[p]].arg[1];
         if (!store && s->site[node].kind == EPI_SITE_LATE) {

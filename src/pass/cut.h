@@ -50,6 +50,7 @@ typedef struct epi_tile_limits {
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
+    bool crossed; /* and have a product that sums over its rows */
 } epi_tile_limits;
 
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to

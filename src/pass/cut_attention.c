@@ -10,10 +10,12 @@
 
 bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes) {
-    bool allowed = limits->attention_most > 0;
-    for (int i = 0; i < a->score_count + a->value_count && allowed; i++) {
-        const epi_axes *features =
-            i < a->score_count ? &g->nodes[a->scores[i]].over : &a->cols[i - a->score_count];
+    bool crossed = a->crossed != EPI_NO_NODE,
+         allowed = limits->attention_most > 0 && (!crossed || limits->crossed);
+    for (int i = 0; i < a->score_count + a->value_count + crossed && allowed; i++) {
+        const epi_axes *features = i < a->score_count                    ? &g->nodes[a->scores[i]].over
+                                   : i < a->score_count + a->value_count ? &a->cols[i - a->score_count]
+                                                                         : &a->crossed_cols;
         int64_t size = epi_axes_size(features, sizes);
         allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
     }
@@ -44,29 +46,54 @@ static bool add_candidate(epi_arena *arena, epi_sites *s, const epi_site_attenti
     return copy_list(arena, s->scratch, count, &a->inner);
 }
 
-/* Lets a candidate that came before take this one in: the lists of both become one. */
-static bool join(epi_arena *arena, epi_sites *s, const epi_site_attention *found, const bool *inner,
-                 bool *joined) {
-    *joined = false;
-    for (int k = s->attention_count - 1; k >= 0 && !*joined; k--) {
-        epi_site_attention *a = &s->attentions[k];
-        if (s->forward[a->plan.values[0]] != s->forward[found->plan.values[0]] ||
-            !epi_attention_join(&a->plan, &a->shape, &found->plan, &found->shape))
-            continue;
-        int count = a->inner.count;
-        memcpy(s->scratch, a->inner.at, (size_t)count * sizeof *s->scratch);
-        for (int i = 0; i < s->g->node_count; i++) {
-            bool there = !inner[i];
-            for (int j = 0; j < a->inner.count && !there; j++)
-                there = a->inner.at[j] == i;
-            if (!there)
-                s->scratch[count++] = i;
+/* Adds elements to those of an attention. */
+static bool add_inner(epi_arena *arena, epi_sites *s, epi_site_attention *a, const int *more,
+                      int more_count) {
+    int count = a->inner.count;
+    s->round++;
+    memcpy(s->scratch, a->inner.at, (size_t)count * sizeof *s->scratch);
+    for (int i = 0; i < count; i++)
+        s->seen[s->scratch[i]] = s->round;
+    for (int i = 0; i < more_count; i++)
+        if (s->seen[more[i]] != s->round)
+            s->scratch[count++] = more[i];
+    if (!copy_list(arena, s->scratch, count, &a->inner))
+        return false;
+    epi_list_sort(&a->inner);
+    return true;
+}
+
+/* Does something that it makes sum along its stream, beside its products? */
+static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
+    for (int i = 0; i < a->inner.count; i++) {
+        epi_use_list uses = epi_graph_uses(s->g, a->inner.at[i]);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            if (user != EPI_NO_NODE && epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_REDUCE &&
+                epi_axes_same_set(&s->g->nodes[user].over, &a->plan.stream))
+                return true;
         }
-        *joined = true;
-        if (!copy_list(arena, s->scratch, count, &a->inner))
-            return false;
-        epi_list_sort(&a->inner);
     }
+    return false;
+}
+
+typedef bool joins(epi_attention *, const epi_attention_shape *, const epi_attention *,
+                   const epi_attention_shape *);
+
+/* Lets candidates take in others of their direction: the lists of both become one. */
+static bool join_candidates(epi_arena *arena, epi_sites *s, joins *join) {
+    for (int i = 0; i < s->attention_count; i++)
+        for (int k = 0; k < s->attention_count; k++) {
+            epi_site_attention *a = &s->attentions[i], *b = &s->attentions[k];
+            if (i == k || a->dropped || b->dropped ||
+                s->forward[a->plan.values[0]] != s->forward[b->plan.values[0]] ||
+                (join == epi_attention_cross && has_sums(s, b)) ||
+                !join(&a->plan, &a->shape, &b->plan, &b->shape))
+                continue;
+            b->dropped = true;
+            if (!add_inner(arena, s, a, b->inner.at, b->inner.count))
+                return false;
+        }
     return true;
 }
 
@@ -81,21 +108,21 @@ static bool find_candidates(epi_arena *arena, epi_sites *s) {
         return false;
     for (int i = 0; i < g->node_count; i++) {
         epi_site_attention found = {0};
-        bool joined = false;
         if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
             !epi_attention_find(g, i, &found.plan, &found.shape, inner, s->scratch) ||
             !epi_attention_allowed(s->limits, g, &found.plan, s->sizes))
             continue;
-        if (!join(arena, s, &found, inner, &joined) || (!joined && !add_candidate(arena, s, &found, inner)))
+        if (!add_candidate(arena, s, &found, inner))
             return false;
     }
-    return true;
+    return join_candidates(arena, s, epi_attention_join) &&
+           (!s->limits->crossed || join_candidates(arena, s, epi_attention_cross));
 }
 
 /* ---- which of them agree ---- */
 
 static bool is_value(const epi_attention *a, int node) {
-    return node == a->values[0] || node == a->values[1];
+    return node == a->values[0] || node == a->values[1] || node == a->crossed;
 }
 
 /* Marks what all attentions make on their score tiles, and whose each value product and reduction is. */
@@ -111,6 +138,8 @@ static void claim(epi_sites *s, bool *inner) {
             inner[a->inner.at[i]] = true;
         for (int v = 0; v < a->plan.value_count; v++)
             s->attention_of[a->plan.values[v]] = k + 1;
+        if (a->plan.crossed != EPI_NO_NODE)
+            s->attention_of[a->plan.crossed] = k + 1;
         if (a->plan.top != EPI_NO_NODE)
             s->attention_of[a->plan.top] = k + 1;
         if (a->plan.sum != EPI_NO_NODE)
@@ -154,9 +183,10 @@ static bool list_needs(epi_arena *arena, epi_sites *s, int k) {
         s->seen[a->inner.at[i]] = s->round;
     if (a->plan.top != EPI_NO_NODE) /* it makes what the exponential waits for itself */
         s->seen[a->plan.shift] = s->round;
-    for (int i = 0; i < a->inner.count + a->plan.value_count; i++) {
-        int node = i < a->inner.count ? a->inner.at[i] : a->plan.values[i - a->inner.count];
-        for (int n = 0; n < 3; n++) {
+    for (int i = 0; i < a->inner.count + 3; i++) {
+        int last = i - a->inner.count;
+        int node = last < 0 ? a->inner.at[i] : last < 2 ? a->plan.values[last] : a->plan.crossed;
+        for (int n = 0; n < 3 && node != EPI_NO_NODE; n++) {
             int arg = g->nodes[node].arg[n];
             if (arg == EPI_NO_NODE || s->seen[arg] == s->round)
                 continue;
@@ -222,6 +252,11 @@ void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part) {
         s->site[a->plan.values[v]] = (epi_site){EPI_SITE_TILE, part};
         s->value[a->plan.values[v]] = (signed char)v;
         s->placed[a->plan.values[v]] = true;
+    }
+    if (a->plan.crossed != EPI_NO_NODE) {
+        s->site[a->plan.crossed] = (epi_site){EPI_SITE_TILE, part};
+        s->value[a->plan.crossed] = 2;
+        s->placed[a->plan.crossed] = true;
     }
     for (int i = 0; i < a->leaving.count; i++) {
         s->site[a->leaving.at[i]] = (epi_site){EPI_SITE_AFTER, part};

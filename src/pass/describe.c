@@ -187,6 +187,9 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
                  epi_axes_label(k->spec->graph, &a->stream).text, (long)count_of(k, &a->stream),
                  a->top != EPI_NO_NODE ? " by online softmax" : "", a->score_count,
                  a->score_count == 1 ? "" : "s", a->value_count, a->value_count == 1 ? "" : "s");
+    if (a->crossed != EPI_NO_NODE)
+        epi_text_add(out, "and one that sums over the rows: %s\n",
+                     epi_node_label(k->spec->graph, a->crossed).text);
     for (int i = 0; i < a->bound_count; i++) {
         epi_text_add(out, i ? " and " : "a row sees ");
         describe_bound(k, &a->bounds[i], out);

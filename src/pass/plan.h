@@ -79,6 +79,8 @@ typedef struct epi_plan {
  *     - the *score program* (the child plan `score_plan`) is what is computed on the score tile;
  *     - one or two *value products* sum a *weight*, an element of the score tile, times an operand without
  *       rows, over the stream. All have the same rows and stream; each has columns of its own;
+ *     - at most one value product more is *crossed*: it sums its weight times an operand over the rows, and
+ * has the stream for its rows. It is stored as it is;
  *     - reductions of score tile values over the stream are one number per row, and leave (`leave` is
  *       EPI_LEAVE_ROWS in the whole plan);
  *     - an *output program* per value product (the child plans `out_plan`) is its epilogue on a tile of rows
@@ -111,6 +113,8 @@ typedef struct epi_attention {
     int operand[2];  /* what it is multiplied with */
     epi_axes stream; /* in the order of the first value product's operand */
     epi_axes cols[2];
+    int crossed, crossed_weight, crossed_operand; /* EPI_NO_NODE: there is none */
+    epi_axes crossed_cols;
     /* Online softmax, else EPI_NO_NODE: */
     int score; /* s */
     int top;   /* max(s, stream) */
@@ -180,6 +184,9 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
 /* Can both be value products of one kernel? Then the first takes in the second. */
 bool epi_attention_join(epi_attention *first, const epi_attention_shape *shape, const epi_attention *second,
                         const epi_attention_shape *other);
+/* Can the second, of one value product, be crossed in the kernel of the first? Then that takes it in. */
+bool epi_attention_cross(epi_attention *first, const epi_attention_shape *shape, const epi_attention *second,
+                         const epi_attention_shape *other);
 /* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`whole`)? */
 void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
                          unsigned char *scratch);

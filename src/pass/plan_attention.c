@@ -11,12 +11,14 @@
 
 #include "pass/plan_parts.h"
 
+enum { CROSSED = 2 };
+
 typedef struct attention_planner {
     epi_planner whole, score, out[2];
     epi_attention *a;
     bool *inner;        /* by node: an element of the score tile that is made of score products */
     bool *left;         /* by node: made of what left the score tile */
-    signed char *value; /* by node: which value product it is made of, or -1 */
+    signed char *value; /* by node: which value product it is made of, CROSSED, or -1 */
 } attention_planner;
 
 static bool refuse(attention_planner *p, const char *why, int node) {
@@ -47,35 +49,60 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
 
 /* ---- which products ---- */
 
+enum { MOST = 3 }; /* value products */
+
+/* Lets two value products be of one kernel: in the first place as they are, else crossed. */
+static bool join_all(epi_attention *found, epi_attention_shape *shapes, int count) {
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < count; k++)
+            if (i != k && found[i].value_count && found[k].value_count &&
+                epi_attention_join(&found[i], &shapes[i], &found[k], &shapes[k]))
+                found[k].value_count = 0;
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < count; k++)
+            if (i != k && found[i].value_count && found[k].value_count &&
+                epi_attention_cross(&found[i], &shapes[i], &found[k], &shapes[k]))
+                found[k].value_count = 0;
+    int left = 0;
+    for (int i = 0; i < count; i++)
+        left += found[i].value_count > 0;
+    return left == 1;
+}
+
 /* Sorts the products into scores and values; false: some are neither. */
 static bool find_products(attention_planner *p) {
     const epi_graph *g = p->whole.g;
-    epi_attention *a = p->a, second;
-    epi_attention_shape shape, other;
+    epi_attention found[MOST];
+    epi_attention_shape shapes[MOST];
     bool *inner = epi_arena_alloc(p->whole.arena, (size_t)g->node_count + 1);
-    int products = 0;
+    int products = 0, count = 0;
     if (!inner)
         return false;
-    a->value_count = 0;
     for (int i = 0; i < g->node_count; i++) {
+        epi_attention one;
+        epi_attention_shape shape;
         if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
             continue;
         products++;
-        epi_attention *to = a->value_count ? &second : a;
-        if (!epi_attention_find(g, i, to, a->value_count ? &other : &shape, inner, p->whole.pending)) {
-            if (to == a)
-                a->value_count = 0;
+        if (!epi_attention_find(g, i, &one, &shape, inner, p->whole.pending))
             continue;
-        }
-        if (to == &second && !epi_attention_join(a, &shape, &second, &other))
+        if (count == MOST)
             return false;
+        found[count] = one;
+        shapes[count++] = shape;
         for (int n = 0; n < g->node_count; n++)
             p->inner[n] |= inner[n];
     }
-    if (!a->value_count || products != a->value_count + a->score_count)
+    if (!count || !join_all(found, shapes, count))
         return false;
-    p->whole.plan->rows = shape.rows;
-    p->whole.plan->batch_axes = shape.batch_axes;
+    int at = 0;
+    while (!found[at].value_count)
+        at++;
+    *p->a = found[at];
+    if (products != p->a->value_count + p->a->score_count + (p->a->crossed != EPI_NO_NODE))
+        return false;
+    p->whole.plan->rows = shapes[at].rows;
+    p->whole.plan->batch_axes = shapes[at].batch_axes;
     return true;
 }
 
@@ -124,7 +151,7 @@ static bool place_leaving(attention_planner *p, int node) {
 }
 
 static bool is_value(const epi_attention *a, int node) {
-    return node == a->values[0] || (a->value_count == 2 && node == a->values[1]);
+    return node == a->values[0] || (a->value_count == 2 && node == a->values[1]) || node == a->crossed;
 }
 
 static bool place_dependent(attention_planner *p, int node) {
@@ -143,6 +170,8 @@ static bool place_dependent(attention_planner *p, int node) {
     }
     if (of_scores)
         return place_leaving(p, node);
+    if (p->value[node] == CROSSED)
+        return refuse(p, "%s is made of what is summed over the rows", node);
     return (p->value[node] < 0 && !p->left[node]) || place_output(p, node);
 }
 
@@ -174,7 +203,11 @@ static bool place_dependents(attention_planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         if (!g->live[i])
             continue;
-        if (is_value(p->a, i)) {
+        if (i == p->a->crossed) {
+            p->value[i] = CROSSED;
+            p->whole.plan->placement[i].tile = true;
+            epi_plan_mark_before(g, p->whole.plan->placement, p->whole.pending, p->a->crossed_operand);
+        } else if (is_value(p->a, i)) {
             int v = i == p->a->values[0] ? 0 : 1;
             p->value[i] = (signed char)v;
             p->out[v].plan->placement[i].tile = true;

@@ -89,6 +89,8 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
         status = check_operand(k, node_at(k, a->scores[p / 2])->arg[p % 2], err);
     for (int p = 0; a && p < a->value_count && status == EPI_OK; p++)
         status = check_operand(k, a->operand[p], err);
+    if (a && a->crossed != EPI_NO_NODE && status == EPI_OK)
+        status = check_operand(k, a->crossed_operand, err);
     if (status != EPI_OK)
         return status;
     epi_step *s = add_step(k, plan->product);
@@ -305,8 +307,8 @@ static bool depends_on(const epi_graph *g, int node, int on) {
     return depends;
 }
 
-/* On a tile of a product, or of attention's result: is the input read once, by a map that the output is made of? Then an element of it is
- * read before the one that takes its place is there. */
+/* On a tile of a product, or of attention's result: is the input read once, by a map that the output is made
+ * of? Then an element of it is read before the one that takes its place is there. */
 static bool is_added(const epi_graph *g, int output, int input) {
     epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
     int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
