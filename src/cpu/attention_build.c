@@ -117,7 +117,8 @@ static bool build_crossing(epi_arena *arena, epi_attention_loop *l, const epi_mi
     c->micro = micro;
     c->features = epi_axes_size(&a->crossed_cols, l->spec->sizes);
     c->ld = epi_round_up(c->features, micro->nr);
-    c->tile_floats = epi_round_up(EPI_STREAM_TILE, micro->mr) * c->ld;
+    c->tile_floats =
+        (EPI_STREAM_TILE + EPI_MICRO_MAX_MR) * c->ld; /* a span's last panel may reach beyond its tile */
     c->chunks = epi_max64(1, epi_min64(EPI_CROSS_CHUNKS, l->row_tiles / epi_max64(1, l->batches)));
     return true;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define FILES(X) \
+    X(attention) \
     X(blocks) \
     X(copies) \
     X(cross_entropy) \

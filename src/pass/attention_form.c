@@ -296,7 +296,7 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
         epi_attention a;
         epi_attention_shape shape;
         weight *w = &f->weights[i];
-        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
+        if (!epi_attention_possible(limits, g, i, sizes) ||
             !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
             !epi_attention_allowed(limits, g, &a, sizes))
             continue;

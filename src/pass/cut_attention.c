@@ -22,6 +22,18 @@ bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, co
     return allowed;
 }
 
+bool epi_attention_possible(const epi_tile_limits *limits, const epi_graph *g, int node,
+                            const int64_t *sizes) {
+    const epi_node *n = &g->nodes[node];
+    for (int side = 0; side < 2 && g->live[node] && n->op == EPI_OP_MATMUL; side++) {
+        const epi_node *weight = &g->nodes[n->arg[side]];
+        epi_axes cols = epi_axes_without(&g->nodes[n->arg[!side]].axes, &weight->axes);
+        if (epi_ops[weight->op].cls == EPI_CLASS_MAP && epi_axes_size(&cols, sizes) <= limits->attention_most)
+            return true;
+    }
+    return false;
+}
+
 static bool copy_list(epi_arena *arena, const int *from, int count, epi_node_list *to) {
     to->at = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to->at);
     if (!to->at)
@@ -108,7 +120,7 @@ static bool find_candidates(epi_arena *arena, epi_sites *s) {
         return false;
     for (int i = 0; i < g->node_count; i++) {
         epi_site_attention found = {0};
-        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL ||
+        if (!epi_attention_possible(s->limits, g, i, s->sizes) ||
             !epi_attention_find(g, i, &found.plan, &found.shape, inner, s->scratch) ||
             !epi_attention_allowed(s->limits, g, &found.plan, s->sizes))
             continue;
