@@ -148,6 +148,14 @@ static void hold(const epi_program *program, const char *dims, epi_dtype type, i
     attempt_free(&naive);
 }
 
+static epi_module *parse(const char *text) {
+    epi_module *m = NULL;
+    epi_error err = {0};
+    check(epi_module_parse(ctx, text, strlen(text), "attention", &m, &err) == EPI_OK, "%s\nparses: %s", text,
+          err.message);
+    return m;
+}
+
 /* ---- the programs, and what is derived from them ---- */
 
 /* Forward and backward, for the gradients of all inputs that are no integers. */
@@ -205,6 +213,30 @@ static void test_programs(const epi_module *module) {
     }
 }
 
+/* Forward and backward in one program, and gradients alone: the forward is made once, for its statistics too.
+ */
+static void test_both(void) {
+    static const char *const text =
+        "f(q[B,S,G,H,E], k[B,R,G,E], v[B,R,G,F]) -> o[B,S,G,H,F] {\n"
+        "    s = where(index(R) <= index(S), sum(q*k, E)*rsqrt(size(E)), -inf)\n"
+        "    o = sum(softmax(s, R)*v, R)\n"
+        "}\n"
+        "gradients(q[B,S,G,H,E], k[B,R,G,E], v[B,R,G,F], d: cotangent[B,S,G,H,F])\n"
+        "    -> (dq[B,S,G,H,E], dk[B,R,G,E], dv[B,R,G,F]) {\n"
+        "    dq, dk, dv = grad(f, q, k, v)(q, k, v, d)\n"
+        "}\n"
+        "both(q[B,S,G,H,E], k[B,R,G,E], v[B,R,G,F], d: cotangent[B,S,G,H,F])\n"
+        "    -> (o[B,S,G,H,F], dq[B,S,G,H,E], dk[B,R,G,E], dv[B,R,G,F]) {\n"
+        "    o = f(q, k, v)\n"
+        "    dq, dk, dv = grad(f, q, k, v)(q, k, v, d)\n"
+        "}\n";
+    epi_module *m = parse(text);
+    for (int i = 1; i < 3 && m; i++)
+        for (size_t t = 0; t < sizeof storage / sizeof *storage; t++)
+            hold(epi_module_program(m, i), "B=2,S=140,R=140,G=2,H=2,E=8,F=12", storage[t], 2);
+    epi_module_free(m);
+}
+
 /* ---- other spellings ---- */
 
 static const char *const spellings[] = {
@@ -217,14 +249,6 @@ static const char *const spellings[] = {
     "x = sum(softmax(s, R)*v, R)  o = silu(x)*x",
     "a, b = halves(sum(softmax(s, R)*v, R), F)  o = concat(b, -a, F)",
 };
-
-static epi_module *parse(const char *text) {
-    epi_module *m = NULL;
-    epi_error err = {0};
-    check(epi_module_parse(ctx, text, strlen(text), "attention", &m, &err) == EPI_OK, "%s\nparses: %s", text,
-          err.message);
-    return m;
-}
 
 static void test_spellings(void) {
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
@@ -458,6 +482,7 @@ int main(int argc, char **argv) {
         return finish();
     test_programs(module);
     test_spellings();
+    test_both();
     test_others();
     test_bits(module);
     test_odd(module);

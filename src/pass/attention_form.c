@@ -320,10 +320,13 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
 
 epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
                               epi_error *err) {
-    const epi_graph *in = spec->graph;
-    size_t nodes = (size_t)in->node_count + 1;
     if (!limits->attention_most)
         return EPI_OK;
+    epi_status status = epi_attention_deltas(arena, spec, limits, err);
+    if (status != EPI_OK)
+        return status;
+    const epi_graph *in = spec->graph;
+    size_t nodes = (size_t)in->node_count + 1;
     epi_graph *out = epi_arena_alloc(arena, sizeof *out);
     former f = {.in = in,
                 .g = out,

@@ -75,6 +75,14 @@ static bool add_inner(epi_arena *arena, epi_sites *s, epi_site_attention *a, con
     return true;
 }
 
+/* Is it the maximum or the sum of an online softmax, which another attention makes? */
+static bool is_statistic(const epi_sites *s, int node) {
+    for (int k = 0; k < s->attention_count; k++)
+        if (s->attentions[k].plan.top == node || s->attentions[k].plan.sum == node)
+            return true;
+    return false;
+}
+
 /* Does something that it makes sum along its stream, beside its products? */
 static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
     for (int i = 0; i < a->inner.count; i++) {
@@ -82,7 +90,7 @@ static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
             if (user != EPI_NO_NODE && epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_REDUCE &&
-                epi_axes_same_set(&s->g->nodes[user].over, &a->plan.stream))
+                epi_axes_same_set(&s->g->nodes[user].over, &a->plan.stream) && !is_statistic(s, user))
                 return true;
         }
     }

@@ -101,6 +101,9 @@ bool epi_sites_find_attention(epi_arena *arena, epi_sites *s);
 bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s);
 bool epi_sites_attention_ready(const epi_sites *s, const epi_site_attention *a);
 void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part);
+/* attention_delta.c: takes sums of weights times their gradients from attention's result. */
+epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+                                epi_error *err);
 /* A first look: is it a product of a map and of something with few features? */
 bool epi_attention_possible(const epi_tile_limits *limits, const epi_graph *g, int node,
                             const int64_t *sizes);

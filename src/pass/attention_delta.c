@@ -1,0 +1,120 @@
+/* attention_delta.c: a row's sum of weights times their gradients, without the scores.
+ *
+ * The backward of a softmax wants sum(p*dp, R), where dp = sum(d*v, E) is as large as the scores. By the
+ * order of sums it is
+ *
+ *     sum(p*dp, R)  ->  sum(d*o, E)    with o = sum(p*v, R)
+ *
+ * and o is attention's result, or would be: a forward that is made again reads keys and values once, and
+ * gives the softmax's statistics as well, which the gradients' kernels wait for. Where forward and backward
+ * are two programs, save.c has done this. */
+#include <string.h>
+
+#include "pass/cut_sites.h"
+
+typedef struct delta {
+    int weight, product; /* the factors: p, and dp; EPI_NO_NODE: it is no such sum */
+} delta;
+
+static bool has(const epi_axes *axes, const epi_axes *all) {
+    return epi_axes_include(axes, all);
+}
+
+/* Is the node such a sum? */
+static delta find_delta(const epi_graph *g, int node, const bool *inner) {
+    const epi_node *n = &g->nodes[node], *m = n->op == EPI_OP_SUM ? &g->nodes[n->arg[0]] : NULL;
+    for (int side = 0; side < 2 && m && m->op == EPI_OP_MUL; side++) {
+        int p = m->arg[!side], dp = m->arg[side];
+        const epi_node *product = &g->nodes[dp];
+        if (product->op != EPI_OP_MATMUL || !inner[dp] || !inner[p] || g->nodes[p].op == EPI_OP_MATMUL ||
+            !epi_axes_same_set(&g->nodes[p].axes, &product->axes))
+            continue;
+        for (int v = 0; v < 2; v++) { /* v has the stream, d has nothing of it */
+            const epi_axes *with = &g->nodes[product->arg[v]].axes,
+                           *without = &g->nodes[product->arg[!v]].axes;
+            if (has(with, &n->over) && !epi_axes_count_in(without, &n->over))
+                return (delta){p, dp};
+        }
+    }
+    return (delta){EPI_NO_NODE, EPI_NO_NODE};
+}
+
+static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, const int *value) {
+    const epi_node *n = &in->nodes[node], *product = &in->nodes[d.product];
+    int first_has = has(&in->nodes[product->arg[0]].axes, &n->over);
+    int v = value[product->arg[!first_has]], other = value[product->arg[first_has]];
+    int o = epi_graph_contract(out, value[d.weight], v, &n->over);
+    int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map(out, EPI_OP_MUL, other, o, EPI_NO_NODE),
+                               &product->over);
+    return epi_graph_failed(out) ? EPI_NO_NODE : epi_graph_value(out, sum);
+}
+
+/* Marks the elements of all attentions there may be. */
+static void mark_elements(const epi_spec *spec, const epi_tile_limits *limits, bool *all, bool *inner,
+                          int *scratch) {
+    const epi_graph *g = spec->graph;
+    int64_t sizes[EPI_MAX_DIMS];
+    epi_nominal_sizes(spec, sizes);
+    for (int i = 0; i < g->node_count; i++) {
+        epi_attention a;
+        epi_attention_shape shape;
+        if (!epi_attention_possible(limits, g, i, sizes) ||
+            !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
+            !epi_attention_allowed(limits, g, &a, sizes))
+            continue;
+        for (int k = 0; k < g->node_count; k++)
+            all[k] |= inner[k];
+    }
+}
+
+/* The graph again, with the sums in their other form. */
+static void rewrite(const epi_graph *in, const delta *deltas, int *value, epi_graph *out) {
+    for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++) {
+        int arg[3];
+        if (!in->live[i] && in->nodes[i].op != EPI_OP_INPUT)
+            continue;
+        out->place = in->nodes[i].place;
+        if (deltas[i].weight != EPI_NO_NODE) {
+            value[i] = make_delta(out, in, i, deltas[i], value);
+            continue;
+        }
+        for (int a = 0; a < 3; a++)
+            arg[a] = in->nodes[i].arg[a] == EPI_NO_NODE ? EPI_NO_NODE : value[in->nodes[i].arg[a]];
+        int same = epi_graph_again(out, &in->nodes[i], arg);
+        value[i] = epi_graph_failed(out) ? EPI_NO_NODE : epi_graph_value(out, same);
+    }
+    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++)
+        out->tensors[t].node = value[in->tensors[t].node];
+    if (!epi_graph_failed(out))
+        epi_graph_finish(out);
+}
+
+epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+                                epi_error *err) {
+    const epi_graph *in = spec->graph;
+    size_t nodes = (size_t)in->node_count + 1;
+    bool *all = epi_arena_alloc(arena, nodes), *inner = epi_arena_alloc(arena, nodes), any = false;
+    int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
+    delta *deltas = epi_arena_alloc(arena, nodes * sizeof *deltas);
+    epi_graph *out = epi_arena_alloc(arena, sizeof *out);
+    epi_tensor_decl *tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *tensors);
+    if (!all || !inner || !scratch || !deltas || !out || !tensors)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    mark_elements(spec, limits, all, inner, scratch);
+    for (int i = 0; i < in->node_count; i++) {
+        deltas[i] = in->live[i] ? find_delta(in, i, all) : (delta){EPI_NO_NODE, EPI_NO_NODE};
+        any |= deltas[i].weight != EPI_NO_NODE;
+    }
+    if (!any)
+        return EPI_OK;
+    *out = (epi_graph){
+        .arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count, .tensors = tensors};
+    memcpy(tensors, in->tensors, (size_t)in->tensor_count * sizeof *tensors);
+    epi_graph_take_dims(out, in);
+    rewrite(in, deltas, scratch, out);
+    if (arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (out->error.status == EPI_OK)
+        spec->graph = out;
+    return EPI_OK;
+}
