@@ -393,6 +393,28 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
                                  err);
 }
 
+/* Are all limits numbers and positions, or integers of a batch? Those are whole numbers: which columns a row
+ * sees is an interval between them, and what lies outside has no weight. */
+static bool are_exact(const epi_attention_design *d) {
+    const epi_attention *a = d->a;
+    epi_axes batch = d->rows;
+    batch.count = d->batch_axes;
+    for (int b = 0; b < a->bound_count; b++) {
+        if (!epi_axis_equal(a->bounds[b].axis, d->stream.at[d->stream.count - 1]))
+            return false;
+        for (int t = 0; t < a->bounds[b].count; t++) {
+            int node = a->bounds[b].term[t];
+            const epi_node *n = &d->g->nodes[node];
+            const epi_home *home = &d->c->steps->homes[node];
+            bool integers = (home->tensor >= 0 || home->offset >= 0) && epi_axes_include(&batch, &n->axes) &&
+                            (home->type == EPI_I32 || home->type == EPI_I64);
+            if (n->op != EPI_OP_INDEX && !epi_emit_is_number(d->c, node) && !integers)
+                return false;
+        }
+    }
+    return a->open_plan || a->condition == EPI_NO_NODE;
+}
+
 static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_error *err) {
     const epi_attention *a = d->a;
     epi_root roots[2] = {{.tensor = -1}, {.tensor = -1}};
@@ -401,8 +423,10 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         roots[count++].node = a->score;
     for (int v = 0; v < a->value_count && d->form != EPI_ATTENTION_FORWARD; v++)
         roots[count++].node = a->weight[d->sum[v]];
-    d->score = view(d, a->score_plan, &d->stream);
-    d->open = view(d, a->open_plan ? a->open_plan : a->score_plan, &d->stream);
+    const epi_plan *open = a->open_plan ? a->open_plan : a->score_plan;
+    d->exact = are_exact(d);
+    d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
+    d->open = view(d, open, &d->stream);
     epi_status status = EPI_OK;
     for (int which = 0; which < 2 && status == EPI_OK; which++) {
         epi_tile_program *t = &d->tile[which];

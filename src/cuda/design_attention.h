@@ -86,6 +86,7 @@ typedef struct epi_attention_design {
     double scale;  /* that number */
     bool plain;    /* results are stored by TMA */
     epi_attention_tensor rows_of[2], columns_of[2], result_of[2];
+    bool exact; /* the bounds say of every row which columns it sees: cut tiles need no condition */
     bool cut_begin, cut_end; /* are there tiles before, or behind, that a row sees in part? */
     bool last_first;         /* later rows see more */
     epi_dtype half;

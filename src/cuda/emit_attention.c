@@ -32,15 +32,37 @@ static void mark(const epi_attention_function *f, bool *marked, bool *needed) {
     }
 }
 
-/* What is made goes to its array; in tiles that are cut, columns that are not there have no weight. */
+/* The columns that a thread's rows see: an interval each, counted from the thread's first column. */
+static void put_limits(epi_emitter *e) {
+    epi_text_add(&e->members, "  int from[2], to[2];\n");
+    epi_text_add(
+        &e->rows,
+        "    R.from[h] = 0;\n    R.to[h] = COLUMNS;\n"
+        "    columns_seen(P, batch_of(P, row), row_in_batch(P, row + 8 * h), row_in_batch(P, row + 8 * h), "
+        "R.from[h], R.to[h]);\n");
+    epi_text_add(&e->begin, "  const int from[2] = {R.from[0] - first - 2 * q, R.from[1] - first - 2 * q};\n"
+                            "  const int to[2] = {R.to[0] - first - 2 * q, R.to[1] - first - 2 * q};\n"
+                            "  (void)from;\n");
+}
+
+static void put_seen(const epi_attention_design *d, int el, epi_text *out) {
+    epi_text_add(out, "16 * j + 8 * (i >> 1) + %d < %s ", el, d->exact ? "to[i & 1]" : "left");
+    if (d->exact && d->cut_begin)
+        epi_text_add(out, "&& 16 * j + 8 * (i >> 1) + %d >= from[i & 1] ", el);
+    epi_text_add(out, "? ");
+}
+
+/* What is made goes to its array; in tiles that are cut, columns that a row does not see, or that are not
+ * there, have no weight. */
 static void put_made(const epi_attention_design *d, const epi_emitter *e, const epi_attention_function *f,
                      bool cut, epi_text *out) {
     for (int i = 0; i < 2; i++)
         for (int el = 0; el < 2 && f->made[i] >= 0; el++) {
             epi_text_add(out, "      %s" ELEMENT " = ", arrays[i], el);
             if (cut)
-                epi_text_add(out, "16 * j + 8 * (i >> 1) + %d < left ? %s : %s;\n", el,
-                             epi_value_use(e, f->made[i], el).text,
+                put_seen(d, el, out);
+            if (cut)
+                epi_text_add(out, "%s : %s;\n", epi_value_use(e, f->made[i], el).text,
                              d->form == EPI_ATTENTION_FORWARD ? "-INF" : "0.f");
             else
                 epi_text_add(out, "%s;\n", epi_value_use(e, f->made[i], el).text);
@@ -75,6 +97,8 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
         for (int el = 0; el < 2 && f->given[i] >= 0 && needed[f->given[i]]; el++)
             epi_text_add(&given, "      const float %s_%d = %s" ELEMENT ";\n",
                          epi_value_name(&e, f->given[i]).text, el, arrays[i], el);
+    if (cut && d->exact)
+        put_limits(&e);
     put_made(d, &e, f, cut, &made);
     epi_text_add(
         out,
