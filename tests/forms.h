@@ -64,7 +64,7 @@ static inline void forms_add_calls(forms *f, const char *kind, const char *sourc
  * Of the shapes of rows each letter in a name is one, and the number of blocks that share a row. */
 static inline void forms_add_launch(forms *f, const epi_launch *launch) {
     const epi_kernel_text *t = &launch->text;
-    bool product = launch->kind == EPI_LAUNCH_GEMM;
+    bool product = launch->kind == EPI_LAUNCH_GEMM, attention = launch->kind == EPI_LAUNCH_ATTENTION;
     char kind[64], here[80];
     const char *name = product ? epi_config_name(launch->choice) : t->label;
     if (product)
@@ -72,8 +72,8 @@ static inline void forms_add_launch(forms *f, const epi_launch *launch) {
     else
         snprintf(kind, sizeof kind, "%s", t->name);
     snprintf(here, sizeof here, "%s %s", kind, t->arch);
-    forms_add(f, here, name, product ? strlen(name) : 0);
-    for (const char *c = name; !product && (c = strchr(c, '_')); c++)
+    forms_add(f, here, name, product || attention ? strlen(name) : 0);
+    for (const char *c = name; !product && !attention && (c = strchr(c, '_')); c++)
         if (isalpha((unsigned char)c[1]))
             forms_add(f, here, c, c[1] == 'c' ? 3 : 2);
     forms_add_calls(f, kind, t->source.data);

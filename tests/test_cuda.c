@@ -126,9 +126,12 @@ static int emit(const loaded *l, variant v, bool to_compile) {
     describe_variant(l, v, label, sizeof label);
     epi_cuda_target target = {
         .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
-    epi_status status = bind_spec(l, v.type, v.path, &arena, &spec)
-                            ? epi_cuda_compile(&arena, &spec, &target, &k, &err)
-                            : EPI_ERR_MEMORY;
+    epi_tile_limits limits = {.attention_most = v.capability == 90 ? 256 : 0, .attention_multiple = 8};
+    epi_status status = bind_spec(l, v.type, v.path, &arena, &spec) ? EPI_OK : EPI_ERR_MEMORY;
+    if (status == EPI_OK && v.path == EPI_PATH_FUSED)
+        status = epi_attention_form(&arena, &spec, &limits, &err);
+    if (status == EPI_OK)
+        status = epi_cuda_compile(&arena, &spec, &target, &k, &err);
     if (status == EPI_ERR_UNSUPPORTED && v.config) {
         refused++;
         check(err.message[0], "%s is refused with a reason", label);
@@ -794,6 +797,57 @@ static void wrong_shapes(void) {
         }
 }
 
+/* ---- attention ---- */
+
+/* Every configuration, with the programs that ask the most of it: what is listed must not be slow. */
+static const struct {
+    const char *program, *dims, *config;
+    epi_dtype type;
+} attention[] = {
+    {"causal", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_192x128_d64", EPI_BF16},
+    {"window", "B=2,H=4,G=4,S=1000,R=1000,E=40,F=64", "attention_192x128_d64", EPI_F16},
+    {"biased", "B=2,H=8,S=1024,R=1024,E=64,F=64", "attention_128x128_d64", EPI_BF16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_F16},
+    {"full", "B=2,H=16,S=2047,R=1777,E=96,F=128", "attention_128x128_d128", EPI_BF16},
+    {"biased", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
+    {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
+    {"lengths", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x64_d128", EPI_BF16},
+    {"window", "B=2,H=4,G=4,S=1000,R=1000,E=192,F=128", "attention_128x96_d192", EPI_BF16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=192,F=192", "attention_128x64_d192", EPI_BF16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_128x64_d256", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_rows_128x128_d64", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x96_d128", EPI_F16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x80_d128", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_rows_128x64_d192", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_rows_128x16_d256", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_F16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=96,F=96", "attention_pair_128x64_d96", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_pair_128x16_d192", EPI_BF16},
+};
+enum { ATTENTION = sizeof attention / sizeof *attention };
+static test_case attention_froms[ATTENTION];
+static loaded attention_cases[ATTENTION];
+
+static void emit_attention(void) {
+    int before = refused;
+    for (int i = 0; i < ATTENTION; i++) {
+        attention_froms[i] = (test_case){"../tests/attention", attention[i].program, attention[i].dims, 0};
+        if (!load_case(ctx, folder, &attention_froms[i], &attention_cases[i]))
+            continue;
+        variant v = {.capability = 90,
+                     .config = attention[i].config,
+                     .exact = true,
+                     .type = attention[i].type,
+                     .must = true};
+        emit(&attention_cases[i], v, true);
+        v.config = NULL;
+        v.type = EPI_F32; /* no tensor cores take it: passes */
+        emit(&attention_cases[i], v, false);
+    }
+    check(refused == before, "no configuration of attention that is listed is refused");
+}
+
 /* ---- random programs: emitted, and some of them compiled ---- */
 
 enum { RANDOMS = 200, RANDOMS_COMPILED = 16 };
@@ -855,6 +909,7 @@ int main(int argc, char **argv) {
         wrong_shapes();
         loads_before_stores();
         parts_stand_apart();
+        emit_attention();
         emit_random();
     }
     printf("%d forced configurations were refused\n", refused);
@@ -870,6 +925,8 @@ int main(int argc, char **argv) {
         epi_module_free(moved[i].module);
     for (int i = 0; i < row_case_count; i++)
         epi_module_free(row_cases[i].l.module);
+    for (int i = 0; i < ATTENTION; i++)
+        epi_module_free(attention_cases[i].module);
     for (int i = 0; i < RANDOMS; i++)
         epi_module_free(random_programs[i].module);
     epi_context_close(ctx);
