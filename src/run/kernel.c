@@ -5,6 +5,7 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/scale_terms.h"
 #include "pass/slices.h"
 #include "run/run.h"
 
@@ -83,7 +84,11 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_lim
     epi_plan plan;
     *out = (epi_cut){0};
     *cost = INFINITY;
-    epi_status status = epi_attention_form(arena, spec, limits, err);
+    epi_status status = EPI_OK;
+    if (limits->pairs && limits->scales)
+        status = epi_scale_terms(arena, spec->graph, &spec->graph, err);
+    if (status == EPI_OK)
+        status = epi_attention_form(arena, spec, limits, err);
     if (status == EPI_OK)
         status = epi_plan_make(arena, spec->graph, &plan, err);
     if (status != EPI_OK)
@@ -282,6 +287,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->limits = (epi_tile_limits){.local_most = 256,
                                   .local_multiple = o->device ? 16 : 1,
                                   .pairs = true,
+                                  .scales = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
                                   .attention_multiple = o->device ? 8 : 1,
