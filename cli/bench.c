@@ -56,20 +56,49 @@ static bool go_on(int round, int repeat, bool gpu, double start) {
     return round < 9 || (round < 200 && cli_seconds() - start < 3);
 }
 
-/* What a kernel is held against: a product of the same size, or a copy of as many bytes. */
+/* What a kernel is held against: its products alone, one after the other, or a copy of as many bytes. */
 typedef struct yardstick {
     const blas *b;
+    int64_t (*sizes)[3]; /* of the raw products: rows, columns and depth */
+    int count;
     float *x, *y, *c;
     copy_bench copy;
     bool product, copies;
 } yardstick;
 
-static void yardstick_open(yardstick *s, const bench_row *row, const blas *b, bool gpu, int threads) {
+/* The products of a kernel: one, or those of its parts, two side by side as one of twice the columns. */
+static void list_products(yardstick *s, const epi_kernel *k) {
+    epi_kernel_info info;
+    epi_kernel_get_info(k, &info);
+    s->sizes = calloc((size_t)info.parts + 1, sizeof *s->sizes);
+    for (int i = 0; i < info.parts && s->sizes; i++) {
+        epi_part_info part;
+        if (epi_kernel_part(k, i, &part) != EPI_OK || strcmp(part.info.mainloop, "gemm") != 0 ||
+            part.info.m * part.info.n * part.info.k == 0)
+            continue;
+        int64_t *size = s->sizes[s->count++];
+        size[0] = part.info.m;
+        size[1] = part.info.n * part.info.products;
+        size[2] = part.info.k;
+    }
+}
+
+static void yardstick_open(yardstick *s, const bench_row *row, const pair *p, const blas *b, bool gpu,
+                           int threads) {
+    int64_t most[3] = {0};
     *s = (yardstick){.b = b};
-    if (b->sgemm && row->m * row->n * row->k > 0) {
-        s->x = random_floats(row->m * row->k);
-        s->y = random_floats(row->n * row->k);
-        s->c = random_floats(row->m * row->n);
+    if (b->sgemm)
+        list_products(s, p->fused.kernel);
+    for (int i = 0; i < s->count; i++) {
+        const int64_t *n = s->sizes[i];
+        most[0] = epi_max64(most[0], n[0] * n[2]);
+        most[1] = epi_max64(most[1], n[1] * n[2]);
+        most[2] = epi_max64(most[2], n[0] * n[1]);
+    }
+    if (s->count) {
+        s->x = random_floats(most[0]);
+        s->y = random_floats(most[1]);
+        s->c = random_floats(most[2]);
     }
     s->product = s->x && s->y && s->c;
     if (row->rows && !gpu)
@@ -77,16 +106,17 @@ static void yardstick_open(yardstick *s, const bench_row *row, const blas *b, bo
 }
 
 static void yardstick_close(yardstick *s) {
+    free(s->sizes);
     free(s->x);
     free(s->y);
     free(s->c);
     copy_close(&s->copy);
 }
 
-static void yardstick_run(const yardstick *s, const bench_row *row, double *product, double *copies) {
+static void yardstick_run(const yardstick *s, double *product, double *copies) {
     double start = cli_seconds();
-    if (s->product)
-        blas_product(s->b, row->m, row->n, row->k, s->x, s->y, s->c);
+    for (int i = 0; i < s->count && s->product; i++)
+        blas_product(s->b, s->sizes[i][0], s->sizes[i][1], s->sizes[i][2], s->x, s->y, s->c);
     *product = cli_seconds() - start;
     for (int way = 0; way < 2; way++) {
         start = cli_seconds();
@@ -103,7 +133,7 @@ static epi_status measure(bench_row *out, const pair *p, const blas *b, int repe
     bool gpu = p->fused.device > 0;
     int n = 0, fused_runs = 1, unfused_runs = 1;
     epi_status status = EPI_OK;
-    yardstick_open(&stick, out, b, gpu, p->info.threads);
+    yardstick_open(&stick, out, p, b, gpu, p->info.threads);
     if (gpu)
         status = cli_burst_size(&p->fused, &p->place, burst_seconds, &fused_runs, err);
     if (gpu && status == EPI_OK)
@@ -114,7 +144,7 @@ static epi_status measure(bench_row *out, const pair *p, const blas *b, int repe
         status = cli_burst(&p->fused, &p->place, fused_runs, &f, err);
         if (status == EPI_OK)
             status = cli_burst(&p->unfused, &p->place, unfused_runs, &u, err);
-        yardstick_run(&stick, out, &product, copies);
+        yardstick_run(&stick, &product, copies);
         if (i < 0 || status != EPI_OK) /* warm-up */
             continue;
         const double now[TIMED] = {f, u, product, copies[0], copies[1]};

@@ -402,6 +402,7 @@ typedef struct epi_kernel_info {
     double terms; /* that the longest sum adds up, with those of the sums it is made of: what its rounding
                      errors grow with */
     int forms;    /* that the part with the most has been compiled in: 1 where no axis is open */
+    int products; /* of m x n x k that a tile has side by side, where the mainloop is gemm: 1 or 2 */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info_sized(const epi_kernel *kernel, epi_kernel_info *out, size_t size);

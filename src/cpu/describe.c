@@ -23,6 +23,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->n = gemm->n;
         for (int t = 0; t < gemm->terms; t++)
             out->k += gemm->k[t];
+        out->products = gemm->products;
         out->tile_m = EPI_TILE_M;
         out->tile_n = gemm->epilogue.tile.tile_n;
     }

@@ -17,6 +17,7 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->m = p->size.m;
         out->n = p->size.n;
         out->k = p->size.k;
+        out->products = p->size.products;
         out->tile_m = p->text.config.tile_m;
         out->tile_n = p->text.config.tile_n;
     }

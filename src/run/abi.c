@@ -59,7 +59,7 @@ static const field kernel_fields[] = {
     FIELD(S, mainloop) FIELD(S, micro) FIELD(S, threads) FIELD(S, m) FIELD(S, n) FIELD(S, k) FIELD(S, tile_m)
     FIELD(S, tile_n) FIELD(S, flops) FIELD(S, bytes_fused) FIELD(S, bytes_unfused) FIELD(S, parts) FIELD(S, kernels)
     FIELD(S, launches) FIELD(S, values) FIELD(S, value_bytes) FIELD(S, value_bytes_least) FIELD(S, terms)
-    FIELD(S, forms)};
+    FIELD(S, forms) FIELD(S, products)};
 #undef S
 
 #define S epi_gradcheck
