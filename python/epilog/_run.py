@@ -324,16 +324,24 @@ class Recipe:
             raise EpilogError(f"{prog.name}: the derived backward has {len(cotangents)} cotangents for {len(self.results)} results")
         for at, result in zip(cotangents, self.results):
             self.sources[at] = ("cotangent", result)
-        self.count, self.extra = len(prog.outputs), len(self.forward.outputs) - len(prog.outputs)
+        self.count = len(prog.outputs)
+        # what is saved of a row is a number or a few, and kept in f32, as between the parts of a program
+        self.saved = tuple([F32 if all(dim in prog.rows for dim, _ in t.axes) else -1 for t in self.forward.outputs[self.count:]])
         self.integers = [i for i, t in enumerate(prog.outputs) if i not in self.results]
         self.numbers = [i for i, t in enumerate(prog.inputs) if t.rank == 0]
         self.all_inputs = list(range(len(prog.inputs)))
+        self.plain_types = self.forward_types(None)
         self.kept_inputs = [i for kind, i in self.sources if kind == "input"]
         self.kept_outputs = [i for kind, i in self.sources if kind == "output"]
 
     def whole(self):
         """The gradients as one program of all inputs: what can be derived again."""
         return self.prog.grad(self.wrt, False)[0]
+
+    def forward_types(self, types):
+        """Of the results, as they are asked for, and of what is saved."""
+        asked = (*(types or (-1,) * self.count), *self.saved)
+        return None if all(t < 0 for t in asked) else asked
 
     def types(self, args):
         """A gradient has its input's type, but where the text fixes another."""
@@ -355,7 +363,7 @@ def zeros(shape, dtype, device):
 class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, types, twice, warn, *args):
-        outs = run(made.forward, args, types and types + (-1,) * made.extra, warn)
+        outs = run(made.forward, args, made.forward_types(types) if types else made.plain_types, warn)
         keep(ctx, made, args, outs, twice)
         if made.count == 1:
             return outs[0]
@@ -469,7 +477,7 @@ def run_kernel(text, name, tensors, numbers, mask, types, told):
 
 def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
     made = recipe(program(text, name), tuple(wrt.split(",")))
-    return run(made.forward, merged(tensors, numbers, mask))
+    return run(made.forward, merged(tensors, numbers, mask), made.plain_types)
 
 
 def placed(written, inputs, tensors, numbers, mask):
@@ -503,7 +511,7 @@ def run_fake(text, name, tensors, numbers, mask, types, told):
 
 def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
     made = recipe(program(text, name), tuple(wrt.split(",")))
-    return fake(made.forward, merged(tensors, numbers, mask), None)
+    return fake(made.forward, merged(tensors, numbers, mask), made.plain_types)
 
 
 def hole(values):

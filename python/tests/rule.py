@@ -3,6 +3,11 @@ PyTorch's is, or as far as the arithmetic explains: a rounding to the type, and 
 import torch
 
 
+def floor(dtype, units=1):
+    """Relative to the largest result. units: roundings to the type."""
+    return units * torch.finfo(dtype).eps + 4.5 * 2**-23
+
+
 def wide(a):
     return a.detach().double().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) and a.is_floating_point() else a
 
@@ -26,5 +31,4 @@ def check(ours, eager, args, units=1):
     for i, (m, p, e) in enumerate(zip(mine, plain, exact)):
         assert m.shape == p.shape and m.dtype == p.dtype, i
         off, allowed = (m.double() - e).abs().max().item(), (p.double() - e).abs().max().item()
-        floor = (units * torch.finfo(m.dtype).eps + 4.5 * 2**-23) * e.abs().max().item()
-        assert off <= 2 * allowed + floor, f"result {i} is {off} off, eager {allowed}"
+        assert off <= 2 * allowed + floor(m.dtype, units) * e.abs().max().item(), f"result {i} is {off} off, eager {allowed}"

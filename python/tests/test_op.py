@@ -339,3 +339,16 @@ def test_no_gpu():
         epilog._library.library().device(0)
     with pytest.raises(ValueError, match="is on meta: Epilog runs on cpu and cuda"):
         swiglu(*[a.to("meta") for a in given(grad=(False,) * 3)])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_is_saved_of_a_row_is_f32(compiled):
+    norm = epilog.op("norm(x[T,D], g[D]) -> y[T,D] { y = x*rsqrt(mean(x*x, D))*g }")
+    call = torch.compile(lambda *a: norm(*a), fullgraph=True, backend="aot_eager") if compiled else norm
+    x, g = torch.randn(6, 8).bfloat16().requires_grad_(), torch.randn(8).bfloat16().requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        y = call(x, g)
+    assert y.dtype == torch.bfloat16 and sorted((str(t.dtype), t.dim()) for t in kept) == [
+        ("torch.bfloat16", 1), ("torch.bfloat16", 2), ("torch.float32", 1)]
+    check(call, lambda x, g: x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * g, [x, g])
