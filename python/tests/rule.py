@@ -20,7 +20,7 @@ def results(function, args, cotangent=None):
     if not leaves:
         return [o.detach() for o in outs]
     kept = [o for o in outs if o.requires_grad]
-    cotangents = [torch.linspace(-1, 1, o.numel(), dtype=o.dtype).view(o.shape) for o in kept]
+    cotangents = [torch.linspace(-1, 1, o.numel(), dtype=o.dtype, device=o.device).view(o.shape) for o in kept]
     return [o.detach() for o in outs] + list(torch.autograd.grad(kept, leaves, cotangents))
 
 

@@ -1,0 +1,174 @@
+"""What only a GPU shows: results and gradients there, streams, CUDA graphs, tensors of several devices, copies.
+
+Without pytest: PYTHONPATH=python python3 python/tests/test_gpu.py
+"""
+import os
+import sys
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import epilog
+from epilog import _direct
+from rule import check
+
+swiglu = epilog.op("swiglu(x[T,D], wg[F,D], wu[F,D]) -> y[T,F] { y = silu(x @ wg)*(x @ wu) }")
+norm = epilog.op("norm(x[T,D], g[D], eps) -> (y[T,D], r: f32[T]) { r = rsqrt(mean(x*x, D) + eps)  y = x*r*g }")
+eager_swiglu = lambda x, wg, wu: F.silu(x @ wg.T) * (x @ wu.T)
+
+
+def given(t=64, dtype=torch.bfloat16, grad=False):
+    torch.manual_seed(11)
+    return [(torch.randn(*s, device="cuda") * k).to(dtype).requires_grad_(grad)
+            for s, k in (((t, 128), 1), ((256, 128), 0.1), ((256, 128), 0.1))]
+
+
+def eager_norm(x, g):
+    r = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+    return x * r * g
+
+
+def raises(kind, part, function):
+    try:
+        function()
+    except kind as e:
+        assert part in str(e), e
+    else:
+        raise AssertionError(f"nothing was raised: {part}")
+
+
+def test_results_and_gradients():
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for t in (1, 64, 65, 300):
+            check(swiglu, eager_swiglu, given(t, dtype, True))
+    x, g = torch.randn(33, 256, device="cuda").bfloat16().requires_grad_(), torch.rand(256, device="cuda").bfloat16().requires_grad_()
+    check(lambda x, g: norm(x, g, 1e-5)[0], eager_norm, [x, g])
+
+
+def test_all_ways_give_the_same_bits():
+    """By the function in C, and by ctypes; on a second call the first is what runs."""
+    args = given()
+    long = epilog._run.run_long(swiglu.program, args, None, True, ())[0]
+    found = swiglu.direct(*args) if swiglu(*args) is not None else None
+    assert _direct.opened_file().functions and found is not None
+    assert torch.equal(found, long) and torch.equal(swiglu(*args), long)
+    for t in (33, 50, 64):  # all by the one plan
+        assert torch.equal(swiglu.direct(args[0][:t], *args[1:]), long[:t])
+
+
+def test_streams():
+    args = given(512)
+    expected = swiglu(*args)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)
+        x = args[0] * 2  # late: a kernel on another stream would read it too early
+        found = swiglu(x, *args[1:])
+    side.synchronize()
+    assert torch.equal(found, swiglu(args[0] * 2, *args[1:])) and not torch.equal(found, expected)
+
+
+def test_cuda_graphs():
+    args = given(128)
+    static = args[0].clone()
+    warm = torch.cuda.Stream()
+    warm.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm):
+        for _ in range(3):
+            swiglu(static, *args[1:]), norm(static, args[1][0, :128], 1e-5)
+    torch.cuda.current_stream().wait_stream(warm)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = swiglu(static, *args[1:])
+        z, _ = norm(static, args[1][0, :128], 1e-5)
+    for k in (1, 2, 3):
+        static.copy_(args[0] * k)
+        graph.replay()
+        assert torch.equal(y, swiglu(args[0] * k, *args[1:])) and torch.equal(z, norm(args[0] * k, args[1][0, :128], 1e-5)[0])
+
+
+def test_compile_with_graphs():
+    args = given(96, grad=True)
+    block = lambda x, wg, wu: swiglu(x * 2, wg, wu).relu()
+    compiled = torch.compile(block, fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        y = compiled(*args)
+        found = torch.autograd.grad(y.float().sum(), args)
+        wanted = torch.autograd.grad(block(*args).float().sum(), args)
+        assert torch.equal(y, block(*args)) and all(torch.equal(a, b) for a, b in zip(found, wanted))
+
+
+def test_mistakes():
+    x, wg, wu = given()
+    raises(ValueError, "must be on one device", lambda: swiglu(x, wg.cpu(), wu))
+    raises(ValueError, "must be on one device", lambda: swiglu(x.cpu(), wg, wu))
+    raises(ValueError, "axis 1 must be 128", lambda: swiglu(x, wg[:, :64], wu))
+    assert torch.equal(swiglu(x, wg, wu), swiglu(x, wg, wu))
+
+
+def test_copies():
+    """Strided tensors, and such that do not begin at 16 bytes, are copied; of the first kind it is told once."""
+    x, wg, wu = given()
+    expected = swiglu(x, wg, wu)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert torch.equal(swiglu(x.t().contiguous().t(), wg, wu), expected)
+    assert len([w for w in told if "not contiguous" in str(w.message)]) == 1
+    odd = torch.empty(x.numel() + 1, device="cuda", dtype=x.dtype)[1:].view_as(x).copy_(x)
+    assert odd.data_ptr() % 16 and torch.equal(swiglu(odd, wg, wu), expected)
+
+
+def test_results_over_inputs():
+    step = epilog.op("step(w[N], g[N], lr) -> w1[N] { w1 = w - lr*g }", into={"w1": "w"})
+    w, g = torch.randn(2, 1000, device="cuda")
+    wanted, at = w - 0.5 * g, w.data_ptr()
+    assert step(w, g, 0.5) is w and w.data_ptr() == at
+    torch.testing.assert_close(w, wanted)
+
+
+def test_loss():
+    torch.manual_seed(12)
+    x, w = (torch.randn(70, 128, device="cuda") / 4).requires_grad_(), (torch.randn(1000, 128, device="cuda") / 4).requires_grad_()
+    labels = torch.randint(0, 1000, (70,), device="cuda")
+    labels[:7] = -100
+    units = 1 + (x @ w.T).abs().max().item()  # as in test_nn.py
+    check(lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels), lambda x, w: F.cross_entropy(x @ w.T, labels), [x, w], units)
+
+
+def test_threads_keep_memory_apart():
+    """Workspaces come from PyTorch's pool: what one call leaves must not be given to another before its kernels are done."""
+    args = given(512)
+    expected = [swiglu(args[0] * k, *args[1:]) for k in range(1, 5)]
+    streams = [torch.cuda.Stream() for _ in expected]
+    inputs = [args[0] * k for k in range(1, 5)]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        outs = []
+        for s, x in zip(streams, inputs):
+            with torch.cuda.stream(s):
+                outs.append(swiglu(x, *args[1:]))
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(outs, expected))
+
+
+if not torch.cuda.is_available():
+    if __name__ == "__main__":
+        sys.exit("there is no GPU")
+    import pytest
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+if __name__ == "__main__":
+    failed = 0
+    for name, function in [(n, f) for n, f in globals().items() if n.startswith("test_")]:
+        try:
+            function()
+            print("ok    ", name, flush=True)
+        except Exception as e:
+            failed += 1
+            print("FAILED", name, f"{type(e).__name__}: {str(e)[:500]}", flush=True)
+    sys.exit(failed > 0)
