@@ -8,9 +8,10 @@
 d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused), attention by
 cuDNN. Every side is the model of transformers but "plain, compiled": a Llama with fused projections written for torch.compile.
 All sides are there at once, with the same weights, and take turns: --rounds times --steps steps each. A side's peak of memory is
-that of its first steps, less what the others hold. A side that does not fit or fails is told as such, and left out.
+that of its first steps, less what the others hold. A side that does not fit or fails is told as such, and left out. Where
+liger_kernel can be imported, its patch of the model is a side, too.
 """
-import argparse, contextlib, datetime, gc, json, os, statistics, subprocess, sys, time
+import argparse, contextlib, datetime, gc, importlib.util, json, os, statistics, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "python"))
@@ -19,7 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 import epilog
 
-SIDES = ("eager", "compile", "plain, compiled", "apply", "apply and compile")
+SIDES = ("eager", "compile", "plain, compiled", "apply", "apply and compile") + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
 
 
 class PlainLayer(nn.Module):
@@ -95,6 +96,9 @@ class Side:
             self.model = plain
         if name.startswith("apply"):
             self.report = str(epilog.apply(self.model))
+        if name == "liger":
+            from liger_kernel.transformers import _apply_liger_kernel_to_instance
+            _apply_liger_kernel_to_instance(model=self.model)
         self.model.train()
         self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.rate, fused=args.device == "cuda")
