@@ -146,8 +146,8 @@ struct Warp {
 
 struct Arriving { /* brought by TMA, late: neighbouring bytes, or a box */
     u32 to, bytes, barrier;
-    const void *from;
-    const emu_box *map;
+    const void *from; /* NULL for a box */
+    emu_box map;      /* a copy: whoever asked for it may have ended */
     int x, y, z, w, v;
 };
 

@@ -227,7 +227,7 @@ static void mbar_fence() {}
 static void fill_box(const Arriving &a);
 static void arrive_from_memory(const Arriving &a) {
     MemoryBarrier *b = memory_barrier(a.barrier);
-    if (a.map)
+    if (!a.from)
         fill_box(a);
     else
         memcpy(shared_place(a.to, a.bytes, 16), a.from, a.bytes);
@@ -349,14 +349,17 @@ static void each_element(const emu_box &m, u32 shared, int x, int y, int z, int 
         }
 }
 static void fill_box(const Arriving &a) {
-    each_element(*a.map, a.to, a.x, a.y, a.z, a.w, a.v, [](const u8 *memory, u8 *shared, u32 size) {
+    each_element(a.map, a.to, a.x, a.y, a.z, a.w, a.v, [](const u8 *memory, u8 *shared, u32 size) {
         memory ? (void)memcpy(shared, memory, size) : (void)memset(shared, 0, size);
     });
 }
 static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z = 0, int w = 0, int v = 0) {
     const emu_box &m = *(const emu_box *)map;
     const u32 bytes = m.box[0] * m.box[1] * (u32)m.size;
-    come(Arriving{to, bytes, barrier, 0, &m, x, y, z, w, v}, 128);
+    come(Arriving{to, bytes, barrier, 0, m, x, y, z, w, v}, 128);
+}
+static void tma_load_for(u32 to, const void *map, u32 barrier, int x, int y, u64) {
+    tma_load(to, map, barrier, x, y);
 }
 static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, u16 mask) {
     for (u32 rank = 0; rank < 16; rank++)
