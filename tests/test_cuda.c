@@ -439,6 +439,20 @@ static void model(void) {
         check(epi_config_at(order[0])->mainloop != EPI_GEMM_ANY, "sm_%d, %ld rows, %ld deep, %g streams: %s",
               capability, (long)size.m, (long)size.k, size.streams, epi_config_name(order[0]));
     }
+    /* Few rows, and no others, have the ring that is shared out at the start; every multiprocessor has work.
+     */
+    static const int64_t some[] = {1, 8, 64, 65, 128, 129, 4096}, wide[] = {4096, 6144, 28672, 128256};
+    for (int i = 0; i < 7 * 4; i++) {
+        epi_product_size size = {some[i % 7], wide[i / 7], 4096, 0, 1, 1, false};
+        int order[64], count = epi_config_rank(&size, false, 90, 132, order);
+        const epi_config *c = epi_config_at(order[0]);
+        epi_tiling t = epi_tiling_of(c, size.m, 1, size.n, 1, false, 132);
+        check(count > 0 && c->few == (size.m <= 128), "%ld rows of %ld columns: %s", (long)size.m,
+              (long)size.n, epi_config_name(order[0]));
+        check(!c->few || t.at_once * c->cluster >= 120, "%ld rows of %ld columns: %ld blocks", (long)size.m,
+              (long)size.n, (long)t.at_once * c->cluster);
+        check(!c->few || c->cluster == 1 || size.m > 64, "%ld rows: no block is without any", (long)size.m);
+    }
 }
 
 static void offline(void) {

@@ -2,7 +2,7 @@
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
  *     emulate [programs] [folder for what is compiled]
- *             [texts | forms | all | rows | hopper | attention | parts | open | sweep]
+ *             [texts | forms | all | rows | hopper | few | attention | parts | open | sweep]
  *
  *     texts      it is skipped
  *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
@@ -10,6 +10,7 @@
  *     all        everything but the sweep
  *     rows       the mainloop over rows alone
  *     hopper     Hopper's product and attention alone
+ *     few        Hopper's product for few rows alone
  *     attention  attention alone
  *     parts      programs of several parts alone
  *     open       open rows alone: every program, at two sizes with one text
@@ -1004,18 +1005,57 @@ static const struct {
      "sm90_128x128_c2_d",
      true,
      4},
+    {{"matmul", "matmul", "M=5,N=100,K=136", 0}, EPI_BF16, "sm90_64x16_c1_f", false, 3},
+    {{"matmul", "matmul", "M=64,N=200,K=256", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
+    {{"matmul", "matmul", "M=8,N=600,K=72", 0}, EPI_F16, "sm90_64x256_c1_f", true, 2},
+    {{"matmul", "matmul", "M=130,N=100,K=128", 0}, EPI_BF16, "sm90_64x32_c2_f", false, 4},
+    {{"matmul", "matmul", "M=150,N=200,K=192", 0}, EPI_BF16, "sm90_128x64_c1_f", false, 3},
+    {{"matmul", "matmul_nn", "M=9,N=192,K=256", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
+    {{"matmul", "matmul_tn", "M=40,N=72,K=200", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
+    {{"matmul", "matmul_tt", "M=72,N=130,K=128", 0}, EPI_BF16, "sm90_64x64_c2_f", false, 2},
+    {{"linear", "linear_gelu", "T=3,D=256,F=101", 0}, EPI_F16, "sm90_64x32_c1_f", false, 2},
+    {{"residual_rms", "residual_rms", "T=20,D=136,K=256", 0}, EPI_BF16, "sm90_64x64_c1_f", true, 2},
+    {{"norm_swiglu", "norm_swiglu", "T=33,F=230,D=128", 0}, EPI_BF16, "sm90_64x112_c1_f", false, 2},
+    {{"swiglu_backward", "swiglu_backward", "T=70,D=136,F=264", 0}, EPI_BF16, "sm90_64x128_c2_f", false, 4},
+    {{"rmsnorm_backward", "rmsnorm_backward", "T=100,D=264,F=72", 0}, EPI_BF16, "sm90_128x128_c1_f", true, 4},
+    {{"cross_entropy", "cross_entropy", "T=70,V=300,D=72", 0}, EPI_BF16, "sm90_64x128_c2_f", true, 4},
+    {{"blocks", "gate_up", "T=7,D=128,F=72", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 2},
+    {{"swiglu", "swiglu_two_weights", "T=50,D=200,F=136", 0}, EPI_BF16, "sm90_64x96_c1_f", true, 2},
+    {{"blocks", "two_depths", "T=20,D=136,K=72,F=130", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
+    {{"blocks", "matmul_batch", "B=3,M=10,N=72,K=128", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 2},
+    {{"blocks", "attention_scores", "B=2,S=12,R=168,G=2,H=2,E=64", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
 };
 enum { HOPPER = sizeof hopper / sizeof *hopper };
 static loaded hopper_cases[HOPPER];
 
-static void add_hopper(void) {
+static bool is_few(int i) {
+    return strrchr(hopper[i].config, '_')[1] == 'f';
+}
+
+static void add_hopper(bool all_of_them) {
     for (int i = 0; i < HOPPER; i++)
-        if (load_case(ctx, programs, &hopper[i].from, &hopper_cases[i]))
+        if ((all_of_them || is_few(i)) && load_case(ctx, programs, &hopper[i].from, &hopper_cases[i]))
             check(add_kernel_for(
                       &hopper_cases[i],
                       (variant){hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact}, false,
                       hopper[i].multiprocessors),
                   "%s %s is for %s", hopper[i].from.program, hopper[i].from.dims, hopper[i].config);
+}
+
+/* Those for few rows give the bits of a configuration for many. */
+static void add_many(int first) {
+    for (int i = 0, at = first; at < kernel_count && i < HOPPER; i++) {
+        if (kernels[at].l != &hopper_cases[i])
+            continue;
+        variant v = kernels[at].v;
+        v.config = "sm90_128x128_c1_d";
+        if (is_few(i) && check(add_kernel_for(&hopper_cases[i], v, false, hopper[i].multiprocessors),
+                               "%s is for %s, too", hopper[i].from.program, v.config)) {
+            kernels[at].closed = kernel_count - 1;
+            kernels[kernel_count - 1].partner = true;
+        }
+        at++;
+    }
 }
 
 /* Some of them with open rows: what their epilogues stage and fold, two products, batches, columns and depths
@@ -1025,9 +1065,10 @@ static void add_open_hopper(int first) {
                                        "gate_up",         "two_depths",       "matmul_batch",
                                        "cross_entropy",   "attention_scores"};
     static loaded less[HOPPER];
-    for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
+    for (size_t s = 0; s < 2 * (sizeof some / sizeof *some); s++) {
+        bool few = s % 2;
         int i = 0;
-        while (strcmp(hopper[i].from.program, some[s]) != 0)
+        while (strcmp(hopper[i].from.program, some[s / 2]) != 0 || is_few(i) != few)
             i++;
         const loaded *l = &hopper_cases[i];
         variant v = {hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact};
@@ -1268,8 +1309,9 @@ int main(int argc, char **argv) {
         load_case(ctx, programs, &cases[i], &all[i]);
     const char *mode = argc > 3 ? argv[3] : "all";
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
-         alone =
-             sweep || parts || !strcmp(mode, "hopper") || !strcmp(mode, "open") || !strcmp(mode, "attention");
+         few = !strcmp(mode, "few"),
+         alone = sweep || parts || few || !strcmp(mode, "hopper") || !strcmp(mode, "open") ||
+                 !strcmp(mode, "attention");
     if (parts)
         add_wholes();
     else if (!strcmp(mode, "open"))
@@ -1279,11 +1321,14 @@ int main(int argc, char **argv) {
     else if (!rows && strcmp(mode, "attention") != 0) {
         add_copies(); /* so that Hopper's are not the first, whose number says that there is none */
         int first = kernel_count;
-        add_hopper();
-        add_open_hopper(first);
-        add_wholes();
+        add_hopper(!few);
+        if (!few)
+            add_open_hopper(first);
+        add_many(first);
+        if (!few)
+            add_wholes();
     }
-    if (!rows && !sweep && !parts && strcmp(mode, "open") != 0)
+    if (!rows && !sweep && !parts && !few && strcmp(mode, "open") != 0)
         add_attention();
     if (!alone)
         add_lengths();

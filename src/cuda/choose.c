@@ -4,28 +4,51 @@
 #include "cuda/cuda.h"
 
 /* The name says tile, cluster and schedule: d for deferred (with the columns of a subtile, where they are
- * not left to the design), e for the tile's end; q where clusters queue for tiles. */
+ * not left to the design), e for the tile's end; q where clusters queue for tiles. f is for few rows, at the
+ * tile's end: the fewest columns that give every multiprocessor a tile are best there. */
 static const struct {
     const char *name;
     epi_config config;
     double efficiency; /* of the tensor cores, in the steady state */
 } configs[] = {
-    {"sm90_128x256_c2_dq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_DEFERRED, true, true}, 0.955},
-    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_DEFERRED, true, false}, 0.95},
-    {"sm90_128x256_c2_d32q", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, EPI_DEFERRED, true, true}, 0.95},
-    {"sm90_128x256_c2_d32", {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, EPI_DEFERRED, true, false}, 0.945},
-    {"sm90_128x256_c2_d16", {EPI_GEMM_SM90, 128, 256, 4, 2, 16, 0, EPI_DEFERRED, true, false}, 0.94},
-    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, EPI_DEFERRED, true, false}, 0.93},
-    {"sm90_128x256_c2_eq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_AT_END, true, true}, 0.905},
-    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_AT_END, true, false}, 0.90},
-    {"sm90_128x192_c2_dq", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, true}, 0.925},
-    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, false}, 0.92},
-    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, EPI_DEFERRED, true, false}, 0.90},
-    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, EPI_DEFERRED, true, false}, 0.86},
-    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, EPI_DEFERRED, true, false}, 0.84},
-    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, EPI_DEFERRED, true, false}, 0.60},
-    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, EPI_AT_END, true, false}, 0.55},
-    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, EPI_AT_END, true, false}, 0.02},
+    {"sm90_128x256_c2_dq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_DEFERRED, true, true, false, 0}, 0.955},
+    {"sm90_128x256_c2_d", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.95},
+    {"sm90_128x256_c2_d32q",
+     {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, EPI_DEFERRED, true, true, false, 0},
+     0.95},
+    {"sm90_128x256_c2_d32",
+     {EPI_GEMM_SM90, 128, 256, 4, 2, 32, 0, EPI_DEFERRED, true, false, false, 0},
+     0.945},
+    {"sm90_128x256_c2_d16",
+     {EPI_GEMM_SM90, 128, 256, 4, 2, 16, 0, EPI_DEFERRED, true, false, false, 0},
+     0.94},
+    {"sm90_128x256_c1_d", {EPI_GEMM_SM90, 128, 256, 4, 1, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.93},
+    {"sm90_128x256_c2_eq", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_AT_END, true, true, false, 0}, 0.905},
+    {"sm90_128x256_c2_e", {EPI_GEMM_SM90, 128, 256, 4, 2, 0, 0, EPI_AT_END, true, false, false, 0}, 0.90},
+    {"sm90_128x192_c2_dq", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, true, false, 0}, 0.925},
+    {"sm90_128x192_c2_d", {EPI_GEMM_SM90, 128, 192, 4, 2, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.92},
+    {"sm90_128x192_c1_d", {EPI_GEMM_SM90, 128, 192, 4, 1, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.90},
+    {"sm90_128x128_c2_d", {EPI_GEMM_SM90, 128, 128, 6, 2, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.86},
+    {"sm90_128x128_c1_d", {EPI_GEMM_SM90, 128, 128, 6, 1, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.84},
+    {"sm90_128x64_c1_d", {EPI_GEMM_SM90, 128, 64, 7, 1, 0, 0, EPI_DEFERRED, true, false, false, 0}, 0.60},
+    {"sm90_64x16_c1_f", {EPI_GEMM_SM90, 64, 16, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x32_c1_f", {EPI_GEMM_SM90, 64, 32, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x48_c1_f", {EPI_GEMM_SM90, 64, 48, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x64_c1_f", {EPI_GEMM_SM90, 64, 64, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x96_c1_f", {EPI_GEMM_SM90, 64, 96, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x112_c1_f", {EPI_GEMM_SM90, 64, 112, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x128_c1_f", {EPI_GEMM_SM90, 64, 128, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x192_c1_f", {EPI_GEMM_SM90, 64, 192, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x256_c1_f", {EPI_GEMM_SM90, 64, 256, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x32_c2_f", {EPI_GEMM_SM90, 64, 32, 16, 2, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x64_c2_f", {EPI_GEMM_SM90, 64, 64, 16, 2, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x96_c2_f", {EPI_GEMM_SM90, 64, 96, 16, 2, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_64x128_c2_f", {EPI_GEMM_SM90, 64, 128, 16, 2, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_128x64_c1_f", {EPI_GEMM_SM90, 128, 64, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_128x112_c1_f", {EPI_GEMM_SM90, 128, 112, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm90_128x128_c1_f", {EPI_GEMM_SM90, 128, 128, 16, 1, 0, 0, EPI_AT_END, true, false, true, 0}, 0},
+    {"sm80_128x128", {EPI_GEMM_SM80, 128, 128, 4, 1, 64, 1, EPI_AT_END, true, false, false, 0}, 0.55},
+    {"any_64x64", {EPI_GEMM_ANY, 64, 64, 1, 1, 64, 1, EPI_AT_END, true, false, false, 0}, 0.02},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
@@ -53,7 +76,8 @@ uint64_t epi_config_same_text(int index) {
     for (int i = 0; i < CONFIGS; i++) {
         const epi_config *a = &configs[i].config, *b = &configs[index].config;
         if (a->mainloop == b->mainloop && a->tile_m == b->tile_m && a->tile_n == b->tile_n &&
-            a->cluster == b->cluster && a->subtile == b->subtile && a->schedule == b->schedule)
+            a->cluster == b->cluster && a->subtile == b->subtile && a->schedule == b->schedule &&
+            a->few == b->few)
             same |= UINT64_C(1) << i;
     }
     return same;
@@ -65,7 +89,7 @@ uint64_t epi_config_same_text(int index) {
 static int narrow_width(const epi_config *c, int64_t n) {
     enum { BOX = 64 };
     int64_t width = epi_round_up(n % c->tile_n, BOX);
-    bool can = c->mainloop == EPI_GEMM_SM90 && c->tile_n >= 256 && n > c->tile_n;
+    bool can = c->mainloop == EPI_GEMM_SM90 && !c->few && c->tile_n >= 256 && n > c->tile_n;
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
@@ -87,8 +111,10 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
     t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n / products);
     int64_t tiles = t.rows * t.cols;
+    if (c->few) /* all of them: memory is what they wait for */
+        t.at_once = epi_max64(1, epi_min64(tiles, most));
     /* the fewest that take the least time: less contention */
-    for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0; at_once--) {
+    for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0 && !c->few; at_once--) {
         int64_t more = tiles % at_once;
         double last = t.narrow ? last_time(t.rows, each, at_once, more) : more > 0;
         double time = (double)(tiles / at_once) + last;
@@ -108,14 +134,53 @@ static double per_stream(const epi_config *c, bool exact) {
     return c->schedule == EPI_AT_END ? 330 : exact ? 208 : 100;
 }
 
+/* So many rows of a batch have configurations of their own. */
+enum { FEW_ROWS = 128 };
+
+/* What bounds a product of few rows, in cycles as measured on an H200: bytes that come from memory, and from
+ * the L2 cache, in one; bytes that a multiprocessor can take in; and how long a wgmma takes that waits for
+ * the one before. */
+static const double MEMORY_RATE = 2300, L2_RATE = 7000, INTAKE = 64;
+
+static double memory_time(const epi_product_size *size, int64_t batches, int products) {
+    return 2.0 * (double)size->k * (double)(size->n * batches * products + size->m) / MEMORY_RATE;
+}
+
+/* Modelled time of a configuration for few rows, in the units of the others: 2048 of them are a cycle. Waves
+ * of tiles, each as long as its wgmma or what it takes in; or the weights' way from memory, once for every
+ * row of tiles, or both operands' from the L2 cache; and what is left when the first multiprocessors have no
+ * tile any more. The factors are fitted to measurements (docs/hopper-notes.md). */
+static double few_cost(const epi_config *c, const epi_tiling *t, const epi_product_size *size,
+                       int64_t batches, int products, int multiprocessors) {
+    int64_t clusters = epi_max64(1, multiprocessors / c->cluster), rows = size->m / batches;
+    double tiles = (double)epi_max64(1, t->rows * t->cols),
+           waves = (double)epi_ceil_div(t->rows * t->cols, clusters);
+    double a = (double)epi_min64(c->tile_m, epi_round_up(rows, 8)), n = c->tile_n, depth = (double)size->k;
+    double wait = 25 + n / 4, issue = 8 + n / 2 * c->tile_m / 64, intake = (a + n) * 32 / INTAKE;
+    double each = wait > issue ? wait : issue;
+    double whole = waves * depth / 16 * (each > intake ? each : intake);
+    double l2 = 2 * depth * tiles * (a * c->cluster + n) / L2_RATE,
+           memory = memory_time(size, batches, products) * (double)(t->rows / batches);
+    double longest = whole > l2 ? whole : l2;
+    longest = longest > memory ? longest : memory;
+    double uneven = waves * (double)clusters / tiles - 1; /* 0 where all have as much to do */
+    double tail = 0.4 * memory * (uneven < 0.5 ? uneven : 0.5) / waves + 15 * n + 300 * waves;
+    double idle = rows <= c->tile_m * (c->cluster - 1) ? 2 : 1; /* a block without rows */
+    return 2048 * idle * (longest + 0.1 * l2 + tail);
+}
+
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
  * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to
  * cost; in short tiles clusters would wait for its answers, too. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
+    int64_t batches = epi_max64(1, size->batches);
+    int products = size->products > 1 ? size->products : 1;
     const epi_tiling t =
-        epi_tiling_of(c, size->m, epi_max64(1, size->batches), size->n,
-                      size->products > 1 ? size->products : 1, size->open_columns, multiprocessors);
+        epi_tiling_of(c, size->m, batches, size->n, products, size->open_columns, multiprocessors);
+    bool few = size->m / batches <= FEW_ROWS;
+    if (c->few) /* of more rows each tile reads the weights again */
+        return few_cost(c, &t, size, batches, products, multiprocessors) * (few ? 1 : 8);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
@@ -133,7 +198,9 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;
     }
-    return waves * work + exposed;
+    /* with stages for many rows weights come more slowly */
+    double least = few ? 2048 * 1.15 * memory_time(size, batches, products) : 0, time = waves * work;
+    return (time > least ? time : least) + exposed;
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */

@@ -7,6 +7,9 @@
 
 enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376 };
 
+/* For few rows: stages that a ring has room for with whole tiles at least, and bytes of a stage at most. */
+enum { FEW_STAGES = 2, FEW_STAGE_MOST = 32 * 1024 };
+
 /* Keeps why the program is not taken; answers false. */
 static bool refuse(epi_gemm_design *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse(epi_gemm_design *d, const char *fmt, ...) {
@@ -79,22 +82,51 @@ static bool is_heavy(const epi_gemm_design *d) {
     return heavy;
 }
 
+/* The ring takes all that is left. Behind its end there are as many bytes as wgmma reads beyond 8 rows of the
+ * last panel. */
+static void fill_shared(epi_gemm_design *d, epi_kernel_text *k) {
+    const epi_config *f = &d->config;
+    int others = k->shared - d->ring_bytes, beyond = (f->tile_m - 8 - f->panels * f->tile_n) * 64 * 2;
+    d->ring_bytes = (SHARED_MOST - (others > beyond ? others : beyond)) / 1024 * 1024;
+    k->shared = SHARED_MOST;
+}
+
+/* Panels of a stage for few rows: as many as divide the depth and are not too large together. Memory likes
+ * long stretches, and small products many stages. */
+static int choose_panels(const epi_gemm_design *d) {
+    const epi_config *f = &d->config;
+    const int64_t *sizes = d->c->chosen;
+    epi_axes batch = epi_plan_batch(d->plan);
+    int64_t rows = epi_axes_size(&d->plan->rows, sizes) / epi_max64(1, epi_axes_size(&batch, sizes));
+    int64_t panel = (epi_min64(f->tile_m, epi_round_up(rows, 8)) + f->tile_n) * 64 * 2;
+    int best = 1;
+    for (int p = 2; p * panel <= FEW_STAGE_MOST && f->few && d->terms == 1 && !epi_emit_grows(d->c, d->depth);
+         p++)
+        if (epi_ceil_div(d->depth, 64) % p == 0)
+            best = p;
+    return best;
+}
+
 /* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers: two for a stage of the
  * ring; for either warpgroup three for a slot of the staging and two for a subtile of the last tile; one for
  * the last tile; and four and two words for the queue. */
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
-    int ring = f->stages * (f->tile_m + f->tile_n) * 64 * 2, subtiles = epi_tile_columns(d) / f->subtile;
+    int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
+    int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = epi_tile_columns(d) / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
         if (f->staging_slots && slots != f->staging_slots)
             continue;
-        int staging = 2 * slots * d->subtile_bytes;
+        int staging = groups * slots * d->subtile_bytes;
         int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
         if (bytes > SHARED_MOST)
             continue;
         f->staging_slots = slots;
         d->staging_bytes = staging;
+        d->ring_bytes = ring;
         k->shared = bytes;
+        if (f->few)
+            fill_shared(d, k);
         return true;
     }
     return false;
@@ -140,9 +172,11 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
             return refuse(d, "TMA cannot take an operand as it lies in memory");
         alike &= o->mn == (rows ? a : b)->mn;
     }
-    if (!alike || (d->products > 1 && b->mn && columns % 64))
+    if (!alike)
         return refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
-                                      : "the columns of two products do not fill a stage");
+                                      : "the columns of two products lie in different ways");
+    if (b->mn && columns % 64)
+        return refuse(d, "boxes of 64 columns do not fill a stage");
     for (int term = 0; term < d->terms && d->tiling.narrow && !b->mn; term++) { /* its columns alone */
         epi_map_need *m = &k->maps[k->map_count++];
         *m = k->maps[2 * term + 1];
@@ -151,7 +185,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     d->operands[0].last = k->map_count;
     for (int term = 0; term < d->terms && !a->mn; term++)
         epi_map_last(k, 2 * term, epi_open_now(c->spec->open, a->count), f->tile_m);
-    k->block = 384;
+    k->block = (f->tile_m / 64 + 1) * 128;
+    d->config.panels = choose_panels(d);
     return fit_shared(d, k);
 }
 

@@ -24,6 +24,8 @@ typedef struct epi_config {
     epi_schedule schedule;
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
+    bool few; /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
+    int panels; /* few: stages are so many times 64 deep; chosen by the design */
 } epi_config;
 
 /* How a product's tiles lie and are taken. */
@@ -134,6 +136,7 @@ typedef struct epi_emit_context {
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */
 enum { EPI_FINISH_RESULTS = 32 };                      /* that a block of a finishing kernel makes */
 enum { EPI_TILE_MOST = 256 };                          /* columns of the widest tile */
+enum { EPI_AHEAD_BYTES = 64 << 10 };                   /* of weights that a block asks for ahead */
 enum { EPI_SM80_DEPTH = 32 };                          /* of a stage of gemm_sm80 */
 
 /* Pointers with these tensor numbers are not tensors: the workspace, further on by the need's offset. */

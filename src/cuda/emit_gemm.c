@@ -98,9 +98,10 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
         "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
         "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n"
-        "#define CLAMPED %d\n",
+        "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n",
         f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy, d->batch_rows > 0,
-        epi_emit_int(d->c, d->batch_rows).text, d->operands[0].last, d->clamped);
+        epi_emit_int(d->c, d->batch_rows).text, d->operands[0].last, d->clamped, f->few, f->panels,
+        d->ring_bytes, EPI_AHEAD_BYTES);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */

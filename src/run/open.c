@@ -100,7 +100,7 @@ static bool sizes_of_rows(const epi_kernel *owner, int64_t rows, int64_t *sizes)
 /* Compiles the parts for few rows and for some: the owner has those for the largest sizes. A size that the
  * program cannot have has no form. */
 static epi_status make_forms(epi_kernel *owner, epi_error *err) {
-    static const int64_t rows[EPI_MAX_FORMS - 1] = {128, 1024};
+    static const int64_t rows[EPI_MAX_FORMS - 1] = {64, 1024};
     for (int i = 0; i < EPI_MAX_FORMS - 1; i++) {
         int64_t sizes[EPI_MAX_OPEN];
         epi_kernel *form;

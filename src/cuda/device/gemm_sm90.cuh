@@ -1,13 +1,19 @@
 // gemm_sm90.cuh: the product on Hopper: persistent blocks, TMA, wgmma, warp-specialised, with an emitted epilogue.
 //
-// A block is 384 threads and owns tiles of 128 x TILE_N accumulators: TILE_COLS columns of one product, or of each of two that share
-// their rows, side by side. Warpgroups 0 and 1 compute, 64 rows of a tile each. In warpgroup 2,
+// A block owns tiles of TILE_M x TILE_N accumulators: TILE_COLS columns of one product, or of each of two that share
+// their rows, side by side. Its first GROUPS warpgroups compute, 64 rows of a tile each. In the last one,
 // warp 0 feeds the ring of operand stages; warps 1 and 2, the movers, load and store the epilogue's tiles for one warpgroup each
 // and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles (order.cuh).
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
 // NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its stages
 // are NARROW_DEEP times as deep.
+//
+// FEW: for so few rows that the columns' operand, the weights, takes longest to come. The ring is all of shared memory that the rest
+// leaves, and is shared out at the start: a stage is PANELS times as deep and has room for the rows there are, rounded up to 8.
+// wgmma reads TILE_M rows all the same: what lies behind them is something else, and its results belong to no row. The kernel
+// ahead in the stream may still be at work when a block starts: until it has ended the block brings its first weights to
+// the L2 cache, which is right even where that kernel is what makes them.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with KEEP_F32) and
 // starts the next tile at once; the epilogue runs in SUBTILES subtiles of SUBTILE columns, spread over the next tile's main loop,
@@ -38,7 +44,7 @@
 #define STAGE (STAGE_A + STAGE_B)
 #define NARROW_B (NARROW * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
-#define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT)   // that a tile takes
+#define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT / PANELS)   // that a tile takes
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
 #define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
@@ -47,14 +53,14 @@
 // subtiles: they stay in the staging while the next tile begins.
 #define AT_ONCE(c, subtiles) (!DEFERRED && (c) < (subtiles) - STAGING_SLOTS)
 // Does the last tile's epilogue have the ring as its staging?
-#define LAST_IN_RING (DEFERRED && 2 * SUBTILES * SUBTILE_BYTES <= STAGES * STAGE)
+#define LAST_IN_RING (DEFERRED && 2 * SUBTILES * SUBTILE_BYTES <= RING_BYTES)
 
 // Shared memory, from a multiple of 1024: the ring, the staging and the mbarriers. Who owns what, and which mbarrier says so:
 //
 //   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
 //     full    1 arrival, of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
 //             of the cluster. Of A only the rows that are there come; what lies behind them is of no row. Waited for by the warps that compute; pass p over the ring has parity p & 1.
-//     empty   2 * CLUSTER arrivals: both warpgroups of every block, as each block writes its share of B into all of them. Waited
+//     empty   GROUPS * CLUSTER arrivals: the warpgroups that compute of every block, as each block writes its share of B into all of them. Waited
 //             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
 //   A slot of the staging belongs to one warpgroup and its mover. Its subtiles are numbered over all tiles; subtile n is in slot
 //   n % STAGING_SLOTS, and its phase has the parity n / STAGING_SLOTS & 1.
@@ -64,8 +70,18 @@
 //   last_done, last_loaded are done and loaded for each subtile of the last tile where the ring is its staging, once.
 //     tail    256 arrivals: nobody who computes reads the ring any more, so movers may load the last tile's subtiles into it.
 //   The queue has four of its own (order.cuh).
-#define STAGING (STAGES * STAGE)
+#define STAGING RING_BYTES
 #define BARRIERS (STAGING + STAGING_BYTES)
+
+// How the ring is shared out: bytes of a panel of A and of a stage, and stages. Numbers that the text has, unless FEW.
+struct Ring {
+  u32 panel_a, stage, stages;
+  DEV Ring(const Params &P) {
+    panel_a = FEW ? (A_MN ? (rows_left(P, 0, TILE_M) + 63) / 64 * 64 : rows_left(P, 0, TILE_M)) * BK * 2 : STAGE_A;
+    stage = PANELS * (panel_a + STAGE_B);
+    stages = FEW ? min(STAGES, (int)(RING_BYTES / stage)) : STAGES;
+  }
+};
 
 // A subtile's accumulators: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
 template <int C> struct Kept {
@@ -172,7 +188,7 @@ DEV void at_end(Epilogue &e, const float (&d)[TILE_N / 2]) {   // all subtiles o
 }
 #endif
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1) NAME(const __grid_constant__ Params P) {
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (GROUPS + 1), 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = smem_u32(memory);
   const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per stage of the ring
@@ -187,7 +203,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   }
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 2 * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
     for (int i = 0; i < 2 * STAGING_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
     for (int i = 0; i < 2 * SUBTILES; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
@@ -196,14 +212,36 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
   }
   if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
   else __syncthreads();
+#if FEW
+  if (!(P.queue & BESIDE_NEXT)) dependency_start();   // there is no room beside this block: the next kernel's come as these leave
+  if (threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {
+    int tm, tn;
+    const Order order(P, cid);
+    order.at(cid, tm, tn);
+    const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_COLS;
+#pragma unroll 1
+    for (int k = 0; k < KT && k < AHEAD / STAGE_B; k++)
+      for (int p = 0; p < PRODUCTS; p++) {
+        const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
+        const TMap *map = &P.map[p ? 2 : 2 * term + 1];
+#if B_MN
+        for (int i = 0; i < TILE_COLS / 64; i++) tma_prefetch(map, n0 + i * 64, deep + rank * (BK / CLUSTER) BATCH_AT(B, m0));
+#else
+        tma_prefetch(map, deep, n0 + rank * (TILE_COLS / CLUSTER) BATCH_AT(B, m0));
+#endif
+      }
+    (void)m0;
+  }
+#endif
   if (!(P.queue & BESIDE_LAST)) dependency_wait();
   if (P.queue & BESIDE_NEXT) dependency_start();
+  const Ring ring(P);
 
   // What a role needs is worked out by it: registers are few.
-#define ADVANCE(s, ph) { if (++s == STAGES) { s = 0; ph ^= 1; } }
+#define ADVANCE(s, ph) { if (++s == ring.stages) { s = 0; ph ^= 1; } }
 
-  if (wg == 2) {
-    fewer_registers<MOVER_REGISTERS>();
+  if (wg == GROUPS) {
+    if (GROUPS > 1) fewer_registers<MOVER_REGISTERS>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     if (t == 0) {   // ---- the operands: one thread feeds the ring
@@ -219,7 +257,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       // A box of the column operand of row m's batch, for all blocks of the cluster.
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
         if (CLUSTER > 1) tma_load_all(b, map, bar, x, y BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
+#if FEW && GROUPS == 1 && !BATCHED
+        else tma_load_for(b, map, bar, x, y, order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
+#else
         else tma_load(b, map, bar, x, y BATCH_AT(B, m));
+#endif
         (void)m;
       };
 #if B_MN
@@ -261,10 +303,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         const bool narrow = order.narrow(tn);
         const int rows = rows_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
 #pragma unroll 1
-        for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : 1) {
-          const u32 a = base + s * STAGE, f = full + 8 * s;
+        for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : PANELS) {
+          const u32 a = base + s * ring.stage, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
-          mbar_expect(f, narrow ? NARROW_DEEP * (a_bytes + NARROW_B) : a_bytes + STAGE_B);
+          mbar_expect(f, narrow ? NARROW_DEEP * (a_bytes + NARROW_B) : PANELS * (a_bytes + STAGE_B));
 #if NARROW
           if (narrow)
 #pragma unroll
@@ -274,20 +316,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
             }
           else
 #endif
-          {
-            load_a(a, f, m0, rows, k);
-            load_b(a + STAGE_A, f, m0, n0, k);
-          }
+#pragma unroll
+            for (int i = 0; i < PANELS; i++) {
+              load_a(a + i * ring.panel_a, f, m0, rows, k + i);
+              load_b(a + PANELS * ring.panel_a + i * STAGE_B, f, m0, n0, k + i);
+            }
           ADVANCE(s, ph)
         }
         w = queue.at(j);
         if (queue.counts) queue.expect(j + 2);
         queue.give_back(j);
       }
-      dependency_start();
+      if (!FEW) dependency_start();
     } else if (t == 96) {   // ---- the queue
       if (queue.counts && rank == 0) queue.draw();
-    } else if ((WARPS ? t >= 32 && t < 96 : t == 32 || t == 64) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
+    } else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
       u32 n = 0;
       // What the lanes load is there before they arrive and announce TMA's bytes.
@@ -346,7 +389,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       bulk_wait<0>();
     }
   } else {   // ---- the product
-    more_registers<252 - MOVER_REGISTERS / 2>();
+    if (GROUPS > 1) more_registers<252 - MOVER_REGISTERS / 2>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     bool narrow = false;   // this tile
@@ -360,12 +403,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     // (C7519).
     auto multiply = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
-      const u32 a = base + s * STAGE + wg * 8192;
+      const u32 a = base + s * ring.stage + wg * 8192;
       const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
       auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };
 #if NARROW
       if (narrow) {
-        const u64 db = operand_b(base + s * STAGE + NARROW_DEEP * STAGE_A);
+        const u64 db = operand_b(base + s * ring.stage + NARROW_DEEP * STAGE_A);
         wg_fence();
 #pragma unroll
         for (int i = 0; i < NARROW_DEEP; i++)
@@ -377,10 +420,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
       } else
 #endif
       {
-        const u64 db = operand_b(base + s * STAGE + STAGE_A);
+        const u64 db = operand_b(base + s * ring.stage + PANELS * ring.panel_a);
         wg_fence();
 #pragma unroll
-        for (int kk = 0; kk < 4; kk++) wgmma(d, da + (A_MN ? 128 : 2) * kk, db + (B_MN ? 128 : 2) * kk, k | kk);
+        for (int i = 0; i < PANELS; i++)
+#pragma unroll
+          for (int kk = 0; kk < 4; kk++)
+            wgmma(d, da + i * (ring.panel_a >> 4) + (A_MN ? 128 : 2) * kk, db + i * (STAGE_B >> 4) + (B_MN ? 128 : 2) * kk, k | i | kk);
         wg_commit();
         wg_wait<1>();
       }

@@ -7,6 +7,7 @@
 #define BESIDE_LAST 2
 #define BESIDE_NEXT 4
 
+#define GROUPS (TILE_M / 64)   // warpgroups that compute
 // Subtiles from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
 #define NARROW_SUBTILES (NARROW / SUBTILE)
 
@@ -52,7 +53,7 @@ struct Order {
 // is drawn while the tile before it is worked on. Numbers j have place j % 2 in every block, with two mbarriers: `given`, with the
 // bytes of the number that is sent, whose phase j has the parity j / 2 & 1; and in the first block `taken`, with an arrival of every
 // taker of the cluster, after which the place may be written again.
-#define TAKERS (CLUSTER * (9 + (SUBTILE_BYTES ? 2 : 0)))   // the warps that compute, that feed the ring and that move tiles
+#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0)))   // the warps that compute, that feed the ring and that move tiles
 struct Queue {
   bool counts;
   Counter counter;

@@ -25,6 +25,13 @@ DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
     ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");
 }
+// With a word on how long it is to stay in the L2 cache: usually, or until anything else wants its place.
+#define USUALLY 0x1000000000000000ull
+#define READ_ONCE 0x12f0000000000000ull
+DEV void tma_load_for(u32 dst, const TMap *m, u32 bar, int x, int y, u64 stay) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;"
+    ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "l"(stay) : "memory");
+}
 DEV void tma_load_all(u32 dst, const TMap *m, u32 bar, int x, int y, u16 mask) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;"
     ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(mask) : "memory");
