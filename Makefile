@@ -136,6 +136,11 @@ $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
+# The manual page, written by the command from its own tables.
+$(BUILD)/epilog.1: $(BUILD)/epilog
+	$(call say,MAN)
+	$(Q)$(BUILD)/epilog man >$@
+
 # ---- running ----
 
 run: $(BUILD)/epilog
@@ -350,9 +355,10 @@ test-cross:
 # ---- installing ----
 
 DEST = $(DESTDIR)$(PREFIX)
-install: all
-	mkdir -p '$(DEST)/bin' '$(DEST)/include' '$(DEST)/lib/pkgconfig' '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog/programs'
+install: all $(BUILD)/epilog.1
+	mkdir -p '$(DEST)/bin' '$(DEST)/share/man/man1' '$(DEST)/include' '$(DEST)/lib/pkgconfig' '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog/programs'
 	cp $(BUILD)/epilog '$(DEST)/bin/'
+	cp $(BUILD)/epilog.1 '$(DEST)/share/man/man1/'
 	cp include/*.h '$(DEST)/include/'
 	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(DEST)/lib/'
 	ln -sf libepilog.so.$(VERSION) '$(DEST)/lib/libepilog.so.$(SOVERSION)'
@@ -363,7 +369,7 @@ install: all
 	    $$f.cmake.in >'$(DEST)/lib/cmake/epilog/'$$f.cmake; done
 
 uninstall:
-	rm -f '$(DEST)/bin/epilog' '$(DEST)/include/epilog.h' '$(DEST)/include/epilog_io.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*
+	rm -f '$(DEST)/bin/epilog' '$(DEST)/share/man/man1/epilog.1' '$(DEST)/include/epilog.h' '$(DEST)/include/epilog_io.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*
 	rm -rf '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog'
 
 clean:

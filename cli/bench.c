@@ -177,6 +177,7 @@ static epi_status run_once(const cli_runner *r, const cli_place *p, cli_data *d,
 /* Runs the fused kernel and fills in its errors against f64. */
 static epi_status check(bench_row *out, const cli_source *s, const cli_options *o, pair *p,
                         cli_error_row *errors, epi_error *err) {
+    cli_progress("checking %s against f64", out->name);
     epi_status status = run_once(&p->fused, &p->place, &p->data, err);
     if (status == EPI_OK)
         status = cli_errors(s, o, &p->data, &p->info, errors, err);
@@ -367,7 +368,7 @@ static int bench_one(const char *name, const cli_options *given, const bool *kno
         return cli_fail(&err);
     snprintf(r.name, sizeof r.name, "%s", epi_program_name(s.program));
     keep_own_dims(&o, s.program, known);
-    cli_progress("measuring %s", r.name);
+    cli_progress("measuring %s, %d of %d", r.name, ++report->begun, report->all);
     int status = tuning_apply(t, &s, &o);
     if (status == EXIT_OK && bench_program(&s, &o, b, &r, &err) != EPI_OK)
         status = cli_fail(&err);
@@ -383,11 +384,12 @@ static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_repor
     int status = EXIT_OK, one;
     bool known[CLI_MAX_BINDINGS] = {0};
     find_known_dims(o, known);
+    if (!o->size_count)
+        o->sizes[o->size_count++] = o->device ? 4096 : 1024;
+    report->all = o->name_count ? o->name_count : o->size_count * (int)(sizeof standard / sizeof *standard);
     for (int i = 0; i < o->name_count; i++)
         if ((one = bench_one(o->names[i], o, known, t, b, report)) != EXIT_OK)
             status = one;
-    if (!o->size_count)
-        o->sizes[o->size_count++] = o->device ? 4096 : 1024;
     for (int s = 0; s < o->size_count && !o->name_count; s++)
         for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
             standard_dims(o, standard[i].dims, o->sizes[s]);

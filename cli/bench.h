@@ -21,6 +21,7 @@ typedef struct bench_row {
 typedef struct bench_report {
     epi_json_writer *w;
     bool gpu, raw, json;
+    int begun, all; /* programs */
     int rows;       /* so far */
     bool last_kind; /* was the last one without a product? */
 } bench_report;

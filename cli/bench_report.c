@@ -8,7 +8,9 @@
 static void print_end(const bench_row *r) {
     if (r->nan)
         printf("  %ld NaN", (long)r->nan);
-    printf("%s\n", r->ok ? "" : "  TOO FAR");
+    if (!r->ok)
+        printf("  %sTOO FAR%s", cli_styled(stdout, CLI_RED), cli_styled(stdout, CLI_PLAIN));
+    printf("\n");
     fflush(stdout);
 }
 

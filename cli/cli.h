@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "epilog.h"
 #include "epilog_io.h"
@@ -56,15 +57,34 @@ typedef struct cli_options {
 int cli_parse(int argc, char **argv, cli_options *out); /* what is given */
 int cli_apply(cli_options *o);                          /* and what that means */
 
+/* The table of options, for who describes the command. */
+typedef struct cli_option {
+    const char *name;
+    bool has_value;
+    const char *values; /* the words it may have, apart by blanks; "FILE" for a path; NULL: anything */
+} cli_option;
+bool cli_option_at(int index, cli_option *out); /* false past the last */
+
+/* main.c: the table of commands. */
+typedef struct cli_command {
+    const char *name, *line, *help; /* the help names every option that the command takes */
+    const char *names; /* what may stand behind it: PROGRAM, FILE, FOLDER, COMMAND, or the words themselves */
+    int (*run)(const cli_options *);
+} cli_command;
+const cli_command *cli_command_at(int index); /* NULL past the last */
+bool cli_takes(const cli_command *c, const char *option);
+extern const char cli_names_help[]; /* how programs and files are named */
+
 /* report.c: what people read */
 void cli_error(const epi_error *err);
 int cli_fail(const epi_error *err); /* prints it and answers the exit status */
 int cli_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* To standard output, with control characters shown, as in messages. */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void cli_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void cli_progress_end(void);
 double cli_seconds(void);
+/* How a stretch of text looks, "" unless `to` is a terminal that shows it and NO_COLOR is not set. */
+typedef enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_RED, CLI_GREEN, CLI_BLUE } cli_style;
+const char *cli_styled(FILE *to, cli_style style);
 int cli_print_json(epi_text *text);
 /* Members of an object. */
 void cli_put_text(epi_json_writer *w, const char *key, const char *value);
@@ -80,6 +100,11 @@ int cli_print_aside(cli_options *o);
 /* Complains where an output would replace an input, of which `what` tells what it is. Either may be NULL. */
 int cli_keep_apart(const char *out, const char *what, const char *in);
 double cli_median(double *values, int count); /* sorts them */
+
+/* progress.c: a line that says what is going on, on standard error where that is a terminal, once two seconds
+ * have passed since the first call. It overwrites itself and is gone at the end. */
+void cli_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void cli_progress_end(void);
 
 /* source.c: texts and programs by name */
 typedef struct cli_source {
@@ -205,10 +230,26 @@ epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *
 /* How many runs make a burst of so many seconds; leaves the kernel warm. */
 epi_status cli_burst_size(const cli_runner *r, const cli_place *p, double seconds, int *runs, epi_error *err);
 
+/* show.c: what the library prints, as a text that the caller frees; NULL without memory. */
+char *cli_program_text(const epi_program *program);
+char *cli_kernel_text(size_t (*print)(const epi_kernel *, char *, size_t), const epi_kernel *kernel);
+char *cli_part_text(size_t (*print)(const epi_kernel *, int, char *, size_t), const epi_kernel *kernel,
+                    int index);
+
+/* grad.c: the inputs that --wrt names, or all that have a gradient. They point into `store`. */
+typedef struct cli_wrt {
+    const char *names[CLI_MAX_TENSORS];
+    int count;
+    char store[4096];
+} cli_wrt;
+int cli_wrt_read(cli_wrt *w, const epi_program *program, const cli_options *o);
+
 /* commands: each answers the exit status */
+int cmd_new(const cli_options *o);
 int cmd_check(const cli_options *o);
 int cmd_list(const cli_options *o);
 int cmd_show(const cli_options *o);
+int cmd_explain(const cli_options *o);
 int cmd_run(const cli_options *o);
 int cmd_grad(const cli_options *o);
 int cmd_gradcheck(const cli_options *o);
@@ -216,5 +257,8 @@ int cmd_bench(const cli_options *o);
 int cmd_tune(const cli_options *o);
 int cmd_devices(const cli_options *o);
 int cmd_help(const char *topic);
+int cmd_completion(const cli_options *o);
+int cmd_man(const cli_options *o);
+void cli_begin(void); /* where to begin, for who typed the command alone */
 
 #endif

@@ -7,15 +7,8 @@
 #include "base/base.h"
 #include "cli.h"
 
-/* The inputs that --wrt names, or all that have a gradient. They point into `store`. */
-typedef struct asked {
-    const char *names[CLI_MAX_TENSORS];
-    int count;
-    char store[4096];
-} asked;
-
-static int ask(asked *a, const epi_program *program, const cli_options *o) {
-    *a = (asked){0};
+int cli_wrt_read(cli_wrt *a, const epi_program *program, const cli_options *o) {
+    *a = (cli_wrt){0};
     for (int t = 0; t < epi_program_tensor_count(program) && !o->wrt; t++) {
         epi_tensor_info info;
         epi_program_tensor(program, t, &info);
@@ -36,12 +29,9 @@ static int ask(asked *a, const epi_program *program, const cli_options *o) {
 
 static int print_programs(const epi_module *m) {
     for (int i = 0; i < epi_module_count(m); i++) {
-        const epi_program *p = epi_module_program(m, i);
-        size_t n = epi_program_print(p, NULL, 0);
-        char *text = malloc(n + 1);
+        char *text = cli_program_text(epi_module_program(m, i));
         if (!text)
             return cli_complain(EXIT_FAILED, "out of memory");
-        epi_program_print(p, text, n + 1);
         printf("%s%s", i ? "\n" : "", text);
         free(text);
     }
@@ -96,7 +86,7 @@ static int print_kept(const epi_program *program, const epi_program *backward, c
 int cmd_grad(const cli_options *o) {
     cli_source s;
     epi_error err;
-    asked a;
+    cli_wrt a;
     epi_module *derived = NULL;
     if (o->name_count != 1)
         return cli_complain(EXIT_USAGE, "grad wants one FILE:NAME; see 'epilog help grad'");
@@ -104,7 +94,7 @@ int cmd_grad(const cli_options *o) {
         return cli_complain(EXIT_USAGE, "--dims is for what --forward saves: give that too");
     if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
         return cli_fail(&err);
-    int status = ask(&a, s.program, o);
+    int status = cli_wrt_read(&a, s.program, o);
     if (status == EXIT_OK && (o->forward ? epi_program_grad_saved : epi_program_grad)(
                                  s.program, a.names, a.count, &derived, &err) != EPI_OK)
         status = cli_fail(&err);
@@ -189,22 +179,24 @@ static int report_check(const cli_data *d, const epi_gradcheck *c, const cli_opt
 int cmd_gradcheck(const cli_options *o) {
     cli_source s;
     epi_error err;
-    asked a;
+    cli_wrt a;
     cli_data d = {0};
     epi_gradcheck check;
     if (o->name_count != 1)
         return cli_complain(EXIT_USAGE, "gradcheck wants one FILE:NAME; see 'epilog help gradcheck'");
     if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
         return cli_fail(&err);
-    int status = ask(&a, s.program, o);
+    int status = cli_wrt_read(&a, s.program, o);
     epi_options options = EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count);
     if (status == EXIT_OK && make_inputs(&d, &s, o, &err) != EPI_OK)
         status = cli_fail(&err);
+    cli_progress("comparing gradients with differences");
     if (status == EXIT_OK)
         status = epi_program_gradcheck(s.program, a.names, a.count, &options, d.tensors, o->seed, &check,
                                        &err) == EPI_OK
-                     ? report_check(&d, &check, o)
+                     ? (cli_progress_end(), report_check(&d, &check, o))
                      : cli_fail(&err);
+    cli_progress_end();
     cli_data_free(&d);
     cli_source_close(&s);
     return status;

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "cli.h"
@@ -26,20 +27,23 @@ static int run_help(const cli_options *o) {
     "--tuning takes the configuration from a file that 'epilog tune' wrote; without it $EPILOG_TUNING or\n" \
     "~/.cache/epilog/tuning.txt are looked at on a GPU. A file that does not fit is not used at all.\n"
 
-static const struct command {
-    const char *name, *line, *help;
-    int (*run)(const cli_options *);
-} commands[] = {
+static const cli_command commands[] = {
+    {"new", "write a first program, with comments",
+     "epilog new NAME\n\n"
+     "Writes NAME.epi, a small program with comments that say how to go on. NAME may have a folder before "
+     "it.\n"
+     "A file that is there already stays as it is.\n",
+     "", cmd_new},
     {"check", "parse and check texts",
      "epilog check FILE[:NAME]... [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
      "and what to do instead; also where a program is right but cannot be one fused kernel because it uses\n"
      "a reduction before it is complete. Exit status 1 if anything is.\n",
-     cmd_check},
+     "FILE", cmd_check},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER] [--json]\n\n"
      "Lists the programs of the .epi files in FOLDER, or those that come with Epilog.\n",
-     cmd_list},
+     "FOLDER", cmd_list},
     {"show", "say how a program will be carried out",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
      "            [--micro NAME] [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME]\n"
@@ -50,7 +54,14 @@ static const struct command {
      "one of such a GPU, which need not be here. --cuda prints only its CUDA text, launch after launch (for\n"
      "sm_90a unless told otherwise), --brief of that only what was written for this "
      "program.\n\n" ALGEBRA_OPTION OPEN_OPTION GPU_OPTIONS,
-     cmd_show},
+     "PROGRAM", cmd_show},
+    {"explain", "walk through what becomes of a program",
+     "epilog explain FILE:NAME [--dims M=...,N=...] [--wrt x,w] [--type T] [--types x=T,...] [--threads N]\n"
+     "               [--algebra A] [--device cpu|gpu|gpu1 | --arch A]\n\n"
+     "Tells in words what the checker found, which program its gradients are by the inputs that --wrt names\n"
+     "(all, without it), and once its sizes are given into which kernels it is cut, what each computes on\n"
+     "chip and what goes through memory. 'show' has the same facts more briefly.\n",
+     "PROGRAM", cmd_explain},
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"
      "           [--out F] [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro "
@@ -71,7 +82,7 @@ static const struct command {
      "tensors whose type the text leaves open: f32, bf16, f16. On a GPU the time is the best of five runs\n"
      "after one to warm up; the reference and the naive path always run on the CPU.\n\n" ALGEBRA_OPTION
          OPEN_OPTION GPU_OPTIONS TUNING_OPTION,
-     cmd_run},
+     "PROGRAM", cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"
      "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--out FILE.json] "
@@ -91,7 +102,7 @@ static const struct command {
      "reference takes minutes at such sizes: the configuration that was timed is checked against it with\n"
      "every axis cut to about 256, and at full size against the unfused path on the GPU's plain "
      "mainloop.\n\n" GPU_OPTIONS TUNING_OPTION,
-     cmd_bench},
+     "PROGRAM", cmd_bench},
     {"grad", "derive the program of a program's gradients",
      "epilog grad FILE:NAME [--wrt x,w] [--forward] [--dims M=...,N=... [--type T] [--types x=T,...]]\n\n"
      "Prints the program that takes the inputs of FILE:NAME and, for each result y, the gradient d_y of "
@@ -105,14 +116,14 @@ static const struct command {
      "saved; the rest, and what it says again(x) of, is made again. With --dims what is kept between the "
      "two\n"
      "is listed with its bytes.\n",
-     cmd_grad},
+     "PROGRAM", cmd_grad},
     {"gradcheck", "hold derived gradients against differences",
      "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--set s=V,...] [--seed N] [--json]\n\n"
      "Derives the gradients and compares them with central differences of the program, in f64, on random\n"
      "inputs by --seed: by every element of inputs of up to 256, and along four random directions of each.\n"
      "Names the worst: the input, the element, and both numbers. Exit status 1 where they are further apart\n"
      "than rounding and curvature explain. --wrt names the inputs, as for grad.\n",
-     cmd_gradcheck},
+     "PROGRAM", cmd_gradcheck},
     {"tune", "find the fastest configuration of a GPU kernel",
      "epilog tune FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--rounding R] [--repeat N]\n"
      "            [--set s=V,...] [--seed N] [--device gpu|gpu1] [--out FILE] [--json]\n\n"
@@ -124,15 +135,35 @@ static const struct command {
      "$XDG_CACHE_HOME where that is set). It is a text; 'run' and 'bench' look their program, sizes, type "
      "and\n"
      "rounding up in it, for the same GPU, driver and library. The type is bf16 unless told otherwise.\n",
-     cmd_tune},
+     "PROGRAM", cmd_tune},
     {"devices", "list devices",
      "epilog devices [--json]\n\nLists what programs can run on: the CPU and every GPU, or why there is "
      "none.\n",
-     cmd_devices},
-    {"help", "this text, or 'epilog help COMMAND'", "epilog help [COMMAND]\n", run_help},
+     "", cmd_devices},
+    {"completion", "print what completes this command in a shell",
+     "epilog completion bash|zsh|fish\n\n"
+     "Prints a script that completes commands, options, their values and the programs that come with "
+     "Epilog:\n\n"
+     "    source <(epilog completion bash)                             in ~/.bashrc\n"
+     "    source <(epilog completion zsh)                              in ~/.zshrc, after compinit\n"
+     "    epilog completion fish >~/.config/fish/completions/epilog.fish\n",
+     "bash zsh fish", cmd_completion},
+    {"man", "print the manual page",
+     "epilog man\n\nPrints the manual page in the form that man(1) reads: epilog man | man -l -\n", "",
+     cmd_man},
+    {"help", "this text, or 'epilog help COMMAND'", "epilog help [COMMAND]\n", "COMMAND", run_help},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
+
+const cli_command *cli_command_at(int index) {
+    return index < COMMANDS ? &commands[index] : NULL;
+}
+
+const char cli_names_help[] =
+    "FILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
+    "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what is\n"
+    "printed goes to standard error.\n";
 
 int cmd_help(const char *topic) {
     for (int i = 0; i < COMMANDS && topic; i++)
@@ -146,17 +177,13 @@ int cmd_help(const char *topic) {
            "[NAMES] [--options]\n\n",
            epi_version());
     for (int i = 0; i < COMMANDS; i++)
-        printf("  %-9s %s\n", commands[i].name, commands[i].line);
-    printf(
-        "\nFILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
-        "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what "
-        "is\n"
-        "printed goes to standard error. Exit status: 0 ok, 1 failed, 2 wrong usage.\n");
+        printf("  %-10s %s\n", commands[i].name, commands[i].line);
+    printf("\n%sExit status: 0 ok, 1 failed, 2 wrong usage.\n", cli_names_help);
     return EXIT_OK;
 }
 
 /* Is the option one that the command's help names? */
-static bool takes(const struct command *c, const char *option) {
+bool cli_takes(const cli_command *c, const char *option) {
     size_t n = strlen(option);
     for (const char *at = c->help; (at = strstr(at, option)); at++)
         if (!strchr("abcdefghijklmnopqrstuvwxyz-", at[n]))
@@ -164,9 +191,9 @@ static bool takes(const struct command *c, const char *option) {
     return !strcmp(option, "--help") || !strcmp(option, "-h");
 }
 
-static int run_command(const struct command *c, cli_options *o) {
+static int run_command(const cli_command *c, cli_options *o) {
     for (int i = 0; i < o->given_count; i++)
-        if (!takes(c, o->given[i]))
+        if (!cli_takes(c, o->given[i]))
             return cli_complain(EXIT_USAGE, "'%s' takes no %s; see 'epilog help %s'", c->name, o->given[i],
                                 c->name);
     int status = cli_apply(o);
@@ -197,6 +224,10 @@ static int run_arguments(int argc, char **argv) {
     cli_options o;
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         printf("epilog %s\n", epi_version());
+        return EXIT_OK;
+    }
+    if (argc < 2 && isatty(STDOUT_FILENO)) {
+        cli_begin();
         return EXIT_OK;
     }
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))

@@ -116,30 +116,30 @@ static int set_config(cli_options *o, const char *option, char *name) {
     return status;
 }
 
-static int set_arch(cli_options *o, const char *option, char *name) {
-    (void)option;
-    static const struct {
-        const char *name;
-        int capability;
-    } archs[] = {{"sm_90a", 90}, {"sm_80", 80}, {"sm_86", 86}, {"sm_89", 89}, {"sm_120", 120}};
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-        if (!strcmp(name, archs[i].name))
-            return o->capability = archs[i].capability, EXIT_OK;
-    return cli_complain(EXIT_USAGE, "--arch wants sm_90a, sm_80, sm_86, sm_89 or sm_120; got '%s'", name);
-}
+#define PATHS "fused unfused naive reference"
+#define ROUNDINGS "packed exact"
+#define ALGEBRAS "free written"
+#define ARCHS "sm_90a sm_80 sm_86 sm_89 sm_120"
 
-/* The place of a word in a list that ends with NULL, or -1. */
-static int place_of(const char *word, const char *const *words) {
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(word, words[i]))
+/* The place of a word in a list with blanks between, or -1. */
+static int place_of(const char *word, const char *words) {
+    size_t n = strlen(word);
+    for (int i = 0; *words; i++, words += strcspn(words, " "), words += *words == ' ')
+        if (strcspn(words, " ") == n && !strncmp(words, word, n))
             return i;
     return -1;
 }
 
+static int set_arch(cli_options *o, const char *option, char *name) {
+    (void)option;
+    static const int capabilities[] = {90, 80, 86, 89, 120}; /* in the order of ARCHS */
+    int at = place_of(name, ARCHS);
+    if (at < 0)
+        return cli_complain(EXIT_USAGE, "--arch wants sm_90a, sm_80, sm_86, sm_89 or sm_120; got '%s'", name);
+    return o->capability = capabilities[at], EXIT_OK;
+}
+
 static int set_word(cli_options *o, const char *name, char *value) {
-    static const char *const paths[] = {"fused", "unfused", "naive", "reference", NULL};
-    static const char *const roundings[] = {"packed", "exact", NULL};
-    static const char *const algebras[] = {"free", "written", NULL};
     int at;
     if (!strcmp(name, "--type")) {
         o->type = epi_dtype_find(value);
@@ -147,16 +147,16 @@ static int set_word(cli_options *o, const char *name, char *value) {
         if (o->type > EPI_F16)
             return cli_complain(EXIT_USAGE, "--type wants f32, bf16 or f16; got '%s'", value);
     } else if (!strcmp(name, "--path")) {
-        if ((at = place_of(value, paths)) < 0)
+        if ((at = place_of(value, PATHS)) < 0)
             return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'",
                                 value);
         o->path = (epi_path)at;
     } else if (!strcmp(name, "--algebra")) {
-        if ((at = place_of(value, algebras)) < 0)
+        if ((at = place_of(value, ALGEBRAS)) < 0)
             return cli_complain(EXIT_USAGE, "--algebra wants free or written; got '%s'", value);
         o->algebra = (epi_algebra)at;
     } else {
-        if ((at = place_of(value, roundings)) < 0)
+        if ((at = place_of(value, ROUNDINGS)) < 0)
             return cli_complain(EXIT_USAGE, "--rounding wants exact or packed; got '%s'", value);
         o->rounding = (epi_rounding)at;
         o->has_rounding = true;
@@ -198,35 +198,36 @@ static const struct option {
     option_kind kind;
     size_t at;                                                /* of flags and texts, in the options */
     int (*set)(cli_options *, const char *name, char *value); /* of the others */
+    const char *values;                                       /* as cli_option has them */
 } options[] = {
-    {"--json", FLAG, offsetof(cli_options, json), NULL},
-    {"--help", FLAG, offsetof(cli_options, help), NULL},
-    {"-h", FLAG, offsetof(cli_options, help), NULL},
-    {"--cuda", FLAG, offsetof(cli_options, cuda), NULL},
-    {"--brief", FLAG, offsetof(cli_options, brief), NULL},
-    {"--forward", FLAG, offsetof(cli_options, forward), NULL},
-    {"--random", FLAG, offsetof(cli_options, random), NULL},
-    {"--no-check", FLAG, offsetof(cli_options, no_check), NULL},
-    {"--in", TEXT, offsetof(cli_options, in), NULL},
-    {"--out", TEXT, offsetof(cli_options, out), NULL},
-    {"--micro", TEXT, offsetof(cli_options, micro), NULL},
-    {"--tuning", TEXT, offsetof(cli_options, tuning), NULL},
-    {"--wrt", TEXT, offsetof(cli_options, wrt), NULL},
-    {"--device", TEXT, offsetof(cli_options, device_name), NULL},
-    {"--dims", LIST, 0, set_dims},
-    {"--open", LIST, 0, set_opens},
-    {"--types", LIST, 0, set_types},
-    {"--set", LIST, 0, set_scalars},
-    {"--size", WORD, 0, set_sizes},
-    {"--config", WORD, 0, set_config},
-    {"--arch", WORD, 0, set_arch},
-    {"--type", WORD, 0, set_word},
-    {"--path", WORD, 0, set_word},
-    {"--rounding", WORD, 0, set_word},
-    {"--algebra", WORD, 0, set_word},
-    {"--seed", WORD, 0, set_number},
-    {"--threads", WORD, 0, set_number},
-    {"--repeat", WORD, 0, set_number},
+    {"--json", FLAG, offsetof(cli_options, json), NULL, NULL},
+    {"--help", FLAG, offsetof(cli_options, help), NULL, NULL},
+    {"-h", FLAG, offsetof(cli_options, help), NULL, NULL},
+    {"--cuda", FLAG, offsetof(cli_options, cuda), NULL, NULL},
+    {"--brief", FLAG, offsetof(cli_options, brief), NULL, NULL},
+    {"--forward", FLAG, offsetof(cli_options, forward), NULL, NULL},
+    {"--random", FLAG, offsetof(cli_options, random), NULL, NULL},
+    {"--no-check", FLAG, offsetof(cli_options, no_check), NULL, NULL},
+    {"--in", TEXT, offsetof(cli_options, in), NULL, "FILE"},
+    {"--out", TEXT, offsetof(cli_options, out), NULL, "FILE"},
+    {"--micro", TEXT, offsetof(cli_options, micro), NULL, NULL},
+    {"--tuning", TEXT, offsetof(cli_options, tuning), NULL, "FILE"},
+    {"--wrt", TEXT, offsetof(cli_options, wrt), NULL, NULL},
+    {"--device", TEXT, offsetof(cli_options, device_name), NULL, "cpu gpu gpu0 gpu1"},
+    {"--dims", LIST, 0, set_dims, NULL},
+    {"--open", LIST, 0, set_opens, NULL},
+    {"--types", LIST, 0, set_types, NULL},
+    {"--set", LIST, 0, set_scalars, NULL},
+    {"--size", WORD, 0, set_sizes, NULL},
+    {"--config", WORD, 0, set_config, NULL},
+    {"--arch", WORD, 0, set_arch, ARCHS},
+    {"--type", WORD, 0, set_word, "f32 bf16 f16"},
+    {"--path", WORD, 0, set_word, PATHS},
+    {"--rounding", WORD, 0, set_word, ROUNDINGS},
+    {"--algebra", WORD, 0, set_word, ALGEBRAS},
+    {"--seed", WORD, 0, set_number, NULL},
+    {"--threads", WORD, 0, set_number, NULL},
+    {"--repeat", WORD, 0, set_number, NULL},
 };
 
 static const struct option *option_of(const char *name) {
@@ -234,6 +235,14 @@ static const struct option *option_of(const char *name) {
         if (!strcmp(name, options[i].name))
             return &options[i];
     return NULL;
+}
+
+bool cli_option_at(int index, cli_option *out) {
+    if (index >= (int)(sizeof options / sizeof *options))
+        return false;
+    const struct option *it = &options[index];
+    *out = (cli_option){it->name, it->kind != FLAG, it->values};
+    return true;
 }
 
 static bool is_given(const cli_options *o, const char *name) {

@@ -11,11 +11,27 @@
 #include "base/file.h"
 #include "cli.h"
 
+const char *cli_styled(FILE *to, cli_style style) {
+    static const char *const codes[] = {
+        [CLI_PLAIN] = "\033[0m",  [CLI_BOLD] = "\033[1m",  [CLI_RED] = "\033[1;31m",
+        [CLI_GREEN] = "\033[32m", [CLI_BLUE] = "\033[34m",
+    };
+    const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    bool dumb = !terminal || !*terminal || !strcmp(terminal, "dumb");
+    return isatty(fileno(to)) && !(no && *no) && !dumb ? codes[style] : "";
+}
+
+/* What every message begins with. */
+static void put_prefix(void) {
+    fprintf(stderr, "%sepilog:%s ", cli_styled(stderr, CLI_RED), cli_styled(stderr, CLI_PLAIN));
+}
+
 void cli_error(const epi_error *err) {
     char text[2048];
     epi_error_format(err, text, sizeof text);
     cli_progress_end();
-    fprintf(stderr, "epilog: %s\n", text);
+    put_prefix();
+    fprintf(stderr, "%s\n", text);
 }
 
 int cli_fail(const epi_error *err) {
@@ -36,7 +52,7 @@ static void print_shown(FILE *to, const char *fmt, va_list args) {
 int cli_complain(int status, const char *fmt, ...) {
     va_list args;
     cli_progress_end();
-    fputs("epilog: ", stderr);
+    put_prefix();
     va_start(args, fmt);
     print_shown(stderr, fmt, args);
     va_end(args);
@@ -49,23 +65,6 @@ void cli_print(const char *fmt, ...) {
     va_start(args, fmt);
     print_shown(stdout, fmt, args);
     va_end(args);
-}
-
-/* A line that overwrites itself, only where someone is watching. */
-void cli_progress(const char *fmt, ...) {
-    if (!isatty(STDERR_FILENO))
-        return;
-    va_list args;
-    fputs("\r\033[K", stderr);
-    va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
-    va_end(args);
-    fflush(stderr);
-}
-
-void cli_progress_end(void) {
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
 }
 
 double cli_seconds(void) {

@@ -41,8 +41,9 @@ static void print_output(const char *name, const epi_tensor_shape *shape, const 
                          bool checked) {
     printf("%-12s %-5s %12.4g", name, epi_dtype_name(shape->type), r->scale);
     if (checked)
-        printf(" %12.3e %12.3e%s", cli_relative(r->fused, r), cli_relative(r->naive, r),
-               r->ok ? "" : "   TOO FAR");
+        printf(" %12.3e %12.3e", cli_relative(r->fused, r), cli_relative(r->naive, r));
+    if (checked && !r->ok)
+        printf("   %sTOO FAR%s", cli_styled(stdout, CLI_RED), cli_styled(stdout, CLI_PLAIN));
     if (r->nan)
         printf("   %ld of %ld are NaN", (long)r->nan, (long)shape->count);
     if (r->infinite)

@@ -6,29 +6,24 @@
 #include "base/base.h"
 #include "cli.h"
 
-/* Calls print(what, buf, size) into a buffer that is large enough; the caller frees it. */
-static char *printed(size_t (*print)(const void *, char *, size_t), const void *what) {
-    size_t n = print(what, NULL, 0);
+char *cli_program_text(const epi_program *program) {
+    size_t n = epi_program_print(program, NULL, 0);
     char *text = malloc(n + 1);
     if (text)
-        print(what, text, n + 1);
+        epi_program_print(program, text, n + 1);
     return text;
 }
 
-static size_t print_program(const void *program, char *buf, size_t size) {
-    return epi_program_print(program, buf, size);
+char *cli_kernel_text(size_t (*print)(const epi_kernel *, char *, size_t), const epi_kernel *kernel) {
+    size_t n = print(kernel, NULL, 0);
+    char *text = malloc(n + 1);
+    if (text)
+        print(kernel, text, n + 1);
+    return text;
 }
 
-static size_t print_kernel(const void *kernel, char *buf, size_t size) {
-    return epi_kernel_describe(kernel, buf, size);
-}
-
-static size_t print_source(const void *kernel, char *buf, size_t size) {
-    return epi_kernel_source(kernel, buf, size);
-}
-
-static char *part_text(size_t (*print)(const epi_kernel *, int, char *, size_t), const epi_kernel *kernel,
-                       int index) {
+char *cli_part_text(size_t (*print)(const epi_kernel *, int, char *, size_t), const epi_kernel *kernel,
+                    int index) {
     size_t n = print(kernel, index, NULL, 0);
     char *text = malloc(n + 1);
     if (text)
@@ -67,8 +62,8 @@ static void put_parts(epi_json_writer *w, const epi_kernel *kernel, const epi_ke
         epi_json_put_open(w, '{');
         cli_put_integer(w, "first", p.first + 1);
         if (p.first == i) {
-            char *text = part_text(epi_kernel_part_print, kernel, i),
-                 *how = part_text(epi_kernel_part_describe, kernel, i);
+            char *text = cli_part_text(epi_kernel_part_print, kernel, i),
+                 *how = cli_part_text(epi_kernel_part_describe, kernel, i);
             put_info(w, &p.info);
             cli_put_text(w, "text", text);
             cli_put_text(w, "description", how);
@@ -122,7 +117,7 @@ static void keep_own(char *text) {
 
 /* The CUDA text, and nothing else beside it. */
 static int show_cuda(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
-    char *text = printed(print_source, kernel);
+    char *text = cli_kernel_text(epi_kernel_source, kernel);
     if (!text)
         return cli_complain(EXIT_FAILED, "out of memory");
     if (o->brief)
@@ -144,14 +139,10 @@ static void print_total(const epi_kernel_info *info, double intensity) {
            info->launches == 1 ? "" : "es", info->bytes_fused / 1e6, info->bytes_unfused / 1e6, intensity);
 }
 
-static size_t print_rewritten(const void *kernel, char *buf, size_t size) {
-    return epi_kernel_print(kernel, buf, size);
-}
-
 /* The program as the algebra rewrote it, where it did. */
 static void show_rewritten(const epi_kernel *kernel, const char *written, const cli_options *o,
                            epi_json_writer *w) {
-    char *text = printed(print_rewritten, kernel);
+    char *text = cli_kernel_text(epi_kernel_print, kernel);
     if (text && written && strcmp(text, written) != 0) {
         cli_put_text(w, "rewritten", text);
         if (!o->json)
@@ -163,7 +154,7 @@ static void show_rewritten(const epi_kernel *kernel, const char *written, const 
 static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
     epi_kernel_info info;
     epi_kernel_get_info(kernel, &info);
-    char *how = printed(print_kernel, kernel);
+    char *how = cli_kernel_text(epi_kernel_describe, kernel);
     double intensity = info.bytes_fused > 0 ? info.flops / info.bytes_fused : 0;
     put_info(w, &info);
     put_parts(w, kernel, &info);
@@ -217,7 +208,7 @@ static int show_compiled(const epi_program *program, const char *text, const cli
 
 static int show_program(const epi_program *program, const cli_options *o, epi_json_writer *w) {
     bool only_cuda = o->cuda && !o->json;
-    char *text = printed(print_program, program);
+    char *text = cli_program_text(program);
     cli_put_text(w, "text", text);
     if (!o->json && !only_cuda)
         printf("%s", text ? text : "");

@@ -71,6 +71,67 @@ expect 0 'cpu: ' devices
 expect 0 '"threads":' devices --json
 expect 0 '"gpu":' devices --json
 
+# the first steps
+leaks expect 0 'first.epi is written' new first
+expect 0 'all well' check first.epi
+cp first.epi kept
+expect 1 'first.epi: is there already' new first.epi
+that 'new writes over nothing' cmp -s first.epi kept
+expect 0 'sub/other.epi is written' new "$(mkdir sub && echo sub/other)"
+expect 0 'y .*f32' run sub/other.epi --dims T=5,D=6,F=7
+expect 1 "'bf16' is a word of the language" new bf16
+expect 2 'letters, digits' new a-b
+expect 2 'begins with a letter' new 2x
+expect 2 'new wants one' new
+expect 1 'No such file' new nowhere/x
+that 'what cannot be is not left behind' test ! -e bf16.epi
+leaks expect 0 '4. What each kernel does' explain first.epi --dims T=8,D=9,F=10
+expect 0 'first stays whole: one kernel, of the kind gemm' explain first.epi --dims T=8,D=9,F=10
+expect 0 'first_grad(.*) -> d_w\[F,D\] {' explain first.epi --wrt w
+expect 0 'give --dims, as in --dims T=256,D=256,F=256' explain first.epi
+expect 0 '    part 2, gemm: a product' explain llama_mlp --dims T=8,D=16,F=32
+expect 1 "first has no input 'q'" explain first.epi --wrt q
+expect 2 'explain wants one' explain
+rm -r first.epi kept sub
+
+# completion and the manual, from the command's own tables
+leaks expect 0 'complete -F _epilog epilog' completion bash
+expect 0 '#compdef epilog' completion zsh
+expect 0 'complete -c epilog' completion fish
+expect 2 'completion wants bash, zsh or fish' completion tcsh
+"$epilog" completion bash >completion.bash
+completed() { # completed WORDS...: what bash offers for the last of them
+    bash -c 'source ./completion.bash; COMP_WORDS=(epilog "$@"); COMP_CWORD=$#; _epilog; echo " ${COMPREPLY[*]} "' - "$@" 2>&1
+}
+has() { [[ $1 == *" $2 "* ]]; }
+that 'commands are completed' has "$(completed gra)" 'grad gradcheck'
+that 'options are those that the command takes' has "$(completed grad --f)" --forward
+that 'and no others' has "$(completed grad --ra)" ''
+that 'values are completed' has "$(completed run softmax --path na)" naive
+that 'programs are completed' has "$(completed run resid)" residual_rms
+touch tensors.safetensors
+that 'so are files' has "$(completed run softmax --in tens)" tensors.safetensors
+for c in $("$epilog" help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
+    for o in $("$epilog" help "$c" | grep -o -e '--[a-z][a-z-]*' | sort -u); do
+        that "$c takes $o, which its help names" has "$(completed "$c" "$o")" "$o"
+    done
+    expect 0 "^.SS \"epilog $c: " man
+done
+for v in $(grep -rhoE 'getenv\("[A-Z_]+"\)' "$here/src" "$here/cli" | grep -oE '[A-Z_]+' | grep -vxE 'HOME|TERM|LD_LIBRARY_PATH|CUDA_HOME|CUDA_PATH' | sort -u); do
+    expect 0 "^.B $v\$" man
+done
+rm completion.bash tensors.safetensors
+
+# on a terminal
+if command -v script >/dev/null; then
+    terminal() { TERM=xterm script -qec "$1" /dev/null </dev/null; }
+    that 'alone in a terminal it says where to begin' grep -q 'epilog new first' <<<"$(terminal "$epilog")"
+    that 'what is wrong is red' grep -q $'^\033\\[1;31mepilog:\033\\[0m there is no command' <<<"$(terminal "$epilog frob")"
+    that 'not with NO_COLOR' grep -q '^epilog: there is no command' <<<"$(NO_COLOR=1 terminal "$epilog frob")"
+    that 'long work shows what it is' grep -q 'measuring matmul, 1 of 1, [2-9] s' <<<"$(terminal "timeout 5 $epilog bench matmul --dims M=1024,N=1024,K=1024 --threads 1 --repeat 1000")"
+    that 'and short work does not' sh -c '! grep -q "running"' <<<"$(terminal "$epilog run softmax --dims T=4,D=4")"
+fi
+
 # check
 expect 0 'all well' check "$here"/programs/*.epi
 expect 2 'check wants' check

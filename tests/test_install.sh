@@ -21,6 +21,7 @@ that 'and runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/shared"
 that 'so does one that reads and writes files' "$cc" examples/files.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/files"
 that 'and it runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/files"
 that 'the command finds its programs' sh -c "cd / && '$p/bin/epilog' run residual_rms --dims T=9,K=8,D=7"
+that 'the manual page is there, and names every command' sh -c "'$p/bin/epilog' help | sed -n 's/^  \([a-z]*\)  *.*/\1/p' | while read -r c; do grep -q \"^.SS \\\"epilog \$c: \" '$p/share/man/man1/epilog.1' || exit 1; done"
 echo '#include <epilog_io.h>
 int main() { epi_error e; epi_context *c; epi_safetensors_close(nullptr); return epi_context_open(&c, &e); }' >"$tmp/plus.cc"
 if command -v g++ >/dev/null; then
@@ -53,5 +54,7 @@ if command -v cmake >/dev/null; then
     that 'nor of a newer one' refuses "${version%.*}.999" epilog
     that 'the static target leaves nothing to load' sh -c "! readelf -d '$tmp/cm-${version%.*}-static/b/t' | grep -q libepilog"
 fi
+that 'make uninstall' make -s uninstall BUILD="${1:-build}" PREFIX="$p"
+that 'it leaves no file behind' sh -c "[ -z \"\$(find '$p' -type f -o -type l)\" ]"
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

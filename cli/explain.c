@@ -1,0 +1,263 @@
+/* explain.c: the way of a program through check, derivative, cut and kernels, told in words. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+/* ---- words ---- */
+
+static void head(int number, const char *what) {
+    printf("\n%s%d. %s%s\n\n", cli_styled(stdout, CLI_BOLD), number, what, cli_styled(stdout, CLI_PLAIN));
+}
+
+static const char *s_of(int count) {
+    return count == 1 ? "" : "s";
+}
+
+/* A text in a paragraph of its own, four blanks further in. */
+static void print_indented(const char *text) {
+    for (const char *end; text && *text; text = end) {
+        end = text + strcspn(text, "\n");
+        end += *end == '\n';
+        cli_print("%s%.*s", *text == '\n' ? "" : "    ", (int)(end - text), text);
+    }
+}
+
+/* What a mainloop is. */
+static const char *kind_of(const char *mainloop) {
+    static const struct {
+        const char *name, *what;
+    } kinds[] = {
+        {"gemm", "a product, whose result is worked on tile by tile before it is stored"},
+        {"rows", "no product: each row is read once, worked on, and stored"},
+        {"passes", "no fused kernel fits: one pass over memory for each operation"},
+        {"parts", "several kernels, one after the other"},
+        {"attention", "scores, softmax and values in one kernel: the scores never reach memory"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(mainloop, kinds[i].name))
+            return kinds[i].what;
+    return "a kernel of its own kind";
+}
+
+/* ---- 1: what the checker found ---- */
+
+static void print_tensors(const epi_program *p, const cli_options *o, bool outputs) {
+    epi_tensor_info info;
+    for (int t = 0; epi_program_tensor(p, t, &info) == EPI_OK; t++) {
+        if ((bool)info.is_output != outputs)
+            continue;
+        cli_print("    %-5s %s", outputs ? "gives" : "takes", info.name);
+        for (int a = 0; a < info.rank; a++) {
+            int shift = info.axes[a].shift;
+            cli_print("%s", a ? "," : "[");
+            if (shift > 0)
+                cli_print("%d*", 1 << shift);
+            cli_print("%s", info.axes[a].dim);
+            if (shift < 0)
+                cli_print("/%d", 1 << -shift);
+        }
+        if (info.has_type || info.rank)
+            cli_print("%s, stored as %s%s\n", info.rank ? "]" : "",
+                      epi_dtype_name(info.has_type ? info.type : o->type),
+                      info.has_type ? "" : ", by --type");
+        else
+            cli_print(", a number\n");
+    }
+}
+
+static void explain_check(const epi_program *p, const char *path, const cli_options *o) {
+    char *text = cli_program_text(p);
+    head(1, "The text is checked");
+    cli_print("%s is a program of %s. In canonical form:\n\n", epi_program_name(p), path);
+    print_indented(text);
+    printf("\nNames, types and axes are in order: axes of the same name line up, what @ sums over is in both "
+           "of\n"
+           "its operands, and every output has the axes that it declares. So it\n\n");
+    print_tensors(p, o, false);
+    print_tensors(p, o, true);
+    printf("\nAll arithmetic is f32, whatever the storage. Its axes are");
+    for (int i = 0; i < epi_program_dim_count(p); i++)
+        cli_print("%s %s", i ? "," : "", epi_program_dim(p, i));
+    printf("%s.\n", epi_program_dim_count(p) ? "; sizes come when it is compiled" : " none");
+    free(text);
+}
+
+/* ---- 2: its gradients ---- */
+
+/* Options with the sizes of the axes that a program has. */
+static epi_options own_options(const epi_program *p, const cli_options *o, epi_dim_binding *dims) {
+    epi_options options = cli_compile_options(o);
+    options.dims = dims;
+    options.dim_count = 0;
+    for (int i = 0; i < o->dim_count; i++)
+        for (int d = 0; d < epi_program_dim_count(p); d++)
+            if (!strcmp(epi_program_dim(p, d), o->dims[i].name))
+                dims[options.dim_count++] = o->dims[i];
+    return options;
+}
+
+static int explain_grad(const epi_program *p, const cli_options *o) {
+    epi_error err;
+    cli_wrt wrt;
+    epi_module *derived = NULL;
+    head(2, "Its gradients are a program, too");
+    int status = cli_wrt_read(&wrt, p, o);
+    if (status != EXIT_OK)
+        return o->wrt ? status : EXIT_OK;
+    if (epi_program_grad(p, wrt.names, wrt.count, &derived, &err) != EPI_OK) {
+        if (o->wrt)
+            return cli_fail(&err);
+        cli_print("There are none by all of its inputs: %s\n", err.message);
+        return EXIT_OK;
+    }
+    const epi_program *g = epi_module_program(derived, 0);
+    char *text = cli_program_text(g);
+    printf(
+        "Every operation has a rule, written in the language itself. Applied from the outputs back to the\n"
+        "inputs, simplified and printed as a text, they are a program that takes the gradient d_y of some\n"
+        "number by each output y and gives those by %s:\n\n",
+        o->wrt ? "the inputs that --wrt names" : "the inputs");
+    print_indented(text);
+    free(text);
+    epi_dim_binding dims[CLI_MAX_BINDINGS];
+    epi_options options = own_options(g, o, dims);
+    epi_kernel *k;
+    if (o->dim_count && epi_kernel_compile(g, &options, &k, &err) == EPI_OK) {
+        epi_kernel_info info;
+        epi_kernel_get_info(k, &info);
+        printf(
+            "\nCompiled as any other it is %d kernel%s; 'epilog grad --forward' has it in two halves, with\n"
+            "what the first saves for the second.\n",
+            info.parts, s_of(info.parts));
+        epi_kernel_free(k);
+    }
+    epi_module_free(derived);
+    return EXIT_OK;
+}
+
+/* ---- 3 and 4: the cut, and what its kernels do ---- */
+
+/* Says where sums of products are taken in another order than the text has them. */
+static void explain_algebra(const epi_program *p, const epi_kernel *k) {
+    char *text = cli_program_text(p), *rewritten = cli_kernel_text(epi_kernel_print, k);
+    if (text && rewritten && strcmp(text, rewritten) != 0) {
+        printf("Before that, sums of products are taken in another order where fewer bytes move; the result\n"
+               "is the same but for rounding, and --algebra written leaves the text as it is:\n\n");
+        print_indented(rewritten);
+        printf("\n");
+    }
+    free(text);
+    free(rewritten);
+}
+
+static void explain_cut(const epi_program *p, const epi_kernel *k, const epi_kernel_info *info) {
+    head(3, "It is cut into kernels");
+    explain_algebra(p, k);
+    if (info->parts == 1) {
+        cli_print("%s stays whole: one kernel, of the kind %s: %s.\n", epi_program_name(p), info->mainloop,
+                  kind_of(info->mainloop));
+        return;
+    }
+    printf(
+        "A kernel has one mainloop: one product, or two that share a tile, or rows. And what needs all of a\n"
+        "row of a product cannot begin on its tiles. So there are %d parts, %d of them different, in this\n"
+        "order:\n\n",
+        info->parts, info->kernels);
+    epi_part_info part;
+    for (int i = 0; epi_kernel_part(k, i, &part) == EPI_OK; i++) {
+        if (part.first != i)
+            printf("    part %d, the same as part %d on other tensors\n", i + 1, part.first + 1);
+        else
+            cli_print("    part %d, %s: %s\n", i + 1, part.info.mainloop, kind_of(part.info.mainloop));
+    }
+    epi_value_info v;
+    if (epi_kernel_value(k, 0, &v) == EPI_OK)
+        printf("\nBetween them go through memory:\n\n");
+    for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
+        cli_print("    %-12s %10.4g MB as %s, from part %d to part %d: %s\n", v.name, (double)v.bytes / 1e6,
+                  epi_dtype_name(v.type), v.first + 1, v.last + 1, v.expression);
+}
+
+static void explain_kernels(const epi_kernel *k, const epi_kernel_info *info) {
+    epi_part_info part;
+    head(4, "What each kernel does");
+    if (info->parts == 1) {
+        char *how = cli_kernel_text(epi_kernel_describe, k);
+        print_indented(how);
+        free(how);
+    }
+    for (int i = 0; info->parts > 1 && epi_kernel_part(k, i, &part) == EPI_OK; i++) {
+        if (part.first != i)
+            continue;
+        char *text = cli_part_text(epi_kernel_part_print, k, i),
+             *how = cli_part_text(epi_kernel_part_describe, k, i);
+        printf("%sPart %d is this program:\n\n", i ? "\n" : "", i + 1);
+        print_indented(text);
+        printf("\nand goes so:\n\n");
+        print_indented(how);
+        free(text);
+        free(how);
+    }
+    printf("\nWhat is 'on the tile' or in a row is computed on chip. What 'leaves as partials' needs more "
+           "than a\n"
+           "tile: each tile stores its share, and a small last step adds them up.\n");
+}
+
+static void explain_cost(const epi_kernel_info *info) {
+    head(5, "What that saves");
+    printf(
+        "A run takes %.4g GFLOP in %d launch%s and moves %.4g MB through memory: %.1f flops per byte. One\n"
+        "operation after the other would move %.4g MB, %.2f times as much.\n",
+        info->flops / 1e9, info->launches, info->launches == 1 ? "" : "es", info->bytes_fused / 1e6,
+        info->bytes_fused > 0 ? info->flops / info->bytes_fused : 0, info->bytes_unfused / 1e6,
+        info->bytes_fused > 0 ? info->bytes_unfused / info->bytes_fused : 0);
+}
+
+static int explain_kernel(const epi_program *p, const cli_options *o) {
+    epi_error err;
+    epi_kernel *k;
+    epi_kernel_info info;
+    epi_options options = cli_compile_options(o);
+    if (!o->dim_count && epi_program_dim_count(p)) {
+        head(3, "It is cut into kernels");
+        printf("That depends on sizes: give --dims, as in --dims ");
+        for (int i = 0, n = 0; i < epi_program_dim_count(p); i++)
+            if (!epi_program_dim_size(p, i))
+                cli_print("%s%s=256", n++ ? "," : "", epi_program_dim(p, i));
+        printf("\n");
+        return EXIT_OK;
+    }
+    if (epi_kernel_compile(p, &options, &k, &err) != EPI_OK)
+        return cli_fail(&err);
+    epi_kernel_get_info(k, &info);
+    explain_cut(p, k, &info);
+    explain_kernels(k, &info);
+    explain_cost(&info);
+    epi_kernel_free(k);
+    return EXIT_OK;
+}
+
+int cmd_explain(const cli_options *given) {
+    cli_options o = *given;
+    cli_source s;
+    epi_error err;
+    if (o.name_count != 1)
+        return cli_complain(EXIT_USAGE, "explain wants one FILE:NAME; see 'epilog help explain'");
+    if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
+        return cli_fail(&err);
+    int status = cli_device_choose(s.ctx, &o, "cpu");
+    if (status == EXIT_OK) {
+        explain_check(s.program, s.path, &o);
+        status = explain_grad(s.program, &o);
+    }
+    if (status == EXIT_OK)
+        status = explain_kernel(s.program, &o);
+    if (status == EXIT_OK)
+        cli_print("\nNext: epilog run %s, which holds the result against f64, or epilog bench %s.\n",
+                  o.names[0], o.names[0]);
+    cli_source_close(&s);
+    return status;
+}
