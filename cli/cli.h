@@ -48,7 +48,7 @@ typedef struct cli_options {
     int threads, repeat;
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
-    bool json, help, cuda, brief, no_check, random, forward;
+    bool json, help, cuda, brief, no_check, random, forward, check;
     bool has_type, has_rounding; /* they were given, and are no defaults */
     bool tuned;                  /* `config` is from a tuning file */
 } cli_options;
@@ -247,6 +247,7 @@ int cli_wrt_read(cli_wrt *w, const epi_program *program, const cli_options *o);
 /* commands: each answers the exit status */
 int cmd_new(const cli_options *o);
 int cmd_check(const cli_options *o);
+int cmd_fmt(const cli_options *o);
 int cmd_list(const cli_options *o);
 int cmd_show(const cli_options *o);
 int cmd_explain(const cli_options *o);

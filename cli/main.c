@@ -40,6 +40,13 @@ static const cli_command commands[] = {
      "and what to do instead; also where a program is right but cannot be one fused kernel because it uses\n"
      "a reduction before it is complete. Exit status 1 if anything is.\n",
      "FILE", cmd_check},
+    {"fmt", "lay texts out anew, with their comments",
+     "epilog fmt FILE... [--check]\n\n"
+     "Lays each file out anew: an assignment a line, blanks as 'epilog show' has them, lines of at most 120\n"
+     "characters; comments, single blank lines, numbers and parentheses as they were. What the text means\n"
+     "does not change. A file that does not parse stays as it is. With - standard input is printed so on\n"
+     "standard output. --check writes nothing and names the files that would change, with exit status 1.\n",
+     "FILE", cmd_fmt},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER] [--json]\n\n"
      "Lists the programs of the .epi files in FOLDER, or those that come with Epilog.\n",

@@ -208,6 +208,7 @@ static const struct option {
     {"--forward", FLAG, offsetof(cli_options, forward), NULL, NULL},
     {"--random", FLAG, offsetof(cli_options, random), NULL, NULL},
     {"--no-check", FLAG, offsetof(cli_options, no_check), NULL, NULL},
+    {"--check", FLAG, offsetof(cli_options, check), NULL, NULL},
     {"--in", TEXT, offsetof(cli_options, in), NULL, "FILE"},
     {"--out", TEXT, offsetof(cli_options, out), NULL, "FILE"},
     {"--micro", TEXT, offsetof(cli_options, micro), NULL, NULL},

@@ -147,6 +147,12 @@ EPI_API int epi_module_count(const epi_module *module);
 EPI_API const epi_program *epi_module_program(const epi_module *module, int index);
 EPI_API const epi_program *epi_module_find(const epi_module *module, const char *name);
 
+/* A text laid out anew: an assignment a line, with all of its comments, numbers and parentheses as they were.
+ * Of its own lines only single blank ones stay. It must parse, but need not check. Writes at most size bytes,
+ * always ended; *needed is the length. */
+EPI_API epi_status epi_format(const char *text, size_t length, const char *file, char *buf, size_t size,
+                              size_t *needed, epi_error *err);
+
 /* The files of programs that come with Epilog, whose programs any text may call: names and texts; NULL past
  * the last. */
 EPI_API const char *epi_bundled_name(int index);

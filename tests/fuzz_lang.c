@@ -35,6 +35,37 @@ static char *print_all(const epi_module *m) {
     return all;
 }
 
+/* The text laid out anew; the caller frees it. */
+static char *laid_out(const char *text, size_t length) {
+    size_t n;
+    if (epi_format(text, length, "fuzz", NULL, 0, &n, NULL) != EPI_OK)
+        return NULL;
+    char *out = malloc(n + 1);
+    if (out && epi_format(text, length, "fuzz", out, n + 1, &n, NULL) != EPI_OK) {
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+/* Laid out anew a text means the same, and stays as it is the second time. `printed` are its programs. */
+static void check_layout(epi_context *ctx, const char *text, size_t length, const char *printed) {
+    char *first = laid_out(text, length), *second = first ? laid_out(first, strlen(first)) : NULL;
+    epi_module *m;
+    epi_error err;
+    if (!first || !second || strcmp(first, second) != 0)
+        abort();
+    if (epi_module_parse(ctx, first, strlen(first), "laid out", &m, &err) != EPI_OK)
+        abort();
+    char *again = print_all(m);
+    if (again && strcmp(again, printed) != 0)
+        abort();
+    free(again);
+    epi_module_free(m);
+    free(first);
+    free(second);
+}
+
 /* Runs on zeros where everything is small; what matters here is memory, not values. */
 static void run_small(const epi_program *program, epi_path path) {
     enum { MOST = 1 << 20 };
@@ -88,6 +119,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } else if (once && err.status != EPI_ERR_MEMORY) {
         abort(); /* what we print, we must read */
     }
+    if (once)
+        check_layout(ctx, (const char *)data, size, once);
     for (int i = 0; i < epi_module_count(m) && i < 4; i++)
         for (int path = 0; path <= EPI_PATH_REFERENCE; path++)
             run_small(epi_module_program(m, i), (epi_path)path);

@@ -94,6 +94,26 @@ expect 1 "first has no input 'q'" explain first.epi --wrt q
 expect 2 'explain wants one' explain
 rm -r first.epi kept sub
 
+# layout
+printf 'f(x[T])->y[T]{y=x} # c\n' >loose.epi
+expect 1 'loose.epi: would change' fmt --check loose.epi
+that '--check writes nothing' grep -q '^f(x\[T\])->y' loose.epi
+chmod 640 loose.epi
+leaks expect 0 '^$' fmt loose.epi
+that 'fmt lays a file out' cmp -s loose.epi <(printf 'f(x[T]) -> y[T] {\n    y = x\n} # c\n')
+that 'and keeps its mode' test "$(stat -c %a loose.epi)" = 640
+expect 0 '^$' fmt --check loose.epi
+expect 0 '^    y = x$' fmt - <<<'f(x[T])->y[T]{y=x}'
+expect 1 '-: would change' fmt --check - <<<'f(x[T])->y[T]{y=x}'
+printf 'f(x[T])->y[T]{y=}' >torn.epi
+expect 1 'torn.epi:1:17: expected a value' fmt torn.epi loose.epi
+that 'what does not parse stays' cmp -s torn.epi <(printf 'f(x[T])->y[T]{y=}')
+expect 1 'No such file' fmt nowhere.epi
+expect 1 'is a folder' fmt .
+expect 2 'fmt wants' fmt
+expect 0 '^$' fmt --check "$here"/programs/*.epi
+rm loose.epi torn.epi
+
 # completion and the manual, from the command's own tables
 leaks expect 0 'complete -F _epilog epilog' completion bash
 expect 0 '#compdef epilog' completion zsh

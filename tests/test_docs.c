@@ -1,14 +1,15 @@
-/* test_docs.c: the examples of docs/language.md, derivatives.md and algebra.md do what they say.
+/* test_docs.c: the examples of the documents do what they say, and files of programs (.epi) are laid out
+ * well.
  *
  * What stands behind the three backquotes says what a block is; NAME=SIZE,... after that sets sizes
  * that are not 6, and a last word `gemm`, `rows` or `passes` is the mainloop that the last program must get.
  *
- *     epi        checks, prints back, and runs fused within the error rule, in f32 and in bf16
- *     plan       lines that the description of the last program of the `epi` block before must have
- *     grad       the gradients of the last program of the `epi` block before, as they are printed, by the
- * inputs that stand behind the word; `grad-forward` has them as two programs epi-error  fails; the `text`
- * block after it is the formatted error, byte for byte epi-value  programs without inputs; the `text` block
- * after it is what they compute
+ *     epi        checks, prints back, is laid out anew, and runs fused within the error rule, in f32 and in
+ * bf16 plan       lines that the description of the last program of the `epi` block before must have grad the
+ * gradients of the last program of the `epi` block before, as they are printed, by the inputs that stand
+ * behind the word; `grad-forward` has them as two programs epi-error  fails; the `text` block after it is the
+ * formatted error, byte for byte epi-value  programs without inputs; the `text` block after it is what they
+ * compute
  */
 #include "harness.h"
 
@@ -159,6 +160,80 @@ static bool prints_back(const block *b, const epi_module *m) {
     print_module(back, again);
     epi_module_free(back);
     return !strcmp(first, again) || wrong(b, "prints differently the second time", again);
+}
+
+/* ---- laid out anew ---- */
+
+static char *laid_out(const block *b, const char *text, size_t length) {
+    size_t n;
+    epi_error err;
+    if (epi_format(text, length, path, NULL, 0, &n, &err) != EPI_OK) {
+        wrong_error(b, &err);
+        return NULL;
+    }
+    char *out = malloc(n + 1);
+    if (out && (epi_format(text, length, path, out, n + 1, &n, &err) != EPI_OK || strlen(out) != n)) {
+        free(out);
+        out = NULL;
+    }
+    return out;
+}
+
+/* The next comment from `at` on, without the blanks around it; NULL past the last. */
+static const char *next_comment(const char *at, const char *end, size_t *length) {
+    const char *c = memchr(at, '#', (size_t)(end - at));
+    if (!c)
+        return NULL;
+    const char *to = memchr(c, '\n', (size_t)(end - c));
+    for (to = to ? to : end, c++; c < to && *c == ' '; c++)
+        ;
+    while (to > c && (to[-1] == ' ' || to[-1] == '\t'))
+        to--;
+    *length = (size_t)(to - c);
+    return c;
+}
+
+static int count_comments(const char *text, size_t length) {
+    int count = 0;
+    size_t n;
+    for (const char *c = text; (c = next_comment(c, text + length, &n)); c += n)
+        count++;
+    return count;
+}
+
+/* Every comment of one text is in the other. */
+static bool keeps_comments(const block *b, const char *text, size_t length, const char *after) {
+    size_t n, m;
+    for (const char *c = text; (c = next_comment(c, text + length, &n)); c += n) {
+        const char *d = after, *end = after + strlen(after);
+        while ((d = next_comment(d, end, &m)) && !(m == n && memcmp(c, d, n) == 0))
+            d += m;
+        if (!d)
+            return wrong(b, "laid out anew it lacks a comment", after);
+    }
+    return count_comments(text, length) == count_comments(after, strlen(after)) ||
+           wrong(b, "laid out anew it has other comments", after);
+}
+
+/* The text laid out anew means the same, has the comments, and stays as it is the second time. */
+static bool lays_out(const block *b, const char *text, size_t length, const epi_module *m) {
+    static char first[TEXT], again[TEXT];
+    epi_module *back;
+    epi_error err;
+    char *once = laid_out(b, text, length), *twice = once ? laid_out(b, once, strlen(once)) : NULL;
+    bool ok = twice && (!strcmp(once, twice) || wrong(b, "laid out twice it differs", twice));
+    ok = ok && keeps_comments(b, text, length, once);
+    if (ok && epi_module_parse(context, once, strlen(once), "laid out", &back, &err) == EPI_OK) {
+        print_module(m, first);
+        print_module(back, again);
+        epi_module_free(back);
+        ok = !strcmp(first, again) || wrong(b, "laid out anew it means something else", once);
+    } else if (ok) {
+        ok = wrong_error(b, &err);
+    }
+    free(once);
+    free(twice);
+    return ok;
 }
 
 static bool has_mainloop(const block *b, const epi_program *p) {
@@ -348,8 +423,10 @@ static bool check_block(const block *b, const block *next) {
         return is(next, "text") ? check_error(b, next) : wrong(b, "is followed by no", "text");
     if (epi_module_parse(context, b->text, b->length, "example.epi", &m, &err) != EPI_OK)
         return wrong_error(b, &err);
-    bool ok;
-    if (is(b, "epi-value")) {
+    bool ok = lays_out(b, b->text, b->length, m);
+    if (!ok) {
+        ;
+    } else if (is(b, "epi-value")) {
         ok = is(next, "text") ? check_values(b, next, m) : wrong(b, "is followed by no", "text");
     } else {
         mark_operations(b);
@@ -363,6 +440,22 @@ static bool check_block(const block *b, const block *next) {
     return ok;
 }
 
+/* A file of programs is laid out as it should be. */
+static bool check_program_file(const char *text, size_t length) {
+    const block b = {.text = text, .length = length, .line = 1};
+    epi_module *m;
+    epi_error err;
+    if (epi_module_parse(context, text, length, path, &m, &err) != EPI_OK)
+        return wrong_error(&b, &err);
+    char *out = laid_out(&b, text, length);
+    bool ok = lays_out(&b, text, length, m) && out;
+    ok = ok && ((strlen(out) == length && memcmp(out, text, length) == 0) ||
+                wrong(&b, "is not laid out as 'epilog fmt' does it", "run that"));
+    free(out);
+    epi_module_free(m);
+    return ok;
+}
+
 static bool check_file(void) {
     static block blocks[MAX_BLOCKS + 1];
     size_t length;
@@ -370,6 +463,11 @@ static bool check_file(void) {
     if (!text) {
         printf("%s cannot be read\n", path);
         return false;
+    }
+    if (length > 4 && !strcmp(path + strlen(path) - 4, ".epi")) {
+        *(check_program_file(text, length) ? &passed : &failed_count) += 1;
+        free(text);
+        return true;
     }
     memset(blocks, 0, sizeof blocks);
     int count = find_blocks(text, blocks);
@@ -382,7 +480,7 @@ static bool check_file(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2 || epi_context_open(&context, NULL) != EPI_OK) {
-        printf("usage: test_docs docs/language.md docs/derivatives.md docs/algebra.md\n");
+        printf("usage: test_docs PAGE.md... PROGRAMS.epi...\n");
         return 1;
     }
     for (int i = 1; i < argc; i++) {

@@ -727,6 +727,68 @@ static void test_hostile(void) {
     free(text);
 }
 
+/* Texts laid out anew: where comments go. What the parser makes of the result is held by test_docs.c. */
+static void test_layout(void) {
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"", ""},
+        {"\n\n", ""},
+        {"# only", "# only\n"},
+        {"f(x[T])->y[T]{y=x;}", "f(x[T]) -> y[T] {\n    y = x\n}\n"},
+        {"\xef\xbb\xbf"
+         "f(x[T]) -> y[T] { y = x }\r\n",
+         "f(x[T]) -> y[T] {\n    y = x\n}\n"},
+        /* numbers and parentheses as they are written, blanks as they are printed */
+        {"f(x[T]) -> y[T] { y = (1e-6*x) + .50 * ((x)) }",
+         "f(x[T]) -> y[T] {\n    y = (1e-6*x) + .50*(x)\n}\n"},
+        /* one blank line stays, more do not, and none at the ends of a body */
+        {"f(x[T]) -> y[T] {\n\n a = x\n\n\n b = a\n y = b\n\n}",
+         "f(x[T]) -> y[T] {\n    a = x\n\n    b = a\n    y = b\n}\n"},
+        /* comments: far above, above, behind, inside and at the end */
+        {"#a\n\n#b\nf(x[T]) -> y[T] { # c\n #d\n y = x # e\n  + 1 # f\n #g\n} # h\n#i\n",
+         "# a\n\n# b\nf(x[T]) -> y[T] { # c\n    # d\n    # e\n    y = x + 1 # f\n    # g\n} # h\n# i\n"},
+        /* behind neighbours they stand below each other */
+        {"f(x[T]) -> y[T] {\n a = x # a\n bbb = a # b\n\n y = bbb # c\n}",
+         "f(x[T]) -> y[T] {\n    a = x   # a\n    bbb = a # b\n\n    y = bbb # c\n}\n"},
+        /* in a head they take its list apart */
+        {"f(x[T], # a\n w[T]) -> y[T] { y = x*w }",
+         "f(\n    x[T], # a\n    w[T]\n) -> y[T] {\n    y = x*w\n}\n"},
+        {"f # a\n(x[T]) -> (y[T], z[T] # b\n) { y, z = g(x) }",
+         "f(\n    # a\n    x[T]\n) -> (\n    y[T],\n    z[T] # b\n) {\n    y, z = g(x)\n}\n"},
+        {"f(x[T]) -> # a\n y[T] # b\n { y = x }", "f(x[T]) -> y[T] {\n    # a\n    # b\n    y = x\n}\n"},
+        {"f(x[T]) -> y[T] { y = x } g(x[T]) -> y[T] { y = x }",
+         "f(x[T]) -> y[T] {\n    y = x\n}\n\ng(x[T]) -> y[T] {\n    y = x\n}\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char got[1000];
+        size_t n;
+        epi_error err;
+        bool ok = epi_format(cases[i].text, strlen(cases[i].text), "t", got, sizeof got, &n, &err) == EPI_OK;
+        check(ok && !strcmp(got, cases[i].want) && n == strlen(got), "laid out anew: %s",
+              ok ? got : err.message);
+    }
+    char small[4] = "?";
+    size_t n;
+    epi_error err;
+    check(epi_format("# abc", 5, "t", small, sizeof small, &n, NULL) == EPI_OK && n == 6 &&
+              !strcmp(small, "# a"),
+          "a small buffer gets what fits");
+    check(epi_format("f(", 2, "t", small, sizeof small, &n, &err) == EPI_ERR_SYNTAX && err.line == 1 && !n,
+          "what does not parse is not laid out");
+    check(epi_format(NULL, 0, "t", NULL, 0, &n, &err) == EPI_ERR_ARGUMENT, "a text is wanted");
+    /* a line that is too long goes on below, behind the least nested operator */
+    char text[600] = "f(x[T]) -> y[T] { y = g(x, x)", got[1200];
+    for (int i = 0; i < 20; i++)
+        strcat(text, " + g(x, x)");
+    strcat(text, " }");
+    check(epi_format(text, strlen(text), "t", got, sizeof got, &n, NULL) == EPI_OK, "a long line");
+    size_t widest = 0;
+    for (const char *at = got; *at; at += strcspn(at, "\n") + 1)
+        widest = strcspn(at, "\n") > widest ? strcspn(at, "\n") : widest;
+    check(widest > 100 && widest <= 120 && strstr(got, ") +\n        g("), "is cut: %s", got);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -734,6 +796,7 @@ int main(void) {
     test_incomplete();
     test_dims();
     test_print();
+    test_layout();
     test_calls();
     test_bundled();
     test_carried();

@@ -22,7 +22,8 @@ typedef struct epi_ast {
     epi_place place;
     epi_op op;        /* UNARY, BINARY */
     double number;    /* NUMBER */
-    const char *name; /* NAME, CALL */
+    const char *name; /* NAME, CALL; NUMBER: as it was written, NULL where it was not */
+    bool parentheses; /* it stood in some */
     struct epi_ast **args;
     int arg_count;
     struct epi_ast *callee; /* CALL: grad(f, x), where its result is what is called; else NULL */
@@ -88,6 +89,12 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 
 /* Prints a program so that parsing the print and printing again gives the same text. */
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
+void epi_ast_print_tensor(const epi_ast_tensor *tensor, epi_text *out);
+/* `written`: with the parentheses and the numbers that the text has. */
+void epi_ast_print_assign(const epi_ast_assign *assign, bool written, epi_text *out);
+
+/* The whole text that was parsed, laid out anew, with all of its comments. */
+epi_status epi_ast_format(epi_arena *arena, const epi_ast_text *text, epi_text *out, epi_error *err);
 
 /* A graph as a program of this name, in the arena: lowering it gives the same values in the same order of
  * operations. NULL: no memory. The other prints it. */

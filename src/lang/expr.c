@@ -86,14 +86,18 @@ static epi_ast *parse_atom(epi_parser *p) {
     epi_place place = p->token.place;
     if (p->token.kind == EPI_TOKEN_NUMBER || epi_parse_at(p, "inf")) {
         epi_ast *e = new_ast(p, EPI_AST_NUMBER, place);
-        if (e)
+        if (e) {
             e->number = p->token.kind == EPI_TOKEN_NUMBER ? p->token.number : (double)__builtin_inff();
+            e->name = epi_arena_text(p->arena, p->token.text, p->token.length);
+        }
         epi_parse_next(p);
         return e;
     }
     if (epi_parse_accept(p, "(")) {
         epi_ast *e = epi_parse_expr(p);
         epi_parse_expect(p, ")", "to close the parenthesis");
+        if (e)
+            e->parentheses = true;
         return e;
     }
     bool logic = epi_parse_at(p, "and") || epi_parse_at(p, "or") || epi_parse_at(p, "not");

@@ -22,63 +22,71 @@ static epi_level least_first(const epi_ast *e) {
     return level == EPI_LEVEL_COMPARE || level == EPI_LEVEL_POWER || scaled ? level + 1 : level;
 }
 
-static void print_expr(const epi_ast *e, epi_level least, epi_text *out);
+/* Does `e` stand in parentheses where what it stands in wants `least`? As written also in those that it needs
+ * not. */
+static bool in_parentheses(const epi_ast *e, epi_level least, bool written) {
+    return level_of(e) < least || (written && e->parentheses);
+}
+
+static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text *out);
 
 /* An expression that is no chain of operators. */
-static void print_operand(const epi_ast *e, epi_text *out) {
-    if (e->kind == EPI_AST_NUMBER) {
+static void print_operand(const epi_ast *e, bool written, epi_text *out) {
+    if (e->kind == EPI_AST_NUMBER && written) {
+        epi_text_add(out, "%s", e->name);
+    } else if (e->kind == EPI_AST_NUMBER) {
         print_number(e->number, out);
     } else if (e->kind == EPI_AST_UNARY) {
         epi_text_add(out, "%s%s", epi_ops[e->op].text, e->op == EPI_OP_NOT ? " " : "");
-        print_expr(e->args[0], level_of(e), out);
+        print_expr(e->args[0], level_of(e), written, out);
     } else {
         if (e->callee)
-            print_operand(e->callee, out);
+            print_operand(e->callee, written, out);
         epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", e->callee ? "" : e->name);
         for (int i = 0; i < e->arg_count; i++) {
             epi_text_add(out, "%s", i ? ", " : "");
-            print_expr(e->args[i], EPI_LEVEL_OR, out);
+            print_expr(e->args[i], EPI_LEVEL_OR, written, out);
         }
         epi_text_add(out, e->kind == EPI_AST_CALL ? ")" : "");
     }
 }
 
 /* What stands behind the first operand. */
-static void print_rest(const epi_ast *e, epi_text *out) {
+static void print_rest(const epi_ast *e, bool written, epi_text *out) {
     if (e->kind == EPI_AST_TAKE) {
         epi_text_add(out, "[");
-        print_expr(e->args[1], EPI_LEVEL_OR, out);
+        print_expr(e->args[1], EPI_LEVEL_OR, written, out);
         epi_text_add(out, "]");
         return;
     }
     const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV || e->op == EPI_OP_POW ? "" : " ";
     epi_text_add(out, "%s%s%s", gap, epi_op_symbol(e->op), gap);
-    print_expr(e->args[1], epi_level_second(level_of(e)), out);
+    print_expr(e->args[1], epi_level_second(level_of(e)), written, out);
 }
 
 /* Prints a chain from its first operand on; every parenthesis that one of its operations needs opens before
  * that. */
-static void print_expr(const epi_ast *e, epi_level least, epi_text *out) {
+static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text *out) {
     const epi_ast *first = epi_ast_leftmost(e);
     for (const epi_ast *at = first;; at = at->outer) {
-        if (level_of(at) < (at == e ? least : least_first(at->outer)))
+        if (in_parentheses(at, at == e ? least : least_first(at->outer), written))
             epi_text_add(out, "(");
         if (at == e)
             break;
     }
     for (const epi_ast *at = first;; at = at->outer) {
         if (at == first)
-            print_operand(at, out);
+            print_operand(at, written, out);
         else
-            print_rest(at, out);
-        if (level_of(at) < (at == e ? least : least_first(at->outer)))
+            print_rest(at, written, out);
+        if (in_parentheses(at, at == e ? least : least_first(at->outer), written))
             epi_text_add(out, ")");
         if (at == e)
             break;
     }
 }
 
-static void print_tensor(const epi_ast_tensor *t, epi_text *out) {
+void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
     epi_text_add(out, "%s", t->name);
     if (t->has_type || t->cotangent)
         epi_text_add(out, ":%s%s%s", t->cotangent ? " cotangent" : "", t->has_type ? " " : "",
@@ -101,9 +109,19 @@ static void print_tensors(const epi_ast_tensor *t, int count, epi_text *out) {
     epi_text_add(out, "(");
     for (int i = 0; i < count; i++) {
         epi_text_add(out, "%s", i ? ", " : "");
-        print_tensor(&t[i], out);
+        epi_ast_print_tensor(&t[i], out);
     }
     epi_text_add(out, ")");
+}
+
+void epi_ast_print_assign(const epi_ast_assign *s, bool written, epi_text *out) {
+    for (int j = 0; j < s->name_count; j++) {
+        epi_text_add(out, "%s%s", j ? ", " : "", s->names[j]);
+        if (s->types && s->types[j] != EPI_DTYPE_COUNT)
+            epi_text_add(out, ": %s", epi_dtype_name(s->types[j]));
+    }
+    epi_text_add(out, " = ");
+    print_expr(s->value, EPI_LEVEL_OR, written, out);
 }
 
 void epi_ast_print(const epi_ast_program *g, epi_text *out) {
@@ -115,20 +133,13 @@ void epi_ast_print(const epi_ast_program *g, epi_text *out) {
     print_tensors(g->inputs, g->input_count, out);
     epi_text_add(out, " -> ");
     if (g->output_count == 1)
-        print_tensor(g->outputs, out);
+        epi_ast_print_tensor(g->outputs, out);
     else
         print_tensors(g->outputs, g->output_count, out);
     epi_text_add(out, " {\n");
     for (int i = 0; i < g->body_count; i++) {
-        const epi_ast_assign *s = &g->body[i];
         epi_text_add(out, "    ");
-        for (int j = 0; j < s->name_count; j++) {
-            epi_text_add(out, "%s%s", j ? ", " : "", s->names[j]);
-            if (s->types && s->types[j] != EPI_DTYPE_COUNT)
-                epi_text_add(out, ": %s", epi_dtype_name(s->types[j]));
-        }
-        epi_text_add(out, " = ");
-        print_expr(s->value, EPI_LEVEL_OR, out);
+        epi_ast_print_assign(&g->body[i], false, out);
         epi_text_add(out, "\n");
     }
     epi_text_add(out, "}\n");

@@ -40,6 +40,25 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
     return EPI_OK;
 }
 
+epi_status epi_format(const char *text, size_t length, const char *file, char *buf, size_t size,
+                      size_t *needed, epi_error *err) {
+    epi_error_clear(err);
+    if (!text || !needed)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_format: text and needed may not be NULL");
+    epi_arena arena = {0};
+    epi_ast_text ast;
+    epi_text out = {0};
+    *needed = 0;
+    epi_status status = epi_ast_parse(&arena, text, length, file ? file : "", &ast, err);
+    if (status == EPI_OK)
+        status = epi_ast_format(&arena, &ast, &out, err);
+    epi_arena_free(&arena);
+    if (status == EPI_OK)
+        *needed = epi_text_give(&out, buf, size);
+    epi_text_free(&out);
+    return status;
+}
+
 void epi_module_free(epi_module *module) {
     if (!module || atomic_fetch_sub(&module->owners, 1) > 1)
         return;
