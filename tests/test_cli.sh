@@ -142,6 +142,10 @@ for v in $(grep -rhoE 'getenv\("[A-Z_]+"\)' "$here/src" "$here/cli" | grep -oE '
 done
 rm completion.bash tensors.safetensors
 
+for c in $(grep -ohE '(^|`|, )epilog [a-z]+' "$here"/docs/llms.txt | grep -oE '[a-z]+$' | sort -u); do
+    expect 0 "^epilog $c" help "$c"
+done
+
 # on a terminal
 if command -v script >/dev/null; then
     terminal() { TERM=xterm script -qec "$1" /dev/null </dev/null; }

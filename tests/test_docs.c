@@ -12,6 +12,7 @@
  * compute
  */
 #include "harness.h"
+#include "lang/words.h"
 
 enum { SIZE = 6, MAX_BLOCKS = 1024, MAX_DIMS = 64, TEXT = 65536 };
 
@@ -414,6 +415,40 @@ static void mark_operations(const block *b) {
     }
 }
 
+/* ---- the page for language models ---- */
+
+/* Does a `code` of the text have this name in it, apart from others? */
+static bool names(const char *text, const char *name) {
+    size_t n = strlen(name);
+    bool code = false;
+    for (const char *at = text; *at;) {
+        size_t length = token_length(at);
+        if (*at == '`')
+            code = !code;
+        if (code && length == n && memcmp(at, name, n) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+static void want_name(const char *text, const char *name) {
+    if (*name)
+        check(names(text, name), "%s names '%s'", path, name);
+}
+
+/* It names every operation, word and type of the tables, and is short. */
+static void check_llms(const char *text) {
+    int lines = 0;
+    for (const char *at = text; *at; at++)
+        lines += *at == '\n';
+    check(lines <= 400, "%s has %d lines, more than 400", path, lines);
+    for (int i = 0; i < OPS; i++)
+        want_name(text, ops[i]);
+    for (int i = 0; epi_word_at(i); i++)
+        want_name(text, epi_word_at(i)->name);
+}
+
 /* ---- the file ---- */
 
 static bool check_block(const block *b, const block *next) {
@@ -469,6 +504,8 @@ static bool check_file(void) {
         free(text);
         return true;
     }
+    if (length > 8 && strstr(path, "llms.txt"))
+        check_llms(text);
     memset(blocks, 0, sizeof blocks);
     int count = find_blocks(text, blocks);
     for (int i = 0; i < count; i++)
