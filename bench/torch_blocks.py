@@ -219,12 +219,13 @@ def batched(args, b, m, n, k):
     return row
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(sections, doc):
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
-    parser.add_argument("--sections", default="call,mlp,batched")
+    parser.add_argument("--sections", default=sections)
+    parser.add_argument("--eager", action="store_true", help="time eager PyTorch's layers too")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
@@ -234,8 +235,15 @@ def arguments():
     return args
 
 
-def main():
-    args = arguments()
+def sections(args):
+    blocks = [(64, 48, 96)] if args.small else [(8192, 2048, 8192), (8192, 4096, 14336)]
+    batches = [(3, 32, 32, 16)] if args.small else [(64, 1024, 1024, 128), (8, 4096, 4096, 128)]
+    return {"call": [lambda: call(args)], "mlp": [lambda s=s: mlp(args, *s) for s in blocks],
+            "batched": [lambda s=s: batched(args, *s) for s in batches]}
+
+
+def main(sections, order, doc):
+    args = arguments(order, doc)
     sys.stdout.reconfigure(line_buffering=True)
     torch.manual_seed(args.seed)
     commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
@@ -243,10 +251,7 @@ def main():
     result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit,
                   version=epilog.__version__, device=name, torch=torch.__version__, cuda=torch.version.cuda,
                   python=sys.version.split()[0], command=sys.argv, rounds=args.rounds, rows=[])
-    blocks = [(64, 48, 96)] if args.small else [(8192, 2048, 8192), (8192, 4096, 14336)]
-    batches = [(3, 32, 32, 16)] if args.small else [(64, 1024, 1024, 128), (8, 4096, 4096, 128)]
-    work = {"call": [lambda: call(args)], "mlp": [lambda s=s: mlp(args, *s) for s in blocks],
-            "batched": [lambda s=s: batched(args, *s) for s in batches]}
+    work = sections(args)
     failed = 0
     for section in args.sections.split(","):
         for make in work[section]:
@@ -266,4 +271,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sections, "call,mlp,batched", __doc__))
