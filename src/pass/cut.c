@@ -177,7 +177,8 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
     if ((a & ~(rows | cols)) || (x & rows && x & cols))
         return EPI_LEAVE_NONE;
     if (p->kind == EPI_KIND_ATTENTION) { /* a tile has all columns */
-        if ((x & ~cols) || (a & cols) != cols || (p->local && p->local != x) || s->value[value] > 0)
+        if ((x & ~cols) || (a & cols) != cols || (p->local && p->local != x) || s->value[value] > 0 ||
+            (s->gated[value] && !s->limits->gated))
             return EPI_LEAVE_NONE;
         p->local = x;
         return EPI_LEAVE_LOCAL;
@@ -495,13 +496,24 @@ static void place_reduction(epi_sites *s, int node) {
     s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
 }
 
+/* Has it rows and columns? */
+static bool is_tile(const epi_axes *axes, const epi_axes *rows, const epi_axes *cols) {
+    return epi_axes_count_in(axes, rows) && epi_axes_count_in(axes, cols);
+}
+
 /* Notes which value product of an attention part a value is made of; false: of none, or of both. */
 static bool note_value(epi_sites *s, int part, int node) {
     const epi_node *n = &s->g->nodes[node];
+    const epi_site_part *p = &s->parts[part];
     int value = -1;
+    s->gated[node] = false;
     for (int a = 0; a < 3; a++) {
         int arg = n->arg[a];
-        if (arg == EPI_NO_NODE || s->site[arg].kind != EPI_SITE_TILE || s->site[arg].part != part)
+        if (arg == EPI_NO_NODE)
+            continue;
+        bool own = s->site[arg].kind == EPI_SITE_TILE && s->site[arg].part == part;
+        s->gated[node] |= own ? s->gated[arg] : is_tile(&s->g->nodes[arg].axes, &p->rows, &p->cols);
+        if (!own)
             continue;
         if (value >= 0 && value != s->value[arg])
             return false;
@@ -699,6 +711,23 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }
 
+/* Is something reduced over a head that is made of a tile that is loaded? */
+static bool reduces_gated(const epi_graph *g, const epi_plan *plan) {
+    epi_arena scratch = {0};
+    bool *gated = epi_arena_alloc(&scratch, (size_t)g->node_count + 1), found = !gated;
+    for (int i = 0; i < g->node_count && gated; i++) {
+        const epi_node *n = &g->nodes[i];
+        gated[i] = !plan->placement[i].tile || n->op == EPI_OP_INPUT
+                       ? is_tile(&n->axes, &plan->rows, &plan->cols)
+                       : false;
+        for (int a = 0; a < 3 && plan->placement[i].tile && n->op != EPI_OP_MATMUL; a++)
+            gated[i] |= n->arg[a] != EPI_NO_NODE && gated[n->arg[a]];
+        found |= plan->placement[i].leave == EPI_LEAVE_LOCAL && gated[i];
+    }
+    epi_arena_free(&scratch);
+    return found;
+}
+
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
@@ -711,7 +740,9 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
         local.at[local.count++] = plan->cols.at[i];
     int64_t sizes[EPI_MAX_DIMS];
     epi_nominal_sizes(spec, sizes);
-    if (plan->fused && plan->attention && !epi_attention_allowed(limits, g, plan->attention, sizes))
+    if (plan->fused && plan->attention &&
+        (!epi_attention_allowed(limits, g, plan->attention, sizes) ||
+         (!limits->gated && reduces_gated(g, plan))))
         return false;
     if (local.count && plan->kind == EPI_KIND_GEMM && !group_fits(limits, epi_axes_size(&local, sizes)))
         return false;

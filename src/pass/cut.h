@@ -51,7 +51,8 @@ typedef struct epi_tile_limits {
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
-    bool crossed; /* and have a product that sums over its rows */
+    bool crossed; /* and have a product that sums over its rows, */
+    bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded */
 } epi_tile_limits;
 
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to

@@ -227,7 +227,8 @@ bool epi_sites_find_attention(epi_arena *arena, epi_sites *s) {
     s->attention_of = epi_arena_alloc(arena, nodes * sizeof *s->attention_of);
     s->value = epi_arena_alloc(arena, nodes);
     s->inner = epi_arena_alloc(arena, nodes);
-    return s->attention_of && s->value && s->inner &&
+    s->gated = epi_arena_alloc(arena, nodes);
+    return s->attention_of && s->value && s->inner && s->gated &&
            (!s->limits->attention_most || find_candidates(arena, s));
 }
 

@@ -64,6 +64,7 @@ typedef struct epi_sites {
     int attention_count;
     int *attention_of;  /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
     bool *inner;        /* by node: some attention makes it on its score tiles */
+    bool *gated;        /* by node on an attention part's tile: it is made of a tile that is loaded, too */
     signed char *value; /* by node on an attention part's tile: which value product it is made of */
 
     /* What was found last of a value that must exist: the late values it needs, and what those read. */

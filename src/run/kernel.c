@@ -291,7 +291,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
                                   .attention_multiple = o->device ? 8 : 1,
-                                  .crossed = !o->device};
+                                  .crossed = !o->device,
+                                  .gated = !o->device};
     if (status == EPI_OK && k->gpu && epi_device_capability(k->program->module->context, o->device) != 90) {
         k->limits.pairs = false; /* Hopper's mainloops have tiles of two products, and attention */
         k->limits.attention_most = 0;
