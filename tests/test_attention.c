@@ -264,17 +264,37 @@ static void test_spellings(void) {
     }
 }
 
-/* Two layers with a function between them are no attention, whatever their sizes. */
+/* What is no attention, whatever its sizes, and what has the form in part: scores that are wanted elsewhere,
+ * weights that are more than an exponential, two sums with the same weights, one attention after another. */
 static void test_others(void) {
-    static const char *const texts[] = {
-        "f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { o = gelu(q @ k) @ v }",
-        "f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { s = q @ k  o = exp(-s*s) @ v }",
-        "f(q[T,E], k[R,E], v[F,R]) -> (o[T,F], p[T,R]) { p = softmax(q @ k, R)  o = p @ v }",
+    static const struct {
+        const char *text;
+        int parts;
+    } all[] = {
+        {"f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { o = gelu(q @ k) @ v }", 0},
+        {"f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { s = q @ k  o = exp(-s*s) @ v }", 0},
+        {"f(q[T,E], k[R,E], v[F,R]) -> (o[T,F], p[T,R]) { p = softmax(q @ k, R)  o = p @ v }", 0},
+        {"f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { p = softmax(q @ k, R)  o = (p*p) @ v }", 0},
+        {"f(q[T,E], k[R,E], v[F,R]) -> (o[T,F], h: f32[T]) {\n"
+         "    p = softmax(q @ k, R)  o = p @ v  h = -sum(p*log(p + 0.001), R) }",
+         0},
+        {"f(q[T,E], k[R,E], v[F,R], seed: i32) -> o[T,F] {\n"
+         "    p = softmax(q @ k, R)  o = where(uniform(seed, T, R) < 0.9, p/0.9, 0) @ v }",
+         0},
+        {"f(q[T,E], k[R,E], v[F,R], w[E,R]) -> (o[T,F], y[T,E]) { p = softmax(q @ k, R)  o = p @ v  y = p @ "
+         "w }",
+         2},
+        {"f(q[T,E], k[R,E], v[E,R], w[F,T]) -> y[F,E] {\n"
+         "    o = softmax(q @ k, R) @ v  p = softmax(rename(w, T, S) @ rename(o, T, S), E)  y = p }",
+         1},
+        {"f(q[T,E], k[R,E], v[E,R], a[F,E], b[E,F]) -> y[T,E] {\n"
+         "    o = softmax(q @ k, R) @ v  y = q + softmax(sum(o*a, E), F) @ b }",
+         2},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        epi_module *m = parse(texts[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        epi_module *m = parse(all[i].text);
         if (m)
-            hold(epi_module_program(m, 0), "T=40,E=16,R=24,F=8", EPI_F32, 0);
+            hold(epi_module_program(m, 0), "T=140,E=16,R=150,F=24", EPI_F32, all[i].parts);
         epi_module_free(m);
     }
 }
