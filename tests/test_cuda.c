@@ -835,7 +835,8 @@ static const struct {
     {"queries", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_rows_128x64_d192", EPI_BF16},
     {"queries", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_rows_128x16_d256", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_F16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=96,F=96", "attention_pair_128x64_d96", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=96,F=96", "attention_pair_128x64_d128", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_pair_128x16_d192", EPI_BF16},
 };

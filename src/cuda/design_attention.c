@@ -23,7 +23,7 @@ static const epi_attention_config configs[] = {
     {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
     {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232},
     {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232},
-    {"attention_pair_128x64_d96", EPI_ATTENTION_PAIR, 96, 96, 2, 64, 4, 1, 0, true, 24, 240},
+    {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
     {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 24, 240},
     {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 16, 4, 1, 0, true, 24, 240},
 };
@@ -95,8 +95,13 @@ static bool find_form(epi_attention_design *d) {
     return true;
 }
 
+/* Three warpgroups are worth it where there are many tiles; which ones compute a row does not change its
+ * bits. */
 static bool takes(epi_attention_design *d) {
+    enum { SHORT = 1536 };
     const epi_attention_config *f = &d->config;
+    if (f->groups > 2 && !d->c->config && epi_axis_size(d->rows.at[d->batch_axes], d->c->chosen) <= SHORT)
+        return refuse(d, "the sequences are short");
     if (f->form != d->form)
         return refuse(d, "the configuration is for another form");
     if (d->depth[0] > f->depth || d->depth[1] > f->depth || d->width[0] > f->width || d->width[1] > f->width)

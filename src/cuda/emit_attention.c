@@ -365,12 +365,13 @@ static void write_macros(const epi_attention_design *d, epi_text *out) {
                  f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->few, f->many);
     epi_text_add(out,
                  "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
-                 "#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN %d\n#define SPLIT %d\n"
+                 "#define EXACT %d\n#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN "
+                 "%d\n#define SPLIT %d\n"
                  "#define CUT_BEGIN %d\n#define CUT_END %d\n#define LAST_FIRST %d\n#define SUBTILES 1\n",
                  epi_emit_int(d->c, d->columns).text, epi_emit_int(d->c, d->column_groups).text,
-                 epi_emit_int(d->c, d->batch_rows).text, epi_emit_number(d->scale * 1.4426950408889634).text,
-                 epi_emit_number(d->scale).text, d->a->guarded, d->plain, d->split, d->cut_begin, d->cut_end,
-                 d->last_first);
+                 epi_emit_int(d->c, d->batch_rows).text, d->exact,
+                 epi_emit_number(d->scale * 1.4426950408889634).text, epi_emit_number(d->scale).text,
+                 d->a->guarded, d->plain, d->split, d->cut_begin, d->cut_end, d->last_first);
 }
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
