@@ -1118,13 +1118,31 @@ static const struct {
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
 
+/* Some of them with open rows, each beside the kernel for its sizes alone. */
+static void add_open_attention(int first) {
+    static const int some[] = {2, 4, 8, 10};
+    static loaded less[sizeof some / sizeof *some];
+    for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
+        const loaded *l = &attention_cases[some[s]];
+        variant v = {attention[some[s]].type, EPI_PATH_FUSED, 90, attention[some[s]].config, true};
+        if (!check(make_fewer(l, &less[s]) && add_kernel_open(l, l, v, false, 2),
+                   "%s with open rows is for %s", attention[some[s]].from.program, attention[some[s]].config))
+            continue;
+        kernels[kernel_count - 1].closed = first + some[s];
+        add_kernel_open(&less[s], l, v, false, 2);
+    }
+}
+
 static void add_attention(void) {
+    int first = kernel_count;
     for (int i = 0; i < ATTENTION; i++)
         if (load_case(ctx, programs, &attention[i].from, &attention_cases[i]))
             check(add_kernel(&attention_cases[i],
                              (variant){attention[i].type, EPI_PATH_FUSED, 90, attention[i].config, true},
                              false),
                   "%s %s is for %s", attention[i].from.program, attention[i].from.dims, attention[i].config);
+    if (kernel_count == first + ATTENTION)
+        add_open_attention(first);
 }
 
 /* All products of the table, in all of Hopper's configurations that take them. */

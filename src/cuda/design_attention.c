@@ -160,8 +160,6 @@ static bool shape(epi_attention_design *d) {
         return refuse(d, "a size is zero");
     if (d->column_groups > 1 && d->form != EPI_ATTENTION_PAIR)
         return refuse(d, "columns along more than one axis");
-    if (d->column_groups > 1 && d->columns % 2)
-        return refuse(d, "an odd number of columns in groups");
     return true;
 }
 
