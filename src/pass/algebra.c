@@ -60,16 +60,16 @@ static void walk_with(passes *p, int count, const int *found, const epi_operand 
 /* Statistics of the whole program may be replaced, and all its products are at hand. */
 static int relocate(epi_facts *facts, int *found) {
     epi_graph *g = facts->g;
-    bool *live = epi_arena_alloc(g->arena, (size_t)g->node_count + 1);
+    bool *live = epi_arena_alloc(g->arena, (size_t)facts->finished + 1);
     if (!live)
         return 0;
-    memcpy(live, g->live, (size_t)g->node_count);
+    memcpy(live, g->live, (size_t)facts->finished);
     return epi_relocate(facts, live, live, found);
 }
 
 static void apply(passes *p, epi_algebra_rule rule, int (*find)(epi_facts *facts, int *found)) {
     epi_graph *g = &p->g;
-    int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
     if (!found || (p->choice->without >> rule & 1))
         return;
     p->log->applied[rule] = find(&p->facts, found);
@@ -79,7 +79,7 @@ static void apply(passes *p, epi_algebra_rule rule, int (*find)(epi_facts *facts
 
 static void unify(passes *p) {
     epi_graph *g = &p->g;
-    int count = g->node_count;
+    int count = p->facts.finished;
     epi_operand *operand = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *operand);
     if (!operand || (p->choice->without >> EPI_RULE_UNIFY & 1))
         return;
@@ -91,7 +91,7 @@ static void unify(passes *p) {
 /* silu(x) beside sigmoid(x) is x times it: one exponential for both. The graph was finished. */
 static void tidy(passes *p) {
     epi_graph *g = &p->g, out = {.arena = g->arena};
-    int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
     int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid);
     bool any = false;
     for (int i = 0; i < count && found && sigmoid; i++)
@@ -111,6 +111,7 @@ static void tidy(passes *p) {
         return;
     epi_replace(g, count, found, false, &out);
     *g = out;
+    p->facts = (epi_facts){.g = g, .finished = g->node_count};
 }
 
 /* What a factor of a renamed product is before it is renamed: the operand of the same rename, or itself where
@@ -188,5 +189,5 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
     if (epi_graph_failed(&p.g))
         *out = p.g;
     else
-        epi_order(&p.g, out);
+        epi_order(&p.g, p.facts.finished, out);
 }

@@ -50,8 +50,8 @@ int epi_unify(epi_facts *facts, epi_operand *operand);
  * found. */
 int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found);
 
-/* order.c: the same graph, with what waits for nothing first. */
-void epi_order(const epi_graph *in, epi_graph *out);
+/* order.c: the same graph, with what waits for nothing first; it was finished with so many nodes. */
+void epi_order(const epi_graph *in, int count, epi_graph *out);
 
 /* Copies a graph that nodes were added to, with found[n], where it is a node, instead of n. With `cancels`
  * products that have it as a factor are multiplied out, so that what is above and below a line cancels. */

@@ -15,6 +15,7 @@ typedef struct epi_fact {
 
 typedef struct epi_facts {
     epi_graph *g;
+    int finished; /* nodes that it had when it was finished: rules look at these, and may add others */
     const bool *is_weight;  /* by input, or NULL: none is a weight */
     const bool *is_foreign; /* by input, or NULL: of a type that no product takes */
     const bool *stays;      /* by input, or NULL: a weight that does not go past a product */

@@ -760,6 +760,7 @@ void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
     int delayed = facts->delayed;
     *facts = fresh; /* nodes have other numbers now */
     facts->delayed = delayed;
+    facts->finished = out->node_count;
     for (int i = 0; i < out->node_count && epi_fact_of(facts, i); i++)
         facts->at[i].keep =
             is_sum(out, i) && out->nodes[i].axes.count > 1 && epi_graph_uses(out, i).count > 1;

@@ -42,9 +42,9 @@ static int heap_take(ordering *o) {
     return top;
 }
 
-static void find_heights(ordering *o) {
+static void find_heights(ordering *o, int count) {
     const epi_graph *in = o->in;
-    for (int i = in->node_count - 1; i >= 0; i--)
+    for (int i = count - 1; i >= 0; i--)
         for (int a = 0; a < 3 && in->live[i]; a++) {
             int arg = in->nodes[i].arg[a], height = o->height[i] + (in->nodes[i].op == EPI_OP_MATMUL);
             if (arg == EPI_NO_NODE)
@@ -66,9 +66,9 @@ static bool has_name_of_tensor(const epi_graph *in, int node) {
     return taken;
 }
 
-void epi_order(const epi_graph *in, epi_graph *out) {
+void epi_order(const epi_graph *in, int count, epi_graph *out) {
     epi_arena *arena = out->arena;
-    size_t nodes = (size_t)in->node_count + 1;
+    size_t nodes = (size_t)count + 1;
     *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
     epi_graph_take_dims(out, in);
     ordering o = {.in = in};
@@ -80,10 +80,10 @@ void epi_order(const epi_graph *in, epi_graph *out) {
     if (epi_graph_failed(out))
         return;
     memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
-    find_heights(&o);
+    find_heights(&o, count);
     for (int t = 0; t < in->input_count; t++) /* inputs are the first nodes, used or not */
         copy[in->tensors[t].node] = epi_graph_input(out, t);
-    for (int i = 0; i < in->node_count; i++)
+    for (int i = 0; i < count; i++)
         if (in->live[i] && !o.missing[i])
             heap_put(&o, i);
     while (o.count && !epi_graph_failed(out)) {

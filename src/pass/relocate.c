@@ -225,7 +225,7 @@ static int relocate(search *s, int node) {
 
 int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found) {
     epi_graph *g = facts->g;
-    int count = g->node_count, replaced = 0;
+    int count = facts->finished, replaced = 0;
     size_t nodes = (size_t)count + 1;
     search s = {.facts = facts, .g = g, .may = may, .at_hand = at_hand, .found = found, .count = count};
     for (s.bucket_count = 64; s.bucket_count < count; s.bucket_count *= 2)

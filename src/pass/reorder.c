@@ -51,7 +51,7 @@ static int reordered(epi_facts *facts, const epi_node *c, const epi_node *of, in
 
 int epi_reorder(epi_facts *facts, int *found) {
     epi_graph *g = facts->g;
-    int count = g->node_count, applied = 0;
+    int count = facts->finished, applied = 0;
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         found[i] = EPI_NO_NODE;
         const epi_node c = g->nodes[i];

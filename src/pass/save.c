@@ -200,7 +200,7 @@ static void relocate(split *s) {
     int count = g->node_count;
     bool *wanted = epi_arena_alloc(g->arena, (size_t)count + 1);
     int *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
-    epi_facts facts = {.g = g};
+    epi_facts facts = {.g = g, .finished = count};
     if (!wanted || !found || !allocate(s))
         return;
     find_backward(s);

@@ -50,7 +50,7 @@ static int shifted(epi_facts *facts, int product) {
 }
 
 int epi_shift(epi_facts *facts, int *found) {
-    int count = facts->g->node_count, applied = 0;
+    int count = facts->finished, applied = 0;
     for (int i = 0; i < count && !epi_graph_failed(facts->g); i++) {
         bool product = facts->g->live[i] && facts->g->nodes[i].op == EPI_OP_MATMUL;
         int value = product ? shifted(facts, i) : EPI_NO_NODE;

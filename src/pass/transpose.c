@@ -245,7 +245,7 @@ static int find_one(search *s, int node, int *stored) {
 
 int epi_transpose(epi_facts *facts, int *found) {
     epi_graph *g = facts->g;
-    int count = g->node_count, applied = 0;
+    int count = facts->finished, applied = 0;
     search s = {.facts = facts, .g = g, .count = count};
     s.kept = epi_arena_alloc(g->arena, (size_t)count + 1);
     s.of = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *s.of);

@@ -74,7 +74,7 @@ static bool differ_by_vectors(epi_facts *facts, int x, int y, epi_form *by) {
 static int list_operands(epi_facts *facts, candidate *out) {
     const epi_graph *g = facts->g;
     int count = 0;
-    for (int i = 0; i < g->node_count; i++) {
+    for (int i = 0; i < facts->finished; i++) {
         epi_use_list uses = epi_graph_uses(g, i);
         bool operand = false;
         for (int u = 0; u < uses.count && g->live[i]; u++)
@@ -87,7 +87,7 @@ static int list_operands(epi_facts *facts, candidate *out) {
 
 int epi_unify(epi_facts *facts, epi_operand *operand) {
     epi_graph *g = facts->g;
-    int nodes = g->node_count, applied = 0;
+    int nodes = facts->finished, applied = 0;
     candidate *list = epi_arena_alloc(g->arena, ((size_t)nodes + 1) * sizeof *list);
     if (!list)
         return 0;
