@@ -418,7 +418,8 @@ static void test_rules(void) {
         /* one product after another, by the work it is: rows count as 1024 */
         {"f(x[T,D], a[R,D], b[F,R]) -> y[T,F] { y = (x @ a) @ b }", "T=3,D=8,R=64,F=8", 0, "x @ (a @ b)",
          "x @ a"},
-        {"f(x[T,D], a[R,D], b[F,R]) -> y[T,F] { y = (x @ a) @ b }", "T=3,D=64,R=2,F=64", 0, "x @ a", "(a @ b)"},
+        {"f(x[T,D], a[R,D], b[F,R]) -> y[T,F] { y = (x @ a) @ b }", "T=3,D=64,R=2,F=64", 0, "x @ a",
+         "(a @ b)"},
         /* softmax's gradient through its own maximum, and sums of what is centred, vanish */
         {"f(x[T,D]) -> y[T] { y = sum(x - mean(x, D), D) }", "T=3,D=4", 0, "0", "sum("},
         /* integers are converted where the text does it */
@@ -601,7 +602,179 @@ static void check_rows(const epi_program *program, const struct model *model) {
     problem_free(&some);
 }
 
-static void test_models(const char *path) {
+/* ---- beside the kernels written by hand ---- */
+
+/* A part of a layer, found by tensors that it has, and a program of programs/ that is the same. What each
+ * tensor of that one is: a tensor of the part by name; a value that the part loads, #1, or stores, by number;
+ * two of them whose elements (or rows, for weights) take turns, a|b; or a number for all elements. Scales of
+ * rows that the part has in other places are 1. */
+static const struct by_hand {
+    const char *model, *tensors[4], *file, *program, *is[10];
+} by_hand[] = {
+    {"llama",
+     {"x", "a", "wo"},
+     "residual_rms",
+     "residual_rms",
+     {"a", "wo", "x", "g1", "0.00001", ">1", ">3", ">2"}},
+    {"llama", {"wg", "wu", "!d_wg"}, "norm_swiglu", "norm_swiglu", {"#2", "wg|wu", "1", ">1|>2", ">3"}},
+    {"llama", {"wq", "q"}, "norm_rope", "norm_rope", {"#2", "wq", "#1", "c", "s", "q"}},
+    {"llama_head",
+     {"wv", "y", "l"},
+     "norm_cross_entropy",
+     "norm_cross_entropy",
+     {"#2", "wv", "1", "y", ">2", "l", ">3"}},
+    {"llama_head",
+     {"gf", "wv", "d_gf"},
+     "rmsnorm_backward",
+     "rmsnorm_backward",
+     {"#2", "wv", "#1", "1", "gf", "#3", "0", ">2", NULL, "d_gf"}},
+    {"llama",
+     {"wd", "!g2", "!o"},
+     "swiglu_backward",
+     "swiglu_backward",
+     {"#4", "wd", "#2|#3", ">2|>1", NULL, ">3"}},
+};
+
+static int part_tensor(const epi_graph *g, const char *name) {
+    for (int t = 0; t < g->tensor_count; t++)
+        if (!strcmp(g->tensors[t].name, name))
+            return t;
+    return -1;
+}
+
+/* The part of the kernel that has these tensors, and not those with a mark. */
+static int find_part(const epi_kernel *k, const char *const *tensors) {
+    for (int i = 0; i < k->part_count; i++) {
+        bool all = true;
+        for (int t = 0; t < 4 && tensors[t]; t++)
+            all &= (part_tensor(&k->parts[i].part->graph, tensors[t] + (*tensors[t] == '!')) < 0) ==
+                   (*tensors[t] == '!');
+        if (all)
+            return i;
+    }
+    return -1;
+}
+
+/* A tensor of the part as the table names it. Values are those that are no tensors of the program. */
+static const tensor *named_tensor(const ran *part, const epi_part *of, const char *name) {
+    int want = atoi(name + 1), first = name[0] == '>' ? part->p.inputs : 0;
+    int past = name[0] == '>' ? part->p.count : part->p.inputs;
+    if (name[0] != '#' && name[0] != '>') {
+        int t = part_tensor(&part->program->graph, name);
+        return t < 0 ? NULL : &part->p.t[t];
+    }
+    for (int t = first; t < past; t++)
+        if (name[0] == '>' || of->tensors[t].tensor < 0)
+            if (--want == 0)
+                return &part->p.t[t];
+    return NULL;
+}
+
+/* Element e of what the table says, of so many in a last axis; NaN where there is none such. */
+static double said_element(const ran *part, const epi_part *of, const char *is, const tensor *hand,
+                           int64_t e) {
+    char name[2][40] = {"", ""};
+    if (is[0] >= '0' && is[0] <= '9')
+        return atof(is);
+    sscanf(is, "%39[^|]|%39s", name[0], name[1]);
+    const tensor *a = named_tensor(part, of, name[0]);
+    if (!a || !name[1][0])
+        return a && e < a->shape.count ? get_element(a->data, a->shape.type, e) : NAN;
+    const tensor *b = named_tensor(part, of, name[1]);
+    int64_t inner = name[0][0] == '#' || name[0][0] == '>' ? 1 : hand->shape.sizes[1]; /* elements, or rows */
+    const tensor *from = e / inner % 2 ? b : a;
+    return from ? get_element(from->data, from->shape.type, e / inner / 2 * inner + e % inner) : NAN;
+}
+
+/* Runs the part and the program on the same numbers. */
+static void compare_by_hand(const struct by_hand *h, const epi_kernel *k, int index, const epi_program *hand,
+                            const char *dims) {
+    char text[1 << 14], hand_dims[200] = "";
+    epi_module *m;
+    epi_error err;
+    ran part, own;
+    const epi_part *of = k->parts[index].part;
+    epi_kernel_part_print(k, index, text, sizeof text);
+    if (!check(epi_module_parse(ctx, text, strlen(text), "part", &m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
+        return;
+    char part_dims[200] = "";
+    for (int d = 0; d < epi_program_dim_count(epi_module_program(m, 0)); d++) {
+        const char *name = epi_program_dim(epi_module_program(m, 0), d), *at = dims;
+        while (at && !(strncmp(at, name, strlen(name)) == 0 && at[strlen(name)] == '='))
+            at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+        if (at)
+            snprintf(part_dims + strlen(part_dims), sizeof part_dims - strlen(part_dims), "%s%.*s",
+                     d ? "," : "", (int)strcspn(at, ","), at);
+    }
+    bool rope = !strcmp(h->program, "norm_rope"), gated = !strcmp(h->program, "norm_swiglu");
+    snprintf(hand_dims, sizeof hand_dims, "%s",
+             rope                                        ? "B=1,S=24,E=64,H=4,D=16"
+             : gated                                     ? "T=24,D=64,F=160"
+             : !strcmp(h->program, "residual_rms")       ? "T=24,K=64,D=64"
+             : !strcmp(h->program, "norm_cross_entropy") ? "T=24,D=64,V=100"
+             : !strcmp(h->program, "rmsnorm_backward")   ? "T=24,F=100,D=64"
+                                                         : "T=24,D=64,F=80");
+    if (prepare(&part, epi_module_program(m, 0), part_dims) && prepare(&own, hand, hand_dims)) {
+        fill(&part.p, 9);
+        for (int t = 0; t < part.p.inputs; t++) /* scales of rows where the program has them elsewhere */
+            if (of->tensors[t].tensor < 0 && part.p.t[t].shape.rank == 1 && !rope &&
+                strcmp(h->program, "rmsnorm_backward"))
+                for (int64_t e = 0; e < part.p.t[t].shape.count; e++)
+                    put_element(part.p.t[t].data, EPI_F64, e, 1);
+        for (int t = 0; t < own.p.inputs; t++)
+            for (int64_t e = 0; e < own.p.t[t].shape.count; e++)
+                put_element(own.p.t[t].data, own.p.t[t].shape.type, e,
+                            said_element(&part, of, h->is[t], &own.p.t[t], e));
+        check(problem_run(part.k, &part.p) && problem_run(own.k, &own.p), "%s: both run", h->program);
+        for (int t = own.p.inputs; t < own.p.count; t++) {
+            double worst = 0;
+            for (int64_t e = 0; e < own.p.t[t].shape.count && h->is[t]; e++) {
+                double want = get_element(own.p.t[t].data, EPI_F64, e),
+                       got = said_element(&part, of, h->is[t], &own.p.t[t], e);
+                worst = fmax(worst, isnan(got) ? INFINITY : fabs(got - want) / (1 + fabs(want)));
+            }
+            check(worst < 1e-12, "%s, %s of the part is off by %g:\n%s", h->program,
+                  hand->graph.tensors[t].name, worst, text);
+        }
+        release(&part);
+        release(&own);
+    }
+    epi_module_free(m);
+}
+
+static void test_by_hand(const char *folder, const epi_module *m) {
+    for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
+        const struct by_hand *h = &by_hand[i];
+        const struct model *model = models;
+        char path[400], store[EPI_MAX_DIMS][16];
+        epi_dim_binding dims[EPI_MAX_DIMS];
+        epi_module *programs;
+        epi_kernel *k;
+        epi_error err;
+        size_t length;
+        while (strcmp(model->name, h->model))
+            model++;
+        snprintf(path, sizeof path, "%s/%s.epi", folder, h->file);
+        char *text = read_whole(path, &length);
+        epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = -90);
+        o.dim_count = parse_dims(model->plan, dims, store);
+        if (check(text && epi_module_parse(ctx, text, length, path, &programs, &err) == EPI_OK, "%s parses",
+                  path)) {
+            if (check(epi_kernel_compile(epi_module_find(m, h->model), &o, &k, &err) == EPI_OK, "%s",
+                      err.message)) {
+                int part = find_part(k, h->tensors);
+                if (check(part >= 0, "%s has a part that is %s", h->model, h->program))
+                    compare_by_hand(h, k, part, epi_module_find(programs, h->program), model->run);
+                epi_kernel_free(k);
+            }
+            epi_module_free(programs);
+        }
+        free(text);
+    }
+}
+
+static void test_models(const char *folder, const char *path) {
     size_t length;
     char *text = read_whole(path, &length);
     epi_module *m;
@@ -617,6 +790,7 @@ static void test_models(const char *path) {
             for (int kind = 0; kind < KINDS; kind++)
                 check_hostile(p, &models[i], kind);
         }
+        test_by_hand(folder, m);
         epi_module_free(m);
     }
     free(text);
@@ -630,7 +804,7 @@ int main(int argc, char **argv) {
     if (argc > 1)
         test_folder(argv[1]);
     if (argc > 2)
-        test_models(argv[2]);
+        test_models(argv[1], argv[2]);
     test_random(argc > 3 ? atoi(argv[3]) : 100, argc > 4 ? atoi(argv[4]) : 1);
     test_layers(argc > 3 ? atoi(argv[3]) : 100, argc > 4 ? atoi(argv[4]) : 1);
     for (int i = 0; i < EPI_RULE_COUNT; i++)
