@@ -120,6 +120,13 @@ bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int si
     return true;
 }
 
+bool epi_flat_is_steep(const epi_graph *g, const epi_form *f) {
+    for (int i = 0; i < f->count; i++)
+        if ((f->at[i].power > 2 || f->at[i].power < -2) && g->nodes[f->at[i].node].axes.count > 1)
+            return true;
+    return false;
+}
+
 static epi_form flatten_mean(epi_facts *facts, int node) {
     epi_graph *g = facts->g;
     const epi_node n = g->nodes[node];
@@ -144,7 +151,7 @@ static epi_form flatten(epi_facts *facts, int node) {
     if (n->op == EPI_OP_MUL || n->op == EPI_OP_DIV) {
         int a = n->arg[0], b = n->arg[1], sign = n->op == EPI_OP_MUL ? 1 : -1;
         epi_form f = epi_flat_form(facts, a), by = epi_flat_form(facts, b);
-        if (epi_flat_multiply(facts, &f, &by, sign))
+        if (epi_flat_multiply(facts, &f, &by, sign) && !epi_flat_is_steep(facts->g, &f))
             return f;
     }
     if (n->op == EPI_OP_MEAN && facts->free)

@@ -39,6 +39,10 @@ epi_form epi_flat_form(epi_facts *facts, int node);
  * there is no room. */
 bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign);
 
+/* Has a long value a power above 2? It is not multiplied out then: of (r*x)**3 the cube of x may be too large
+ * for f32 where that of r*x is not; its square is not where the norm of the row is a number. */
+bool epi_flat_is_steep(const epi_graph *g, const epi_form *f);
+
 /* The terms that a value is the sum of, itself where it is none. Where a sum that is to stay one value stands
  * inside it, that is a term. Answers how many, or 0: there are more than fit. */
 enum { EPI_MOST_TERMS = 32 };

@@ -400,7 +400,7 @@ static int multiplied(walk *w, const epi_node *n) {
     epi_form f = form_at(w, n->arg[0]), by = {.number = -1};
     if (n->op != EPI_OP_NEG)
         by = form_at(w, n->arg[1]);
-    if (!epi_flat_multiply(w->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1))
+    if (!epi_flat_multiply(w->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1) || epi_flat_is_steep(w->g, &f))
         return rebuild(w, n);
     find_silu(w->facts, &f);
     return epi_normal_build(w->facts, &f);
