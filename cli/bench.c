@@ -34,6 +34,7 @@ typedef struct pair {
     cli_data data;
     cli_place place;
     epi_kernel_info info;
+    cli_open open; /* of the fused kernel; the other is for the sizes that are timed alone */
 } pair;
 
 /* ---- time ---- */
@@ -204,17 +205,28 @@ static void free_pair(pair *p) {
 
 /* Without the unfused kernel where only results are wanted. */
 static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, bool both, epi_error *err) {
-    epi_options options = cli_compile_options(o);
+    epi_options options;
+    epi_kernel *closed = NULL; /* for the sizes that are timed alone: its tensors are theirs */
+    if (cli_open_options(o, s->program, &p->open, &options) != EXIT_OK)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "--open names an axis that has no size");
     epi_status status = cli_runner_make(&p->fused, s, &options, err);
+    if (p->open.count) {
+        p->fused.sizes = p->open.sizes;
+        p->fused.size_count = p->open.count;
+    }
+    options = cli_compile_options(o);
+    if (status == EPI_OK && p->open.count)
+        status = epi_kernel_compile(s->program, &options, &closed, err);
     if (status == EPI_OK)
-        epi_kernel_get_info(p->fused.kernel, &p->info);
+        epi_kernel_get_info(closed ? closed : p->fused.kernel, &p->info);
     options.path = EPI_PATH_UNFUSED;
     if (o->tuned)
         options.config = NULL; /* that was tuned for the fused path */
     if (status == EPI_OK && both)
         status = cli_runner_make(&p->unfused, s, &options, err);
     if (status == EPI_OK)
-        status = cli_data_make(&p->data, s->program, p->fused.kernel, err);
+        status = cli_data_make(&p->data, s->program, closed ? closed : p->fused.kernel, err);
+    epi_kernel_free(closed);
     if (status != EPI_OK)
         return status;
     cli_data_random(&p->data, o->seed);
@@ -321,10 +333,28 @@ static bool has_axis(const epi_program *program, const char *dim) {
     return false;
 }
 
+/* Complains of an axis of --open that none of the named programs has, or that has no size. */
+static int check_open(const cli_options *o, const bool *known) {
+    for (int i = 0; i < o->open_count; i++) {
+        int d = 0;
+        while (d < o->dim_count && strcmp(o->dims[d].name, o->open[i].name) != 0)
+            d++;
+        if (d == o->dim_count)
+            return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
+        if (!known[d])
+            return cli_complain(EXIT_USAGE, "--open names %s: no program has such an axis", o->open[i].name);
+    }
+    return EXIT_OK;
+}
+
 /* Several programs share the sizes that are given: each takes those of its axes. An axis that no program has
  * is left to the first of them to complain of. */
 static void keep_own_dims(cli_options *o, const epi_program *program, const bool *known) {
-    int count = 0;
+    int count = 0, opens = 0;
+    for (int i = 0; i < o->open_count; i++)
+        if (has_axis(program, o->open[i].name))
+            o->open[opens++] = o->open[i];
+    o->open_count = opens;
     for (int i = 0; i < o->dim_count; i++)
         if (!known[i] || has_axis(program, o->dims[i].name))
             o->dims[count++] = o->dims[i];
@@ -384,6 +414,8 @@ static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_repor
     int status = EXIT_OK, one;
     bool known[CLI_MAX_BINDINGS] = {0};
     find_known_dims(o, known);
+    if ((status = check_open(o, known)) != EXIT_OK)
+        return status;
     if (!o->size_count)
         o->sizes[o->size_count++] = o->device ? 4096 : 1024;
     report->all = o->name_count ? o->name_count : o->size_count * (int)(sizeof standard / sizeof *standard);

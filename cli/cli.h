@@ -183,15 +183,14 @@ double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row
 
 epi_options cli_compile_options(const cli_options *o);
 /* The same with the axes of --open open, up to their largest sizes; the lists are in `room`, with the sizes
- * that
- * --dims gives. Complains where it gives none. */
+ * that --dims gives. Complains of an axis that the program does not have, or that --dims gives no size of. */
 typedef struct cli_open {
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     const char *axes[CLI_MAX_BINDINGS];
     int64_t sizes[CLI_MAX_BINDINGS];
     int count;
 } cli_open;
-int cli_open_options(const cli_options *o, cli_open *room, epi_options *out);
+int cli_open_options(const cli_options *o, const epi_program *program, cli_open *room, epi_options *out);
 
 /* device.c: which device, its memory, and time on it */
 

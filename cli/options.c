@@ -318,14 +318,31 @@ epi_options cli_compile_options(const cli_options *o) {
                                     .rounding = o->rounding, .config = o->config, .algebra = o->algebra);
 }
 
-int cli_open_options(const cli_options *o, cli_open *room, epi_options *out) {
+/* Complains of an axis of --open that the program does not have. */
+static int check_open_axis(const epi_program *program, const char *axis) {
+    char all[256] = "";
+    int n = 0;
+    for (int i = 0; i < epi_program_dim_count(program); i++) {
+        if (!strcmp(epi_program_dim(program, i), axis))
+            return EXIT_OK;
+        if (n < (int)sizeof all - 40)
+            n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "",
+                          epi_program_dim(program, i));
+    }
+    return cli_complain(EXIT_USAGE, "--open names %s: %s has no such axis; it has %s", axis,
+                        epi_program_name(program), n ? all : "none");
+}
+
+int cli_open_options(const cli_options *o, const epi_program *program, cli_open *room, epi_options *out) {
     *out = cli_compile_options(o);
     *room = (cli_open){.count = o->open_count};
     if (!o->open_count)
         return EXIT_OK;
     memcpy(room->dims, o->dims, sizeof room->dims);
     for (int i = 0; i < o->open_count; i++) {
-        int d = 0;
+        int d = 0, status = check_open_axis(program, o->open[i].name);
+        if (status != EXIT_OK)
+            return status;
         while (d < o->dim_count && strcmp(o->dims[d].name, o->open[i].name) != 0)
             d++;
         if (d == o->dim_count)

@@ -216,7 +216,7 @@ int cmd_run(const cli_options *given) {
     cli_open open = {0};
     epi_options options;
     if (status == EXIT_OK)
-        status = cli_open_options(&o, &open, &options);
+        status = cli_open_options(&o, s.program, &open, &options);
     if (open.count) {
         r.sizes = open.sizes;
         r.size_count = open.count;

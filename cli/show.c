@@ -191,7 +191,7 @@ static int show_compiled(const epi_program *program, const char *text, const cli
     epi_kernel *kernel;
     epi_options options;
     cli_open open;
-    int status = cli_open_options(o, &open, &options);
+    int status = cli_open_options(o, program, &open, &options);
     if (status != EXIT_OK)
         return status;
     if (epi_kernel_compile(program, &options, &kernel, &err) != EPI_OK)

@@ -240,6 +240,9 @@ rm scalars.epi
 expect 1 "axis 'K' was not given" run matmul --dims M=3,N=4
 expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
 expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
+expect 2 'linear has no such axis; it has T, D, F' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open Q=4
+expect 2 'no program has such an axis' bench "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64,Q=4 --open Q=4
+expect 0 'linear  *5x64x64' bench "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=512 --repeat 3
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
 leaks expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
