@@ -17,6 +17,7 @@
 #include "cuda/cuda.h"
 #include "cuda/jit.h"
 #include "forms.h"
+#include "ir/index.h"
 #include "moves.h"
 #include "random_program.h"
 #include "shapes.h"
@@ -744,6 +745,46 @@ static void parts_stand_apart(void) {
     }
 }
 
+/* Indices are looked through at every size by one text, which counts open axes by its parameter; what it
+ * found lies at the same place of every workspace. */
+static void checks_of_open_axes(void) {
+    static const char source[] = "f(x[V,D], i: i32[B,T], j: i32[S]) -> (y[B,T,D], z[S,B,D]) "
+                                 "{ y = x[i]; z = gather(y, j, T) }";
+    static const char *const open[] = {"B", "T"};
+    epi_dim_binding dims[] = {{"V", 977}, {"D", 64}, {"B", 8}, {"T", 512}, {"S", 31}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_BF16, .device = -90,
+                                .check_indices = 1, .open_axes = open, .open_axis_count = 2);
+    epi_module *module;
+    epi_kernel *k = NULL;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, source, sizeof source - 1, "text", &module, &err) == EPI_OK, "%s",
+               err.message))
+        return;
+    if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK && k->checks &&
+                  k->checks->count == 2,
+              "%s", err.message)) {
+        const char *first = k->checks->launches[0].text.source.data,
+                   *second = k->checks->launches[1].text.source.data;
+        check(strstr(first, ", 977LL)") && !strstr(strstr(first, "void __launch_bounds__"), "P.open"),
+              "an axis of one size is a number");
+        check(strstr(second, "P.open[") && !strstr(second, ", 512LL)"), "an open axis is none");
+        check(k->form_count > 0, "there is a form for fewer rows");
+        for (int f = 0; f < k->form_count; f++) {
+            const epi_kernel *form = k->forms[f];
+            check(form->checks && form->checks->like == k->checks &&
+                      form->checks->launches[0].elements < k->checks->launches[0].elements &&
+                      epi_kernel_parts_at(form) == epi_kernel_parts_at(k),
+                  "its checks are the same, of fewer elements");
+        }
+        epi_index_fail(&k->spec, k->checked[0], 700, 977, &err);
+        check(!strcmp(err.message, "i, element 700, is 977: outside axis V of 977"), "%s", err.message);
+        epi_index_fail(&k->spec, k->checked[1], 7, 600, &err);
+        check(!strcmp(err.message, "j[7] is 600: outside axis T"), "%s", err.message);
+    }
+    epi_kernel_free(k);
+    epi_module_free(module);
+}
+
 static void wrong_shapes(void) {
     static const char *const malformed[] = {"rows_",          "rows_32",         "rows_32x",
                                             "rows_x8",        "rows_32x8_",      "rows_32x8_q3",
@@ -924,6 +965,7 @@ int main(int argc, char **argv) {
         wrong_shapes();
         loads_before_stores();
         parts_stand_apart();
+        checks_of_open_axes();
         emit_attention();
         emit_random();
     }

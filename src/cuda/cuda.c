@@ -573,10 +573,14 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
 }
 
 epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
-                                   epi_cuda_kernel **out, int **nodes, epi_error *err) {
+                                   const epi_cuda_kernel *like, epi_cuda_kernel **out, int **nodes,
+                                   epi_error *err) {
     const epi_graph *g = spec->graph;
-    epi_emit_context c = {.arena = arena, .spec = spec, .capability = target->capability};
+    epi_spec form = *spec;
+    epi_emit_context c = {.arena = arena, .spec = &form, .capability = target->capability};
     int count = 0;
+    if (spec->open)
+        memcpy(form.sizes, spec->open->sizes, sizeof form.sizes);
     for (int i = 0; i < g->node_count; i++)
         count += epi_index_is_input(spec, i);
     if (!count)
@@ -589,6 +593,7 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     *k = (epi_cuda_kernel){.arena = arena,
                            .spec = *spec,
                            .launches = launches,
+                           .like = like,
                            .cuda = target->cuda,
                            .device = target->device,
                            .workspace = count * (int64_t)sizeof(int64_t[2])};
@@ -602,6 +607,8 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
         }
     shape_launches(k, target);
     const epi_launch *slow = NULL;
+    if (status == EPI_OK && like)
+        return take_form(k, err);
     if (status == EPI_OK && k->cuda)
         status = epi_cuda_use(k->cuda, k->device, err);
     if (status == EPI_OK && k->cuda)

@@ -95,9 +95,11 @@ enum { EPI_BESIDE_LAST = 2, EPI_BESIDE_NEXT = 4 };
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, epi_error *err);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
- * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is. */
+ * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is; `like`
+ * is the same for other sizes of open axes, or NULL: it takes that one's cubins. */
 epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
-                                   epi_cuda_kernel **out, int **nodes, epi_error *err);
+                                   const epi_cuda_kernel *like, epi_cuda_kernel **out, int **nodes,
+                                   epi_error *err);
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 /* Is its cubin kept even if the compiler says that it would be slow? */

@@ -17,7 +17,7 @@ epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_ker
         "__grid_constant__ Params P) {\n  __shared__ i64 found[%d];\n  const int t = threadIdx.x;\n"
         "  dependency_start();\n  dependency_wait();\n  i64 first = P.extra[0];\n"
         "  for (i64 x = t; x < P.extra[0] && first == P.extra[0]; x += %d)\n"
-        "    if (position<%s>(P.ptr[%d], x, %ldLL) < 0) first = x;\n  found[t] = first;\n"
+        "    if (position<%s>(P.ptr[%d], x, %s) < 0) first = x;\n  found[t] = first;\n"
         "  for (int m = %d; m > 0; m >>= 1) {\n    __syncthreads();\n"
         "    if (t < m && found[t + m] < found[t]) found[t] = found[t + m];\n  }\n"
         "  if (t == 0) {\n    i64 *out = (i64 *)P.ptr[%d] + %d;\n    const bool inside = found[0] == "
@@ -25,7 +25,7 @@ epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_ker
         "found[0]);\n  }\n}\n",
         epi_emit_name(g, node).text, n->place.line, EPI_CHECK_THREADS, EPI_CHECK_THREADS, EPI_CHECK_THREADS,
         epi_emit_type(c->spec->types[index->tensor]), from,
-        (long)epi_axis_size(n->over.at[0], c->spec->sizes), EPI_CHECK_THREADS / 2, to, 2 * slot,
-        epi_emit_type(c->spec->types[index->tensor]), from);
+        epi_emit_count(c, epi_axis_size(n->over.at[0], c->spec->sizes), "LL").text, EPI_CHECK_THREADS / 2, to,
+        2 * slot, epi_emit_type(c->spec->types[index->tensor]), from);
     return epi_emit_end(k, err);
 }

@@ -44,8 +44,6 @@ static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_r
 /* The axes that are open: those that are named, and what they are renamed to. They count rows. */
 static epi_status bind_open(const epi_graph *g, const epi_options *o, bool *is_open, bool *is_row,
                             epi_error *err) {
-    if (o->open_axis_count && o->check_indices && o->device)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "check_indices is for kernels without open axes");
     for (int i = 0; i < o->open_axis_count; i++) {
         if (!o->open_axes[i])
             return epi_fail(err, EPI_ERR_ARGUMENT, "open axis %d has no name", i);

@@ -308,7 +308,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         status = cut_again(k, o, err);
     if (status == EPI_OK && o->check_indices && k->gpu) {
         epi_cuda_target target = target_of(k, o);
-        status = epi_cuda_compile_checks(&k->arena, &k->spec, &target, &k->checks, &k->checked, err);
+        status = epi_cuda_compile_checks(&k->arena, &k->spec, &target, k->owner ? k->owner->checks : NULL,
+                                         &k->checks, &k->checked, err);
     }
     if (status == EPI_OK)
         epi_parts_set_apart(k);
@@ -430,12 +431,12 @@ void epi_kernel_free(epi_kernel *kernel) {
     free(kernel);
 }
 
-int64_t epi_kernel_checks_at(const epi_kernel *kernel) {
-    return kernel->values + epi_round_up(kernel->cut.bytes, 64);
+int64_t epi_kernel_parts_at(const epi_kernel *kernel) {
+    return kernel->checks ? epi_round_up(kernel->checks->workspace, 256) : 0;
 }
 
 int64_t epi_kernel_numbers_at(const epi_kernel *kernel) {
-    return epi_kernel_checks_at(kernel) + (kernel->checks ? epi_round_up(kernel->checks->workspace, 64) : 0);
+    return epi_kernel_parts_at(kernel) + kernel->values + epi_round_up(kernel->cut.bytes, 64);
 }
 
 size_t epi_kernel_workspace(const epi_kernel *kernel) {

@@ -80,8 +80,9 @@ struct epi_kernel {
     struct epi_sizes *sizes; /* open.c: the kernels of other sizes; NULL: no axis is open */
 };
 
-/* Where in the workspace the checks write what they found. */
-int64_t epi_kernel_checks_at(const epi_kernel *kernel);
+/* Where in the workspace that begins which the parts use: behind what the checks of indices write, which is
+ * at the same place whatever the sizes. */
+int64_t epi_kernel_parts_at(const epi_kernel *kernel);
 /* And where scalars lie that a call gives as numbers, each in so many bytes. */
 enum { EPI_NUMBER_BYTES = 16 };
 int64_t epi_kernel_numbers_at(const epi_kernel *kernel);

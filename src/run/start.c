@@ -156,18 +156,17 @@ static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int
         status =
             epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, &room), err);
     if (kernel->checks)
-        status = epi_cuda_run(kernel->checks, tensors,
-                              (unsigned char *)workspace + epi_kernel_checks_at(kernel), stream, 0, err);
+        status = epi_cuda_run(kernel->checks, tensors, workspace, stream, 0, err);
+    unsigned char *memory = (unsigned char *)workspace + epi_kernel_parts_at(kernel);
     for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
-        const epi_tensor *given = part_tensors(kernel, i, tensors, workspace, &room);
+        const epi_tensor *given = part_tensors(kernel, i, tensors, memory, &room);
         const epi_part_kernel *part = &kernel->parts[i];
         int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
                      (i + 1 < kernel->part_count && part[1].apart ? EPI_BESIDE_NEXT : 0);
         if (kernel->gpu)
-            status =
-                epi_cuda_run(part->cuda, given, (unsigned char *)workspace + part->own, stream, beside, err);
+            status = epi_cuda_run(part->cuda, given, memory + part->own, stream, beside, err);
         else
-            epi_cpu_run(kernel->parts[i].cpu, given, workspace);
+            epi_cpu_run(part->cpu, given, memory);
     }
     return status;
 }
@@ -276,7 +275,7 @@ epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, voi
         status = epi_cuda_stream_wait(k->cuda, stream, err);
     for (int i = 0; i < k->count && status == EPI_OK; i++) {
         int64_t found[2];
-        const unsigned char *at = (const unsigned char *)workspace + epi_kernel_checks_at(kernel);
+        const unsigned char *at = workspace;
         status = epi_cuda_copy(k->cuda, found, at + (size_t)i * sizeof found, sizeof found, err);
         if (status == EPI_OK && found[0] >= 0)
             status = epi_index_fail(&kernel->spec, kernel->checked[i], found[0], found[1], err);
