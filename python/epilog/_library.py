@@ -251,6 +251,11 @@ def program(text, name=None, rows=None):
     return found
 
 
+def narrowest(types):
+    """The first of 16 bits, else f32 (epi_dtype)."""
+    return next((k for k in types if k in (1, 2)), 0)
+
+
 class Kernel:
     """A compiled program; `open`: axes whose sizes each run gives, `sizes` has the largest of them."""
 
@@ -258,8 +263,8 @@ class Kernel:
         lib, err = library(), library().Error()
         dims = (lib.DimBinding * max(1, len(sizes)))(*[(n.encode(), s) for n, s in sizes.items()])
         bound = [(t.name.encode(), k) for t, k in zip(program.tensors, types) if t.type != k]
-        # values between kernels are stored as the first open input is
-        storage = next((k for t, k in zip(program.tensors, types) if t.type is None and t.rank and not t.is_output and k < 3), 0)
+        # values between kernels are stored as the narrowest of the open inputs is: operands of products are of one type then
+        storage = narrowest([k for t, k in zip(program.inputs, types) if t.type is None and t.rank])
         kinds = (lib.TypeBinding * max(1, len(bound)))(*bound)
         known = [d for d in program.rows if d in sizes]
         rows = (TEXT * max(1, len(known)))(*[d.encode() for d in known])

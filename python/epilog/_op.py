@@ -12,12 +12,15 @@ watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functo
 class Op:
     """A program of a text, callable on tensors. Inputs without axes are numbers, or tensors of one element."""
 
-    def __init__(self, text, name=None, twice=False, into=None):
+    def __init__(self, text, name=None, twice=False, into=None, keep=()):
         prog = program(text, name)
         self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
         self.inputs = [(t.name, t.rank, t.type) for t in prog.inputs]
         self.names = [t.name for t in prog.inputs]
-        self.open = [t.type is None and t.rank > 0 for t in prog.inputs]
+        self.keep = tuple(self.names) if keep is True else tuple(keep)
+        if any(n not in self.names for n in self.keep):
+            raise EpilogValueError(f"{self.name}: keep names {', '.join(self.keep)}: the inputs are {', '.join(self.names)}")
+        self.open = [t.type is None and t.rank > 0 and t.name not in self.keep for t in prog.inputs]  # what autocast casts
         self.count, self.results = len(prog.inputs), len(prog.outputs)
         self.direct = self.not_yet
         self.into = self.stored_over(into or {})
@@ -32,7 +35,7 @@ class Op:
         return self
 
     def __reduce__(self):
-        return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into})
+        return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into}, self.keep)
 
     def __repr__(self):
         return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
@@ -156,10 +159,11 @@ class Op:
         return "\n".join(p.text for p in self.program.grad(wrt, True))
 
 
-def op(text, name=None, twice=False, into=None):
+def op(text, name=None, twice=False, into=None, keep=()):
     """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it.
 
     twice: keep all inputs for the backward, so that gradients of gradients can always be had.
     into: results, by name, and the inputs that they are stored over: {"w1": "w"} makes w the new w, as an optimizer wants.
+    keep: inputs, by name, that autocast leaves as they are, as it does a residual or what is normed; True: all of them.
     """
-    return Op(text, name, twice, into)
+    return Op(text, name, twice, into, keep)

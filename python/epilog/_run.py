@@ -11,13 +11,13 @@ import warnings
 import torch
 
 from ._direct import direct
-from ._library import EpilogError, EpilogValueError, library, program
+from ._library import EpilogError, EpilogValueError, library, narrowest, program
 
 Tensor = torch.Tensor
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4, torch.int64: 5}
 DTYPES = {number: dtype for dtype, number in TYPES.items()}
 NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64"}
-F32, I32, I64 = 0, 3, 5
+F32, I32, I64, NARROW = 0, 3, 5, -2
 warned = set()
 
 
@@ -73,14 +73,13 @@ def sizes_of(prog, args, told=()):
 
 
 def output_types(prog, args, types):
-    """epi_dtype of each output: what the text says, what the caller says, or that of the first open input with axes."""
-    default = F32
-    for info, a in zip(prog.inputs, args):
-        if info.type is None and info.rank and a.dtype in TYPES and a.dtype.is_floating_point:
-            default = TYPES[a.dtype]
-            break
+    """epi_dtype of each output: what the text says, what the caller says, or that of the first open input with axes. NARROW: as
+    values between kernels are stored."""
     given = types or [-1] * len(prog.outputs)
-    return [t.type if t.type is not None else g if g >= 0 else default if t.rank else F32 for t, g in zip(prog.outputs, given)]
+    open_types = [TYPES[a.dtype] for info, a in zip(prog.inputs, args)
+                  if info.type is None and info.rank and a.dtype in TYPES and a.dtype.is_floating_point] or [F32]
+    default = {-1: open_types[0], NARROW: narrowest(open_types)}
+    return [t.type if t.type is not None else g if g >= 0 else default[g] if t.rank else F32 for t, g in zip(prog.outputs, given)]
 
 
 def output_shapes(prog, args, types, told=()):
@@ -326,7 +325,7 @@ class Recipe:
             self.sources[at] = ("cotangent", result)
         self.count = len(prog.outputs)
         # what is saved of a row is a number or a few, and kept in f32, as between the parts of a program
-        self.saved = tuple([F32 if all(dim in prog.rows for dim, _ in t.axes) else -1 for t in self.forward.outputs[self.count:]])
+        self.saved = tuple([F32 if all(dim in prog.rows for dim, _ in t.axes) else NARROW for t in self.forward.outputs[self.count:]])
         self.integers = [i for i, t in enumerate(prog.outputs) if i not in self.results]
         self.numbers = [i for i, t in enumerate(prog.inputs) if t.rank == 0]
         self.all_inputs = list(range(len(prog.inputs)))
@@ -341,7 +340,7 @@ class Recipe:
     def forward_types(self, types):
         """Of the results, as they are asked for, and of what is saved."""
         asked = (*(types or (-1,) * self.count), *self.saved)
-        return None if all(t < 0 for t in asked) else asked
+        return None if all(t == -1 for t in asked) else asked
 
     def types(self, args):
         """A gradient has its input's type, but where the text fixes another."""

@@ -7,6 +7,7 @@ adapter may have taken the place of a linear layer, someone may have hooked in):
 """
 import functools
 import inspect
+import re
 import sys
 import types
 
@@ -20,10 +21,36 @@ FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2")
 HEADS = {f + "ForCausalLM" for f in FAMILIES} | {"GPT2LMHeadModel"}  # models with a loss
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu"}
 
+
+
+class behind_attention:
+    """What comes behind attention, from the residual x to the next: output projection, residual, norm, MLP, residual. One program;
+    but two under autocast, where x and h, which the first lines make, stay f32 as PyTorch has them, and nothing else does.
+    first: the inputs of the program up to h's last."""
+
+    def __init__(self, head, rest, first):
+        head, rest = head.strip("\n"), rest.strip("\n")
+        name, inputs = re.match(r"(\w+)\((.*)\) -> ", head).groups()
+        inputs = re.findall(r"\w+(?:\[[^]]*\])?", inputs)
+        before, after = inputs[:first], inputs[first:-1]
+        given = lambda names: ", ".join(names + ["eps"])
+        self.first, self.whole = first, op(f"{head}\n{rest}\n")
+        body = head.split("{\n", 1)[1]
+        self.out = op(f"{name}_out({given(before)}) -> h[B,S,D] {{\n{body}\n}}\n", keep=("x",))
+        self.mlp = op(f"{name}_mlp({given(['h[B,S,D]'] + after)}) -> y[B,S,D] {{\n{rest}\n", keep=("h",))
+
+    def __call__(self, x, *given):
+        if x.dtype != torch.float32 or not torch.is_autocast_enabled(x.device.type):
+            return self.whole(x, *given)
+        *weights, eps = given
+        h = self.out(x, *weights[:self.first - 1], eps)
+        return self.mlp(h, *weights[self.first - 1:], eps)
+
+
 gemma_norm = op("""
 gemma_norm(x[T,D], weight[D], eps) -> y[T,D] {
     y = x*rsqrt(mean(x*x, D) + eps)*(1 + weight)
-}""")
+}""", keep=True)
 
 gpt2_mlp = op("""
 gpt2_mlp(x[T,D], w1[D,F], b1[F], w2[F,D], b2[D]) -> y[T,D] {
@@ -38,14 +65,14 @@ gpt2_projections(x[B,S,D], g[D], b[D], w[D,K,H,E], bias[K,H,E], eps) -> y[B,S,K,
     y = n @ w + bias
 }""")
 
-gpt2_rest = op("""
-# What comes behind attention: output projection, residual, LayerNorm, MLP, residual.
+gpt2_rest = behind_attention("""
 gpt2_rest(x[B,S,D], o[B,S,C], wo[C,D], bo[D], g[D], b[D], w1[D,F], b1[F], w2[F,D], b2[D], eps) -> y[B,S,D] {
     h = x + (o @ wo + bo)
+""", """
     c = h - mean(h, D)
     n = c*rsqrt(mean(c*c, D) + eps)*g + b
     y = h + (gelu_tanh(n @ w1 + b1) @ w2 + b2)
-}""")
+}""", 4)
 
 
 @functools.lru_cache(None)
@@ -69,25 +96,26 @@ def projections(bias, head_norm, per_sequence, one_plus):
 
 @functools.lru_cache(None)
 def rest(bias, activation, sandwich):
-    """What comes behind attention: output projection, residual, norm, gated MLP, residual. sandwich: with norms behind
-    attention and MLP as well, as Gemma 2 has them."""
+    """sandwich: with norms behind attention and MLP as well, as Gemma 2 has them."""
     given = "x[B,S,D], o[B,S,C], wo[D,C], " + ("bo[D], " if bias else "")
     attended, mlp = "o @ wo" + (" + bo" if bias else ""), f"({activation}(n @ wg)*(n @ wu)) @ wd"
     if not sandwich:
-        return op(f"""rest({given}g[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
+        return behind_attention(f"""
+rest({given}g[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
     h = x + {attended}
+""", f"""
     n = h*rsqrt(mean(h*h, D) + eps)*g
     y = h + {mlp}
-}}
-""")
-    return op(f"""rest({given}ga[D], g[D], gm[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
+}}""", 3 + bias)
+    return behind_attention(f"""
+rest({given}ga[D], g[D], gm[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
     a = {attended}
     h = x + a*rsqrt(mean(a*a, D) + eps)*(1 + ga)
+""", f"""
     n = h*rsqrt(mean(h*h, D) + eps)*(1 + g)
     m = {mlp}
     y = h + m*rsqrt(mean(m*m, D) + eps)*(1 + gm)
-}}
-""")
+}}""", 4 + bias)
 
 
 def untouched(module, kind):

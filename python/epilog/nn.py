@@ -12,13 +12,13 @@ ACTIVATIONS = {None: "{}", "silu": "silu({})", "gelu": "gelu({})", "gelu_tanh": 
 rms_norm = op("""
 rms_norm(x[T,D], weight[D], eps) -> y[T,D] {
     y = x*rsqrt(mean(x*x, D) + eps)*weight
-}""")
+}""", keep=True)
 
 layer_norm = op("""
 layer_norm(x[T,D], weight[D], bias[D], eps) -> y[T,D] {
     c = x - mean(x, D)
     y = c*rsqrt(mean(c*c, D) + eps)*weight + bias
-}""")
+}""", keep=True)
 
 swiglu_mlp = op("""
 swiglu_mlp(x[T,D], gate[F,D], up[F,D], down[D,F]) -> y[T,D] {

@@ -1,11 +1,11 @@
 """The error rule of the project (src/base/error_rule.h): a result may be at most twice as far from an f64 reference as eager
-PyTorch's is, or as far as the arithmetic explains: a rounding to the type, and 4.5 ulp of a function in f32."""
+PyTorch's is, or as far as the arithmetic explains: a rounding to the type, 4.5 ulp of a function in f32, and 2^-24 sqrt(n) of sums of n terms."""
 import torch
 
 
-def floor(dtype, units=1):
-    """Relative to the largest result. units: roundings to the type."""
-    return units * torch.finfo(dtype).eps + 4.5 * 2**-23
+def floor(dtype, units=1, terms=0):
+    """Relative to the largest result. units: roundings to the type; terms: of the sums that a result is made of."""
+    return units * torch.finfo(dtype).eps + 4.5 * 2**-23 + 2**-24 * terms ** 0.5
 
 
 def wide(a):

@@ -173,6 +173,21 @@ def test_autocast():
     assert all(a.grad.dtype == torch.float32 for a in args)
 
 
+def test_what_autocast_leaves():
+    text = "f(x[T,D], w[F,D], r[T,F]) -> y[T,F] { y = r + relu(x @ w) }"
+    args = [torch.randn(3, 8), torch.randn(5, 8), torch.randn(3, 5)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert epilog.op(text)(*args).dtype == torch.bfloat16
+        assert epilog.op(text, keep=True)(*args).dtype == torch.float32
+        text = "f(r[T,F], x[T,D], w[F,D]) -> y[T,F] { y = r + relu(x @ w) }"
+        found = epilog.op(text, keep=("r",))(args[2], args[0], args[1])
+    x, w = (a.bfloat16().double() for a in args[:2])
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), args[2].double() + (x @ w.T).relu(), rtol=0, atol=8 * 2**-23 * 10)  # 8 terms of up to 10
+    with pytest.raises(ValueError, match="keep names q: the inputs are r, x, w"):
+        epilog.op(text, keep=("q",))
+
+
 def test_show():
     plan = swiglu.show(*given())
     assert "T = 5, D = 8, F = 16, on cpu" in plan and "two products side by side" in plan

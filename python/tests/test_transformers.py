@@ -14,6 +14,9 @@ from rule import floor
 transformers = pytest.importorskip("transformers")
 SMALL = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64)
+# The terms of the sums on the way to a gradient, one behind the other: of a layer two norms and four products over 32 features,
+# one over 64, scores of heads of 8, softmax and values over 10 tokens; head and its softmax; back again; 20 tokens at last.
+TERMS = 2 * (2 * (6 * 32 + 64 + 8 + 2 * 10) + 32 + 96) + 20
 MODELS = {"Llama": {}, "Llama, biases": dict(attention_bias=True), "Mistral": dict(sliding_window=4), "Qwen2": {},
           "Qwen3": dict(head_dim=16), "Gemma2": dict(head_dim=16, sliding_window=4, final_logit_softcapping=3.0,
                                                      attn_logit_softcapping=5.0, query_pre_attn_scalar=16), "GPT2": None}
@@ -50,13 +53,14 @@ def step(model, **more):
     return {"loss": loss.detach(), **{n: p.grad.clone() for n, p in model.named_parameters()}}
 
 
-def within(mine, plain, exact, dtype=torch.float32):
+def within(mine, plain, exact, dtype=torch.float32, coarsest=None):
     """The rule of rule.py for the gradients. The loss is one number, where eager may be right by chance: it is the mean
     of 15 tokens' losses, each with the rounding error of a logit (which are below 1 here). And the models compute
-    norms and loss in f32 whatever their type is, so the reference has errors of its own: four roundings of the loss."""
+    norms and loss in f32 whatever their type is, so the reference has errors of its own: four roundings of the loss.
+    coarsest: the type of values on the way, where it is not that of the gradients."""
     for name, e in exact.items():
         off, allowed = (mine[name].double() - e).abs().max(), (plain[name].double() - e).abs().max()
-        bound = 2 * allowed + floor(mine[name].dtype, 4 if name == "loss" else 1) * e.abs().max()
+        bound = 2 * allowed + floor(coarsest or mine[name].dtype, 4 if name == "loss" else 1, TERMS) * e.abs().max()
         if name == "loss":
             bound += torch.finfo(dtype).eps / 15 ** 0.5
         assert off <= bound, f"{name} is {off} off, eager {allowed}"
@@ -77,6 +81,33 @@ def test_step(name, dtype):
     epilog.restore(model)
     again = step(model)
     assert all(torch.equal(again[n], plain[n]) for n in plain)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen3", "Gemma2", "GPT2"])
+def test_autocast(name):
+    """Products in bf16; what goes from layer to layer stays f32, as in eager."""
+    model = make(name)
+    streams = []
+    def cast_step(model):
+        streams.clear()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return step(model)
+    exact, plain = step(copy.deepcopy(model).double()), cast_step(model)
+    epilog.apply(model)
+    layers = model.transformer.h if name == "GPT2" else model.model.layers
+    hooks = [layer.register_forward_hook(lambda m, given, out: streams.append(out.dtype)) for layer in layers]
+    within(cast_step(model), plain, exact, torch.bfloat16, torch.bfloat16)
+    assert streams == [torch.float32] * 2
+    [h.remove() for h in hooks]
+
+
+def test_checkpointing():
+    model = make("Llama")
+    epilog.apply(model)
+    plain = step(model)
+    model.gradient_checkpointing_enable()
+    again = step(model)
+    assert all(torch.equal(plain[n], again[n]) for n in plain)
 
 
 def test_positions_of_their_own():
