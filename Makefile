@@ -217,7 +217,8 @@ ARGS_indices := programs
 ARGS_puzzle := programs
 ARGS_attention := programs
 ARGS_random = $(ROUNDS)
-ARGS_docs := docs/language.md docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi)
+ARGS_docs := docs/language.md docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi) \
+    editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json
 ARGS_threads = $(BUILD)/libepilog.so
 ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
 ARGS_names = programs $(BUILD)/cache $(CUDA_MODE)

@@ -11,6 +11,8 @@
  * formatted error, byte for byte epi-value  programs without inputs; the `text` block after it is what they
  * compute
  */
+#include <ctype.h>
+
 #include "harness.h"
 #include "lang/words.h"
 
@@ -449,6 +451,53 @@ static void check_llms(const char *text) {
         want_name(text, epi_word_at(i)->name);
 }
 
+/* ---- syntax files of editors ---- */
+
+/* The next of the words that stand side by side with `|` or `\|` between them; NULL past the last. */
+static const char *next_listed(const char *text, const char *at, size_t *length) {
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
+    for (; *at; at += *length ? *length : 1) {
+        *length = strspn(at, word);
+        const char *behind = at + *length;
+        bool first = *behind == '|' || !strncmp(behind, "\\|", 2);
+        if (*length && isalpha((unsigned char)*at) && (first || (at > text && at[-1] == '|')))
+            return at;
+    }
+    return NULL;
+}
+
+static bool is_in(const char *name, const char *const *list, int count) {
+    for (int i = 0; i < count; i++)
+        if (!strcmp(name, list[i]))
+            return true;
+    return false;
+}
+
+/* A syntax file lists the words of the language, all and no others. */
+static void check_editor(const char *text) {
+    const char *want[OPS + 64] = {"inf", "cotangent", "grad"}, *listed[OPS + 64];
+    int count = 3, listed_count = 0;
+    size_t n;
+    for (int i = 0; i < OPS; i++)
+        if (isalpha((unsigned char)ops[i][0]) && !is_in(ops[i], want, count))
+            want[count++] = ops[i];
+    for (int i = 0; epi_word_at(i); i++)
+        want[count++] = epi_word_at(i)->name;
+    for (int i = 0; i < EPI_DTYPE_COUNT; i++)
+        want[count++] = epi_dtype_name((epi_dtype)i);
+    for (const char *at = text; (at = next_listed(text, at, &n)) && listed_count < OPS + 64; at += n) {
+        char *name = strndup(at, n);
+        if (!name)
+            break;
+        check(is_in(name, want, count), "%s lists '%s', a word of the language", path, name);
+        listed[listed_count++] = name;
+    }
+    for (int i = 0; i < count; i++)
+        check(is_in(want[i], listed, listed_count), "%s lists '%s'", path, want[i]);
+    for (int i = 0; i < listed_count; i++)
+        free((void *)listed[i]);
+}
+
 /* ---- the file ---- */
 
 static bool check_block(const block *b, const block *next) {
@@ -501,6 +550,11 @@ static bool check_file(void) {
     }
     if (length > 4 && !strcmp(path + strlen(path) - 4, ".epi")) {
         *(check_program_file(text, length) ? &passed : &failed_count) += 1;
+        free(text);
+        return true;
+    }
+    if (strstr(path, "editors/")) {
+        check_editor(text);
         free(text);
         return true;
     }
