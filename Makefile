@@ -14,7 +14,7 @@
 #   make test-gpu-full on a GPU: every case in every type, path, contract and configuration
 #   make test-python   the PyTorch package, in an environment with CPU torch and transformers that it makes in build/venv
 #   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
-#   make readme        the tables and the plot of the documents from the result files
+#   make readme        the tables and the plots of the documents from the result files
 #   make build/ab      a program that times two builds of the library against each other
 #   make install       PREFIX=/usr/local by default; make uninstall takes the same away
 #   make clean         removes build/
@@ -161,12 +161,16 @@ bench-gpu: $(BUILD)/libepilog.so
 	python3 bench/rows_torch.py --lib $(BUILD)/libepilog.so --commit $(COMMIT) --out bench/results/$(GPU)-rows.json
 	@echo 'bench/results/$(GPU).json and $(GPU)-rows.json are written; make readme puts them into the tables that name them'
 
-# The tables of the README, the results and the notes from the result files that they name, and the README's plot.
+# The tables of the README, the results and the notes from the result files that they name, and the plots: of which kind, from what, of
+# which size, and where.
 TABLED := README.md docs/results.md $(wildcard docs/*-notes.md)
-PLOTTED := bench/results/h200-torch.json 4096 docs/kernels.svg
+PLOTS := kernels,h200-torch.json,4096,kernels.svg rows,h200-rows.json,8192,rows.svg \
+    blocks,h200-blocks.json,8192,blocks.svg cpu,xeon-emr-2of16-f32.json,2048,cpu.svg
+comma := ,
+plotted = $(word 1,$(subst $(comma), ,$(1))) bench/results/$(word 2,$(subst $(comma), ,$(1))) $(word 3,$(subst $(comma), ,$(1))) docs/$(word 4,$(subst $(comma), ,$(1)))
 readme: $(BUILD)/table $(BUILD)/plot
 	@set -e; for f in $(TABLED); do echo $$f; $(BUILD)/table $$f; done
-	@echo $(lastword $(PLOTTED)); $(BUILD)/plot $(PLOTTED)
+	@set -e; $(foreach p,$(PLOTS),echo $(lastword $(call plotted,$p)); $(BUILD)/plot $(call plotted,$p);)
 
 $(BUILD)/table: $(wildcard bench/table*.c)
 $(BUILD)/plot: bench/plot.c
@@ -243,7 +247,7 @@ FUZZED := lang safetensors
 
 LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
     echo 'install bash tests/test_install.sh $(BUILD)'; $(foreach f,$(TABLED),echo 'tables $(BUILD)/table --check $f';) \
-    echo 'plot $(BUILD)/plot --check $(PLOTTED)'; echo 'pages bash tests/test_pages.sh README.md docs/tutorial.md'
+    $(foreach p,$(PLOTS),echo 'plot $(BUILD)/plot --check $(call plotted,$p)';) echo 'pages bash tests/test_pages.sh README.md docs/tutorial.md'
 LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(SUB) $(ASAN) list
 LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
 LIST_FUZZ = echo '\# on random input:'; \

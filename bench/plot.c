@@ -1,213 +1,165 @@
-/* plot.c: draws the kernels of a result file beside PyTorch's as an SVG picture.
+/* plot.c: draws a result file as an SVG picture.
  *
- *     plot RESULT.json SIZE OUT.svg           draws the problems of that size
- *     plot --check RESULT.json SIZE OUT.svg   only says whether that would change anything
+ *     plot KIND RESULT.json SIZE OUT.svg           draws the problems of that size
+ *     plot --check KIND RESULT.json SIZE OUT.svg   only says whether that would change anything
  *
- * A row for each kernel, in it a marker for each series: its time over cuBLAS's raw product, on a logarithmic
- * axis, as the values are ratios. The same values stand as numbers beside it. */
+ * Kinds are `kernels` (of bench/vs_torch.py, over cuBLAS's product alone), `rows` (of bench/rows_torch.py,
+ * over a copy; SIZE rows, of each kernel those that move most), `blocks` (of bench/torch_blocks.py, over
+ * their products alone; SIZE tokens) and `cpu` (of `epilog bench`, over OpenBLAS's product alone). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/chart.h"
 #include "record.h"
 
-typedef struct series {
-    const char *name, *path, *colour;
-    const char *shape; /* drawn around (0, 0) */
-} series;
+#define SAY(to, ...) snprintf(to, sizeof to, __VA_ARGS__)
 
-/* Colours that are told apart with every kind of colour vision, and shapes for prints without any. */
-static const series all_series[] = {
-    {"Epilog", "flushed/ours_ratio", "#0072b2", "<circle r='6'"},
-    {"torch.compile", "flushed/compile_ratio", "#d55e00", "<path d='M0-7 7 0 0 7-7 0z'"},
-    {"eager PyTorch", "flushed/eager_ratio", "#6b6b6b", "<path d='M-5.5-5.5h11v11h-11z'"},
-};
-enum { SERIES = sizeof all_series / sizeof *all_series };
+/* ---- the kinds: each adds the rows of a result file, and what is said around them ---- */
 
-/* Where things are, in pixels. */
-enum {
-    WIDTH = 880,
-    MARGIN = 28,
-    PLOT_LEFT = 196,
-    PLOT_RIGHT = 570,
-    COLUMN = 100, /* of numbers, on the right; each is aligned at its right end */
-    PLOT_TOP = 128,
-    ROW = 30,
-    MOST_ROWS = 24
-};
-
-/* Gridlines; the axis ends at two of them. */
-static const double ticks[] = {0.25, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64};
-enum { TICKS = sizeof ticks / sizeof *ticks };
-
-typedef struct chart {
-    const record *rows[MOST_ROWS];
-    int count;
-    spread spreads[SERIES];
-    int first_tick, last_tick;
-} chart;
-
-static double place(const chart *c, double ratio) {
-    double low = log(ticks[c->first_tick]), high = log(ticks[c->last_tick]);
-    return PLOT_LEFT + (PLOT_RIGHT - PLOT_LEFT) * (log(ratio) - low) / (high - low);
-}
-
-/* The problems that have a value in every series, and an axis that holds them all. */
-static bool fill(const results *res, double size, chart *c) {
-    double least = 1, most = 1;
-    for (const record *r = res->rows; r && c->count < MOST_ROWS; r = r->next) {
+static void fill_kernels(const results *res, double size, epi_chart *c) {
+    static const char *const paths[] = {"flushed/ours_ratio", "flushed/compile_ratio", "flushed/eager_ratio"};
+    const record *h = &res->head;
+    SAY(c->title, "Fused Transformer kernels on an %s", text(h, "device"));
+    SAY(c->subtitle,
+        "Each is a matrix product and the operations around it. 1 is cuBLAS's time for the product "
+        "alone.");
+    SAY(c->axis, "time over cuBLAS's product alone (logarithmic); left is faster");
+    SAY(c->notes[0],
+        "Size %.0f, %s; single calls from Python with nothing in the L2 cache; PyTorch %s, driver %s", size,
+        text(h, "type"), text(h, "torch"), text(h, "driver"));
+    for (const record *r = res->rows; r; r = r->next) {
         bool whole =
             belongs(r, "kernels") && number(r, "size") == size && !strcmp(text(r, "rounding"), "packed");
-        for (int s = 0; s < SERIES; s++)
-            whole &= number(r, all_series[s].path) > 0;
-        if (whole)
-            c->rows[c->count++] = r;
-    }
-    for (int i = 0; i < c->count; i++)
-        for (int s = 0; s < SERIES; s++)
-            spread_add(&c->spreads[s], number(c->rows[i], all_series[s].path));
-    for (int s = 0; s < SERIES && c->count; s++) {
-        least = fmin(least, c->spreads[s].least);
-        most = fmax(most, c->spreads[s].most);
-    }
-    while (c->first_tick + 2 < TICKS && ticks[c->first_tick + 1] < least)
-        c->first_tick++;
-    while (c->last_tick + 1 < TICKS && ticks[c->last_tick] <= most)
-        c->last_tick++;
-    return c->count > 0;
-}
-
-/* ---- pieces ---- */
-
-/* Text of a result file, with the characters that mean something to XML written as what they are. */
-static void put_escaped(epi_text *out, const char *s) {
-    for (; *s; s++)
-        epi_text_add(out, *s == '&' ? "&amp;" : *s == '<' ? "&lt;" : "%c", *s);
-}
-
-static void put_marker(epi_text *out, const series *s, double x, double y) {
-    epi_text_add(out,
-                 "<g transform='translate(%.1f %.1f)'>%s fill='%s' stroke='#fff' stroke-width='1.2'/></g>\n",
-                 x, y, s->shape, s->colour);
-}
-
-static int column_end(int s) {
-    return WIDTH - MARGIN - COLUMN * (SERIES - 1 - s);
-}
-
-static void put_legend(epi_text *out, int y) {
-    for (int s = 0, x = PLOT_LEFT; s < SERIES; s++) {
-        put_marker(out, &all_series[s], x + 6, y - 4);
-        epi_text_add(out, "<text x='%d' y='%d'>%s</text>\n", x + 19, y, all_series[s].name);
-        x += 50 + 7 * (int)strlen(all_series[s].name);
+        for (int s = 0; s < EPI_CHART_SERIES; s++)
+            whole &= number(r, paths[s]) > 0;
+        epi_chart_row *row = whole ? epi_chart_add(c) : NULL;
+        for (int s = 0; s < EPI_CHART_SERIES && row; s++)
+            row->values[s] = number(r, paths[s]);
+        if (row)
+            SAY(row->name, "%s", text(r, "kernel"));
     }
 }
 
-static void put_axis(epi_text *out, const chart *c, int bottom) {
-    for (int t = c->first_tick; t <= c->last_tick; t++) {
-        double x = place(c, ticks[t]);
-        epi_text_add(out, "<path d='M%.1f %dV%d' stroke='%s'/>\n", x, PLOT_TOP, bottom,
-                     ticks[t] == 1 ? "#222' stroke-width='1.6" : "#dcdcdc");
-        epi_text_add(out, "<text x='%.1f' y='%d' class='axis' text-anchor='middle'>%g</text>\n", x,
-                     bottom + 18, ticks[t]);
-    }
-    epi_text_add(out,
-                 "<text x='%.1f' y='%d' class='axis' text-anchor='middle'>time over cuBLAS's product alone "
-                 "(logarithmic); left is faster</text>\n",
-                 (PLOT_LEFT + PLOT_RIGHT) / 2.0, bottom + 40);
+/* Is there another row of the same kernel and size that moves more? */
+static bool is_outdone(const results *res, const record *r) {
+    for (const record *q = res->rows; q; q = q->next)
+        if (belongs(q, "rows") && !strcmp(text(q, "kernel"), text(r, "kernel")) &&
+            number(q, "m") == number(r, "m") && number(q, "bytes") > number(r, "bytes"))
+            return true;
+    return false;
 }
 
-/* A name, a marker for each of the values and the values; markers of the first series lie on top. */
-static void put_row(epi_text *out, const chart *c, const char *name, const double *values, int y) {
-    double least = values[0], most = values[0];
-    for (int s = 1; s < SERIES; s++) {
-        least = fmin(least, values[s]);
-        most = fmax(most, values[s]);
+static void fill_rows(const results *res, double size, epi_chart *c) {
+    static const char *const paths[] = {"ours_us", "compile_us", "eager_us"};
+    const record *h = &res->head;
+    SAY(c->title, "Programs without a product on an %s", text(h, "device"));
+    SAY(c->subtitle, "Each reads and writes rows once. 1 is the time of a copy of as many bytes.");
+    SAY(c->axis, "time over a copy's (logarithmic); left is faster");
+    SAY(c->notes[0], "%.0f rows, %s; PyTorch %s where it was measured, driver %s", size, text(h, "type"),
+        text(h, "torch"), text(h, "driver"));
+    for (const record *r = res->rows; r; r = r->next) {
+        double copy = number(r, "copy_us");
+        if (!belongs(r, "rows") || number(r, "m") != size || !(copy > 0) || is_outdone(res, r))
+            continue;
+        epi_chart_row *row = epi_chart_add(c);
+        for (int s = 0; s < EPI_CHART_SERIES && row; s++)
+            row->values[s] = number(r, paths[s]) / copy;
+        if (row)
+            SAY(row->name, "%s, %.0f wide", text(r, "kernel"), number(r, "n"));
     }
-    epi_text_add(out, "<text x='%d' y='%d' text-anchor='end'>%s</text>\n", PLOT_LEFT - 16, y + 5, name);
-    epi_text_add(out, "<path d='M%.1f %dH%.1f' stroke='#bbb' stroke-width='2'/>\n", place(c, least), y,
-                 place(c, most));
-    for (int s = SERIES - 1; s >= 0; s--)
-        put_marker(out, &all_series[s], place(c, values[s]), y);
-    for (int s = 0; s < SERIES; s++)
-        epi_text_add(out, "<text x='%d' y='%d' text-anchor='end'>%.2f</text>\n", column_end(s), y + 5,
-                     values[s]);
 }
 
-/* How it was measured, and where that is written. */
-static void put_source(epi_text *out, const record *head, const char *path, double size, int y) {
-    epi_text_add(out,
-                 "<text x='%d' y='%d' class='small'>Size %.0f, %s; single calls from Python with nothing in "
-                 "the L2 cache; "
-                 "PyTorch ",
-                 MARGIN, y, size, text(head, "type"));
-    put_escaped(out, text(head, "torch"));
-    epi_text_add(out, ", driver ");
-    put_escaped(out, text(head, "driver"));
-    epi_text_add(out, "</text>\n<text x='%d' y='%d' class='small'>%s, %.10s at commit ", MARGIN, y + 16, path,
-                 text(head, "date"));
-    put_escaped(out, text(head, "commit"));
-    epi_text_add(out, "</text>\n");
+/* The sum of the medians of all fields DIRECTION/product .../median_ms; 0 where there is none. */
+static double products_of(const record *r, const char *direction) {
+    char prefix[64];
+    double sum = 0;
+    SAY(prefix, "%s/product ", direction);
+    for (const field *f = r->first; f; f = f->next)
+        if (!strncmp(f->path, prefix, strlen(prefix)) && strstr(f->path, "/median_ms"))
+            sum += f->number;
+    return sum;
 }
 
-static void draw(const chart *c, const results *res, const char *path, double size, epi_text *out) {
-    int bottom = PLOT_TOP + ROW * (c->count + 1) + 12, height = bottom + 104;
-    double values[SERIES];
-    epi_text_add(
-        out,
-        "<svg xmlns='http://www.w3.org/2000/svg' role='img' viewBox='0 0 %d %d' width='%d' height='%d' "
-        "font-family='Helvetica, Arial, sans-serif' font-size='14' fill='#222'>\n"
-        "<style>.axis{font-size:12.5px;fill:#444}.small{font-size:11px;fill:#666}</style>\n"
-        "<rect width='%d' height='%d' rx='12' fill='#fff'/>\n",
-        WIDTH, height, WIDTH, height, WIDTH, height);
-    epi_text_add(out,
-                 "<text x='%d' y='42' font-size='19' font-weight='bold'>Fused Transformer kernels on an ",
-                 MARGIN);
-    put_escaped(out, text(&res->head, "device"));
-    epi_text_add(out,
-                 "</text>\n<text x='%d' y='66'>Each is a matrix product and the operations around it. 1 is "
-                 "cuBLAS's time for the product alone.</text>\n",
-                 MARGIN);
-    put_legend(out, 104);
-    for (int s = 0; s < SERIES; s++)
-        epi_text_add(out, "<text x='%d' y='104' text-anchor='end' fill='%s' font-size='12.5'>%s</text>\n",
-                     column_end(s), all_series[s].colour, all_series[s].name);
-    put_axis(out, c, bottom);
-    for (int i = 0; i < c->count; i++) {
-        for (int s = 0; s < SERIES; s++)
-            values[s] = number(c->rows[i], all_series[s].path);
-        put_row(out, c, text(c->rows[i], "kernel"), values, PLOT_TOP + ROW / 2 + ROW * i);
-    }
-    for (int s = 0; s < SERIES; s++)
-        values[s] = spread_mean(&c->spreads[s]);
-    epi_text_add(out, "<path d='M%d %dH%d' stroke='#999'/>\n<g font-weight='bold'>\n", MARGIN,
-                 PLOT_TOP + ROW * c->count + 6, WIDTH - MARGIN);
-    put_row(out, c, "geometric mean", values, PLOT_TOP + ROW / 2 + ROW * c->count + 10);
-    epi_text_add(out, "</g>\n");
-    put_source(out, &res->head, path, size, bottom + 70);
-    epi_text_add(out, "</svg>\n");
+static void fill_blocks(const results *res, double size, epi_chart *c) {
+    static const char *const sides[] = {"epilog", "torch.compile", "eager"};
+    static const char *const directions[] = {"forward", "backward"};
+    const record *h = &res->head;
+    SAY(c->title, "The MLP half of a Llama block on an %s", text(h, "device"));
+    SAY(c->subtitle,
+        "Norm, gate and up, SwiGLU, down, residual; and their gradients. 1 is cuBLAS's time for the "
+        "products alone.");
+    SAY(c->axis, "time over that of its products alone (logarithmic); left is faster");
+    SAY(c->notes[0],
+        "%.0f tokens, bf16; medians of %.0f rounds in turn, L2 overwritten before each; PyTorch %s", size,
+        number(h, "rounds"), text(h, "torch"));
+    for (const record *r = res->rows; r; r = r->next)
+        for (int d = 0; d < 2 && belongs(r, "mlp") && number(r, "T") == size; d++) {
+            double products = products_of(r, directions[d]);
+            epi_chart_row *row = products > 0 ? epi_chart_add(c) : NULL;
+            for (int s = 0; s < EPI_CHART_SERIES && row; s++) {
+                char path[96];
+                SAY(path, "%s/%s/median_ms", directions[d], sides[s]);
+                row->values[s] = number(r, path) / products;
+            }
+            if (row)
+                SAY(row->name, "d %.0f, ff %.0f, %s", number(r, "D"), number(r, "F"), directions[d]);
+        }
 }
+
+static void fill_cpu(const results *res, double size, epi_chart *c) {
+    const record *h = &res->head;
+    c->series[1] = "unfused";
+    c->series_count = 2;
+    SAY(c->title, "Fused Transformer kernels on a CPU");
+    SAY(c->subtitle,
+        "Each is a matrix product and the operations around it. 1 is OpenBLAS's time for the product "
+        "alone.");
+    SAY(c->axis, "time over OpenBLAS's product alone (logarithmic); left is faster");
+    SAY(c->notes[0], "Size %.0f, %s, %.0f threads; %s; %.40s", size, text(h, "type"), number(h, "threads"),
+        text(h, "cpu"), text(h, "blas"));
+    for (const record *r = res->rows; r; r = r->next) {
+        double product = number(r, "sgemm_ms");
+        epi_chart_row *row = number(r, "m") == size && product > 0 ? epi_chart_add(c) : NULL;
+        if (!row)
+            continue;
+        row->values[0] = number(r, "fused_ms") / product;
+        row->values[1] = number(r, "unfused_ms") / product;
+        SAY(row->name, "%s", text(r, "kernel"));
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*fill)(const results *, double, epi_chart *);
+} kinds[] = {{"kernels", fill_kernels}, {"rows", fill_rows}, {"blocks", fill_blocks}, {"cpu", fill_cpu}};
 
 int main(int argc, char **argv) {
-    bool only_check = argc == 5 && !strcmp(argv[1], "--check");
-    if (argc != 4 && !only_check) {
-        fprintf(stderr, "usage: plot [--check] RESULT.json SIZE OUT.svg\n");
+    bool only_check = argc == 6 && !strcmp(argv[1], "--check");
+    size_t kind = 0, bytes;
+    while (argc >= 5 && kind < sizeof kinds / sizeof *kinds && strcmp(argv[argc - 4], kinds[kind].name) != 0)
+        kind++;
+    if ((argc != 5 && !only_check) || kind == sizeof kinds / sizeof *kinds) {
+        fprintf(stderr, "usage: plot [--check] kernels|rows|blocks|cpu RESULT.json SIZE OUT.svg\n");
         return 2;
     }
     const char *path = argv[argc - 3];
-    double size = strtod(argv[argc - 2], NULL);
-    size_t bytes;
+    static epi_chart c = {.series = {"Epilog", "torch.compile", "eager PyTorch"}, .series_count = 3};
     char *json = read_file(path, &bytes);
     results res = {0};
-    chart c = {0};
     epi_text out = {0};
-    bool ok = json && read_results(path, json, bytes, &res) && fill(&res, size, &c);
+    bool ok = json && read_results(path, json, bytes, &res);
     if (ok) {
-        draw(&c, &res, path, size, &out);
+        kinds[kind].fill(&res, strtod(argv[argc - 2], NULL), &c);
+        SAY(c.notes[1], "%s, %.10s at commit %s", path, text(&res.head, "date"), text(&res.head, "commit"));
+    }
+    if (ok && c.count) {
+        epi_chart_svg(&c, &out);
         ok = settle_file(argv[argc - 1], &out, only_check);
     } else {
-        fprintf(stderr, "%s: no kernels of size %s beside PyTorch\n", path, argv[argc - 2]);
+        fprintf(stderr, "%s: has nothing of kind %s and size %s\n", path, kinds[kind].name, argv[argc - 2]);
+        ok = false;
     }
     if (only_check)
         printf("%d passed, %d failed\n", ok, !ok);

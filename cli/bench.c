@@ -378,11 +378,13 @@ static void find_known_dims(const cli_options *o, bool *known) {
  */
 static int keep_texts(const cli_options *o) {
     int status = EXIT_OK, standard_count = o->name_count ? 0 : (int)(sizeof standard / sizeof *standard);
-    for (int i = 0; i < o->name_count + standard_count && o->out && status == EXIT_OK; i++) {
+    for (int i = 0; i < o->name_count + standard_count && (o->out || o->plot) && status == EXIT_OK; i++) {
         cli_source s;
         if (cli_program_open(&s, standard_count ? standard[i].name : o->names[i], NULL) != EPI_OK)
             continue;
         status = cli_keep_apart(o->out, "the text of a program", s.path);
+        if (status == EXIT_OK)
+            status = cli_keep_apart(o->plot, "the text of a program", s.path);
         cli_source_close(&s);
     }
     return status;
@@ -461,6 +463,9 @@ static int bench(const epi_context *ctx, cli_options *o, const tuning *t) {
         status = cli_fail(&err); /* a failed run replaces nothing */
     if (out.failed)
         status = cli_complain(EXIT_FAILED, "out of memory");
+    if (status == EXIT_OK)
+        status = bench_chart(&report, ctx, o);
+    free(report.kept);
     epi_text_free(&out);
     blas_close(&b);
     return status;
@@ -476,6 +481,8 @@ int cmd_bench(const cli_options *given) {
     if (cli_print_aside(&o) != EXIT_OK)
         return EXIT_FAILED;
     if (o.out && !cli_may_write(o.out, &err))
+        return cli_fail(&err);
+    if (o.plot && !cli_may_write(o.plot, &err))
         return cli_fail(&err);
     if (o.name_count && !o.dim_count)
         return cli_complain(EXIT_USAGE, "bench of a named program wants --dims; see 'epilog help bench'");

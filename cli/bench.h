@@ -21,14 +21,18 @@ typedef struct bench_row {
 typedef struct bench_report {
     epi_json_writer *w;
     bool gpu, raw, json;
-    int begun, all; /* programs */
-    int rows;       /* so far */
-    bool last_kind; /* was the last one without a product? */
+    int begun, all;  /* programs */
+    int rows;        /* so far */
+    bool last_kind;  /* was the last one without a product? */
+    bench_row *kept; /* all of them, for the chart */
+    int kept_count;
 } bench_report;
 
 /* Whatever says where and with what it was measured. */
 void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_options *o, const blas *b);
 void bench_add_row(bench_report *report, const bench_row *r);
+/* bench_chart.c: the rows as a picture, --plot, and as bars on a terminal. */
+int bench_chart(const bench_report *report, const epi_context *ctx, const cli_options *o);
 /* What the columns of a GPU's table mean. */
 void bench_end(const bench_report *report);
 

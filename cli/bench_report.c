@@ -1,5 +1,6 @@
 /* bench_report.c: the benchmark's table and its result file. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -107,6 +108,11 @@ void bench_add_row(bench_report *p, const bench_row *r) {
         r->rows ? print_rows(r) : print_row(p, r);
     }
     put_row(p->w, p, r);
+    bench_row *more = realloc(p->kept, (size_t)(p->kept_count + 1) * sizeof *more);
+    if (more) { /* without memory the chart has fewer */
+        p->kept = more;
+        p->kept[p->kept_count++] = *r;
+    }
 }
 
 void bench_end(const bench_report *p) {

@@ -40,7 +40,7 @@ typedef struct cli_options {
     epi_path path;
     epi_rounding rounding;
     epi_algebra algebra;
-    const char *in, *out, *micro, *config, *tuning, *wrt;
+    const char *in, *out, *plot, *micro, *config, *tuning, *wrt;
     const char *device_name; /* --device, or NULL */
     int capability;          /* --arch: 90 for sm_90a; 0: not given */
     int device;              /* what cli_device_choose made of the two, for epi_options.device */

@@ -92,8 +92,8 @@ static const cli_command commands[] = {
      "PROGRAM", cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"
-     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--out FILE.json] "
-     "[--json]\n"
+     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--out FILE.json]\n"
+     "             [--plot FILE.svg] [--json]\n"
      "epilog bench FILE:NAME... --dims M=...,N=... [--open T=N,...] [--types x=T,...] [--set s=V,...] [the "
      "same but --size]\n\n"
      "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
@@ -104,7 +104,10 @@ static const cli_command commands[] = {
      "without a product is timed beside a copy of as many\n"
      "bytes, by the C library or by non-temporal stores, whichever is faster: 'of copy' is that over\n"
      "fused. Beyond 64 MB it is checked with its axes cut to about 512. Errors are relative to the largest\n"
-     "value. --out also writes the result file that the project's tables are made from.\n"
+     "value. --out also writes the result file that the project's tables are made from, --plot a picture of\n"
+     "the times over that product's or that copy's where every program has one, else over the unfused "
+     "path's;\n"
+     "on a terminal the same are bars below the table.\n"
      "On a GPU a time is the median of five bursts (--repeat) of at least 20 ms, by the host's clock. The "
      "f64\n"
      "reference takes minutes at such sizes: the configuration that was timed is checked against it with\n"

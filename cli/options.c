@@ -211,6 +211,7 @@ static const struct option {
     {"--check", FLAG, offsetof(cli_options, check), NULL, NULL},
     {"--in", TEXT, offsetof(cli_options, in), NULL, "FILE"},
     {"--out", TEXT, offsetof(cli_options, out), NULL, "FILE"},
+    {"--plot", TEXT, offsetof(cli_options, plot), NULL, "FILE"},
     {"--micro", TEXT, offsetof(cli_options, micro), NULL, NULL},
     {"--tuning", TEXT, offsetof(cli_options, tuning), NULL, "FILE"},
     {"--wrt", TEXT, offsetof(cli_options, wrt), NULL, NULL},

@@ -114,6 +114,16 @@ expect 2 'fmt wants' fmt
 expect 0 '^$' fmt --check "$here"/programs/*.epi
 rm loose.epi torn.epi
 
+# charts
+leaks expect 0 'fused ms' bench softmax:softmax matmul:matmul --dims T=16,D=32,M=32,N=32,K=32 --repeat 1 --plot chart.svg
+that 'a picture has every program and both looks' sh -c 'grep -q "prefers-color-scheme:dark" chart.svg && grep -q ">softmax 16<" chart.svg && grep -q ">matmul 32<" chart.svg && grep -q "^</svg>" chart.svg'
+if command -v python3 >/dev/null; then
+    that 'it is XML' python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse("chart.svg")'
+fi
+expect 2 'would be lost' bench "$here"/programs/softmax.epi:softmax --dims T=4,D=4 --plot "$here"/programs/softmax.epi
+expect 1 'No such file' bench softmax:softmax --dims T=4,D=4 --plot nowhere/x.svg
+rm chart.svg
+
 # completion and the manual, from the command's own tables
 leaks expect 0 'complete -F _epilog epilog' completion bash
 expect 0 '#compdef epilog' completion zsh
@@ -150,6 +160,7 @@ done
 if command -v script >/dev/null; then
     terminal() { TERM=xterm script -qec "$1" /dev/null </dev/null; }
     that 'alone in a terminal it says where to begin' grep -q 'epilog new first' <<<"$(terminal "$epilog")"
+    that 'bench draws bars' grep -q 'softmax 16 .*█ *.*[0-9]\.[0-9][0-9]' <<<"$(terminal "$epilog bench softmax:softmax --dims T=16,D=32 --repeat 1")"
     that 'what is wrong is red' grep -q $'^\033\\[1;31mepilog:\033\\[0m there is no command' <<<"$(terminal "$epilog frob")"
     that 'not with NO_COLOR' grep -q '^epilog: there is no command' <<<"$(NO_COLOR=1 terminal "$epilog frob")"
     that 'long work shows what it is' grep -q 'measuring matmul, 1 of 1, [2-9] s' <<<"$(terminal "timeout 5 $epilog bench matmul --dims M=1024,N=1024,K=1024 --threads 1 --repeat 1000")"
