@@ -1,18 +1,21 @@
-"""docs/pytorch.md: its Python blocks, one after the other."""
+"""docs/pytorch.md and docs/tutorial.md: their Python blocks, one after the other."""
 import os
 import re
 
 import pytest
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "pytorch.md")
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
 
 
-def test_page():
-    pytest.importorskip("transformers")
-    with open(PAGE) as f:
+@pytest.mark.parametrize("page, count", [("pytorch.md", 6), ("tutorial.md", 1)])
+def test_page(page, count):
+    if page == "pytorch.md":
+        pytest.importorskip("transformers")
+    page = os.path.join(DOCS, page)
+    with open(page) as f:
         text = f.read()
     names, blocks = {}, list(re.finditer(r"^```python\n(.*?)^```$", text, re.S | re.M))
-    assert len(blocks) == 6
+    assert len(blocks) == count
     for block in blocks:
         lines = "\n" * (text.count("\n", 0, block.start()) + 1)  # so that a failure names the line of the page
-        exec(compile(lines + block.group(1), PAGE, "exec"), names)
+        exec(compile(lines + block.group(1), page, "exec"), names)
