@@ -38,6 +38,12 @@ static int add_unfinished(const char *path) {
     return -1;
 }
 
+static void drop_unfinished(epi_file *f) {
+    if (f->unfinished >= 0)
+        atomic_store(&unfinished[f->unfinished].state, FREE);
+    f->unfinished = -1;
+}
+
 void epi_file_remove_unfinished(void) {
     for (int i = 0; i < UNFINISHED; i++)
         if (atomic_load(&unfinished[i].state) == COMPLETE)
@@ -140,7 +146,8 @@ static uint64_t random_word(void) {
 }
 
 /* A new file in the folder of the target, as a rename must not cross file systems. While it is written,
- * nobody may read it who may not read the one that it replaces. */
+ * nobody may read it who may not read the one that it replaces. Its name is listed before it is there: a
+ * signal may come right after. */
 static int create_beside(epi_file *f, const place *p) {
     size_t size = strlen(p->path) + 40;
     f->target = malloc(size);
@@ -151,11 +158,15 @@ static int create_beside(epi_file *f, const place *p) {
     do {
         snprintf(f->temporary, size, "%.*s.epilog-%016" PRIx64 ".tmp", folder_length(p->path), p->path,
                  random_word());
+        drop_unfinished(f);
+        f->unfinished = add_unfinished(f->temporary);
         f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, p->exists ? 0600 : 0666);
     } while (f->fd < 0 && errno == EEXIST);
-    if (f->fd < 0)
-        return errno;
-    f->unfinished = add_unfinished(f->temporary);
+    if (f->fd < 0) {
+        int reason = errno;
+        drop_unfinished(f);
+        return reason;
+    }
     if (!p->exists)
         return 0;
     if (fchown(f->fd, p->info.st_uid, p->info.st_gid) != 0)
@@ -199,8 +210,7 @@ int epi_file_close(epi_file *f) {
         f->reason = errno;
     if (f->reason && f->fd >= 0 && f->target)
         unlink(f->temporary);
-    if (f->unfinished >= 0)
-        atomic_store(&unfinished[f->unfinished].state, FREE);
+    drop_unfinished(f);
     free(f->target);
     free(f->temporary);
     int reason = f->reason;
