@@ -1,5 +1,5 @@
 /* test_json.c: what the JSON writer writes, the strict reader reads. Malformed texts are the subject of
- * test_safetensors.c, whose headers go through the same reader. */
+ * test_safetensors.c, whose headers go through the same reader. Charts, too. */
 #include <float.h>
 #include <locale.h>
 #include <math.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/chart.h"
 #include "io/json.h"
 
 static int passed, failed;
@@ -120,11 +121,53 @@ static void numbers(void) {
         check(false, "remove", folder);
 }
 
+/* Charts: what is not there, names from anywhere, values past the axis, bars. */
+static void charts(void) {
+    static epi_chart c = {
+        .title = "a<b & c", .axis = "time", .series = {"ours", "theirs"}, .series_count = 2};
+    epi_text out = {0};
+    epi_chart_row *r = epi_chart_add(&c);
+    snprintf(r->name, sizeof r->name, "<x&\n>");
+    r->values[0] = 0.5;
+    r = epi_chart_add(&c);
+    snprintf(r->name, sizeof r->name, "far");
+    r->values[0] = 2;
+    r->values[1] = 1000;
+    epi_chart_svg(&c, &out);
+    const char *svg = out.data ? out.data : "";
+    check(strstr(svg, ">a&lt;b &amp; c<") && strstr(svg, ">&lt;x& >") == NULL &&
+              strstr(svg, ">&lt;x&amp; ><"),
+          "names are escaped", svg);
+    check(strstr(svg, ">–</text>") != NULL, "a value that is not there", svg);
+    check(strstr(svg, "geometric mean") && strstr(svg, ">1.00</text>"), "the mean of a whole series", svg);
+    check(strstr(svg, "nan") == NULL && strstr(svg, "inf") == NULL, "no places without numbers", svg);
+    epi_text_free(&out);
+    epi_chart_bars(&c, 60, NULL, &out);
+    check(out.data && strstr(out.data, "far") && strstr(out.data, "█ 1000.00\n"), "bars", out.data);
+    size_t longest = 0;
+    for (const char *at = out.data; at && *at; at += strcspn(at, "\n") + 1) {
+        size_t n = 0; /* characters, of which those of several bytes go on with 10xxxxxx */
+        for (const char *p = at; *p && *p != '\n'; p++)
+            n += (*p & 0xc0) != 0x80;
+        longest = n > longest ? n : longest;
+    }
+    check(longest > 40 && longest <= 60, "bars fit the width", out.data);
+    epi_text_free(&out);
+    int room = 0;
+    while (epi_chart_add(&c))
+        room++;
+    check(room == EPI_CHART_ROWS - 2, "a chart has an end", "more rows than there is room for");
+}
+
 int main(void) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } groups[] = {{"writer", writer}, {"reader", reader}, {"sticky errors", sticky}, {"numbers", numbers}};
+    } groups[] = {{"writer", writer},
+                  {"reader", reader},
+                  {"sticky errors", sticky},
+                  {"numbers", numbers},
+                  {"charts", charts}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         int p = passed, f = failed;
         groups[i].run();
