@@ -346,7 +346,8 @@ static void emit_programs(void) {
         epi_module *m = NULL;
         epi_error err;
         char path[1024];
-        if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0)
+        if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0 ||
+            !strcmp(e->d_name, "attention.epi")) /* below */
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         char *text = read_whole(path, &length);
