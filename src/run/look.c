@@ -300,8 +300,8 @@ static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
             before = ", ";
         }
     int parts = kernel->cut.part_count ? kernel->cut.part_count : 1;
-    epi_text_add(out, "; %d parts instead of %d, in all worth %.4g MB of traffic at 1024 rows\n", parts,
-                 r->parts_before, (r->before - r->after) / 1e6);
+    epi_text_add(out, "; %d part%s instead of %d, in all worth %.4g MB of traffic at 1024 rows\n", parts,
+                 parts == 1 ? "" : "s", r->parts_before, (r->before - r->after) / 1e6);
 }
 
 size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size) {
