@@ -299,6 +299,8 @@ static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
                 epi_text_add(out, " (%.4g MB)", (without - r->after) / 1e6);
             before = ", ";
         }
+    if (*before == 'r') /* no rule: the normal form alone */
+        epi_text_add(out, "rewritten: equal values and what cancels");
     int parts = kernel->cut.part_count ? kernel->cut.part_count : 1;
     epi_text_add(out, "; %d part%s instead of %d, in all worth %.4g MB of traffic at 1024 rows\n", parts,
                  parts == 1 ? "" : "s", r->parts_before, (r->before - r->after) / 1e6);
