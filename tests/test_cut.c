@@ -182,6 +182,55 @@ static void check_mainloop(const epi_program *program, epi_options o) {
     epi_kernel_free(k);
 }
 
+/* ---- how many parts ---- */
+
+/* Products that are added up, or of slices of one weight, are as few parts as they can be, on either device.
+ */
+static void check_counts(void) {
+    static const struct {
+        const char *text;
+        int parts;
+    } some[] = {
+        {"f(a[T,F], wa[F,D], b[T,F], wb[F,D], r[T,D]) -> y[T,D] { y = r + (a @ wa + b @ wb) }", 1},
+        {"f(a[T,F], wa[D,F], b[T,G], wb[D,G]) -> y[T,D] { y = silu(a @ wa + b @ wb) }", 1},
+        {"f(a[T,F], wa[F,D], b[T,G], wb[D,G]) -> y[T,D] { y = a @ wa + b @ wb }", 2}, /* they lie otherwise */
+        {"f(a[T,F], b[T,D], c[T,F], d[T,D]) -> y[F,D] { y = a @ b + c @ d }", 2},     /* over rows */
+        {"f(a[T,F], b[F,D], c[T,F], d[F,D]) -> (y[T,D], z[T,D]) { z = c @ d; y = a @ b + z }",
+         2}, /* z is wanted */
+        {"f(x[T,F], a[F,D], b[F,D], c[F,D], d[F,D], e[F,D]) -> y[T,D] "
+         "{ y = x @ a + x @ b + x @ c + x @ d + x @ e }",
+         2},
+        {"f(x[T,D], w[F,D], a[R,D], b[F,R], s) -> y[T,F] { y = x @ w + s*((x @ a) @ b) }", 2},
+        {"f(x[T,D], w[D,C=3,F]) -> (q[T,F], k[T,F], v[T,F]) "
+         "{ z = x @ w; q = gather(z, 0, C); k = gather(z, 1, C); v = gather(z, 2, C) }",
+         2},
+        {"f(x[T,D], w[D,C=2,F], b[C,F]) -> y[T,F] "
+         "{ z = x @ w + b; y = silu(gather(z, 0, C))*gather(z, 1, C) }",
+         1},
+        {"f(x[T,C=2,F], w[F,D]) -> y[T,D] { y = gather(x, 1, C) @ w }", 1},
+    };
+    for (size_t i = 0; i < 2 * (sizeof some / sizeof *some); i++) {
+        const char *text = some[i / 2].text;
+        epi_dim_binding dims[EPI_MAX_DIMS];
+        epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = i % 2 ? -90 : 0);
+        epi_module *m;
+        epi_kernel *k = NULL;
+        epi_error err;
+        if (!check(epi_module_parse(ctx, text, strlen(text), "text", &m, &err) == EPI_OK, "%s", err.message))
+            continue;
+        const epi_program *p = epi_module_program(m, 0);
+        for (int d = 0; d < epi_program_dim_count(p); d++)
+            if (!epi_program_dim_size(p, d))
+                dims[o.dim_count++] = (epi_dim_binding){epi_program_dim(p, d),
+                                                        *epi_program_dim(p, d) == 'R' ? 16 : 64 << d % 2};
+        if (check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s: %s", text, err.message))
+            check(k->part_count == some[i / 2].parts, "%s: %d parts, not %d%s", text, some[i / 2].parts,
+                  k->part_count, i % 2 ? ", for Hopper" : "");
+        epi_kernel_free(k);
+        epi_module_free(m);
+    }
+}
+
 /* ---- the folder ---- */
 
 static void check_file(const char *path) {
@@ -481,6 +530,7 @@ int main(int argc, char **argv) {
         return finish();
     check_folder(argc > 1 ? argv[1] : "programs");
     check_random(argc > 2 ? atoi(argv[2]) : 300, argc > 3 ? atoi(argv[3]) : 1);
+    check_counts();
     check_layers();
     check_stored_once();
     check_stored_types();
