@@ -184,6 +184,11 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $< -lm -ldl
 
+# Products of few rows on this CPU beside a loop that reads their weights: build/few_rows; bench/few_rows.c tells its options.
+$(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
+
 # ---- tests ----
 
 TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers open rows formulas indices puzzle attention docs jit cuda names emulate

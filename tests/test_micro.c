@@ -237,6 +237,59 @@ static void test_positions(const epi_micro *u) {
     group(u, "gives the same bits", "at every place");
 }
 
+/* Few rows by themselves, from a panel of B and from its rows as they lie in memory, have the bits that they
+ * have in a full panel; nothing is written beyond the rows and columns of the panels. */
+static void test_few(const epi_micro *u) {
+    enum { ROOM = EPI_MICRO_MAX_MR, WIDE = 48 };
+    static const int64_t ks[] = {1, 3, 8, 37, 128, 301};
+    static operand a, b;
+    static float want[ROOM * WIDE], got[(ROOM + 1) * WIDE];
+    epi_soon soon = nothing();
+    for (int n = 0; n < 6 * 2 * 2; n++) {
+        const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth);
+        const epi_dtype type = u->type == EPI_F32 && n / 6 % 2 ? EPI_F32 : EPI_BF16;
+        const bool add = n / 12;
+        for (int rows = 1; rows <= epi_min64(EPI_MICRO_FEW, u->mr); rows++)
+            for (int cols = 1; cols <= (u->run_direct ? EPI_MICRO_DIRECT : u->nr); cols += 3) {
+                operand_place(&a, DEPTH_RUNS, rows, k, u->type);
+                operand_place(&b, DEPTH_RUNS, cols, k, type);
+                operand_fill(&a, 3 + (uint64_t)n);
+                operand_fill(&b, 77 + (uint64_t)n);
+                operand_pack(&a, u, EPI_SIDE_A);
+                operand_pack(&b, u, EPI_SIDE_B);
+                const int64_t size = (int64_t)epi_dtype_size(u->type), whole = epi_round_up(cols, u->nr);
+                for (int way = 0; way < 2; way++) {
+                    for (int i = 0; i < ROOM * WIDE; i++)
+                        want[i] = got[i] = 0.5f + (float)i;
+                    for (int64_t j = 0; j < whole; j += u->nr) {
+                        u->run(depth, a.panels, b.panels + j * depth * size, want + j, WIDE, add, &soon);
+                        if (way == 0 && u->run_rows)
+                            u->run_rows(rows, depth, a.panels, b.panels + j * depth * size, got + j, WIDE,
+                                        add, &soon);
+                    }
+                    const void *column[EPI_MICRO_DIRECT];
+                    for (int j = 0; j < cols && way; j++)
+                        column[j] = (const char *)b.src.data + b.row[j] * (int64_t)epi_dtype_size(type);
+                    if (way && u->run_direct)
+                        u->run_direct(rows, cols, k, a.panels, column, type, got, WIDE, add);
+                    else if (way || !u->run_rows)
+                        continue;
+                    bool same = true, inside = true;
+                    for (int i = 0; i < rows; i++)
+                        same &= !memcmp(want + i * WIDE, got + i * WIDE, (size_t)cols * sizeof *got);
+                    for (int i = 0; i < ROOM * WIDE; i++)
+                        inside &= (i / WIDE < u->mr && i % WIDE < whole) || got[i] == 0.5f + (float)i;
+                    check(same, "%s: %d rows, %d columns, %d deep, way %d: other bits", u->name, rows, cols,
+                          (int)k, way);
+                    check(inside, "%s: %d rows, %d columns, way %d: wrote outside", u->name, rows, cols, way);
+                }
+                operand_free(&a);
+                operand_free(&b);
+            }
+    }
+    group(u, "few rows", "alone");
+}
+
 /* Every f16 and bf16 there is, NaN and infinities among them. */
 static void test_conversions(const epi_micro *u) {
     enum { SIDE_ROWS = 64, SIDE_K = 1024, BLOCK = 32 };
@@ -322,6 +375,7 @@ int main(void) {
             u->enter();
         test_products(u, true);
         test_positions(u);
+        test_few(u);
         if (u->type == EPI_F32)
             test_conversions(u);
         test_requests(u);

@@ -11,7 +11,11 @@
  *     then sweep by sweep in the buffer, EPI_SUM_TERMS of them before that is added to a sum that keeps what
  *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
  *     and neighbouring rows never change a result's bits.
- *   - While a sweep is computed, the panels of the next one are prefetched. */
+ *   - While a sweep is computed, the panels of the next one are prefetched.
+ *   - Of few rows (`few`) a tile of B is read once, and goes to memory in no other form: the micro-kernel
+ * takes its rows as they lie there, or its thread packs one panel of one sweep at a time, which stays in the
+ * first-level cache. All sweeps of some columns come before the next columns, as memory has them. The sums
+ * are added up in the same order. */
 #include "cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -173,12 +177,16 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
     int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
     g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads;
+    g->few = g->m / g->epilogue.batches <= epi_min64(EPI_MICRO_FEW, g->micro->mr);
     g->row_batch = g->own_a ? epi_max64(1, row_tiles)
                             : epi_max64(1, epi_min64(row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
     if (!g->own_a)
         g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
-    g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
+    if (g->few)
+        g->col_batch = epi_max64(1, g->epilogue.col_tiles);
+    else
+        g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
     for (int side = 0; side < g->operands; side++)
         g->depth[side] =
             epi_reserve(&total, depth_of(g, side)->count > 1 ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
@@ -188,6 +196,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->thread_bytes = TILE_BYTES + g->epilogue.private_bytes;
     if (g->own_a)
         g->packed[0] = epi_reserve(&g->thread_bytes, 1, tile[0]);
+    if (g->few)
+        g->packed[1] = epi_reserve(&g->thread_bytes, (int64_t)g->micro->nr * g->micro->kc,
+                                   (int64_t)epi_dtype_size(g->micro->type));
     if (sweeps(g) > EPI_SUM_TERMS)
         g->sums = epi_reserve(&g->thread_bytes, 2, TILE_BYTES);
     g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
@@ -199,10 +210,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-/* Packs what operand `from` has of a tile, from depth k0 on: a sweep. */
-static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, unsigned char *to) {
+/* Packs `rows` rows of operand `from`, from depth k0 on: a sweep. */
+static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int64_t rows, int64_t k0,
+                      unsigned char *to) {
     const epi_gemm *g = r->g;
-    int64_t first = first_row(g, side, tile), rows = tile_rows(g, side, tile), row[EPI_TILE_N];
+    int64_t row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[from];
     int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
     for (int64_t i = 0; i < rows; i++) {
@@ -218,6 +230,11 @@ static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, in
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(g->micro->kc, g->k[term_of(g, from)] - k0)};
     epi_pack(g->micro, side, &src, to);
+}
+
+/* What it has of a tile. */
+static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, unsigned char *to) {
+    pack_rows(r, side, from, first_row(r->g, side, tile), tile_rows(r->g, side, tile), k0, to);
 }
 
 /* The columns of a pair are packed one product after the other. */
@@ -361,6 +378,71 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     }
 }
 
+/* Does the micro-kernel take this operand's rows as they lie in memory? */
+static bool is_direct(const gemm_run *r, int from) {
+    const epi_walk *depth = &r->depth[from];
+    epi_dtype type = r->ref[from].type;
+    return r->g->micro->run_direct && (type == EPI_F32 || type == EPI_BF16) && depth->count == 1 &&
+           depth->stride[0] == 1;
+}
+
+/* A stretch of a tile's columns: some from column j on, of a product whose operand this is. */
+typedef struct stretch {
+    int64_t first, count; /* of the operand's */
+    int pair;             /* 1: of the second product of a pair, whose columns follow those of the first */
+    float *c;             /* and where they are accumulated */
+} stretch;
+
+/* The stretch by a panel that is packed for it, or by rows as they lie in memory: one sweep of few rows. */
+static void multiply_stretch(const gemm_run *r, const int64_t tile[2], const stretch *x, int64_t s,
+                             int thread) {
+    const epi_gemm *g = r->g;
+    const epi_micro *u = g->micro;
+    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
+    sweep_place at = place_of(g, s);
+    int rows = (int)tile_rows(g, EPI_SIDE_A, tile[0]), from = 2 * at.term + 1 + x->pair;
+    bool add = s % EPI_SUM_TERMS > 0;
+    unsigned char *panel = own_memory(r, thread) + g->packed[EPI_SIDE_B];
+    epi_soon nothing = {.every = a.depth + 1, .left = a.depth + 1};
+    if (is_direct(r, from)) {
+        const void *column[EPI_MICRO_DIRECT];
+        int64_t size = (int64_t)epi_dtype_size(r->ref[from].type);
+        for (int64_t i = 0; i < x->count; i++)
+            column[i] = r->ref[from].data + (epi_columns_offset(&r->cols[from], x->first + i) + at.k0) * size;
+        u->run_direct(rows, (int)x->count, a.depth, a.data, column, r->ref[from].type, x->c, EPI_TILE_N, add);
+        return;
+    }
+    for (int64_t i = 0; i < x->count; i += u->nr) {
+        pack_rows(r, EPI_SIDE_B, from, x->first + i, epi_min64(u->nr, x->count - i), at.k0, panel);
+        if (u->run_rows)
+            u->run_rows(rows, a.depth, a.data, panel, x->c + i, EPI_TILE_N, add, &nothing);
+        else
+            u->run(a.depth, a.data, panel, x->c + i, EPI_TILE_N, add, &nothing);
+    }
+}
+
+/* The same as multiply() for few rows. */
+static void multiply_few(const gemm_run *r, const int64_t tile[2], float *acc, int thread) {
+    const epi_gemm *g = r->g;
+    int64_t cols = padded_rows(g, EPI_SIDE_B, tile[1]), there = tile_rows(g, EPI_SIDE_B, tile[1]);
+    int64_t all = sweeps(g), step = g->micro->run_direct ? EPI_MICRO_DIRECT : g->micro->nr;
+    if (all == 0)
+        memset(acc, 0, TILE_BYTES);
+    for (int64_t s = 0; s < all; s += EPI_SUM_TERMS) {
+        int64_t end = epi_min64(s + EPI_SUM_TERMS, all);
+        for (int pair = 0; pair < g->products; pair++)
+            for (int64_t j = 0; j < there; j += step) {
+                stretch x = {first_row(g, EPI_SIDE_B, tile[1]) + j, epi_min64(step, there - j), pair,
+                             acc + pair * EPI_TILE_PAIR + j};
+                for (int64_t i = s; i < end; i++)
+                    multiply_stretch(r, tile, &x, i, thread);
+            }
+        if (all > EPI_SUM_TERMS)
+            add_sweeps(r, acc, tile_rows(g, EPI_SIDE_A, tile[0]),
+                       g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s == 0, end == all);
+    }
+}
+
 /* Splits the tiles in hand among the threads, each one's neighbours. */
 static void share_out(gemm_run *r) {
     const int64_t count = r->row_tiles * r->col_tiles;
@@ -404,7 +486,10 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     float *acc = (float *)(void *)mine;
     if (g->micro->enter)
         g->micro->enter();
-    multiply(r, tile, then, acc, thread);
+    if (g->few)
+        multiply_few(r, tile, acc, thread);
+    else
+        multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
         g->micro->leave();
     epi_epilogue_tile(&r->tiles, acc, tile, mine + TILE_BYTES);
@@ -416,7 +501,8 @@ static void run_batch(gemm_run *r, int64_t begin, int64_t end) {
     const int64_t col_tiles = g->epilogue.col_tiles;
     for (r->col0 = 0; r->col0 < col_tiles; r->col0 += g->col_batch) {
         r->col_tiles = epi_min64(g->col_batch, col_tiles - r->col0);
-        epi_parallel_for(g->threads, r->col_tiles * sweeps(g), pack_b, r);
+        if (!g->few)
+            epi_parallel_for(g->threads, r->col_tiles * sweeps(g), pack_b, r);
         for (r->row0 = begin; r->row0 < end; r->row0 += g->row_batch) {
             r->row_tiles = epi_min64(g->row_batch, end - r->row0);
             if (!g->own_a)

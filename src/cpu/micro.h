@@ -19,6 +19,7 @@
 
 enum { EPI_SIDE_A, EPI_SIDE_B };
 enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
+enum { EPI_MICRO_FEW = 8, EPI_MICRO_DIRECT = 16 }; /* rows and columns at most of run_direct */
 
 /* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
  * one line for every `every` of depth on the way, and leaves the cursor where the next run may go
@@ -51,6 +52,15 @@ typedef struct epi_micro {
     /* c[i*ldc + j] (+)= sum over k of a(i,k)*b(j,k); k is a multiple of `depth`; b is 64-byte
        aligned, a and c need not be. The bits of a result depend on its row, its column and k. */
     void (*run)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add, epi_soon *soon);
+    /* the same of the panel's first rows alone, from one to mr of them, with the same bits, and of C perhaps
+       more of its mr rows; NULL: run is as good */
+    void (*run_rows)(int rows, int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add,
+                     epi_soon *soon);
+    /* the same of few rows, and of B's rows as they lie in memory: column j's depth, k elements of f32 or
+       bf16, is a run from b[j] on. `cols` is one to EPI_MICRO_DIRECT; of C as many columns are written as
+       make a multiple of nr. NULL: B is packed */
+    void (*run_direct)(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
+                       float *c, int64_t ldc, bool add);
     /* f16 to f32 for packing, the fastest way this CPU has; NULL in bf16 kernels */
     void (*widen_f16)(float *dst, const uint16_t *src, int64_t n);
 } epi_micro;

@@ -7,23 +7,25 @@
 enum { MR = 12, NR = 32, VECTOR = 16 };
 enum { AHEAD = 16 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
-static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
+                                                           const void *pb, float *c, int64_t ldc, bool add,
+                                                           epi_soon *soon) {
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     __m512 sum[MR][2];
-    epi_prefetch_c(c, ldc, MR, NR);
-    EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+    epi_prefetch_c(c, ldc, rows, NR);
+    EPI_UNROLL for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
     for (; k > 0; k--, a += MR, b += NR) {
         const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + VECTOR);
         __builtin_prefetch(a + MR * AHEAD);
         epi_soon_ask(&next, 1);
-        EPI_UNROLL for (int i = 0; i < MR; i++) {
+        EPI_UNROLL for (int i = 0; i < rows; i++) {
             const __m512 x = _mm512_set1_ps(a[i]);
             sum[i][0] = _mm512_fmadd_ps(x, b0, sum[i][0]);
             sum[i][1] = _mm512_fmadd_ps(x, b1, sum[i][1]);
         }
     }
-    EPI_UNROLL for (int i = 0; i < MR; i++, c += ldc) {
+    EPI_UNROLL for (int i = 0; i < rows; i++, c += ldc) {
         if (add) {
             sum[i][0] = _mm512_add_ps(sum[i][0], _mm512_loadu_ps(c));
             sum[i][1] = _mm512_add_ps(sum[i][1], _mm512_loadu_ps(c + VECTOR));
@@ -32,6 +34,24 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
         _mm512_storeu_ps(c + VECTOR, sum[i][1]);
     }
     *soon = next;
+}
+
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+    run_some(MR, k, pa, pb, c, ldc, add, soon);
+}
+
+static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
+                     epi_soon *soon) {
+    if (rows <= 1)
+        run_some(1, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 2)
+        run_some(2, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 4)
+        run_some(4, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 8)
+        run_some(8, k, pa, pb, c, ldc, add, soon);
+    else
+        run_some(MR, k, pa, pb, c, ldc, add, soon);
 }
 
 const epi_micro epi_micro_avx512 = {
@@ -46,6 +66,7 @@ const epi_micro epi_micro_avx512 = {
     .own = 1 << 20,
     .usable = epi_has_avx512,
     .run = run,
+    .run_rows = run_rows,
     .widen_f16 = epi_widen_f16c,
 };
 #endif

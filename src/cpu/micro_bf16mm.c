@@ -23,11 +23,13 @@ static inline void put(float *c, float32x4_t sum, bool add) {
     vst1q_f32(c, add ? vaddq_f32(sum, vld1q_f32(c)) : sum);
 }
 
-static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
+                                                           const void *pb, float *c, int64_t ldc, bool add,
+                                                           epi_soon *soon) {
     const bfloat16_t *a = pa, *b = pb;
     epi_soon next = *soon;
     float32x4_t sum[PAIRS_A][PAIRS_B];
-    EPI_UNROLL for (int i = 0; i < PAIRS_A; i++) {
+    EPI_UNROLL for (int i = 0; i < rows / 2; i++) {
         EPI_UNROLL for (int j = 0; j < PAIRS_B; j++) sum[i][j] = vdupq_n_f32(0);
     }
     for (; k > 0; k -= DEPTH, a += MR * DEPTH, b += NR * DEPTH) {
@@ -35,7 +37,7 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
         const bfloat16x8_t b2 = vld1q_bf16(b + 2 * VECTOR), b3 = vld1q_bf16(b + 3 * VECTOR);
         __builtin_prefetch(a + MR * DEPTH * AHEAD);
         epi_soon_ask(&next, DEPTH);
-        EPI_UNROLL for (int i = 0; i < PAIRS_A; i++) {
+        EPI_UNROLL for (int i = 0; i < rows / 2; i++) {
             const bfloat16x8_t x = vld1q_bf16(a + i * VECTOR);
             LATER(a);
             sum[i][0] = vbfmmlaq_f32(sum[i][0], x, b0);
@@ -44,11 +46,27 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
             sum[i][3] = vbfmmlaq_f32(sum[i][3], x, b3);
         }
     }
-    EPI_UNROLL for (int i = 0; i < MR; i++, c += ldc) {
+    EPI_UNROLL for (int i = 0; i < rows; i++, c += ldc) {
         put(c, join(sum[i / 2][0], sum[i / 2][1], i % 2), add);
         put(c + NR / 2, join(sum[i / 2][2], sum[i / 2][3], i % 2), add);
     }
     *soon = next;
+}
+
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+    run_some(MR, k, pa, pb, c, ldc, add, soon);
+}
+
+static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
+                     epi_soon *soon) {
+    if (rows <= 2)
+        run_some(2, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 4)
+        run_some(4, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 8)
+        run_some(8, k, pa, pb, c, ldc, add, soon);
+    else
+        run_some(MR, k, pa, pb, c, ldc, add, soon);
 }
 
 const epi_micro epi_micro_bf16mm = {
@@ -62,5 +80,6 @@ const epi_micro epi_micro_bf16mm = {
     .kc = 768,
     .usable = epi_has_bf16mm,
     .run = run,
+    .run_rows = run_rows,
 };
 #endif

@@ -19,20 +19,22 @@ static inline void store(float *p, v4f32 x) {
     memcpy(p, &x, sizeof x);
 }
 
-static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
+                                                           const void *pb, float *c, int64_t ldc, bool add,
+                                                           epi_soon *soon) {
     const float *a = pa, *b = pb;
     v4f32 sum[MR][2];
-    EPI_UNROLL for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = (v4f32){0};
+    EPI_UNROLL for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = (v4f32){0};
     epi_soon next = *soon;
     for (; k > 0; k--, a += MR, b += NR) {
         const v4f32 b0 = load(b), b1 = load(b + VECTOR);
         epi_soon_ask(&next, 1);
-        EPI_UNROLL for (int i = 0; i < MR; i++) {
+        EPI_UNROLL for (int i = 0; i < rows; i++) {
             sum[i][0] += a[i] * b0;
             sum[i][1] += a[i] * b1;
         }
     }
-    EPI_UNROLL for (int i = 0; i < MR; i++, c += ldc) {
+    EPI_UNROLL for (int i = 0; i < rows; i++, c += ldc) {
         if (add) {
             sum[i][0] += load(c);
             sum[i][1] += load(c + VECTOR);
@@ -41,6 +43,22 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
         store(c + VECTOR, sum[i][1]);
     }
     *soon = next;
+}
+
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+    run_some(MR, k, pa, pb, c, ldc, add, soon);
+}
+
+static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
+                     epi_soon *soon) {
+    if (rows <= 1)
+        run_some(1, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 2)
+        run_some(2, k, pa, pb, c, ldc, add, soon);
+    else if (rows <= 4)
+        run_some(4, k, pa, pb, c, ldc, add, soon);
+    else
+        run_some(MR, k, pa, pb, c, ldc, add, soon);
 }
 
 const epi_micro epi_micro_plain = {
@@ -55,5 +73,6 @@ const epi_micro epi_micro_plain = {
     .own = 1 << 20,
     .usable = epi_has_plain,
     .run = run,
+    .run_rows = run_rows,
     .widen_f16 = epi_widen_f16,
 };
