@@ -53,8 +53,12 @@ void put_rule(epi_text *out, int columns); /* below the titles */
 
 /* table_instead.c: what one would use instead of Epilog, from the result files that it names. */
 bool put_instead(epi_text *out);
-/* table_blocks.c: the tables of a file that bench/torch_blocks.py wrote. */
+/* table_blocks.c: the tables of files that torch_blocks.py, torch_layers.py, torch_attention.py and few_rows.py
+ * of bench/ wrote. */
 void put_blocks(const results *res, const char *path, epi_text *out);
+void put_layers(const results *res, const char *path, epi_text *out);
+void put_attention(const results *res, const char *path, epi_text *out);
+void put_few(const results *res, const char *path, epi_text *out);
 /* table_gpu.c: the tables of a file that bench/vs_torch.py wrote; `names` of them, or all where it is empty.
  */
 bool put_gpu(const results *res, const char *path, const char *names, epi_text *out);

@@ -5,7 +5,8 @@
  *
  * A result file was written by `epilog bench --out` or by bench/vs_torch.py. Of the latter a marker may name
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
- * <!-- table: FILE blocks --> is of a file that bench/torch_blocks.py wrote.
+ * <!-- table: FILE blocks --> is of a file that bench/torch_blocks.py wrote; `layers`, `attention` and `few`
+ * are of torch_layers.py, torch_attention.py and few_rows.py.
  * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
@@ -81,8 +82,17 @@ static bool put_block(const char *path, const char *names, const char *old, int 
     results res = {0};
     bool ok = read_results(path, json, size, &res);
     epi_text_add(out, "\n");
-    if (ok && !strcmp(names, "blocks"))
-        put_blocks(&res, path, out);
+    static const struct {
+        const char *name;
+        void (*put)(const results *res, const char *path, epi_text *out);
+    } tables[] = {
+        {"blocks", put_blocks}, {"layers", put_layers}, {"attention", put_attention}, {"few", put_few}};
+    bool found = false;
+    for (int i = 0; i < 4 && ok && !found; i++)
+        if ((found = !strcmp(names, tables[i].name)))
+            tables[i].put(&res, path, out);
+    if (found)
+        ok = true;
     else if (ok && *find(&res.head, "torch")->path)
         ok = put_gpu(&res, path, names, out);
     else if (ok)

@@ -1,5 +1,6 @@
-/* table_blocks.c: the tables of a file that bench/torch_blocks.py wrote: blocks of several products beside
- * PyTorch and beside their products alone, and batches of products beside torch.bmm. */
+/* table_blocks.c: the tables of files that bench/torch_blocks.py, torch_layers.py, torch_attention.py and
+ * few_rows.py wrote: work of several kernels beside PyTorch and beside its products alone, batches of
+ * products beside torch.bmm, attention beside cuDNN, products of few rows beside cuBLAS. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,13 +61,95 @@ static void put_batched(const results *res, epi_text *out) {
     }
 }
 
-void put_blocks(const results *res, const char *path, epi_text *out) {
+static void put_head(const results *res, const char *path, const char *how, epi_text *out) {
     const record *h = &res->head;
-    epi_text_add(out,
-                 "%s, PyTorch %s, bf16, medians of %.0f rounds in turn, L2 overwritten before each; %.10s at "
-                 "commit %s (`%s`)\n\n",
-                 text(h, "device"), text(h, "torch"), number(h, "rounds"), text(h, "date"), text(h, "commit"),
-                 path);
+    epi_text_add(out, "%s, PyTorch %s, bf16, %s; %.10s at commit %s (`%s`)\n\n", text(h, "device"),
+                 text(h, "torch"), how, text(h, "date"), text(h, "commit"), path);
+}
+
+void put_blocks(const results *res, const char *path, epi_text *out) {
+    char how[128];
+    snprintf(how, sizeof how, "medians of %.0f rounds in turn, L2 overwritten before each",
+             number(&res->head, "rounds"));
+    put_head(res, path, how, out);
     put_mlp(res, out);
     put_batched(res, out);
+}
+
+/* ---- layers ---- */
+
+/* The sum of the medians of all products of a direction. */
+static double raw_of(const record *r, const char *direction) {
+    char path[64];
+    snprintf(path, sizeof path, "%s_products_ms", direction);
+    return number(r, path);
+}
+
+void put_layers(const results *res, const char *path, epi_text *out) {
+    static const char *const directions[] = {"forward", "backward", "step"};
+    char how[128];
+    snprintf(how, sizeof how, "medians of %.0f rounds in turn, L2 overwritten before each",
+             number(&res->head, "rounds"));
+    put_head(res, path, how, out);
+    epi_text_add(out,
+                 "| | ms | torch.compile | its time over ours | products alone, cuBLAS | of the products | "
+                 "torch.compile's |\n");
+    put_rule(out, 7);
+    for (const record *r = res->rows; r; r = r->next)
+        for (int i = 0; i < 3; i++) {
+            double ours = median(r, directions[i], "epilog"),
+                   compiled = median(r, directions[i], "torch.compile"), raw = raw_of(r, directions[i]);
+            bool whole = belongs(r, "layer");
+            epi_text_add(out, "| %s, d %.0f, ff %.0f, %s |", whole ? "layer" : "layer without attention",
+                         number(r, "D"), number(r, "F"), directions[i]);
+            put_cell(out, "%.3f", ours);
+            put_cell(out, "%.3f", compiled);
+            put_cell(out, "**%.3f**", compiled / ours);
+            put_cell(out, "%.3f", raw);
+            put_cell(out, "%.3f", ours / raw);
+            put_cell(out, "%.3f", compiled / raw);
+            epi_text_add(out, "\n");
+        }
+}
+
+/* ---- attention ---- */
+
+void put_attention(const results *res, const char *path, epi_text *out) {
+    put_head(res, path, "bursts of 2 ms after a pause, in turn", out);
+    epi_text_add(out, "| attention | ms | TFLOP/s | cuDNN's | cuDNN's time over ours |\n");
+    put_rule(out, 5);
+    for (const record *r = res->rows; r; r = r->next) {
+        bool back = belongs(r, "backward");
+        epi_text_add(out, "| %s, %s, B%.0f H%.0f/%.0f S%.0f, %.0f features |", back ? "backward" : "forward",
+                     text(r, "kind"), number(r, "B"), number(r, "H"), number(r, "KV"), number(r, "S"),
+                     number(r, "D"));
+        put_cell(out, "%.3f", number(r, "times/epilog/median_ms"));
+        put_cell(out, "%.0f", number(r, "tflops/epilog"));
+        put_cell(out, "%.0f", number(r, "tflops/cudnn"));
+        put_cell(out, "**%.2f**", number(r, "over/cudnn"));
+        epi_text_add(out, "\n");
+    }
+}
+
+/* ---- few rows ---- */
+
+void put_few(const results *res, const char *path, epi_text *out) {
+    static const double rows[] = {1, 2, 4, 8, 16, 32, 64, 128};
+    static const char *const kernels[] = {"matmul", "residual_rms", "norm_swiglu"};
+    put_head(res, path, "weights in turn, so that none is in L2; time over cuBLAS's product", out);
+    epi_text_add(
+        out,
+        "| kernel, geometric mean and worst of seven shapes | 1 row | 2 | 4 | 8 | 16 | 32 | 64 | 128 |\n");
+    put_rule(out, 9);
+    for (int k = 0; k < 3; k++) {
+        epi_text_add(out, "| %s |", kernels[k]);
+        for (int i = 0; i < 8; i++) {
+            spread s = {0};
+            for (const record *r = res->rows; r; r = r->next)
+                if (!strcmp(text(r, "kernel"), kernels[k]) && number(r, "m") == rows[i])
+                    spread_add(&s, number(r, "ratio"));
+            epi_text_add(out, " **%.2f**, %.2f |", spread_mean(&s), s.most);
+        }
+        epi_text_add(out, "\n");
+    }
 }
