@@ -201,6 +201,9 @@ static void check_counts(void) {
          "{ y = x @ a + x @ b + x @ c + x @ d + x @ e }",
          2},
         {"f(x[T,D], w[F,D], a[R,D], b[F,R], s) -> y[T,F] { y = x @ w + s*((x @ a) @ b) }", 2},
+        {"f(x[T,D], v[F,D], w[F,D], u[F,D], z[D,F]) -> (y[T,F], q[T,F]) "
+         "{ y = silu(x @ v)*(x @ w); q = silu(x @ u)*(x @ z) }",
+         3}, /* a pair on a GPU, and two that lie otherwise; two pairs on a CPU */
         {"f(x[T,D], w[D,C=3,F]) -> (q[T,F], k[T,F], v[T,F]) "
          "{ z = x @ w; q = gather(z, 0, C); k = gather(z, 1, C); v = gather(z, 2, C) }",
          2},
@@ -224,8 +227,9 @@ static void check_counts(void) {
                 dims[o.dim_count++] = (epi_dim_binding){epi_program_dim(p, d),
                                                         *epi_program_dim(p, d) == 'R' ? 16 : 64 << d % 2};
         if (check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s: %s", text, err.message))
-            check(k->part_count == some[i / 2].parts, "%s: %d parts, not %d%s", text, some[i / 2].parts,
-                  k->part_count, i % 2 ? ", for Hopper" : "");
+            check(k->part_count == some[i / 2].parts - (i % 2 == 0 && strstr(text, "z[D,F]")),
+                  "%s: %d parts, not %d%s", text, some[i / 2].parts, k->part_count,
+                  i % 2 ? ", for Hopper" : "");
         epi_kernel_free(k);
         epi_module_free(m);
     }

@@ -209,6 +209,12 @@ static int add_part(epi_sites *s, epi_kind kind, int product) {
     return s->part_count++;
 }
 
+/* Do the columns of two products that share an operand lie alike? A GPU's tile wants that of both. */
+static bool lie_alike(const epi_graph *g, int first, int second, int shared) {
+    const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
+    return epi_operand_is_deep(g, p, p->arg[0] == shared) == epi_operand_is_deep(g, q, q->arg[0] == shared);
+}
+
 /* The part of a product that this one can share its tile with, or -1: it has the same rows' operand, and the
  * other one is there when that part runs. */
 static int find_pair(const epi_sites *s, int node) {
@@ -216,7 +222,8 @@ static int find_pair(const epi_sites *s, int node) {
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_site_part *p = &s->parts[q];
         if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
-            !epi_products_pair(s->g, p->product, node, &shared))
+            !epi_products_pair(s->g, p->product, node, &shared) ||
+            (s->limits->alike && !lie_alike(s->g, p->product, node, shared)))
             continue;
         const epi_axes *with_rows = &s->g->nodes[shared].axes;
         if (time_of(s, n->arg[n->arg[0] == shared]) < q &&
@@ -734,6 +741,11 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     for (int i = 0; i < plan->added_count; i++)
         if (counts_rows(spec, &plan->depth) || counts_rows(spec, &plan->added_depth[i]))
             return false;
+    int shared;
+    if (plan->pair != EPI_NO_NODE && limits->alike &&
+        epi_products_pair(g, plan->product, plan->pair, &shared) &&
+        !lie_alike(g, plan->product, plan->pair, shared))
+        return false;
     if (((plan->pair != EPI_NO_NODE || plan->added_count) && !limits->pairs) || epi_has_both_directions(g))
         return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)

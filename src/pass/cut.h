@@ -46,6 +46,7 @@ typedef struct epi_cut {
 typedef struct epi_tile_limits {
     int local_most, local_multiple;
     bool pairs;  /* two products of the same rows may share a tile, and products be added up in one */
+    bool alike;  /* these only where their columns lie alike */
     bool scales; /* numbers may scale operands instead of products */
     int aligned; /* tensors begin at a multiple of so many bytes */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so

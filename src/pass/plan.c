@@ -122,10 +122,9 @@ static int operand_of(const epi_graph *g, const epi_node *n, const epi_axes *axe
     return -1;
 }
 
-/* Is the innermost axis of an operand one that is summed over? */
-static bool is_deep(const epi_graph *g, const epi_node *n, int a) {
-    const epi_axes *axes = &g->nodes[n->arg[a]].axes;
-    return epi_axes_find(&n->over, axes->at[axes->count - 1]) >= 0;
+bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
+    const epi_axes *axes = &g->nodes[product->arg[a]].axes;
+    return epi_axes_find(&product->over, axes->at[axes->count - 1]) >= 0;
 }
 
 /* Have the two products the same rows and columns, and operands that lie alike? */
@@ -135,8 +134,8 @@ static bool add_up(const epi_graph *g, int first, int second) {
     for (int a = 0; a < 2 && may; a++) {
         epi_axes own = epi_axes_without(&g->nodes[p->arg[a]].axes, &p->over);
         int other = operand_of(g, q, &own);
-        may =
-            own.count && own.count < p->axes.count && other >= 0 && is_deep(g, p, a) == is_deep(g, q, other);
+        may = own.count && own.count < p->axes.count && other >= 0 &&
+              epi_operand_is_deep(g, p, a) == epi_operand_is_deep(g, q, other);
     }
     return may && epi_axes_same_set(&p->axes, &q->axes) &&
            epi_axes_count_in(&g->nodes[p->arg[0]].axes, &g->nodes[p->arg[1]].axes) == p->over.count &&

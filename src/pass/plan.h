@@ -141,6 +141,8 @@ void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pen
 
 /* Can one kernel make both products? They share an operand, `shared`, and have the same axes. */
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared);
+/* Is the innermost axis of a product's operand one that it sums over? */
+bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int operand);
 
 /* Products that are added up, by nothing but their sum, and that one tile can add up: they have the same rows
  * and columns, and their operands lie alike. Found from any of them; `root` is the sum. One product alone is

@@ -287,6 +287,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->limits = (epi_tile_limits){.local_most = 256,
                                   .local_multiple = o->device ? 16 : 1,
                                   .pairs = true,
+                                  .alike = o->device != 0,
                                   .scales = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
