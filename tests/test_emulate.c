@@ -584,7 +584,7 @@ static struct whole {
 } wholes[] = {
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=32", 0}},
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=33", 0}}, /* slices that begin where TMA takes none */
-    {.from = {"blocks", "packed_swiglu", "T=100,D=72,F=136", 0}},
+    {.from = {"blocks", "packed_swiglu", "T=60,D=72,F=40", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 
