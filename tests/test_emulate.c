@@ -219,7 +219,7 @@ typedef struct variant {
     bool exact;
 } variant;
 
-enum { MOST_KERNELS = 2048, MOST_LAUNCHES = 64 };
+enum { MOST_KERNELS = 2048, MOST_LAUNCHES = 64, MOST_AT_ONCE = 8 };
 
 typedef struct emulated {
     const loaded *l;
@@ -388,7 +388,9 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
         numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
     }
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
-    emu_host host = {.seed = late, .late = late, .at_once = hopper};
+    /* blocks that queue for tiles wait for each other, and others should meet, if they are not too many */
+    bool together = hopper && (s->text.config.queue || s->how.grid[0] <= MOST_AT_ONCE);
+    emu_host host = {.seed = late, .late = late, .at_once = together};
     for (int i = 0; i < at->p->count; i++) {
         const tensor *x = &at->p->t[i];
         bool over = false; /* in an input's place */
