@@ -132,7 +132,7 @@ static void hold(const epi_program *program, const char *dims, epi_dtype type, i
         check(found == parts || (parts == 1 && found == 2), "%s %s %s has %d attention parts, not %d",
               epi_program_name(program), dims, epi_dtype_name(type), found, parts);
         for (int i = got.p.inputs; i < got.p.count; i++) {
-            double error, bound;
+            double error = 0, bound = 0;
             epi_tensor_info info;
             epi_program_tensor(program, i, &info);
             check(within_rule(&got.p.t[i], &ref.p.t[i], &naive.p.t[i], got.info.parts > 1 ? type : EPI_F32,
