@@ -19,12 +19,21 @@ typedef struct alternative {
 #define FOLDER "bench/results/"
 #define TORCH FOLDER "h200-torch.json", "kernels", NULL, 0
 #define RMSNORM FOLDER "h200-rows.json", "rows", "rmsnorm", 8192
+#define ATTENTION(section) \
+    FOLDER "h200-attention.json", section, NULL, 0, "times/cudnn/median_ms", "times/epilog/median_ms"
 
 static const alternative alternatives[] = {
     {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
     {"eager PyTorch", "the same", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
+    {"torch.compile, cuDNN", "a Llama layer, forward and backward, bf16", "H200", FOLDER "h200-layer.json",
+     "layer", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
+    {"torch.compile", "the same without attention, two sizes", "H200", FOLDER "h200-layers.json", "block",
+     NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
+    {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("forward")},
+    {"cuDNN", "attention backward, 6 shapes, bf16", "H200", ATTENTION("backward")},
+    {"cuBLAS", "plain product of 1 to 128 rows, 7 shapes, bf16", "H200", FOLDER "h200-few-rows.json",
+     "few rows", "matmul", 0, "cublas_us", "ours_us"},
     {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
-    {"eager PyTorch", "the same", "H200", RMSNORM, "eager_us", "ours_us"},
     {"cuBLAS", "plain product, 9 shapes, bf16", "H200", FOLDER "h200.json", "product", "matmul", 0, NULL,
      "hot/ratio"},
     {"cuBLAS, product alone", "ten kernels at 4096 and 8192, bf16", "H200", FOLDER "h200.json", "kernels",
@@ -33,10 +42,6 @@ static const alternative alternatives[] = {
      NULL, "of_raw"},
     {"OpenBLAS, product alone", "ten kernels at 1024 and 2048, f32", "Xeon, 2 cores",
      FOLDER "xeon-emr-2of16-f32.json", "", NULL, 0, NULL, "of_raw"},
-    {"a product, then a pass per operation", "the same", "Xeon, 2 cores", FOLDER "xeon-emr-2of16-f32.json",
-     "", NULL, 0, "unfused_ms", "fused_ms"},
-    {"OpenBLAS, product alone", "ten kernels at 1024 and 2048, f32", "Neoverse V1, 2 cores",
-     FOLDER "neoverse-v1-2core-f32.json", "", NULL, 0, NULL, "of_raw"},
 };
 
 /* Of a GPU the rows of the default rounding count; a CPU's rows have none. */
