@@ -170,10 +170,14 @@ class TensorInfo:
         return self.name + (f"[{','.join(factor(*a) for a in self.axes)}]" if self.axes else "")
 
 
+# What the first line of a derived text begins with: the row axes of the program that it is derived from, which it has too.
+ROWS = "# rows:"
+
+
 class Program:
     """A checked program: its tensors and sizes, its derived programs, its kernels."""
 
-    def __init__(self, text, name=None, rows=None, file="text"):
+    def __init__(self, text, name=None, file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
@@ -201,7 +205,9 @@ class Program:
                 if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
                     self.sources[dim] = i, a, shift
         # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
-        self.rows = rows if rows is not None else [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else []
+        first = text.split("\n", 1)[0]
+        self.rows = (first[len(ROWS):].split() if first.startswith(ROWS) else
+                     [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else [])
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 
     def grad(self, wrt, saved):
@@ -216,7 +222,8 @@ class Program:
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)
-                self.derived[key] = tuple(program(t, rows=self.rows) for t in texts)
+                rows = " ".join([ROWS, *self.rows]) + "\n"
+                self.derived[key] = tuple(program(rows + t) for t in texts)
         return self.derived[key]
 
     def compile(self, sizes, types, device, threads=0, open_rows=True):
@@ -240,15 +247,20 @@ class Program:
 programs_lock, programs_made = threading.Lock(), {}
 
 
-def program(text, name=None, rows=None):
-    """The program of a text, parsed once; without a name the last of the text. rows: its row axes, where it is derived."""
+def program(text, name=None):
+    """The program of a text, or of one_line(text), parsed once; without a name the last of the text."""
     key = text, name
     found = programs_made.get(key)
     if found is None:
-        made = Program(text, name, rows)
+        made = Program(text if "\n" in text else text.replace("\\n", "\n").replace("\\\\", "\\"), name)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
+
+
+def one_line(text):
+    """The text as operations of PyTorch get it: torch.compile writes their arguments into comments of Python."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def narrowest(types):

@@ -1,7 +1,7 @@
 """epilog.op: a text as an operation on tensors."""
 import torch
 
-from ._library import EpilogValueError, program
+from ._library import EpilogValueError, one_line, program
 from ._run import I32, I64, Plan, Tensor, differentiable, fake, run_into, split
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
@@ -25,7 +25,7 @@ class Op:
         self.direct = self.not_yet
         self.into = self.stored_over(into or {})
         self.__name__ = self.name
-        self.__doc__ = text
+        self.__doc__, self.line = text, one_line(text)
 
     # A copy of a module has the same operations, and a file of one has their texts.
     def __copy__(self):
@@ -103,7 +103,7 @@ class Op:
             numbers, mask = split(args)[1:]
             made = fake(self.program, args, None)
             places = [t for o, t in enumerate(made) if o not in over]
-            torch.ops.epilog.run_into(self.text, self.name, [args[i] for i in inputs], inputs, outputs, places, tensors, numbers, mask)
+            torch.ops.epilog.run_into(self.line, self.name, [args[i] for i in inputs], inputs, outputs, places, tensors, numbers, mask)
             outs = [args[over[o]] if o in over else t for o, t in enumerate(made)]
         else:
             outs = run_into(self.program, args, self.into)
@@ -142,9 +142,9 @@ class Op:
                 numbers.append(float(a))
                 mask |= 1 << i
         if wrt and torch.is_grad_enabled():
-            return torch.ops.epilog.run_saving(self.text, self.name, ",".join(wrt), tensors, numbers, mask,
+            return torch.ops.epilog.run_saving(self.line, self.name, ",".join(wrt), tensors, numbers, mask,
                                                self.twice)[:self.results]
-        return torch.ops.epilog.run(self.text, self.name, tensors, numbers, mask, [], [])
+        return torch.ops.epilog.run(self.line, self.name, tensors, numbers, mask, [], [])
 
     def show(self, *args, **kwargs):
         """The plan for these tensors, in words: which kernels, and what each does on its tile."""

@@ -11,7 +11,7 @@ import warnings
 import torch
 
 from ._direct import direct
-from ._library import EpilogError, EpilogValueError, library, narrowest, program
+from ._library import EpilogError, EpilogValueError, library, narrowest, one_line, program
 
 Tensor = torch.Tensor
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4, torch.int64: 5}
@@ -467,7 +467,7 @@ def split(args):
 
 def dispatch(prog, args, types=None, warn=True, told=()):
     """run() by way of the dispatcher."""
-    return torch.ops.epilog.run(prog.text, prog.name, *split(args), list(types or ()), list(told))
+    return torch.ops.epilog.run(one_line(prog.text), prog.name, *split(args), list(types or ()), list(told))
 
 
 def run_kernel(text, name, tensors, numbers, mask, types, told):

@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
 import torch.nn.functional as F
 
 import epilog
@@ -223,6 +224,23 @@ def test_compile(backend):
         assert torch.equal(compiled(*args), block(*args))
         check(compiled, lambda *a: eager_swiglu(a[0] * 2, *a[1:]).relu(), args)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_texts_in_graphs_are_one_line():
+    """torch.compile writes arguments into comments: a line end in one would end the comment."""
+    from epilog._library import one_line, program
+    op = epilog.op("f(w[F,D], x[T,D]) -> y[T,F] {\n    # a comment, with a \\ in it\n    y = relu(x @ w)\n}")
+    seen = []
+    def backend(graph, inputs):
+        seen.extend(n.args[0] for n in graph.graph.nodes if "epilog" in str(n.target))
+        return graph
+    args = [torch.randn(6, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)]
+    y = torch.compile(op, fullgraph=True, backend=aot_autograd(fw_compiler=backend, bw_compiler=backend))(*args)
+    y.sum().backward()
+    assert len(seen) == 2 and not any("\n" in t for t in seen)
+    assert torch.equal(y, op(*args)) and program(one_line(op.text)).text == op.text
+    backward = op.program.grad(("w", "x"), True)[1]
+    assert program(one_line(backward.text), backward.name).rows == backward.rows == ["F"]
 
 
 def test_one_kernel_for_all_batches():
