@@ -219,7 +219,7 @@ typedef struct variant {
     bool exact;
 } variant;
 
-enum { MOST_KERNELS = 2048, MOST_LAUNCHES = 64, MOST_AT_ONCE = 8 };
+enum { MOST_KERNELS = 4096, MOST_LAUNCHES = 64, MOST_AT_ONCE = 8 };
 
 typedef struct emulated {
     const loaded *l;
