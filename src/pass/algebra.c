@@ -182,6 +182,7 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
         apply(&p, EPI_RULE_TRANSPOSE, epi_transpose);
     if (!epi_graph_failed(&p.g))
         unify(&p);
+    epi_graph_finish(&p.g); /* a rule that found nothing may have left nodes behind */
     if (!epi_graph_failed(&p.g))
         tidy(&p);
     if (!epi_graph_failed(&p.g))
