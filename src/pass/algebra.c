@@ -128,7 +128,7 @@ static int before_rename(const epi_graph *g, int node, const epi_axes *names) {
  * what it stores. The graph was finished. */
 static void rename_products(passes *p) {
     epi_graph *g = &p->g, out = {.arena = g->arena};
-    int count = g->node_count, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
     bool any = false;
     for (int i = 0; i < count && found; i++) {
         const epi_node n = g->nodes[i];
@@ -156,6 +156,7 @@ static void rename_products(passes *p) {
         return;
     epi_replace(g, count, found, false, &out);
     *g = out;
+    p->facts = (epi_facts){.g = g, .finished = g->node_count};
 }
 
 void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
@@ -182,7 +183,6 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
         apply(&p, EPI_RULE_TRANSPOSE, epi_transpose);
     if (!epi_graph_failed(&p.g))
         unify(&p);
-    epi_graph_finish(&p.g); /* a rule that found nothing may have left nodes behind */
     if (!epi_graph_failed(&p.g))
         tidy(&p);
     if (!epi_graph_failed(&p.g))
