@@ -209,11 +209,11 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
     epi_kernel *closed = NULL; /* for the sizes that are timed alone: its tensors are theirs */
     if (cli_open_options(o, s->program, &p->open, &options) != EXIT_OK)
         return epi_fail(err, EPI_ERR_ARGUMENT, "--open names an axis that has no size");
-    epi_status status = cli_runner_make(&p->fused, s, &options, err);
     if (p->open.count) {
         p->fused.sizes = p->open.sizes;
         p->fused.size_count = p->open.count;
     }
+    epi_status status = cli_runner_make(&p->fused, s, &options, err);
     options = cli_compile_options(o);
     if (status == EPI_OK && p->open.count)
         status = epi_kernel_compile(s->program, &options, &closed, err);
@@ -255,7 +255,7 @@ static epi_status check_cut(bench_row *out, const cli_source *s, const cli_optio
  * nothing in common with the fast ones. */
 static epi_status check_plain(bench_row *out, const cli_source *s, const cli_options *o, pair *p,
                               const cli_error_row *errors, epi_error *err) {
-    cli_runner plain;
+    cli_runner plain = {0};
     cli_data d = {0};
     bool near = true;
     epi_options options = cli_compile_options(o);

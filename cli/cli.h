@@ -204,7 +204,8 @@ typedef struct cli_runner {
     int device;
     epi_kernel *kernel;
     void *work;
-    const int64_t *sizes; /* of its open axes, of which there are so many */
+    size_t bytes;         /* of the workspace */
+    const int64_t *sizes; /* of its open axes, of which there are so many; known before it is made */
     int size_count;
 } cli_runner;
 epi_status cli_runner_make(cli_runner *r, const cli_source *s, const epi_options *o, epi_error *err);

@@ -153,7 +153,7 @@ static epi_status run_oracle(const cli_source *s, const cli_options *o, const cl
     options.path = path;
     options.device = 0;
     options.config = NULL;
-    cli_runner r;
+    cli_runner r = {0};
     *out = (cli_data){0};
     epi_status status = cli_runner_make(&r, s, &options, err);
     if (status != EPI_OK)

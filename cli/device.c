@@ -41,12 +41,16 @@ int cli_device_choose(const epi_context *ctx, cli_options *o, const char *standa
 /* ---- kernels and tensors there ---- */
 
 epi_status cli_runner_make(cli_runner *r, const cli_source *s, const epi_options *o, epi_error *err) {
-    *r = (cli_runner){.ctx = s->ctx, .device = o->device};
+    *r = (cli_runner){.ctx = s->ctx, .device = o->device, .sizes = r->sizes, .size_count = r->size_count};
     epi_status status = epi_kernel_compile(s->program, o, &r->kernel, err);
     if (status != EPI_OK)
         return status;
     size_t bytes = epi_kernel_workspace(r->kernel);
-    status = epi_device_alloc(r->ctx, r->device, bytes, &r->work, err);
+    if (r->size_count)
+        status = epi_kernel_workspace_at(r->kernel, r->sizes, r->size_count, &bytes, err);
+    r->bytes = bytes;
+    if (status == EPI_OK)
+        status = epi_device_alloc(r->ctx, r->device, bytes, &r->work, err);
     if (status == EPI_ERR_MEMORY)
         epi_fail(err, status, "there is no memory for a workspace of %zu bytes", bytes);
     if (status != EPI_OK)
@@ -108,8 +112,9 @@ void cli_place_free(cli_place *p) {
 
 epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *seconds, epi_error *err) {
     epi_status status = EPI_OK;
-    const epi_call call = EPI_CALL(.tensors = p->tensors, .count = p->count, .workspace = r->work,
-                                   .sizes = r->sizes, .size_count = r->size_count);
+    const epi_call call =
+        EPI_CALL(.tensors = p->tensors, .count = p->count, .workspace = r->work, .workspace_bytes = r->bytes,
+                 .sizes = r->sizes, .size_count = r->size_count);
     double start = cli_seconds();
     for (int i = 0; i < runs && status == EPI_OK; i++)
         status = epi_kernel_call(r->kernel, &call, err);

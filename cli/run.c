@@ -147,13 +147,9 @@ static epi_status make_data(const cli_source *s, const cli_options *o, const cli
 static epi_status run_program(const cli_source *s, const cli_options *o, const cli_inputs *in,
                               const epi_options *options, cli_runner *r, cli_data *d, cli_error_row *rows,
                               outcome *got, epi_error *err) {
-    const int64_t *sizes = r->sizes;
-    int size_count = r->size_count;
     if (o->device)
         cli_progress("compiling %s", epi_program_name(s->program));
     epi_status status = cli_runner_make(r, s, options, err);
-    r->sizes = sizes;
-    r->size_count = size_count;
     if (status == EPI_OK)
         status = make_data(s, o, r, d, err);
     if (status != EPI_OK)

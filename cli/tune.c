@@ -54,7 +54,7 @@ static epi_status add_candidate(race *r, const cli_source *s, const cli_options 
 }
 
 static epi_status add_candidates(race *r, const cli_source *s, const cli_options *o, epi_error *err) {
-    cli_runner model;
+    cli_runner model = {0};
     epi_kernel_info info;
     epi_options options = cli_compile_options(o);
     cli_progress("compiling %s", epi_program_name(s->program));

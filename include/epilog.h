@@ -292,7 +292,7 @@ EPI_API epi_status epi_kernel_compile(const epi_program *program, const epi_opti
 EPI_API void epi_kernel_free(epi_kernel *kernel);
 
 /* Bytes of scratch memory, 64-byte aligned, that a run needs: a multiple of 64, never zero. Of a kernel with
- * open axes: with the largest sizes. */
+ * open axes: at the largest sizes; smaller ones may take more, so ask epi_kernel_workspace_at. */
 EPI_API size_t epi_kernel_workspace(const epi_kernel *kernel);
 
 /* One tensor of a call. A scalar is a tensor of one element. */

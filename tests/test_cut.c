@@ -529,6 +529,33 @@ static void check_stored_slice(void) {
     epi_module_free(m);
 }
 
+/* A number that scales two products with an operand in common scales each of them once; what later parts load
+ * comes from an output only where that is wide enough. */
+static void check_shared(void) {
+    epi_module *m = parse("scaled(x[T,D], a[K,D], c[T,K], b[F,K], w[F,D]) -> y[T,F] {\n"
+                          "    u = x @ a\n"
+                          "    v = silu(b)\n"
+                          "    y = x @ w + 3*(u @ v) + 3*(c @ v)\n"
+                          "}\n"
+                          "narrow(x[T,D], w[F,D], v[K,F]) -> (m: bf16[T], u[T,K]) {\n"
+                          "    h = x @ w\n"
+                          "    m = rsqrt(mean(h*h, F) + 1e-6)\n"
+                          "    u = (h*m) @ v\n"
+                          "}\n"
+                          "renamed(x[T,D], w[F,D], v[K,F]) -> (m: bf16[P], u[T,K]) {\n"
+                          "    h = x @ w\n"
+                          "    r = rsqrt(mean(h*h, F) + 1e-6)\n"
+                          "    m = rename(r, T, P)\n"
+                          "    u = (h*r) @ v\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 37}, {"D", 48}, {"K", 40}, {"F", 24}, {"P", 37}};
+    for (int i = 0; i < 3; i++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = i == 2 ? 5 : 4, .threads = 2);
+        check_program(epi_module_program(m, i), o, epi_program_name(epi_module_program(m, i)));
+    }
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -540,6 +567,7 @@ int main(int argc, char **argv) {
     check_stored_types();
     check_stored_index();
     check_stored_slice();
+    check_shared();
     printf("%d programs were cut, into %d parts\n", cut_count, part_count);
     epi_context_close(ctx);
     return finish();

@@ -6,6 +6,7 @@ import ctypes as c
 import glob
 import json
 import os
+import re
 import sys
 import threading
 
@@ -252,7 +253,8 @@ def program(text, name=None):
     key = text, name
     found = programs_made.get(key)
     if found is None:
-        made = Program(text if "\n" in text else text.replace("\\n", "\n").replace("\\\\", "\\"), name)
+        folded = text.startswith("\\")  # which no text does
+        made = Program(re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:]) if folded else text, name)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
@@ -260,7 +262,7 @@ def program(text, name=None):
 
 def one_line(text):
     """The text as operations of PyTorch get it: torch.compile writes their arguments into comments of Python."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+    return "\\" + text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def narrowest(types):

@@ -229,7 +229,7 @@ def test_compile(backend):
 def test_texts_in_graphs_are_one_line():
     """torch.compile writes arguments into comments: a line end in one would end the comment."""
     from epilog._library import one_line, program
-    op = epilog.op("f(w[F,D], x[T,D]) -> y[T,F] {\n    # a comment, with a \\ in it\n    y = relu(x @ w)\n}")
+    op = epilog.op("f(w[F,D], x[T,D]) -> y[T,F] {\n    # a comment, with a \\ and a \\nabla in it\n    y = relu(x @ w)\n}")
     seen = []
     def backend(graph, inputs):
         seen.extend(n.args[0] for n in graph.graph.nodes if "epilog" in str(n.target))

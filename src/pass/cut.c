@@ -85,19 +85,42 @@ epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, ep
     return axes;
 }
 
+/* The name that the program's tensors have for an axis. */
+static epi_axis first_name(const epi_graph *g, epi_axis axis) {
+    while (axis.dim >= g->declared_count && g->same[axis.dim].shift == 0)
+        axis.dim = g->same[axis.dim].dim;
+    return axis;
+}
+
+epi_axes epi_sites_layout(const epi_graph *g, int node) {
+    const epi_axes *own = &g->nodes[node].axes;
+    epi_axes best = *own;
+    bool found = own->count < 3;
+    for (int t = 0; t < g->tensor_count && !found; t++) {
+        epi_axes order = {0};
+        for (int i = 0; i < g->tensors[t].axes.count; i++)
+            for (int k = 0; k < own->count; k++)
+                if (epi_axis_equal(first_name(g, own->at[k]), g->tensors[t].axes.at[i]) &&
+                    order.count < EPI_MAX_AXES)
+                    order.at[order.count++] = own->at[k];
+        found = order.count == own->count && epi_axes_same_set(&order, own);
+        best = found ? order : best;
+    }
+    return best;
+}
+
 /* Does the slice of an input, or of a value that is no output, begin where a tensor may? Whatever the number
  * of rows: it counts as one. */
 static bool is_aligned(const epi_sites *s, int node) {
     const epi_graph *g = s->g;
     int root = epi_sites_root(s, g->nodes[node].arg[0]);
     const epi_node *n = &g->nodes[root];
-    epi_use_list uses = epi_graph_uses(g, root);
-    for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node == EPI_NO_NODE && n->op != EPI_OP_INPUT)
+    for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
+        if (epi_graph_renamed(g, g->tensors[t].node) == root)
             return false; /* the output may have its axes in another order */
-    const epi_axes *memory = n->op == EPI_OP_INPUT ? &g->tensors[n->tensor].axes : &n->axes;
+    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_sites_layout(g, root);
     epi_slice slice;
-    epi_axes axes = epi_sites_view(s, g->nodes[node].arg[0], memory, &slice);
+    epi_axes axes = epi_sites_view(s, g->nodes[node].arg[0], &memory, &slice);
     int there = slice.memory.count - 1;
     int64_t bytes = n->op == EPI_OP_INPUT ? (int64_t)epi_dtype_size(s->spec->types[n->tensor]) : 2;
     (void)axes;

@@ -63,38 +63,12 @@ static epi_axes axes_of(const writer *w, int t) {
     return axes;
 }
 
-/* The name that the program's tensors have for an axis. */
-static epi_axis first_name(const epi_graph *g, epi_axis axis) {
-    while (axis.dim >= g->declared_count && g->same[axis.dim].shift == 0)
-        axis.dim = g->same[axis.dim].dim;
-    return axis;
-}
-
-/* How a value between parts lies: as a tensor of the program with all its axes does, so that heads and
- * positions are in one order everywhere; where there is none, as it comes. */
-static epi_axes layout_of(const epi_graph *g, int node) {
-    const epi_axes *own = &g->nodes[node].axes;
-    epi_axes best = *own;
-    bool found = own->count < 3;
-    for (int t = 0; t < g->tensor_count && !found; t++) {
-        epi_axes order = {0};
-        for (int i = 0; i < g->tensors[t].axes.count; i++)
-            for (int k = 0; k < own->count; k++)
-                if (epi_axis_equal(first_name(g, own->at[k]), g->tensors[t].axes.at[i]) &&
-                    order.count < EPI_MAX_AXES)
-                    order.at[order.count++] = own->at[k];
-        found = order.count == own->count && epi_axes_same_set(&order, own);
-        best = found ? order : best;
-    }
-    return best;
-}
-
 /* May later parts load the value from this output? Not if it is to be stored in another way for them. */
 static bool serves_as_home(const writer *w, int t) {
     int node = value_of(w, t);
     const epi_node *n = &w->spec->graph->nodes[node];
     epi_dtype type = w->spec->types[t];
-    return n->has_stored ? n->stored == type : type == EPI_F32 || !is_exact(w->spec->graph, node);
+    return n->has_stored ? n->stored == type : type == EPI_F32 || stored_type(w, node) != EPI_F32;
 }
 
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
@@ -193,7 +167,8 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
     epi_graph *part = &p->graph;
     int t = part->tensor_count++;
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
-    epi_axes axes = at.tensor >= 0 ? axes_of(w, at.tensor) : layout_of(g, w->cut->values[at.value].node);
+    epi_axes axes =
+        at.tensor >= 0 ? axes_of(w, at.tensor) : epi_sites_layout(g, w->cut->values[at.value].node);
     if (output && at.tensor >= 0 && value_of(w, at.tensor) != node) /* a copy of it */
         axes = g->tensors[at.tensor].axes;
     epi_axes own = axes;

@@ -42,8 +42,9 @@ static bool is_term(const epi_graph *g, int node, int depth) {
            (n->op == EPI_OP_ADD && is_term(g, n->arg[0], depth + 1) && is_term(g, n->arg[1], depth + 1));
 }
 
-/* Is the operand computed, and taken by nothing but products that this number scales? */
-static bool takes_scale(const epi_graph *g, int operand, int number) {
+/* Is the operand computed, and taken by nothing but products that this number scales, none of which has
+ * another operand that is scaled already? */
+static bool takes_scale(const epi_graph *g, int operand, int number, const int *scale) {
     epi_op_class cls = epi_ops[g->nodes[operand].op].cls;
     epi_use_list uses = epi_graph_uses(g, operand);
     bool takes = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MAP;
@@ -52,7 +53,8 @@ static bool takes_scale(const epi_graph *g, int operand, int number) {
         takes = product != EPI_NO_NODE && g->nodes[product].op == EPI_OP_MATMUL && used_once(g, product);
         int user = takes ? epi_graph_uses(g, product).at[0].node : EPI_NO_NODE;
         takes = user != EPI_NO_NODE && scaled_product(g, user).product == product &&
-                scaled_product(g, user).number == number;
+                scaled_product(g, user).number == number &&
+                scale[g->nodes[product].arg[!uses.at[i].operand]] == EPI_NO_NODE;
     }
     return takes;
 }
@@ -68,8 +70,7 @@ static bool find_scales(const epi_graph *g, const bool *forward, int *scale) {
                 continue;
             for (int side = 0; side < 2; side++) {
                 int operand = g->nodes[s.product].arg[side];
-                bool taken = scale[g->nodes[s.product].arg[!side]] != EPI_NO_NODE;
-                if (!taken && forward[operand] == forward[i] && takes_scale(g, operand, s.number)) {
+                if (forward[operand] == forward[i] && takes_scale(g, operand, s.number, scale)) {
                     scale[operand] = s.number;
                     any = true;
                     break;
