@@ -256,6 +256,7 @@ expect 2 'no program has such an axis' bench "$here/programs/linear.epi:linear" 
 expect 0 'linear  *5x64x64' bench "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=512 --repeat 3
 printf 'h(x[T,H], v[D]) -> y[D,H,T] { y = x + v }\n' >"$tmp/more.epi" # at 37 rows it takes more workspace than at 300
 expect 0 'y  *bf16' run "$tmp/more.epi" --dims T=37,D=33,H=3 --open T=300 --type bf16 --threads 1
+rm "$tmp/more.epi"
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
 leaks expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
