@@ -68,6 +68,9 @@ static bool serves_as_home(const writer *w, int t) {
     int node = value_of(w, t);
     const epi_node *n = &w->spec->graph->nodes[node];
     epi_dtype type = w->spec->types[t];
+    epi_site_kind kind = w->s->site[node].kind;
+    if (kind != EPI_SITE_TILE && kind != EPI_SITE_AFTER)
+        return false; /* no part makes it */
     return n->has_stored ? n->stored == type : type == EPI_F32 || stored_type(w, node) != EPI_F32;
 }
 
