@@ -812,30 +812,7 @@ static void test_accumulation(void) {
 /* ---- random programs ---- */
 
 static void test_random(int rounds, int first) {
-    int before = failed_count;
-    for (int i = first; i < first + rounds; i++) {
-        maker m;
-        epi_module *module;
-        epi_error err;
-        char dims[100], label[200];
-        bool rows = i % 3 == 0;
-        (rows ? make_rows_program : make_program)(&m, (uint64_t)i);
-        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK,
-                   "seed %d: %s\n%s", i, err.message, m.text))
-            continue;
-        int at =
-            snprintf(dims, sizeof dims, "B=%d,S=%d,H=%d,D=%d", 1 + random_below(&m.s, 2),
-                     1 + random_below(&m.s, 3), 1 + random_below(&m.s, 2), 2 + 2 * random_below(&m.s, 2));
-        if (!rows)
-            snprintf(dims + at, sizeof dims - (size_t)at, ",K=%d", 1 + random_below(&m.s, 3));
-        snprintf(label, sizeof label, "seed %d, %s", i, dims);
-        int failed = failed_count;
-        check_program(epi_module_program(module, 0), dims, (uint64_t)i, label);
-        if (failed_count > failed)
-            printf("%s", m.text);
-        epi_module_free(module);
-    }
-    printf("%d random programs from seed %d, %d failed checks\n", rounds, first, failed_count - before);
+    check_random_programs(ctx, rounds, first, check_program);
 }
 
 int main(int argc, char **argv) {

@@ -36,23 +36,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
     *soon = next;
 }
 
-static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
-    run_some(MR, k, pa, pb, c, ldc, add, soon);
-}
-
-static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
-                     epi_soon *soon) {
-    if (rows <= 1)
-        run_some(1, k, pa, pb, c, ldc, add, soon);
-    else if (rows <= 2)
-        run_some(2, k, pa, pb, c, ldc, add, soon);
-    else if (rows <= 4)
-        run_some(4, k, pa, pb, c, ldc, add, soon);
-    else if (rows <= 8)
-        run_some(8, k, pa, pb, c, ldc, add, soon);
-    else
-        run_some(MR, k, pa, pb, c, ldc, add, soon);
-}
+EPI_MICRO_RUNS(EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
 const epi_micro epi_micro_avx512 = {
     .name = "avx512",

@@ -63,21 +63,7 @@ static void widen_f16(float *dst, const uint16_t *src, int64_t n) {
         dst[i] = vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(src[i]))), 0);
 }
 
-static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
-    run_some(MR, k, pa, pb, c, ldc, add, soon);
-}
-
-static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
-                     epi_soon *soon) {
-    if (rows <= 1)
-        run_some(1, k, pa, pb, c, ldc, add, soon);
-    else if (rows <= 4)
-        run_some(4, k, pa, pb, c, ldc, add, soon);
-    else if (rows <= 8)
-        run_some(8, k, pa, pb, c, ldc, add, soon);
-    else
-        run_some(MR, k, pa, pb, c, ldc, add, soon);
-}
+EPI_MICRO_RUNS(EPI_MICRO_CASE(1) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
 /* ---- B as it lies in memory ---- */
 

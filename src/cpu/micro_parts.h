@@ -58,4 +58,21 @@ bool epi_has_neon(void);
 bool epi_has_bf16mm(void);
 #endif
 
+/* `run` and `run_rows` of a micro-kernel from its run_some(rows, ...), which is inlined for each number of
+ * rows that has a case, in ascending order, and for all MR of them. */
+#define EPI_MICRO_CASE(most) \
+    if (rows <= (most)) { \
+        run_some(most, k, pa, pb, c, ldc, add, soon); \
+        return; \
+    }
+#define EPI_MICRO_RUNS(CASES) \
+    static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, \
+                    epi_soon *soon) { \
+        run_some(MR, k, pa, pb, c, ldc, add, soon); \
+    } \
+    static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, \
+                         bool add, epi_soon *soon) { \
+        CASES run_some(MR, k, pa, pb, c, ldc, add, soon); \
+    }
+
 #endif

@@ -142,6 +142,16 @@ static int map2(former *f, epi_op op, int a, int b) {
     return epi_graph_map(f->g, op, a, b, EPI_NO_NODE);
 }
 
+/* A new value, by the name of the one that it stands for. */
+static int named(former *f, int value, const epi_node *old) {
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    value = epi_graph_value(f->g, value);
+    if (!f->g->nodes[value].name)
+        f->g->nodes[value].name = old->name;
+    return value;
+}
+
 /* max(s, stream), or 0 where that is -inf; as the word softmax has it. */
 static int make_shift(former *f, int score, const epi_axes *stream) {
     int top = epi_graph_reduce(f->g, EPI_OP_RMAX, score, stream);
@@ -186,13 +196,7 @@ static int make_product(former *f, int node) {
     }
     for (int i = w->factor_count - 1; i >= 0; i--)
         value = map2(f, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
-    if (epi_graph_failed(f->g))
-        return EPI_NO_NODE;
-    value = epi_graph_value(f->g, value);
-    epi_node *made = &f->g->nodes[value];
-    if (!made->name)
-        made->name = n->name;
-    return value;
+    return named(f, value, n);
 }
 
 static int make_logsumexp(former *f, const epi_node *n) {
@@ -200,12 +204,7 @@ static int make_logsumexp(former *f, const epi_node *n) {
     int e = map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, score, shift));
     int value =
         map2(f, EPI_OP_ADD, shift, map1(f, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
-    if (epi_graph_failed(f->g))
-        return EPI_NO_NODE;
-    value = epi_graph_value(f->g, value);
-    if (!f->g->nodes[value].name)
-        f->g->nodes[value].name = n->name;
-    return value;
+    return named(f, value, n);
 }
 
 /* A sum over more than the stream: over that first. */
@@ -221,12 +220,7 @@ static int make_sums(former *f, int node) {
     }
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, stream);
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, &rest);
-    if (epi_graph_failed(f->g))
-        return EPI_NO_NODE;
-    value = epi_graph_value(f->g, value);
-    if (!f->g->nodes[value].name)
-        f->g->nodes[value].name = n->name;
-    return value;
+    return named(f, value, n);
 }
 
 static void copy(former *f, int node) {
