@@ -88,9 +88,17 @@ static void unify(passes *p) {
         walk_with(p, count, NULL, operand);
 }
 
+/* Puts what was found in its place. */
+static void replace(passes *p, int count, const int *found) {
+    epi_graph out = {.arena = p->g.arena};
+    epi_replace(&p->g, count, found, false, &out);
+    p->g = out;
+    p->facts = (epi_facts){.g = &p->g, .finished = out.node_count};
+}
+
 /* silu(x) beside sigmoid(x) is x times it: one exponential for both. The graph was finished. */
 static void tidy(passes *p) {
-    epi_graph *g = &p->g, out = {.arena = g->arena};
+    epi_graph *g = &p->g;
     int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
     int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid);
     bool any = false;
@@ -109,9 +117,7 @@ static void tidy(passes *p) {
     }
     if (!any || epi_graph_failed(g))
         return;
-    epi_replace(g, count, found, false, &out);
-    *g = out;
-    p->facts = (epi_facts){.g = g, .finished = g->node_count};
+    replace(p, count, found);
 }
 
 /* What a factor of a renamed product is before it is renamed: the operand of the same rename, or itself where
@@ -127,7 +133,7 @@ static int before_rename(const epi_graph *g, int node, const epi_axes *names) {
 /* rename(a)*rename(b) is rename(a*b): a part that makes a can then make the product, and what is renamed is
  * what it stores. The graph was finished. */
 static void rename_products(passes *p) {
-    epi_graph *g = &p->g, out = {.arena = g->arena};
+    epi_graph *g = &p->g;
     int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
     bool any = false;
     for (int i = 0; i < count && found; i++) {
@@ -154,9 +160,7 @@ static void rename_products(passes *p) {
     }
     if (!any || epi_graph_failed(g))
         return;
-    epi_replace(g, count, found, false, &out);
-    *g = out;
-    p->facts = (epi_facts){.g = g, .finished = g->node_count};
+    replace(p, count, found);
 }
 
 void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,

@@ -143,3 +143,19 @@ template <int FEATURES> DEV void store_panels(const TMap *map, u32 from, int row
 #pragma unroll
   for (int p = 0; p < PANELS(FEATURES); p++) tma_store(map, from + p * 8192, 64 * p, row, z, w);
 }
+// Takes the step of every tile from n down to lo: cut tiles at the end, whole ones, and cut ones at the beginning.
+template <class Step> DEV void walk_tiles(Step &step, int n, int lo, int from, int to) {
+#if CUT_END
+#pragma unroll 1
+  for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
+#endif
+#if CUT_BEGIN
+#pragma unroll 1
+  for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
+#pragma unroll 1
+  for (; n >= lo; n--) step(Is<1>{}, n);
+#else
+#pragma unroll 1
+  for (; n >= lo; n--) step(Is<0>{}, n);
+#endif
+}

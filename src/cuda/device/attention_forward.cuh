@@ -224,21 +224,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
           for (int i = 0; i < ACCUMULATORS; i++) o[i] *= alpha[i >> 1 & 1];
         }
       };
-      int n = hi - 2;
-      // Cut tiles at the end, whole ones, and cut ones at the beginning.
-#if CUT_END
-#pragma unroll 1
-      for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
-#endif
-#if CUT_BEGIN
-#pragma unroll 1
-      for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
-#pragma unroll 1
-      for (; n >= lo; n--) step(Is<1>{}, n);
-#else
-#pragma unroll 1
-      for (; n >= lo; n--) step(Is<0>{}, n);
-#endif
+      walk_tiles(step, hi - 2, lo, from, to);
       mbar_wait(full + 8 * st, ph);
       my_turn();
       value_product(o, p, base + RING + st * SLOT, add);

@@ -156,20 +156,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         ADVANCE(ks, kp, SLOTS)
         ADVANCE(vs, vp, SLOTS)
       };
-      int n = hi - 2;
-#if CUT_END
-#pragma unroll 1
-      for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
-#endif
-#if CUT_BEGIN
-#pragma unroll 1
-      for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
-#pragma unroll 1
-      for (; n >= lo; n--) step(Is<1>{}, n);
-#else
-#pragma unroll 1
-      for (; n >= lo; n--) step(Is<0>{}, n);
-#endif
+      walk_tiles(step, hi - 2, lo, from, to);
       my_turn();
       value_product(dq, ds, base + KEYS + before * KEYS_BYTES, add);
       your_turn();
