@@ -529,6 +529,44 @@ static void check_stored_slice(void) {
     epi_module_free(m);
 }
 
+/* A value between parts lies as what is read beside it: a mask of columns that is written first turns nothing
+ * over. */
+static void check_stored_order(void) {
+    epi_module *m = parse("f(x[T,D], z[T,V], w[V,D], label: i32[T]) -> (y[T,D], u[V,D]) {\n"
+                          "    d = where(index(V) == label, -1, 0) + exp(z)\n"
+                          "    y = d @ w\n"
+                          "    u = d @ x\n"
+                          "}\n"
+                          "g(x[T,D], w[V,D], v[V,D], label: i32[T]) -> (y[T,D], u[V,D]) {\n"
+                          "    d = where(index(V) == label, -1, 0) + softmax(x @ w, V)\n"
+                          "    y = d @ v\n"
+                          "    u = d @ x\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"V", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2);
+    for (int i = 0; i < 2; i++) {
+        epi_kernel *k;
+        epi_error err;
+        check_program(epi_module_program(m, i), o, "stored in order");
+        if (!check(epi_kernel_compile(epi_module_program(m, i), &o, &k, &err) == EPI_OK, "%s", err.message))
+            continue;
+        int turned = 0, seen = 0;
+        for (int p = 0; p < k->cut.part_count; p++) {
+            const epi_graph *g = &k->cut.parts[p].graph;
+            for (int t = 0; t < g->tensor_count; t++) {
+                const epi_axes *axes = &g->tensors[t].axes;
+                bool both =
+                    axes->count == 2 && epi_axes_find_dim(axes, 0) >= 0 && epi_axes_find_dim(axes, 2) >= 0;
+                seen += both;
+                turned += both && axes->at[0].dim != 0;
+            }
+        }
+        check(seen >= 3 && !turned, "%d of %d tensors of tokens and words are turned over", turned, seen);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
 /* A number that scales two products with an operand in common scales each of them once; what later parts load
  * comes from an output only where that is wide enough. */
 static void check_shared(void) {
@@ -567,6 +605,7 @@ int main(int argc, char **argv) {
     check_stored_types();
     check_stored_index();
     check_stored_slice();
+    check_stored_order();
     check_shared();
     printf("%d programs were cut, into %d parts\n", cut_count, part_count);
     epi_context_close(ctx);

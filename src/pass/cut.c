@@ -92,21 +92,25 @@ static epi_axis first_name(const epi_graph *g, epi_axis axis) {
     return axis;
 }
 
-epi_axes epi_sites_layout(const epi_graph *g, int node) {
+epi_axes epi_sites_layout(const epi_spec *spec, int node) {
+    const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
-    epi_axes best = *own;
-    bool found = own->count < 3;
-    for (int t = 0; t < g->tensor_count && !found; t++) {
+    for (int t = 0; t < g->tensor_count; t++) {
         epi_axes order = {0};
         for (int i = 0; i < g->tensors[t].axes.count; i++)
             for (int k = 0; k < own->count; k++)
                 if (epi_axis_equal(first_name(g, own->at[k]), g->tensors[t].axes.at[i]) &&
                     order.count < EPI_MAX_AXES)
                     order.at[order.count++] = own->at[k];
-        found = order.count == own->count && epi_axes_same_set(&order, own);
-        best = found ? order : best;
+        if (order.count == own->count && epi_axes_same_set(&order, own))
+            return order;
     }
-    return best;
+    epi_axes rows_first = {0};
+    for (int of_rows = 1; of_rows >= 0; of_rows--)
+        for (int k = 0; k < own->count; k++)
+            if (spec->is_row[own->at[k].dim] == of_rows)
+                rows_first.at[rows_first.count++] = own->at[k];
+    return rows_first;
 }
 
 /* Does the slice of an input, or of a value that is no output, begin where a tensor may? Whatever the number
@@ -118,7 +122,7 @@ static bool is_aligned(const epi_sites *s, int node) {
     for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
         if (epi_graph_renamed(g, g->tensors[t].node) == root)
             return false; /* the output may have its axes in another order */
-    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_sites_layout(g, root);
+    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_sites_layout(s->spec, root);
     epi_slice slice;
     epi_axes axes = epi_sites_view(s, g->nodes[node].arg[0], &memory, &slice);
     int there = slice.memory.count - 1;

@@ -89,9 +89,10 @@ double epi_sites_bytes(const epi_sites *s, int node);
  * lies in memory of these axes: slice->memory.count is 0 where it is all of it. Answers its axes there. */
 int epi_sites_root(const epi_sites *s, int node);
 epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, epi_slice *slice);
-/* How a value between parts lies: as a tensor of the program with all its axes does, so that heads and
- * positions are in one order everywhere; where there is none, as it comes. */
-epi_axes epi_sites_layout(const epi_graph *g, int node);
+/* How a value between parts lies: as a tensor of the program with all its axes does, so that what is read
+ * beside it lies alike, and heads and positions are in one order everywhere; where there is none, row axes
+ * first. */
+epi_axes epi_sites_layout(const epi_spec *spec, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
