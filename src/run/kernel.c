@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "pass/scale_terms.h"
@@ -38,43 +39,35 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
                         target.capability / 10, target.capability % 10);
-    return epi_cuda_compile(&k->arena, spec, &target, &out->cuda, err);
+    return epi_cuda_compile(&out->arena, spec, &target, &out->cuda, err);
 }
 
-/* Looks for an equal part that is compiled already, and takes its kernel. */
-static bool find_equal(epi_kernel *k, epi_part_kernel *p) {
+/* Looks for an equal part before this one, whose kernel it takes. */
+static void find_equal(epi_kernel *k, epi_part_kernel *p) {
     epi_arena scratch = {0};
-    bool found = false;
     int *to = epi_arena_alloc(&k->arena, ((size_t)p->part->graph.tensor_count + 1) * sizeof *to);
     const int64_t *sizes = k->spec.open ? k->spec.open->sizes : k->spec.sizes; /* equal whatever is open */
+    int own = p->first;
     p->hash = epi_part_hash(&scratch, p->part, sizes);
-    for (int i = 0; i < p->first && !found && to; i++) {
+    for (int i = 0; i < own && p->first == own && to; i++) {
         const epi_part_kernel *q = &k->parts[i];
         if (q->first != i || q->hash != p->hash || !epi_parts_equal(&scratch, q->part, p->part, sizes, to))
             continue;
         p->first = i;
         p->to = to;
-        p->cpu = q->cpu;
-        p->cuda = q->cuda;
-        found = true;
     }
     epi_arena_free(&scratch);
-    return found;
 }
 
-static epi_status compile_part(epi_kernel *k, const epi_part *part, const epi_options *o, epi_error *err) {
+static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_kernel *out, epi_error *err) {
     epi_spec spec = k->spec;
-    if (part) {
-        spec.graph = &part->graph;
-        spec.types = part->types;
-        spec.slices = part->slices;
+    if (out->part) {
+        spec.graph = &out->part->graph;
+        spec.types = out->part->types;
+        spec.slices = out->part->slices;
     }
-    epi_part_kernel *out = &k->parts[k->part_count];
-    *out = (epi_part_kernel){.part = part, .first = k->part_count++};
-    if (part && find_equal(k, out))
-        return EPI_OK;
     return o->device ? compile_cuda(k, &spec, o, out, err)
-                     : epi_cpu_compile(&k->arena, &spec, &out->cpu, err);
+                     : epi_cpu_compile(&out->arena, &spec, &out->cpu, err);
 }
 
 /* Brings attention into the form of its mainloop. Is the program more than one kernel then? Then cuts it.
@@ -213,20 +206,57 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
 
 static void free_parts(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++)
-        if (k->parts[i].first == i)
+        if (k->parts[i].first == i) {
             epi_cuda_kernel_free(k->parts[i].cuda);
+            epi_arena_free(&k->parts[i].arena);
+        }
     k->part_count = 0;
 }
 
+/* Parts that are compiled side by side, and how each one ended. */
+typedef struct side_by_side {
+    epi_kernel *k;
+    const epi_options *options;
+    struct {
+        epi_status status;
+        epi_error error;
+    } * ends; /* by part */
+} side_by_side;
+
+static void compile_one(void *ctx, int64_t i, int thread) {
+    (void)thread;
+    side_by_side *all = ctx;
+    epi_part_kernel *p = &all->k->parts[i];
+    if (p->first == i)
+        all->ends[i].status = compile_part(all->k, all->options, p, &all->ends[i].error);
+}
+
+/* CUDA's compiler takes seconds for a kernel, so a GPU's parts go to as many threads as there are. */
 static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *err) {
     int count = k->cut.part_count ? k->cut.part_count : 1;
+    side_by_side all = {.k = k, .options = o};
     k->parts = epi_arena_alloc(&k->arena, (size_t)count * sizeof *k->parts);
-    if (!k->parts)
+    all.ends = epi_arena_alloc(&k->arena, (size_t)count * sizeof *all.ends);
+    if (!k->parts || !all.ends)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_status status = EPI_OK;
-    for (int i = 0; i < count && status == EPI_OK; i++)
-        status = compile_part(k, k->cut.part_count ? &k->cut.parts[i] : NULL, o, err);
-    return status;
+    for (int i = 0; i < count; i++) {
+        k->parts[i] = (epi_part_kernel){.part = k->cut.part_count ? &k->cut.parts[i] : NULL, .first = i};
+        if (k->parts[i].part)
+            find_equal(k, &k->parts[i]);
+    }
+    k->part_count = count;
+    epi_parallel_for(o->device > 0 ? epi_parallel_default() : 1, count, compile_one, &all);
+    for (int i = 0; i < count; i++) {
+        epi_part_kernel *p = &k->parts[i];
+        p->cpu = k->parts[p->first].cpu;
+        p->cuda = k->parts[p->first].cuda;
+        if (all.ends[i].status != EPI_OK) {
+            if (err)
+                *err = all.ends[i].error;
+            return all.ends[i].status;
+        }
+    }
+    return EPI_OK;
 }
 
 /* Did the backend find that a tile cannot have two products? */

@@ -33,6 +33,7 @@ struct epi_module {
 
 /* A part as its backend compiled it. Equal parts have one kernel, that of the first of them. */
 typedef struct epi_part_kernel {
+    epi_arena arena;      /* what its kernel is made of, so that parts can be compiled side by side */
     const epi_part *part; /* NULL: the program as a whole */
     uint64_t hash;
     int first;                  /* the first part that is equal to it: itself, or one before it */
