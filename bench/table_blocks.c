@@ -116,17 +116,18 @@ void put_layers(const results *res, const char *path, epi_text *out) {
 
 void put_attention(const results *res, const char *path, epi_text *out) {
     put_head(res, path, "bursts of 2 ms after a pause, in turn", out);
-    epi_text_add(out, "| attention | ms | TFLOP/s | cuDNN's | cuDNN's time over ours |\n");
-    put_rule(out, 5);
+    epi_text_add(out, "| attention | ms | TFLOP/s | cuDNN's | FlexAttention's | its time over ours |\n");
+    put_rule(out, 6);
     for (const record *r = res->rows; r; r = r->next) {
-        bool back = belongs(r, "backward");
+        bool back = belongs(r, "backward"), score = belongs(r, "score");
         epi_text_add(out, "| %s, %s, B%.0f H%.0f/%.0f S%.0f, %.0f features |", back ? "backward" : "forward",
                      text(r, "kind"), number(r, "B"), number(r, "H"), number(r, "KV"), number(r, "S"),
                      number(r, "D"));
         put_cell(out, "%.3f", number(r, "times/epilog/median_ms"));
         put_cell(out, "%.0f", number(r, "tflops/epilog"));
         put_cell(out, "%.0f", number(r, "tflops/cudnn"));
-        put_cell(out, "**%.2f**", number(r, "over/cudnn"));
+        put_cell(out, "%.0f", number(r, "tflops/flex"));
+        put_cell(out, "**%.2f**", number(r, score ? "over/flex" : "over/cudnn"));
         epi_text_add(out, "\n");
     }
 }

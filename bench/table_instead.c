@@ -19,8 +19,8 @@ typedef struct alternative {
 #define FOLDER "bench/results/"
 #define TORCH FOLDER "h200-torch.json", "kernels", NULL, 0
 #define RMSNORM FOLDER "h200-rows.json", "rows", "rmsnorm", 8192
-#define ATTENTION(section) \
-    FOLDER "h200-attention.json", section, NULL, 0, "times/cudnn/median_ms", "times/epilog/median_ms"
+#define ATTENTION(section, other) \
+    FOLDER "h200-attention.json", section, NULL, 0, "times/" other "/median_ms", "times/epilog/median_ms"
 
 static const alternative alternatives[] = {
     {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
@@ -29,8 +29,9 @@ static const alternative alternatives[] = {
      "layer", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
     {"torch.compile", "the same without attention, two sizes", "H200", FOLDER "h200-layers.json", "block",
      NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
-    {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("forward")},
-    {"cuDNN", "attention backward, 6 shapes, bf16", "H200", ATTENTION("backward")},
+    {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("forward", "cudnn")},
+    {"cuDNN", "attention backward, 11 shapes, bf16", "H200", ATTENTION("backward", "cudnn")},
+    {"FlexAttention", "forward with ALiBi, soft cap or window, bf16", "H200", ATTENTION("score", "flex")},
     {"cuBLAS", "plain product of 1 to 128 rows, 7 shapes, bf16", "H200", FOLDER "h200-few-rows.json",
      "few rows", "matmul", 0, "cublas_us", "ours_us"},
     {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
