@@ -567,6 +567,41 @@ static void check_stored_order(void) {
     epi_module_free(m);
 }
 
+/* Sums that are added up are one, but not if what they sum is made by different products, nor where sums are
+ * taken as they are written. */
+static void check_gathered(void) {
+    epi_module *m = parse("one(x[T,D], w[F,D], a[T,F], b[T,F]) -> (y[T,F], s[T]) {\n"
+                          "    y = x @ w\n"
+                          "    s = sum(y*a, F) - sum(y*y*b, F) + sum(a*y*b, F)\n"
+                          "}\n"
+                          "two(x[T,D], w[F,D], v[F,D], a[T,F]) -> (y[T,F], z[T,F], s[T]) {\n"
+                          "    y = silu(x @ w)*a\n"
+                          "    z = y @ v @ w\n"
+                          "    s = sum(y*a, F) + sum(z*a, F)\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
+    static const int sums[2][2] = {{1, 3}, {2, 2}};
+    for (int i = 0; i < 4; i++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2);
+        o.algebra = i % 2 ? EPI_ALGEBRA_WRITTEN : EPI_ALGEBRA_FREE;
+        epi_kernel *k;
+        epi_error err;
+        int count = 0;
+        check_program(epi_module_program(m, i / 2), o, "gathered");
+        if (!check(epi_kernel_compile(epi_module_program(m, i / 2), &o, &k, &err) == EPI_OK, "%s",
+                   err.message))
+            continue;
+        for (int p = 0; p < k->part_count; p++) {
+            const epi_graph *g = k->parts[p].part ? &k->parts[p].part->graph : k->spec.graph;
+            for (int n = 0; n < g->node_count; n++)
+                count += g->live[n] && g->nodes[n].op == EPI_OP_SUM;
+        }
+        check(count == sums[i / 2][i % 2], "%d sums, not %d", count, sums[i / 2][i % 2]);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
 /* A number that scales two products with an operand in common scales each of them once; what later parts load
  * comes from an output only where that is wide enough. */
 static void check_shared(void) {
@@ -606,6 +641,7 @@ int main(int argc, char **argv) {
     check_stored_index();
     check_stored_slice();
     check_stored_order();
+    check_gathered();
     check_shared();
     printf("%d programs were cut, into %d parts\n", cut_count, part_count);
     epi_context_close(ctx);

@@ -45,10 +45,10 @@ typedef struct epi_cut {
  * tile), and over a multiple of so many. */
 typedef struct epi_tile_limits {
     int local_most, local_multiple;
-    bool pairs;  /* two products of the same rows may share a tile, and products be added up in one */
-    bool alike;  /* these only where their columns lie alike */
-    bool scales; /* numbers may scale operands instead of products */
-    int aligned; /* tensors begin at a multiple of so many bytes */
+    bool pairs;   /* two products of the same rows may share a tile, and products be added up in one */
+    bool alike;   /* these only where their columns lie alike */
+    bool gathers; /* what is added up may go into one sum (terms.h) */
+    int aligned;  /* tensors begin at a multiple of so many bytes */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;

@@ -6,8 +6,8 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
-#include "pass/scale_terms.h"
 #include "pass/slices.h"
+#include "pass/terms.h"
 #include "run/run.h"
 
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
@@ -78,8 +78,8 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_lim
     *out = (epi_cut){0};
     *cost = INFINITY;
     epi_status status = EPI_OK;
-    if (limits->pairs && limits->scales)
-        status = epi_scale_terms(arena, spec->graph, &spec->graph, err);
+    if (limits->gathers)
+        status = epi_gather_terms(arena, spec->graph, limits->pairs, &spec->graph, err);
     if (status == EPI_OK)
         status = epi_attention_form(arena, spec, limits, err);
     if (status == EPI_OK)
@@ -318,7 +318,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .local_multiple = o->device ? 16 : 1,
                                   .pairs = true,
                                   .alike = o->device != 0,
-                                  .scales = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,
+                                  .gathers = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
                                   .attention_multiple = o->device ? 8 : 1,

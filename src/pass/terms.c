@@ -1,9 +1,16 @@
-/* scale_terms.c: x @ w + scale*((x @ a) @ b) becomes x @ w + (scale*(x @ a)) @ b.
+/* terms.c: what is added up goes into one sum.
+ *
+ *     x @ w + scale*((x @ a) @ b)    becomes    x @ w + (scale*(x @ a)) @ b
  *
  * Products that are added up are one product (plan.h), but not where a number scales one of them. That number
  * may as well scale an operand, where this is computed: it is multiplied where the operand is made, and
- * stored with it. All that takes the operand must be scaled so, or it would be stored twice. */
-#include "pass/scale_terms.h"
+ * stored with it. All that takes the operand must be scaled so, or it would be stored twice.
+ *
+ *     sum(a, X) + sum(b, X)    becomes    sum(a + b, X)
+ *
+ * Each sum of a tile costs registers, and partials in memory. But only where a and b are made of the same
+ * products and reductions: else each is summed where it is made, and neither has to be stored. */
+#include "pass/terms.h"
 
 #include <string.h>
 
@@ -81,9 +88,108 @@ static bool find_scales(const epi_graph *g, const bool *forward, int *scale) {
     return any;
 }
 
-/* A node of the old graph in the new one: scaled itself, or without the scale that went to its operand. */
-static int write_node(epi_graph *g, const epi_graph *in, int node, const int *scale, const int *fresh) {
+/* ---- sums ---- */
+
+enum { MOST_SOURCES = 8, MOST_DEPTH = 8 };
+
+/* The products and reductions that a value is made of by maps alone, in order; count is negative where there
+ * are too many to tell. */
+typedef struct sources {
+    int count, at[MOST_SOURCES];
+} sources;
+
+static void find_sources(const epi_graph *g, int node, int depth, sources *out) {
+    const epi_node *n = &g->nodes[node];
+    epi_op_class cls = epi_ops[n->op].cls;
+    if (out->count < 0 || cls == EPI_CLASS_LEAF)
+        return;
+    if (cls == EPI_CLASS_MAP && depth < MOST_DEPTH) {
+        for (int a = 0; a < 3; a++)
+            if (n->arg[a] != EPI_NO_NODE)
+                find_sources(g, n->arg[a], depth + 1, out);
+        return;
+    }
+    int at = 0;
+    while (at < out->count && out->at[at] < node)
+        at++;
+    if (at < out->count && out->at[at] == node)
+        return;
+    if (out->count == MOST_SOURCES || cls == EPI_CLASS_MAP) {
+        out->count = -1;
+        return;
+    }
+    memmove(&out->at[at + 1], &out->at[at], (size_t)(out->count - at) * sizeof *out->at);
+    out->at[at] = node;
+    out->count++;
+}
+
+/* Is the value such a sum, or a sum or difference of such, that nothing else wants? */
+static bool is_sum_like(const epi_graph *g, int node, const epi_node *like, const sources *from, int depth) {
+    const epi_node *n = &g->nodes[node];
+    sources own = {0};
+    if (depth == MOST_DEPTH || !used_once(g, node) || n->has_stored)
+        return false;
+    if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB)
+        return is_sum_like(g, n->arg[0], like, from, depth + 1) &&
+               is_sum_like(g, n->arg[1], like, from, depth + 1);
+    if (n->op != like->op || !epi_axes_same_set(&n->over, &like->over) ||
+        !epi_axes_same_set(&g->nodes[n->arg[0]].axes, &g->nodes[like->arg[0]].axes))
+        return false;
+    find_sources(g, n->arg[0], 0, &own);
+    return own.count >= 0 && own.count == from->count &&
+           !memcmp(own.at, from->at, (size_t)own.count * sizeof *own.at);
+}
+
+/* The first of the sums that become one where `node` adds them up; NULL where they do not. */
+static const epi_node *sums_of(const epi_graph *g, const bool *forward, int node) {
+    const epi_node *n = &g->nodes[node], *first = n;
+    sources from = {0};
+    for (int at = node, depth = 0; (first->op == EPI_OP_ADD || first->op == EPI_OP_SUB) && depth < MOST_DEPTH;
+         depth++) {
+        at = first->arg[0];
+        if (forward[at] != forward[node])
+            return NULL;
+        first = &g->nodes[at];
+    }
+    if (first == n || (first->op != EPI_OP_SUM && first->op != EPI_OP_MEAN))
+        return NULL;
+    find_sources(g, first->arg[0], 0, &from);
+    bool all = from.count >= 0 && is_sum_like(g, n->arg[0], first, &from, 0) &&
+               is_sum_like(g, n->arg[1], first, &from, 0) && forward[n->arg[0]] == forward[n->arg[1]];
+    return all ? first : NULL;
+}
+
+static bool find_sums(const epi_graph *g, const bool *forward) {
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && sums_of(g, forward, i))
+            return true;
+    return false;
+}
+
+/* What is summed by a value that is_sum_like. */
+static int write_terms(epi_graph *g, const epi_graph *in, int node, const int *fresh) {
     const epi_node *n = &in->nodes[node];
+    if (n->op != EPI_OP_ADD && n->op != EPI_OP_SUB)
+        return fresh[n->arg[0]];
+    int a = write_terms(g, in, n->arg[0], fresh), b = write_terms(g, in, n->arg[1], fresh);
+    return epi_graph_map(g, n->op, a, b, EPI_NO_NODE);
+}
+
+/* ---- the new graph ---- */
+
+/* A node of the old graph in the new one: scaled itself, without the scale that went to its operand, or one
+ * sum of what sums added up. */
+static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *forward, const int *scale,
+                      const int *fresh) {
+    const epi_node *n = &in->nodes[node], *sum = sums_of(in, forward, node);
+    if (sum) {
+        int one = epi_graph_reduce(g, sum->op, write_terms(g, in, node, fresh), &sum->over);
+        if (one != EPI_NO_NODE && n->has_stored) {
+            g->nodes[one].has_stored = true;
+            g->nodes[one].stored = n->stored;
+        }
+        return one;
+    }
     scaled s = scaled_product(in, node);
     if (s.product != EPI_NO_NODE)
         for (int a = 0; a < 2; a++)
@@ -107,7 +213,8 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const int *sc
     return times;
 }
 
-epi_status epi_scale_terms(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err) {
+epi_status epi_gather_terms(epi_arena *arena, const epi_graph *in, bool products, const epi_graph **out,
+                            epi_error *err) {
     size_t nodes = (size_t)in->node_count + 1, tensors = (size_t)in->tensor_count + 1;
     int *scale = epi_arena_alloc(arena, nodes * sizeof *scale),
         *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
@@ -119,7 +226,8 @@ epi_status epi_scale_terms(epi_arena *arena, const epi_graph *in, const epi_grap
     for (int i = 0; i < in->node_count; i++)
         scale[i] = EPI_NO_NODE;
     epi_find_forward(in, forward);
-    if (!find_scales(in, forward, scale))
+    bool scales = products && find_scales(in, forward, scale);
+    if (!scales && !find_sums(in, forward))
         return EPI_OK;
     *g = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
     epi_graph_take_dims(g, in);
@@ -130,7 +238,7 @@ epi_status epi_scale_terms(epi_arena *arena, const epi_graph *in, const epi_grap
     for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
         g->place = in->nodes[i].place;
         if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            fresh[i] = write_node(g, in, i, scale, fresh);
+            fresh[i] = write_node(g, in, i, forward, scale, fresh);
     }
     for (int t = 0; t < g->tensor_count && !epi_graph_failed(g); t++)
         g->tensors[t].node = epi_graph_value(g, fresh[in->tensors[t].node]);
