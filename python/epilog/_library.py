@@ -171,14 +171,11 @@ class TensorInfo:
         return self.name + (f"[{','.join(factor(*a) for a in self.axes)}]" if self.axes else "")
 
 
-# What the first line of a derived text begins with: the row axes of the program that it is derived from, which it has too.
-ROWS = "# rows:"
-
-
 class Program:
-    """A checked program: its tensors and sizes, its derived programs, its kernels."""
+    """A checked program: its tensors and sizes, its derived programs, its kernels. A derived one has the row axes of the program
+    that it is derived from; rows None: those of a text."""
 
-    def __init__(self, text, name=None, file="text"):
+    def __init__(self, text, name=None, rows=None, file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
@@ -206,9 +203,7 @@ class Program:
                 if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
                     self.sources[dim] = i, a, shift
         # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
-        first = text.split("\n", 1)[0]
-        self.rows = (first[len(ROWS):].split() if first.startswith(ROWS) else
-                     [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else [])
+        self.rows = list(rows) if rows is not None else [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else []
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 
     def grad(self, wrt, saved):
@@ -223,8 +218,7 @@ class Program:
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)
-                rows = " ".join([ROWS, *self.rows]) + "\n"
-                self.derived[key] = tuple(program(rows + t) for t in texts)
+                self.derived[key] = tuple(program(t, rows=tuple(self.rows)) for t in texts)
         return self.derived[key]
 
     def compile(self, sizes, types, device, threads=0, open_rows=True):
@@ -248,21 +242,24 @@ class Program:
 programs_lock, programs_made = threading.Lock(), {}
 
 
-def program(text, name=None):
-    """The program of a text, or of one_line(text), parsed once; without a name the last of the text."""
-    key = text, name
+def program(text, name=None, rows=None):
+    """The program of a text, or of a one_line(), made once; without a name the last of the text."""
+    key = text, name, rows
     found = programs_made.get(key)
     if found is None:
-        folded = text.startswith("\\")  # which no text does
-        made = Program(re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:]) if folded else text, name)
+        if text.startswith("\\"):  # which no text does
+            head, text = text[1:].split("\\;", 1)
+            rows, text = head.split(), re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
+        made = Program(text, name, rows)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
 
 
-def one_line(text):
-    """The text as operations of PyTorch get it: torch.compile writes their arguments into comments of Python."""
-    return "\\" + text.replace("\\", "\\\\").replace("\n", "\\n")
+def one_line(prog):
+    """A program's row axes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
+    Python."""
+    return "\\" + " ".join(prog.rows) + "\\;" + prog.text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def narrowest(types):

@@ -25,7 +25,7 @@ class Op:
         self.direct = self.not_yet
         self.into = self.stored_over(into or {})
         self.__name__ = self.name
-        self.__doc__, self.line = text, one_line(text)
+        self.__doc__, self.line = text, one_line(prog)
 
     # A copy of a module has the same operations, and a file of one has their texts.
     def __copy__(self):

@@ -467,7 +467,7 @@ def split(args):
 
 def dispatch(prog, args, types=None, warn=True, told=()):
     """run() by way of the dispatcher."""
-    return torch.ops.epilog.run(one_line(prog.text), prog.name, *split(args), list(types or ()), list(told))
+    return torch.ops.epilog.run(one_line(prog), prog.name, *split(args), list(types or ()), list(told))
 
 
 def run_kernel(text, name, tensors, numbers, mask, types, told):

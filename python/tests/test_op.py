@@ -238,9 +238,19 @@ def test_texts_in_graphs_are_one_line():
     y = torch.compile(op, fullgraph=True, backend=aot_autograd(fw_compiler=backend, bw_compiler=backend))(*args)
     y.sum().backward()
     assert len(seen) == 2 and not any("\n" in t for t in seen)
-    assert torch.equal(y, op(*args)) and program(one_line(op.text)).text == op.text
+    assert torch.equal(y, op(*args)) and program(one_line(op.program)).text == op.text
     backward = op.program.grad(("w", "x"), True)[1]
-    assert program(one_line(backward.text), backward.name).rows == backward.rows == ["F"]
+    assert program(one_line(backward), backward.name).rows == backward.rows == ["F"]
+
+
+def test_row_axes_of_a_derived_program():
+    """Those of the program it is derived from; no comment of a text sets them."""
+    from epilog._library import one_line, program
+    text = "# rows: D\n# \\;\nf(w[F,D], x[T,D]) -> y[T,F] { y = relu(x @ w) }"
+    given = program(text)
+    for prog in given, *given.grad(("x", "w"), True), *given.grad(("x",), False):
+        again = program(one_line(prog), prog.name)
+        assert prog.rows == again.rows == ["F"] and again.text == prog.text
 
 
 def test_one_kernel_for_all_batches():
