@@ -279,6 +279,18 @@ static void test_others(void) {
         {"f(x[S,D]) -> y[S,R] { y = sum(x*rename(x, S, R), D) }", "S=3,D=4,R=3"},
         {"f(x[S,D]) -> y[S,D] { y = softmax(x @ rename(x, S, R), R) @ rename(x, S, R) }", "S=3,D=4"},
         {"f(x[S]) -> y { y = sum(rename(x*x, S, R), R) }", "S=3"},
+        /* names of axes whose rename nothing needs, or something needs only later */
+        {"f(x[T,D]) -> y[T,D] { a = rename(x, T, R)  m = where(index(R) <= index(T), sum(x*a, D), 0)\n"
+         "  b = rename(x*2, T, R)  y = sum(where(index(R) <= index(T), sum(x*b, D), 0)*b, R) }",
+         "T=3,D=4"},
+        {"f(x[T,D]) -> y[T,D] { a = rename(x, T, R)  b = rename(a, R, U)\n"
+         "  y = x*x*sum(index(U)*size(U), U) }",
+         "T=3,D=2"},
+        {"f(x[T,D]) -> y[T,D] { a = rename(x, T, R)  b = rename(a, R, U)\n"
+         "  y = x*x + size(R)*sum(rename(x*x, T, U), U) }",
+         "T=3,D=2"},
+        {"f(x[T,D], i: i32[T]) -> y[T,D] { y = gather(rename(x, T, R), i, R)*x }", "T=3,D=2"},
+        {"f(x[T,D], s: i32) -> y[T,D] { a = rename(x, T, R)  y = x*x*sum(uniform(s, R), R) }", "T=3,D=2"},
         {"f(x[T,D], s: i32) -> y[T,D] { y = x*x*uniform(s, T, D) }", "T=3,D=4"},
         {"f(x[T,D]) -> y[T,D] { y = softmax(3*x, D) }", "T=3,D=5"},
         {"f(x[T,D]) -> y[T,D] { y = softmax(x, D) }", "T=3,D=1"},

@@ -62,7 +62,11 @@ static const struct bad {
      "this gives 2 values where one is wanted; assign them to names first: a, b = …"},
     {"f(x[T,D]) -> y[T,D] { y = join(x, x, D) }", 1, 27,
      "join to D: both operands need the axis D/2; they are x[T,D] and x[T,D]"},
-    {"f(x[T,T]) -> y[T] { y = sum(x, T) }", 1, 7, "'x' has the axis T twice"},
+    {"f(x[T,T]) -> y[T] { y = sum(x, T) }", 1, 7,
+     "'x' has the axis T twice: name one of the two T2, and write rename(x, T, T2) where a value is to line "
+     "up with it"},
+    {"f(x[T]) -> y[T] {\n m = index(U)\n y = x + sum(2*rename(x, T, U), U) }", 2, 12,
+     "the axis 'U' is made only later, by the rename in line 3"},
     {"f(x[T], x[T]) -> y[T] { y = x }", 1, 9, "'x' is declared twice"},
     {"f(x[T]) -> y[T] { y = x } f(x[T]) -> y[T] { y = x }", 1, 27,
      "the program 'f' is defined twice; the first is at line 1"},

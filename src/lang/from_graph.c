@@ -20,7 +20,8 @@ typedef struct writer {
     int given;          /* names that were made up */
     const char **spare; /* names of halves that nothing uses */
     int spare_count;
-    bool *named; /* by node: a product that has to name what it sums over */
+    bool *named;             /* by node: a product that has to name what it sums over */
+    bool made[EPI_MAX_DIMS]; /* the text so far has this name of an axis */
 } writer;
 
 /* ---- names ---- */
@@ -107,6 +108,32 @@ static epi_ast *axis_ast(writer *w, epi_axis axis) {
 }
 
 static epi_ast *value_ast(writer *w, int node);
+static void assign(writer *w, const char *first, const char *second, const epi_dtype *types, epi_ast *value);
+
+/* rename(index(T), T, R): the positions along R, where the text has no R yet. */
+static epi_ast *renamed_index_ast(writer *w, int dim) {
+    epi_axis from = w->g->same[dim];
+    epi_ast *index = new_ast(w, EPI_AST_CALL, 1), *e = new_ast(w, EPI_AST_CALL, 3);
+    if (!index || !e)
+        return NULL;
+    w->made[dim] = true;
+    index->name = epi_ops[EPI_OP_INDEX].text;
+    index->args[0] = axis_ast(w, from);
+    e->name = epi_ops[EPI_OP_RENAME].text;
+    e->args[0] = w->made[from.dim] ? index : renamed_index_ast(w, from.dim);
+    e->args[1] = axis_ast(w, from);
+    e->args[2] = axis_ast(w, (epi_axis){(int16_t)dim, 0});
+    return e;
+}
+
+/* What names an axis comes after what makes the name: where that is no value of this graph, a line of its own
+ * makes it. */
+static void make_axis(writer *w, epi_axis axis) {
+    if (w->made[axis.dim])
+        return;
+    epi_ast *value = renamed_index_ast(w, axis.dim);
+    assign(w, fresh_name(w, NULL), NULL, NULL, value);
+}
 
 static epi_ast *call_ast(writer *w, const epi_node *n) {
     int values = 0;
@@ -114,14 +141,21 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
     while (values < 3 && n->arg[values] != EPI_NO_NODE)
         values++;
     int axes = cls == EPI_CLASS_MAP ? 0 : n->over.count;
+    if (n->op == EPI_OP_INDEX && !n->over.at[0].shift && !w->made[n->over.at[0].dim])
+        return renamed_index_ast(w, n->over.at[0].dim);
     epi_ast *e = new_ast(w, EPI_AST_CALL, values + axes);
     if (!e)
         return NULL;
     e->name = epi_ops[n->op].text;
     for (int i = 0; i < values; i++)
         e->args[i] = value_ast(w, n->arg[i]);
-    for (int i = 0; i < axes; i++)
+    if (n->op == EPI_OP_RENAME && !n->over.at[1].shift &&
+        epi_axis_equal(n->over.at[0], w->g->same[n->over.at[1].dim]))
+        w->made[n->over.at[1].dim] = true;
+    for (int i = 0; i < axes; i++) {
+        make_axis(w, n->over.at[i]);
         e->args[values + i] = axis_ast(w, n->over.at[i]);
+    }
     return e;
 }
 
@@ -320,7 +354,7 @@ static void write_node(writer *w, int i) {
     assign(w, w->names[i], NULL, output ? NULL : types, value);
 }
 
-/* Is this the first mention of a dim among the tensors? */
+/* Does no tensor before this one mention the dim? */
 static bool is_first_mention(const epi_graph *g, int t, int dim) {
     for (int i = 0; i < t; i++)
         if (epi_axes_find_dim(&g->tensors[i].axes, dim) >= 0)
@@ -357,10 +391,12 @@ epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const c
                            .comment = "",
                            .input_count = g->input_count,
                            .output_count = g->tensor_count - g->input_count};
-    p->body = epi_arena_alloc(arena, (nodes + tensors) * sizeof *p->body);
+    p->body = epi_arena_alloc(arena, (nodes + tensors + (size_t)g->dim_count) * sizeof *p->body);
     p->inputs = epi_arena_alloc(arena, tensors * sizeof *p->inputs);
     if (!p->body || !p->inputs)
         return NULL;
+    for (int d = 0; d < g->dim_count; d++)
+        w.made[d] = d < g->declared_count || !is_first_mention(g, g->tensor_count, d);
     p->outputs = p->inputs + g->input_count;
     for (int t = 0; t < g->tensor_count; t++)
         write_tensor(g, t, &p->inputs[t]);

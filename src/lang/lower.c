@@ -109,7 +109,25 @@ void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f) {
     }
 }
 
+/* The line in which an expression renames an axis to this name, or 0. */
+static int renamed_in(const epi_ast *e, const char *name) {
+    int line = 0;
+    for (; e && !line; e = e->arg_count ? e->args[0] : NULL) { /* chains are long to the left */
+        for (int i = 1; i < e->arg_count && !line; i++)
+            line = renamed_in(e->args[i], name);
+        if (e->kind == EPI_AST_CALL && e->name && !strcmp(e->name, epi_ops[EPI_OP_RENAME].text) &&
+            e->arg_count == 3 && e->args[2]->kind == EPI_AST_NAME && !strcmp(e->args[2]->name, name))
+            line = e->place.line;
+    }
+    return line;
+}
+
 static EPI_NOINLINE void fail_unknown_axis(epi_lowering *lo, const epi_frame *f, const char *name) {
+    int line = 0;
+    for (int i = 0; i < f->program->body_count && !line; i++)
+        line = renamed_in(f->program->body[i].value, name);
+    if (line)
+        epi_graph_fail(lo->g, "the axis '%s' is made only later, by the rename in line %d", name, line);
     epi_nearest near = {.wanted = name};
     for (int i = 0; i < f->dim_count; i++)
         epi_nearest_offer(&near, f->dims[i]);
@@ -140,13 +158,21 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
     return (epi_axis){f->axes[dim].dim, (int16_t)shift};
 }
 
+static EPI_NOINLINE void fail_twice(epi_lowering *lo, const char *tensor, const char *axis) {
+    epi_graph_fail(
+        lo->g,
+        "'%s' has the axis %s twice: name one of the two %s2, and write rename(x, %s, %s2) where a "
+        "value is to line up with it",
+        tensor, axis, axis, axis, axis);
+}
+
 static epi_axes resolve_axes(epi_lowering *lo, const epi_frame *f, const epi_ast_tensor *t) {
     epi_axes axes = {0};
     for (int i = 0; i < t->axis_count && epi_lower_ok(lo); i++) {
         epi_axis axis = epi_frame_axis(lo, f, &t->axes[i]);
         epi_lower_at(lo, t->axes[i].place);
         if (epi_lower_ok(lo) && epi_axes_find_dim(&axes, axis.dim) >= 0)
-            epi_graph_fail(lo->g, "'%s' has the axis %s twice", t->name, lo->g->dims[axis.dim]);
+            fail_twice(lo, t->name, lo->g->dims[axis.dim]);
         axes.at[axes.count++] = axis;
     }
     return axes;
