@@ -645,6 +645,7 @@ static void test_choice(void) {
     check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  y = silu(z) }", "x", "w z ");
     check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = again(x @ w)  y = silu(z) }", "x", "x w ");
     check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  s = keep(sigmoid(z))  y = z*s }", "x", "w z s ");
+    check_taken("f(x[T,D]) -> y[T,D] { y = softmax(x, D) }", "x", "y ");
     /* statistics are saved, what is elementwise is made again, and a vector as late as it can be */
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = rsqrt(mean(x*x, D) + 0.1)  n = x*r  y = n*g }", "x",
                 "x g r ");

@@ -43,7 +43,8 @@ typedef struct epi_node {
     const char *name; /* what the text calls it, or NULL */
     bool has_stored;  /* the text says how it is stored if it is: */
     epi_dtype stored;
-    bool fixed; /* no gradient goes through it: what uses it does not change with it */
+    bool fixed; /* no gradient goes through it: what uses it does not change with it; of a maximum, all of it
+                   goes to the first operand */
     epi_saving saving;
     bool whole; /* it is stored as it is, so the algebra does not look at what it is made of */
 } epi_node;
@@ -104,7 +105,7 @@ void epi_graph_take_dims(epi_graph *g, const epi_graph *from);
 int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
-int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c); /* a map that no gradient goes through */
+int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c); /* a map that is `fixed` */
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */

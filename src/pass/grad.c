@@ -110,7 +110,7 @@ static int operand_gradient(const reverse *r, const epi_node *n, int node, int o
         return d;
     if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE)
         d = epi_graph_complete(g, d, &n->axes);
-    epi_rule rule = {.text = epi_ops[n->op].derivative[operand],
+    epi_rule rule = {.text = n->fixed ? "d" : epi_ops[n->op].derivative[operand],
                      .d = d,
                      .y = r->copy[node],
                      .n = cls == EPI_CLASS_REDUCE ? count_along(g, &n->over) : EPI_NO_NODE,
@@ -140,7 +140,8 @@ static int operand_gradient(const reverse *r, const epi_node *n, int node, int o
 
 static bool has_rule(const epi_node *n, int operand) {
     const char *text = epi_ops[n->op].derivative[operand];
-    return !n->fixed && n->arg[operand] != EPI_NO_NODE && text && *text;
+    bool fixed = n->fixed && !(n->op == EPI_OP_MAX && operand == 0);
+    return !fixed && n->arg[operand] != EPI_NO_NODE && text && *text;
 }
 
 static void find_wanted(reverse *r) {
