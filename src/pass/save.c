@@ -131,9 +131,13 @@ static double price(const split *s, int node) {
         return bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
-    /* of ways that cost the same, the program's own values, and an axis whole rather than in two */
-    bool half = epi_ops[n->op].cls == EPI_CLASS_SPLIT;
-    return (node < s->own_nodes ? 2 + 0.001 * half : 2.01) * bytes;
+    if (n->op == EPI_OP_GATHER && s->g.nodes[n->arg[0]].op == EPI_OP_INPUT &&
+        s->g.nodes[n->arg[1]].op == EPI_OP_CONST)
+        return INFINITY; /* a slice of an input is a view of it: a copy would save nothing */
+    /* of ways that cost the same, the program's own values, with axes whole rather than in two and called as
+     * in the inputs */
+    bool other = epi_ops[n->op].cls == EPI_CLASS_SPLIT || n->op == EPI_OP_RENAME;
+    return (node < s->own_nodes ? 2 + 0.001 * other : 2.01) * bytes;
 }
 
 /* Marks what the backward reads of the forward, and what that can be made again from. */
