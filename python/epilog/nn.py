@@ -36,7 +36,7 @@ GATED = {"silu": swiglu_mlp, "gelu_tanh": geglu_mlp}
 def token_loss(smoothing, softcap, z_loss):
     """Cross-entropy of each token; one whose label is `ignore` counts for nothing. Numbers for what is True come behind."""
     numbers = "".join(", " + name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss)) if on)
-    picked = "sum(where(index(V) == label, z, 0), V)"
+    picked = "sum(where(label == index(V), z, 0), V)"
     lines = ["z = cap*tanh((x @ w)/cap)" if softcap else "z = x @ w", "lse = logsumexp(z, V)",
              f"picked = {picked}*(1 - smoothing) + mean(z, V)*smoothing" if smoothing else f"picked = {picked}",
              f"loss = where(label != ignore, lse - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
@@ -48,7 +48,7 @@ def token_statistics(softcap):
     return op(f"""token_statistics(x[T,D], w[V,D], label: i32[T]{", cap" if softcap else ""}) -> (logp: f32[T], entropy: f32[T], best: i64[T]) {{
     z = {"cap*tanh((x @ w)/cap)" if softcap else "x @ w"}
     lse = logsumexp(z, V)
-    logp = sum(where(index(V) == label, z, 0), V) - lse
+    logp = sum(where(label == index(V), z, 0), V) - lse
     entropy = lse - sum(exp(z - lse)*z, V)
     best = argmax(z, V)
 }}
