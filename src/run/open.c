@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "run/run.h"
 
 enum { KEPT = 64 };
@@ -97,25 +98,39 @@ static bool sizes_of_rows(const epi_kernel *owner, int64_t rows, int64_t *sizes)
     return fewer;
 }
 
+/* Forms that are compiled side by side, and how each one ended. */
+typedef struct making {
+    const epi_kernel *owner;
+    epi_kernel *made[EPI_MAX_FORMS - 1];
+    epi_status status[EPI_MAX_FORMS - 1];
+    epi_error error[EPI_MAX_FORMS - 1];
+} making;
+
+static void make_form(void *ctx, int64_t i, int thread) {
+    static const int64_t rows[EPI_MAX_FORMS - 1] = {64, 1024};
+    making *m = ctx;
+    int64_t sizes[EPI_MAX_OPEN];
+    (void)thread;
+    if (sizes_of_rows(m->owner, rows[i], sizes))
+        m->status[i] = make_sized(m->owner, sizes, true, &m->made[i], &m->error[i]);
+}
+
 /* Compiles the parts for few rows and for some: the owner has those for the largest sizes. A size that the
  * program cannot have has no form. */
 static epi_status make_forms(epi_kernel *owner, epi_error *err) {
-    static const int64_t rows[EPI_MAX_FORMS - 1] = {64, 1024};
+    making m = {.owner = owner};
+    epi_status status = EPI_OK;
+    epi_parallel_for(EPI_MAX_FORMS - 1, EPI_MAX_FORMS - 1, make_form, &m);
     for (int i = 0; i < EPI_MAX_FORMS - 1; i++) {
-        int64_t sizes[EPI_MAX_OPEN];
-        epi_kernel *form;
-        if (!sizes_of_rows(owner, rows[i], sizes))
+        if (m.made[i])
+            owner->forms[owner->form_count++] = m.made[i];
+        if (m.status[i] == EPI_OK || m.status[i] == EPI_ERR_DIMS || status != EPI_OK)
             continue;
-        epi_status status = make_sized(owner, sizes, true, &form, err);
-        if (status == EPI_ERR_DIMS) {
-            epi_error_clear(err);
-            continue;
-        }
-        if (status != EPI_OK)
-            return status;
-        owner->forms[owner->form_count++] = form;
+        status = m.status[i];
+        if (err)
+            *err = m.error[i];
     }
-    return EPI_OK;
+    return status;
 }
 
 epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_error *err) {
