@@ -36,6 +36,8 @@ static double meant(const char *name, const tensor *t, int64_t e, double otherwi
         return 37;
     if (!strcmp(name, "cap"))
         return 2.5;
+    if (!strcmp(name, "rate"))
+        return 0.125;
     if (!strcmp(name, "slope"))
         return 0.0625 * (double)(e + 1);
     if (!strcmp(name, "query") || !strcmp(name, "key"))
@@ -182,7 +184,7 @@ static const struct {
     {"full_attention", "B=2,H=2,S=33,R=29,E=8,F=12", "B=1,H=2,S=200,R=300,E=16,F=8", 1},
     {"causal_attention", "B=2,H=2,S=33,R=33,E=8,F=12", "B=1,H=2,S=300,R=300,E=16,F=8", 1},
     {"window_attention", "B=2,S=40,R=40,H=2,E=8", "B=1,S=300,R=300,H=2,E=16", 1},
-    {"alibi_attention", "B=2,S=33,R=33,H=2,E=9", "B=1,S=210,R=210,H=3,E=16", 2},
+    {"alibi_attention", "B=2,S=33,R=33,H=2,E=9", "B=1,S=210,R=210,H=3,E=16", 1},
     {"softcap_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 1},
     {"bias_attention", "B=2,H=2,S=33,R=29,E=8", "B=1,H=2,S=150,R=260,E=16", 0},
     {"document_attention", "B=2,S=50,R=50,H=2,E=8", "B=1,S=260,R=260,H=2,E=16", 1},
@@ -190,6 +192,7 @@ static const struct {
     {"sink_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 1},
     {"grouped_attention", "B=2,S=33,R=33,G=2,H=3,E=8", "B=1,S=150,R=150,G=2,H=2,E=16", 1},
     {"latent_attention", "B=2,S=33,R=33,H=2,E=8,P=4,F=6", "B=1,S=150,R=150,H=2,E=24,P=8,F=16", 0},
+    {"dropout_attention", "B=2,S=33,R=36,H=2,E=8", "B=1,S=210,R=260,H=2,E=16", 1},
     {"decode_attention", "B=3,R=40,G=2,H=3,E=8", "B=3,R=300,G=2,H=2,E=16", 1},
     {"paged_attention", "B=3,P=5,C=8,N=4,G=2,H=2,E=8", "B=2,P=9,C=32,N=6,G=1,H=2,E=16", 1},
 };
@@ -280,6 +283,10 @@ static void test_others(void) {
          0},
         {"f(q[T,E], k[R,E], v[F,R], seed: i32) -> o[T,F] {\n"
          "    p = softmax(q @ k, R)  o = where(uniform(seed, T, R) < 0.9, p/0.9, 0) @ v }",
+         1},
+        {"f(q[T,E], k[R,E], v[F,R], seed: i32) -> (o[T,F], n: f32[T]) {\n"
+         "    p = softmax(q @ k, R)  m = where(uniform(seed, T, R) < 0.9, 1/0.9, 0)\n"
+         "    o = (p*m) @ v  n = sum(p*m, R) }",
          0},
         {"f(q[T,E], k[R,E], v[F,R], w[E,R]) -> (o[T,F], y[T,E]) { p = softmax(q @ k, R)  o = p @ v  y = p @ "
          "w }",

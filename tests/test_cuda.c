@@ -1,12 +1,13 @@
 /* test_cuda.c: the CUDA text of the programs, without a GPU: every case is emitted for every configuration,
  * and a choice of the texts is compiled by NVRTC, which must find nothing to complain about.
  *
- *     cuda [programs] [cache folder] [some | texts | forms | all]
+ *     cuda [programs] [cache folder] [some | texts | forms | attention | all]
  *
  *     some     emits a quarter, and compiles nothing: for the sanitizers, under which emitting is slow
  *     texts    emits everything, and compiles nothing
  *     forms    compiles as many texts as have every form: mainloop and schedule with each function, every
  *              configuration and shape of rows, every capability
+ *     attention  attention's texts alone, all of them compiled
  *     all      compiles the whole choice, which takes several minutes
  *
  * What the cost model chooses must compile; where the compiler finds it slow the next best follows, as in the
@@ -881,6 +882,12 @@ static const struct {
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_pair_128x16_d192", EPI_BF16},
+    {"dropout", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_128x128_d64", EPI_BF16},
+    {"dropout", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
+    {"dropout_apart", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_128x128_d64", EPI_BF16},
+    {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x64_d128", EPI_BF16},
+    {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_BF16},
+    {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x32_d128", EPI_BF16},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static test_case attention_froms[ATTENTION];
@@ -950,7 +957,9 @@ int main(int argc, char **argv) {
         return finish();
     for (int i = 0; i < CASES; i++)
         ok &= load_case(ctx, folder, &cases[i], &all[i]);
-    if (ok) {
+    if (ok && !strcmp(mode, "attention")) {
+        emit_attention();
+    } else if (ok) {
         offline();
         limits();
         narrow_tiles();

@@ -18,6 +18,8 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (a->top != EPI_NO_NODE) {
         some[count++] = (epi_root){a->score, EPI_ROOT_KEPT};
+        if (a->factor != EPI_NO_NODE)
+            some[count++] = (epi_root){a->factor, EPI_ROOT_KEPT};
         some[count++] = (epi_root){a->top, -1};
     } else {
         for (int v = 0; v < a->value_count; v++)
@@ -153,7 +155,8 @@ static void make_room(epi_attention_loop *l) {
     }
     l->acc = epi_reserve(&mine, 1, TILE_BYTES);
     for (int i = 0; i < 2; i++) {
-        l->kept[i] = epi_reserve(&mine, i == 0 || a->value_count == 2, TILE_BYTES);
+        l->kept[i] =
+            epi_reserve(&mine, i == 0 || a->value_count == 2 || a->factor != EPI_NO_NODE, TILE_BYTES);
         l->rows[i] =
             epi_reserve(&mine, i < a->score_count ? TILE_ROWS : 0, EPI_ATTENTION_FEATURES * sizeof(float));
         l->outs[i] = epi_reserve(&mine, i < a->value_count, TILE_BYTES);

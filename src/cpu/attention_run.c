@@ -241,6 +241,10 @@ static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, 
     make_weights(t, s, (int)columns_of(l, tile));
     for (int i = 0; i < t->rows; i++)
         t->sum[i] += t->part[i];
+    if (a->factor != EPI_NO_NODE) {
+        epi_view both[] = {{s, EPI_TILE_N, 1}, {kept_value(t, &run, a->factor), EPI_TILE_N, 1}};
+        l->strips->map[EPI_OP_MUL](s, EPI_TILE_N, both, t->rows, (int)columns_of(l, tile));
+    }
     add_values(t, 0, s, tile, span);
 }
 

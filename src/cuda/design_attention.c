@@ -20,11 +20,13 @@ static const epi_attention_config configs[] = {
     {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232},
     {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 24, 240},
     {"attention_rows_128x80_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 80, 3, 1, 0, true, 40, 232},
+    {"attention_rows_128x64_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
     {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
     {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232},
     {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232},
     {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
     {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 40, 232},
+    {"attention_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, true, 40, 232},
     {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 16, 4, 1, 0, true, 24, 240},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
@@ -424,6 +426,8 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     int count = 0;
     if (d->form == EPI_ATTENTION_FORWARD)
         roots[count++].node = a->score;
+    if (d->form == EPI_ATTENTION_FORWARD && a->factor != EPI_NO_NODE)
+        roots[count++].node = a->factor;
     for (int v = 0; v < a->value_count && d->form != EPI_ATTENTION_FORWARD; v++)
         roots[count++].node = a->weight[d->sum[v]];
     const epi_plan *open = a->open_plan ? a->open_plan : a->score_plan;
@@ -435,13 +439,15 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         epi_tile_program *t = &d->tile[which];
         status = epi_tile_program_gemm(d->c->arena, d->c->spec, which ? &d->open : &d->score, 256, roots,
                                        count, t, err);
-        int kept = 0;
+        int stores = 0, kept = 0;
         for (int i = 0; i < t->instr_count && status == EPI_OK;
              i++) /* their stores are this mainloop's business */
             if (is_store(&t->instrs[i]))
-                d->weights[which][kept++] = t->instrs[i].arg[0];
+                d->weights[which][stores++] = t->instrs[i].arg[0];
+            else
+                t->instrs[kept++] = t->instrs[i];
         if (status == EPI_OK)
-            t->instr_count -= kept;
+            t->instr_count = kept;
         if (status == EPI_OK && d->form != EPI_ATTENTION_FORWARD && !epi_scores_fold(d, t))
             status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     }

@@ -55,6 +55,7 @@ enum { EPI_ATTENTION_COLUMNS = 4 }; /* values of columns that come with a tile *
 typedef struct epi_attention_function {
     const epi_gemm_design *d;
     int given[2], made[2]; /* values, or -1 */
+    bool factor;           /* what is made multiplies what is there: weights */
 } epi_attention_function;
 
 typedef struct epi_attention_design {
@@ -77,7 +78,7 @@ typedef struct epi_attention_design {
     epi_gemm_design out_design[2];
     int weights[2][2]; /* by tile program: the scores, or the sums' weights, as values of it */
     epi_attention_function first_part[2], second_part[2]; /* of cut tiles, and of whole ones; forward: the
-                                                               first alone */
+                                                               second makes the weights' factor */
     const char *staged[EPI_ATTENTION_COLUMNS]; /* pair: columns that come with a tile, as expressions */
     int staged_count;
     bool split;    /* pair: the second sum's weights follow from the first product alone */

@@ -115,9 +115,11 @@ static bool design_functions(epi_attention_design *d) {
     for (int which = 0; which < 2; which++) {
         const epi_gemm_design *p = which ? &d->whole : &d->cut;
         epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
-        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}};
+        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}, false};
         if (d->form == EPI_ATTENTION_FORWARD) {
             one->made[0] = d->weights[which][0];
+            two->factor = d->a->factor != EPI_NO_NODE;
+            two->made[0] = two->factor ? d->weights[which][1] : -1;
             continue;
         }
         two->given[1] = !d->first;

@@ -58,7 +58,7 @@ static void put_made(const epi_attention_design *d, const epi_emitter *e, const 
                      bool cut, epi_text *out) {
     for (int i = 0; i < 2; i++)
         for (int el = 0; el < 2 && f->made[i] >= 0; el++) {
-            epi_text_add(out, "      %s" ELEMENT " = ", arrays[i], el);
+            epi_text_add(out, "      %s" ELEMENT " %s= ", arrays[i], el, f->factor ? "*" : "");
             if (cut)
                 put_seen(d, el, out);
             if (cut)
@@ -143,10 +143,10 @@ static void write_choice(const char *name, const char *more, const char *second,
 /* What the mainloop calls. */
 static bool write_scores(const epi_attention_design *d, epi_text *out) {
     static const char *const names[2][2] = {{"cut_first", "cut_second"}, {"whole_first", "whole_second"}};
-    bool two = d->form != EPI_ATTENTION_FORWARD, ok = true;
+    bool factor = d->second_part[0].factor, two = d->form != EPI_ATTENTION_FORWARD || factor, ok = true;
     for (int which = 0; which < 2; which++) {
         ok = ok && write_function(d, &d->first_part[which], names[which][0], !which, d->scaled[which], out);
-        ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which,
+        ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which && !factor,
                                            d->scaled[which], out));
     }
     epi_text_add(out,
@@ -157,7 +157,7 @@ static bool write_scores(const epi_attention_design *d, epi_text *out) {
                  two ? "  whole_second::rows_load(R.second, P, row);\n" : "");
     write_choice("first", "", "s", out);
     if (two)
-        write_choice("second", ", float (&dp)[STREAM / 2]", "dp", out);
+        write_choice("second", factor ? "" : ", float (&dp)[STREAM / 2]", factor ? "s" : "dp", out);
     epi_text_add(out, "}\n");
     return ok;
 }
@@ -366,12 +366,13 @@ static void write_macros(const epi_attention_design *d, epi_text *out) {
     epi_text_add(out,
                  "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
                  "#define EXACT %d\n#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN "
-                 "%d\n#define SPLIT %d\n"
+                 "%d\n#define SPLIT %d\n#define FACTOR %d\n"
                  "#define CUT_BEGIN %d\n#define CUT_END %d\n#define LAST_FIRST %d\n#define SUBTILES 1\n",
                  epi_emit_int(d->c, d->columns).text, epi_emit_int(d->c, d->column_groups).text,
                  epi_emit_int(d->c, d->batch_rows).text, d->exact,
                  epi_emit_number(d->scale * 1.4426950408889634).text, epi_emit_number(d->scale).text,
-                 d->a->guarded, d->plain, d->split, d->cut_begin, d->cut_end, d->last_first);
+                 d->a->guarded, d->plain, d->split, d->second_part[0].factor, d->cut_begin, d->cut_end,
+                 d->last_first);
 }
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
@@ -383,6 +384,16 @@ static void write_batches(const epi_attention_design *d, epi_text *out) {
         epi_batch_emit(out, d->c, "rows2", &d->rows_of[1].place);
     for (int v = 0; v < d->a->value_count && d->plain; v++)
         epi_batch_emit(out, d->c, v ? "out2" : "out", &d->result_of[v].place);
+}
+
+/* Has it random numbers? */
+static bool draws(const epi_attention_design *d) {
+    const epi_tile_program *const all[] = {&d->tile[0], &d->tile[1], &d->out_tile[0], &d->out_tile[1]};
+    for (int p = 0; p < 4; p++)
+        for (int i = 0; i < all[p]->instr_count; i++)
+            if (all[p]->instrs[i].kind == EPI_INSTR_RANDOM)
+                return true;
+    return false;
 }
 
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
@@ -400,6 +411,8 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
     write_macros(d, out);
     epi_text_add(out, "%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"));
+    if (draws(d))
+        epi_text_add(out, "%s", epi_device_text("random"));
     epi_text_add(out,
                  "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
                  "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n%s%s",

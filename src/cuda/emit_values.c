@@ -302,6 +302,50 @@ void epi_value_emit_elements(const epi_emitter *e, int instr, epi_text *out, con
     }
 }
 
+/* Are all of a walk's distances multiples of four, but for the last one where that may be 1? */
+static bool in_fours(const epi_emitter *e, const epi_walk *w, bool next) {
+    bool fours = true;
+    for (int i = 0; i < w->count; i++)
+        fours &= next && i == w->count - 1 ? w->stride[i] == 1 : w->stride[i] % 4 == 0;
+    return fours && (!next || (w->count && !epi_emit_grows(e->d->c, w->size[w->count - 1]) &&
+                               w->size[w->count - 1] % 4 == 0));
+}
+
+/* Random numbers, a fragment at a time: lanes share what one counter gives where they can. Registers are few:
+ * where a row begins is worked out anew for every tile. */
+static void emit_random(epi_emitter *e, int instr) {
+    const epi_instr *s = &e->d->tile->instrs[instr];
+    const epi_emit_context *c = e->d->c;
+    epi_name name = epi_value_name(e, s->dst);
+    epi_ref ref = epi_ref_of_axes(&e->d->g->nodes[s->node].axes, c->spec->sizes);
+    epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, EPI_SCALE_FINE);
+    epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
+    bool plain = e->d->positions && !cols.two,
+         along = plain && in_fours(e, &rows, false) && in_fours(e, &cols.walk, true),
+         down = plain && in_fours(e, &cols.walk, false) && in_fours(e, &rows, true);
+    epi_text_add(&e->begin,
+                 "  i64 at%d[2];\n#pragma unroll\n  for (int h = 0; h < 2; h++) {\n"
+                 "    const int r = row_near(P, row + 8 * h);\n    at%d[h] = ",
+                 instr, instr);
+    epi_emit_walk(&e->begin, c, &rows, "r");
+    epi_text_add(&e->begin, ";\n  }\n  const u32 seed%d = ", instr);
+    epi_emit_seed(c, s->node, e->d->instrs[instr].pointer, &e->begin);
+    epi_text_add(&e->begin, ";\n");
+    epi_text_add(&e->fragment,
+                 "    float %s_f[8];\n    uniform_%s(%s_f, seed%d, [&](int i, int e) {\n"
+                 "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q + e;\n"
+                 "      return (u64)((i & 1 ? at%d[1] : at%d[0]) + ",
+                 name.text,
+                 along  ? "along"
+                 : down ? "down"
+                        : "any",
+                 name.text, instr, instr, instr);
+    epi_cell_emit_column(&e->fragment, c, &cols, "n");
+    epi_text_add(&e->fragment, ");\n    }%s);\n", along || down ? ", (u32)t & 31" : "");
+    for (int el = 0; el < 2; el++)
+        epi_text_add(&e->cell, "      const float %s_%d = %s_f[2 * i + %d];\n", name.text, el, name.text, el);
+}
+
 /* Says in the text which line of the program comes next. */
 static void emit_comment(epi_emitter *e, const epi_instr *s) {
     const epi_node *n = &e->d->g->nodes[s->node];
@@ -312,7 +356,9 @@ static void emit_comment(epi_emitter *e, const epi_instr *s) {
 void epi_value_emit(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
     const epi_tile_value *v = &e->d->tile->values[s->dst];
-    if (epi_value_is_full(v)) {
+    if (s->kind == EPI_INSTR_RANDOM) {
+        emit_random(e, instr);
+    } else if (epi_value_is_full(v)) {
         emit_comment(e, s);
         epi_value_emit_elements(e, instr, &e->cell, "      ");
     } else if (v->scale == EPI_SCALE_NONE) {

@@ -91,14 +91,14 @@ static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *l
 
 /* What is not made of a score product is none of its elements: a bias, a condition. */
 static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
+    for (int i = 0; i < a->scores[0]; i++)
+        inner[i] = false;
     for (int i = a->scores[0]; i < g->node_count; i++) {
         bool depends = i == a->scores[0] || (a->score_count == 2 && i == a->scores[1]);
         for (int k = 0; k < 3 && inner[i] && !depends; k++)
             depends = g->nodes[i].arg[k] != EPI_NO_NODE && inner[g->nodes[i].arg[k]];
         inner[i] = inner[i] && depends;
     }
-    for (int i = 0; i < a->scores[0]; i++)
-        inner[i] = false;
 }
 
 /* Two layers with a function between them have the same form: attention's weights are exponentials of scores
@@ -166,10 +166,25 @@ bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
             (none->arg[1] == top && epi_attention_is_constant(g, none->arg[0], (double)-INFINITY)));
 }
 
-/* Is the weight exp(s - max(s, stream))? */
-static void find_online(const epi_graph *g, epi_attention *a) {
-    const epi_node *e = &g->nodes[a->weight[0]], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
-    a->score = a->top = a->shift = a->sum = EPI_NO_NODE;
+/* A weight that is a product of an element of scores and of one that is not: which operand is the first; else
+ * -1. */
+static int find_factor(const epi_graph *g, const epi_node *n, const bool *inner) {
+    for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++)
+        if (inner[n->arg[side]] && !inner[n->arg[!side]] && is_element(g, n->arg[!side], &n->axes))
+            return side;
+    return -1;
+}
+
+/* Is the weight exp(s - max(s, stream)), or that times a factor that no score is in? */
+static void find_online(const epi_graph *g, epi_attention *a, const bool *inner) {
+    a->score = a->top = a->shift = a->sum = a->factor = EPI_NO_NODE;
+    a->power = a->weight[0];
+    int side = find_factor(g, &g->nodes[a->weight[0]], inner), factor = EPI_NO_NODE;
+    if (side >= 0) {
+        a->power = g->nodes[a->weight[0]].arg[side];
+        factor = g->nodes[a->weight[0]].arg[!side];
+    }
+    const epi_node *e = &g->nodes[a->power], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
     if (!c || c->op != EPI_OP_SUB)
         return;
     int top = find_reduction(g, a, c->arg[0], EPI_OP_RMAX);
@@ -179,7 +194,8 @@ static void find_online(const epi_graph *g, epi_attention *a) {
     a->top = top;
     a->shift = c->arg[1];
     a->guarded = a->shift != top;
-    a->sum = find_reduction(g, a, a->weight[0], EPI_OP_SUM);
+    a->sum = find_reduction(g, a, a->power, EPI_OP_SUM);
+    a->factor = factor;
 }
 
 bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
@@ -208,7 +224,7 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
         epi_plan_sort(&out->stream, &g->nodes[out->operand[0]].axes);
         out->cols[0] = epi_axes_without(&g->nodes[out->operand[0]].axes, &g->nodes[weight].axes);
         find_shape(g, out, shape);
-        find_online(g, out);
+        find_online(g, out, inner);
         trace_sums(g, out, inner, scratch);
         keep_dependents(g, out, inner);
         return true;

@@ -5,16 +5,34 @@
  *
  *     sum(p*dp, R)  ->  sum(d*o, E)    with o = sum(p*v, R)
  *
- * and o is attention's result, or would be: a forward that is made again reads keys and values once, and
- * gives the softmax's statistics as well, which the gradients' kernels wait for. Where forward and backward
- * are two programs, save.c has done this. */
+ * where dp may have factors that belong to p (dropout: dp*m, where(m, dp, 0)), and o is attention's result,
+ * or would be: a forward that is made again reads keys and values once, and gives the softmax's statistics as
+ * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
+ * this. */
 #include <string.h>
 
 #include "pass/cut_sites.h"
 
 typedef struct delta {
     int weight, product; /* the factors: p, and dp; EPI_NO_NODE: it is no such sum */
+    int outer;           /* dp with its factors, which go to p */
 } delta;
+
+/* A product behind factors that have no scores in them, x*m, x/m and where(m, x, 0): itself, or EPI_NO_NODE.
+ */
+static int behind_factors(const epi_graph *g, int node, const bool *inner) {
+    for (;;) {
+        const epi_node *n = &g->nodes[node];
+        bool chosen = n->op == EPI_OP_WHERE && epi_attention_is_constant(g, n->arg[2], 0),
+             times = n->op == EPI_OP_MUL, by = n->op == EPI_OP_DIV;
+        int rest = chosen || (times && !inner[n->arg[0]]) ? 1 : 0;
+        if (n->op == EPI_OP_MATMUL)
+            return inner[node] ? node : EPI_NO_NODE;
+        if ((!chosen && !times && !by) || !inner[n->arg[rest]] || inner[n->arg[chosen ? 0 : !rest]])
+            return EPI_NO_NODE;
+        node = n->arg[rest];
+    }
+}
 
 static bool has(const epi_axes *axes, const epi_axes *all) {
     return epi_axes_include(axes, all);
@@ -24,26 +42,40 @@ static bool has(const epi_axes *axes, const epi_axes *all) {
 static delta find_delta(const epi_graph *g, int node, const bool *inner) {
     const epi_node *n = &g->nodes[node], *m = n->op == EPI_OP_SUM ? &g->nodes[n->arg[0]] : NULL;
     for (int side = 0; side < 2 && m && m->op == EPI_OP_MUL; side++) {
-        int p = m->arg[!side], dp = m->arg[side];
-        const epi_node *product = &g->nodes[dp];
-        if (product->op != EPI_OP_MATMUL || !inner[dp] || !inner[p] || g->nodes[p].op == EPI_OP_MATMUL ||
-            !epi_axes_same_set(&g->nodes[p].axes, &product->axes))
+        int p = m->arg[!side], dp = behind_factors(g, m->arg[side], inner);
+        if (dp == EPI_NO_NODE || !inner[p] || behind_factors(g, p, inner) != EPI_NO_NODE ||
+            !epi_axes_same_set(&g->nodes[p].axes, &g->nodes[dp].axes))
             continue;
+        const epi_node *product = &g->nodes[dp];
         for (int v = 0; v < 2; v++) { /* v has the stream, d has nothing of it */
             const epi_axes *with = &g->nodes[product->arg[v]].axes,
                            *without = &g->nodes[product->arg[!v]].axes;
             if (has(with, &n->over) && !epi_axes_count_in(without, &n->over))
-                return (delta){p, dp};
+                return (delta){p, dp, m->arg[side]};
         }
     }
-    return (delta){EPI_NO_NODE, EPI_NO_NODE};
+    return (delta){EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
 }
 
-static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, const int *value) {
+/* The weight with the factors of the other side, inside out as they are there. */
+static int make_weight(epi_graph *out, const epi_graph *in, const delta *d, int from, const bool *inner,
+                       const int *value) {
+    const epi_node *n = &in->nodes[from];
+    if (from == d->product)
+        return value[d->weight];
+    bool chosen = n->op == EPI_OP_WHERE;
+    int rest = chosen || (n->op == EPI_OP_MUL && !inner[n->arg[0]]) ? 1 : 0;
+    int inside = make_weight(out, in, d, n->arg[rest], inner, value);
+    return chosen ? epi_graph_map(out, EPI_OP_WHERE, value[n->arg[0]], inside, value[n->arg[2]])
+                  : epi_graph_map(out, n->op, inside, value[n->arg[!rest]], EPI_NO_NODE);
+}
+
+static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, const bool *inner,
+                      const int *value) {
     const epi_node *n = &in->nodes[node], *product = &in->nodes[d.product];
     int first_has = has(&in->nodes[product->arg[0]].axes, &n->over);
     int v = value[product->arg[!first_has]], other = value[product->arg[first_has]];
-    int o = epi_graph_contract(out, value[d.weight], v, &n->over);
+    int o = epi_graph_contract(out, make_weight(out, in, &d, d.outer, inner, value), v, &n->over);
     int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map(out, EPI_OP_MUL, other, o, EPI_NO_NODE),
                                &product->over);
     return epi_graph_failed(out) ? EPI_NO_NODE : epi_graph_value(out, sum);
@@ -68,14 +100,14 @@ static void mark_elements(const epi_spec *spec, const epi_tile_limits *limits, b
 }
 
 /* The graph again, with the sums in their other form. */
-static void rewrite(const epi_graph *in, const delta *deltas, int *value, epi_graph *out) {
+static void rewrite(const epi_graph *in, const delta *deltas, const bool *inner, int *value, epi_graph *out) {
     for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++) {
         int arg[3];
         if (!in->live[i] && in->nodes[i].op != EPI_OP_INPUT)
             continue;
         out->place = in->nodes[i].place;
         if (deltas[i].weight != EPI_NO_NODE) {
-            value[i] = make_delta(out, in, i, deltas[i], value);
+            value[i] = make_delta(out, in, i, deltas[i], inner, value);
             continue;
         }
         for (int a = 0; a < 3; a++)
@@ -102,7 +134,7 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     mark_elements(spec, limits, all, inner, scratch);
     for (int i = 0; i < in->node_count; i++) {
-        deltas[i] = in->live[i] ? find_delta(in, i, all) : (delta){EPI_NO_NODE, EPI_NO_NODE};
+        deltas[i] = in->live[i] ? find_delta(in, i, all) : (delta){EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
         any |= deltas[i].weight != EPI_NO_NODE;
     }
     if (!any)
@@ -111,7 +143,7 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile
         .arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count, .tensors = tensors};
     memcpy(tensors, in->tensors, (size_t)in->tensor_count * sizeof *tensors);
     epi_graph_take_dims(out, in);
-    rewrite(in, deltas, scratch, out);
+    rewrite(in, deltas, all, scratch, out);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status == EPI_OK)

@@ -6,7 +6,9 @@
  *     sum(exp(s - shift)/z*x, R)  ->  sum(exp(s - shift)*x, R)/z
  *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)    l = logsumexp(s, R)
  *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)    a is made of top or of l
- *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
+ *     sum(w*m*x, R)               ->  the same with m beside the exponential    m has no scores in it:
+ * dropout sum(where(m, w, 0)*x, R)    ->  the same with where(m, 1, 0) there logsumexp(s, R)             ->
+ * shift + log(sum(exp(s - shift), R))
  *
  *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)    x is an element that gradients are made of
  *     sum(sum(x, B)*w, S, R)      ->  sum(sum(x*w, R), B, S)
@@ -19,9 +21,11 @@
 
 enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
 
-/* What a weight is: exp(score - row - ...) * factor * ... */
+/* What a weight is: exp(score - row - ...) * factor * ... * kept * ... */
 typedef struct weight {
     int score;
+    int kept[MOST], kept_count; /* elements that are no scores, and stay in the sum; */
+    bool chosen[MOST];          /* of where(m, w, 0) the condition */
     int rows[MOST], row_count;
     int factors[MOST], factor_count;
     bool divides[MOST];
@@ -70,17 +74,38 @@ static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *s
     return false;
 }
 
-/* Takes factors and differences that are one per row off a weight. */
-static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, weight *w) {
+/* A factor of a weight that is an element, too, but has no scores in it: answers what is left of the weight,
+ * or EPI_NO_NODE. */
+static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w) {
+    const epi_node *n = &g->nodes[node];
+    bool chosen = n->op == EPI_OP_WHERE && epi_attention_is_constant(g, n->arg[2], 0) && inner[n->arg[1]];
+    int rest = chosen ? 1 : n->op == EPI_OP_MUL && inner[n->arg[0]] ? 0 : n->op == EPI_OP_MUL ? 1 : -1;
+    int kept = rest < 0 ? EPI_NO_NODE : n->arg[chosen ? 0 : !rest];
+    if (kept == EPI_NO_NODE || w->kept_count == MOST || !inner[n->arg[rest]] || inner[kept] ||
+        epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP || !epi_axes_same_set(&g->nodes[kept].axes, &n->axes))
+        return EPI_NO_NODE;
+    w->chosen[w->kept_count] = chosen;
+    w->kept[w->kept_count++] = kept;
+    return n->arg[rest];
+}
+
+/* Takes factors and differences that are one per row off a weight, and finds those that stay in its sum;
+ * `inner` marks what scores are in, NULL: none stays. */
+static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, const bool *inner, weight *w) {
     *w = (weight){.shift = -1};
-    for (; w->factor_count < MOST; w->factor_count++) {
+    while (w->factor_count < MOST) {
         const epi_node *n = &g->nodes[node];
+        int rest = inner ? take_kept(g, node, inner, w) : EPI_NO_NODE;
+        if (rest != EPI_NO_NODE) {
+            node = rest;
+            continue;
+        }
         bool second = (n->op == EPI_OP_DIV || n->op == EPI_OP_MUL) && is_row(g, n->arg[1], stream),
              first = n->op == EPI_OP_MUL && is_row(g, n->arg[0], stream);
         if (first == second)
             break;
         w->factors[w->factor_count] = n->arg[second];
-        w->divides[w->factor_count] = n->op == EPI_OP_DIV;
+        w->divides[w->factor_count++] = n->op == EPI_OP_DIV;
         node = n->arg[!second];
     }
     if (g->nodes[node].op != EPI_OP_EXP)
@@ -102,12 +127,18 @@ static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, wei
     return w->found;
 }
 
-/* Is the value an element of the score tile, or made of one? */
+/* Is the value an element of the score tile, or made of one by a few maps? */
+static bool is_near_scores(const epi_graph *g, int node, const epi_axes *full, const bool *inner, int depth) {
+    enum { NEAR = 3 };
+    const epi_node *n = &g->nodes[node];
+    bool near = inner[node];
+    for (int a = 0; a < 3 && epi_ops[n->op].cls == EPI_CLASS_MAP && depth < NEAR; a++)
+        near = near || (n->arg[a] != EPI_NO_NODE && is_near_scores(g, n->arg[a], full, inner, depth + 1));
+    return near && epi_axes_same_set(&n->axes, full);
+}
+
 static bool is_of_scores(const epi_graph *g, int node, const epi_axes *full, const bool *inner) {
-    bool of_scores = inner[node];
-    for (int a = 0; a < 3; a++)
-        of_scores |= g->nodes[node].arg[a] != EPI_NO_NODE && inner[g->nodes[node].arg[a]];
-    return of_scores && epi_axes_same_set(&g->nodes[node].axes, full);
+    return is_near_scores(g, node, full, inner, 0);
 }
 
 /* sum(sum(x, Y)*w, X) with an element x: which operand of the product is the sum; or -1. */
@@ -160,6 +191,19 @@ static int make_shift(former *f, int score, const epi_axes *stream) {
                            top);
 }
 
+/* The exponential times all that stays beside it. */
+static int keep_some(former *f, const weight *w, int e) {
+    int all = EPI_NO_NODE;
+    for (int i = 0; i < w->kept_count && !epi_graph_failed(f->g); i++) {
+        int one = f->value[w->kept[i]];
+        if (w->chosen[i])
+            one =
+                epi_graph_fixed(f->g, EPI_OP_WHERE, one, epi_graph_const(f->g, 1), epi_graph_const(f->g, 0));
+        all = all == EPI_NO_NODE ? one : map2(f, EPI_OP_MUL, all, one);
+    }
+    return all == EPI_NO_NODE ? e : map2(f, EPI_OP_MUL, e, all);
+}
+
 /* The product, or the sum, of the exponential alone, then what was taken off its weight. */
 static int make_product(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
@@ -174,7 +218,7 @@ static int make_product(former *f, int node) {
     bare.name = NULL;
     for (int a = 0; a < 2 && n->op == EPI_OP_MATMUL; a++)
         arg[a] = f->value[n->arg[a]];
-    arg[w->side] = e;
+    arg[w->side] = keep_some(f, w, e);
     int value = epi_graph_value(f->g, epi_graph_again(f->g, &bare, arg));
     bool shifted = w->shift >= 0; /* has what was added to the exponent been taken off again? */
     for (int i = 0; i < w->row_count && !epi_graph_failed(f->g); i++) {
@@ -294,7 +338,7 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
             !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
             !epi_attention_allowed(limits, g, &a, sizes))
             continue;
-        w->found = take_apart(g, a.weight[0], &a.stream, w) && inner[w->score];
+        w->found = take_apart(g, a.weight[0], &a.stream, inner, w) && inner[w->score];
         if (w->found) {
             w->side = g->nodes[i].arg[1] == a.weight[0];
             f->product[w->score] = i;
@@ -306,7 +350,7 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
         weight *w = &f->weights[i];
         if (!g->live[i] || n->op != EPI_OP_SUM)
             continue;
-        w->found = take_apart(g, n->arg[0], &n->over, w) && f->product[w->score] != EPI_NO_NODE &&
+        w->found = take_apart(g, n->arg[0], &n->over, NULL, w) && f->product[w->score] != EPI_NO_NODE &&
                    epi_axes_same_set(&g->nodes[f->product[w->score]].over, &n->over);
     }
     return any;

@@ -595,6 +595,35 @@ static void place_move(epi_sites *s, int node) {
     s->site[node] = (epi_site){EPI_SITE_TILE, q};
 }
 
+/* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then
+ * every attention makes it again, as it does them. */
+static bool is_of_scores(epi_sites *s, int node) {
+    int count = 0, *stack = s->scratch;
+    s->seen[node] = ++s->round;
+    stack[count++] = node;
+    while (count) {
+        epi_use_list uses = epi_graph_uses(s->g, stack[--count]);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            if (user == EPI_NO_NODE || epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP ||
+                !epi_axes_same_set(&s->g->nodes[user].axes, &s->g->nodes[node].axes))
+                return false;
+            if (s->inner[user] || s->seen[user] == s->round)
+                continue;
+            s->seen[user] = s->round;
+            stack[count++] = user;
+        }
+    }
+    return true;
+}
+
+static void place_random(epi_sites *s, int node) {
+    if (is_of_scores(s, node))
+        s->site[node] = (epi_site){EPI_SITE_LATE, -1};
+    else
+        place_move(s, node);
+}
+
 /* The value is in memory, and whoever uses it under another name, or a slice of it, loads it from there. */
 static void place_view(epi_sites *s, int node) {
     int from = s->g->nodes[node].arg[0];
@@ -615,7 +644,7 @@ static void place(epi_sites *s, int node) {
                         is_aligned(s, node);
         s->view[node] ? place_view(s, node) : place_move(s, node);
         break;
-    case EPI_CLASS_RANDOM: place_move(s, node); break;
+    case EPI_CLASS_RANDOM: place_random(s, node); break;
     case EPI_CLASS_MAP:
     case EPI_CLASS_SPLIT:
         if (s->sum[node] == EPI_NO_NODE) /* else its part places it */
@@ -640,9 +669,11 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
             store |= node == s->g->nodes[a->scores[p]].arg[0] || node == s->g->nodes[a->scores[p]].arg[1];
         if (!store && s->site[node].kind == EPI_SITE_LATE) {
             find_cone(s, node);
-            for (int c = 0; c < s->cone.count; c++)
-                store |= epi_ops[s->g->nodes[s->cone.at[c]].op].cls != EPI_CLASS_MAP ||
+            for (int c = 0; c < s->cone.count; c++) {
+                epi_op_class cls = epi_ops[s->g->nodes[s->cone.at[c]].op].cls;
+                store |= (cls != EPI_CLASS_MAP && cls != EPI_CLASS_RANDOM) ||
                          !epi_site_fits(s->g, &part, s->cone.at[c]);
+            }
         }
         if (store)
             epi_sites_store(s, node);

@@ -43,10 +43,12 @@ static bool is_free(const epi_graph *g, int node) {
     return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
 }
 
-/* Can the part make the value again? It takes one axis apart in one way: what it noted first counts. */
+/* Can the part make the value again? It takes one axis apart in one way: what it noted first counts. A random
+ * number that is late is one that attention makes. */
 static bool can_remake(const epi_sites *s, epi_site_part *p, int node) {
     epi_op_class cls = epi_ops[s->g->nodes[node].op].cls;
-    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT) && epi_site_fits(s->g, p, node);
+    bool random = cls == EPI_CLASS_RANDOM && s->site[node].kind == EPI_SITE_LATE;
+    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || random) && epi_site_fits(s->g, p, node);
 }
 
 /* What loading the value costs the part. */

@@ -376,9 +376,11 @@ static bool sort_dependents(planner *p) {
 static bool tile_can_compute(planner *p, int node) {
     const epi_node *n = &p->g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE ||
-        cls == EPI_CLASS_RANDOM)
+    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE)
         return false;
+    if (cls == EPI_CLASS_RANDOM) /* attention's tiles make those that have their shape */
+        return p->plan->kind == EPI_KIND_ATTENTION && epi_plan_fits(p->plan, &n->axes) &&
+               n->axes.count == p->plan->rows.count + p->plan->cols.count;
     if (cls == EPI_CLASS_SPLIT && !epi_plan_note_split(p, n))
         return false;
     if (cls == EPI_CLASS_LEAF)

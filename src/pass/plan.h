@@ -86,7 +86,8 @@ typedef struct epi_plan {
  *     - an *output program* per value product (the child plans `out_plan`) is its epilogue on a tile of rows
  * and all of its columns; it may load what left the score tile, and stores values of rows alone as well.
  *
- * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf. It
+ * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf; or
+ * that times a factor without scores, which its sum does not have (dropout). It
  * is known only behind the last column, so a mainloop walks over the stream once with a running maximum, and
  * scales what it has summed when that grows. There is one value product then. The score
  * program makes s, the mainloop does the rest; `top` and `sum` are what output programs load of it.
@@ -120,7 +121,9 @@ typedef struct epi_attention {
     int top;   /* max(s, stream) */
     int shift; /* what is subtracted: top, or (guarded) 0 where that is -inf */
     bool guarded;
-    int sum; /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
+    int power;  /* exp(s - shift): the weight, unless it has a factor */
+    int factor; /* an element that no score is in, as dropout has it; or EPI_NO_NODE */
+    int sum;    /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
     /* What is known of a mask, where(condition, x, -inf) or where(condition, x, 0), on the score tile: an
        element outside of some bound has no weight, and adds nothing to what leaves. Where the bounds are all
        of the condition, `open_plan` is the score program of a tile whose elements are inside of all bounds:

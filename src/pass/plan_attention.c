@@ -179,7 +179,7 @@ static bool place_dependent(attention_planner *p, int node) {
 static bool check_elements(attention_planner *p) {
     const epi_graph *g = p->whole.g;
     const epi_attention *a = p->a;
-    int exp = a->weight[0], below = a->top == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
+    int exp = a->power, below = a->top == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
     for (int i = 0; i < g->node_count; i++) {
         for (int k = 0; k < 3 && p->inner[i] && g->nodes[i].op != EPI_OP_MATMUL; k++)
             if (g->nodes[i].arg[k] != EPI_NO_NODE && p->left[g->nodes[i].arg[k]] && i != below)
@@ -191,7 +191,7 @@ static bool check_elements(attention_planner *p) {
                 return refuse(p, "%s is an output, and made of scores that are on chip a tile at a time", i);
             if (below == EPI_NO_NODE || is_value(a, user) || !p->inner[i])
                 continue;
-            if ((i == exp && user != a->sum) || (i == below && user != exp))
+            if ((i == exp && user != a->sum && user != a->weight[0]) || (i == below && user != exp))
                 return refuse(p, "%s is wanted beside its sums", i);
         }
     }

@@ -14,6 +14,7 @@
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)               what a thread keeps of its rows `row` and `row + 8`
 //   score::first<CUT>(s, R, P, row, 0, col, t, 0)          scores from products, in place; -INF where a row does not see a column
+//   FACTOR, score::second<CUT>(s, R, P, ...)               the weights times what their sum does not have (dropout)
 //   POST, SCALE                                            exp2(POST * s) is the weight of a score; SCALE * s is the program's score
 //   GUARDED                                                a row that sees nothing has sums of 0; else they are no numbers
 //   columns_seen(P, batch, first, last, from, to), columns_whole: the columns that some, and that all rows of a range see
@@ -193,6 +194,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       ADVANCE(st, ph)
       score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
       softmax.template step<1>(s, alpha, grow);
+#if FACTOR
+      score::second<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+#endif
       to_halves(p, s);
       int add = 0;
       // Weights of tile n + 1 are in p. All that is issued here is waited for here: wgmma in flight over the loop's back edge would
@@ -214,6 +218,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         release(ks);
         score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
         softmax.template step<0>(s, alpha, grow);
+#if FACTOR
+        score::second<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
+#endif
         wg_wait<0>();
         hold(o);
         hold(p);
