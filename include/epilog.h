@@ -307,9 +307,9 @@ typedef struct epi_tensor {
  * inputs or each other, but for what epi_kernel_in_place allows. On a GPU the pointers are the device's
  * (16-byte aligned, contiguous), and the call returns once the work is on the default stream.
  *
- * An integer input that gather or scatter take as an index has to lie inside the axis. On the CPU it is
- * looked through first: an element outside is EPI_ERR_INDEX, and nothing is written. On a GPU nobody looks
- * unless check_indices was set: gather then gives 0 for such an element and scatter leaves it out, in
+ * An integer input that gather, scatter or update take as an index has to lie inside the axis. On the CPU it
+ * is looked through first: an element outside is EPI_ERR_INDEX, and nothing is written. On a GPU nobody looks
+ * unless check_indices was set: gather then gives 0 for such an element, scatter and update leave it out, in
  * silence. (So does a computed index outside, everywhere and by definition.) */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
@@ -358,8 +358,9 @@ EPI_API epi_status epi_kernel_check(const epi_kernel *kernel, const void *worksp
 
 /* 1: the output may be stored over the input (both by their place among the tensors), with the same address
  * and strides. So it is where both have the same axes and type and a rows kernel reads the input element by
- * element; and where a product's epilogue reads it for that output alone, as in dw = dw0 + dy @ x. Of a
- * program of parts it is the part that stores the output that counts, and no later one may read the input. */
+ * element; where a product's epilogue reads it for that output alone, as in dw = dw0 + dy @ x; and where the
+ * output is an update of the input: then only what is new is written. Of a program of parts it is the part
+ * that stores the output that counts, and no later one may read the input. */
 EPI_API int epi_kernel_in_place(const epi_kernel *kernel, int output, int input);
 
 /* A tensor of a compiled kernel: its type, sizes and number of elements. */
@@ -368,8 +369,8 @@ typedef struct epi_tensor_shape {
     int rank;
     int64_t sizes[EPI_MAX_AXES];
     int64_t count;
-    int64_t index_below; /* of an input that gather or scatter takes as an index: its elements are from 0 up
-                            to, not including, this; -1 of other tensors */
+    int64_t index_below; /* of an input that gather, scatter or update takes as an index: its elements are
+                            from 0 up to, not including, this; -1 of other tensors */
 } epi_tensor_shape;
 
 EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);

@@ -1,4 +1,4 @@
-/* moves.h: programs that gather, scatter and draw random numbers, with sizes: one table for the CPU
+/* moves.h: programs that gather, scatter, update and draw random numbers, with sizes: one table for the CPU
  * (test_moves.c) and for the emitted CUDA text (test_cuda.c, test_emulate.c). */
 #ifndef EPI_TESTS_MOVES_H
 #define EPI_TESTS_MOVES_H
@@ -40,9 +40,31 @@ static const char moves_text[] =
     "places(x[B,S,D], w[P,D]) -> y[B,S,D] { y = x + w[index(S)] }\n"
     "places_turned(x[D,S], w[P,D]) -> y[D,S] { y = x*w[index(S)] }\n"
     "places_back(d[B,S,D]) -> g[P,B,D] { g = scatter(d, index(S), P) }\n"
-    "place_bias(x[T,D], w[F,D], b[P,F]) -> y[T,F] { y = x @ w + b[index(T)] }\n";
+    "place_bias(x[T,D], w[F,D], b[P,F]) -> y[T,F] { y = x @ w + b[index(T)] }\n"
+    "cache(x[B,R,H,D], v[B,H,D], at: i32[B]) -> y[B,R,H,D] { y = update(x, v, at, R) }\n"
+    "cache_all(x[R,D], v[D], at: i32) -> y[R,D] { y = update(x, v, at, R) }\n"
+    "cache_each(x[T,D,R], v[T], at: i32[D,T]) -> y[T,D,R] { y = update(x, v, at, R) }\n"
+    "cache_turned(x[D,R], v[D], at: i32[D]) -> y[R,D] { y = update(x, 2*v, at, R) }\n"
+    "cache_number(x[R,D]) -> (y[R,D], z[R,D]) { y = update(x, 7, 1, R)  z = update(2*x, x[0], 0/0, R) }\n"
+    "cache_used(x[B,R,D], q[B,D], v[B,D], at: i32[B]) -> (s[B,R], y[B,R,D]) {\n"
+    "    y = update(x, v, at, R)\n    s = sum(q*y, D)\n}\n"
+    "cache_computed(x[R,D], v[D], at: i32) -> y[R,D] { y = 2*update(x, v + 1, at - 1, R) }\n"
+    "cache_places(x[S,R,D], v[S,D]) -> y[S,R,D] { y = update(x, v, index(S), R) }\n"
+    "cache_ids(ids: i64[B,R], next: i64[B], at: i64[B]) -> y: i64[B,R] { y = update(ids, next, at, R) }\n";
 
 static const test_case moves[] = {
+    {"moves", "cache", "B=3,R=11,H=2,D=24", TINY},
+    {"moves", "cache", "B=2,R=1,H=1,D=2053", 0},
+    {"moves", "cache", "B=0,R=5,H=1,D=3", 0},
+    {"moves", "cache_all", "R=37,D=24", TINY},
+    {"moves", "cache_all", "R=1,D=1", 0},
+    {"moves", "cache_each", "T=7,D=5,R=13", 0},
+    {"moves", "cache_turned", "D=24,R=13", 0},
+    {"moves", "cache_number", "R=5,D=24", 0},
+    {"moves", "cache_used", "B=3,R=40,D=16", TINY},
+    {"moves", "cache_computed", "R=13,D=37", 0},
+    {"moves", "cache_places", "S=5,R=7,D=3", 0},
+    {"moves", "cache_ids", "B=5,R=13", 0},
     {"moves", "places", "B=3,S=11,D=24,P=13", TINY},
     {"moves", "places", "B=1,S=7,D=2053,P=7", 0},
     {"moves", "places", "B=2,S=0,D=3,P=0", 0},

@@ -94,19 +94,20 @@ static void grow(maker *m) {
     }
 }
 
-/* An element of an input by number, or a random number, added to the last value of the tile. It has a random
- * state of its own, so that the rest of a program stays what it was. */
+/* An element of an input by number, an input with one replaced, or a random number, added to the last value
+ * of the tile. It has a random state of its own, so that the rest of a program stays what it was. */
 static void take(maker *m, uint64_t seed) {
-    static const char *const taken[] = {"gather(r, ids, S)", "gather(t, ids, S)", "gather(g, order, D)"};
+    static const char *const taken[] = {"gather(r, ids, S)", "gather(t, ids, S)", "gather(g, order, D)", NULL,
+                                        "update(t, g, max(ids, S), S)"};
     uint64_t s = ~seed;
     int last = m->count - 1, which = random_below(&s, 6);
     while (last > 0 && !(m->v[last].tile && m->v[last].cols))
         last--;
     const value from = m->v[last];
-    if (which > 3 || (which && which < 3 && from.half))
+    if (which > 4 || (which && which != 3 && from.half))
         return;
     value *v = add(m, true, true, from.half, true);
-    if (which < 3)
+    if (which != 3)
         say(m, "    %s = %s + %s\n", v->name, from.name, taken[which]);
     else
         say(m, "    %s = %s + uniform(seed, B, S, H, %s)\n", v->name, from.name, from.half ? "D/2" : "D");

@@ -381,7 +381,8 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     bool attention = s->kind == EPI_LAUNCH_ATTENTION;
     bool hopper = attention || (s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90);
     const epi_open *open = at->k->spec.open;
-    int64_t numbers[4 + EPI_MAX_OPEN] = {s->rows, s->raster_group, s->elements, 0};
+    bool in_place = s->fewer && !memcmp(to, to + 8 * (pointers - 1), 8);
+    int64_t numbers[4 + EPI_MAX_OPEN] = {s->rows, s->raster_group, in_place ? s->fewer : s->elements, 0};
     for (int i = 0; open && i < open->count; i++)
         numbers[4 + i] = open->units[i];
     if (hopper) {
@@ -402,8 +403,8 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
                         hopper && i >= at->p->inputs && !over};
     }
     host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
-    int ended = t->run(&host, params, (int)s->how.grid[0], s->how.cluster ? (int)s->how.cluster : 1,
-                       (int)s->how.block, (int)s->how.shared);
+    int ended = t->run(&host, params, (int)(in_place ? s->fewer_blocks : s->how.grid[0]),
+                       s->how.cluster ? (int)s->how.cluster : 1, (int)s->how.block, (int)s->how.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
     check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
 }
@@ -510,8 +511,8 @@ static void compare_in_place(const emulated *e, const problem *apart, bool late,
     for (int o = apart->inputs; o < apart->count; o++)
         for (int i = 0; i < apart->inputs; i++) {
             problem p;
-            if (e->k->steps.plan.kind != EPI_KIND_GEMM || !epi_steps_in_place(&e->k->steps, o, i) ||
-                !make_problem(e, &p))
+            bool gemm = e->k->steps.plan.kind == EPI_KIND_GEMM, update = !e->k->steps.plan.fused;
+            if ((!gemm && !update) || !epi_steps_in_place(&e->k->steps, o, i) || !make_problem(e, &p))
                 continue;
             unsigned char *own = p.t[o].data;
             p.t[o].data = p.t[i].data;

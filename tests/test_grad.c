@@ -276,6 +276,10 @@ static void test_others(void) {
         {"f(x[P,D], z[S,D]) -> y[S,D] { y = z*x[index(S)] }", "P=4,D=3,S=3"},
         {"f(x[T,D], i: i32[T]) -> y[V,D] { y = scatter(x, i, V)**2 }", "V=4,D=3,T=5"},
         {"f(x[D], i: i32[T]) -> y[V,D] { y = scatter(x, i, V)**2 }", "V=4,D=3,T=5"},
+        {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(x, v, i, R)**2 }", "R=4,D=3"},
+        {"f(x[B,R,D], v[D], i: i32[B]) -> y[B,R,D] { y = update(x*x, sin(v), i, R)**2 }", "B=3,R=4,D=2"},
+        {"f(x[R,D], v) -> y { y = sum(update(x, v, 1, R), R, D) }", "R=4,D=3"},
+        {"f(x[B,R], i: i32[B]) -> y[B,R] { y = update(x, sum(x, R), i, R)**2 }", "B=3,R=4"},
         {"f(x[S,D]) -> y[S,R] { y = sum(x*rename(x, S, R), D) }", "S=3,D=4,R=3"},
         {"f(x[S,D]) -> y[S,D] { y = softmax(x @ rename(x, S, R), R) @ rename(x, S, R) }", "S=3,D=4"},
         {"f(x[S]) -> y { y = sum(rename(x*x, S, R), R) }", "S=3"},
@@ -333,7 +337,7 @@ static int size_of_dim(const char *name) {
     static const struct {
         const char *name;
         int size;
-    } sizes[] = {{"D", 4}, {"F", 4}, {"E", 3}, {"T", 5}, {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}};
+    } sizes[] = {{"D", 4}, {"F", 4}, {"E", 4}, {"T", 5}, {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!strcmp(name, sizes[i].name))
             return sizes[i].size;

@@ -1,4 +1,4 @@
-/* test_moves.c: gather, scatter, uniform and dither: known answers, the table of moves.h against the
+/* test_moves.c: gather, scatter, update, uniform and dither: known answers, the table of moves.h against the
  * reference, what an index out of range does, and that nothing depends on the number of threads. */
 #include "base/philox.h"
 #include "cpu/strips.h"
@@ -141,6 +141,19 @@ static void test_by_hand(void) {
          {{1, 2, 3, 4}, {1, 0, 1}},
          {3, 4, 1, 2, 3, 4}},
         {"f(x[V], i: i32[V/2]) -> y[V/2] { y = x[i] }", "V=4", {{1, 2, 3, 4}, {3, 0}}, {4, 1}},
+        {"f(x[T,R], i: i32[T]) -> y[T,R] { y = update(x, 9, i, R) }",
+         "T=2,R=3",
+         {{1, 2, 3, 4, 5, 6}, {2, 0}},
+         {1, 2, 9, 9, 5, 6}},
+        {"f(x[R,D], v[D]) -> y[R,D] { y = update(x, v, 1, R) }",
+         "R=3,D=2",
+         {{1, 2, 3, 4, 5, 6}, {7, 8}},
+         {1, 2, 7, 8, 5, 6}},
+        {"f(x[R], i[T]) -> y[R,T] { y = update(x + 0*index(T), 9, i, R) }", /* computed: rounded, or no place
+                                                                             */
+         "R=2,T=5",
+         {{1, 2}, {-0.4, 1.25, 1.75, -1, 0.75}},
+         {9, 1, 1, 1, 1, 2, 9, 2, 2, 9}},
     };
     static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
@@ -320,6 +333,11 @@ static void test_out_of_range(void) {
          "at is 3: outside axis F of 3",
          1,
          {3}},
+        {"f(x[B,R], at: i32[B]) -> (y[B,R], z[B]) { y = update(x, 1, at, R)  z = sum(y, R) }",
+         "B=2,R=3",
+         "at[1] is 3: outside axis R of 3",
+         1,
+         {2, 3}},
         {"f(x[F/2], at: i32[T]) -> y[T] { y = x[at] }",
          "F=6,T=1",
          "at[0] is 3: outside axis F/2 of 3",
@@ -350,6 +368,85 @@ static void test_out_of_range(void) {
             drop(&g);
         }
     check(!strcmp(epi_status_name(EPI_ERR_INDEX), "index"), "the status has a name");
+}
+
+/* ---- update in its operand's place ---- */
+
+/* With the result over its input only the new elements are written: the others keep bits that arithmetic
+ * would not, of a NaN and of an i64 beyond 2^53. Apart, all of them are copied. */
+static void test_in_place(void) {
+    static const char text[] =
+        "f(x[B,R,D], ids: i64[B,R], v[B,D], at: i32[B]) -> (y[B,R,D], next: i64[B,R], s[B]) {\n"
+        "    y = update(x, 2*v, at, R)\n    next = update(ids, 7, at, R)\n    s = sum(y*v, R, D)\n}";
+    static const double at[] = {3, 0, 4};
+    enum { B = 3, R = 5, D = 8 };
+    for (int n = 0; n < 2 * 3 * LAYOUT_COUNT; n++) {
+        given apart, over;
+        epi_options o = EPI_OPTIONS(.path = (epi_path)(n % 2), .type = (epi_dtype)(n / 2 % 3), .threads = 2);
+        bool ok = prepare(&apart, text, "B=3,R=5,D=8", o, (layout)(n / 6));
+        ok &= prepare(&over, text, "B=3,R=5,D=8", o, (layout)(n / 6));
+        for (int k = 0; k < 2 && ok; k++) {
+            given *g = k ? &over : &apart;
+            problem_fill(&g->p, 5);
+            put(g, 3, at);
+            for (int64_t i = 0; i < B * R; i++)
+                ((int64_t *)(void *)g->p.t[1].data)[tensor_at(&g->p.t[1], i)] =
+                    (INT64_C(1) << 60) + 2 * i + 1;
+            if (k) {
+                check(epi_kernel_in_place(g->kernel, 4, 0) && epi_kernel_in_place(g->kernel, 5, 1) &&
+                          !epi_kernel_in_place(g->kernel, 4, 1) && !epi_kernel_in_place(g->kernel, 6, 0),
+                      "results of updates may take their operands' place");
+                g->p.args[4] = g->p.args[0];
+                g->p.args[5] = g->p.args[1];
+            }
+            ok = check(problem_run(g->kernel, &g->p), "an update runs");
+        }
+        bool same = ok;
+        for (int t = 0; t < 2 && ok; t++) {
+            const tensor *x = &apart.p.t[4 + t], *y = &over.p.t[t], *old = &apart.p.t[t];
+            size_t size = epi_dtype_size(x->shape.type);
+            for (int64_t i = 0; i < x->shape.count; i++) {
+                const unsigned char *a = x->data + tensor_at(x, i) * (int64_t)size,
+                                    *b = y->data + tensor_at(y, i) * (int64_t)size,
+                                    *c = old->data + tensor_at(old, i) * (int64_t)size;
+                int64_t per = t ? 1 : D, r = i / per % R, batch = i / (per * R);
+                same &= !memcmp(a, b, size) && (r == (int64_t)at[batch] || !memcmp(a, c, size));
+            }
+        }
+        if (ok) {
+            check(same, "in place and apart have the same bits, and those of the operand, path %d, layout %d",
+                  n % 2, n / 6);
+            check(get_element(over.p.t[6].data, over.p.t[6].shape.type, tensor_at(&over.p.t[6], 1)) ==
+                      get_element(apart.p.t[6].data, apart.p.t[6].shape.type, tensor_at(&apart.p.t[6], 1)),
+                  "and so has what is made of them");
+        }
+        drop(&apart);
+        drop(&over);
+    }
+}
+
+/* What else reads the operand keeps its result from the operand's place, unless it comes before. */
+static void test_not_in_place(void) {
+    static const struct {
+        const char *text;
+        int may;
+    } cases[] = {
+        {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(x, v, i, R) }", 1},
+        {"f(x[R,D], v[D], i: i32) -> y[D,R] { y = update(x, v, i, R) }", 0},
+        {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = 2*update(x, v, i, R) }", 0},
+        {"f(x[R,D], v[D], i: i32) -> y: f64[R,D] { y = update(x, v, i, R) }", 0},
+        {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(2*x, v, i, R) }", 0},
+        {"f(x[R,D], v[D], i: i32) -> (y[R,D], z[R,D]) { y = update(x, v, i, R)  z = x*y }", 0},
+        {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(x, v*sum(x, R), i, R) }", 1},
+        {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(update(x, v, i, R), 2*v, 0, R) }", 0},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        given g;
+        if (prepare(&g, cases[c].text, "R=5,D=4", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN))
+            check(epi_kernel_in_place(g.kernel, 3, 0) == cases[c].may, "%s: in place %d", cases[c].text,
+                  cases[c].may);
+        drop(&g);
+    }
 }
 
 /* ---- each is the derivative of the other ---- */
@@ -487,6 +584,8 @@ int main(void) {
     test_table();
     test_uniform();
     test_out_of_range();
+    test_in_place();
+    test_not_in_place();
     test_adjoint();
     test_derivatives();
     test_dither();

@@ -43,6 +43,7 @@ int64_t epi_pass_scratch(int threads);
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 int64_t epi_scatter_scratch(const epi_spec *spec, int node);
+void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* Holds every index that is an integer input against the axis it counts along: the one thing that can be
  * wrong with a run. */
 epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err);

@@ -1,6 +1,6 @@
-/* moves.c: gather and scatter as passes, and the look through indices ahead of a run.
+/* moves.c: gather, scatter and update as passes, and the look through indices ahead of a run.
  *
- * Both go through the elements of the index (outer) and, for each, through the axes that the index has
+ * All go through the elements of the index (outer) and, for each, through the axes that the index has
  * nothing to do with (inner). Every element of a result belongs to one item of work, and what is added up in
  * it comes in the order of the index, so the bits do not depend on the number of threads. */
 #include <math.h>
@@ -21,6 +21,7 @@ typedef struct move {
     epi_walk from_inner, to_inner; /* and along the rest */
     int64_t from_step, to_step;    /* along the axis that the index counts along */
     int64_t size, outer, inner;    /* elements of that axis, of the index, and of the rest */
+    bool updates;                  /* where the index names nothing, nothing is written; else 0 is */
     int64_t rows, chunks;       /* of an item: outer elements (of a scatter: positions); chunks of the rest */
     const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
     float *scratch;
@@ -30,14 +31,15 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     const epi_node *n = &k->spec.graph->nodes[node];
     const int64_t *sizes = k->spec.sizes;
     epi_axis axis = n->over.at[0];
-    move m = {.k = k, .to = refs[node], .from = refs[n->arg[0]], .index = refs[n->arg[1]]};
+    bool gathers = n->op == EPI_OP_GATHER, updates = n->op == EPI_OP_UPDATE;
+    move m = {.k = k, .to = refs[node], .from = refs[n->arg[updates ? 2 : 0]], .index = refs[n->arg[1]]};
     const epi_axes *outer = &k->spec.graph->nodes[n->arg[1]].axes;
-    bool gathers = n->op == EPI_OP_GATHER;
     if (gathers)
         m.from_step = epi_ref_drop(&m.from, axis);
     else
         m.to_step = epi_ref_drop(&m.to, axis);
-    epi_axes inner = epi_axes_without(gathers ? &n->axes : &m.from.axes, outer);
+    epi_axes inner = epi_axes_without(gathers ? &n->axes : updates ? &m.to.axes : &m.from.axes, outer);
+    m.updates = updates;
     m.which = epi_walk_axes(&m.index, outer, sizes);
     m.from_outer = epi_walk_axes(&m.from, outer, sizes);
     m.to_outer = epi_walk_axes(&m.to, outer, sizes);
@@ -64,9 +66,10 @@ static void run_items(move *m, int64_t rows, epi_parallel_body *body) {
     epi_parallel_for(m->k->spec.threads, epi_ceil_div(rows, m->rows) * m->chunks, body, m);
 }
 
-/* ---- gather ---- */
+/* ---- gather and update ---- */
 
-static void gather_item(void *ctx, int64_t item, int thread) {
+/* One step along the axis is 0: gather steps in what it takes from, update in what it puts something into. */
+static void take_item(void *ctx, int64_t item, int thread) {
     (void)thread;
     const move *m = ctx;
     float tmp[CHUNK];
@@ -75,8 +78,10 @@ static void gather_item(void *ctx, int64_t item, int thread) {
     size_t size = epi_dtype_size(m->to.type);
     bool plain = m->to.type == m->from.type && is_plain(&m->from_inner) && is_plain(&m->to_inner);
     for (int64_t i = first; i < last; i++) {
-        int64_t at = index_at(m, i), to = epi_walk_offset(&m->to_outer, i),
+        int64_t at = index_at(m, i), to = epi_walk_offset(&m->to_outer, i) + at * m->to_step,
                 from = epi_walk_offset(&m->from_outer, i) + at * m->from_step;
+        if (at < 0 && m->updates)
+            continue;
         if (at >= 0 && plain) {
             memcpy(m->to.data + (to + start) * (int64_t)size, m->from.data + (from + start) * (int64_t)size,
                    (size_t)n * size);
@@ -93,7 +98,16 @@ static void gather_item(void *ctx, int64_t item, int thread) {
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
     (void)scratch;
     move m = make_move(k, node, refs);
-    run_items(&m, m.outer, gather_item);
+    run_items(&m, m.outer, take_item);
+}
+
+/* A copy, unless the result takes its operand's place; then what is new of it. */
+void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    if (refs[node].data != refs[n->arg[0]].data)
+        epi_pass_copy(k, &refs[node], &refs[n->arg[0]], &n->axes);
+    move m = make_move(k, node, refs);
+    run_items(&m, m.outer, take_item);
 }
 
 /* ---- scatter ---- */

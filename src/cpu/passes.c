@@ -276,7 +276,10 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
         }
         break;
     case EPI_CLASS_MOVE:
-        (n->op == EPI_OP_GATHER ? epi_gather_run : epi_scatter_run)(k, node, refs, scratch);
+        if (n->op == EPI_OP_UPDATE)
+            epi_update_run(k, node, refs);
+        else
+            (n->op == EPI_OP_GATHER ? epi_gather_run : epi_scatter_run)(k, node, refs, scratch);
         break;
     case EPI_CLASS_RANDOM:
         p.seed = epi_seed_load(k->strips, &p.from[0]);

@@ -189,6 +189,24 @@ static void eval_scatter(const eval *e, int node) {
         e->value[node][i] = rounded(e, e->value[node][i]);
 }
 
+/* The operand with one element along an axis replaced, if the index names one. */
+static void eval_update(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref to = as_ref(e, node), index = as_ref(e, n->arg[1]), v = as_ref(e, n->arg[2]);
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++)
+        e->value[node][i] = e->value[n->arg[0]][i]; /* the axes are in the same order */
+    int64_t stride = epi_ref_drop(&to, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
+    epi_walk put = epi_walk_axes(&to, &to.axes, sizes), which = epi_walk_axes(&index, &to.axes, sizes),
+             from = epi_walk_axes(&v, &to.axes, sizes);
+    for (int64_t i = 0, count = count_of(e, &to.axes); i < count; i++) {
+        int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
+        if (at >= 0)
+            e->value[node][epi_walk_offset(&put, i) + at * stride] =
+                e->value[n->arg[2]][epi_walk_offset(&from, i)];
+    }
+}
+
 /* Random numbers are the same on every path, and so are never rounded. */
 static void eval_random(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
@@ -314,7 +332,11 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         case EPI_CLASS_VIEW: /* the axes are in the same order */
             memcpy(e.value[i], e.value[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(double));
             break;
-        case EPI_CLASS_MOVE: (n->op == EPI_OP_GATHER ? eval_gather : eval_scatter)(&e, i); break;
+        case EPI_CLASS_MOVE:
+            (n->op == EPI_OP_GATHER    ? eval_gather
+             : n->op == EPI_OP_SCATTER ? eval_scatter
+                                       : eval_update)(&e, i);
+            break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:
             if (n->op == EPI_OP_INPUT)

@@ -286,6 +286,7 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
         } else if (needs_pass(k, c, step)) {
             epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
             l->elements = epi_pass_elements(c, step->node, step->tensor);
+            l->fewer = epi_pass_fewer(c, step->node, step->tensor);
             l->empty = l->elements == 0;
             status = epi_emit_pass(c, step->node, step->tensor, &l->text, err);
         }
@@ -373,6 +374,11 @@ static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *
 
 /* ---- launches ---- */
 
+/* Blocks of 256 threads for so many elements, which go on to further ones where that is not enough. */
+static int64_t pass_grid(int64_t elements, int multiprocessors) {
+    return epi_max64(1, epi_min64(epi_ceil_div(elements, 256), 16L * multiprocessors));
+}
+
 /* Blocks of the grid, by what they share. */
 static int64_t grid_of(const epi_launch *l, int multiprocessors) {
     switch (l->kind) {
@@ -381,7 +387,7 @@ static int64_t grid_of(const epi_launch *l, int multiprocessors) {
     case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
     case EPI_LAUNCH_CHECK: return 1;
     case EPI_LAUNCH_FINISH: return epi_max64(1, epi_ceil_div(l->elements, EPI_FINISH_RESULTS));
-    default: return epi_max64(1, epi_min64(epi_ceil_div(l->elements, 256), 16L * multiprocessors));
+    default: return pass_grid(l->elements, multiprocessors);
     }
 }
 
@@ -390,6 +396,7 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
         epi_launch *l = &k->launches[i];
         l->how.grid[0] = (unsigned)grid_of(l, target->multiprocessors);
         l->how.grid[1] = l->how.grid[2] = 1;
+        l->fewer_blocks = (unsigned)pass_grid(l->fewer, target->multiprocessors);
         l->how.block = (unsigned)l->text.block;
         l->how.shared = (unsigned)l->text.shared;
         l->how.overlap = target->capability >= 90; /* every kernel waits by itself before it touches memory */
@@ -653,21 +660,27 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
         p += sizeof(epi_tensor_map);
     }
     p = args.bytes + (size_t)(t->map_count ? t->map_count : 1) * sizeof(epi_tensor_map);
+    const void *to = NULL, *first = NULL;
     for (int i = 0; i < t->pointer_count; i++) {
         const epi_pointer_need *need = &t->pointers[i];
-        const void *to =
-            (unsigned char *)address(k, need->node, need->tensor, tensors, workspace) + need->offset;
+        to = (unsigned char *)address(k, need->node, need->tensor, tensors, workspace) + need->offset;
+        first = i ? first : to;
         memcpy(p + 8 * i, &to, 8);
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
+    epi_cuda_launch how = l->how;
+    bool in_place = l->fewer && to == first;
+    if (in_place)
+        how.grid[0] = l->fewer_blocks;
+    int64_t elements = in_place ? l->fewer : l->elements;
     int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
-                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside : l->elements,
+                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside : elements,
                                          (int64_t)(uintptr_t)workspace + l->counter};
     size_t count = 4;
     for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
         numbers[count++] = k->spec.open->units[i];
     memcpy(p, numbers, count * sizeof *numbers);
-    return epi_cuda_start(k->cuda, &l->how, args.bytes, (size_t)(p - args.bytes) + count * sizeof *numbers,
+    return epi_cuda_start(k->cuda, &how, args.bytes, (size_t)(p - args.bytes) + count * sizeof *numbers,
                           stream, err);
 }
 

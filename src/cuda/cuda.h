@@ -32,7 +32,10 @@ typedef struct epi_launch {
     epi_kernel_text text;
     int64_t rows;     /* M of the product, or rows of all batches */
     int64_t elements; /* PASS and REPACK: spread over threads; FINISH: results */
-    bool empty;       /* nothing to do for these sizes */
+    int64_t fewer;    /* an update: the elements that are new, all it has to do in its operand's place, */
+    unsigned fewer_blocks; /* and the grid for these; its first pointer leads to the operand, its last to the
+                              result */
+    bool empty;            /* nothing to do for these sizes */
     /* a product's, or attention's: */
     epi_product_size size;
     epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */

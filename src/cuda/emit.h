@@ -163,6 +163,7 @@ typedef struct epi_pass_pointers {
     int from[3], to; /* its operands, -1 for those that are not in memory; its result */
 } epi_pass_pointers;
 void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
+void epi_emit_update(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 int64_t epi_scatter_items(const epi_emit_context *c, int node);
@@ -174,14 +175,16 @@ void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_a
 /* The pointer to what a gather is indexed by; -1 where that is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 
-/* emit_check.c: looks through the index of a gather or scatter that is an input. Two i64 of the workspace,
- * the `slot`th pair, get the number of the first element outside the axis, or -1, and its value. */
+/* emit_check.c: looks through the index of a gather, scatter or update that is an input. Two i64 of the
+ * workspace, the `slot`th pair, get the number of the first element outside the axis, or -1, and its value.
+ */
 enum { EPI_CHECK_THREADS = 256 };
 epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_kernel_text *out,
                           epi_error *err);
 
-/* Elements a pass has to make, which its launch spreads over threads. */
+/* Elements a pass has to make, which its launch spreads over threads; and those of an update in place. */
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to);
+int64_t epi_pass_fewer(const epi_emit_context *c, int node, int copy_to);
 
 /* ---- shared between the emitters: emit_text.c ---- */
 

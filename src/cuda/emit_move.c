@@ -1,4 +1,4 @@
-/* emit_move.c: gather, scatter and random numbers as passes over memory. */
+/* emit_move.c: gather, scatter, update and random numbers as passes over memory. */
 #include <stdio.h>
 
 #include "cuda/emit.h"
@@ -49,6 +49,56 @@ void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointer
     epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type), p->to);
     epi_emit_walk(out, c, &write, "x");
     epi_text_add(out, ", v);\n");
+}
+
+/* `const float v = load<BF16>(P.ptr[1], …);`, of an operand that is walked along these axes; integers that
+ * stay integers of the same type are loaded as they are. */
+static void put_operand(const epi_emit_context *c, const epi_node *n, int operand, const epi_axes *axes,
+                        int pointer, epi_dtype to, epi_text *out) {
+    if (pointer < 0) {
+        epi_text_add(out, "const float v = %s;", epi_emit_node_number(c, n->arg[operand]).text);
+        return;
+    }
+    epi_ref from = epi_emit_ref(c, n->arg[operand], -1);
+    epi_walk walk = epi_walk_axes(&from, axes, c->spec->sizes);
+    if (from.type == to && epi_dtype_is_integer(to))
+        epi_text_add(out, "const i64 v = integer<%s>(P.ptr[%d], ", epi_emit_type(to), pointer);
+    else
+        epi_text_add(out, "const float v = load<%s>(P.ptr[%d], ", epi_emit_type(from.type), pointer);
+    epi_emit_walk(out, c, &walk, "x");
+    epi_text_add(out, ");");
+}
+
+/* In its operand's place an update goes through the elements that are new, and stores each where the index
+ * says. Elsewhere it goes through all of the result, each of which is new or the operand's. */
+void epi_emit_update(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_axes rest = epi_axes_without(&n->axes, &n->over);
+    epi_ref to = epi_emit_ref(c, node, -1), one = to;
+    int64_t stride = epi_ref_drop(&one, n->over.at[0]);
+    epi_walk all = epi_walk_axes(&to, &n->axes, c->spec->sizes),
+             few = epi_walk_axes(&one, &rest, c->spec->sizes);
+    char index[32], value[32];
+    snprintf(index, sizeof index, "P.ptr[%d]", p->from[1]);
+    snprintf(value, sizeof value, "put<%s>((void *)P.ptr[%d]", epi_emit_type(to.type), p->to);
+    epi_text_add(out, "    if (P.ptr[%d] == P.ptr[%d]) {\n      const i64 at = ", p->from[0], p->to);
+    epi_emit_position(c, n, &rest, index, "x", out);
+    epi_text_add(out, ";\n      ");
+    put_operand(c, n, 2, &rest, p->from[2], to.type, out);
+    epi_text_add(out, "\n      if (at >= 0) %s, at * %s + ", value, epi_emit_count(c, stride, "LL").text);
+    epi_emit_walk(out, c, &few, "x");
+    epi_text_add(out, ", v);\n      continue;\n    }\n    if (");
+    epi_emit_digit(out, c, &n->axes, epi_axes_find(&n->axes, n->over.at[0]), "x");
+    epi_text_add(out, " == ");
+    epi_emit_position(c, n, &n->axes, index, "x", out);
+    for (int taken = 2; taken >= 0; taken -= 2) {
+        epi_text_add(out, taken ? ") {\n      " : "    } else {\n      ");
+        put_operand(c, n, taken, &n->axes, p->from[taken], to.type, out);
+        epi_text_add(out, "\n      %s, ", value);
+        epi_emit_walk(out, c, &all, "x");
+        epi_text_add(out, ", v);\n");
+    }
+    epi_text_add(out, "    }\n");
 }
 
 void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out) {

@@ -26,6 +26,12 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     return epi_axes_size(&axes, c->sizes);
 }
 
+int64_t epi_pass_fewer(const epi_emit_context *c, int node, int copy_to) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_axes rest = epi_axes_without(&n->axes, &n->over);
+    return copy_to < 0 && n->op == EPI_OP_UPDATE ? epi_axes_size(&rest, c->sizes) : 0;
+}
+
 typedef struct pass {
     const epi_emit_context *c;
     const epi_node *n;
@@ -159,6 +165,8 @@ static void put_body(pass *p, int node, int copy_to) {
         split_body(p, node);
     else if (cls == EPI_CLASS_REDUCE)
         reduce_body(p, node);
+    else if (p->n->op == EPI_OP_UPDATE)
+        epi_emit_update(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_MOVE)
         epi_emit_gather(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_RANDOM)

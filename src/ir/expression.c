@@ -47,7 +47,7 @@ static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_tex
     epi_text_add(out, "%s(", epi_ops[n->op].text);
     for (int a = 0; a < 3 && n->arg[a] != EPI_NO_NODE; a++) {
         epi_text_add(out, "%s", count++ ? ", " : "");
-        write_value(g, n->arg[a], EPI_LEVEL_OR, depth, out);
+        write_value(g, n->arg[epi_op_written(n->op, a)], EPI_LEVEL_OR, depth, out);
     }
     for (int i = 0; i < n->over.count && epi_ops[n->op].cls != EPI_CLASS_MAP; i++)
         epi_text_add(out, "%s%s", count++ ? ", " : "", epi_axis_label(g, n->over.at[i]).text);

@@ -402,11 +402,46 @@ static void check_number(epi_graph *g, int index, epi_axis axis) {
                        epi_axis_label(g, axis).text, (long)size);
 }
 
+/* What is put into one place along the axis, and the index that names it, have axes of what they are put
+ * into, but not that one. Carried axes that it lacks are added to it. */
+static bool fits_place(epi_graph *g, int *a, int value, epi_axis axis, const char *what) {
+    const epi_axes *v = &g->nodes[value].axes;
+    epi_axes more = epi_axes_without(v, &g->nodes[*a].axes), own = epi_axes_without(&more, &g->carried);
+    if (epi_axes_find_dim(v, axis.dim) >= 0)
+        epi_graph_fail(g, "update along %s: the %s %s has that axis, and is one element along it",
+                       epi_axis_label(g, axis).text, what, epi_node_label(g, value).text);
+    else if (own.count)
+        epi_graph_fail(g, "update along %s: the %s %s has the axis %s, which %s lacks",
+                       epi_axis_label(g, axis).text, what, epi_node_label(g, value).text,
+                       epi_axis_label(g, own.at[0]).text, epi_node_label(g, *a).text);
+    if (!scales_agree(g, *a, value) || epi_graph_failed(g))
+        return false;
+    *a = epi_graph_complete(g, *a, &more);
+    return !epi_graph_failed(g);
+}
+
+/* update has the axes of what it puts something into. */
+static int put(epi_graph *g, int a, int index, int value, epi_axis axis) {
+    if (epi_axes_find(&g->nodes[a].axes, axis) < 0)
+        epi_graph_fail(g, "update along %s: %s has no such axis", epi_axis_label(g, axis).text,
+                       epi_node_label(g, a).text);
+    if (epi_graph_failed(g) || !fits_place(g, &a, value, axis, "value") ||
+        !fits_place(g, &a, index, axis, "index"))
+        return EPI_NO_NODE;
+    check_number(g, index, axis);
+    epi_node n = new_node(EPI_OP_UPDATE, a, index, value);
+    n.over = (epi_axes){1, {axis}};
+    n.axes = g->nodes[a].axes;
+    return add_node(g, n);
+}
+
 /* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axis that
  * the index counts along, then those of the operand that the index lacks. */
-int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis) {
+int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axis axis) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
+    if (op == EPI_OP_UPDATE)
+        return put(g, a, index, value, axis);
     epi_node n = new_node(op, a, index, EPI_NO_NODE);
     const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
     n.over = (epi_axes){1, {axis}};

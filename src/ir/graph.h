@@ -34,8 +34,8 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; splits, index, size, gather and scatter: the one axis
-                      named; rename: from and to; uniform: its own */
+    epi_axes over; /* reductions: the axes removed; splits, index, size, gather, scatter and update: the one
+                      axis named; rename: from and to; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */
     bool named;    /* MATMUL: the text names the axes that it sums over */
@@ -111,8 +111,9 @@ int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVE
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);                        /* over all axes that both have */
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
-int epi_graph_move(epi_graph *g, epi_op op, int a, int index, epi_axis axis); /* GATHER SCATTER */
-/* Is it gather(x, 2, C), at a number, or scatter(x, 2, C)? `at` is that number. */
+/* GATHER SCATTER UPDATE; the value is update's alone, else EPI_NO_NODE. */
+int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axis axis);
+/* Is it gather(x, 2, C), at a number, or scatter(x, 2, C), or update(x, v, 2, C)? `at` is that number. */
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);

@@ -5,7 +5,7 @@
 
 #include "ir/spec.h"
 
-/* Is the node a gather or scatter whose index is an input of integers? */
+/* Is the node a gather, scatter or update whose index is an input of integers? */
 bool epi_index_is_input(const epi_spec *spec, int node);
 /* EPI_ERR_INDEX for element `at` of that input. */
 epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t value, epi_error *err);

@@ -16,7 +16,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
     {#id, text, EPI_CLASS_SPLIT, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, da, 0}},
 #define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
 #define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
-#define EPI_MOVE(id, text, da, db) {#id, text, EPI_CLASS_MOVE, 2, "", {da, db, 0}},
+#define EPI_MOVE(id, text, da, db, dc) \
+    {#id, text, EPI_CLASS_MOVE, EPI_OP_##id == EPI_OP_UPDATE ? 3 : 2, "", {da, db, dc}},
 #define EPI_VIEW(id, text, da) {#id, text, EPI_CLASS_VIEW, 1, "", {da, 0, 0}},
 #define EPI_RANDOM(id, text, da) {#id, text, EPI_CLASS_RANDOM, 1, "", {da, 0, 0}},
 #include "ir/ops.def"

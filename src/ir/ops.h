@@ -79,6 +79,12 @@ static inline epi_level epi_level_second(epi_level level) {
 /* Is it written as a call, not as an operator? */
 bool epi_op_is_word(epi_op op);
 
+/* Which operand the value is that a call writes at this place. The index is operand 1 of every operation that
+ * has one; update(x, v, i, R) is written with it behind v. */
+static inline int epi_op_written(epi_op op, int place) {
+    return op == EPI_OP_UPDATE && place ? 3 - place : place;
+}
+
 /* What a map computes, in f64. */
 double epi_op_reference(epi_op op, double a, double b, double c);
 /* What a reduction starts from, and how it takes in one more element, in f64. */

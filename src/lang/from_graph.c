@@ -148,7 +148,7 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
         return NULL;
     e->name = epi_ops[n->op].text;
     for (int i = 0; i < values; i++)
-        e->args[i] = value_ast(w, n->arg[i]);
+        e->args[i] = value_ast(w, n->arg[epi_op_written(n->op, i)]);
     if (n->op == EPI_OP_RENAME && !n->over.at[1].shift &&
         epi_axis_equal(n->over.at[0], w->g->same[n->over.at[1].dim]))
         w->made[n->over.at[1].dim] = true;

@@ -23,6 +23,8 @@ static const hint operations[] = {
     {" index_select take take_along_axis take_along_dim select lookup ",
      "x[i] takes along the first axis of x, gather(x, i, V) along V"},
     {" scatter_add index_add bincount ", "scatter(x, i, V) adds up what i sends to each position of V"},
+    {" index_copy index_put put_along_axis dynamic_update_slice assign set ",
+     "update(x, v, i, V) is x with v in the place that i names along V"},
     {" one_hot onehot ", "a one-hot row is index(V) == y"},
     {" arange range iota linspace ", "the positions along an axis are index(D)"},
     {" len shape numel count ", "the number of elements along an axis is size(D)"},

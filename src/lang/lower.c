@@ -242,7 +242,7 @@ static EPI_NOINLINE int take(epi_graph *g, int a, int index) {
     const epi_node *n = &g->nodes[a];
     epi_axes own = epi_axes_without(&n->axes, &g->carried);
     if (own.count)
-        return epi_graph_move(g, EPI_OP_GATHER, a, index, own.at[0]);
+        return epi_graph_move(g, EPI_OP_GATHER, a, index, EPI_NO_NODE, own.at[0]);
     epi_graph_fail(g, "x[i] takes from the first axis of x, and %s has no axes", n->name ? n->name : "this");
     return EPI_NO_NODE;
 }

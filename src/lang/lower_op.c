@@ -113,7 +113,7 @@ static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, 
     switch (epi_ops[op].cls) {
     case EPI_CLASS_MAP: return epi_lower_value(lo, epi_graph_map(g, op, a[0], a[1], a[2]));
     case EPI_CLASS_REDUCE: return epi_lower_value(lo, epi_graph_reduce(g, op, a[0], axes));
-    case EPI_CLASS_MOVE: return epi_lower_value(lo, epi_graph_move(g, op, a[0], a[1], axes->at[0]));
+    case EPI_CLASS_MOVE: return epi_lower_value(lo, epi_graph_move(g, op, a[0], a[1], a[2], axes->at[0]));
     case EPI_CLASS_RANDOM: return epi_lower_value(lo, epi_graph_random(g, op, a[0], axes));
     case EPI_CLASS_VIEW: return epi_lower_value(lo, epi_graph_rename(g, a[0], axes->at[0], axes->at[1]));
     case EPI_CLASS_LEAF: return epi_lower_value(lo, epi_graph_leaf(g, op, axes->at[0]));
@@ -208,7 +208,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     }
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
-            node[i] = epi_lower_one(lo, f, e->args[i]);
+            node[word ? i : epi_op_written(op, i)] = epi_lower_one(lo, f, e->args[i]);
         else if (op == EPI_OP_RENAME && axes.count)
             axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);
         else

@@ -445,7 +445,7 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     }
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_site_part trial = s->parts[q];
-        if (trial.kind == EPI_KIND_ATTENTION) /* its tiles hold what comes of its products */
+        if (trial.kind == EPI_KIND_ATTENTION || trial.alone) /* tiles hold what comes of their products */
             continue;
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
@@ -585,14 +585,16 @@ static void place_map(epi_sites *s, int node) {
     s->site[node] = (epi_site){kind, time};
 }
 
-/* What only rows can make, from operands in memory: gathers, scatters and random numbers. */
+/* What only rows can make, from operands in memory: gathers, scatters and random numbers. An update is a part
+ * by itself, which moves next to nothing where its result takes its operand's place. */
 static void place_move(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && n->op != EPI_OP_UNIFORM)
             epi_sites_store(s, n->arg[a]);
     int q = add_rows(s, node, NULL);
-    s->site[node] = (epi_site){EPI_SITE_TILE, q};
+    s->parts[q].alone = n->op == EPI_OP_UPDATE;
+    s->site[node] = (epi_site){s->parts[q].alone ? EPI_SITE_AFTER : EPI_SITE_TILE, q};
 }
 
 /* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then
@@ -806,6 +808,9 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
         return false;
     if (((plan->pair != EPI_NO_NODE || plan->added_count) && !limits->pairs) || epi_has_both_directions(g))
         return false;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE) /* it has a part of its own */
+            return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];
     int64_t sizes[EPI_MAX_DIMS];

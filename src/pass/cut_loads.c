@@ -125,7 +125,8 @@ static void find_values(chooser *c, int q) {
     }
     while (heap.count) {
         int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
-        bool opens = (behind <= MOST_BEHIND || isinf(price(c, q, node))) && can_remake(s, &part, node);
+        bool opens =
+            (behind <= MOST_BEHIND || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
         c->remade[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
             offer(c, q, s->g->nodes[node].arg[a], false, behind, &heap);

@@ -19,7 +19,7 @@ typedef struct writer {
 
 /* ---- types and homes ---- */
 
-/* Is it an index of gather or scatter? Then it must be exact, as random numbers are. */
+/* Is it an index of gather, scatter or update? Then it must be exact, as random numbers are. */
 static bool is_exact(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool exact = epi_ops[g->nodes[node].op].cls == EPI_CLASS_RANDOM;

@@ -25,6 +25,7 @@ typedef struct epi_site_part {
     epi_axes rows, cols;
     const struct epi_site_attention *attention; /* its own, or NULL */
     bool batched;                               /* some rows are batch axes of the product */
+    bool alone;                                 /* it makes one value and nothing else: an update */
     unsigned local;                             /* dims that a reduction inside the tile removes */
     epi_op split;                               /* as in epi_plan */
     epi_axis fine;

@@ -47,10 +47,20 @@ static double taken_bytes(const epi_steps *k, int node, int operand) {
     return n->op == EPI_OP_GATHER && operand == 0 && taken < count ? all * (taken / count) : all;
 }
 
-/* A pass reads its operands, each once, and stores its value. */
+/* May the update take its operand's place? */
+static bool is_in_place(const epi_steps *k, const epi_node *n, int node) {
+    const epi_node *from = n->op == EPI_OP_UPDATE ? &k->spec->graph->nodes[n->arg[0]] : NULL;
+    return from && from->op == EPI_OP_INPUT && epi_steps_in_place(k, k->homes[node].tensor, from->tensor);
+}
+
+/* A pass reads its operands, each once, and stores its value; an update in place stores what is new of it. */
 static double pass_bytes(const epi_steps *k, const epi_step *s) {
     const epi_node *n = &k->spec->graph->nodes[s->node];
     double bytes = home_bytes(k, s->node);
+    if (s->tensor < 0 && is_in_place(k, n, s->node)) {
+        double along = (double)epi_max64(1, epi_axis_size(n->over.at[0], k->spec->sizes));
+        return bytes / along + home_bytes(k, n->arg[1]) + home_bytes(k, n->arg[2]);
+    }
     if (s->tensor >= 0)
         return bytes + tensor_bytes(k, s->tensor);
     for (int a = 0; a < 3; a++)
@@ -159,8 +169,9 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
         if (s->tensor >= 0)
             epi_text_add(out, "pass %d: a copy into %.60s\n", i + 1, g->tensors[s->tensor].name);
         else
-            epi_text_add(out, "%s %d: %s\n", s->plan ? "product" : "pass", i + 1,
-                         epi_node_expression(g, s->node).text);
+            epi_text_add(out, "%s %d: %s%s\n", s->plan ? "product" : "pass", i + 1,
+                         epi_node_expression(g, s->node).text,
+                         is_in_place(k, &g->nodes[s->node], s->node) ? ", in place or into a copy" : "");
     }
     return true;
 }

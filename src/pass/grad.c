@@ -63,8 +63,10 @@ static int product_gradient(epi_graph *g, int d, int other, const epi_axes *want
 }
 
 /* The axes of what the rule for an operand says, before it is summed to the operand's own. */
-static epi_axes rule_axes(const epi_graph *f, const epi_node *n) {
+static epi_axes rule_axes(const epi_graph *f, const epi_node *n, int operand) {
     epi_axes axes = n->axes;
+    if (n->op == EPI_OP_UPDATE && operand == 2)
+        return epi_axes_without(&n->axes, &n->over);
     if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
     if (n->op == EPI_OP_SCATTER) { /* what gather takes back */
@@ -131,7 +133,7 @@ static int operand_gradient(const reverse *r, const epi_node *n, int node, int o
                 (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
     if (epi_graph_failed(g) || kept) /* it has the operand's axes */
         return value_of_rule;
-    epi_axes have = n->op == EPI_OP_GATHER ? g->nodes[value_of_rule].axes : rule_axes(r->f, n);
+    epi_axes have = n->op == EPI_OP_GATHER ? g->nodes[value_of_rule].axes : rule_axes(r->f, n, operand);
     epi_axes gone = epi_axes_without(&have, want);
     return gone.count ? sum_over(g, value_of_rule, &gone) : value_of_rule;
 }

@@ -352,13 +352,13 @@ static int rebuild(walk *w, const epi_node *n) {
         return epi_graph_map(g, n->op, arg[0], arg[1],
                              arg[2]); /* gradients are taken already: none is fixed */
     }
-    int a = operand(w, n, 0), b = operand(w, n, 1), arg[] = {a, b, EPI_NO_NODE};
+    int a = operand(w, n, 0), b = operand(w, n, 1), c = operand(w, n, 2), arg[] = {a, b, c};
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     switch (cls) {
     case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
     case EPI_CLASS_VIEW: return epi_graph_rename(g, a, n->over.at[0], n->over.at[1]);
-    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, n->over.at[0]);
+    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, c, n->over.at[0]);
     case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, &n->over);
     case EPI_CLASS_SPLIT:
         return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])

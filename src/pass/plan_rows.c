@@ -261,6 +261,9 @@ bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out) {
     s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
     if (!s.needed || !s.pending)
         return refuse(&s, "out of memory");
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE)
+            return refuse(&s, "an update is a pass by itself");
     if (!find_axes(&s))
         return false;
     find_needed(&s);

@@ -456,8 +456,9 @@ static epi_form contracted(rewrite *r, const epi_node *n) {
 static epi_form scattered(rewrite *r, const epi_node *n) {
     epi_form out = {.number = 1};
     int a = freed_operand(r, n, 0, &out), b = operand(r, n, 1);
-    return times_node(
-        r->g, out, epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_move(r->g, n->op, a, b, n->over.at[0]));
+    return times_node(r->g, out,
+                      epi_graph_failed(r->g) ? EPI_NO_NODE
+                                             : epi_graph_move(r->g, n->op, a, b, EPI_NO_NODE, n->over.at[0]));
 }
 
 /* ---- other operations ---- */
@@ -465,13 +466,13 @@ static epi_form scattered(rewrite *r, const epi_node *n) {
 static int rebuild(rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
     epi_graph *g = r->g;
-    int a = operand(r, n, 0), b = operand(r, n, 1), arg[] = {a, b, EPI_NO_NODE};
+    int a = operand(r, n, 0), b = operand(r, n, 1), c = operand(r, n, 2), arg[] = {a, b, c};
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
     case EPI_CLASS_VIEW: return epi_graph_rename(g, a, n->over.at[0], n->over.at[1]);
-    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, n->over.at[0]);
+    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, c, n->over.at[0]);
     case EPI_CLASS_SPLIT:
         return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])
                                 : epi_graph_join(g, n->op, a, b, n->over.at[0]);

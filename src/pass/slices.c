@@ -92,7 +92,7 @@ static const char *slice_name(const epi_graph *g, const char *name, int64_t at) 
 
 static int take(epi_graph *g, int value, slice s) {
     int count = g->node_count;
-    int node = epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)s.at), s.axis);
+    int node = epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)s.at), EPI_NO_NODE, s.axis);
     if (node >= count && !epi_graph_failed(g))
         g->nodes[node].name = slice_name(g, g->nodes[value].name, s.at);
     return node;

@@ -191,8 +191,9 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         bool rounds = k->spec->path == EPI_PATH_UNFUSED &&
-                      k->spec->types[t] <= EPI_F16; /* as a chain of passes would */
-        if (!has_home(k, node) && (rounds || k->spec->types[t] == between))
+                      k->spec->types[t] <= EPI_F16;      /* as a chain of passes would */
+        bool moves = g->nodes[node].op == EPI_OP_UPDATE; /* nothing is computed that could be rounded twice */
+        if (!has_home(k, node) && (rounds || moves || k->spec->types[t] == between))
             give_tensor(k, node, t);
     }
     int spare_count = 0;
@@ -316,17 +317,30 @@ static bool is_added(const epi_graph *g, int output, int input) {
            depends_on(g, g->tensors[output].node, user);
 }
 
+/* Is the output made of the input by an update that a pass stores there, and the input used by nothing else?
+ */
+static bool is_updated(const epi_steps *k, int output, int input) {
+    const epi_graph *g = k->spec->graph;
+    int node = g->tensors[output].node, from = g->tensors[input].node;
+    return k->count && !k->plan.fused && g->nodes[node].op == EPI_OP_UPDATE &&
+           g->nodes[node].arg[0] == from && epi_graph_uses(g, from).count == 1 &&
+           k->homes[node].tensor == output;
+}
+
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
-        !k->plan.fused || k->spec->types[output] != k->spec->types[input])
-        return false;
-    if (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input))
+        k->spec->types[output] != k->spec->types[input])
         return false;
     const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
-    bool may = axes->count == from->count && is_long(&k->plan, axes), stored = false;
+    bool may = axes->count == from->count, stored = false;
     for (int i = 0; i < axes->count && may; i++)
         may = epi_axis_equal(axes->at[i], from->at[i]);
+    if (may && is_updated(k, output, input))
+        return true;
+    if (!may || !k->plan.fused || !is_long(&k->plan, axes) ||
+        (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)))
+        return false;
     for (int i = 0; i < k->count && may; i++) {
         const epi_step *s = &k->at[i];
         int node = g->tensors[input].node;

@@ -49,8 +49,8 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);
 epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
 
 /* May the output be stored over the input, which has the same axes and type? Where only rows read it, element
- * by element: these store an element after the last load of it. And where a product's tile reads it once, for
- * that output. */
+ * by element: these store an element after the last load of it. Where a product's tile reads it once, for
+ * that output. And where the output is an update of it: then only the new elements are stored. */
 bool epi_steps_in_place(const epi_steps *steps, int output, int input);
 
 /* describe.c: the operations of a program, and the bytes that it moves with each of them a pass of its own.

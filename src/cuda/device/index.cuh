@@ -1,4 +1,11 @@
-// index.cuh: scatter.
+// index.cuh: scatter, and what update stores.
+
+// A number, rounded to the type; or an integer as it is.
+template <int T> DEV void put(void *p, i64 at, float v) { store<T>(p, at, v); }
+template <int T> DEV void put(void *p, i64 at, i64 v) {
+  if (T == I32) ((int *)p)[at] = (int)v;
+  else ((i64 *)p)[at] = v;
+}
 
 // Adds up what an index sends to each position, in the order of the index and without atomics: a block owns ROWS
 // positions and COLS of their elements, and keeps their sums in shared memory as f32 until it is through; so they are
