@@ -8,6 +8,7 @@
     X(blocks) \
     X(copies) \
     X(cross_entropy) \
+    X(decode) \
     X(dropout) \
     X(embedding) \
     X(gated) \
