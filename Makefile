@@ -191,7 +191,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers open rows formulas indices puzzle attention docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers open memory rows formulas indices puzzle attention docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -221,6 +221,7 @@ ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
 ARGS_rows := programs
 ARGS_batch := programs
 ARGS_open := programs
+ARGS_memory := tests/models.epi
 ARGS_formulas := programs
 ARGS_indices := programs
 ARGS_puzzle := programs

@@ -220,6 +220,7 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
     if (status == EPI_OK)
         epi_kernel_get_info(closed ? closed : p->fused.kernel, &p->info);
     options.path = EPI_PATH_UNFUSED;
+    options.memory = 0;
     if (o->tuned)
         options.config = NULL; /* that was tuned for the fused path */
     if (status == EPI_OK && both)
@@ -260,6 +261,7 @@ static epi_status check_plain(bench_row *out, const cli_source *s, const cli_opt
     bool near = true;
     epi_options options = cli_compile_options(o);
     options.path = EPI_PATH_UNFUSED;
+    options.memory = 0;
     options.config = "any_64x64";
     epi_status status = cli_runner_make(&plain, s, &options, err);
     if (status == EPI_ERR_UNSUPPORTED)

@@ -40,6 +40,7 @@ typedef struct cli_options {
     epi_path path;
     epi_rounding rounding;
     epi_algebra algebra;
+    size_t memory; /* of the workspace, at most; 0: no budget */
     const char *in, *out, *plot, *micro, *config, *tuning, *wrt;
     const char *device_name; /* --device, or NULL */
     int capability;          /* --arch: 90 for sm_90a; 0: not given */

@@ -151,6 +151,7 @@ static epi_status run_oracle(const cli_source *s, const cli_options *o, const cl
     options.types = types;
     options.type_count = count;
     options.path = path;
+    options.memory = 0;
     options.device = 0;
     options.config = NULL;
     cli_runner r = {0};

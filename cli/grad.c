@@ -57,6 +57,7 @@ static int print_kept(const epi_program *program, const epi_program *backward, c
     options.dims = dims;
     options.dim_count = 0;
     options.path = EPI_PATH_REFERENCE;
+    options.memory = 0;
     for (int i = 0; i < o->dim_count; i++)
         for (int d = 0; d < epi_program_dim_count(backward); d++)
             if (!strcmp(epi_program_dim(backward, d), o->dims[i].name))

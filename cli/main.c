@@ -23,6 +23,10 @@ static int run_help(const cli_options *o) {
 #define ALGEBRA_OPTION \
     "--algebra free (the default) takes sums of products of a program of several kernels in another order\n" \
     "where fewer bytes move, written as the text says.\n\n"
+#define MEMORY_OPTION \
+    "--memory BYTES (500M, 2G) is the most that the workspace may take: where a program of several " \
+    "kernels\n" \
+    "needs more, these go through its rows slab by slab.\n\n"
 #define TUNING_OPTION \
     "--tuning takes the configuration from a file that 'epilog tune' wrote; without it $EPILOG_TUNING or\n" \
     "~/.cache/epilog/tuning.txt are looked at on a GPU. A file that does not fit is not used at all.\n"
@@ -54,13 +58,13 @@ static const cli_command commands[] = {
     {"show", "say how a program will be carried out",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
      "            [--micro NAME] [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME]\n"
-     "            [--algebra A] [--open T=N,...] [--cuda [--brief]] [--json]\n\n"
+     "            [--algebra A] [--memory BYTES] [--open T=N,...] [--cuda [--brief]] [--json]\n\n"
      "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
      "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n"
      "--device gpu shows the kernel of this machine's GPU; --arch sm_90a, sm_80, sm_86, sm_89 or sm_120 the\n"
      "one of such a GPU, which need not be here. --cuda prints only its CUDA text, launch after launch (for\n"
      "sm_90a unless told otherwise), --brief of that only what was written for this "
-     "program.\n\n" ALGEBRA_OPTION OPEN_OPTION GPU_OPTIONS,
+     "program.\n\n" ALGEBRA_OPTION MEMORY_OPTION OPEN_OPTION GPU_OPTIONS,
      "PROGRAM", cmd_show},
     {"explain", "walk through what becomes of a program",
      "epilog explain FILE:NAME [--dims M=...,N=...] [--wrt x,w] [--type T] [--types x=T,...] [--threads N]\n"
@@ -74,7 +78,7 @@ static const cli_command commands[] = {
      "           [--out F] [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro "
      "NAME]\n"
      "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--no-check]\n"
-     "           [--algebra A] [--open T=N,...] [--json]\n\n"
+     "           [--algebra A] [--memory BYTES] [--open T=N,...] [--json]\n\n"
      "Runs once, on inputs from the safetensors file --in, which must have all but those that --set gives a\n"
      "value. Sizes that --dims does not give are those of the file; elements of another type are converted,\n"
      "with a note. With --random what the file lacks, and without --in everything, is random by --seed:\n"
@@ -88,7 +92,7 @@ static const cli_command commands[] = {
      "--out writes the outputs as safetensors; it may be none of the inputs. --type is the storage type of\n"
      "tensors whose type the text leaves open: f32, bf16, f16. On a GPU the time is the best of five runs\n"
      "after one to warm up; the reference and the naive path always run on the CPU.\n\n" ALGEBRA_OPTION
-         OPEN_OPTION GPU_OPTIONS TUNING_OPTION,
+         MEMORY_OPTION OPEN_OPTION GPU_OPTIONS TUNING_OPTION,
      "PROGRAM", cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"

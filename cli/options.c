@@ -177,6 +177,22 @@ static int set_number(cli_options *o, const char *name, char *value) {
     return EXIT_OK;
 }
 
+/* Bytes: 500000000, 500M or 2G, where M is 10^6. */
+static int set_memory(cli_options *o, const char *name, char *value) {
+    size_t length = strlen(value);
+    const char *units = "kMG", *unit = length ? strchr(units, value[length - 1]) : NULL;
+    int64_t n, times = 1;
+    if (unit)
+        value[length - 1] = 0;
+    for (const char *u = units; unit && u <= unit; u++)
+        times *= 1000;
+    if (!parse_int(value, &n) || n < 1 || n > ((int64_t)1 << 50) / times)
+        return cli_complain(EXIT_USAGE, "%s wants bytes, as in 500000000, 500M or 2G; got '%s%s'", name,
+                            value, unit ? "…" : "");
+    o->memory = (size_t)(n * times);
+    return EXIT_OK;
+}
+
 static int set_dims(cli_options *o, const char *name, char *value) {
     return each_binding(o, name, value, set_dim);
 }
@@ -227,6 +243,7 @@ static const struct option {
     {"--path", WORD, 0, set_word, PATHS},
     {"--rounding", WORD, 0, set_word, ROUNDINGS},
     {"--algebra", WORD, 0, set_word, ALGEBRAS},
+    {"--memory", WORD, 0, set_memory, NULL},
     {"--seed", WORD, 0, set_number, NULL},
     {"--threads", WORD, 0, set_number, NULL},
     {"--repeat", WORD, 0, set_number, NULL},
@@ -316,7 +333,8 @@ epi_options cli_compile_options(const cli_options *o) {
     return (epi_options)EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count, .type = o->type,
                                     .types = o->types, .type_count = o->type_count, .device = o->device,
                                     .threads = o->threads, .path = o->path, .micro = o->micro,
-                                    .rounding = o->rounding, .config = o->config, .algebra = o->algebra);
+                                    .rounding = o->rounding, .config = o->config, .algebra = o->algebra,
+                                    .memory = o->path == EPI_PATH_FUSED ? o->memory : 0);
 }
 
 /* Complains of an axis of --open that the program does not have. */

@@ -136,6 +136,7 @@ static epi_status make_data(const cli_source *s, const cli_options *o, const cli
     epi_kernel *shapes = NULL;
     options.device = 0;
     options.path = EPI_PATH_REFERENCE;
+    options.memory = 0;
     options.config = NULL;
     epi_status status = r->sizes ? epi_kernel_compile(s->program, &options, &shapes, err) : EPI_OK;
     if (status == EPI_OK)

@@ -56,6 +56,10 @@ static void put_parts(epi_json_writer *w, const epi_kernel *kernel, const epi_ke
     cli_put_integer(w, "workspace", (int64_t)epi_kernel_workspace(kernel));
     cli_put_integer(w, "value_bytes", whole->value_bytes);
     cli_put_integer(w, "value_bytes_least", whole->value_bytes_least);
+    if (whole->workspace_whole) {
+        cli_put_integer(w, "slabs", whole->slabs);
+        cli_put_integer(w, "workspace_whole", whole->workspace_whole);
+    }
     epi_json_put_key(w, "parts");
     epi_json_put_open(w, '[');
     for (int i = 0; epi_kernel_part(kernel, i, &p) == EPI_OK; i++) {

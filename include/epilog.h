@@ -271,6 +271,11 @@ typedef struct epi_options {
     const char *const *open_axes;
     int open_axis_count;
     epi_algebra algebra; /* how far the arithmetic of a program of several kernels may be rewritten */
+    /* 0, or the most bytes that epi_kernel_workspace may be. Where a program of several kernels needs more,
+     * its parts go through the rows slab by slab: bits of rows are the same, sums over rows (gradients of
+     * weights) are added up in f32, slab after slab, in an order that follows from the sizes and this number.
+     * An error where it cannot be: it tells the least that can. */
+    size_t memory;
 } epi_options;
 
 /* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling
@@ -410,6 +415,8 @@ typedef struct epi_kernel_info {
                      errors grow with */
     int forms;    /* that the part with the most has been compiled in: 1 where no axis is open */
     int products; /* of m x n x k that a tile has side by side, where the mainloop is gemm: 1 or 2 */
+    int slabs;    /* that parts go through one after the other for a memory budget: 1 where there is none */
+    int64_t workspace_whole; /* that it would take without that budget; 0: the options have none */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info_sized(const epi_kernel *kernel, epi_kernel_info *out, size_t size);

@@ -533,6 +533,20 @@ that '--brief leaves the template of a scatter out' test "$("$epilog" show embed
 that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <all.cu)"
 expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64' show "${norm[@]}" --arch sm_90a --config nosuch
 expect 2 'wants sm_90a, sm_80' show "${norm[@]}" --cuda --arch sm_42
+cat >step.epi <<'end'
+step(x[T,D], w[V,D], dy[T,V]) -> (y[T,D], dw[V,D]) {
+    z = exp(x @ w)
+    dz = dy*z/sum(z, V)
+    y = dz @ w
+    dw = dz @ x
+}
+end
+step=(step.epi --dims T=6000,D=16,V=256 --threads 2)
+expect 0 'MB without a budget; parts . to . go through . slabs of' show "${step[@]}" --memory 6M
+expect 0 '"slabs": *[2-9]' show "${step[@]}" --memory 6M --json
+expect 0 'dw  *f32' run "${step[@]}" --memory 6M
+expect 1 'is too small: step needs' run "${step[@]}" --memory 1k
+expect 2 'wants bytes, as in' show "${step[@]}" --memory much
 expect 2 'wants free or written' show "${norm[@]}" --algebra loose
 expect 2 'wants exact or packed' show "${norm[@]}" --arch sm_90a --rounding loose
 expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu

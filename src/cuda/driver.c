@@ -394,6 +394,14 @@ epi_status epi_cuda_put(const epi_cuda *cuda, void *to, const void *element, siz
     return answer(cuda, code, "to store a number", err);
 }
 
+epi_status epi_cuda_clear(const epi_cuda *cuda, void *to, size_t bytes, epi_cu_stream stream,
+                          epi_error *err) {
+    if (missing(cuda, err))
+        return EPI_ERR_UNSUPPORTED;
+    return answer(cuda, cuda->calls->cuMemsetD32Async(address(to), 0, bytes / 4, stream), "to fill memory",
+                  err);
+}
+
 epi_status epi_cuda_event_wait(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                epi_error *err) {
     if (missing(cuda, err))

@@ -60,6 +60,8 @@ epi_status epi_cuda_wait(epi_cuda *cuda, epi_error *err); /* for the whole devic
  * memory later: a graph that captures it keeps the value. */
 epi_status epi_cuda_put(const epi_cuda *cuda, void *to, const void *element, size_t bytes,
                         epi_cu_stream stream, epi_error *err);
+/* Zeros, in the stream's order: `bytes` is a multiple of 4. */
+epi_status epi_cuda_clear(const epi_cuda *cuda, void *to, size_t bytes, epi_cu_stream stream, epi_error *err);
 epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err);
 
 /* Loads a cubin and looks up one function in it; `shared` bytes of dynamic shared memory are allowed. */

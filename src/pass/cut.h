@@ -11,10 +11,12 @@
 
 /* A value that goes from part to part through the workspace. */
 typedef struct epi_cut_value {
-    int node; /* of the whole */
+    int node; /* of the whole; EPI_NO_NODE: a sum over slabs */
     epi_dtype type;
     int64_t bytes, offset;
-    int first, last; /* the part that stores it, and the last one that loads it */
+    int first, last; /* the parts from which to which it is alive */
+    int part;        /* that stores it */
+    bool slab;       /* no more than a slab of it is in memory */
 } epi_cut_value;
 
 /* Where a tensor of a part lies: it is a tensor of the program, or a value of the cut. */
@@ -30,7 +32,21 @@ typedef struct epi_part {
     epi_part_tensor *tensors; /* by tensor of the graph */
     epi_slice *slices;        /* likewise: inputs that are slices of what they lie in */
     epi_dtype *types;
+    int loop; /* that it is in, or -1 */
 } epi_part;
+
+/* Parts from first to last that are carried out for the first slab of rows, then for the second, and so on
+ * (slabs.c). */
+typedef struct epi_loop {
+    int first, last;
+} epi_loop;
+
+/* A sum over slabs, 0 when the loop begins. */
+typedef struct epi_cut_sum {
+    epi_part_tensor at;
+    epi_axes axes;
+    int loop;
+} epi_cut_sum;
 
 typedef struct epi_cut {
     epi_part *parts;
@@ -39,6 +55,12 @@ typedef struct epi_cut {
     int value_count;
     int64_t bytes;  /* of the workspace that the values take */
     int64_t lowest; /* the most bytes that are alive at once: no order of the values takes less */
+    epi_loop *loops;
+    int loop_count;
+    int slab_dim;      /* where there are loops: the row axis that they go along, */
+    int64_t slab_rows; /* and how much of it they take at a time */
+    epi_cut_sum *sums;
+    int sum_count;
 } epi_cut;
 
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
@@ -69,6 +91,21 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
  * which count at a nominal size. */
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
                         epi_error *err);
+
+/* cut_parts.c: gives the values their places in the workspace. */
+epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err);
+
+/* slabs.c: the same cut with loops over slabs of a row axis. It has no loop where no value would become
+ * smaller by it. */
+typedef struct epi_slab_plan {
+    int dim;
+    int64_t rows; /* of a slab: a multiple of the grain */
+    int64_t grain;
+    int aligned;     /* slabs of tensors begin at a multiple of so many bytes */
+    bool sums_apart; /* sums over slabs are added up by parts of their own: products cannot do it in place */
+} epi_slab_plan;
+epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
+                         const epi_slab_plan *plan, epi_cut *out, epi_error *err);
 
 /* What the cut costs, in bytes; or the program as one kernel, where it has no parts. Row axes count at a
  * nominal size. */

@@ -121,7 +121,7 @@ static int compare_values(const void *a, const void *b) {
 }
 
 /* First fit, the largest first: a value goes to the lowest place that is free while it is alive. */
-static epi_status lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
+epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
     size_t n = (size_t)cut->value_count;
     epi_cut_value **order = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *)),
                   **placed = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *));
@@ -278,7 +278,8 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     find_needed(w, q, stores);
     size_t tensors =
         (size_t)read->count + (size_t)stores->count + (size_t)(g->tensor_count - g->input_count) + 1;
-    *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count, .declared_count = g->dim_count}};
+    *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count, .declared_count = g->dim_count},
+                    .loop = -1};
     memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
     memcpy(p->graph.fixed, g->fixed, sizeof p->graph.fixed);
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
@@ -348,7 +349,7 @@ static epi_status write_parts(writer *w, epi_error *err) {
     if (status == EPI_OK)
         number[w->s->part_count] = w->cut->part_count - 1; /* the last copy */
     for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
-        w->cut->values[i].first = number[w->cut->values[i].first];
+        w->cut->values[i].first = w->cut->values[i].part = number[w->cut->values[i].first];
         w->cut->values[i].last = number[w->cut->values[i].last];
     }
     return status;
@@ -380,5 +381,5 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
     status = give_homes(&w, err);
     if (status == EPI_OK)
         status = write_parts(&w, err);
-    return status == EPI_OK ? lay_out(arena, out, err) : status;
+    return status == EPI_OK ? epi_cut_lay_out(arena, out, err) : status;
 }

@@ -40,7 +40,7 @@ static const field option_fields[] = {
     FIELD(S, size) POINTER(S, dims) FIELD(S, dim_count) FIELD(S, type) POINTER(S, types) FIELD(S, type_count)
     FIELD(S, device) FIELD(S, threads) FIELD(S, path) FIELD(S, micro) FIELD(S, rounding) FIELD(S, config)
     POINTER(S, row_axes) FIELD(S, row_axis_count) FIELD(S, check_indices)
-    POINTER(S, open_axes) FIELD(S, open_axis_count) FIELD(S, algebra)};
+    POINTER(S, open_axes) FIELD(S, open_axis_count) FIELD(S, algebra) FIELD(S, memory)};
 #undef S
 #define S epi_call
 static const field call_fields[] = {
@@ -59,7 +59,7 @@ static const field kernel_fields[] = {
     FIELD(S, mainloop) FIELD(S, micro) FIELD(S, threads) FIELD(S, m) FIELD(S, n) FIELD(S, k) FIELD(S, tile_m)
     FIELD(S, tile_n) FIELD(S, flops) FIELD(S, bytes_fused) FIELD(S, bytes_unfused) FIELD(S, parts) FIELD(S, kernels)
     FIELD(S, launches) FIELD(S, values) FIELD(S, value_bytes) FIELD(S, value_bytes_least) FIELD(S, terms)
-    FIELD(S, forms) FIELD(S, products)};
+    FIELD(S, forms) FIELD(S, products) FIELD(S, slabs) FIELD(S, workspace_whole)};
 #undef S
 
 #define S epi_gradcheck

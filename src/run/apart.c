@@ -46,7 +46,8 @@ void epi_parts_set_apart(epi_kernel *k) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
         const epi_launch *last =
             before->cuda->count ? &before->cuda->launches[before->cuda->count - 1] : NULL;
-        p->apart = last && p->cuda->count && is_hopper(last) && is_hopper(&p->cuda->launches[0]);
+        p->apart = last && p->part->loop == before->part->loop && !p->tail_cuda && p->cuda->count &&
+                   is_hopper(last) && is_hopper(&p->cuda->launches[0]);
         for (int j = first; j < i && p->apart; j++)
             p->apart = !depends(k, j, i);
         if (p->apart)

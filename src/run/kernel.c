@@ -17,10 +17,11 @@ static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
                               .multiprocessors = 132,
                               .config = o->config,
                               .exact = o->rounding == EPI_ROUND_EXACT};
-    if (o->device > 0) {
+    if (o->device > 0)
+        target.multiprocessors = ctx->cuda.devices[o->device - 1].multiprocessors;
+    if (o->device > 0 && !k->draft) {
         target.cuda = &ctx->cuda;
         target.device = o->device - 1;
-        target.multiprocessors = ctx->cuda.devices[o->device - 1].multiprocessors;
     }
     return target;
 }
@@ -46,17 +47,27 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
 static void find_equal(epi_kernel *k, epi_part_kernel *p) {
     epi_arena scratch = {0};
     int *to = epi_arena_alloc(&k->arena, ((size_t)p->part->graph.tensor_count + 1) * sizeof *to);
-    const int64_t *sizes = k->spec.open ? k->spec.open->sizes : k->spec.sizes; /* equal whatever is open */
+    int64_t sizes[EPI_MAX_DIMS]; /* equal whatever is open, and in every slab */
+    memcpy(sizes, k->spec.open ? k->spec.open->sizes : k->spec.sizes, sizeof sizes);
+    if (p->part->loop >= 0)
+        sizes[k->cut.slab_dim] = -1;
     int own = p->first;
     p->hash = epi_part_hash(&scratch, p->part, sizes);
     for (int i = 0; i < own && p->first == own && to; i++) {
         const epi_part_kernel *q = &k->parts[i];
-        if (q->first != i || q->hash != p->hash || !epi_parts_equal(&scratch, q->part, p->part, sizes, to))
+        if (q->first != i || q->hash != p->hash || (q->part->loop >= 0) != (p->part->loop >= 0) ||
+            !epi_parts_equal(&scratch, q->part, p->part, sizes, to))
             continue;
         p->first = i;
         p->to = to;
     }
     epi_arena_free(&scratch);
+}
+
+static epi_status compile_spec(epi_kernel *k, const epi_spec *spec, const epi_options *o,
+                               epi_part_kernel *out, epi_error *err) {
+    return o->device ? compile_cuda(k, spec, o, out, err)
+                     : epi_cpu_compile(&out->arena, spec, &out->cpu, err);
 }
 
 static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_kernel *out, epi_error *err) {
@@ -66,8 +77,30 @@ static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_ker
         spec.types = out->part->types;
         spec.slices = out->part->slices;
     }
-    return o->device ? compile_cuda(k, &spec, o, out, err)
-                     : epi_cpu_compile(&out->arena, &spec, &out->cpu, err);
+    if (!out->part || out->part->loop < 0)
+        return compile_spec(k, &spec, o, out, err);
+    spec.sizes[k->cut.slab_dim] = k->cut.slab_rows;
+    epi_status status = compile_spec(k, &spec, o, out, err);
+    if (status != EPI_OK || epi_slab_tail(k) == k->cut.slab_rows)
+        return status;
+    struct epi_cpu_kernel *cpu = out->cpu;
+    struct epi_cuda_kernel *cuda = out->cuda;
+    spec.sizes[k->cut.slab_dim] = epi_slab_tail(k);
+    status = compile_spec(k, &spec, o, out, err);
+    out->tail_cpu = out->cpu;
+    out->tail_cuda = out->cuda;
+    out->cpu = cpu;
+    out->cuda = cuda;
+    return status;
+}
+
+int64_t epi_slab_count(const epi_kernel *k) {
+    int64_t size = k->cut.loop_count ? k->spec.sizes[k->cut.slab_dim] : 1;
+    return k->cut.loop_count ? (size + k->cut.slab_rows - 1) / k->cut.slab_rows : 1;
+}
+
+int64_t epi_slab_tail(const epi_kernel *k) {
+    return k->spec.sizes[k->cut.slab_dim] - (epi_slab_count(k) - 1) * k->cut.slab_rows;
 }
 
 /* Brings attention into the form of its mainloop. Is the program more than one kernel then? Then cuts it.
@@ -204,13 +237,28 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     return status;
 }
 
-static void free_parts(epi_kernel *k) {
+void epi_parts_free(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++)
         if (k->parts[i].first == i) {
             epi_cuda_kernel_free(k->parts[i].cuda);
+            epi_cuda_kernel_free(k->parts[i].tail_cuda);
             epi_arena_free(&k->parts[i].arena);
         }
     k->part_count = 0;
+}
+
+/* Behind what the parts use for themselves. */
+static void place_values(epi_kernel *k) {
+    epi_parts_set_apart(k);
+    k->values = 0;
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_part_kernel *p = &k->parts[i];
+        int64_t most = p->cpu ? p->cpu->workspace : p->cuda->workspace;
+        if (p->tail_cpu || p->tail_cuda)
+            most = epi_max64(most, p->cpu ? p->tail_cpu->workspace : p->tail_cuda->workspace);
+        k->values = epi_max64(k->values, p->own + most);
+    }
+    k->values = epi_round_up(epi_max64(64, k->values), 256);
 }
 
 /* Parts that are compiled side by side, and how each one ended. */
@@ -232,7 +280,7 @@ static void compile_one(void *ctx, int64_t i, int thread) {
 }
 
 /* CUDA's compiler takes seconds for a kernel, so a GPU's parts go to as many threads as there are. */
-static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *err) {
+epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     int count = k->cut.part_count ? k->cut.part_count : 1;
     side_by_side all = {.k = k, .options = o};
     k->parts = epi_arena_alloc(&k->arena, (size_t)count * sizeof *k->parts);
@@ -250,12 +298,15 @@ static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *
         epi_part_kernel *p = &k->parts[i];
         p->cpu = k->parts[p->first].cpu;
         p->cuda = k->parts[p->first].cuda;
+        p->tail_cpu = k->parts[p->first].tail_cpu;
+        p->tail_cuda = k->parts[p->first].tail_cuda;
         if (all.ends[i].status != EPI_OK) {
             if (err)
                 *err = all.ends[i].error;
             return all.ends[i].status;
         }
     }
+    place_values(k);
     return EPI_OK;
 }
 
@@ -304,10 +355,31 @@ static bool give_up(epi_kernel *k) {
     return true;
 }
 
+/* Where there is a budget, a GPU's texts are compiled when it is known which ones. */
 static epi_status cut_again(epi_kernel *k, const epi_options *o, epi_error *err) {
-    free_parts(k);
+    epi_parts_free(k);
+    k->draft = o->memory > 0;
     epi_status status = cut(k, o, err);
-    return status == EPI_OK ? compile_parts(k, o, err) : status;
+    return status == EPI_OK ? epi_parts_compile(k, o, err) : status;
+}
+
+static epi_status compile_checks(epi_kernel *k, const epi_options *o, epi_error *err) {
+    if (!o->check_indices || !k->gpu)
+        return EPI_OK;
+    epi_cuda_target target = target_of(k, o);
+    epi_cuda_kernel_free(k->checks);
+    k->checks = NULL;
+    return epi_cuda_compile_checks(&k->arena, &k->spec, &target, k->owner ? k->owner->checks : NULL,
+                                   &k->checks, &k->checked, err);
+}
+
+static epi_status check_memory(const epi_options *o, epi_error *err) {
+    if (o->memory && o->path != EPI_PATH_FUSED)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory budget is for the fused path");
+    if (o->memory && o->open_axis_count)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "a memory budget is for sizes that are known: leave out open axes");
+    return EPI_OK;
 }
 
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
@@ -330,26 +402,26 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     }
     if (k->owner)
         k->limits = k->owner->limits;
-    if (status == EPI_OK)
-        status = cut(k, o, err);
-    if (status == EPI_OK)
-        status = compile_parts(k, o, err);
     bool again = o->path == EPI_PATH_FUSED && !k->owner;
-    while (status == EPI_OK && again && give_up(k))
-        status = cut_again(k, o, err);
-    if (status == EPI_OK && o->check_indices && k->gpu) {
-        epi_cuda_target target = target_of(k, o);
-        status = epi_cuda_compile_checks(&k->arena, &k->spec, &target, k->owner ? k->owner->checks : NULL,
-                                         &k->checks, &k->checked, err);
-    }
     if (status == EPI_OK)
-        epi_parts_set_apart(k);
-    for (int i = 0; i < k->part_count && status == EPI_OK; i++) {
-        const epi_part_kernel *p = &k->parts[i];
-        k->values = epi_max64(k->values, p->own + (p->cpu ? p->cpu->workspace : p->cuda->workspace));
+        status = check_memory(o, err);
+    if (status == EPI_OK)
+        status = cut_again(k, o, err);
+    for (bool fits = !o->memory; status == EPI_OK;) {
+        if (again && give_up(k)) {
+            fits = !o->memory;
+            status = cut_again(k, o, err);
+        } else if (!fits) {
+            k->draft = false;
+            status = compile_checks(k, o, err); /* which are in the workspace, too */
+            if (status == EPI_OK)
+                status = epi_memory_fit(k, o, err);
+            fits = true;
+        } else {
+            break;
+        }
     }
-    k->values = epi_round_up(epi_max64(64, k->values), 256);
-    return status;
+    return status == EPI_OK && !o->memory ? compile_checks(k, o, err) : status;
 }
 
 /* Counted once, so that a run does not. */
@@ -455,7 +527,7 @@ void epi_kernel_free(epi_kernel *kernel) {
     if (!kernel)
         return;
     epi_sizes_free(kernel);
-    free_parts(kernel);
+    epi_parts_free(kernel);
     epi_cuda_kernel_free(kernel->checks);
     epi_arena_free(&kernel->arena);
     epi_module_free(kernel->program->module);

@@ -34,7 +34,7 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
     return EPI_OK;
 }
 
-static bool part_in_place(const epi_part_kernel *p, int output, int input) {
+bool epi_part_in_place(const epi_part_kernel *p, int output, int input) {
     const epi_steps *steps = p->cpu ? &p->cpu->steps : &p->cuda->steps;
     if (p->to) { /* the kernel is an equal part's: as that one counts its inputs */
         int t = 0;
@@ -55,8 +55,10 @@ static int find_tensor(const epi_part *part, int tensor, int first, int past) {
 int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
     if (!kernel || output < 0 || input < 0 || input >= kernel->program->graph.input_count)
         return 0;
+    if (kernel->cut.loop_count)
+        return 0; /* the next slab may read what was there */
     if (!kernel->parts[0].part)
-        return part_in_place(&kernel->parts[0], output, input);
+        return epi_part_in_place(&kernel->parts[0], output, input);
     int may = 0; /* it is stored by the last part that reads the input */
     for (int i = 0; i < kernel->part_count; i++) {
         const epi_part *part = kernel->parts[i].part;
@@ -64,7 +66,7 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
             out = find_tensor(part, output, part->graph.input_count, part->graph.tensor_count);
         if (out >= 0)
             may = in >= 0 && find_tensor(part, input, in + 1, part->graph.input_count) < 0 &&
-                  part_in_place(&kernel->parts[i], out, in);
+                  epi_part_in_place(&kernel->parts[i], out, in);
         else if (in >= 0)
             may = 0;
     }
@@ -75,7 +77,7 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
 
 static void part_info(const epi_part_kernel *p, epi_kernel_info *out) {
     p->cpu ? epi_cpu_info(p->cpu, out) : epi_cuda_info(p->cuda, out);
-    out->parts = out->kernels = out->forms = 1;
+    out->parts = out->kernels = out->forms = out->slabs = 1;
 }
 
 /* How many forms of a part have been compiled. */
@@ -90,6 +92,17 @@ static bool has_part(const epi_kernel *kernel, int index) {
     return kernel && index >= 0 && index < kernel->part_count;
 }
 
+/* And for the last slab, where that has fewer rows. */
+static void tail_info(const epi_part_kernel *p, epi_kernel_info *out) {
+    p->tail_cpu ? epi_cpu_info(p->tail_cpu, out) : epi_cuda_info(p->tail_cuda, out);
+}
+
+static void add_info(epi_kernel_info *out, const epi_kernel_info *part, int64_t times) {
+    out->launches += part->launches * (int)times;
+    out->flops += part->flops * (double)times;
+    out->bytes_fused += part->bytes_fused * (double)times;
+}
+
 static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
     int forms = 1;
     for (int i = 0; i < kernel->part_count; i++)
@@ -97,6 +110,8 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
     part_info(&kernel->parts[0], out);
     out->terms = kernel->terms;
     out->forms = forms;
+    out->slabs = 1;
+    out->workspace_whole = (int64_t)kernel->workspace_whole;
     if (kernel->part_count == 1)
         return;
     *out = (epi_kernel_info){.mainloop = "parts",
@@ -107,16 +122,23 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
                              .forms = forms,
                              .values = kernel->cut.value_count,
                              .value_bytes = kernel->cut.bytes,
-                             .value_bytes_least = kernel->cut.lowest};
+                             .value_bytes_least = kernel->cut.lowest,
+                             .workspace_whole = (int64_t)kernel->workspace_whole};
     epi_spec_count(&kernel->spec, out);
     out->flops = 0; /* some values are made in more than one part */
+    out->slabs = (int)epi_slab_count(kernel);
+    int64_t whole = out->slabs; /* that have all of their rows */
+    if (kernel->cut.loop_count && epi_slab_tail(kernel) != kernel->cut.slab_rows)
+        whole--;
     for (int i = 0; i < kernel->part_count; i++) {
         epi_kernel_info part;
         part_info(&kernel->parts[i], &part);
         out->kernels += kernel->parts[i].first == i;
-        out->launches += part.launches;
-        out->flops += part.flops;
-        out->bytes_fused += part.bytes_fused;
+        add_info(out, &part, kernel->parts[i].part->loop < 0 ? 1 : whole);
+        if (kernel->parts[i].tail_cpu || kernel->parts[i].tail_cuda) {
+            tail_info(&kernel->parts[i], &part);
+            add_info(out, &part, 1);
+        }
     }
 }
 
@@ -191,7 +213,7 @@ epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info 
     if (!kernel || !out || index < 0 || index >= kernel->cut.value_count)
         return EPI_ERR_ARGUMENT;
     const epi_cut_value *v = &kernel->cut.values[index];
-    const epi_part *part = &kernel->cut.parts[v->first];
+    const epi_part *part = &kernel->cut.parts[v->part];
     *out = (epi_value_info){
         .type = v->type, .bytes = v->bytes, .offset = v->offset, .first = v->first, .last = v->last};
     for (int t = part->graph.input_count; t < part->graph.tensor_count; t++)
@@ -205,7 +227,7 @@ epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info 
 
 /* The output of its part that a value is. */
 static int slot_of(const epi_kernel *kernel, int index) {
-    const epi_part *part = &kernel->cut.parts[kernel->cut.values[index].first];
+    const epi_part *part = &kernel->cut.parts[kernel->cut.values[index].part];
     int t = part->graph.input_count;
     while (t < part->graph.tensor_count - 1 &&
            (part->tensors[t].tensor >= 0 || part->tensors[t].value != index))
@@ -216,7 +238,7 @@ static int slot_of(const epi_kernel *kernel, int index) {
 /* Do equal parts store the values, as the same output? */
 static bool is_alike(const epi_kernel *kernel, int a, int b) {
     const epi_cut_value *v = kernel->cut.values;
-    return kernel->parts[v[a].first].first == kernel->parts[v[b].first].first &&
+    return kernel->parts[v[a].part].first == kernel->parts[v[b].part].first &&
            slot_of(kernel, a) == slot_of(kernel, b);
 }
 
@@ -280,6 +302,8 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
             epi_text_add(out, "%s%d", count > 1 ? ", " : "; the same but for names: ", i + 1);
     if (count > MOST)
         epi_text_add(out, " and %d more", count - MOST);
+    if (kernel->parts[index].part->loop >= 0)
+        epi_text_add(out, "; for each slab");
     epi_text_add(out, kernel->parts[index].apart ? "; it starts beside the one before\n" : "\n");
 }
 
@@ -306,6 +330,22 @@ static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
                  parts == 1 ? "" : "s", r->parts_before, (r->before - r->after) / 1e6);
 }
 
+/* "memory: 43.2 MB of workspace, 172 MB without a budget; parts 1 to 3 go through 4 slabs of 1024 of T" */
+static void describe_memory(const epi_kernel *kernel, epi_text *out) {
+    const epi_cut *cut = &kernel->cut;
+    if (!kernel->workspace_whole)
+        return;
+    epi_text_add(out, "memory: %.4g MB of workspace, %.4g MB without a budget",
+                 (double)epi_kernel_workspace(kernel) / 1e6, (double)kernel->workspace_whole / 1e6);
+    for (int i = 0; i < cut->loop_count; i++)
+        epi_text_add(out, "%s%d to %d", i ? ", then " : "; parts ", cut->loops[i].first + 1,
+                     cut->loops[i].last + 1);
+    if (cut->loop_count)
+        epi_text_add(out, " go through %ld slabs of %ld of %s", (long)epi_slab_count(kernel),
+                     (long)cut->slab_rows, kernel->spec.graph->dims[cut->slab_dim]);
+    epi_text_add(out, "\n");
+}
+
 size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     if (kernel && kernel->rewriting.applies)
@@ -319,6 +359,8 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     if (kernel)
         describe_rewriting(kernel, &t);
+    if (kernel)
+        describe_memory(kernel, &t);
     if (kernel && kernel->checks)
         epi_text_add(&t, "%d ind%s looked through first\n", kernel->checks->count,
                      kernel->checks->count == 1 ? "ex is" : "ices are");

@@ -40,6 +40,8 @@ typedef struct epi_part_kernel {
     int *to;                    /* by tensor of that part: which tensor of this one it is; NULL: the same */
     struct epi_cpu_kernel *cpu; /* one of the two */
     struct epi_cuda_kernel *cuda;
+    struct epi_cpu_kernel *tail_cpu; /* of a loop over slabs whose last one has fewer rows: for that one */
+    struct epi_cuda_kernel *tail_cuda;
     bool apart;  /* it starts beside the part before it (apart.c) */
     int64_t own; /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
@@ -72,6 +74,8 @@ struct epi_kernel {
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
     epi_tile_limits limits; /* that the program was cut with */
+    bool draft;             /* GPU: texts are made, but not compiled yet */
+    size_t workspace_whole; /* that it would need without a budget; 0: it has none */
     /* Where axes are open this is the kernel of the largest sizes. Kernels of other sizes are made like it,
        and belong to it: */
     const epi_kernel *owner;              /* NULL: itself */
@@ -105,6 +109,17 @@ double epi_rewriting_cost(const epi_kernel *kernel, epi_algebra_rule rule);
 /* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
                            bool is_form, epi_kernel **out, epi_error *err);
+
+/* kernel.c: compiles the parts of the cut; what they use of the workspace is known then. And their end. */
+epi_status epi_parts_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
+void epi_parts_free(epi_kernel *kernel);
+/* look.c: may the part store the output over the input, both by their place among its tensors? */
+bool epi_part_in_place(const epi_part_kernel *part, int output, int input);
+/* memory.c: brings a kernel whose parts are compiled, or drafts, within the budget of the options. */
+epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_error *err);
+/* Slabs that loops go through, 1 where there are none; and rows of the last one. */
+int64_t epi_slab_count(const epi_kernel *kernel);
+int64_t epi_slab_tail(const epi_kernel *kernel);
 
 /* apart.c: finds the parts that need nothing of those before them, and start beside them. */
 void epi_parts_set_apart(epi_kernel *kernel);

@@ -101,9 +101,25 @@ static epi_tensor slice_of(const epi_kernel *kernel, const epi_part *part, int t
                         strides};
 }
 
-/* The tensors of a part: the caller's, or values in the workspace. */
-static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, const epi_tensor *tensors,
-                                      unsigned char *workspace, part_room *room) {
+/* How many bytes into a tensor the slab begins whose first row is that. */
+static int64_t slab_begin(const epi_kernel *kernel, const epi_part *part, int t, const int64_t *strides,
+                          int64_t row) {
+    const epi_axes *axes =
+        part->slices[t].memory.count ? &part->slices[t].memory : &part->graph.tensors[t].axes;
+    epi_part_tensor at = part->tensors[t];
+    int place = epi_axes_find_dim(axes, kernel->cut.slab_dim);
+    if (place < 0 || (at.tensor < 0 && kernel->cut.values[at.value].slab))
+        return 0;
+    int64_t stride = 1;
+    for (int i = axes->count - 1; i > place; i--)
+        stride *= epi_axis_size(axes->at[i], kernel->spec.sizes);
+    return row * (strides ? strides[place] : stride) * (int64_t)epi_dtype_size(part->types[t]);
+}
+
+/* The tensors of a part: the caller's, or values in the workspace. Those of a part in a loop are of the slab
+ * whose first row is `row`. */
+static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, int64_t row,
+                                      const epi_tensor *tensors, unsigned char *workspace, part_room *room) {
     const epi_part *part = kernel->parts[index].part;
     const int *to = kernel->parts[index].to;
     for (int t = 0, slices = 0; part && t < part->graph.tensor_count; t++) {
@@ -114,10 +130,87 @@ static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, const
             *out = tensors[at.tensor];
         else
             *out = (epi_tensor){workspace + kernel->values + kernel->cut.values[at.value].offset, NULL};
+        if (row)
+            out->data = (unsigned char *)out->data + slab_begin(kernel, part, of, out->strides, row);
         if (part->slices[of].memory.count)
             *out = slice_of(kernel, part, of, out, room->strides[slices++]);
     }
     return part ? room->tensors : tensors;
+}
+
+/* What a start has in hand. */
+typedef struct running {
+    const epi_kernel *kernel;
+    const epi_tensor *tensors;
+    unsigned char *memory; /* where the parts' share of the workspace begins */
+    void *stream;
+    part_room room;
+} running;
+
+static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
+    const epi_part_kernel *part = &r->kernel->parts[index];
+    const epi_tensor *given = part_tensors(r->kernel, index, row, r->tensors, r->memory, &r->room);
+    bool tail = (part->tail_cpu || part->tail_cuda) &&
+                row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
+    int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
+                 (index + 1 < r->kernel->part_count && part[1].apart ? EPI_BESIDE_NEXT : 0);
+    if (r->kernel->gpu)
+        return epi_cuda_run(tail ? part->tail_cuda : part->cuda, given, r->memory + part->own, r->stream,
+                            beside, err);
+    epi_cpu_run(tail ? part->tail_cpu : part->cpu, given, r->memory);
+    return EPI_OK;
+}
+
+/* Zeros in a tensor of f32 that lies anyhow. */
+static void clear(float *to, const epi_axes *axes, int axis, const int64_t *strides, const int64_t *sizes) {
+    if (axis == axes->count) {
+        *to = 0;
+        return;
+    }
+    for (int64_t i = 0; i < epi_axis_size(axes->at[axis], sizes); i++)
+        clear(to + i * strides[axis], axes, axis + 1, strides, sizes);
+}
+
+/* Before a loop: its sums over slabs are 0. */
+static epi_status clear_sums(const running *r, int loop, epi_error *err) {
+    const epi_kernel *k = r->kernel;
+    for (int i = 0; i < k->cut.sum_count; i++) {
+        const epi_cut_sum *s = &k->cut.sums[i];
+        if (s->loop != loop)
+            continue;
+        const int64_t *strides = s->at.tensor >= 0 ? r->tensors[s->at.tensor].strides : NULL;
+        void *to = s->at.tensor >= 0 ? r->tensors[s->at.tensor].data
+                                     : r->memory + k->values + k->cut.values[s->at.value].offset;
+        size_t bytes = (size_t)epi_axes_size(&s->axes, k->spec.sizes) * sizeof(float);
+        if (k->gpu) {
+            epi_status status = epi_cuda_clear(k->parts[0].cuda->cuda, to, bytes, r->stream, err);
+            if (status != EPI_OK)
+                return status;
+        } else if (strides) {
+            clear(to, &s->axes, 0, strides, k->spec.sizes);
+        } else {
+            memset(to, 0, bytes);
+        }
+    }
+    return EPI_OK;
+}
+
+static epi_status run_parts(running *r, epi_error *err) {
+    const epi_kernel *k = r->kernel;
+    epi_status status = EPI_OK;
+    for (int i = 0; i < k->part_count && status == EPI_OK;) {
+        int loop = k->parts[i].part ? k->parts[i].part->loop : -1;
+        if (loop < 0) {
+            status = run_part(r, i++, 0, err);
+            continue;
+        }
+        const epi_loop *l = &k->cut.loops[loop];
+        status = clear_sums(r, loop, err);
+        for (int64_t row = 0; row < k->spec.sizes[k->cut.slab_dim]; row += k->cut.slab_rows)
+            for (i = l->first; i <= l->last && status == EPI_OK; i++)
+                status = run_part(r, i, row, err);
+    }
+    return status;
 }
 
 static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
@@ -151,24 +244,17 @@ static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int
     if (!kernel->gpu && stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
     epi_status status = EPI_OK;
-    part_room room;
+    running r; /* its room is large, and filled part by part */
+    r.kernel = kernel;
+    r.tensors = tensors;
+    r.memory = (unsigned char *)workspace + epi_kernel_parts_at(kernel);
+    r.stream = stream;
     for (int i = 0; i < kernel->part_count && status == EPI_OK && !kernel->gpu; i++)
-        status =
-            epi_indices_check(kernel->parts[i].cpu, part_tensors(kernel, i, tensors, workspace, &room), err);
+        status = epi_indices_check(kernel->parts[i].cpu,
+                                   part_tensors(kernel, i, 0, tensors, workspace, &r.room), err);
     if (kernel->checks)
         status = epi_cuda_run(kernel->checks, tensors, workspace, stream, 0, err);
-    unsigned char *memory = (unsigned char *)workspace + epi_kernel_parts_at(kernel);
-    for (int i = 0; i < kernel->part_count && status == EPI_OK; i++) {
-        const epi_tensor *given = part_tensors(kernel, i, tensors, memory, &room);
-        const epi_part_kernel *part = &kernel->parts[i];
-        int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
-                     (i + 1 < kernel->part_count && part[1].apart ? EPI_BESIDE_NEXT : 0);
-        if (kernel->gpu)
-            status = epi_cuda_run(part->cuda, given, memory + part->own, stream, beside, err);
-        else
-            epi_cpu_run(part->cpu, given, memory);
-    }
-    return status;
+    return status == EPI_OK ? run_parts(&r, err) : status;
 }
 
 /* A number as an element of that type: an integer as it is, others as they are stored. */
