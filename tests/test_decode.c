@@ -1,0 +1,216 @@
+/* test_decode.c: the layer of decode.epi, token by token with its caches in place, is the same layer over
+ * whole sequences; a step writes the new token's places of the caches and no others; and attention reads the
+ * caches where they lie. */
+#include "base/base.h"
+#include "harness.h"
+
+static const char whole_text[] =
+    "whole(x[B,S,D], g1[D], wq[G,H,E,D], wk[G,E,D], wv[G,E,D], wo[D,G,H,E], g2[D], wg[F,D], wu[F,D],\n"
+    "      wd[D,F], frequency: f32[E/2], eps) -> y[B,S,D] {\n"
+    "    n = x*rsqrt(mean(x*x, D) + eps)*g1\n"
+    "    cos_t = cos(index(S)*frequency)\n"
+    "    sin_t = sin(index(S)*frequency)\n"
+    "    a, b = pairs(n @ wq, E)\n"
+    "    q = join(a*cos_t - b*sin_t, a*sin_t + b*cos_t, E)\n"
+    "    c, d = pairs(n @ wk, E)\n"
+    "    k = rename(join(c*cos_t - d*sin_t, c*sin_t + d*cos_t, E), S, R)\n"
+    "    v = rename(n @ wv, S, R)\n"
+    "    s = where(index(R) <= index(S), sum(q*k, E)*rsqrt(size(E)), -inf)\n"
+    "    h = x + sum(softmax(s, R)*v, R) @ wo\n"
+    "    m = h*rsqrt(mean(h*h, D) + eps)*g2\n"
+    "    y = h + (silu(m @ wg)*(m @ wu)) @ wd\n"
+    "}\n";
+
+enum { B = 2, S = 21, D = 24, G = 2, H = 3, E = 8, F = 40, R = 32 };
+/* tensors of the whole layer, of decode_layer, and of decode_angles */
+enum { WHOLE_FREQUENCY = 10, WHOLE_EPS = 11, WHOLE_Y = 12 };
+enum {
+    STEP_COS = 10,
+    STEP_SIN = 11,
+    STEP_POSITION = 12,
+    STEP_KEYS = 13,
+    STEP_VALUES = 14,
+    STEP_EPS = 15,
+    STEP_Y = 16
+};
+
+static epi_context *ctx;
+static epi_module *module;
+
+static epi_kernel *compile(const char *name, const epi_dim_binding *dims, int count, epi_dtype type,
+                           epi_path path, int device) {
+    epi_type_binding outputs[] = {{"y", EPI_F64}};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .device = device, .path = path,
+                    .threads = 2, .types = outputs, .type_count = path >= EPI_PATH_NAIVE);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    check(epi_kernel_compile(epi_module_find(module, name), &o, &k, &err) == EPI_OK, "%s compiles: %s", name,
+          err.message);
+    return k;
+}
+
+static epi_kernel *compile_step(epi_dtype type, epi_path path) {
+    epi_dim_binding dims[] = {{"B", B}, {"D", D}, {"G", G}, {"H", H}, {"E", E}, {"F", F}, {"R", R}};
+    return compile("decode_layer", dims, 7, type, path, 0);
+}
+
+/* ---- what it computes ---- */
+
+/* The layer over whole sequences, from random numbers that do not depend on the path. */
+static bool run_whole(epi_dtype type, epi_path path, problem *p) {
+    epi_dim_binding dims[] = {{"B", B}, {"S", S}, {"D", D}, {"G", G}, {"H", H}, {"E", E}, {"F", F}};
+    epi_kernel *k = compile("whole", dims, 7, type, path, 0);
+    bool ok = k && problem_make(p, epi_module_find(module, "whole"), k, LAYOUT_PLAIN);
+    if (ok) {
+        problem_fill(p, 11);
+        for (int i = 0; i < E / 2; i++)
+            put_element(p->t[WHOLE_FREQUENCY].data, EPI_F32, i, pow(0.3, i));
+        put_element(p->t[WHOLE_EPS].data, p->t[WHOLE_EPS].shape.type, 0, 1e-5);
+        ok = problem_run(k, p);
+    }
+    epi_kernel_free(k);
+    return check(ok, "the whole layer runs");
+}
+
+/* The second sequence is a token behind the first, where it can be: each has a position of its own. */
+static int position_at(int step, int sequence) {
+    int at = step - sequence;
+    return at < 0 ? 0 : at >= S ? S - 1 : at;
+}
+
+/* The bytes of a cache that a step has to leave alone are as they were. */
+static bool same_elsewhere(const tensor *cache, const unsigned char *before, int step) {
+    size_t row = (size_t)G * E * epi_dtype_size(cache->shape.type);
+    bool same = true;
+    for (int b = 0; b < B; b++)
+        for (int r = 0; r < R; r++)
+            if (r != position_at(step, b))
+                same &=
+                    !memcmp(cache->data + (size_t)(b * R + r) * row, before + (size_t)(b * R + r) * row, row);
+    return same;
+}
+
+/* Steps over the sequences of `whole`, whose result they write into: a token of each sequence at a time. */
+static bool decode(epi_dtype type, epi_path path, problem *whole) {
+    epi_dim_binding dims[] = {{"B", B}, {"E", E}};
+    epi_kernel *k = compile_step(type, path), *angles = compile("decode_angles", dims, 2, type, path, 0);
+    problem p = {0}, turn = {0};
+    bool ok = k && angles && problem_make(&p, epi_module_find(module, "decode_layer"), k, LAYOUT_PLAIN) &&
+              problem_make(&turn, epi_module_find(module, "decode_angles"), angles, LAYOUT_PLAIN);
+    if (!ok)
+        return check(false, "a step can be made");
+    size_t bytes = (size_t)p.t[STEP_KEYS].span * epi_dtype_size(type);
+    unsigned char *before[2] = {malloc(bytes), malloc(bytes)};
+    for (int cache = 0; cache < 2; cache++) {
+        int t = STEP_KEYS + cache;
+        for (int64_t i = 0; i < p.t[t].shape.count; i++) /* what no mask lets through */
+            put_element(p.t[t].data, type, i, 100);
+        check(epi_kernel_in_place(k, STEP_Y + 1 + cache, t), "the cache may be updated in place");
+        p.args[STEP_Y + 1 + cache] = p.args[t];
+    }
+    for (int i = 1; i < STEP_COS; i++) /* weights */
+        p.args[i] = whole->args[i];
+    p.args[STEP_COS] = turn.args[2];
+    p.args[STEP_SIN] = turn.args[3];
+    p.args[STEP_EPS] = whole->args[WHOLE_EPS];
+    turn.args[0] = p.args[STEP_POSITION];
+    turn.args[1] = whole->args[WHOLE_FREQUENCY];
+    for (int step = 0; step < S + B - 1 && ok; step++) {
+        int at[B] = {position_at(step, 0), position_at(step, 1)};
+        int64_t strides[2] = {S * D + (at[1] - at[0]) * D, 1};
+        memcpy(p.t[STEP_POSITION].data, at, sizeof at);
+        for (int io = 0; io < 2; io++) {
+            const tensor *t = &whole->t[io ? WHOLE_Y : 0];
+            int64_t first = (int64_t)at[0] * D * (int64_t)epi_dtype_size(t->shape.type);
+            p.args[io ? STEP_Y : 0] = (epi_tensor){t->data + first, strides};
+        }
+        for (int cache = 0; cache < 2; cache++)
+            memcpy(before[cache], p.t[STEP_KEYS + cache].data, bytes);
+        ok = check(problem_run(angles, &turn) && problem_run(k, &p), "step %d runs", step);
+        for (int cache = 0; cache < 2 && ok; cache++)
+            ok = check(same_elsewhere(&p.t[STEP_KEYS + cache], before[cache], step) &&
+                           memcmp(before[cache], p.t[STEP_KEYS + cache].data, bytes) != 0,
+                       "step %d writes the new token's places of cache %d alone", step, cache);
+    }
+    free(before[0]);
+    free(before[1]);
+    problem_free(&p);
+    problem_free(&turn);
+    epi_kernel_free(k);
+    epi_kernel_free(angles);
+    return ok;
+}
+
+static void check_values(epi_dtype type, epi_path path) {
+    static problem out, ref, naive;
+    double error, bound;
+    if (run_whole(type, EPI_PATH_FUSED, &out) && run_whole(type, EPI_PATH_REFERENCE, &ref) &&
+        run_whole(type, EPI_PATH_NAIVE, &naive)) {
+        tensor *y = &out.t[WHOLE_Y];
+        memset(y->data, POISON, (size_t)y->span * epi_dtype_size(type));
+        if (decode(type, path, &out))
+            check(within_rule(y, &ref.t[WHOLE_Y], &naive.t[WHOLE_Y], type, out.terms, &error, &bound),
+                  "token by token as over whole sequences, %s, path %d: error %g, allowed %g",
+                  epi_dtype_name(type), (int)path, error, bound);
+    }
+    problem_free(&out);
+    problem_free(&ref);
+    problem_free(&naive);
+}
+
+/* ---- how ---- */
+
+/* A few parts, of which attention is one and each update another; and nothing between them is as long as a
+ * cache. */
+static void check_shape(int device, int parts) {
+    epi_dim_binding dims[] = {{"B", 8}, {"D", 512}, {"G", 2}, {"H", 4}, {"E", 64}, {"F", 1024}, {"R", 4096}};
+    epi_kernel *k = compile("decode_layer", dims, 7, EPI_BF16, EPI_PATH_FUSED, device);
+    epi_kernel_info info;
+    int updates = 0, attentions = 0, out;
+    if (!k)
+        return;
+    epi_kernel_get_info(k, &info);
+    check(info.parts <= parts, "a layer has at most %d parts: %d", parts, info.parts);
+    for (int i = 0; i < info.parts; i++) {
+        static char text[1 << 16];
+        epi_kernel_part_print(k, i, text, sizeof text);
+        if (strstr(text, "update(")) {
+            updates++;
+            check(!attentions && !strstr(text, "@"), "an update comes before attention, by itself");
+        }
+        attentions += strstr(text, "exp(") != NULL && strstr(text, "(position") != NULL;
+    }
+    check(updates == 2 && attentions == 1, "two updates and one attention: %d, %d", updates, attentions);
+    epi_value_info v;
+    for (int i = 0; i < info.values && epi_kernel_value(k, i, &v) == EPI_OK; i++)
+        check(v.bytes < INT64_C(2) * 8 * 4096 * 2 * 64, "%s is shorter than a cache", v.name);
+    out = epi_program_tensor_count(epi_module_find(module, "decode_layer")) - 2;
+    check(epi_kernel_in_place(k, out, STEP_KEYS) && epi_kernel_in_place(k, out + 1, STEP_VALUES) &&
+              !epi_kernel_in_place(k, out, STEP_VALUES),
+          "the caches take their inputs' place");
+    epi_kernel_free(k);
+}
+
+int main(void) {
+    epi_error err = {0};
+    epi_text text = {0};
+    int at = 0;
+    while (epi_bundled_name(at) && strcmp(epi_bundled_name(at), "decode.epi") != 0)
+        at++;
+    epi_text_add(&text, "%s%s", whole_text, epi_bundled_name(at) ? epi_bundled_text(at) : "");
+    if (check(epi_context_open(&ctx, NULL) == EPI_OK &&
+                  epi_module_parse(ctx, text.data, text.length, "decode", &module, &err) == EPI_OK,
+              "the texts parse: %s", err.message)) {
+        for (int type = EPI_F32; type <= EPI_F16; type++) {
+            check_values((epi_dtype)type, EPI_PATH_FUSED);
+            check_values((epi_dtype)type, EPI_PATH_UNFUSED);
+        }
+        check_shape(0, 9);
+        check_shape(-90, 10);
+        epi_module_free(module);
+    }
+    epi_context_close(ctx);
+    epi_text_free(&text);
+    return finish();
+}
