@@ -39,7 +39,9 @@ static epi_dtype stored_type(const writer *w, int node) {
         return n->stored;
     if (is_exact(w->spec->graph, node))
         return EPI_F32;
-    return !n->axes.count || epi_dims_are_vector(&p->rows, &p->cols, &n->axes) ? EPI_F32 : w->spec->type;
+    unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
+    bool is_short = epi_dims_of(&p->rows, &p->cols, &n->axes) != all; /* one for each row, column or group */
+    return is_short ? EPI_F32 : w->spec->type;
 }
 
 /* What is stored in an output: its value; where that only has other names of axes than what a part makes,
