@@ -12,8 +12,10 @@ watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functo
 class Op:
     """A program of a text, callable on tensors. Inputs without axes are numbers, or tensors of one element."""
 
-    def __init__(self, text, name=None, twice=False, into=None, keep=()):
-        prog = program(text, name)
+    def __init__(self, text, name=None, twice=False, into=None, keep=(), rows=None):
+        prog = program(text, name, rows and tuple(rows))
+        if any(d not in prog.dims for d in prog.rows):
+            raise EpilogValueError(f"{prog.name}: rows names {', '.join(prog.rows)}: the axes are {', '.join(prog.dims)}")
         self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
         self.inputs = [(t.name, t.rank, t.type) for t in prog.inputs]
         self.names = [t.name for t in prog.inputs]
@@ -35,7 +37,8 @@ class Op:
         return self
 
     def __reduce__(self):
-        return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into}, self.keep)
+        return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into}, self.keep,
+                    tuple(self.program.rows))
 
     def __repr__(self):
         return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
@@ -159,11 +162,12 @@ class Op:
         return "\n".join(p.text for p in self.program.grad(wrt, True))
 
 
-def op(text, name=None, twice=False, into=None, keep=()):
+def op(text, name=None, twice=False, into=None, keep=(), rows=None):
     """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it.
 
     twice: keep all inputs for the backward, so that gradients of gradients can always be had.
     into: results, by name, and the inputs that they are stored over: {"w1": "w"} makes w the new w, as an optimizer wants.
     keep: inputs, by name, that autocast leaves as they are, as it does a residual or what is normed; True: all of them.
+    rows: axes, by name, whose sizes are open: one kernel serves all of them. Without it those of the first input but the last.
     """
-    return Op(text, name, twice, into, keep)
+    return Op(text, name, twice, into, keep, rows)

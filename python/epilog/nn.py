@@ -33,6 +33,20 @@ geglu_mlp(x[T,D], gate[F,D], up[F,D], down[D,F]) -> y[T,D] {
 GATED = {"silu": swiglu_mlp, "gelu_tanh": geglu_mlp}
 
 
+def attention_lines(causal, window, softcap):
+    """o, which is what queries[B,S,G,H,E] see of keys[B,R,G,E] and values[B,R,G,F], and the numbers that are read for it."""
+    z = "cap*tanh(sum(queries*keys, E)*scale/cap)" if softcap else "sum(queries*keys, E)*scale"
+    seen = "index(R) <= index(S)" + (" and index(R) > index(S) - window" if window else "")
+    lines = [f"s = where({seen}, {z}, -inf)" if causal else f"s = {z}", "o = sum(softmax(s, R)*values, R)"]
+    return lines, ["scale"] + ["cap"] * softcap + ["window"] * window
+
+
+def attention_op(causal, window, softcap):
+    lines, numbers = attention_lines(causal, window, softcap)
+    given = ", ".join(["queries[B,S,G,H,E]", "keys[B,R,G,E]", "values[B,R,G,F]"] + numbers)
+    return op(f"attention({given}) -> o[B,S,G,H,F] {{\n    " + "\n    ".join(lines) + "\n}\n", rows=("B", "S", "R"))
+
+
 def token_loss(smoothing, softcap, z_loss):
     """Cross-entropy of each token; one whose label is `ignore` counts for nothing. Numbers for what is True come behind."""
     numbers = "".join(", " + name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss)) if on)
@@ -58,6 +72,7 @@ def token_statistics(softcap):
 # All of them are made here: where torch.compile looks, nothing is to be made any more.
 TOKEN_LOSSES = {which: token_loss(*which) for which in itertools.product((False, True), repeat=3)}
 TOKEN_STATISTICS = {softcap: token_statistics(softcap) for softcap in (False, True)}
+ATTENTION = {which: attention_op(*which) for which in itertools.product((False, True), repeat=3) if which[0] or not which[1]}
 
 
 def rows(x):
@@ -147,6 +162,26 @@ class GEGLU(GatedMLP):
 
     def __init__(self, hidden_size, intermediate_size, device=None, dtype=None):
         super().__init__(hidden_size, intermediate_size, "gelu_tanh", device, dtype)
+
+
+def attention(q, k, v, causal=False, window=None, softcap=None, scale=None):
+    """Attention of q[B,S,H,E] to k[B,R,G,E] and v[B,R,G,F]: o[B,S,H,F]. H is G, or a multiple of it: heads of queries lie group by
+    group. Scores are never in memory, nor kept for the backward.
+
+    causal: a query sees the keys up to its own position. window: of these the last so many. softcap: scores z become
+    softcap*tanh(z/softcap). scale: of scores, 1/sqrt(E) without it.
+    """
+    if window is not None and (not causal or window < 1):
+        raise ValueError("window counts the last keys that a query sees: it goes with causal=True, and is 1 or more")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap is {softcap}: it has to be more than 0")
+    if q.dim() != 4 or k.dim() != 4 or q.shape[2] % k.shape[2]:
+        raise ValueError(f"q has sizes {list(q.shape)} and k {list(k.shape)}: they are [B,S,H,E] and [B,R,G,E], and H is a multiple of G")
+    made = ATTENTION[causal, window is not None, softcap is not None]
+    numbers = [n for n in (softcap, window) if n is not None]
+    groups = k.shape[2]
+    o = made(q.view(*q.shape[:2], groups, q.shape[2] // groups, q.shape[3]), k, v, q.shape[3] ** -0.5 if scale is None else scale, *numbers)
+    return o.view(*q.shape[:3], v.shape[3])
 
 
 def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0):

@@ -59,6 +59,49 @@ def test_gated_mlp(kind, function):
     assert mlp(x).shape == x.shape and torch.equal(mlp(x)[1], mlp(x[1]))
 
 
+def eager_attention(q, k, v, causal=False, window=None, softcap=None, scale=None):
+    heads = q.shape[2] // k.shape[2]
+    q, k, v = (t.repeat_interleave(n, 2).transpose(1, 2) for t, n in ((q, 1), (k, heads), (v, heads)))
+    z = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    z = z if softcap is None else softcap * torch.tanh(z / softcap)
+    back = torch.arange(z.shape[-2])[:, None] - torch.arange(z.shape[-1])
+    seen = (back >= 0 if causal else back == back) & (back < (window or 1000))
+    z = (z if z.dtype == torch.float64 else z.float()).masked_fill(~seen, -torch.inf)
+    return (torch.softmax(z, -1).to(v.dtype) @ v).transpose(1, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("more", [dict(), dict(causal=True), dict(causal=True, window=4), dict(causal=True, softcap=2.0, scale=0.3),
+                                  dict(causal=True, window=3, softcap=4.0)])
+@pytest.mark.parametrize("queries, keys", [(20, 20), (7, 12)])
+@pytest.mark.parametrize("heads, groups", [(4, 2), (3, 3)])
+def test_attention(dtype, more, queries, keys, heads, groups):
+    torch.manual_seed(11)
+    args = [torch.randn(2, *sizes).to(dtype).requires_grad_() for sizes in ((queries, heads, 8), (keys, groups, 8), (keys, groups, 16))]
+    # exp has the absolute rounding error of its exponent, as below
+    scores = torch.einsum("bshe,brhe->bhsr", args[0], args[1].repeat_interleave(heads // groups, 2)) * more.get("scale", 8 ** -0.5)
+    units = 1 + scores.abs().max().item()
+    check(lambda q, k, v: epilog.nn.attention(q, k, v, **more), lambda q, k, v: eager_attention(q, k, v, **more), args, units)
+
+
+def test_attention_of_all_lengths():
+    """One kernel, and a row's bits do not depend on how many others there are; strided tensors are as good."""
+    torch.manual_seed(12)
+    q, k, v = torch.randn(3, 2, 33, 4, 8)
+    whole, op = epilog.nn.attention(q, k, v, causal=True), epilog.nn.ATTENTION[True, False, False]
+    compiled = len(op.program.compiled)
+    for length in (33, 40, 64):
+        q2, k2, v2 = (torch.cat((t, torch.randn(2, length - 33, 4, 8)), 1) for t in (q, k, v))
+        assert torch.equal(epilog.nn.attention(q2, k2, v2, causal=True)[:, :33], whole)
+    assert len(op.program.compiled) == compiled
+    assert torch.equal(epilog.nn.attention(*torch.stack((q, k, v), 2).unbind(2), causal=True), whole)
+    for wrong, message in ((dict(window=3), "window counts"), (dict(causal=True, softcap=-1.0), "softcap is -1.0")):
+        with pytest.raises(ValueError, match=message):
+            epilog.nn.attention(q, k, v, **wrong)
+    with pytest.raises(ValueError, match="H is a multiple of G"):
+        epilog.nn.attention(q, k[:, :, :3], v)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_linear_cross_entropy(reduction):
     torch.manual_seed(3)
