@@ -1,50 +1,26 @@
 """epilog.apply and epilog.restore: Hugging Face models with their layers carried out by Epilog.
 
-Modules stay where they are, with their weights and names; only their forward is another. A decoder layer becomes
-two programs around PyTorch's attention: norm, projections and rotary embedding before it; the output projection,
-residuals, norm and MLP behind it. At every call a layer looks whether its parts are still what they were (an
-adapter may have taken the place of a linear layer, someone may have hooked in): if not, it does as it did before.
+Modules stay where they are, with their weights and names; only their forward is another. A decoder layer is one program where
+attention is Epilog's, and two around attention where it is someone else's (_attention.py says when). At every call a layer looks
+whether its parts are still what they were (an adapter may have taken the place of a linear layer, someone may have hooked in): if
+not, it does as it did before.
 """
 import functools
 import inspect
-import re
 import sys
 import types
 
 import torch
 from torch import nn
 
+from ._attention import fits, give_back, is_ours, is_plain, take_place
+from ._layers import gpt2_parts, in_autocast, llama_parts
 from ._op import op
 from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2")
 HEADS = {f + "ForCausalLM" for f in FAMILIES} | {"GPT2LMHeadModel"}  # models with a loss
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu"}
-
-
-
-class behind_attention:
-    """What comes behind attention, from the residual x to the next: output projection, residual, norm, MLP, residual. One program;
-    but two under autocast, where x and h, which the first lines make, stay f32 as PyTorch has them, and nothing else does.
-    first: the inputs of the program up to h's last."""
-
-    def __init__(self, head, rest, first):
-        head, rest = head.strip("\n"), rest.strip("\n")
-        name, inputs = re.match(r"(\w+)\((.*)\) -> ", head).groups()
-        inputs = re.findall(r"\w+(?:\[[^]]*\])?", inputs)
-        before, after = inputs[:first], inputs[first:-1]
-        given = lambda names: ", ".join(names + ["eps"])
-        self.first, self.whole = first, op(f"{head}\n{rest}\n")
-        body = head.split("{\n", 1)[1]
-        self.out = op(f"{name}_out({given(before)}) -> h[B,S,D] {{\n{body}\n}}\n", keep=("x",))
-        self.mlp = op(f"{name}_mlp({given(['h[B,S,D]'] + after)}) -> y[B,S,D] {{\n{rest}\n", keep=("h",))
-
-    def __call__(self, x, *given):
-        if x.dtype != torch.float32 or not torch.is_autocast_enabled(x.device.type):
-            return self.whole(x, *given)
-        *weights, eps = given
-        h = self.out(x, *weights[:self.first - 1], eps)
-        return self.mlp(h, *weights[self.first - 1:], eps)
 
 
 gemma_norm = op("""
@@ -56,66 +32,6 @@ gpt2_mlp = op("""
 gpt2_mlp(x[T,D], w1[D,F], b1[F], w2[F,D], b2[D]) -> y[T,D] {
     y = gelu_tanh(x @ w1 + b1) @ w2 + b2
 }""")
-
-gpt2_projections = op("""
-# LayerNorm, then queries, keys and values as the three slices of one product.
-gpt2_projections(x[B,S,D], g[D], b[D], w[D,K,H,E], bias[K,H,E], eps) -> y[B,S,K,H,E] {
-    c = x - mean(x, D)
-    n = c*rsqrt(mean(c*c, D) + eps)*g + b
-    y = n @ w + bias
-}""")
-
-gpt2_rest = behind_attention("""
-gpt2_rest(x[B,S,D], o[B,S,C], wo[C,D], bo[D], g[D], b[D], w1[D,F], b1[F], w2[F,D], b2[D], eps) -> y[B,S,D] {
-    h = x + (o @ wo + bo)
-""", """
-    c = h - mean(h, D)
-    n = c*rsqrt(mean(c*c, D) + eps)*g + b
-    y = h + (gelu_tanh(n @ w1 + b1) @ w2 + b2)
-}""", 4)
-
-
-@functools.lru_cache(None)
-def projections(bias, head_norm, per_sequence, one_plus):
-    """Norm, then queries, keys and values, with rotary embedding where a feature of each half is a pair."""
-    table = "[B,S,E/2]" if per_sequence else "[S,E/2]"
-    inputs = ["x[B,S,D]", "g[D]", "wq[H,E,D]", "wk[G,E,D]", "wv[G,E,D]", "cos_t" + table, "sin_t" + table]
-    inputs += ["bq[H,E]", "bk[G,E]", "bv[G,E]"] if bias else []
-    inputs += ["gq[E]", "gk[E]"] if head_norm else []
-    lines = [f"n = x*rsqrt(mean(x*x, D) + eps)*{'(1 + g)' if one_plus else 'g'}"]
-    for name in "qk":
-        lines.append(f"{name}0 = n @ w{name}" + (f" + b{name}" if bias else ""))
-        if head_norm:
-            lines.append(f"{name}1 = {name}0*rsqrt(mean({name}0*{name}0, E) + eps)*g{name}")
-        lines.append(f"{name}a, {name}b = halves({name}{int(head_norm)}, E)")
-        lines.append(f"{name} = concat({name}a*cos_t - {name}b*sin_t, {name}a*sin_t + {name}b*cos_t, E)")
-    lines.append("v = n @ wv" + (" + bv" if bias else ""))
-    body = "\n    ".join(lines)
-    return op(f"projections({', '.join(inputs)}, eps) -> (q[B,S,H,E], k[B,S,G,E], v[B,S,G,E]) {{\n    {body}\n}}\n")
-
-
-@functools.lru_cache(None)
-def rest(bias, activation, sandwich):
-    """sandwich: with norms behind attention and MLP as well, as Gemma 2 has them."""
-    given = "x[B,S,D], o[B,S,C], wo[D,C], " + ("bo[D], " if bias else "")
-    attended, mlp = "o @ wo" + (" + bo" if bias else ""), f"({activation}(n @ wg)*(n @ wu)) @ wd"
-    if not sandwich:
-        return behind_attention(f"""
-rest({given}g[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
-    h = x + {attended}
-""", f"""
-    n = h*rsqrt(mean(h*h, D) + eps)*g
-    y = h + {mlp}
-}}""", 3 + bias)
-    return behind_attention(f"""
-rest({given}ga[D], g[D], gm[D], wg[F,D], wu[F,D], wd[D,F], eps) -> y[B,S,D] {{
-    a = {attended}
-    h = x + a*rsqrt(mean(a*a, D) + eps)*(1 + ga)
-""", f"""
-    n = h*rsqrt(mean(h*h, D) + eps)*(1 + g)
-    m = {mlp}
-    y = h + m*rsqrt(mean(m*m, D) + eps)*(1 + gm)
-}}""", 4 + bias)
 
 
 def untouched(module, kind):
@@ -133,14 +49,20 @@ class Layer:
 
     def __init__(self, layer, family):
         attention = layer.self_attn
-        self.family, self.norm, self.norm_kind = family, layer.input_layernorm, type(layer.input_layernorm)
-        self.heads = attention.q_proj.out_features // attention.head_dim, attention.k_proj.out_features // attention.head_dim
+        self.norm, self.norm_kind = layer.input_layernorm, type(layer.input_layernorm)
+        self.groups = attention.k_proj.out_features // attention.head_dim
         self.bias, self.head_norm = attention.q_proj.bias is not None, hasattr(attention, "q_norm")
         self.out_bias, self.eps = attention.o_proj.bias is not None, epsilon(layer.input_layernorm)
         gemma = family == "Gemma2"
+        # what attention is told beside its tensors; its numbers in a program are those that are there
+        window = None if family == "Llama" else (attention.config if family == "Mistral" else attention).sliding_window
+        softcap = attention.attn_logit_softcapping if gemma else None
+        self.told = ({} if family == "Llama" else dict(sliding_window=window)) | (dict(softcap=softcap) if gemma else {})
+        self.numbers = [attention.scaling] + [n for n in (softcap, window) if n is not None]
         self.norms = ["post_attention_layernorm"] + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if gemma else [])
-        self.projections = [projections(self.bias, self.head_norm, per_sequence, gemma) for per_sequence in (False, True)]
-        self.rest = rest(self.out_bias, ACTIVATIONS[activation_of(attention.config)], gemma)
+        activation = ACTIVATIONS[activation_of(attention.config)]
+        self.programs = [llama_parts(self.bias, self.head_norm, per_sequence, gemma, self.out_bias, activation, window is not None,
+                                     softcap is not None) for per_sequence in (False, True)]
 
     def usable(self, layer):
         attention, mlp = layer.self_attn, layer.mlp
@@ -149,9 +71,34 @@ class Layer:
         norms += [attention.q_norm, attention.k_norm] if self.head_norm else []
         return all(untouched(m, nn.Linear) for m in linear) and all(untouched(m, self.norm_kind) for m in norms)
 
+    def before(self, attention, position_embeddings):
+        """The programs for these positions, and what they read before attention, but for x."""
+        size, groups, q, k, v = attention.head_dim, self.groups, attention.q_proj, attention.k_proj, attention.v_proj
+        cos, sin = (t[..., :size // 2].contiguous() for t in position_embeddings)
+        per_sequence = cos.shape[0] != 1
+        cos, sin = (cos, sin) if per_sequence else (cos[0], sin[0])
+        given = [self.norm.weight, q.weight.view(groups, -1, size, q.in_features), k.weight.view(groups, size, -1),
+                 v.weight.view(groups, size, -1), cos, sin]
+        given += [q.bias.view(groups, -1, size), k.bias.view(groups, size), v.bias.view(groups, size)] if self.bias else []
+        given += [attention.q_norm.weight, attention.k_norm.weight] if self.head_norm else []
+        return self.programs[int(per_sequence)], given
+
+    def behind(self, layer):
+        """What is read behind attention, but for the output projection's weight."""
+        bias = [layer.self_attn.o_proj.bias] if self.out_bias else []
+        mlp = layer.mlp
+        return bias + [getattr(layer, name).weight for name in self.norms] + [mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight]
+
 
 def activation_of(config):
     return getattr(config, "hidden_activation", None) or config.hidden_act
+
+
+def is_whole(attention, x, mask, cache, dropout, more):
+    """Can a layer be one program at this call, attention with it?"""
+    return (is_ours(attention.config) and cache is None and untouched(attention, type(attention)) and not in_autocast(x)
+            and is_plain(attention, x, x.shape[1], mask, dropout if attention.training else 0, more)
+            and fits(x.device, x.dtype, attention.head_dim))
 
 
 def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None, use_cache=False,
@@ -160,19 +107,21 @@ def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, p
                                       use_cache=use_cache, position_embeddings=position_embeddings, **kwargs)
     if position_embeddings is None or not parts.usable(self):
         return type(self).forward(self, hidden_states, **given)
-    attended, _ = self.self_attn(hidden_states=hidden_states, epilog_part=parts, **given)
-    mlp, out = self.mlp, self.self_attn.o_proj
-    bias = (out.bias,) if parts.out_bias else ()
-    gains = [getattr(self, name).weight for name in parts.norms]
-    return parts.rest(hidden_states, attended, out.weight, *bias, *gains, mlp.gate_proj.weight, mlp.up_proj.weight,
-                      mlp.down_proj.weight, parts.eps)
+    attention = self.self_attn
+    out, behind = attention.o_proj.weight, parts.behind(self)
+    if is_whole(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, kwargs):
+        programs, before = parts.before(attention, position_embeddings)
+        out = out.view(out.shape[0], parts.groups, -1, attention.head_dim)
+        return programs.whole(hidden_states, *before, out, *behind, parts.eps, *parts.numbers)
+    attended, _ = attention(hidden_states=hidden_states, epilog_part=parts, **given)
+    return parts.programs[0].rest(hidden_states, attended, [out, *behind], parts.eps)
 
 
 def attend(module, query, key, value, mask, dropout, **kwargs):
     """Attention itself, as the model's configuration wants it; the heads' values side by side."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-    name = module.config._attn_implementation
-    carry = sys.modules[type(module).__module__].eager_attention_forward if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+    eager = sys.modules[type(module).__module__].eager_attention_forward
+    carry = ALL_ATTENTION_FUNCTIONS.get_interface(module.config._attn_implementation, eager)
     attended, weights = carry(module, query, key, value, mask, dropout=dropout if module.training else 0.0,
                               scaling=module.scaling, **kwargs)
     return attended.reshape(*attended.shape[:-2], -1).contiguous(), weights
@@ -185,26 +134,12 @@ def attention_forward(self, hidden_states, position_embeddings=None, attention_m
     if epilog_part is None:
         return type(self).forward(self, hidden_states, position_embeddings=position_embeddings, attention_mask=attention_mask,
                                   past_key_values=past_key_values, **kwargs)
-    parts, size = epilog_part, self.head_dim
-    cos, sin = (t[..., :size // 2].contiguous() for t in position_embeddings)
-    per_sequence = cos.shape[0] != 1
-    cos, sin = (cos, sin) if per_sequence else (cos[0], sin[0])
-    q, k, v = self.q_proj, self.k_proj, self.v_proj
-    shaped = lambda m, heads: m.weight.view(heads, size, -1)
-    given = [hidden_states, parts.norm.weight, shaped(q, parts.heads[0]), shaped(k, parts.heads[1]), shaped(v, parts.heads[1]), cos, sin]
-    given += [m.bias.view(-1, size) for m in (q, k, v)] if parts.bias else []
-    given += [self.q_norm.weight, self.k_norm.weight] if parts.head_norm else []
-    query, key, value = parts.projections[1 if per_sequence else 0](*given, parts.eps)
-    query, key, value = (t.transpose(1, 2) for t in (query, key, value))
+    programs, given = epilog_part.before(self, position_embeddings)
+    query, key, value = programs.projections(hidden_states, *given, epilog_part.eps)
+    query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
     if past_key_values is not None:
         key, value = past_key_values.update(key, value, self.layer_idx)
-    if parts.family == "Mistral":
-        kwargs["sliding_window"] = getattr(self.config, "sliding_window", None)
-    elif parts.family != "Llama":
-        kwargs["sliding_window"] = self.sliding_window
-    if parts.family == "Gemma2":
-        kwargs["softcap"] = self.attn_logit_softcapping
-    return attend(self, query, key, value, attention_mask, self.attention_dropout, **kwargs)
+    return attend(self, query, key, value, attention_mask, self.attention_dropout, **kwargs, **epilog_part.told)
 
 
 class Block:
@@ -212,16 +147,16 @@ class Block:
 
     def __init__(self, block):
         self.names = list(inspect.signature(type(block).forward).parameters)[2:]
-        self.linear = type(block.attn.c_attn)
+        self.linear, self.programs = type(block.attn.c_attn), gpt2_parts()
 
     def usable(self, block, given):
         attention, mlp = block.attn, block.mlp
         dropouts = (attention.resid_dropout, mlp.dropout)
         linear = (attention.c_attn, attention.c_proj, mlp.c_fc, mlp.c_proj)
         return (given.get("encoder_hidden_states") is None and not (block.training and any(d.p for d in dropouts))
-                and not (attention.reorder_and_upcast_attn and attention.config._attn_implementation == "eager")
+                and not (attention.reorder_and_upcast_attn and attention.config._attn_implementation.endswith("eager"))
                 and all(untouched(m, self.linear) for m in linear) and all(untouched(m, nn.LayerNorm) for m in (block.ln_1, block.ln_2))
-                and untouched(attention, type(attention)) and untouched(mlp, type(mlp)))
+                and untouched(attention, type(attention)) and untouched(mlp, type(mlp)) and block.ln_1.eps == block.ln_2.eps)
 
 
 def gpt2_forward(self, hidden_states, *args, **kwargs):
@@ -230,18 +165,19 @@ def gpt2_forward(self, hidden_states, *args, **kwargs):
     if not parts.usable(self, given):
         return type(self).forward(self, hidden_states, *args, **kwargs)
     attention, mlp, first, second = self.attn, self.mlp, self.ln_1, self.ln_2
-    qkv, shape = attention.c_attn, (3, attention.num_heads, attention.head_dim)
-    y = gpt2_projections(hidden_states, first.weight, first.bias, qkv.weight.view(-1, *shape), qkv.bias.view(shape), first.eps)
-    query, key, value = (t.transpose(1, 2) for t in y.unbind(2))
-    past = given.pop("past_key_values", None)
+    qkv, out, heads = attention.c_attn, attention.c_proj, (attention.num_heads, attention.head_dim)
+    before = [first.weight, first.bias, qkv.weight.view(-1, 3, *heads), qkv.bias.view(3, *heads)]
+    behind = [out.bias, second.weight, second.bias, mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias]
+    past, mask = given.pop("past_key_values", None), given.pop("attention_mask", None)
+    if is_whole(attention, hidden_states, mask, past, attention.attn_dropout.p, given):
+        return parts.programs.whole(hidden_states, *before, out.weight.view(*heads, -1), *behind, first.eps, attention.scaling)
+    query, key, value = (t.transpose(1, 2) for t in parts.programs.projections(hidden_states, *before, first.eps))
     if past is not None:
         cache = getattr(past, "self_attention_cache", past)
         key, value = cache.update(key, value, attention.layer_idx)
-    mask = given.pop("attention_mask", None)
     more = {k: v for k, v in given.items() if k not in ("encoder_hidden_states", "encoder_attention_mask", "output_attentions")}
     attended, _ = attend(attention, query, key, value, mask, attention.attn_dropout.p, **more)
-    return gpt2_rest(hidden_states, attended, attention.c_proj.weight, attention.c_proj.bias, second.weight, second.bias,
-                     mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias, second.eps)
+    return parts.programs.rest(hidden_states, attended, [out.weight, *behind], first.eps)
 
 
 def norm_forward(self, hidden_states):
@@ -262,12 +198,15 @@ def gpt2_mlp_forward(self, hidden_states):
 
 
 def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=None, **kwargs):
-    """In training the loss is had without anyone seeing the logits: those of the answer are None. Otherwise as before."""
+    """In training the loss is had without anyone seeing the logits: those of the answer are None. Nor is a cache made that nobody asked
+    for, but where positions are given: with a cache they do not tell documents apart. Otherwise as before."""
     plain = isinstance(logits_to_keep, int) and logits_to_keep == 0 and return_dict is not False and not args
     if labels is None or not self.training or not plain or not untouched(self.lm_head, nn.Linear) or self.lm_head.bias is not None:
         given = dict(kwargs) if return_dict is None else dict(kwargs, return_dict=return_dict)
         return type(self).forward(self, *args, labels=labels, logits_to_keep=logits_to_keep, **given)
     from transformers.modeling_outputs import CausalLMOutputWithPast
+    if kwargs.get("use_cache") is None and kwargs.get("position_ids") is None:
+        kwargs["use_cache"] = False
     outputs = getattr(self, self.base_model_prefix)(**kwargs)
     ignore, shifted, items = kwargs.get("ignore_index", -100), kwargs.get("shift_labels"), kwargs.get("num_items_in_batch")
     if shifted is None:
@@ -340,9 +279,24 @@ def why_not_gpt2(block):
 GELU_TANH = ("NewGELUActivation", "GELUTanh")
 
 
-def apply(model):
-    """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it."""
+PLAIN = "the model's where there is padding, packing, dropout or a cache, and on GPUs but Hopper's or in f32"
+
+
+def apply(model, attention="epilog", loss_chunks=1):
+    """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it.
+
+    attention: "epilog", or "sdpa", which leaves it to what the model has, PyTorch's as a rule. Epilog's is for sequences without
+    padding, packing, dropout or a cache, on the CPU and, in 16 bits, on Hopper: else it is what the model has, call by call.
+    loss_chunks: in how many pieces of tokens the loss is computed in training (linear_cross_entropy).
+    """
+    if attention not in ("epilog", "sdpa"):
+        raise ValueError(f"attention is {attention!r}: it can be epilog or sdpa")
     report, inside = Report(), set()
+
+    def tell(name, child, where):
+        why = "that was asked for" if attention == "sdpa" else take_place(getattr(module, child).config)
+        report.replaced.append((name, ("two programs around attention" if why else "one program") + where))
+        report.left.append((f"{name}.{child}", f"attention itself stays the model's: {why}" if why else f"attention itself is {PLAIN}"))
     for name, module in model.named_modules():
         kind = type(module).__name__.removeprefix("FSDP")  # fully_shard puts a class of its own before a module's
         family = next((f for f in FAMILIES if kind == f + "DecoderLayer"), None)
@@ -357,8 +311,7 @@ def apply(model):
             set_forward(module, layer_forward)
             set_forward(module.self_attn, attention_forward)
             inside.update(id(m) for m in module.modules())
-            report.replaced.append((name, "two programs around attention"))
-            report.left.append((name + ".self_attn", "attention itself stays PyTorch's"))
+            tell(name, "self_attn", "")
         elif id(module) in inside:
             continue
         elif any(kind == f + "RMSNorm" for f in FAMILIES):
@@ -372,10 +325,9 @@ def apply(model):
                 continue
             module._epilog = Block(module)
             set_forward(module, gpt2_forward)
-            report.replaced.append((name, "two programs around attention, where no dropout is on"))
-            report.left.append((name + ".attn", "attention itself stays PyTorch's"))
+            tell(name, "attn", ", where no dropout is on")
         elif kind in HEADS:
-            module._epilog = True
+            module._epilog = loss_chunks
             set_forward(module, causal_lm_forward)
             report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
         elif kind == "GPT2MLP":
@@ -401,6 +353,8 @@ def restore(model):
     """Undoes apply: every module does again what its class says. Returns how many were changed back."""
     count = 0
     for module in model.modules():
+        if is_ours(getattr(module, "config", None)):
+            give_back(module.config)
         if "_epilog" in module.__dict__:
             del module._epilog
             del module.forward

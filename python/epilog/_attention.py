@@ -1,0 +1,101 @@
+"""Epilog's attention among those of transformers: for every implementation it takes the place of there is one, by the name epilog_….
+
+An implementation is two functions. The one that makes masks answers None where a query sees the keys up to its own position, or the last
+of them by the layer's window, and nothing else: with no cache, no padding and no documents that are packed together. Everything else is
+the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other GPUs, dropout, weights as a result.
+"""
+import sys
+
+import torch
+
+from .nn import attention
+
+PREFIX = "epilog_"
+REPLACED = ("sdpa", "eager")
+capabilities = {}
+
+
+def fits(device, dtype, size):
+    """Is attention one kernel for such heads? Elsewhere it is products and rows, with the scores in memory."""
+    if device.type != "cuda":
+        return device.type == "cpu"
+    if device not in capabilities:
+        capabilities[device] = torch.cuda.get_device_capability(device)
+    if dtype == torch.float32 and torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+    return capabilities[device][0] == 9 and dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and 8 <= size <= 256
+
+
+def is_full(mask):
+    """Does a mask hide nothing? Asked of a GPU's, it is waited for, as transformers does for PyTorch's attention; not while tracing."""
+    return mask is None or (not torch.compiler.is_compiling() and type(mask) is torch.Tensor and bool(mask.all()))
+
+
+def is_ours(config):
+    return (getattr(config, "_attn_implementation", None) or "").startswith(PREFIX)
+
+
+def is_plain(module, query, keys, mask, dropout, more):
+    """Is it for Epilog: causal attention of a sequence to itself? query: [B,S,H,E] or what it is made of; keys: their number."""
+    return (mask is None and keys == query.shape[1] and not dropout and not more.get("output_attentions")
+            and more.get("is_causal") is not False and getattr(module, "is_causal", True))
+
+
+def mask_of(old):
+    """The function that makes masks, in place of `old`'s."""
+    def make(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
+             allow_is_causal_skip=True, dtype=torch.float32, config=None, device="cpu", **kwargs):
+        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        plain = allow_is_causal_skip and type(q_offset) is int and q_offset == kv_offset == 0 and q_length == kv_length
+        if plain and fits(torch.device(device), dtype, size) and is_full(attention_mask):
+            return None
+        return ALL_MASK_ATTENTION_FUNCTIONS[old](
+            batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset, mask_function=mask_function,
+            attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, dtype=dtype, config=config, device=device, **kwargs)
+    return make
+
+
+def own_mask(old, query, window):
+    """The mask of `old` for a causal sequence, where none was made."""
+    from transformers import masking_utils as masks
+    seen = masks.causal_mask_function if window is None else masks.sliding_window_causal_mask_function(window)
+    length = query.shape[2]
+    return masks.ALL_MASK_ATTENTION_FUNCTIONS[old](batch_size=query.shape[0], q_length=length, kv_length=length, mask_function=seen,
+                                                   local_size=window, dtype=query.dtype, device=query.device)
+
+
+def attention_of(old):
+    """The function that is attention, in place of `old`'s. Tensors are [B,H,S,E]."""
+    def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, **kwargs):
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+        window, (q, k, v) = kwargs.get("sliding_window"), (t.transpose(1, 2) for t in (query, key, value))
+        weights = old == "eager" and module._forward_hooks  # they are what a hook looks for
+        if (is_plain(module, q, k.shape[1], attention_mask, dropout, kwargs) and not weights and fits(q.device, q.dtype, q.shape[3])
+                and (q.is_cpu or all(t.is_contiguous() for t in (q, k, v)))):
+            return attention(q, k, v, True, window, kwargs.get("softcap"), scaling), None
+        if attention_mask is None and query.shape[2] == key.shape[2] > 1:
+            attention_mask = own_mask(old, query, window)
+        carry = sys.modules[type(module).__module__].eager_attention_forward if old == "eager" else ALL_ATTENTION_FUNCTIONS[old]
+        return carry(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+    return attend
+
+
+def take_place(config):
+    """Makes Epilog's the attention of a model's configuration; why not, or None. Not done twice."""
+    old = config._attn_implementation
+    if is_ours(config):
+        return None
+    if old not in REPLACED:
+        return f"{old} was asked for"
+    if getattr(config, "output_attentions", False):
+        return "the weights of attention are results (output_attentions)"
+    from transformers import AttentionInterface, AttentionMaskInterface
+    AttentionInterface.register(PREFIX + old, attention_of(old))
+    AttentionMaskInterface.register(PREFIX + old, mask_of(old))
+    config._attn_implementation = PREFIX + old
+    return None
+
+
+def give_back(config):
+    config._attn_implementation = config._attn_implementation.removeprefix(PREFIX)

@@ -1,0 +1,102 @@
+"""The texts of decoder layers, made of three pieces that fit together: what comes before attention, attention, what comes behind it.
+
+Each piece is lines of a program and the inputs that they read. All three in a row are a whole layer as one program; the first and the
+last are programs of their own where something else is attention.
+"""
+import functools
+
+import torch
+
+from ._op import op
+from .nn import attention_lines
+
+
+def text(name, inputs, results, lines):
+    body = "\n    ".join(lines)
+    return f"{name}({', '.join(inputs)}) -> {results} {{\n    {body}\n}}\n"
+
+
+def rotary_projections(bias, head_norm, per_sequence, one_plus):
+    """From x: q[B,S,G,H,E], k and v[B,S,G,E], with rotary embedding where a feature of each half is a pair. bias: of the projections.
+    head_norm: queries and keys have a norm of their own, before they are turned. per_sequence: so are positions. one_plus: gains are
+    stored less 1."""
+    table = "[B,S,E/2]" if per_sequence else "[S,E/2]"
+    inputs = ["g[D]", "wq[G,H,E,D]", "wk[G,E,D]", "wv[G,E,D]", "cos_t" + table, "sin_t" + table]
+    inputs += ["bq[G,H,E]", "bk[G,E]", "bv[G,E]"] if bias else []
+    inputs += ["gq[E]", "gk[E]"] if head_norm else []
+    lines = [f"n = x*rsqrt(mean(x*x, D) + eps)*{'(1 + g)' if one_plus else 'g'}"]
+    for name in "qk":
+        lines.append(f"{name}0 = n @ w{name}" + (f" + b{name}" if bias else ""))
+        if head_norm:
+            lines.append(f"{name}1 = {name}0*rsqrt(mean({name}0*{name}0, E) + eps)*g{name}")
+        lines.append(f"{name}a, {name}b = halves({name}{int(head_norm)}, E)")
+        lines.append(f"{name} = concat({name}a*cos_t - {name}b*sin_t, {name}a*sin_t + {name}b*cos_t, E)")
+    return inputs, lines + ["v = n @ wv" + (" + bv" if bias else "")]
+
+
+def gated_rest(bias, activation, sandwich):
+    """From x and o to the next x. sandwich: with norms behind attention and MLP as well, as Gemma 2 has them.
+    In two pieces: up to h, the residual in between, and from there."""
+    inputs = ["bo[D]"] if bias else []
+    attended, mlp = "o @ wo" + (" + bo" if bias else ""), f"({activation}(n2 @ wg)*(n2 @ wu)) @ wd"
+    weights = ["wg[F,D]", "wu[F,D]", "wd[D,F]"]
+    if not sandwich:
+        return (inputs, [f"h = x + {attended}"]), (["g2[D]", *weights], ["n2 = h*rsqrt(mean(h*h, D) + eps)*g2", f"y = h + {mlp}"])
+    return ((inputs + ["ga[D]"], [f"a = {attended}", "h = x + a*rsqrt(mean(a*a, D) + eps)*(1 + ga)"]),
+            (["g2[D]", "gm[D]", *weights], ["n2 = h*rsqrt(mean(h*h, D) + eps)*(1 + g2)", f"m = {mlp}",
+                                            "y = h + m*rsqrt(mean(m*m, D) + eps)*(1 + gm)"]))
+
+
+def layer_norm_projections():
+    """LayerNorm, then queries, keys and values[B,S,G,E] by the three slices of one weight."""
+    slices = [f"{name} = n @ gather(w, {i}, K) + gather(bias, {i}, K)" for i, name in enumerate("qkv")]
+    return ["g[D]", "b[D]", "w[D,K,G,E]", "bias[K,G,E]"], ["c = x - mean(x, D)", "n = c*rsqrt(mean(c*c, D) + eps)*g + b", *slices]
+
+
+def plain_rest():
+    """As gated_rest, with the MLP of GPT-2."""
+    return ((["bo[D]"], ["h = x + (o @ wo + bo)"]),
+            (["g2[D]", "b2[D]", "wf[D,F]", "bf[F]", "wp[F,D]", "bp[D]"],
+             ["d = h - mean(h, D)", "n2 = d*rsqrt(mean(d*d, D) + eps)*g2 + b2", "y = h + (gelu_tanh(n2 @ wf + bf) @ wp + bp)"]))
+
+
+class Parts:
+    """A layer as programs: `projections`, `rest` and, with attention between them, `whole`. Inputs come in the order of the pieces,
+    numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads."""
+
+    def __init__(self, before, results, heads, wo, rest, window, softcap):
+        (inputs, lines), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = before, rest
+        self.projections = op(text("projections", ["x[B,S,D]", *inputs, "eps"], results, lines))
+        given = ["x[B,S,D]", "o[B,S,C]", wo.format("C"), *out_inputs]
+        self.behind = op(text("rest", given + mlp_inputs + ["eps"], "y[B,S,D]", out_lines + mlp_lines))
+        # Under autocast x and h stay f32 as PyTorch has them, and nothing else does: h must be a result.
+        self.first = len(given) - 2  # the weights up to h
+        self.out = op(text("rest_out", given + ["eps"], "h[B,S,D]", out_lines), keep=("x",))
+        self.mlp = op(text("rest_mlp", ["h[B,S,D]", *mlp_inputs, "eps"], "y[B,S,D]", mlp_lines), keep=("h",))
+        seen, numbers = attention_lines(True, window, softcap)
+        # The backward's scores are to be those of the forward, whose sums it reads: so it reads q and k themselves, and does not make
+        # them again from products that were rounded.
+        between = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries = keep(q)"]
+        self.whole = op(text("layer", ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers], "y[B,S,D]",
+                             lines + between + seen + out_lines + mlp_lines))
+
+    def rest(self, x, o, weights, eps):
+        if not in_autocast(x):
+            return self.behind(x, o, *weights, eps)
+        return self.mlp(self.out(x, o, *weights[:self.first], eps), *weights[self.first:], eps)
+
+
+def in_autocast(x):
+    """Is x f32, and products of it are to be of 16 bits?"""
+    return x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
+
+
+@functools.lru_cache(None)
+def llama_parts(bias, head_norm, per_sequence, gemma, out_bias, activation, window, softcap):
+    return Parts(rotary_projections(bias, head_norm, per_sequence, gemma), "(q[B,S,G,H,E], k[B,S,G,E], v[B,S,G,E])", "G,H,E", "wo[D,{}]",
+                 gated_rest(out_bias, activation, gemma), window, softcap)
+
+
+@functools.lru_cache(None)
+def gpt2_parts():
+    return Parts(layer_norm_projections(), "(q[B,S,G,E], k[B,S,G,E], v[B,S,G,E])", "G,E", "wo[{},D]", plain_rest(), False, False)
