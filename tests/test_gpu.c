@@ -458,6 +458,52 @@ static void test_graph(const char *program) {
     epi_kernel_free(k);
 }
 
+/* One graph of a layer of decode.epi serves every step: positions are read from device memory, and the caches
+ * are updated in place. The bits are those of a start with results apart. */
+static void test_decode_graph(void) {
+    enum { POSITION = 12, KEYS = 13, Y = 16, STEPS = 4 };
+    const loaded *l = case_of("decode_layer", LARGE);
+    epi_kernel *k = chosen_kernel(l);
+    on_device d;
+    epi_error err = {0};
+    void *stream = NULL, *ready = NULL;
+    if (!k || !on_device_make(&d, l->program, k)) {
+        epi_kernel_free(k);
+        return;
+    }
+    void *apart[] = {d.args[Y + 1].data, d.args[Y + 2].data};
+    for (int cache = 0; cache < 2; cache++)
+        d.args[Y + 1 + cache].data = d.args[KEYS + cache].data;
+    bool captured = make_stream(&stream) && capture(k, &d, stream, &ready);
+    for (int cache = 0; cache < 2; cache++)
+        d.args[Y + 1 + cache].data = apart[cache];
+    for (int step = 0; step < STEPS && captured && !broken; step++) {
+        const tensor *at = &d.host.t[POSITION];
+        bits want = {0};
+        for (int64_t b = 0; b < at->shape.count; b++)
+            put_element(at->data, EPI_I32, b, (double)((37 * step + 11 * b) % d.host.t[KEYS].shape.sizes[1]));
+        bool ok = run_once(k, &d, "a step of decoding") && bits_agree(&want, &d.host);
+        watch("a graph");
+        ok = ok && upload(&d, &err) && cu.graph_start(ready, stream) == 0;
+        broken = broken || cu.stream_wait(stream) != 0;
+        for (int o = 0; o < 3 && ok && !broken; o++) {
+            const tensor *out = &d.host.t[Y + o];
+            ok = epi_device_copy(ctx, device, out->data, d.args[o ? KEYS - 1 + o : Y].data,
+                                 (size_t)out->span * epi_dtype_size(out->shape.type), &err) == EPI_OK;
+        }
+        alarm(0);
+        check(ok && !broken && bits_agree(&want, &d.host),
+              "step %d from the one graph, caches in place, gives the bits of a start: %s", step,
+              err.message);
+        bits_free(&want);
+    }
+    if (ready)
+        cu.ready_free(ready);
+    free_stream(stream);
+    on_device_free(&d);
+    epi_kernel_free(k);
+}
+
 /* ---- schedules of Hopper's product ---- */
 
 /* Whoever takes a tile, whenever its epilogue runs, the bits are the same. Answers whether it ran. */
@@ -839,6 +885,8 @@ static void test_all(void) {
             test_graph("norm_swiglu");
         if (driver && !broken)
             test_graph("llama_mlp"); /* a program in parts */
+        if (driver && !broken)
+            test_decode_graph();
         static const char *const opened[] = {"llama_mlp", "norm_swiglu", "linear_grad_w", "rmsnorm_backward"};
         for (int i = 0; i < 4 && (driver || !device) && !broken && mode != QUICK; i++)
             test_open(opened[i]);
