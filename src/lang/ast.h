@@ -105,8 +105,9 @@ void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
 epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
                          epi_error *err);
 
-/* The program of the gradients of another by these inputs, from its graph; see pass/grad.h. */
-void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, epi_graph *out);
+/* The program of the gradients of another by these inputs, from its graph; see pass/grad.h, also for `none`.
+ */
+void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, const bool *none, epi_graph *out);
 
 /* Reads an expression as an axis: NAME, 2*NAME or NAME/2. False where it is none. */
 bool epi_ast_as_axis(const epi_ast *expr, epi_ast_axis *out);

@@ -67,12 +67,12 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
     return e;
 }
 
-/* grad(f, x) is a program: its arguments stand behind it. */
+/* grad(f, x) and backward(f, x) are programs: their arguments stand behind them. */
 static epi_ast *parse_called(epi_parser *p, epi_ast *callee) {
     epi_place place = p->token.place;
     if (!callee || !epi_parse_accept(p, "("))
         return callee;
-    if (strcmp(callee->name, "grad") != 0)
+    if (strcmp(callee->name, "grad") != 0 && strcmp(callee->name, "backward") != 0)
         epi_parse_fail(p, place,
                        "what %s(…) gives is a value and cannot be called; a product is written *(…)",
                        callee->name);

@@ -75,8 +75,9 @@ epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 /* The program of this name that f sees, or NULL. */
 const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, const char *name, bool *bundled);
 
-/* lower_grad.c: the program that a call of grad(f, x) calls; NULL after an error. */
-const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, const epi_ast *e);
+/* lower_grad.c: the program that a call of grad(f, x) or backward(f, x) calls; NULL after an error. Arguments
+ * that stand for no cotangent are taken out of the call. */
+const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, epi_ast *call);
 
 /* lower_op.c: a call of an operation; false where there is none of this name. */
 bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out);

@@ -118,11 +118,24 @@ static EPI_NOINLINE void check_recursion(epi_lowering *lo, const epi_frame *f, c
         epi_graph_fail(lo->g, "calls are nested more than %d deep", MAX_CALLS);
 }
 
+/* A derived program has no text in which one could look up what it takes. */
+static EPI_NOINLINE void fail_derived_count(epi_lowering *lo, const epi_ast *e, const epi_ast_program *p) {
+    epi_text names = {0};
+    for (int i = 0; i < p->input_count; i++)
+        epi_text_add(&names, "%s%s", i ? ", " : "", p->inputs[i].name);
+    epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given: it takes %.400s", p->name, p->input_count,
+                   p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were",
+                   names.data ? names.data : "none");
+    epi_text_free(&names);
+}
+
 static EPI_NOINLINE void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e,
                                     const epi_ast_program *p) {
     epi_lower_at(lo, e->place);
     check_recursion(lo, f, p);
-    if (e->arg_count != p->input_count)
+    if (e->arg_count != p->input_count && e->callee)
+        fail_derived_count(lo, e, p);
+    else if (e->arg_count != p->input_count)
         epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", p->name, p->input_count,
                        p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were");
 }
@@ -160,26 +173,69 @@ static EPI_NOINLINE void inline_body(epi_lowering *lo, epi_frame *callee, epi_pl
         lo->site = (epi_place){0};
 }
 
+static bool is_number_for_all(const epi_lowering *lo, const epi_ast_tensor *input, int node) {
+    return input->cotangent && input->axis_count && !lo->g->nodes[node].axes.count;
+}
+
+/* What a call of a derived program may leave to it: an axis that no argument has is the caller's of that
+ * name, and a cotangent that is a number is that number everywhere. */
+static EPI_NOINLINE void complete_derived(epi_lowering *lo, const epi_frame *f, epi_frame *callee,
+                                          const int *given, const epi_ast *e) {
+    const epi_ast_program *p = callee->program;
+    for (int i = 0; i < callee->dim_count && epi_lower_ok(lo); i++) {
+        if (callee->bound[i] || epi_frame_dim(f, callee->dims[i]) < 0)
+            continue;
+        epi_axis axis = epi_frame_axis(lo, f, &(epi_ast_axis){.name = callee->dims[i], .place = e->place});
+        bool taken = false;
+        for (int j = 0; j < callee->dim_count; j++)
+            taken |= callee->bound[j] && callee->axes[j].dim == axis.dim;
+        callee->axes[i] = axis;
+        callee->bound[i] = !taken;
+    }
+    for (int i = 0; i < p->input_count && epi_lower_ok(lo); i++) {
+        epi_axes axes = {0};
+        if (!is_number_for_all(lo, &p->inputs[i], given[i]))
+            continue;
+        for (int j = 0; j < p->inputs[i].axis_count && epi_lower_ok(lo); j++)
+            axes.at[axes.count++] = epi_frame_axis(lo, callee, &p->inputs[i].axes[j]);
+        if (epi_lower_ok(lo))
+            epi_frame_bind(lo, callee, p->inputs[i].name, epi_graph_complete(lo->g, given[i], &axes),
+                           e->args[i]->place);
+    }
+}
+
+/* One argument of a call: its axes say what the callee's are. */
+static EPI_NOINLINE void bind_argument(epi_lowering *lo, epi_frame *callee, const epi_ast *e, int i,
+                                       int node) {
+    const epi_ast_tensor *in = &callee->program->inputs[i];
+    const epi_axes *have = &lo->g->nodes[node].axes;
+    epi_lower_at(lo, e->args[i]->place);
+    if (e->callee && is_number_for_all(lo, in, node))
+        return;
+    if (e->callee && epi_axes_without(have, &lo->g->carried).count > in->axis_count)
+        epi_graph_fail(lo->g, "%s: %s has %d axes, the argument has %d %s, and a gradient carries none",
+                       callee->program->name, in->name, in->axis_count, have->count,
+                       epi_axes_label(lo->g, have).text);
+    bind_axes(lo, callee, in, have);
+    epi_frame_bind(lo, callee, in->name, node, e->args[i]->place);
+}
+
 static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, const epi_ast *e,
                                              const epi_ast_program *p, bool bundled) {
     epi_values out = epi_lower_values(lo, p->output_count);
     check_call(lo, f, e, p);
     epi_frame *callee = epi_lower_ok(lo) ? new_frame(lo, p, f) : NULL;
-    if (!callee)
+    int *given = epi_lower_values(lo, e->arg_count).node;
+    if (!callee || !given)
         return out;
     callee->bundled = bundled;
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++) {
-        int node = epi_lower_one(lo, f, e->args[i]);
-        if (!epi_lower_ok(lo))
-            break;
-        epi_lower_at(lo, e->args[i]->place);
-        if (e->callee && lo->g->nodes[node].axes.count > p->inputs[i].axis_count)
-            epi_graph_fail(lo->g, "%s: %s has %d axes, the argument has %d %s, and a gradient carries none",
-                           p->name, p->inputs[i].name, p->inputs[i].axis_count, lo->g->nodes[node].axes.count,
-                           epi_axes_label(lo->g, &lo->g->nodes[node].axes).text);
-        bind_axes(lo, callee, &p->inputs[i], &lo->g->nodes[node].axes);
-        epi_frame_bind(lo, callee, p->inputs[i].name, node, e->args[i]->place);
+        given[i] = epi_lower_one(lo, f, e->args[i]);
+        if (epi_lower_ok(lo))
+            bind_argument(lo, callee, e, i, given[i]);
     }
+    if (e->callee && epi_lower_ok(lo))
+        complete_derived(lo, f, callee, given, e);
     if (epi_lower_ok(lo))
         inline_body(lo, callee, e->place, &out);
     callee->next_spare = lo->spare;
@@ -215,6 +271,10 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
         epi_graph_fail(lo->g,
                        "grad(f, x) is a program: call it with the inputs of f and a cotangent for each "
                        "of its results, grad(f, x)(…)");
+    if (!strcmp(e->name, "backward"))
+        epi_graph_fail(lo->g,
+                       "backward(f, x) is a program: call it with the inputs and results of f that it wants "
+                       "and a cotangent for each of its results, backward(f, x)(…)");
     if (near.best[0])
         epi_graph_fail(lo->g, "unknown operation or program '%s'; did you mean %s?", e->name, near.best);
     epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
@@ -237,11 +297,13 @@ const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, cons
     return p;
 }
 
-/* A call of grad(f, x): nothing is carried, since a gradient of a shared weight would be summed over it. */
+/* A call of grad(f, x): nothing is carried but what the caller carries, since a gradient of a shared weight
+ * would be summed over it. */
 static EPI_NOINLINE epi_values lower_derived(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     epi_values none = {0};
-    const epi_ast_program *p = epi_lower_derived(lo, f, e);
-    return p && epi_lower_ok(lo) ? lower_program(lo, f, e, p, true) : none;
+    epi_ast call = *e;
+    const epi_ast_program *p = epi_lower_derived(lo, f, &call);
+    return p && epi_lower_ok(lo) ? lower_program(lo, f, &call, p, true) : none;
 }
 
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {

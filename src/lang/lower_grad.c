@@ -1,4 +1,5 @@
-/* lower_grad.c: grad(f, x, w)(…): the program that src/pass/grad.c derives from f, called like any other.
+/* lower_grad.c: grad(f, x, w)(…) and backward(f, x, w)(…): the programs that src/pass/grad.c and save.c
+ * derive from f, called like any other.
  *
  * f is lowered by itself, derived, and written as a program again, which is inlined where it is called. So
  * everything that holds of calls holds of it. */
@@ -9,6 +10,7 @@
 #include "lang/lower.h"
 #include "lang/parse.h"
 #include "pass/grad.h"
+#include "pass/save.h"
 #include "pass/simplify.h"
 
 /* ---- rules: the texts of ops.def ---- */
@@ -89,13 +91,17 @@ static int apply_rule(void *language, epi_graph *g, const epi_rule *rule) {
     return epi_lower_ok(&lo) ? v.node[v.count > 1 ? rule->operand : 0] : EPI_NO_NODE;
 }
 
-void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, epi_graph *out) {
+void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, const bool *none, epi_graph *out) {
     rules *r = epi_arena_alloc(out->arena, sizeof *r);
     if (!r)
         return;
     r->program.name = "grad";
-    epi_grad_ask ask = {
-        .forward = forward, .wrt = wrt, .wrt_count = wrt_count, .apply = apply_rule, .language = r};
+    epi_grad_ask ask = {.forward = forward,
+                        .wrt = wrt,
+                        .wrt_count = wrt_count,
+                        .none = none,
+                        .apply = apply_rule,
+                        .language = r};
     epi_graph *derived = epi_arena_alloc(out->arena, sizeof *derived);
     if (!derived)
         return;
@@ -123,11 +129,11 @@ static int find_asked(epi_lowering *lo, const epi_ast *names, const epi_graph *f
         epi_lower_at(lo, name->place);
         wrt[i - 1] = name->kind == EPI_AST_NAME ? find_input(f, name->name) : -1;
         if (wrt[i - 1] < 0)
-            epi_graph_fail(lo->g, "grad wants inputs of %s by their names there, and this is none of them",
-                           names->args[0]->name);
+            epi_graph_fail(lo->g, "%s wants inputs of %s by their names there, and this is none of them",
+                           names->name, names->args[0]->name);
         for (int j = 0; j < i - 1 && epi_lower_ok(lo); j++)
             if (wrt[j] == wrt[i - 1])
-                epi_graph_fail(lo->g, "grad names '%s' twice", name->name);
+                epi_graph_fail(lo->g, "%s names '%s' twice", names->name, name->name);
     }
     return names->arg_count - 1;
 }
@@ -143,9 +149,60 @@ static void take_error(epi_lowering *lo, const epi_graph *from, const char *name
     epi_graph_fail(lo->g, "in %.60s: %.600s", name, from->error.message);
 }
 
-static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_frame *f, const epi_ast *e,
+/* Cotangents stand last. One that is written as the number 0 is none: *call gets the call without it. Answers
+ * which results of f have none, or NULL: all have one. */
+static const bool *leave_out_zeros(epi_lowering *lo, const epi_graph *f, epi_ast *call) {
+    int results = f->tensor_count - f->input_count, at = call->arg_count, kept = 0;
+    bool *none = epi_arena_alloc(lo->g->arena, (size_t)results + 1), any = false;
+    epi_ast **args = epi_arena_alloc(lo->g->arena, (size_t)(call->arg_count + 1) * sizeof *args);
+    if (!none || !args)
+        return NULL;
+    memcpy(args, call->args, (size_t)call->arg_count * sizeof *args);
+    for (int t = f->tensor_count - 1; t >= f->input_count && at > 0; t--) {
+        if (!epi_has_gradient(&f->tensors[t]))
+            continue;
+        const epi_ast *given = args[--at];
+        if (given->kind == EPI_AST_NUMBER && given->number == 0) {
+            none[t - f->input_count] = any = true;
+            args[at] = NULL;
+        }
+    }
+    for (int i = 0; i < call->arg_count; i++)
+        if (args[i])
+            args[kept++] = args[i];
+    call->args = args;
+    call->arg_count = kept;
+    return any ? none : NULL;
+}
+
+/* The backward of f by itself, in *derived: it takes inputs and results of f, and nothing else of it. */
+static void take_backward(epi_lowering *lo, const epi_graph *f, const char *name, epi_graph *derived) {
+    epi_graph *two = epi_arena_alloc(lo->g->arena, 2 * sizeof *two);
+    if (!two)
+        return;
+    two[0].arena = two[1].arena = derived->arena;
+    epi_save(f, derived, &two[0], &two[1]);
+    for (int t = 0; t < two[1].input_count && two[0].error.status == EPI_OK; t++) {
+        const epi_tensor_decl *in = &two[1].tensors[t];
+        bool known = in->cotangent;
+        for (int u = 0; u < f->tensor_count && !known; u++)
+            known = !strcmp(in->name, f->tensors[u].name);
+        if (!known) {
+            two[0].place = lo->g->place;
+            epi_graph_fail(
+                &two[0],
+                "the backward wants %s%s as well, which is no result of %s: make it one, or take grad(%s, …)",
+                in->name, epi_axes_label(&two[1], &in->axes).text, name, name);
+        }
+    }
+    *derived = two[1];
+    derived->error = two[0].error;
+}
+
+static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_frame *f, epi_ast *call,
                                                           const epi_ast_program *p, bool bundled) {
     epi_arena *arena = lo->g->arena;
+    const epi_ast *e = call->callee;
     epi_graph *forward = epi_arena_alloc(arena, 2 * sizeof *forward), *derived = forward + 1;
     int wrt[EPI_MAX_TENSORS];
     if (!forward)
@@ -153,30 +210,36 @@ static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_
     epi_lower_whole(lo, f, p, bundled, arena, forward);
     take_error(lo, forward, p->name, bundled, e->place);
     int count = epi_lower_ok(lo) ? find_asked(lo, e, forward, wrt) : 0;
+    const bool *none = epi_lower_ok(lo) ? leave_out_zeros(lo, forward, call) : NULL;
     if (!epi_lower_ok(lo))
         return NULL;
     derived->arena = arena;
-    epi_derive(forward, wrt, count, derived);
+    epi_derive(forward, wrt, count, none, derived);
+    if (!strcmp(e->name, "backward") && !epi_graph_failed(derived)) {
+        epi_lower_at(lo, e->place);
+        take_backward(lo, forward, p->name, derived);
+    }
     take_error(lo, derived, p->name, bundled, e->place);
     char name[100];
-    snprintf(name, sizeof name, "grad(%.80s)", p->name);
+    snprintf(name, sizeof name, "%s(%.80s)", e->name, p->name);
     return epi_lower_ok(lo) ? epi_graph_program(arena, derived, epi_arena_text(arena, name, strlen(name)))
                             : NULL;
 }
 
-const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
-    const epi_ast *names = e->callee;
+const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, epi_ast *call) {
+    const epi_ast *names = call->callee;
     bool bundled = false;
     epi_lower_at(lo, names->place);
     if (names->arg_count < 2 || names->args[0]->kind != EPI_AST_NAME) {
-        epi_graph_fail(lo->g, "grad wants a program and inputs of it: grad(f, x, w)(…)");
+        epi_graph_fail(lo->g, "%s wants a program and inputs of it: %s(f, x, w)(…)", names->name,
+                       names->name);
         return NULL;
     }
     epi_lower_at(lo, names->args[0]->place);
     const epi_ast_program *p = epi_lower_find(lo, f, names->args[0]->name, &bundled);
     if (!p) {
-        epi_graph_fail(lo->g, "grad: there is no program '%s'", names->args[0]->name);
+        epi_graph_fail(lo->g, "%s: there is no program '%s'", names->name, names->args[0]->name);
         return NULL;
     }
-    return epi_lower_ok(lo) ? derive_program(lo, f, names, p, bundled) : NULL;
+    return epi_lower_ok(lo) ? derive_program(lo, f, call, p, bundled) : NULL;
 }

@@ -21,6 +21,12 @@ bool epi_has_gradient(const epi_tensor_decl *tensor) {
     return !tensor->has_type || !epi_dtype_is_integer(tensor->type);
 }
 
+/* Is something told to depend on this result? */
+static bool has_cotangent(const reverse *r, int tensor) {
+    return epi_has_gradient(&r->f->tensors[tensor]) &&
+           !(r->ask->none && r->ask->none[tensor - r->f->input_count]);
+}
+
 /* ---- small values ---- */
 
 static int map2(epi_graph *g, epi_op op, int a, int b) {
@@ -236,13 +242,14 @@ static void declare_inputs(reverse *r) {
     for (int t = 0; t < f->input_count; t++)
         g->tensors[g->tensor_count++] = f->tensors[t];
     for (int t = f->input_count; t < f->tensor_count; t++)
-        if (epi_has_gradient(&f->tensors[t]) && add_tensor(r, &f->tensors[t], false) < 0)
+        if (has_cotangent(r, t) && add_tensor(r, &f->tensors[t], false) < 0)
             return;
     g->input_count = g->tensor_count;
     if (g->input_count > EPI_MAX_TENSORS)
         epi_graph_fail(g, "its gradient would have more than %d inputs", EPI_MAX_TENSORS);
     if (g->input_count == f->input_count)
-        epi_graph_fail(g, "all its results are integers, and those have no gradient");
+        epi_graph_fail(g, r->ask->none ? "all cotangents are 0, and so are the gradients"
+                                       : "all its results are integers, and those have no gradient");
     for (int t = 0; t < g->input_count && !epi_graph_failed(g); t++)
         g->tensors[t].node = epi_graph_input(g, t);
 }
@@ -263,7 +270,7 @@ static void copy_forward(reverse *r) {
 static void start(reverse *r) {
     const epi_graph *f = r->f;
     for (int t = f->input_count, d = f->input_count; t < f->tensor_count; t++) {
-        if (!epi_has_gradient(&f->tensors[t]))
+        if (!has_cotangent(r, t))
             continue;
         int *sum = &r->gradient[f->tensors[t].node], in = r->g->tensors[d++].node;
         *sum = *sum == EPI_NO_NODE ? in : map2(r->g, EPI_OP_ADD, *sum, in);

@@ -21,6 +21,7 @@ typedef struct epi_grad_ask {
     const epi_graph *forward;
     const int *wrt; /* tensors: inputs of the program */
     int wrt_count;
+    const bool *none; /* by result: it has no cotangent, nothing depends on it; NULL: all have one */
     /* Writes a rule into the graph and answers its value: the language is above the passes. */
     int (*apply)(void *language, epi_graph *g, const epi_rule *rule);
     void *language;

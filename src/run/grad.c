@@ -55,7 +55,7 @@ static epi_status tell(const epi_program *program, epi_graph *g, epi_error *err)
 static epi_status derive(const epi_program *program, const int *asked, int count, bool saves,
                          epi_arena *arena, epi_module **out, epi_error *err) {
     epi_graph derived = {.arena = arena}, forward = {.arena = arena}, backward = {.arena = arena};
-    epi_derive(&program->graph, asked, count, &derived);
+    epi_derive(&program->graph, asked, count, NULL, &derived);
     epi_status status = tell(program, &derived, err);
     if (status == EPI_OK && !saves)
         return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
