@@ -7,10 +7,10 @@
 #include "harness.h"
 
 enum {
-    LONG_SUMS = 2, /* more than 64 terms of a scatter at one place: a GPU adds them up in another way */
-    LARGE = 1,     /* for GPUs only: the plain loops take too long for every variant the CPU has */
-    SWEEP = 2,     /* for every configuration of a GPU, not the chosen one alone */
-    TINY = 4,      /* under compute-sanitizer as well */
+    LARGE = 1, /* for GPUs only: the plain loops take too long for every variant the CPU has */
+    SWEEP = 2, /* for every configuration of a GPU, not the chosen one alone */
+    TINY = 4,  /* under compute-sanitizer as well */
+    SUMS = 8,  /* several terms of a scatter at one place: a GPU adds them up in another way */
 };
 
 typedef struct test_case {

@@ -677,6 +677,25 @@ static void large_rows_fit(void) {
     }
 }
 
+/* However many rows there are, a thread adds up few of them: a long sum would drift. */
+static void sums_are_short(void) {
+    static const row_program four = {"../tests/row_sums", "four_inputs", "T", "D", "", 1, 1};
+    static const int64_t columns[] = {3, 64, 1000, 2048, 4096}, rows[] = {8192, 300000, 1 << 22};
+    for (int i = 0; i < 15; i++) {
+        const loaded *l = add_rows(&four, rows[i % 3], columns[i / 3]);
+        epi_error err;
+        epi_status status;
+        char name[64] = "";
+        int of_block = 0, cluster = 0;
+        long blocks = 0;
+        free(l ? text_of(l, 90, NULL, name, &status, &err) : NULL);
+        check(sscanf(name, "rows_%*dx%*d_r%d_c%d_b%ld", &of_block, &cluster, &blocks) == 3 &&
+                  epi_ceil_div(epi_ceil_div(rows[i % 3], of_block), blocks / cluster) <= 64,
+              "a thread sums %ld rows of %ld columns in short runs: '%s'", (long)rows[i % 3],
+              (long)columns[i / 3], name);
+    }
+}
+
 /* An output that may lie over an input is stored after the loads of it, also where these are one by one. */
 static void loads_before_stores(void) {
     static const char source[] =
@@ -972,6 +991,7 @@ int main(int argc, char **argv) {
         emit_row_shapes();
         names_of_shapes();
         large_rows_fit();
+        sums_are_short();
         wrong_shapes();
         loads_before_stores();
         parts_stand_apart();

@@ -2,13 +2,14 @@
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
  *     emulate [programs] [folder for what is compiled]
- *             [texts | forms | all | rows | hopper | few | attention | parts | open | sweep]
+ *             [texts | forms | all | rows | moves | hopper | few | attention | parts | open | sweep]
  *
  *     texts      it is skipped
  *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
  *                least once; each runs once, with what it waits for at once or late, in turn
  *     all        everything but the sweep
  *     rows       the mainloop over rows alone
+ *     moves      gathers, scatters and long sums alone
  *     hopper     Hopper's product and attention alone
  *     few        Hopper's product for few rows alone
  *     attention  attention alone
@@ -695,6 +696,126 @@ static void run_large(void) {
     }
 }
 
+/* ---- long sums ---- */
+
+/* As in test_sums.c, with as many terms as the emulator can take. Plain sums are off by 4e-6 to 1e-2. */
+enum { TERMS = 1 << 20 };
+static const double LONG_BOUND = 2e-6;
+static struct long_sum {
+    const char *name, *text;
+    epi_path path;
+    test_case from;
+    loaded l;
+    epi_kernel *k;
+    int texts[MOST_LAUNCHES];
+} longs[] = {
+    {.name = "scattered",
+     .text = "p(x[T,D], i: i32[T]) -> y[V,D] { y = scatter(x, i, V) }",
+     .from = {"sums", "p", "T=1048576,D=2,V=1", 0}},
+    {.name = "down columns",
+     .text = "p(x[T,D]) -> y[D] { y = sum(x, T) }",
+     .from = {"sums", "p", "T=1048576,D=3", 0}},
+    {.name = "along a row",
+     .text = "p(x[T,D]) -> y[T] { y = sum(x, D) }",
+     .from = {"sums", "p", "T=1,D=1048576", 0}},
+    {.name = "along a row, by passes",
+     .text = "p(x[T,D]) -> y[T] { y = sum(x, D) }",
+     .path = EPI_PATH_UNFUSED,
+     .from = {"sums", "p", "T=1,D=1048576", 0}},
+};
+enum { LONGS = sizeof longs / sizeof *longs };
+
+static void add_longs(void) {
+    for (int i = 0; i < LONGS; i++) {
+        struct long_sum *s = &longs[i];
+        epi_error err = {0};
+        s->l.from = &s->from;
+        s->l.dim_count = parse_dims(s->from.dims, s->l.dims, s->l.names);
+        if (!check(epi_module_parse(ctx, s->text, strlen(s->text), "sums", &s->l.module, &err) == EPI_OK,
+                   "%s", err.message))
+            continue;
+        s->l.program = epi_module_program(s->l.module, 0);
+        epi_options o = case_options(&s->l, EPI_F32, s->path);
+        o.device = -90;
+        if (!check(epi_kernel_compile(s->l.program, &o, &s->k, &err) == EPI_OK && s->k->part_count == 1,
+                   "%s: %s", s->name, err.message))
+            continue;
+        for (int n = 0; n < s->k->parts[0].cuda->count; n++)
+            s->texts[n] = add_text(&s->k->parts[0].cuda->launches[n].text);
+    }
+}
+
+static double run_long(const struct long_sum *s, problem *p, float x) {
+    place at = {s->k->parts[0].cuda, p,
+                aligned_alloc(256, (size_t)epi_round_up(s->k->parts[0].cuda->workspace + 1, 256))};
+    for (int64_t e = 0; e < p->t[0].shape.count; e++)
+        put_element(p->t[0].data, EPI_F32, e, (double)x);
+    for (int64_t e = 0; p->inputs > 1 && e < p->t[1].shape.count; e++)
+        put_element(p->t[1].data, EPI_I32, e, 0);
+    for (int n = 0; n < at.k->count && check(at.workspace != NULL, "memory"); n++)
+        if (!at.k->launches[n].empty && texts[s->texts[n]].run)
+            run_launch(&at, &at.k->launches[n], &texts[s->texts[n]], false, s->name);
+    free(at.workspace);
+    return get_element(p->t[p->inputs].data, EPI_F32, 0);
+}
+
+static void run_longs(void) {
+    for (int i = 0; i < LONGS; i++) {
+        struct long_sum *s = &longs[i];
+        emulated like = {.l = &s->l, .v = {EPI_F32, s->path, 90, NULL, true}};
+        problem p;
+        if (s->k && make_problem(&like, &p)) {
+            double exact = (double)0.1f * TERMS, error = fabs(run_long(s, &p, 0.1f) / exact - 1);
+            check(error <= LONG_BOUND, "%s: 0.1 %d times is off by %.2e, %.0e is allowed", s->name, TERMS,
+                  error, LONG_BOUND);
+            check(i || run_long(s, &p, INFINITY) == (double)INFINITY, "%s: an infinite sum", s->name);
+            problem_free(&p);
+        }
+        epi_kernel_free(s->k);
+        epi_module_free(s->l.module);
+    }
+}
+
+/* Partials are folded the same whether their number is known when the text is written or at the launch. */
+enum { PARTIALS = 5000, FOLD_SEGMENTS = 32 };
+static int fold_text;
+
+static void add_folds(void) {
+    epi_kernel_text t = {.name = "folds"};
+    epi_text_add(
+        &t.source,
+        "#define EPI_FAST 0\n%s%s%s\nstruct Params {\n  TMap map[1];\n  const void *ptr[3];\n  i64 M, "
+        "group, extra[2];\n};\n"
+        "extern \"C\" __global__ void folds(const __grid_constant__ Params P) {\n"
+        "  const float *p = (const float *)P.ptr[0] + threadIdx.x %% 32;\n"
+        "  const int segment = threadIdx.x / 32;\n"
+        "  ((float *)P.ptr[1])[threadIdx.x] = fold_segment<Total, %d, %d>(p, segment, 32, 0).v;\n"
+        "  ((float *)P.ptr[2])[threadIdx.x] = fold_some<Total>((int)P.group, p, segment, 32, 0).v;\n}\n",
+        epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), PARTIALS, FOLD_SEGMENTS);
+    fold_text = add_text(&t);
+    epi_text_free(&t.source);
+}
+
+static void run_folds(void) {
+    enum { THREADS = 32 * FOLD_SEGMENTS };
+    static _Alignas(64) float from[PARTIALS * 32], known[THREADS], some[THREADS];
+    _Alignas(64) unsigned char params[256] = {0};
+    void *pointers[3] = {from, known, some};
+    int64_t numbers[4] = {0, PARTIALS, 0, 0};
+    emu_host host = {.ranges = {{(const char *)from, sizeof from},
+                                {(const char *)known, sizeof known},
+                                {(const char *)some, sizeof some}},
+                     .range_count = 3};
+    for (size_t i = 0; i < sizeof from / sizeof *from; i++)
+        from[i] = 1 + (float)(i * 2654435761u % 1000) / 1000;
+    memcpy(params + 128, pointers, sizeof pointers);
+    memcpy(params + 128 + sizeof pointers, numbers, sizeof numbers);
+    const text *t = &texts[fold_text];
+    bool ended = t->run && t->run(&host, params, 1, 1, THREADS, 0);
+    check(ended && !host.wrong, "folds of partials: %s", host.first);
+    check(!memcmp(known, some, sizeof known), "partials are folded in one order, known ahead or not");
+}
+
 /* ---- tiles that lanes move ---- */
 
 typedef struct panel_case {
@@ -1351,8 +1472,8 @@ int main(int argc, char **argv) {
     const char *mode = argc > 3 ? argv[3] : "all";
     half = !strcmp(mode, "forms");
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
-         few = !strcmp(mode, "few"),
-         alone = sweep || parts || few || !strcmp(mode, "hopper") || !strcmp(mode, "open") ||
+         few = !strcmp(mode, "few"), moving = !strcmp(mode, "moves"),
+         alone = sweep || moving || parts || few || !strcmp(mode, "hopper") || !strcmp(mode, "open") ||
                  !strcmp(mode, "attention");
     if (parts)
         add_wholes();
@@ -1360,6 +1481,8 @@ int main(int argc, char **argv) {
         add_open();
     else if (sweep)
         add_sweep();
+    else if (moving)
+        add_moves();
     else if (!rows && strcmp(mode, "attention") != 0) {
         add_copies(); /* so that Hopper's are not the first, whose number says that there is none */
         int first = kernel_count;
@@ -1370,7 +1493,7 @@ int main(int argc, char **argv) {
         if (!few)
             add_wholes();
     }
-    if (!rows && !sweep && !parts && !few && strcmp(mode, "open") != 0)
+    if (!rows && !sweep && !parts && !few && !moving && strcmp(mode, "open") != 0)
         add_attention();
     if (!alone)
         add_lengths();
@@ -1387,6 +1510,10 @@ int main(int argc, char **argv) {
         add_aligned_rows();
         add_shapes();
     }
+    if (!alone || moving) {
+        add_longs();
+        add_folds();
+    }
     if (!strcmp(mode, "forms"))
         choose_kernels(always);
     add_texts();
@@ -1397,6 +1524,10 @@ int main(int argc, char **argv) {
         run_large();
         run_panels();
         run_checks();
+    }
+    if (!alone || moving) {
+        run_longs();
+        run_folds();
     }
     int left_out = 0;
     for (int i = 0; i < kernel_count; i++)

@@ -190,7 +190,7 @@ static void test_cases(void) {
 
 /* ---- gather, scatter and random numbers ---- */
 
-/* Without a product nothing is left open: a GPU's passes give the bits of the CPU's, long sums apart. */
+/* Without a product nothing is left open: a GPU's passes give the bits of the CPU's, sums apart. */
 static void test_moves_bits(void) {
     for (int i = 0; i < MOVES && !broken; i++) {
         const test_case *c = &moves[i];
@@ -203,7 +203,7 @@ static void test_moves_bits(void) {
         bool ok = epi_kernel_compile(moved[i].program, &o, &k[0], NULL) == EPI_OK;
         if (ok)
             epi_kernel_get_info(k[0], &info);
-        if (ok && (c->flags & LONG_SUMS || info.m || !strcmp(info.mainloop, "gemm") ||
+        if (ok && (c->flags & SUMS || info.m || !strcmp(info.mainloop, "gemm") ||
                    !strcmp(info.mainloop, "parts"))) {
             epi_kernel_free(k[0]);
             continue;
@@ -251,6 +251,46 @@ static void test_outside(void) {
         on_device_free(&d);
     }
     epi_kernel_free(k);
+    epi_module_free(m);
+}
+
+/* Sums of millions of equal terms do not drift; see test_sums.c, which holds the CPU to the same bound. */
+static void test_long_sums(void) {
+    static const char text[] = "scattered(x[T,D], i: i32[T]) -> y[V,D] { y = scatter(x, i, V) }\n"
+                               "down(x[T,D]) -> y[D] { y = sum(x, T) }\n"
+                               "along(x[D,T]) -> y[D] { y = sum(x, T) }\n";
+    static const struct {
+        int program, columns;
+        epi_path path;
+    } sums[] = {{0, 2, EPI_PATH_FUSED},  {0, 2, EPI_PATH_UNFUSED}, {1, 2, EPI_PATH_FUSED},
+                {1, 24, EPI_PATH_FUSED}, {2, 2, EPI_PATH_FUSED},   {1, 2, EPI_PATH_UNFUSED}};
+    enum { TERMS = 1 << 22, COUNT = sizeof sums / sizeof *sums };
+    epi_module *m = NULL;
+    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "sums", &m, NULL) == EPI_OK, "parses"))
+        return;
+    for (int i = 0; i < COUNT && !broken; i++) {
+        epi_dim_binding dims[] = {{"T", TERMS}, {"D", sums[i].columns}, {"V", 1}};
+        const epi_program *program = epi_module_program(m, sums[i].program);
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = sums[i].program ? 2 : 3, .device = device,
+                                    .path = sums[i].path);
+        epi_kernel *k = NULL;
+        on_device d;
+        if (check(epi_kernel_compile(program, &o, &k, NULL) == EPI_OK, "compiles") &&
+            on_device_make(&d, program, k)) {
+            for (int64_t e = 0; e < d.host.t[0].shape.count; e++)
+                put_element(d.host.t[0].data, EPI_F32, e, (double)0.1f);
+            if (d.host.inputs > 1)
+                memset(d.host.t[1].data, 0, TERMS * sizeof(int32_t));
+            double exact = (double)0.1f * TERMS;
+            bool ran = run_once(k, &d, epi_program_name(program));
+            double error = fabs(get_element(d.host.t[d.host.inputs].data, EPI_F32, 0) / exact - 1);
+            check(ran && error <= 2e-6, "%s of %d columns, %s: 0.1 %d times is off by %.2e, 2e-06 is allowed",
+                  epi_program_name(program), sums[i].columns,
+                  sums[i].path == EPI_PATH_FUSED ? "fused" : "unfused", TERMS, error);
+            on_device_free(&d);
+        }
+        epi_kernel_free(k);
+    }
     epi_module_free(m);
 }
 
@@ -876,6 +916,8 @@ static void test_all(void) {
             test_row_shapes(folder);
         if (device && !broken)
             test_outside();
+        if (!broken && mode != SANITIZE)
+            test_long_sums();
         bool driver = device && !broken && mode != SANITIZE && find_driver();
         if (!broken && mode != SANITIZE)
             test_rows();

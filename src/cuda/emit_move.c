@@ -127,7 +127,7 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
 
 /* ---- scatter ---- */
 
-enum { SUMS = 8192, COLUMNS = 1024, ITEMS = 256 };
+enum { SUMS = 4096, COLUMNS = 1024, ITEMS = 256 };
 
 /* How the sums are divided between blocks and, within one, between threads. It follows from the sizes alone,
  * the largest where they are open, and the bits do not depend on it. */

@@ -118,14 +118,17 @@ static void leaf_body(pass *p, int node) {
     put_store(p, &to, 0, number ? epi_emit_node_number(p->c, node).text : "(float)x");
 }
 
-/* One warp folds one result: lanes take every 32nd element, then each other. */
+/* One warp folds one result: lanes take every 32nd element, then each other. A lane may have any number of
+ * them, so sums keep what rounding loses. */
 static void reduce_body(pass *p, int node) {
     const epi_node *n = p->n;
     const int64_t *sizes = p->c->spec->sizes;
     epi_ref from = epi_emit_ref(p->c, n->arg[0], -1), to = epi_emit_ref(p->c, node, -1);
     epi_walk over = epi_walk_axes(&from, &n->over, sizes), base = epi_walk_axes(&from, &p->axes, sizes);
     int64_t count = epi_axes_size(&n->over, sizes);
-    epi_text_add(p->out, "    %s f;\n    f.clear();\n    const i64 at = ", epi_emit_fold(n->op));
+    bool sums = n->op == EPI_OP_SUM || n->op == EPI_OP_MEAN;
+    epi_text_add(p->out,
+                 "    %s f;\n    f.clear();\n    const i64 at = ", sums ? "Long" : epi_emit_fold(n->op));
     epi_emit_walk(p->out, p->c, &base, "x");
     epi_text_add(p->out,
                  ";\n    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + ",

@@ -79,6 +79,15 @@ static void put_partial(const epi_rows_design *d, epi_text *t, int i) {
         PUT("        take_all(sum%d, %s);\n", i, name.text);
 }
 
+/* The running value of a reduction along the row. Rows that no block holds are as long as they like: there
+ * sums keep what rounding loses. */
+static const char *row_fold(const epi_rows_design *d, int i) {
+    epi_op op = d->tile.instrs[i].op;
+    if (d->pair[i] >= 0)
+        return "LogSumExp";
+    return !d->shape.resident && (op == EPI_OP_SUM || op == EPI_OP_MEAN) ? "Long" : epi_emit_fold(op);
+}
+
 static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
     const epi_rows_phase *p = &d->phases[phase];
     put_shorts(d, t, phase);
@@ -87,8 +96,7 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
     for (int n = 0; n < p->count; n++) {
         const epi_instr *s = &d->tile.instrs[p->instrs[n]];
         if (s->kind == EPI_INSTR_REDUCE_ROW)
-            PUT("    %s f%d; f%d.clear();\n", d->pair[p->instrs[n]] < 0 ? epi_emit_fold(s->op) : "LogSumExp",
-                s->dst, s->dst);
+            PUT("    %s f%d; f%d.clear();\n", row_fold(d, p->instrs[n]), s->dst, s->dst);
     }
     begin_vectors(d, t, p->named);
     for (int n = 0; n < p->count; n++) {

@@ -11,7 +11,8 @@ enum {
     SHORT_BLOCK = 128, /* threads of a block of such rows */
     FEW_ROWS = 512,    /* that come to registers: nothing hides TMA's latency */
     FLAT_BLOCKS = 512,
-    SUM_BLOCKS = 128,
+    SUM_BLOCKS = 128,     /* of sums down the rows, and a multiple of it */
+    SUM_ROWS = 64,        /* that a thread adds up: a longer sum would drift */
     USUAL_THREADS = 1024, /* at once on a multiprocessor, with 64 registers each */
     MULTIPROCESSORS = 132 /* of a usual Hopper: a guess is good enough */
 };
@@ -184,10 +185,12 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
     s->weights = ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(d) > 0;
 }
 
-/* Blocks of so many rows. */
+/* Blocks of so many rows. With sums down the rows they are a wave of one a multiprocessor, or several. */
 static int64_t row_blocks(const epi_rows_shape *s, int64_t rows, bool sums) {
-    int64_t blocks = epi_max64(1, epi_ceil_div(rows, s->rows)) * s->cluster;
-    return sums ? epi_min64(blocks, SUM_BLOCKS / s->cluster * s->cluster) : blocks;
+    int64_t turns = epi_max64(1, epi_ceil_div(rows, s->rows)), wave = SUM_BLOCKS / s->cluster;
+    if (sums)
+        turns = epi_min64(turns, wave * epi_ceil_div(turns, wave * SUM_ROWS));
+    return turns * s->cluster;
 }
 
 epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
@@ -274,10 +277,9 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
     bool can = d->c->capability == 90 && s->row_bytes && s->rows * s->lanes % 32 == 0;
     if (s->stages && !can)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "TMA cannot load these rows");
+    int64_t at_once = d->sums ? 1 : epi_max64(1, epi_ceil_div(d->most_blocks, SUM_BLOCKS));
     if (!s->stages && can) /* else rows ahead wait in registers */
-        s->stages =
-            (int)epi_min64(s->weights ? 2 : 4, room / epi_max64(1, epi_ceil_div(d->most_blocks, SUM_BLOCKS)) /
-                                                   (s->rows * s->row_bytes));
+        s->stages = (int)epi_min64(s->weights ? 2 : 4, room / at_once / (s->rows * s->row_bytes));
     int64_t bytes = s->stages * s->rows * s->row_bytes;
     if (s->stages && d->sums && s->rows > 1) /* at the end the ring takes all sums of the block */
         bytes = epi_max64(bytes, 4 * s->rows * d->slice);

@@ -160,6 +160,7 @@ struct Block {
     Warp warps[32];
     Arriving arriving[MOST_COPIES];
     int arriving_count;
+    bool any;          /* of the threads that meet in __syncthreads_or() */
     u8 *memory, *rest; /* what the launch asked for; the other shared memory while others have their turn */
 };
 
@@ -199,6 +200,15 @@ static void meet(Barrier &b, int threads) {
 static int block_threads;
 static void __syncthreads() {
     meet(block->barriers[0], block_threads);
+}
+static bool __syncthreads_or(bool mine) {
+    block->any |= mine;
+    __syncthreads();
+    const bool any = block->any;
+    __syncthreads();
+    block->any = false;
+    __syncthreads();
+    return any;
 }
 
 template <class F> static const u32 *together(const u32 *in, int count, F make) {

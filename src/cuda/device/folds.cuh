@@ -21,6 +21,27 @@ typedef Fold<AddOf> Total;
 typedef Fold<MaxOf> Most;
 typedef Fold<MinOf> Least;
 
+// A sum of many terms. What an addition loses by rounding (Knuth's two-sum) goes to the next one, so the sum does not
+// drift. Two lanes that merge with each other end with the same bits.
+struct Long {
+  float v, lost;
+  DEV void clear() { v = lost = 0.f; }
+  DEV void add(float x, float more) {
+    const float s = v + x, of_x = s - v, of_v = s - of_x;
+    lost = s - s == 0.f ? (v - of_v) + (x - of_x) + more : 0.f;   // of an infinite sum NaN would be lost
+    v = s;
+  }
+  DEV void take(float x) { add(x + lost, 0.f); }
+  DEV void merge(const Long &b) { add(b.v, lost + b.lost); }
+  DEV void across(int mask) {
+    Long b;
+    b.v = __shfl_xor_sync(~0u, v, mask);
+    b.lost = __shfl_xor_sync(~0u, lost, mask);
+    merge(b);
+  }
+  DEV float end(float scale) const { return (v + lost) * scale; }
+};
+
 // The largest element and the sum of exponentials relative to it.
 struct LogSumExp {
   float m, s;
@@ -96,12 +117,10 @@ template <class T> DEV float down_warps(u32 from, u32 apart) {
 
 // ---- partials: a block has 32 results, and each of its SEGMENTS warps an equal part of their COUNT partials
 
-// The part of warp `segment`. Partials lie `apart` elements from each other; eight at a time are on their way.
-template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, i64 apart, i64 second) {
-  constexpr int LENGTH = (COUNT + SEGMENTS - 1) / SEGMENTS;
-  constexpr bool WHOLE = COUNT % (8 * SEGMENTS) == 0;
-  constexpr int RUN = 64;   // partials that a running value takes: where it is a sum of many more, it drifts
-  const int begin = segment * LENGTH, end = min(begin + LENGTH, COUNT);
+// From `begin` to `end`, `apart` elements from each other, in order; eight at a time are on their way. A running value takes
+// RUN of them where there may be more (LONG): a sum of all would drift. WHOLE: their number is a multiple of eight.
+enum { RUN = 64 };
+template <class T, bool WHOLE, bool LONG> DEV T fold_partials(const float *p, int begin, int end, i64 apart, i64 second) {
   T f, all;
   f.clear();
   all.clear();
@@ -111,7 +130,7 @@ template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, i
 #pragma unroll
     for (int u = 0; u < 8; u++)
       if (WHOLE || b + u < end) next[u].load(p + (b + u) * apart, second);
-    if (LENGTH > RUN && b > begin && (b - begin) % RUN == 0) {
+    if (LONG && b > begin && (b - begin) % RUN == 0) {
       all.join(f);
       f.clear();
     }
@@ -119,8 +138,15 @@ template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, i
     for (int u = 0; u < 8; u++)
       if (WHOLE || b + u < end) f.join(next[u]);
   }
-  if (LENGTH > RUN) f.join(all);
+  if (LONG) f.join(all);
   return f;
+}
+
+// The part of warp `segment`.
+template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, i64 apart, i64 second) {
+  constexpr int LENGTH = (COUNT + SEGMENTS - 1) / SEGMENTS;
+  const int begin = segment * LENGTH;
+  return fold_partials<T, COUNT % (8 * SEGMENTS) == 0, (LENGTH > RUN)>(p, begin, min(begin + LENGTH, COUNT), apart, second);
 }
 
 // The same of a number of partials that is known at the launch alone. They are taken in the segments that fold_segment would be
@@ -129,19 +155,7 @@ template <class T> DEV T fold_some(int count, const float *p, int segment, i64 a
   int segments = 4;
   while (segments < 32 && 8 * segments < count) segments *= 2;
   const int length = (count + segments - 1) / segments, end = segment < segments ? min((segment + 1) * length, count) : 0;
-  T f;
-  f.clear();
-#pragma unroll 1
-  for (int b = segment * length; b < end; b += 8) {
-    T next[8];
-#pragma unroll
-    for (int u = 0; u < 8; u++)
-      if (b + u < end) next[u].load(p + (b + u) * apart, second);
-#pragma unroll
-    for (int u = 0; u < 8; u++)
-      if (b + u < end) f.join(next[u]);
-  }
-  return f;
+  return fold_partials<T, false, true>(p, segment * length, end, apart, second);
 }
 
 // All parts of result threadIdx.x / SEGMENTS. Calls take turns with two rooms, so that one barrier each is enough.

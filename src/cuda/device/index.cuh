@@ -8,58 +8,71 @@ template <int T> DEV void put(void *p, i64 at, i64 v) {
 }
 
 // Adds up what an index sends to each position, in the order of the index and without atomics: a block owns ROWS
-// positions and COLS of their elements, and keeps their sums in shared memory as f32 until it is through; so they are
-// rounded once. It reads the whole index, 256 elements at a time, and lists those that name one of its positions, in
-// order; a full list is worked off, and the list starts anew. The index is read once for every ROWS positions (from L2,
-// mostly), each row that is added once.
+// positions and COLS of their elements, and keeps their sums in shared memory until it is through, each with what its
+// additions lose by rounding; so a long sum does not drift. It reads the whole index, LOOK elements at a time: most have
+// nothing for this block. Where one has, it goes through these 256 by 256 and lists those that name one of its
+// positions, in order; a full list is worked off, and the list starts anew. The index is read once for every ROWS
+// positions (from L2, mostly), each row that is added once.
 //
 // In the loop over the index: `count` is the same in all threads and counts the entries of the list, whose order is that of
 // the index. A sum belongs to one thread, by its position and column, so sums need no barrier of their own. A first barrier
 // stands between the votes and who reads them, a second between the list and who works it off, a third before it is filled again.
 //
 // S tells how many positions, elements and rows there are, and where they lie: see epi_emit_scatter.
-enum { LIST = 1024 };
+enum { LIST = 1024, LOOK = 1024 };
 template <class S> DEV void scatter(const S &s, const void *from, const void *index, void *to, i64 items) {
-  __shared__ float sum[S::ROWS * S::COLS];
+  __shared__ Long sum[S::ROWS * S::COLS];
   __shared__ i64 named[LIST];
   __shared__ int place[LIST], votes_of[8];
   const int t = threadIdx.x, lane = t & 31, warp = t / 32, group = t / S::WIDTH;
   const i64 chunks = (s.inner() + S::COLS - 1) / S::COLS;   // blocks side by side along the elements of a position
   for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
     const i64 first = item / chunks * S::ROWS, start = item % chunks * S::COLS;
-    for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i] = 0.f;
+    for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i].clear();
     int count = 0;
-    for (i64 q0 = 0; q0 < s.count(); q0 += 256) {
-      const i64 q = q0 + t, v = (q < s.count() ? s.at(index, q) : -1) - first;
-      const bool mine = v >= 0 && v < S::ROWS;
-      const u32 votes = __ballot_sync(~0u, mine);
-      if (lane == 0) votes_of[warp] = __popc(votes);
-      __syncthreads();
-      int mine_at = count + __popc(votes & ((1u << lane) - 1));
-      for (int w = 0; w < 8; w++) {
-        if (w < warp) mine_at += votes_of[w];
-        count += votes_of[w];
-      }
-      if (mine) {
-        named[mine_at] = q;
-        place[mine_at] = (int)v;
-      }
-      __syncthreads();
-      if (count <= LIST - 256 && q0 + 256 < s.count()) continue;
+    const auto work_off = [&] {
       for (int e = 0; e < count; e++) {
         const int row = place[e];
         if (row % S::GROUPS != group) continue;
         const i64 at = s.outer(named[e]);
         for (int c = t % S::WIDTH; c < S::COLS && start + c < s.inner(); c += S::WIDTH)
-          sum[row * S::COLS + c] += s.value(from, at, start + c);
+          sum[row * S::COLS + c].take(s.value(from, at, start + c));
       }
       count = 0;
       __syncthreads();
+    };
+    const auto place_of = [&](i64 q) { return (q < s.count() ? s.at(index, q) : -1) - first; };
+    for (i64 look = 0; look < s.count(); look += LOOK) {
+      bool any = false;
+#pragma unroll
+      for (int k = 0; k < LOOK; k += 256) {
+        const i64 v = place_of(look + k + t);
+        any |= v >= 0 && v < S::ROWS;
+      }
+      if (!__syncthreads_or(any)) continue;
+      for (i64 q0 = look; q0 < look + LOOK; q0 += 256) {
+        const i64 q = q0 + t, v = place_of(q);
+        const bool mine = v >= 0 && v < S::ROWS;
+        const u32 votes = __ballot_sync(~0u, mine);
+        if (lane == 0) votes_of[warp] = __popc(votes);
+        __syncthreads();
+        int mine_at = count + __popc(votes & ((1u << lane) - 1));
+        for (int w = 0; w < 8; w++) {
+          if (w < warp) mine_at += votes_of[w];
+          count += votes_of[w];
+        }
+        if (mine) {
+          named[mine_at] = q;
+          place[mine_at] = (int)v;
+        }
+        __syncthreads();
+        if (count > LIST - 256) work_off();
+      }
     }
-    __syncthreads();
+    work_off();
     for (int i = t; i < S::ROWS * S::COLS; i += 256) {
       const i64 v = first + i / S::COLS, c = start + i % S::COLS;
-      if (v < s.size() && c < s.inner()) s.put(to, v, c, sum[i]);
+      if (v < s.size() && c < s.inner()) s.put(to, v, c, sum[i].end(1.f));
     }
     __syncthreads();
   }

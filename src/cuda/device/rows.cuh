@@ -150,7 +150,7 @@ struct Over {
 
 // ---- folds of a row
 
-template <class F, int V> DEV void take_all(Fold<F> &f, const float (&v)[V]) {
+template <class F, int V> DEV float fold_vector(const float (&v)[V]) {
   float t[V];
 #pragma unroll
   for (int e = 0; e < V; e++) t[e] = v[e];
@@ -159,8 +159,10 @@ template <class F, int V> DEV void take_all(Fold<F> &f, const float (&v)[V]) {
 #pragma unroll
     for (int e = 0; e < V / 2; e++)
       if (e < half) t[e] = F::of(t[e], t[e + half]);
-  f.take(t[0]);
+  return t[0];
 }
+template <class F, int V> DEV void take_all(Fold<F> &f, const float (&v)[V]) { f.take(fold_vector<F>(v)); }
+template <int V> DEV void take_all(Long &f, const float (&v)[V]) { f.take(fold_vector<AddOf>(v)); }
 template <int V> DEV void take_all(LogSumExp &f, const float (&v)[V]) {
   float top = f.m;
 #pragma unroll
@@ -226,6 +228,16 @@ template <class F> DEV F fold_row(F f, Rooms *rooms, int &turn) {
   return f;
 }
 
+// A sum and those of other rows, from the first on, that lie `apart` from each other. Of many a running sum takes 32.
+template <class F> DEV void take_rows(Fold<F> &sum, const float *from, int apart, int rows) {
+  for (int first = 0; first < rows; first += 32) {
+    Fold<F> run;
+    run.clear();
+    for (int r = first; r < min(first + 32, rows); r++) run.take(from[r * apart]);
+    sum.join(run);
+  }
+}
+
 // A sum per column leaves the block: it is folded over the block's rows, from the first on, and stored to the block's line of
 // the partials. `scale` columns of the row are one of the sum. For each vector the rows but the first write to the room, and the
 // first one's threads add that up; the barriers keep the room of a vector apart from those before and after.
@@ -239,8 +251,7 @@ template <int V, class F> DEV void leave_columns(Fold<F> (&sum)[NV][V], float *l
         EACH(V) room[((sub - 1) * V + e) * LANES + lane] = sum[i][e].v;
       __syncthreads();
       if (sub == 0)
-        for (int r = 0; r < ROWS - 1; r++)
-          EACH(V) sum[i][e].take(room[(r * V + e) * LANES + lane]);
+        EACH(V) take_rows(sum[i][e], room + e * LANES + lane, V * LANES, ROWS - 1);
     }
     const int c = (((CLUSTER > 1 ? (int)cluster_rank() * NV : 0) + i) * LANES + lane) * VEC;
     if (sub == 0 && c < columns)
@@ -261,8 +272,7 @@ template <int V, class F> DEV void leave_together(Fold<F> (&sum)[NV][V], float *
   for (int c = threadIdx.x; c < most && c < left; c += LANES * ROWS) {
     Fold<F> f;
     f.v = room[c];
-#pragma unroll
-    for (int r = 1; r < ROWS; r++) f.take(room[r * most + c]);
+    take_rows(f, room + most + c, most, ROWS - 1);
     line[first + c] = f.v;
   }
 }
