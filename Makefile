@@ -185,9 +185,9 @@ $(BUILD)/ab: bench/ab.c include/epilog.h
 	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $< -lm -ldl
 
 # Products of few rows on this CPU beside a loop that reads their weights: build/few_rows; bench/few_rows.c tells its options.
-$(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a
+$(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMIT)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -DEPI_COMMIT='"$(COMMIT)"' -o $@ $(filter-out %-$(COMMIT),$^) $(LIBS)
 
 # ---- tests ----
 

@@ -17,7 +17,7 @@ typedef struct operand {
     int64_t row[MAX_ROWS], koff[MAX_K];
     void *data;
     unsigned char *memory, *panels; /* the guarded block, and the panels in it */
-    int side, r, q;
+    int r, q;
     int64_t depth;
     size_t bytes;
 } operand;
@@ -56,16 +56,20 @@ static void operand_fill(operand *o, uint64_t seed) {
             put_element(o->data, o->src.type, o->row[i] + o->koff[k], 2 * random_unit(&seed) - 1);
 }
 
-static void operand_pack(operand *o, const epi_micro *u, int side) {
-    o->side = side;
-    o->r = side == EPI_SIDE_A ? u->mr : u->nr;
-    o->q = side == EPI_SIDE_A ? u->ka : u->kb;
+static void operand_pack_panels(operand *o, const epi_micro *u, int r, int q) {
+    o->r = r;
+    o->q = q;
     o->depth = epi_round_up(o->src.k, u->depth);
     o->bytes = (size_t)(epi_round_up(o->src.rows, o->r) * o->depth) * epi_dtype_size(u->type);
     o->memory = aligned_alloc(64, (o->bytes + 2 * EDGE + 63) / 64 * 64);
     o->panels = o->memory + EDGE;
     memset(o->memory, SENTINEL, o->bytes + 2 * EDGE);
-    epi_pack(u, side, &o->src, o->panels);
+    epi_pack_panels(u, r, q, &o->src, o->panels);
+}
+
+static void operand_pack(operand *o, const epi_micro *u, int side) {
+    const bool a = side == EPI_SIDE_A;
+    operand_pack_panels(o, u, a ? u->mr : u->nr, a ? u->ka : u->kb);
 }
 
 static void operand_free(operand *o) {
@@ -237,57 +241,103 @@ static void test_positions(const epi_micro *u) {
     group(u, "gives the same bits", "at every place");
 }
 
-/* Few rows by themselves, from a panel of B and from its rows as they lie in memory, have the bits that they
- * have in a full panel; nothing is written beyond the rows and columns of the panels. */
+enum { WIDE = 64 };
+static float want[EPI_MICRO_MAX_MR * WIDE], got[(EPI_MICRO_MAX_MR + 1) * WIDE];
+
+static void start_few(void) {
+    for (int i = 0; i < EPI_MICRO_MAX_MR * WIDE; i++)
+        want[i] = got[i] = 0.5f + (float)i;
+}
+
+/* The rows have the bits that are wanted, and nothing beyond what may be written is. */
+static void check_few(const epi_micro *u, const char *how, int rows, int cols, int64_t k, int64_t may_rows,
+                      int64_t may_cols) {
+    bool same = true, inside = true;
+    for (int i = 0; i < rows; i++)
+        same &= !memcmp(want + i * WIDE, got + i * WIDE, (size_t)cols * sizeof *got);
+    for (int i = 0; i < EPI_MICRO_MAX_MR * WIDE; i++)
+        inside &= (i / WIDE < may_rows && i % WIDE < may_cols) || got[i] == 0.5f + (float)i;
+    check(same, "%s: %s, %d rows, %d columns, %d deep: other bits", u->name, how, rows, cols, (int)k);
+    check(inside, "%s: %s, %d rows, %d columns: wrote outside", u->name, how, rows, cols);
+}
+
+/* Few rows by themselves have the bits that they have in a full panel. */
 static void test_few(const epi_micro *u) {
-    enum { ROOM = EPI_MICRO_MAX_MR, WIDE = 48 };
     static const int64_t ks[] = {1, 3, 8, 37, 128, 301};
     static operand a, b;
-    static float want[ROOM * WIDE], got[(ROOM + 1) * WIDE];
     epi_soon soon = nothing();
-    for (int n = 0; n < 6 * 2 * 2; n++) {
-        const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth);
-        const epi_dtype type = u->type == EPI_F32 && n / 6 % 2 ? EPI_F32 : EPI_BF16;
-        const bool add = n / 12;
-        for (int rows = 1; rows <= epi_min64(EPI_MICRO_FEW, u->mr); rows++)
-            for (int cols = 1; cols <= (u->run_direct ? EPI_MICRO_DIRECT : u->nr); cols += 3) {
-                operand_place(&a, DEPTH_RUNS, rows, k, u->type);
-                operand_place(&b, DEPTH_RUNS, cols, k, type);
-                operand_fill(&a, 3 + (uint64_t)n);
-                operand_fill(&b, 77 + (uint64_t)n);
-                operand_pack(&a, u, EPI_SIDE_A);
-                operand_pack(&b, u, EPI_SIDE_B);
-                const int64_t size = (int64_t)epi_dtype_size(u->type), whole = epi_round_up(cols, u->nr);
-                for (int way = 0; way < 2; way++) {
-                    for (int i = 0; i < ROOM * WIDE; i++)
-                        want[i] = got[i] = 0.5f + (float)i;
-                    for (int64_t j = 0; j < whole; j += u->nr) {
-                        u->run(depth, a.panels, b.panels + j * depth * size, want + j, WIDE, add, &soon);
-                        if (way == 0 && u->run_rows)
-                            u->run_rows(rows, depth, a.panels, b.panels + j * depth * size, got + j, WIDE,
-                                        add, &soon);
-                    }
-                    const void *column[EPI_MICRO_DIRECT];
-                    for (int j = 0; j < cols && way; j++)
-                        column[j] = (const char *)b.src.data + b.row[j] * (int64_t)epi_dtype_size(type);
-                    if (way && u->run_direct)
-                        u->run_direct(rows, cols, k, a.panels, column, type, got, WIDE, add);
-                    else if (way || !u->run_rows)
-                        continue;
-                    bool same = true, inside = true;
-                    for (int i = 0; i < rows; i++)
-                        same &= !memcmp(want + i * WIDE, got + i * WIDE, (size_t)cols * sizeof *got);
-                    for (int i = 0; i < ROOM * WIDE; i++)
-                        inside &= (i / WIDE < u->mr && i % WIDE < whole) || got[i] == 0.5f + (float)i;
-                    check(same, "%s: %d rows, %d columns, %d deep, way %d: other bits", u->name, rows, cols,
-                          (int)k, way);
-                    check(inside, "%s: %d rows, %d columns, way %d: wrote outside", u->name, rows, cols, way);
-                }
-                operand_free(&a);
-                operand_free(&b);
-            }
-    }
+    for (int n = 0; n < 6 * 2 && u->run_rows; n++)
+        for (int rows = 1; rows <= epi_min64(EPI_MICRO_FEW, u->mr); rows++) {
+            const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth);
+            operand_place(&a, DEPTH_RUNS, rows, k, u->type);
+            operand_place(&b, DEPTH_RUNS, u->nr, k, u->type);
+            operand_fill(&a, 3 + (uint64_t)n);
+            operand_fill(&b, 77 + (uint64_t)n);
+            operand_pack(&a, u, EPI_SIDE_A);
+            operand_pack(&b, u, EPI_SIDE_B);
+            start_few();
+            u->run(depth, a.panels, b.panels, want, WIDE, n / 6, &soon);
+            u->run_rows(rows, depth, a.panels, b.panels, got, WIDE, n / 6, &soon);
+            check_few(u, "alone", rows, u->nr, k, u->mr, u->nr);
+            operand_free(&a);
+            operand_free(&b);
+        }
     group(u, "few rows", "alone");
+}
+
+/* Few rows against B as it lies in memory have the bits that they have in full panels. */
+static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows, int cols, bool add) {
+    static operand a, b, few;
+    const int64_t size = (int64_t)epi_dtype_size(u->type), whole = epi_round_up(k, u->depth);
+    epi_soon soon = nothing();
+    int panel = 0;
+    for (int i = 0; i < 3 && panel < rows; i++)
+        panel = u->direct.rows[i];
+    operand_place(&a, DEPTH_RUNS, rows, k, u->type);
+    operand_fill(&a, 3 + (uint64_t)k);
+    operand_place(&few, ROWS_RUN, rows, k, u->type);
+    operand_fill(&few, 3 + (uint64_t)k);
+    operand_pack_panels(&few, u, panel, u->direct.ka);
+    check(packed_right(&few, u), "%s: %d rows for B in memory", u->name, rows);
+    operand_place(&b, DEPTH_RUNS, cols, k, type);
+    operand_fill(&b, 77 + (uint64_t)k);
+    start_few();
+    epi_pack_source whole_a = a.src, whole_b = b.src;
+    for (int64_t k0 = 0; k0 < whole; k0 += u->kc) { /* a sweep at a time */
+        const int64_t depth = epi_min64(u->kc, whole - k0);
+        a.src = whole_a, b.src = whole_b;
+        a.src.k = b.src.k = epi_min64(u->kc, k - k0);
+        a.src.data = (const char *)a.data + k0 * size;
+        b.src.data = (const char *)b.data + k0 * (int64_t)epi_dtype_size(type);
+        operand_pack(&a, u, EPI_SIDE_A);
+        operand_pack(&b, u, EPI_SIDE_B);
+        for (int64_t i = 0; i < rows; i += u->mr)
+            for (int64_t j = 0; j < cols; j += u->nr)
+                u->run(depth, a.panels + i * depth * size, b.panels + j * depth * size, want + i * WIDE + j,
+                       WIDE, add || k0 > 0, &soon);
+        free(a.memory);
+        free(b.memory);
+    }
+    const void *column[WIDE];
+    for (int j = 0; j < cols; j++)
+        column[j] = (const char *)b.data + b.row[j] * (int64_t)epi_dtype_size(type);
+    u->direct.run(panel, cols, k, few.panels, column, type, got, WIDE, add);
+    check_few(u, epi_dtype_name(type), rows, cols, k, panel, epi_round_up(cols, EPI_MICRO_DIRECT));
+    free(a.data);
+    free(b.data);
+    operand_free(&few);
+}
+
+static void test_direct(const epi_micro *u) {
+    static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
+    static const int cols[] = {1, 4, 7, 16, 21, 33};
+    const int64_t ks[] = {1, 3, 8, 37, 128, 301, u->kc, u->kc + 37};
+    for (int t = 0; t < (u->type == EPI_F32 ? 3 : 1); t++)
+        for (int n = 0; n < 8; n++)
+            for (int rows = 1; rows <= EPI_MICRO_FEW; rows++)
+                for (int c = 0; c < 6; c++)
+                    check_direct(u, types[t], ks[n], rows, cols[c], (n + c) % 2);
+    group(u, "few rows", "by columns as they lie in memory");
 }
 
 /* Every f16 and bf16 there is, NaN and infinities among them. */
@@ -376,6 +426,8 @@ int main(void) {
         test_products(u, true);
         test_positions(u);
         test_few(u);
+        if (u->direct.run)
+            test_direct(u);
         if (u->type == EPI_F32)
             test_conversions(u);
         test_requests(u);

@@ -43,6 +43,7 @@ typedef struct gemm_run {
     epi_columns cols[EPI_MAX_OPERANDS]; /* of operands with columns along N */
     epi_walk depth[EPI_MAX_OPERANDS];
     int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
+    bool direct;                     /* few rows against B as it lies in memory */
     unsigned char *scratch;
     range *ranges;
     int64_t row0, col0;           /* the first tiles that are packed */
@@ -104,8 +105,10 @@ static sweep_place place_of(const epi_gemm *g, int64_t sweep) {
 }
 
 /* The rows of a tile, with those that fill its last panel. */
-static int64_t padded_rows(const epi_gemm *g, int side, int64_t tile) {
-    return epi_round_up(tile_rows(g, side, tile), panel_size(g, side));
+static int64_t padded_rows(const gemm_run *r, int side, int64_t tile) {
+    if (side == EPI_SIDE_A && r->direct)
+        return r->g->direct_rows;
+    return epi_round_up(tile_rows(r->g, side, tile), panel_size(r->g, side));
 }
 
 /* One sweep of one packed tile. */
@@ -129,7 +132,7 @@ static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thr
 
 static packed_sweep sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
     const epi_gemm *g = r->g;
-    int64_t rows = padded_rows(g, side, tile) * (side == EPI_SIDE_B ? g->products : 1),
+    int64_t rows = padded_rows(r, side, tile) * (side == EPI_SIDE_B ? g->products : 1),
             size = (int64_t)epi_dtype_size(g->micro->type);
     sweep_place at = place_of(g, sweep);
     int64_t depth = epi_min64(g->micro->kc, g->packed_k[at.term] - at.k0);
@@ -177,7 +180,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
     int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
     g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads;
-    g->few = g->m / g->epilogue.batches <= epi_min64(EPI_MICRO_FEW, g->micro->mr);
+    g->few = g->m / g->epilogue.batches <= EPI_MICRO_FEW;
+    for (int i = 0; i < 3 && g->few && g->direct_rows < g->m / g->epilogue.batches; i++)
+        g->direct_rows = g->micro->direct.rows[i];
     g->row_batch = g->own_a ? epi_max64(1, row_tiles)
                             : epi_max64(1, epi_min64(row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
@@ -229,7 +234,10 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int6
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(g->micro->kc, g->k[term_of(g, from)] - k0)};
-    epi_pack(g->micro, side, &src, to);
+    if (side == EPI_SIDE_A && r->direct)
+        epi_pack_panels(g->micro, g->direct_rows, g->micro->direct.ka, &src, to);
+    else
+        epi_pack(g->micro, side, &src, to);
 }
 
 /* What it has of a tile. */
@@ -345,8 +353,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
                      int thread) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
-    int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(g, 0, tile[0]),
-            cols = padded_rows(g, 1, tile[1]);
+    int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(r, 0, tile[0]),
+            cols = padded_rows(r, 1, tile[1]);
     if (sweeps(g) == 0)
         memset(acc, 0, TILE_BYTES);
     for (int64_t s = 0; s < sweeps(g); s++) {
@@ -378,65 +386,75 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     }
 }
 
-/* Does the micro-kernel take this operand's rows as they lie in memory? */
-static bool is_direct(const gemm_run *r, int from) {
-    const epi_walk *depth = &r->depth[from];
-    epi_dtype type = r->ref[from].type;
-    return r->g->micro->run_direct && (type == EPI_F32 || type == EPI_BF16) && depth->count == 1 &&
-           depth->stride[0] == 1;
+/* Does the micro-kernel take all columns as they lie in memory? */
+static bool is_direct(const gemm_run *r) {
+    bool direct = r->g->direct_rows > 0;
+    for (int i = 1; i < r->g->operands && direct; i += r->g->terms > 1 ? 2 : 1)
+        direct = r->depth[i].count == 1 && r->depth[i].stride[0] == 1;
+    return direct;
 }
 
-/* A stretch of a tile's columns: some from column j on, of a product whose operand this is. */
-typedef struct stretch {
-    int64_t first, count; /* of the operand's */
-    int pair;             /* 1: of the second product of a pair, whose columns follow those of the first */
-    float *c;             /* and where they are accumulated */
-} stretch;
+/* The tile's columns of a product, one or the second of a pair, by sweeps from `s` on: all of one term, up to
+ * `end`. How many they are. */
+static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
+                               int64_t end, int thread) {
+    const epi_gemm *g = r->g;
+    sweep_place at = place_of(g, s);
+    int from = 2 * at.term + 1 + pair;
+    int64_t depth = epi_min64((end - s) * g->micro->kc, g->k[at.term] - at.k0);
+    int64_t first = first_row(g, EPI_SIDE_B, tile[1]), cols = tile_rows(g, EPI_SIDE_B, tile[1]),
+            size = (int64_t)epi_dtype_size(r->ref[from].type);
+    const void *column[EPI_TILE_N];
+    for (int64_t j = 0; j < cols; j++)
+        column[j] = r->ref[from].data + (epi_columns_offset(&r->cols[from], first + j) + at.k0) * size;
+    g->micro->direct.run(g->direct_rows, (int)cols, depth, sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data,
+                         column, r->ref[from].type, acc + pair * EPI_TILE_PAIR, EPI_TILE_N,
+                         s % EPI_SUM_TERMS > 0);
+    return epi_ceil_div(depth, g->micro->kc);
+}
 
-/* The stretch by a panel that is packed for it, or by rows as they lie in memory: one sweep of few rows. */
-static void multiply_stretch(const gemm_run *r, const int64_t tile[2], const stretch *x, int64_t s,
-                             int thread) {
+/* The same by panels that are packed one at a time. */
+static void multiply_panels(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
+                            int64_t end, int thread) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
-    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
-    sweep_place at = place_of(g, s);
-    int rows = (int)tile_rows(g, EPI_SIDE_A, tile[0]), from = 2 * at.term + 1 + x->pair;
-    bool add = s % EPI_SUM_TERMS > 0;
+    int64_t size = (int64_t)epi_dtype_size(u->type), rows = tile_rows(g, EPI_SIDE_A, tile[0]),
+            first = first_row(g, EPI_SIDE_B, tile[1]), cols = tile_rows(g, EPI_SIDE_B, tile[1]);
     unsigned char *panel = own_memory(r, thread) + g->packed[EPI_SIDE_B];
-    epi_soon nothing = {.every = a.depth + 1, .left = a.depth + 1};
-    if (is_direct(r, from)) {
-        const void *column[EPI_MICRO_DIRECT];
-        int64_t size = (int64_t)epi_dtype_size(r->ref[from].type);
-        for (int64_t i = 0; i < x->count; i++)
-            column[i] = r->ref[from].data + (epi_columns_offset(&r->cols[from], x->first + i) + at.k0) * size;
-        u->run_direct(rows, (int)x->count, a.depth, a.data, column, r->ref[from].type, x->c, EPI_TILE_N, add);
-        return;
-    }
-    for (int64_t i = 0; i < x->count; i += u->nr) {
-        pack_rows(r, EPI_SIDE_B, from, x->first + i, epi_min64(u->nr, x->count - i), at.k0, panel);
-        if (u->run_rows)
-            u->run_rows(rows, a.depth, a.data, panel, x->c + i, EPI_TILE_N, add, &nothing);
-        else
-            u->run(a.depth, a.data, panel, x->c + i, EPI_TILE_N, add, &nothing);
-    }
+    for (int64_t j = 0; j < cols; j += u->nr)
+        for (int64_t sweep = s; sweep < end; sweep++) {
+            packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], sweep, thread);
+            sweep_place at = place_of(g, sweep);
+            epi_soon nothing = {.every = a.depth + 1, .left = a.depth + 1};
+            bool add = sweep % EPI_SUM_TERMS > 0;
+            pack_rows(r, EPI_SIDE_B, 2 * at.term + 1 + pair, first + j, epi_min64(u->nr, cols - j), at.k0,
+                      panel);
+            for (int64_t i = 0; i < rows; i += u->mr) {
+                const unsigned char *x = a.data + i * a.depth * size;
+                float *c = acc + i * EPI_TILE_N + pair * EPI_TILE_PAIR + j;
+                if (u->run_rows)
+                    u->run_rows((int)epi_min64(u->mr, rows - i), a.depth, x, panel, c, EPI_TILE_N, add,
+                                &nothing);
+                else
+                    u->run(a.depth, x, panel, c, EPI_TILE_N, add, &nothing);
+            }
+        }
 }
 
 /* The same as multiply() for few rows. */
 static void multiply_few(const gemm_run *r, const int64_t tile[2], float *acc, int thread) {
     const epi_gemm *g = r->g;
-    int64_t cols = padded_rows(g, EPI_SIDE_B, tile[1]), there = tile_rows(g, EPI_SIDE_B, tile[1]);
-    int64_t all = sweeps(g), step = g->micro->run_direct ? EPI_MICRO_DIRECT : g->micro->nr;
+    int64_t cols = tile_rows(g, EPI_SIDE_B, tile[1]), all = sweeps(g);
     if (all == 0)
         memset(acc, 0, TILE_BYTES);
     for (int64_t s = 0; s < all; s += EPI_SUM_TERMS) {
         int64_t end = epi_min64(s + EPI_SUM_TERMS, all);
         for (int pair = 0; pair < g->products; pair++)
-            for (int64_t j = 0; j < there; j += step) {
-                stretch x = {first_row(g, EPI_SIDE_B, tile[1]) + j, epi_min64(step, there - j), pair,
-                             acc + pair * EPI_TILE_PAIR + j};
-                for (int64_t i = s; i < end; i++)
-                    multiply_stretch(r, tile, &x, i, thread);
-            }
+            if (!r->direct)
+                multiply_panels(r, tile, acc, pair, s, end, thread);
+            else
+                for (int64_t i = s; i < end;)
+                    i += multiply_direct(r, tile, acc, pair, i, end, thread);
         if (all > EPI_SUM_TERMS)
             add_sweeps(r, acc, tile_rows(g, EPI_SIDE_A, tile[0]),
                        g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s == 0, end == all);
@@ -528,6 +546,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         r.rows[side] = epi_walk_axes(&r.ref[side], &g->plan.rows, sizes);
         r.cols[side] = epi_columns_of(&g->plan, &r.ref[side], sizes, e->tile.acc_scale);
     }
+    r.direct = is_direct(&r);
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     epi_axes axes = epi_plan_batch(&g->plan);

@@ -19,7 +19,10 @@
 
 enum { EPI_SIDE_A, EPI_SIDE_B };
 enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
-enum { EPI_MICRO_FEW = 8, EPI_MICRO_DIRECT = 16 }; /* rows and columns at most of run_direct */
+enum {
+    EPI_MICRO_FEW = 8,
+    EPI_MICRO_DIRECT = 16
+}; /* rows at most of direct.run; its columns come in so many */
 
 /* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
  * one line for every `every` of depth on the way, and leaves the cursor where the next run may go
@@ -56,11 +59,17 @@ typedef struct epi_micro {
        more of its mr rows; NULL: run is as good */
     void (*run_rows)(int rows, int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add,
                      epi_soon *soon);
-    /* the same of few rows, and of B's rows as they lie in memory: column j's depth, k elements of f32 or
-       bf16, is a run from b[j] on. `cols` is one to EPI_MICRO_DIRECT; of C as many columns are written as
-       make a multiple of nr. NULL: B is packed */
-    void (*run_direct)(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
-                       float *c, int64_t ldc, bool add);
+    /* Few rows against B's rows as they lie in memory, with the same bits; without run, B is packed. */
+    struct {
+        int rows[3]; /* such panels of A it takes, of one term's whole depth, in ascending order; 0: no more
+                      */
+        int ka;      /* their interleave */
+        /* `rows` is one of these; column j's depth, k elements of any type that the kernel takes, is a run
+           from b[j] on, and k may be of several sweeps. Of C all these rows are written, and as many columns
+           as make a multiple of EPI_MICRO_DIRECT. */
+        void (*run)(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
+                    float *c, int64_t ldc, bool add);
+    } direct;
     /* f16 to f32 for packing, the fastest way this CPU has; NULL in bf16 kernels */
     void (*widen_f16)(float *dst, const uint16_t *src, int64_t n);
 } epi_micro;
@@ -87,5 +96,7 @@ typedef struct epi_pack_source {
 /* Packs all rows, as ceil(rows / r) consecutive panels, each of r * round_up(k, depth) elements.
  * Fast where kstride is 1 and where consecutive row offsets differ by 1; right everywhere. */
 void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void *dst);
+/* The same as panels of r rows with interleave q. */
+void epi_pack_panels(const epi_micro *micro, int r, int q, const epi_pack_source *src, void *dst);
 
 #endif

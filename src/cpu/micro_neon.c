@@ -1,11 +1,12 @@
 /* micro_neon.c: f32 with NEON: 12 rows of A, lane by lane, against two vectors of B. */
 #include "cpu/micro_parts.h"
+#include "cpu/pack_move.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #include <string.h>
 
-enum { MR = 12, NR = 8, VECTOR = 4 };
+enum { MR = 12, NR = 8, VECTOR = 4, KC = 384 };
 enum { AHEAD = 32 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 /* Row i of C takes a lane, which must be written as a constant. */
@@ -65,150 +66,207 @@ static void widen_f16(float *dst, const uint16_t *src, int64_t n) {
 
 EPI_MICRO_RUNS(EPI_MICRO_CASE(1) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
-/* ---- B as it lies in memory ---- */
+/* ---- few rows against B as it lies in memory ---- */
 
-/* Bytes of a row of B that are copied at a time, how far apart the copies lie, and how early they are asked
- * for. */
-enum { COLS = EPI_MICRO_DIRECT, BLOCK = 512, BLOCK_ROW = BLOCK + 64, EARLY = 512 };
+/* Columns that are taken together, and bytes of each at a time: rows that are a power of two long share a set
+ * of the first-level cache, which has room for no more than four lines. */
+enum { COLS = 4, LINE = 64 };
+/* Bytes that a column is asked for ahead, into the first-level and the second-level cache. */
+enum { SOON = 192, EARLY = 1024 };
 
-static inline void copy_block(uint8_t *to, const uint8_t *from, int64_t bytes) {
-    int64_t x = 0;
-    for (; x + 64 <= bytes; x += 64) {
-        const uint8x16_t x0 = vld1q_u8(from + x), x1 = vld1q_u8(from + x + 16);
-        const uint8x16_t x2 = vld1q_u8(from + x + 32), x3 = vld1q_u8(from + x + 48);
-        __builtin_prefetch(from + x + EARLY, 0, 2);
-        vst1q_u8(to + x, x0);
-        vst1q_u8(to + x + 16, x1);
-        vst1q_u8(to + x + 32, x2);
-        vst1q_u8(to + x + 48, x3);
-    }
-    for (; x < bytes; x += 16)
-        vst1q_u8(to + x, vld1q_u8(from + x));
+/* Four columns at each of four depths, from four depths of each of four columns; and back. */
+static inline __attribute__((always_inline)) void turn(float32x4_t x[4]) {
+    const float64x2_t lo01 = vreinterpretq_f64_f32(vzip1q_f32(x[0], x[1]));
+    const float64x2_t hi01 = vreinterpretq_f64_f32(vzip2q_f32(x[0], x[1]));
+    const float64x2_t lo23 = vreinterpretq_f64_f32(vzip1q_f32(x[2], x[3]));
+    const float64x2_t hi23 = vreinterpretq_f64_f32(vzip2q_f32(x[2], x[3]));
+    x[0] = vreinterpretq_f32_f64(vzip1q_f64(lo01, lo23));
+    x[1] = vreinterpretq_f32_f64(vzip2q_f64(lo01, lo23));
+    x[2] = vreinterpretq_f32_f64(vzip1q_f64(hi01, hi23));
+    x[3] = vreinterpretq_f32_f64(vzip2q_f64(hi01, hi23));
 }
 
-/* Four columns at each of four depths, from four depths of each of four columns. */
-static inline __attribute__((always_inline)) void turn(uint32x4_t x[4]) {
-    const uint32x4_t lo01 = vzip1q_u32(x[0], x[1]), hi01 = vzip2q_u32(x[0], x[1]);
-    const uint32x4_t lo23 = vzip1q_u32(x[2], x[3]), hi23 = vzip2q_u32(x[2], x[3]);
-    x[0] = vreinterpretq_u32_u64(vzip1q_u64(vreinterpretq_u64_u32(lo01), vreinterpretq_u64_u32(lo23)));
-    x[1] = vreinterpretq_u32_u64(vzip2q_u64(vreinterpretq_u64_u32(lo01), vreinterpretq_u64_u32(lo23)));
-    x[2] = vreinterpretq_u32_u64(vzip1q_u64(vreinterpretq_u64_u32(hi01), vreinterpretq_u64_u32(hi23)));
-    x[3] = vreinterpretq_u32_u64(vzip2q_u64(vreinterpretq_u64_u32(hi01), vreinterpretq_u64_u32(hi23)));
+static inline __attribute__((always_inline)) void ask(const void *p) {
+    __builtin_prefetch((const char *)p + SOON, 0, 3);
+    __builtin_prefetch((const char *)p + EARLY, 0, 2);
 }
 
-/* One depth of four columns against the rows. */
-static inline __attribute__((always_inline)) void add_depth(const int rows, float32x4_t sum[], const float *a,
-                                                            float32x4_t b) {
-    if (rows == 1) {
-        sum[0] = vfmaq_f32(sum[0], b, vld1q_dup_f32(a));
+/* Elements k and after of a column, as many as make 16 bytes or 8 of the depth. */
+static inline __attribute__((always_inline)) void load_eight(const epi_dtype type, const void *column,
+                                                             int64_t k, float32x4_t x[2]) {
+    if (type == EPI_F32) {
+        x[0] = vld1q_f32((const float *)column + k);
+        x[1] = vld1q_f32((const float *)column + k + VECTOR);
         return;
     }
-    const float32x4_t x = vld1q_f32(a);
-    sum[0] = vfmaq_laneq_f32(sum[0], b, x, 0);
-    sum[1] = vfmaq_laneq_f32(sum[1], b, x, 1);
-    if (rows > 2) {
-        sum[2] = vfmaq_laneq_f32(sum[2], b, x, 2);
-        sum[3] = vfmaq_laneq_f32(sum[3], b, x, 3);
-    }
-    if (rows > 4) {
-        const float32x4_t y = vld1q_f32(a + VECTOR);
-        sum[4] = vfmaq_laneq_f32(sum[4], b, y, 0);
-        sum[5] = vfmaq_laneq_f32(sum[5], b, y, 1);
-        sum[6] = vfmaq_laneq_f32(sum[6], b, y, 2);
-        sum[7] = vfmaq_laneq_f32(sum[7], b, y, 3);
+    const uint16x8_t half = vld1q_u16((const uint16_t *)column + k), zero = vdupq_n_u16(0);
+    if (type == EPI_BF16) {
+        x[0] = vreinterpretq_f32_u16(vzip1q_u16(zero, half));
+        x[1] = vreinterpretq_f32_u16(vzip2q_u16(zero, half));
+    } else {
+        x[0] = vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u16(half)));
+        x[1] = vcvt_high_f32_f16(vreinterpretq_f16_u16(half));
     }
 }
 
-/* 16 bytes of the depth of some groups of four columns, in turn: a sum waits for the one before it. */
-static inline __attribute__((always_inline)) void add_groups(const int rows, const int groups,
-                                                             const bool half,
-                                                             float32x4_t sum[][EPI_MICRO_FEW], const float *a,
-                                                             const uint8_t *b) {
-    uint32x4_t x[COLS / VECTOR][4];
-    EPI_UNROLL for (int g = 0; g < groups; g++) {
-        EPI_UNROLL for (int j = 0; j < 4; j++) {
-            x[g][j] = vreinterpretq_u32_u8(vld1q_u8(b + (VECTOR * g + j) * BLOCK_ROW));
-        }
-        turn(x[g]);
-    }
-    EPI_UNROLL for (int d = 0; d < 4; d++) {
-        EPI_UNROLL for (int g = 0; g < groups; g++) { /* of bf16 a word has two, the first one below */
-            const uint32x4_t first = half ? vshlq_n_u32(x[g][d], 16) : x[g][d];
-            add_depth(rows, sum[g], a + (half ? 2 * d : d) * MR, vreinterpretq_f32_u32(first));
-        }
-        EPI_UNROLL for (int g = 0; g < groups && half; g++) {
-            const uint32x4_t second = vandq_u32(x[g][d], vdupq_n_u32(0xffff0000));
-            add_depth(rows, sum[g], a + (2 * d + 1) * MR, vreinterpretq_f32_u32(second));
-        }
-    }
-}
-
-static inline float element(const void *row, int64_t k, bool half) {
-    uint32_t bits;
-    if (half)
-        bits = (uint32_t)((const uint16_t *)row)[k] << 16;
-    else
-        return ((const float *)row)[k];
+static inline float element(const epi_dtype type, const void *column, int64_t k) {
     float x;
-    memcpy(&x, &bits, sizeof x);
+    if (type == EPI_F32)
+        return ((const float *)column)[k];
+    if (type == EPI_BF16)
+        epi_widen_bf16(&x, (const uint16_t *)column + k, 1);
+    else
+        widen_f16(&x, (const uint16_t *)column + k, 1);
     return x;
 }
 
-/* Rows of B in groups of four. A block of each row is copied first: rows that are a power of two long share a
- * set of the first-level cache, which has no room for all of them, and memory likes to be read in stretches.
- * Every sum takes its products in the order of the depth, one at a time, as run's do. */
-static inline __attribute__((always_inline)) void direct(const int rows, const int groups, const bool half,
-                                                         int64_t k, const float *a, const void *const b[],
-                                                         float *c, int64_t ldc, bool add) {
-    const int64_t size = half ? 2 : 4, step = 16 / size;
-    const int turns = rows > 1 ? 2 : 4, together = groups < turns ? groups : turns;
-    _Alignas(64) uint8_t block[COLS * BLOCK_ROW];
-    float32x4_t sum[COLS / VECTOR][EPI_MICRO_FEW];
-    EPI_UNROLL for (int g = 0; g < groups; g++) {
-        EPI_UNROLL for (int i = 0; i < rows; i++) sum[g][i] = vdupq_n_f32(0);
+/* One lane of each column's vector against that depth of the rows. */
+#define LANE(q, lane) \
+    EPI_UNROLL for (int v = 0; v < vectors; v++) { \
+        const float32x4_t x = vld1q_f32(a + ((k + 4 * (q) + (lane)) * vectors + v) * VECTOR); \
+        EPI_UNROLL for (int j = 0; j < COLS; j++) sum[j][v] = vfmaq_laneq_f32(sum[j][v], x, w[j][q], lane); \
     }
-    int64_t at = 0;
-    while (at + step <= k) {
-        int64_t left = (k - at) * size / 16 * 16, bytes = left < BLOCK ? left : BLOCK;
-        for (int j = 0; j < VECTOR * groups; j++)
-            copy_block(block + j * BLOCK_ROW, (const uint8_t *)b[j] + at * size, bytes);
-        for (int64_t x = 0; x < bytes; x += 16, at += step) {
-            EPI_UNROLL for (int g = 0; g < groups; g += together) {
-                add_groups(rows, together, half, sum + g, a + at * MR, block + VECTOR * g * BLOCK_ROW + x);
+#define FOUR_LANES(q) \
+    LANE(q, 0) \
+    LANE(q, 1) \
+    LANE(q, 2) \
+    LANE(q, 3)
+
+/* The lanes of a vector are rows, `vectors` of them, so an element of B needs no more than one instruction,
+ * and stays where it was loaded. */
+static inline __attribute__((always_inline)) void lanes(const int vectors, const epi_dtype type,
+                                                        int64_t depth, const float *a, const void *const b[],
+                                                        float *c, int64_t ldc, bool add) {
+    const int64_t line = type == EPI_F32 ? LINE / 4 : LINE / 2, size = type == EPI_F32 ? 4 : 2;
+    float32x4_t sum[COLS][2], w[COLS][2];
+    const void *column[COLS] = {b[0], b[1], b[2], b[3]};
+    EPI_UNROLL for (int j = 0; j < COLS; j++) sum[j][0] = sum[j][1] = vdupq_n_f32(0);
+    int64_t k = 0;
+    for (int64_t end = line; end <= depth; end += line) {
+        EPI_UNROLL for (int j = 0; j < COLS; j++) ask((const char *)column[j] + k * size);
+        EPI_UNROLL for (int step = 0; step < line; step += 8, k += 8) {
+            EPI_UNROLL for (int j = 0; j < COLS; j++) load_eight(type, column[j], k, w[j]);
+            FOUR_LANES(0)
+            FOUR_LANES(1)
+        }
+    }
+    for (; k < depth; k++)
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            EPI_UNROLL for (int j = 0; j < COLS; j++) sum[j][v] = vfmaq_n_f32(
+                sum[j][v], vld1q_f32(a + (k * vectors + v) * VECTOR), element(type, column[j], k));
+        }
+    EPI_UNROLL for (int v = 0; v < vectors; v++) {
+        float32x4_t row[4] = {sum[0][v], sum[1][v], sum[2][v], sum[3][v]};
+        turn(row);
+        EPI_UNROLL for (int i = 0; i < 4; i++, c += ldc)
+            vst1q_f32(c, add ? vaddq_f32(row[i], vld1q_f32(c)) : row[i]);
+    }
+}
+
+/* Of a word of two bf16, the first of which is below. */
+static inline float32x4_t first(float32x4_t x) {
+    return vreinterpretq_f32_u16(vtrn1q_u16(vdupq_n_u16(0), vreinterpretq_u16_f32(x)));
+}
+
+static inline float32x4_t second(float32x4_t x) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(0xffff0000)));
+}
+
+/* Four columns at each depth that 16 bytes of them hold. Of bf16 words are turned, pairs of the depth. */
+static inline __attribute__((always_inline)) void
+load_turned(const epi_dtype type, const void *const column[], int64_t k, float32x4_t w[8]) {
+    float32x4_t x[COLS][2];
+    EPI_UNROLL for (int j = 0; j < COLS; j++) {
+        if (type == EPI_F16)
+            load_eight(type, column[j], k, x[j]);
+        else
+            w[j] = vld1q_f32((const float *)column[j] + (type == EPI_F32 ? k : k / 2));
+        if (type == EPI_F16)
+            w[j] = x[j][0], w[j + 4] = x[j][1];
+    }
+    turn(w);
+    if (type == EPI_F16)
+        turn(w + 4);
+    EPI_UNROLL for (int j = 3; j >= 0 && type == EPI_BF16; j--) {
+        w[2 * j + 1] = second(w[j]);
+        w[2 * j] = first(w[j]);
+    }
+}
+
+#define FOUR_DEPTHS(x, w) \
+    sum[g] = vfmaq_laneq_f32(sum[g], (w)[0], x, 0); \
+    sum[g] = vfmaq_laneq_f32(sum[g], (w)[1], x, 1); \
+    sum[g] = vfmaq_laneq_f32(sum[g], (w)[2], x, 2); \
+    sum[g] = vfmaq_laneq_f32(sum[g], (w)[3], x, 3)
+
+/* A single row leaves lanes empty. There it is less work to turn the depth into columns: eight shuffles and
+ * four instructions that multiply instead of sixteen of these. */
+static inline __attribute__((always_inline)) void single(const int groups, const epi_dtype type,
+                                                         int64_t depth, const float *a, const void *const b[],
+                                                         float *c, bool add) {
+    const int64_t size = type == EPI_F32 ? 4 : 2, line = LINE / size, step = 16 / size;
+    const void *column[2 * COLS];
+    float32x4_t sum[2], w[8];
+    EPI_UNROLL for (int j = 0; j < COLS * groups; j++) column[j] = b[j];
+    EPI_UNROLL for (int g = 0; g < groups; g++) sum[g] = vdupq_n_f32(0);
+    int64_t k = 0;
+    for (int64_t end = line; end <= depth; end += line)
+        EPI_UNROLL for (int q = 0; q < 4; q++, k += step) {
+            EPI_UNROLL for (int g = 0; g < groups; g++) {
+                ask((const char *)column[COLS * g + q] + k * size);
+                load_turned(type, column + COLS * g, k, w);
+                const float32x4_t x = vld1q_f32(a + k);
+                FOUR_DEPTHS(x, w);
+                if (type != EPI_F32) {
+                    const float32x4_t y = vld1q_f32(a + k + VECTOR);
+                    FOUR_DEPTHS(y, w + 4);
+                }
             }
         }
-    }
-    for (; at < k; at++)
+    for (; k < depth; k++)
         EPI_UNROLL for (int g = 0; g < groups; g++) {
-            const float x[4] = {element(b[VECTOR * g], at, half), element(b[VECTOR * g + 1], at, half),
-                                element(b[VECTOR * g + 2], at, half), element(b[VECTOR * g + 3], at, half)};
-            add_depth(rows, sum[g], a + at * MR, vld1q_f32(x));
+            float one[COLS];
+            for (int j = 0; j < COLS; j++)
+                one[j] = element(type, column[COLS * g + j], k);
+            sum[g] = vfmaq_n_f32(sum[g], vld1q_f32(one), a[k]);
         }
-    EPI_UNROLL for (int i = 0; i < rows; i++, c += ldc) {
-        EPI_UNROLL for (int g = 0; g < groups; g++) {
-            vst1q_f32(c + VECTOR * g, add ? vaddq_f32(sum[g][i], vld1q_f32(c + VECTOR * g)) : sum[g][i]);
-        }
+    EPI_UNROLL for (int g = 0; g < groups; g++, c += COLS) {
+        vst1q_f32(c, add ? vaddq_f32(sum[g], vld1q_f32(c)) : sum[g]);
     }
+}
+
+/* One sweep of some columns. */
+static inline __attribute__((always_inline)) void sweep(const epi_dtype type, int rows, int64_t k,
+                                                        const float *a, const void *const b[], float *c,
+                                                        int64_t ldc, bool add) {
+    if (rows > VECTOR)
+        lanes(2, type, k, a, b, c, ldc, add);
+    else if (rows > 1)
+        lanes(1, type, k, a, b, c, ldc, add);
+    else
+        single(type == EPI_BF16 ? 2 : 1, type, k, a, b, c, add);
 }
 
 static void run_direct(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
                        float *c, int64_t ldc, bool add) {
-    const void *all[COLS]; /* what is missing of a panel is one that is there: nobody reads the results */
-    const bool half = type == EPI_BF16;
-    for (int j = 0; j < COLS; j++)
-        all[j] = b[j < cols ? j : 0];
-    if (rows > 4) /* then two panels have more sums than there are registers */
-        for (int j = 0; j < cols; j += NR)
-            half ? direct(8, 2, true, k, a, all + j, c + j, ldc, add)
-                 : direct(8, 2, false, k, a, all + j, c + j, ldc, add);
-    else if (cols <= NR)
-        half ? direct(4, 2, true, k, a, all, c, ldc, add) : direct(4, 2, false, k, a, all, c, ldc, add);
-    else if (rows > 2)
-        half ? direct(4, 4, true, k, a, all, c, ldc, add) : direct(4, 4, false, k, a, all, c, ldc, add);
-    else if (rows == 2)
-        half ? direct(2, 4, true, k, a, all, c, ldc, add) : direct(2, 4, false, k, a, all, c, ldc, add);
-    else
-        half ? direct(1, 4, true, k, a, all, c, ldc, add) : direct(1, 4, false, k, a, all, c, ldc, add);
+    const int64_t size = type == EPI_F32 ? 4 : 2;
+    const int step = rows == 1 && type == EPI_BF16 ? 2 * COLS : COLS;
+    for (int j = 0; j < cols; j += step) {
+        const void
+            *column[2 * COLS]; /* beyond the last column the first one again: nobody reads the results */
+        for (int64_t k0 = 0; k0 < k; k0 += KC) {
+            const int64_t depth = k - k0 < KC ? k - k0 : KC;
+            for (int i = 0; i < step; i++)
+                column[i] = (const char *)b[j + i < cols ? j + i : j] + k0 * size;
+            const float *x = (const float *)a + k0 * rows;
+            if (type == EPI_F32)
+                sweep(EPI_F32, rows, depth, x, column, c + j, ldc, add || k0 > 0);
+            else if (type == EPI_BF16)
+                sweep(EPI_BF16, rows, depth, x, column, c + j, ldc, add || k0 > 0);
+            else
+                sweep(EPI_F16, rows, depth, x, column, c + j, ldc, add || k0 > 0);
+        }
+    }
 }
 
 const epi_micro epi_micro_neon = {
@@ -219,11 +277,11 @@ const epi_micro epi_micro_neon = {
     .ka = 1,
     .kb = 1,
     .depth = 1,
-    .kc = 384,
+    .kc = KC,
     .usable = epi_has_neon,
     .run = run,
     .run_rows = run_rows,
-    .run_direct = run_direct,
+    .direct = {.rows = {1, 4, 8}, .ka = 1, .run = run_direct},
     .widen_f16 = widen_f16,
 };
 #endif

@@ -123,25 +123,26 @@ static void pack_rows(const job *j, const chunk *c) {
 /* The panel that starts at `row`, from depth k to `end`. */
 static void pack_panel(const job *j, int64_t row, int64_t k, int64_t end, char *panel) {
     const int64_t rows = epi_min64(j->r, j->src->rows - row);
-    const bool across = rows == j->r && rows_touch(j->src, row, rows);
+    const bool across = rows == j->r && (j->q == 1 || rows >= EPI_PACK_ZIP) && rows_touch(j->src, row, rows);
     for (; k < end; k += CHUNK) {
         const int64_t depth = epi_min64(CHUNK, end - k);
         const int64_t valid = epi_max64(0, epi_min64(depth, j->src->k - k));
         const chunk c = {row, rows, k, depth, valid, panel + k * j->r * j->size};
-        if (across && valid == depth)
+        if (j->r == 1)
+            gather(j, &c, row, depth_touches(j->src, k, valid), c.dst);
+        else if (across && valid == depth)
             pack_across(j, &c);
         else
             pack_rows(j, &c);
     }
 }
 
-void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void *dst) {
-    const bool a = side == EPI_SIDE_A;
+void epi_pack_panels(const epi_micro *micro, int r, int q, const epi_pack_source *src, void *dst) {
     const bool same = src->type == micro->type;
     const job j = {
         .src = src,
-        .r = a ? micro->mr : micro->nr,
-        .q = a ? micro->ka : micro->kb,
+        .r = r,
+        .q = q,
         .source_size = src->type == EPI_F32 ? 4 : 2,
         .size = micro->type == EPI_F32 ? 4 : 2,
         .widen = same                    ? NULL
@@ -156,4 +157,11 @@ void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void
     for (int64_t k = 0; k < depth; k += span)
         for (int64_t row = 0; row < src->rows; row += j.r)
             pack_panel(&j, row, k, epi_min64(k + span, depth), (char *)dst + row * depth * j.size);
+}
+
+void epi_pack(const epi_micro *micro, int side, const epi_pack_source *src, void *dst) {
+    if (side == EPI_SIDE_A)
+        epi_pack_panels(micro, micro->mr, micro->ka, src, dst);
+    else
+        epi_pack_panels(micro, micro->nr, micro->kb, src, dst);
 }

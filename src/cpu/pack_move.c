@@ -14,7 +14,7 @@ typedef float v4f32 __attribute__((vector_size(16)));
 typedef uint16_t v4u16 __attribute__((vector_size(8)));
 typedef uint16_t v8u16 __attribute__((vector_size(16)));
 
-enum { WORDS = 4, ROWS = 8 }; /* 32-bit units, and 16-bit elements, of a vector */
+enum { WORDS = 4, ROWS = EPI_PACK_ZIP }; /* 32-bit units, and 16-bit elements, of a vector */
 
 static inline v4u32 load4(const void *row, size_t at) {
     v4u32 x;

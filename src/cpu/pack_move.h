@@ -10,7 +10,8 @@
 void epi_pack_transpose(void *dst, const void *const row[], int rows, int units, size_t unit);
 
 /* Column k of `columns` is `rows` elements at column[k]; element i of column k goes to place
- * i * columns + k of dst. columns is 2, 4 or a multiple of 8; rows is at least 8. */
+ * i * columns + k of dst. columns is 2, 4 or a multiple of 8; rows is at least EPI_PACK_ZIP. */
+enum { EPI_PACK_ZIP = 8 };
 void epi_pack_zip(void *dst, const void *const column[], int rows, int columns);
 
 /* Column k goes to place k * rows of dst, unchanged. */
