@@ -591,6 +591,7 @@ static struct whole {
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=32", 0}},
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=33", 0}}, /* slices that begin where TMA takes none */
     {.from = {"blocks", "packed_swiglu", "T=60,D=72,F=40", 0}},
+    {.from = {"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 
@@ -633,26 +634,61 @@ static void part_problem(const struct whole *w, int q, const problem *p, unsigne
     }
 }
 
-static void run_whole(const struct whole *w, const oracles *oracle) {
-    emulated like = {.l = &w->l, .v = {EPI_BF16, EPI_PATH_FUSED, 90, NULL, false}};
+static void run_parts(const struct whole *w, const problem *p) {
     unsigned char *values = aligned_alloc(256, (size_t)epi_round_up(w->k->cut.bytes + 256, 256)),
                   *workspace = aligned_alloc(256, (size_t)w->k->values);
-    problem p, part;
-    if (check(values && workspace, "memory") && make_problem(&like, &p)) {
-        memset(values, POISON, (size_t)w->k->cut.bytes);
-        for (int q = 0; q < w->k->part_count; q++) {
-            part_problem(w, q, &p, values, &part);
-            place at = {w->k->parts[q].cuda, &part, workspace};
-            memset(workspace, POISON, (size_t)w->k->values);
-            for (int n = 0; n < at.k->count; n++)
-                if (!at.k->launches[n].empty && texts[w->texts[q][n]].run)
-                    run_launch(&at, &at.k->launches[n], &texts[w->texts[q][n]], q % 2, w->from.program);
-        }
-        check_rule(&p, &w->l, oracle, EPI_BF16, "part by part");
-        problem_free(&p);
+    problem part;
+    for (int q = 0; check(values && workspace, "memory") && q < w->k->part_count; q++) {
+        if (!q)
+            memset(values, POISON, (size_t)w->k->cut.bytes);
+        part_problem(w, q, p, values, &part);
+        for (int t = part.inputs; t < part.count; t++) /* whose memory another value may have had */
+            if (w->k->parts[q].part->tensors[w->k->parts[q].to ? w->k->parts[q].to[t] : t].tensor < 0)
+                memset(part.t[t].data, POISON, (size_t)part.t[t].span * epi_dtype_size(part.t[t].shape.type));
+        place at = {w->k->parts[q].cuda, &part, workspace};
+        memset(workspace, POISON, (size_t)w->k->values);
+        for (int n = 0; n < at.k->count; n++)
+            if (!at.k->launches[n].empty && texts[w->texts[q][n]].run)
+                run_launch(&at, &at.k->launches[n], &texts[w->texts[q][n]], q % 2, w->from.program);
     }
     free(values);
     free(workspace);
+}
+
+/* Caches that are updated in place have the same bits, and so has what is made of them. */
+static void compare_updated(const struct whole *w, const problem *apart) {
+    emulated like = {.l = &w->l, .v = {EPI_BF16, EPI_PATH_FUSED, 90, NULL, false}};
+    const epi_graph *g = &w->l.program->graph;
+    unsigned char *own[MAX_TENSORS] = {0};
+    problem p;
+    if (!make_problem(&like, &p))
+        return;
+    for (int o = p.inputs; o < p.count; o++)
+        for (int i = 0; i < p.inputs && g->nodes[g->tensors[o].node].op == EPI_OP_UPDATE; i++)
+            if (epi_kernel_in_place(w->k, o, i)) {
+                own[o] = p.t[o].data;
+                p.t[o].data = p.t[i].data;
+            }
+    run_parts(w, &p);
+    for (int o = p.inputs; o < p.count; o++) {
+        check(!memcmp(p.t[o].data, apart->t[o].data,
+                      (size_t)p.t[o].shape.count * epi_dtype_size(p.t[o].shape.type)),
+              "%s: tensor %d with updates in place, bit for bit", w->from.program, o);
+        p.t[o].data = own[o] ? own[o] : p.t[o].data;
+    }
+    problem_free(&p);
+}
+
+static void run_whole(const struct whole *w, const oracles *oracle) {
+    emulated like = {.l = &w->l, .v = {EPI_BF16, EPI_PATH_FUSED, 90, NULL, false}};
+    problem p;
+    if (!make_problem(&like, &p))
+        return;
+    run_parts(w, &p);
+    check_rule(&p, &w->l, oracle, EPI_BF16, "part by part");
+    if (!strcmp(w->from.program, "decode_layer"))
+        compare_updated(w, &p);
+    problem_free(&p);
 }
 
 static void run_wholes(void) {
