@@ -699,6 +699,20 @@ static void test_choice(void) {
                 "x g ");
 }
 
+/* What goes from the forward to the backward has the axes that the program declares. */
+static void test_saved_axes(void) {
+    static const char text[] =
+        "f(x[B,S,D], wq[E,D], wk[E,D], wv[E,D]) -> o[B,S,E] { q = x @ wq  c = rename(x, S, R)\n"
+        "  k = c @ wk  v = rename(c @ wv, R, U)  s = where(index(R) <= index(S), sum(q*k, E), -inf)\n"
+        "  o = sum(softmax(rename(s, R, U), U)*v, U) }";
+    char *printed = print_saved(text, NULL);
+    check(printed && strstr(printed, "k[B,S,E]") && strstr(printed, "(o[B,S,E], q[B,S,E], ") &&
+              !strstr(printed, "B,R") && !strstr(printed, "B,U"),
+          "saved by the program's axes:\n%s", printed);
+    free(printed);
+    check_text(text, "B=2,S=3,D=4,E=2", 11);
+}
+
 /* ---- forward and backward in one program ---- */
 
 static bool depends_on_cotangent(const epi_graph *g, int node) {
@@ -885,6 +899,7 @@ int main(int argc, char **argv) {
         test_kernel_10(argv[1]);
     }
     test_choice();
+    test_saved_axes();
     test_directions();
     test_accumulation();
     test_random(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);

@@ -284,6 +284,30 @@ static const char *name_of(const split *s, int node, const epi_tensor_decl *save
     return epi_arena_text(g->arena, text, strlen(text));
 }
 
+/* The axes by which a value is saved: those that the program declares, not what they are renamed to, unless
+ * the value has both. */
+static epi_axes declared_axes(const epi_graph *g, int node) {
+    epi_axes axes = g->nodes[node].axes;
+    for (int i = 0; i < axes.count; i++) {
+        epi_axis axis = axes.at[i];
+        while (axis.dim >= g->declared_count) {
+            epi_axis of = g->same[axis.dim];
+            axis = (epi_axis){of.dim, (int16_t)(of.shift + axis.shift)};
+        }
+        if (epi_axes_find_dim(&axes, axis.dim) < 0)
+            axes.at[i] = axis;
+    }
+    return axes;
+}
+
+/* A value by other names of its axes, which are in the same order; what has the axes in another order has
+ * them by their names. */
+static int renamed_to(epi_graph *g, int value, const epi_axes *from, const epi_axes *to) {
+    for (int i = 0; i < from->count && !epi_axes_same_set(from, to) && !epi_graph_failed(g); i++)
+        value = epi_graph_rename(g, value, from->at[i], to->at[i]);
+    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, value);
+}
+
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
     /* it is kept in f32, unless the text says how it is stored */
@@ -292,7 +316,7 @@ static epi_tensor_decl declare(const split *s, int node, const char *name, bool 
                              .is_output = output,
                              .has_type = n->has_stored || is_short,
                              .type = n->has_stored ? n->stored : EPI_F32,
-                             .axes = n->axes,
+                             .axes = declared_axes(&s->g, node),
                              .node = node,
                              .place = n->place};
 }
@@ -314,8 +338,11 @@ static void extract(const split *s, const epi_tensor_decl *tensors, int inputs, 
         copy[i] = EPI_NO_NODE;
     for (int t = 0; t < count; t++)
         out->tensors[t] = tensors[t];
-    for (int t = 0; t < inputs; t++)
-        copy[tensors[t].node] = out->tensors[t].node = epi_graph_input(out, t);
+    for (int t = 0; t < inputs; t++) {
+        out->tensors[t].node = epi_graph_input(out, t);
+        copy[tensors[t].node] =
+            renamed_to(out, out->tensors[t].node, &tensors[t].axes, &g->nodes[tensors[t].node].axes);
+    }
     for (int t = inputs; t < count; t++)
         needed[tensors[t].node] = true;
     for (int i = g->node_count - 1; i >= 0; i--)
@@ -330,8 +357,9 @@ static void extract(const split *s, const epi_tensor_decl *tensors, int inputs, 
             arg[a] = g->nodes[i].arg[a] == EPI_NO_NODE ? EPI_NO_NODE : copy[g->nodes[i].arg[a]];
         copy[i] = epi_graph_value(out, epi_graph_again(out, &g->nodes[i], arg));
     }
-    for (int t = inputs; t < count; t++)
-        out->tensors[t].node = copy[tensors[t].node];
+    for (int t = inputs; t < count && !epi_graph_failed(out); t++)
+        out->tensors[t].node =
+            renamed_to(out, copy[tensors[t].node], &g->nodes[tensors[t].node].axes, &tensors[t].axes);
     epi_graph_finish(out);
 }
 
