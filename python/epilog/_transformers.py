@@ -213,7 +213,7 @@ def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=No
         shifted = nn.functional.pad(labels, (0, 1), value=ignore)[..., 1:]
     shifted = shifted.to(outputs.last_hidden_state.device)
     loss = linear_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, shifted, ignore, "mean" if items is None else "sum",
-                                softcap=getattr(self.config, "final_logit_softcapping", None))
+                                softcap=getattr(self.config, "final_logit_softcapping", None), chunks=self._epilog)
     if items is not None:
         loss = loss / (items.to(loss.device) if torch.is_tensor(items) else items)
     return CausalLMOutputWithPast(loss=loss, logits=None, past_key_values=outputs.past_key_values,

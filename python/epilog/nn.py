@@ -1,4 +1,5 @@
 """Modules made of Epilog's programs. The names of their parameters are those of the modules they replace."""
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -47,14 +48,31 @@ def attention_op(causal, window, softcap):
     return op(f"attention({given}) -> o[B,S,G,H,F] {{\n    " + "\n    ".join(lines) + "\n}\n", rows=("B", "S", "R"))
 
 
-def token_loss(smoothing, softcap, z_loss):
+def token_loss_text(smoothing, softcap, z_loss):
     """Cross-entropy of each token; one whose label is `ignore` counts for nothing. Numbers for what is True come behind."""
-    numbers = "".join(", " + name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss)) if on)
+    numbers = "".join(", " + name for name in loss_numbers(smoothing, softcap, z_loss))
     picked = "sum(where(label == index(V), z, 0), V)"
     lines = ["z = cap*tanh((x @ w)/cap)" if softcap else "z = x @ w", "lse = logsumexp(z, V)",
              f"picked = {picked}*(1 - smoothing) + mean(z, V)*smoothing" if smoothing else f"picked = {picked}",
              f"loss = where(label != ignore, lse - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
-    return op(f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n")
+    return f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n"
+
+
+def loss_numbers(smoothing, softcap, z_loss):
+    return [name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss)) if on]
+
+
+@functools.lru_cache(None)
+def loss_chunk(which, by_w, more):
+    """The sum of some tokens' losses, each times its d, with gradients. by_w: by the weight as well; more: added to those of the chunks
+    before."""
+    names = ", ".join(["x", "w", "label", "ignore", *loss_numbers(*which)])
+    given = ", ".join(["x[T,D]", "w[V,D]", "label: i32[T]", "ignore: i32", *loss_numbers(*which), "d: f32[T]"] + ["before: f32[V,D]"] * more)
+    lines = [f"total = sum(d*token_loss({names}), T)",
+             f"dx, g = grad(token_loss, x, w)({names}, d)" if by_w else f"dx = grad(token_loss, x)({names}, d)"]
+    lines += ["dw = before + g" if more else "dw = g"] if by_w else []
+    results = "total: f32, dx[T,D]" + (", dw: f32[V,D]" if by_w else "")
+    return op(token_loss_text(*which) + f"loss_chunk({given}) -> ({results}) {{\n    " + "\n    ".join(lines) + "\n}\n")
 
 
 def token_statistics(softcap):
@@ -70,7 +88,7 @@ def token_statistics(softcap):
 
 
 # All of them are made here: where torch.compile looks, nothing is to be made any more.
-TOKEN_LOSSES = {which: token_loss(*which) for which in itertools.product((False, True), repeat=3)}
+TOKEN_LOSSES = {which: op(token_loss_text(*which)) for which in itertools.product((False, True), repeat=3)}
 TOKEN_STATISTICS = {softcap: token_statistics(softcap) for softcap in (False, True)}
 ATTENTION = {which: attention_op(*which) for which in itertools.product((False, True), repeat=3) if which[0] or not which[1]}
 
@@ -184,11 +202,69 @@ def attention(q, k, v, causal=False, window=None, softcap=None, scale=None):
     return o.view(*q.shape[:3], v.shape[3])
 
 
-def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0):
+@torch.library.custom_op("epilog::loss_in_chunks", mutates_args=())
+def loss_in_chunks(x: torch.Tensor, w: torch.Tensor, label: torch.Tensor, d: torch.Tensor, ignore: int, which: list[bool],
+                   numbers: list[float], chunks: int, by_w: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The sum of the losses of tokens, each times its d, and what its gradients by x and w are; the latter is summed in f32."""
+    size, totals, found, dw = max(1, -(-x.shape[0] // chunks)), [], [], []
+    for part in zip(x.split(size), label.split(size), d.split(size)):
+        total, dx, *dw = loss_chunk(tuple(which), by_w, bool(dw))(part[0], w, part[1], ignore, *numbers, part[2], *dw)
+        totals.append(total)
+        found.append(dx)
+    return torch.stack(totals).sum(), torch.cat(found), dw[0] if by_w else w.new_empty(0, dtype=torch.float32)
+
+
+@loss_in_chunks.register_fake
+def _(x, w, label, d, ignore, which, numbers, chunks, by_w):
+    return d.new_empty(()), torch.empty_like(x), w.new_empty(w.shape if by_w else 0, dtype=torch.float32)
+
+
+class LossInChunks(torch.autograd.Function):
+    """The sum over tokens: gradients are made at once, and only scaled in the backward."""
+
+    @staticmethod
+    def forward(ctx, x, w, label, d, ignore, which, numbers, chunks):
+        total, dx, dw = loss_in_chunks(x, w, label, d, ignore, which, numbers, chunks, w.requires_grad)
+        ctx.save_for_backward(dx, dw)
+        ctx.by_w, ctx.dtype = w.requires_grad, w.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx, g):
+        dx, dw = ctx.saved_tensors
+        return dx * g.to(dx.dtype), (dw * g).to(ctx.dtype) if ctx.by_w else None, None, None, None, None, None, None
+
+
+class TokenLossesInChunks(torch.autograd.Function):
+    """The loss of each token: what gradients it gets is known in the backward, where all is computed once more."""
+
+    @staticmethod
+    def forward(ctx, x, w, label, ignore, which, numbers, chunks):
+        ctx.save_for_backward(x, w, label)
+        ctx.told = ignore, which, numbers, chunks
+        return TOKEN_LOSSES[tuple(which)](x, w, label, ignore, *numbers)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, label = ctx.saved_tensors
+        _, dx, dw = loss_in_chunks(x, w, label, g.contiguous(), *ctx.told, w.requires_grad)
+        return dx, dw.to(w.dtype) if w.requires_grad else None, None, None, None, None, None
+
+
+def cast_like_linear(*tensors):
+    """What autocast does with the operands of a product."""
+    kind = tensors[0].device.type
+    to = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    return [t.to(to) if to and t.dtype == torch.float32 else t for t in tensors]
+
+
+def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0, chunks=1):
     """cross_entropy(x @ weight.T, labels), the logits of which nobody else sees.
 
     softcap: logits z become softcap*tanh(z/softcap). z_loss: that many times the square of logsumexp(z) is added to each
-    token's loss.
+    token's loss. chunks: tokens are taken in so many pieces, and only the logits of one are in memory at a time; gradients are then
+    made with the loss, and that by the weight is kept in f32. With reduction="none" they are made in the backward, from logits that are
+    computed again.
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is {reduction!r}: it can be mean, sum or none")
@@ -196,9 +272,20 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
         raise ValueError(f"label_smoothing is {label_smoothing}: it can be from 0 to 1")
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap is {softcap}: it has to be more than 0")
-    made = TOKEN_LOSSES[bool(label_smoothing), softcap is not None, bool(z_loss)]
-    numbers = [n for n in (label_smoothing, softcap, z_loss) if n]
-    loss = made(rows(x), weight, labels.reshape(-1), ignore_index, *numbers)
+    if chunks < 1:
+        raise ValueError(f"chunks is {chunks}: it has to be 1 or more")
+    which = bool(label_smoothing), softcap is not None, bool(z_loss)
+    numbers = [float(n) for n in (label_smoothing, softcap, z_loss) if n]
+    if chunks > 1 and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):  # without gradients no logits are kept
+        x, weight = cast_like_linear(x, weight)
+        given = rows(x), weight, labels.reshape(-1)
+        if reduction != "none":
+            counts = (given[2] != ignore_index).sum() if reduction == "mean" else torch.ones((), device=x.device)
+            d = (1 / counts).expand(given[2].shape).contiguous()
+            return LossInChunks.apply(*given, d, ignore_index, which, numbers, chunks)
+        loss = TokenLossesInChunks.apply(*given, ignore_index, which, numbers, chunks)
+    else:
+        loss = TOKEN_LOSSES[which](rows(x), weight, labels.reshape(-1), ignore_index, *numbers)
     if reduction == "none":
         return loss.view(labels.shape)
     return loss.sum() if reduction == "sum" else loss.sum() / (labels != ignore_index).sum()
@@ -223,11 +310,12 @@ class LinearCrossEntropy(nn.Module):
     """The head of a language model and its loss; `weight` is called as in torch.nn.Linear."""
 
     def __init__(self, hidden_size, vocabulary, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0,
-                 device=None, dtype=None):
+                 chunks=1, device=None, dtype=None):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, hidden_size, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=hidden_size ** -0.5)
-        self.options = dict(ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, z_loss=z_loss)
+        self.options = dict(ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, softcap=softcap,
+                            z_loss=z_loss, chunks=chunks)
 
     def forward(self, x, labels):
         return linear_cross_entropy(x, self.weight, labels, **self.options)

@@ -143,6 +143,57 @@ def test_what_a_loss_can_have_more(smoothing, softcap, z_loss, dtype):
     assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, **given))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("more", [dict(), dict(reduction="sum"), dict(reduction="none"), dict(label_smoothing=0.1, softcap=4.0, z_loss=0.01)])
+@pytest.mark.parametrize("chunks", [2, 3, 20])
+def test_loss_in_chunks(chunks, more, dtype):
+    """Within the rule of eager, as without chunks; frozen weights get no gradient, and without gradients nothing is different."""
+    torch.manual_seed(13)
+    labels = torch.randint(0, 30, (2, 7))
+    labels[1, 4:] = -100
+    args = [torch.randn(2, 7, 16).to(dtype).requires_grad_(), (torch.randn(30, 16) / 4).to(dtype).requires_grad_()]
+
+    def eager(x, w):
+        z, counts = logits_of(x, w, more.get("softcap")).flatten(0, 1), labels.flatten() != -100
+        z = z if z.dtype == torch.float64 else z.float()
+        loss = F.cross_entropy(z, labels.flatten(), label_smoothing=more.get("label_smoothing", 0), reduction="none")
+        loss = loss + more.get("z_loss", 0) * torch.logsumexp(z, -1).square() * counts
+        return {"none": loss.view(2, 7), "sum": loss.sum()}.get(more.get("reduction"), loss.sum() / counts.sum())
+    units = 1 + (args[0] @ args[1].T).abs().max().item()  # as above
+    ours = lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, chunks=chunks, **more)
+    check(ours, eager, args, units)
+    x, w = (a.detach() for a in args)
+    assert torch.equal(ours(x, w), epilog.nn.linear_cross_entropy(x, w, labels, **more))
+    x.requires_grad_()
+    loss = ours(x, w).sum()
+    dx, = torch.autograd.grad(loss, x)
+    whole = ours(*args).sum()
+    assert torch.equal(dx, torch.autograd.grad(whole, args[0])[0]) and w.grad is None
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_loss_in_chunks_compiled(reduction):
+    torch._dynamo.reset()
+    torch.manual_seed(15)
+    args, labels = [torch.randn(9, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)], torch.randint(0, 30, (9,))
+    ours = lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, reduction=reduction, chunks=2)
+    compiled = torch.autograd.grad(torch.compile(ours, fullgraph=True)(*args).sum(), args)
+    torch.testing.assert_close(compiled, torch.autograd.grad(ours(*args).sum(), args))
+
+
+def test_loss_in_chunks_under_autocast():
+    """The same types; a result differs by its rounding to bf16 at most, as products of the same tensors do."""
+    torch.manual_seed(14)
+    x, w, labels = torch.randn(9, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True), torch.randint(0, 30, (9,))
+    found = []
+    for chunks in (1, 2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = epilog.nn.linear_cross_entropy(x, w, labels, chunks=chunks)
+        found.append((loss.detach(), *torch.autograd.grad(loss, (x, w))))
+    assert [t.dtype for t in found[0]] == [t.dtype for t in found[1]]
+    torch.testing.assert_close(found[1], found[0], rtol=2 ** -7, atol=2 ** -7 * found[0][2].abs().max().item())
+
+
 @pytest.mark.parametrize("softcap", [None, 4.0])
 def test_token_statistics(softcap):
     torch.manual_seed(7)
@@ -163,7 +214,7 @@ def test_token_statistics(softcap):
 def test_mistakes():
     x, w, labels = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2])
     for given, message in ((dict(reduction="max"), "reduction is 'max'"), (dict(label_smoothing=2), "label_smoothing is 2"),
-                           (dict(softcap=0.0), "softcap is 0.0")):
+                           (dict(softcap=0.0), "softcap is 0.0"), (dict(chunks=0), "chunks is 0")):
         with pytest.raises(ValueError, match=message):
             epilog.nn.linear_cross_entropy(x, w, labels, **given)
 

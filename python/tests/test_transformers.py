@@ -198,6 +198,15 @@ def test_positions_of_their_own():
     within(step(model, position_ids=positions), plain, exact)
 
 
+@pytest.mark.parametrize("name", ["Llama", "Gemma2"])
+def test_loss_in_chunks(name, called):
+    model = make(name)
+    exact, plain = step(copy.deepcopy(model).double()), step(model)
+    epilog.apply(model, loss_chunks=3)
+    within(step(model), plain, exact)
+    assert called.count("loss_chunk") == 3 and "token_loss" not in called
+
+
 def test_num_items_in_batch():
     model = make("Llama")
     exact, plain = step(copy.deepcopy(model).double(), num_items_in_batch=40), step(model, num_items_in_batch=40)
