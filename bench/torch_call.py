@@ -2,13 +2,13 @@
 """Host time of one call of an operation, beside torch.add: small tensors, so that the device does next to nothing.
 
   PYTHONPATH=python python3 bench/torch_call.py                 # the GPU where there is one, else the CPU
-  PYTHONPATH=python python3 bench/torch_call.py --out call.json
+  PYTHONPATH=python python3 bench/torch_call.py --out bench/results/h200-call.json
 
 The sides take turns in rounds; a figure is the median of the rounds. On the CPU it is the thread's own time, so that other
 processes do not count; on a GPU it is time by the clock, with a wait for the device between rounds, which is not counted.
 "launch" is the part of it that starts the kernel, by a call of the library with everything at hand.
 """
-import argparse, json, os, statistics, sys, time
+import argparse, datetime, json, os, statistics, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "python"))
@@ -76,8 +76,11 @@ def main():
     for name, (ratio, bar) in bars.items():
         print(f"{name}: {ratio:.2f} of torch.add, {'within' if ratio <= bar else 'over'} {bar}")
     if args.out:
+        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with open(args.out, "w") as f:
-            json.dump(dict(torch=torch.__version__, device=args.device, way=way, size=args.size, host_us=us), f, indent=1)
+            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
+                           device=torch.cuda.get_device_name() if cuda else "cpu", way=way, size=args.size, calls=args.calls, rounds=args.rounds,
+                           host_us=us, of_torch_add={name: ratio for name, (ratio, _) in bars.items()}), f, indent=1)
 
 
 main()

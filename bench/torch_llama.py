@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
-"""A training step of a Llama of 1B: eager, torch.compile, epilog.apply, and apply with torch.compile, in one process.
+"""A training step of a Llama of 1B: eager, torch.compile, Liger, and epilog.apply in its ways, in one process.
 
   PYTHONPATH=python python3 bench/torch_llama.py --out bench/results/h200-llama.json
   PYTHONPATH=python python3 bench/torch_llama.py --losses 50                # and 50 losses of each side beside three seeds of eager
   PYTHONPATH=python python3 bench/torch_llama.py --device cpu --small       # tries the script without a GPU
+  PYTHONPATH=python python3 bench/torch_llama.py --sides apply --rounds 1 --kernels kernels.txt    # the kernels of a step, in order
 
-d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused), attention by
-cuDNN. Every side is the model of transformers but "plain, compiled": a Llama with fused projections written for torch.compile.
+  eager, compile        the model of transformers, its attention PyTorch's with cuDNN
+  plain, compiled       a Llama with fused projections, as one writes it for torch.compile
+  apply                 epilog.apply: a layer is one program, attention with it
+  apply, chunks         the same with the loss in 8 chunks of tokens
+  apply, sdpa           epilog.apply(attention="sdpa"): two programs around cuDNN's attention
+  apply and compile     the first of the three under torch.compile
+  liger                 where liger_kernel can be imported: its patch of the model
+
+d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused).
 All sides are there at once, with the same weights, and take turns: --rounds times --steps steps each. A side's peak of memory is
-that of its first steps, less what the others hold. A side that does not fit or fails is told as such, and left out. Where
-liger_kernel can be imported, its patch of the model is a side, too.
+that of its first steps, less what the others hold; start_s is the time to its first loss, compiling included. A side that does not
+fit or fails is told as such, and left out.
 """
 import argparse, contextlib, datetime, gc, importlib.util, json, os, statistics, subprocess, sys, time
 
@@ -20,7 +28,8 @@ from torch import nn
 from torch.nn import functional as F
 import epilog
 
-SIDES = ("eager", "compile", "plain, compiled", "apply", "apply and compile") + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
+APPLY = {"apply": {}, "apply, chunks": dict(loss_chunks=8), "apply, sdpa": dict(attention="sdpa"), "apply and compile": {}}
+SIDES = ("eager", "compile", "plain, compiled", *APPLY) + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
 
 
 class PlainLayer(nn.Module):
@@ -94,8 +103,8 @@ class Side:
             plain.cos, plain.sin = plain.cos.float(), plain.sin.float()
             plain.take(self.model)
             self.model = plain
-        if name.startswith("apply"):
-            self.report = str(epilog.apply(self.model))
+        if name in APPLY:
+            self.report = str(epilog.apply(self.model, **APPLY[name]))
         if name == "liger":
             from liger_kernel.transformers import _apply_liger_kernel_to_instance
             _apply_liger_kernel_to_instance(model=self.model)
@@ -184,6 +193,7 @@ def measure(args, names, weights):
     spent = {name: [] for name in sides}
     for r in range(args.rounds):
         for name, side in sides.items():
+            free(args)  # what the last side has let go of may lie in pieces that this one cannot use
             side.step(data[0])  # so that what the last side left in the caches is gone
             wait(args)
             begin = time.perf_counter()
@@ -195,8 +205,29 @@ def measure(args, names, weights):
         row, tokens = rows[name], args.batch * args.length
         row.update(step_ms=statistics.median(times) * 1e3, tokens_s=tokens / statistics.median(times), rounds_ms=[t * 1e3 for t in times])
         print(f"{name:20} {row['step_ms']:9.2f} ms {row['tokens_s']:10.0f} tokens/s" +
-              (f" {row['peak_gib']:7.2f} GiB" if "peak_gib" in row else ""), flush=True)
+              (f" {row['peak_gib']:7.2f} GiB" if "peak_gib" in row else "") + f", first loss after {row['start_s']:.1f} s", flush=True)
+    if args.kernels:
+        write_kernels(args, sides, data[0])
     return list(rows.values())
+
+
+def write_kernels(args, sides, ids):
+    """The kernels of one step of each side in the order of their starts: when and how long in microseconds, blocks, name."""
+    from torch.profiler import ProfilerActivity, profile
+    with open(args.kernels, "w") as f:
+        for name, side in sides.items():
+            with profile(activities=[ProfilerActivity.CUDA if args.device == "cuda" else ProfilerActivity.CPU]) as found:
+                side.step(ids)
+                wait(args)
+            path = args.kernels + ".json"
+            found.export_chrome_trace(path)
+            with open(path) as trace:
+                events = [e for e in json.load(trace)["traceEvents"] if e.get("cat") == "kernel"]
+            os.remove(path)
+            f.write(f"{name}: {len(events)} kernels, {sum(e['dur'] for e in events) / 1e3:.2f} ms\n")
+            begin = min([e["ts"] for e in events], default=0)
+            for e in sorted(events, key=lambda e: e["ts"]):
+                f.write(f"{e['ts'] - begin:10.1f} {e['dur']:9.1f} {e['args'].get('grid', [0])[0]:7} {e['name'][:100]}\n")
 
 
 def losses(args, weights, steps):
@@ -226,10 +257,11 @@ def main():
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--losses", type=int, default=0)
+    parser.add_argument("--kernels", help="a file for the kernels of a step of each side")
     parser.add_argument("--out")
     args = parser.parse_args()
     args.config = dict(vocab_size=args.vocabulary, hidden_size=2048, intermediate_size=8192, num_hidden_layers=args.layers,
