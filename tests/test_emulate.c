@@ -1242,7 +1242,7 @@ static void add_open_hopper(int first) {
     }
 }
 
-/* Attention: its three forms, masks, layouts, sizes off the tile, and more tiles than blocks. */
+/* Attention: its four forms, masks, layouts, sizes off the tile, and more tiles than blocks. */
 static const struct {
     test_case from;
     epi_dtype type;
@@ -1294,13 +1294,23 @@ static const struct {
     {{"../tests/attention", "dropout_keys", "B=1,H=1,G=2,S=90,R=70,E=16,F=16", 0},
      EPI_BF16,
      "attention_pair_128x64_d64"},
+    {{"attention", "decode_attention", "B=3,R=2300,G=2,H=3,E=24", 0}, EPI_BF16, "attention_split_64x128_d64"},
+    {{"attention", "decode_attention", "B=2,R=1100,G=1,H=4,E=72", 0}, EPI_F16, "attention_split_64x128_d128"},
+    {{"attention", "decode_attention", "B=1,R=600,G=2,H=2,E=136", 0}, EPI_BF16, "attention_split_64x64_d256"},
+    {{"../tests/attention", "tokens", "B=3,S=5,R=1500,H=2,G=3,E=72,F=48", 0},
+     EPI_BF16,
+     "attention_split_64x128_d128"},
+    {{"../tests/attention", "cached", "B=5,H=9,R=2100,E=16,F=32", 0}, EPI_BF16, "attention_split_64x128_d64"},
+    {{"../tests/attention", "full", "B=1,H=3,S=1,R=1040,E=128,F=64", 0},
+     EPI_BF16,
+     "attention_split_64x128_d128"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10};
+    static const int some[] = {2, 4, 8, 10, 16};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];

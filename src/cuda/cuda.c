@@ -175,7 +175,7 @@ static const epi_launch *like_attention(const epi_cuda_kernel *k) {
 /* The first candidate that takes the program. */
 static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                    const epi_step *step, epi_attention_design *d, epi_launch *l,
-                                   epi_error *err) {
+                                   epi_launch *fold, epi_error *err) {
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration of attention would be slow");
     for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
         const epi_attention_config *config = epi_attention_config_at(i);
@@ -183,7 +183,8 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
             (target->config && strcmp(target->config, config->name) != 0))
             continue;
         l->choice = i;
-        status = epi_attention_design_make(c, step, config, d, &l->text, err);
+        c->workspace = k->workspace;
+        status = epi_attention_design_make(c, step, config, d, &l->text, &fold->text, err);
     }
     return status;
 }
@@ -192,10 +193,11 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
                                  const epi_step *step, epi_error *err) {
     epi_attention_design *d = epi_arena_alloc(k->arena, sizeof *d);
     epi_launch *l = epi_arena_alloc(k->arena, sizeof *l);
-    if (!d || !l)
+    epi_launch *fold = epi_arena_alloc(k->arena, sizeof *fold);
+    if (!d || !l || !fold)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    c->workspace = k->workspace;
-    epi_status status = design_attention(k, c, target, step, d, l, err);
+    epi_status status = design_attention(k, c, target, step, d, l, fold, err);
+    bool split = status == EPI_OK && d->form == EPI_ATTENTION_SPLIT;
     if (status == EPI_OK)
         status = epi_emit_attention(d, &l->text, err);
     if (status != EPI_OK)
@@ -214,10 +216,27 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
                                  .n = epi_open_now(open, d->columns * d->column_groups),
                                  .k = d->depth[0],
                                  .batches = batches};
-    l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
-    k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
-    k->workspace = l->counter + EPI_COUNTER_BYTES;
+    if (split) {
+        l->chunk = d->chunk;
+        l->chunks = epi_ceil_div(epi_open_now(open, d->columns), d->chunk);
+        l->partial_bytes = d->partial_bytes;
+        l->blocks = epi_min64(batches * l->chunks, target->multiprocessors);
+    } else {
+        l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
+        k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
+        c->workspace = l->counter + EPI_COUNTER_BYTES;
+    }
+    k->workspace = c->workspace;
     *add_launch(k, EPI_LAUNCH_ATTENTION) = *l;
+    if (split) {
+        status = epi_emit_attention_fold(d, &fold->text, err);
+        fold->kind = EPI_LAUNCH_FOLD;
+        fold->rows = l->rows;
+        fold->blocks = batches;
+        *add_launch(k, EPI_LAUNCH_FOLD) = *fold;
+        if (status != EPI_OK)
+            return status;
+    }
     const epi_graph *g = k->spec.graph;
     for (int t = g->input_count; t < g->tensor_count; t++) /* it stores them there itself */
         c->stored[t] |= step->plan->placement[g->tensors[t].node].leave == EPI_LEAVE_ROWS;
@@ -383,7 +402,8 @@ static int64_t pass_grid(int64_t elements, int multiprocessors) {
 static int64_t grid_of(const epi_launch *l, int multiprocessors) {
     switch (l->kind) {
     case EPI_LAUNCH_GEMM:
-    case EPI_LAUNCH_ATTENTION: return l->blocks;
+    case EPI_LAUNCH_ATTENTION:
+    case EPI_LAUNCH_FOLD: return l->blocks;
     case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
     case EPI_LAUNCH_CHECK: return 1;
     case EPI_LAUNCH_FINISH: return epi_max64(1, epi_ceil_div(l->elements, EPI_FINISH_RESULTS));

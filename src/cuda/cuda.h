@@ -15,13 +15,15 @@ typedef struct epi_product_size {
 } epi_product_size;
 
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
- * rows, attention, or the folding of partials that products and rows leave. */
+ * rows, attention, the folding of the partials that attention's chunks leave, or of those that products and
+ * rows leave. */
 typedef enum epi_launch_kind {
     EPI_LAUNCH_PASS,
     EPI_LAUNCH_REPACK,
     EPI_LAUNCH_GEMM,
     EPI_LAUNCH_ROWS,
     EPI_LAUNCH_ATTENTION,
+    EPI_LAUNCH_FOLD,
     EPI_LAUNCH_FINISH,
     EPI_LAUNCH_CHECK, /* of an index */
 } epi_launch_kind;
@@ -44,6 +46,8 @@ typedef struct epi_launch {
     int raster_group; /* of the order of its tiles; ATTENTION: batches that share the L2 cache; FINISH:
                          partials of a result */
     int64_t counter;  /* of its queue, in the workspace */
+    int64_t chunk, chunks,
+        partial_bytes; /* attention in chunks: columns of one, how many, and their partials */
     /* once it is compiled: */
     epi_cuda_launch how;  /* grid, block and function */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */

@@ -79,6 +79,13 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out, "%s: %u block%s of %u threads, %d bytes of shared memory\n", a->text.label,
                      a->how.grid[0], a->how.grid[0] == 1 ? "" : "s", a->how.block, a->text.shared);
+        if (a->chunks)
+            epi_text_add(
+                out,
+                "the stream in %ld chunks of %ld, %ld in all; their partials, %ld bytes, are folded by "
+                "%u block%s\n",
+                (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->size.batches), (long)a->partial_bytes,
+                a[1].how.grid[0], a[1].how.grid[0] == 1 ? "" : "s");
     }
     for (int i = 0; i < k->count; i++) {
         const epi_launch *s = &k->launches[i];

@@ -10,6 +10,9 @@ enum { SHARED_MOST = 232448, SECTION_BYTES = 32 << 20, PANEL = 64 };
 
 /* In the order in which they are tried. The name says form, rows and columns of a tile, and features. */
 static const epi_attention_config configs[] = {
+    {"attention_split_64x128_d64", EPI_ATTENTION_SPLIT, 64, 64, 1, 128, 13, 1, 8, false, 0, 0},
+    {"attention_split_64x128_d128", EPI_ATTENTION_SPLIT, 128, 128, 1, 128, 6, 1, 8, false, 0, 0},
+    {"attention_split_64x64_d256", EPI_ATTENTION_SPLIT, 256, 256, 1, 64, 6, 1, 8, false, 0, 0},
     {"attention_192x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 3, 128, 8, 2, 8, true, 32, 160},
     {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 40, 232},
     {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 40, 232},
@@ -75,7 +78,7 @@ static bool find_form(epi_attention_design *d) {
     if (!on)
         return false;
     if (a->top != EPI_NO_NODE) {
-        d->form = EPI_ATTENTION_FORWARD;
+        d->form = d->config.form == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
         return a->score_count == 1 && a->value_count == 1;
     }
     if (a->score_count != 2)
@@ -97,6 +100,28 @@ static bool find_form(epi_attention_design *d) {
     return true;
 }
 
+/* Columns of a chunk: a quarter of a megabyte of keys and values, or as many as make 64 chunks of the longest
+ * stream. Neither rows nor batches count, so a row's bits depend on neither. */
+static int chunk_of(const epi_attention_design *d) {
+    enum { BYTES = 256 << 10, LEAST = 256, MOST = 1024, COUNT = 64 };
+    int64_t chunk = LEAST, columns = epi_open_most(d->c->spec->open, d->columns);
+    while (chunk < MOST && 2 * chunk * 2 * (d->depth[0] + d->width[0]) <= BYTES)
+        chunk *= 2;
+    return (int)epi_max64(chunk, epi_round_up(epi_ceil_div(columns, COUNT), 128));
+}
+
+/* Is the stream to be taken in chunks? There are few rows and at least two chunks. */
+static bool takes_split(epi_attention_design *d) {
+    int64_t columns = epi_open_most(d->c->spec->open, d->columns);
+    if (epi_emit_grows(d->c, d->batch_rows) || d->batch_rows > 64)
+        return refuse(d, "more than 64 rows of a batch");
+    if (d->a->factor != EPI_NO_NODE)
+        return refuse(d, "the weights have a factor that their sum lacks");
+    d->chunk = chunk_of(d);
+    d->most_chunks = (int)epi_ceil_div(columns, d->chunk);
+    return d->most_chunks > 1 || refuse(d, "the stream is short");
+}
+
 /* Three warpgroups are worth it where there are many tiles; which ones compute a row does not change its
  * bits. */
 static bool takes(epi_attention_design *d) {
@@ -111,7 +136,7 @@ static bool takes(epi_attention_design *d) {
                    ? true
                    : refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
                             (long)d->width[0]);
-    return true;
+    return d->form != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
 /* ---- rows and columns ---- */
@@ -136,26 +161,29 @@ static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool
     return best;
 }
 
-/* Rows are those of one axis, columns too: others count as batches, and as groups of columns. */
+/* Rows are those of one axis, columns too: others count as batches, and as groups of columns. A split form
+ * has all rows of a batch in one tile. */
 static bool shape(epi_attention_design *d) {
     epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan), stream = d->a->stream;
     const int64_t *sizes = d->c->spec->sizes;
+    bool split = d->form == EPI_ATTENTION_SPLIT;
     if (!rows.count || !stream.count)
         return refuse(d, "attention of one row");
     epi_axis row = rows.at[choose_axis(d, &rows, false)], column = stream.at[choose_axis(d, &stream, true)];
-    for (int i = 0; i < rows.count; i++)
+    for (int i = 0; i < rows.count && !split; i++)
         if (!epi_axis_equal(rows.at[i], row))
             batch.at[batch.count++] = rows.at[i];
     d->batch_axes = batch.count;
-    d->rows = batch;
-    d->rows.at[d->rows.count++] = row;
+    d->rows = split ? d->plan->rows : batch;
+    if (!split)
+        d->rows.at[d->rows.count++] = row;
     for (int i = 0; i < stream.count; i++)
         if (!epi_axis_equal(stream.at[i], column))
             d->stream.at[d->stream.count++] = stream.at[i];
     epi_axes groups = d->stream;
     d->stream.at[d->stream.count++] = column;
     d->batches = epi_axes_size(&batch, sizes);
-    d->batch_rows = epi_axis_size(row, sizes);
+    d->batch_rows = epi_axes_size(&d->rows, sizes) / epi_max64(1, d->batches);
     d->columns = epi_axis_size(column, sizes);
     d->column_groups = epi_axes_size(&groups, sizes);
     if (d->batches < 1 || d->batch_rows < 1 || d->columns < 1)
@@ -182,7 +210,10 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     epi_axes batch = d->rows, groups = d->stream, along = {0};
     batch.count = d->batch_axes;
     groups.count--;
-    along.at[along.count++] = stream ? d->stream.at[groups.count] : d->rows.at[d->batch_axes];
+    if (stream)
+        along.at[along.count++] = d->stream.at[groups.count];
+    for (int i = d->batch_axes; i < d->rows.count && !stream; i++)
+        along.at[along.count++] = d->rows.at[i];
     *t = (epi_attention_tensor){.node = node, .tensor = tensor, .ref = epi_emit_ref(d->c, node, tensor)};
     t->features = epi_walk_axes(&t->ref, features, sizes);
     t->rows = epi_walk_axes(&t->ref, &along, sizes);
@@ -201,6 +232,21 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     if (t->ref.type != d->half)
         return refuse(d, "tensor cores take operands of one 16-bit type");
     return true;
+}
+
+/* The rows' operand of a split form, which threads load: 16 bytes at a time. */
+static bool take_rows(epi_attention_design *d, int node, const epi_axes *features, epi_attention_tensor *t) {
+    const int64_t *sizes = d->c->spec->sizes;
+    *t = (epi_attention_tensor){.node = node, .tensor = -1, .ref = epi_emit_ref(d->c, node, -1)};
+    t->features = epi_walk_axes(&t->ref, features, sizes);
+    t->rows = epi_walk_axes(&t->ref, &d->rows, sizes);
+    bool there = t->features.count == 1 && t->features.stride[0] == 1;
+    for (int i = 0; i < t->rows.count; i++)
+        there &= t->rows.stride[i] % 8 == 0;
+    if (!there)
+        return refuse(d, "rows of '%s' do not begin at multiples of 16 bytes",
+                      epi_emit_name(d->g, node).text);
+    return t->ref.type == d->half || refuse(d, "tensor cores take operands of one 16-bit type");
 }
 
 /* A map of boxes of so many rows and a panel of features. */
@@ -241,13 +287,15 @@ static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int 
 static bool take_operands(epi_attention_design *d) {
     const epi_attention *a = d->a;
     int score[2] = {a->scores[d->first], a->scores[!d->first]};
-    bool two = d->form != EPI_ATTENTION_FORWARD;
+    bool two = !epi_attention_is_online(d);
     d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, score[0], 0), -1).type;
     if (d->half != EPI_BF16 && d->half != EPI_F16)
         return refuse(d, "tensor cores take operands of one 16-bit type");
     for (int s = 0; s < (two ? 2 : 1); s++) {
         const epi_axes *over = &d->g->nodes[score[s]].over;
-        if (!take_tensor(d, epi_attention_operand(d->g, a, score[s], 0), -1, over, false, &d->rows_of[s]) ||
+        int rows = epi_attention_operand(d->g, a, score[s], 0);
+        if (!(d->form == EPI_ATTENTION_SPLIT ? take_rows(d, rows, over, &d->rows_of[s])
+                                             : take_tensor(d, rows, -1, over, false, &d->rows_of[s])) ||
             !take_tensor(d, epi_attention_operand(d->g, a, score[s], 1), -1, over, true, &d->columns_of[s]))
             return false;
         d->depth[s] = d->rows_of[s].features.size[0];
@@ -310,7 +358,8 @@ static void find_cuts(epi_attention_design *d) {
         d->cut_begin |= a->open_plan && bound->sign < 0;
         for (int t = 0; t < bound->count; t++) {
             const epi_node *n = &d->g->nodes[bound->term[t]];
-            if (n->op == EPI_OP_INDEX && epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes]))
+            if (n->op == EPI_OP_INDEX && d->form != EPI_ATTENTION_SPLIT &&
+                epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes]))
                 d->last_first |= bound->sign > 0 && bound->factor[t] > 0;
         }
     }
@@ -354,6 +403,9 @@ static int panels(int64_t features, int rows) {
 static int shared_bytes(const epi_attention_design *d) {
     const epi_attention_config *f = &d->config;
     int numbers = 40;
+    if (d->form == EPI_ATTENTION_SPLIT)
+        return panels(d->depth[0], 64) +
+               f->slots * (panels(epi_max64(d->depth[0], d->width[0]), f->stream) + 16);
     if (d->form == EPI_ATTENTION_FORWARD) {
         int64_t wide = epi_max64(d->depth[0], d->width[0]);
         return f->buffers * f->groups * (panels(wide, 64) + 16) + f->slots * (panels(wide, f->stream) + 16) +
@@ -424,11 +476,11 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     const epi_attention *a = d->a;
     epi_root roots[2] = {{.tensor = -1}, {.tensor = -1}};
     int count = 0;
-    if (d->form == EPI_ATTENTION_FORWARD)
+    if (epi_attention_is_online(d))
         roots[count++].node = a->score;
-    if (d->form == EPI_ATTENTION_FORWARD && a->factor != EPI_NO_NODE)
+    if (epi_attention_is_online(d) && a->factor != EPI_NO_NODE)
         roots[count++].node = a->factor;
-    for (int v = 0; v < a->value_count && d->form != EPI_ATTENTION_FORWARD; v++)
+    for (int v = 0; v < a->value_count && !epi_attention_is_online(d); v++)
         roots[count++].node = a->weight[d->sum[v]];
     const epi_plan *open = a->open_plan ? a->open_plan : a->score_plan;
     d->exact = are_exact(d);
@@ -448,7 +500,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
                 t->instrs[kept++] = t->instrs[i];
         if (status == EPI_OK)
             t->instr_count = kept;
-        if (status == EPI_OK && d->form != EPI_ATTENTION_FORWARD && !epi_scores_fold(d, t))
+        if (status == EPI_OK && !epi_attention_is_online(d) && !epi_scores_fold(d, t))
             status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     }
     for (int v = 0; v < a->value_count && status == EPI_OK; v++)
@@ -456,25 +508,45 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     return status;
 }
 
-static bool design(epi_attention_design *d, epi_kernel_text *k) {
+/* Where the partials are: first in both texts, as attention_split.cuh and attention_fold.cuh have it. */
+static void place_partials(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text *fold) {
+    int64_t batches = epi_open_now(d->c->spec->open, d->batches),
+            chunks = epi_ceil_div(epi_open_now(d->c->spec->open, d->columns), d->chunk),
+            rows = batches * chunks * d->batch_rows;
+    d->sum_bytes = rows * d->width[0] * 4;
+    d->partial_bytes = d->sum_bytes + rows * 8;
+    d->partials = epi_round_up(d->c->workspace, 256);
+    d->c->workspace = d->partials + epi_round_up(d->partial_bytes, 256);
+    for (int i = 0; i < 2; i++) {
+        epi_emit_place(i ? fold : k, d->partials);
+        epi_emit_place(i ? fold : k, d->partials + d->sum_bytes);
+    }
+    epi_emit_pointer(k, d->rows_of[0].node, -1);
+}
+
+static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text *fold) {
     const epi_attention_config *f = &d->config;
     const epi_attention *a = d->a;
+    bool split = d->form == EPI_ATTENTION_SPLIT;
+    if (split)
+        place_partials(d, k, fold);
     if (!design_piece(d, &d->score, &d->tile[0], &d->cut, k) ||
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;
     d->cut.positions = d->whole.positions = true;
     for (int v = 0; v < a->value_count; v++)
-        if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], k))
+        if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))
             return false;
     if (!epi_scores_design(d))
         return refuse(d, "more values of columns than come with a tile");
-    d->plain = is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
+    d->plain = !split && is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
     d->reason[0] = 0;
     find_cuts(d);
     bool groups = d->form == EPI_ATTENTION_PAIR;
-    bool forward = d->form == EPI_ATTENTION_FORWARD;
-    if (!add_map(d, &d->rows_of[0], 64, false, k) || !add_map(d, &d->columns_of[0], f->stream, groups, k) ||
-        (!forward && !add_map(d, &d->rows_of[1], 64, false, k)) ||
+    bool online = epi_attention_is_online(d);
+    if ((!split && !add_map(d, &d->rows_of[0], 64, false, k)) ||
+        !add_map(d, &d->columns_of[0], f->stream, groups, k) ||
+        (!online && !add_map(d, &d->rows_of[1], 64, false, k)) ||
         !add_map(d, &d->columns_of[1], f->stream, groups, k))
         return false;
     for (int v = 0; v < a->value_count && d->plain; v++)
@@ -482,9 +554,12 @@ static bool design(epi_attention_design *d, epi_kernel_text *k) {
             return false;
     k->block = 128 * f->groups + 128;
     k->shared = shared_bytes(d);
-    if (k->shared > SHARED_MOST)
+    fold->block = 256;
+    if (split)
+        fold->shared = 4 * (int)d->batch_rows * ((int)d->width[0] + d->most_chunks + 2);
+    if (k->shared > SHARED_MOST || fold->shared > SHARED_MOST)
         return refuse(d, "its tiles do not fit in shared memory");
-    return !k->full || refuse(d, "it needs more tensors than one launch takes");
+    return (!k->full && !fold->full) || refuse(d, "it needs more tensors than one launch takes");
 }
 
 /* As many batches as have their columns in the L2 cache together, where those before them are done. Batches
@@ -502,8 +577,9 @@ static int64_t section_of(const epi_attention_design *d) {
 
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,
-                                     epi_kernel_text *out, epi_error *err) {
+                                     epi_kernel_text *out, epi_kernel_text *fold, epi_error *err) {
     *out = (epi_kernel_text){.name = "attention", .arch = epi_emit_arch(c)};
+    *fold = (epi_kernel_text){.name = "attention_fold", .arch = epi_emit_arch(c)};
     *d = (epi_attention_design){.c = c,
                                 .g = c->spec->graph,
                                 .plan = step->plan,
@@ -519,7 +595,7 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
         status = make_tiles(d, step, err);
     if (status != EPI_OK)
         return status;
-    ok = ok && design(d, out);
+    ok = ok && design(d, out, fold);
     if (c->arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!ok)

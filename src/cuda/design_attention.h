@@ -1,9 +1,11 @@
 /* design_attention.h: the design of an attention kernel for Hopper: everything that is decided before its
  * text is written.
  *
- * Three mainloops take three forms of the plan (pass/plan.h):
+ * Four mainloops take forms of the plan (pass/plan.h):
  *
  *     forward   one score product, an online softmax, one value product
+ *     split     the same of up to 64 rows over a long stream, which is taken in chunks; a second kernel folds
+ *               what they leave
  *     rows      two score products, one value product of the first one's columns: gradients of queries
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
  * values
@@ -16,6 +18,7 @@
 
 typedef enum epi_attention_form {
     EPI_ATTENTION_FORWARD,
+    EPI_ATTENTION_SPLIT,
     EPI_ATTENTION_ROWS,
     EPI_ATTENTION_PAIR
 } epi_attention_form;
@@ -32,7 +35,7 @@ typedef struct epi_attention_config {
     int lazy; /* forward: a row's reference is replaced when its scores have grown by more than 2^lazy; 0:
                  always */
     bool ping_pong; /* forward: the warpgroups issue their products in turn */
-    int few, many;  /* registers of the thread that feeds, and of those that compute */
+    int few, many;  /* registers of the thread that feeds, and of those that compute; split: as they come */
 } epi_attention_config;
 
 /* The candidates there are; the first that takes a program is the best for it. */
@@ -92,14 +95,23 @@ typedef struct epi_attention_design {
     bool last_first;         /* later rows see more */
     epi_dtype half;
     int64_t section; /* batches whose columns are in the L2 cache together */
+    /* split: columns of a chunk, chunks at most, bytes of the partials' sums and of all of them, and where
+       the partials are in the workspace. */
+    int chunk, most_chunks;
+    int64_t sum_bytes, partial_bytes, partials;
     char reason[240];
 } epi_attention_design;
 
-/* Takes one candidate. Fills the design and, of `out`, everything but the source. Fails with
- * EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */
+/* Has it an online softmax? Then there is one function of scores, and none of weights. */
+static inline bool epi_attention_is_online(const epi_attention_design *d) {
+    return d->form == EPI_ATTENTION_FORWARD || d->form == EPI_ATTENTION_SPLIT;
+}
+
+/* Takes one candidate. Fills the design and, of `out` and for the split form of `fold`, everything but the
+ * source. Fails with EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,
-                                     epi_kernel_text *out, epi_error *err);
+                                     epi_kernel_text *out, epi_kernel_text *fold, epi_error *err);
 
 /* ---- design_scores.c ---- */
 
@@ -111,5 +123,7 @@ bool epi_scores_design(epi_attention_design *d);
 
 /* The source of the kernel whose other needs are in the text already; fails where memory does. */
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *out, epi_error *err);
+/* And of the kernel that folds a split one's partials. */
+epi_status epi_emit_attention_fold(const epi_attention_design *d, epi_kernel_text *out, epi_error *err);
 
 #endif

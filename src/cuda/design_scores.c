@@ -76,7 +76,7 @@ static int find_scale(const epi_attention_design *d, const epi_tile_program *t, 
 
 /* What is left out of scores or of the first sum's weights: the same in both tile programs. */
 static void find_scales(epi_attention_design *d) {
-    double scale[2] = {1, 1}, hidden = d->form == EPI_ATTENTION_FORWARD ? (double)-INFINITY : 0;
+    double scale[2] = {1, 1}, hidden = epi_attention_is_online(d) ? (double)-INFINITY : 0;
     for (int which = 0; which < 2; which++)
         d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], hidden, &scale[which]);
     if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
@@ -108,7 +108,7 @@ static bool design_functions(epi_attention_design *d) {
         bool *needed = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
         if (!needed)
             return false;
-        if (d->form != EPI_ATTENTION_FORWARD)
+        if (!epi_attention_is_online(d))
             crossing[which] = find_crossing(d, which, needed);
     }
     d->split = crossing[0] >= 0 && crossing[1] >= 0;
@@ -116,7 +116,7 @@ static bool design_functions(epi_attention_design *d) {
         const epi_gemm_design *p = which ? &d->whole : &d->cut;
         epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
         *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}, false};
-        if (d->form == EPI_ATTENTION_FORWARD) {
+        if (epi_attention_is_online(d)) {
             one->made[0] = d->weights[which][0];
             two->factor = d->a->factor != EPI_NO_NODE;
             two->made[0] = two->factor ? d->weights[which][1] : -1;

@@ -16,6 +16,10 @@ EMBED(order)
 EMBED(counter)
 EMBED(attention)
 EMBED(attention_forward)
+EMBED(attention_softmax)
+EMBED(attention_chunks)
+EMBED(attention_split)
+EMBED(attention_fold)
 EMBED(attention_rows)
 EMBED(attention_pair)
 EMBED(batch)
@@ -38,6 +42,10 @@ const char *epi_device_text(const char *name) {
                {"counter", epi_text_counter},
                {"attention", epi_text_attention},
                {"attention_forward", epi_text_attention_forward},
+               {"attention_softmax", epi_text_attention_softmax},
+               {"attention_chunks", epi_text_attention_chunks},
+               {"attention_split", epi_text_attention_split},
+               {"attention_fold", epi_text_attention_fold},
                {"attention_rows", epi_text_attention_rows},
                {"attention_pair", epi_text_attention_pair},
                {"batch", epi_text_batch},

@@ -63,7 +63,7 @@ static void put_made(const epi_attention_design *d, const epi_emitter *e, const 
                 put_seen(d, el, out);
             if (cut)
                 epi_text_add(out, "%s : %s;\n", epi_value_use(e, f->made[i], el).text,
-                             d->form == EPI_ATTENTION_FORWARD ? "-INF" : "0.f");
+                             epi_attention_is_online(d) ? "-INF" : "0.f");
             else
                 epi_text_add(out, "%s;\n", epi_value_use(e, f->made[i], el).text);
         }
@@ -143,7 +143,7 @@ static void write_choice(const char *name, const char *more, const char *second,
 /* What the mainloop calls. */
 static bool write_scores(const epi_attention_design *d, epi_text *out) {
     static const char *const names[2][2] = {{"cut_first", "cut_second"}, {"whole_first", "whole_second"}};
-    bool factor = d->second_part[0].factor, two = d->form != EPI_ATTENTION_FORWARD || factor, ok = true;
+    bool factor = d->second_part[0].factor, two = !epi_attention_is_online(d) || factor, ok = true;
     for (int which = 0; which < 2; which++) {
         ok = ok && write_function(d, &d->first_part[which], names[which][0], !which, d->scaled[which], out);
         ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which && !factor,
@@ -178,6 +178,30 @@ static void write_staged(const epi_attention_design *d, epi_text *out) {
 
 /* ---- bounds ---- */
 
+/* The position along an axis of the rows, as it is for the rows `first` to `last`: at its most, or at its
+ * least. False: it is none of theirs. Rows count through several axes where they are those of a split form:
+ * the first grows with them, others are known of one row alone. */
+static bool put_position(const epi_attention_design *d, epi_text *out, epi_axis axis, const char *sign,
+                         bool most) {
+    const char *row = most ? "last" : "first";
+    epi_axes rows = {0};
+    for (int i = d->batch_axes; i < d->rows.count; i++)
+        rows.at[rows.count++] = d->rows.at[i];
+    int at = epi_axes_find(&rows, axis);
+    if (at < 0)
+        return false;
+    epi_text_add(out, " %s (float)(", sign);
+    if (at > 0)
+        epi_text_add(out, "first < last ? %s : ",
+                     most ? epi_emit_int(d->c, epi_axis_size(axis, d->c->spec->sizes) - 1).text : "0");
+    if (rows.count == 1)
+        epi_text_add(out, "%s", row);
+    else
+        epi_emit_digit(out, d->c, &rows, at, row);
+    epi_text_add(out, ")");
+    return true;
+}
+
 /* A term of a limit, as it is for the rows `first` to `last` of a batch: at its most (+1) or at its least;
  * false where that is not known. */
 static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text *out, int node, int factor,
@@ -190,10 +214,8 @@ static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text
         epi_text_add(out, " %s %s", sign, epi_emit_node_number(d->c, node).text);
         return true;
     }
-    if (n->op == EPI_OP_INDEX && epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes])) {
-        epi_text_add(out, " %s (float)%s", sign, factor * most > 0 ? "last" : "first");
+    if (n->op == EPI_OP_INDEX && put_position(d, out, n->over.at[0], sign, factor * most > 0))
         return true;
-    }
     for (int i = 0; i < n->axes.count; i++)
         if (epi_axes_find(&batch, n->axes.at[i]) < 0)
             return false;
@@ -305,7 +327,7 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
                  "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
                  "(void)r;\n%s  }\n}\n",
                  name, (int)epi_round_up(d->width[v], 16), or_none(&e.members),
-                 d->form == EPI_ATTENTION_FORWARD ? ", const float (&top)[2], const float (&sum)[2]" : "",
+                 epi_attention_is_online(d) ? ", const float (&top)[2], const float (&sum)[2]" : "",
                  or_none(&e.rows));
     if (d->plain)
         write_plain(&e, out);
@@ -352,16 +374,16 @@ static void write_wgmma(const epi_attention_design *d, epi_text *out, const char
 
 /* ---- the whole ---- */
 
-static void write_macros(const epi_attention_design *d, epi_text *out) {
+static void write_macros(const epi_attention_design *d, const char *name, epi_text *out) {
     const epi_attention_config *f = &d->config;
     bool fast = d->out_design[0].fast && (d->a->value_count == 1 || d->out_design[1].fast);
     epi_text_add(out,
-                 "#define NAME attention\n#define EPI_FAST %d\n#define HALF %s\n#define SCORE_DEPTH %ld\n"
+                 "#define NAME %s\n#define EPI_FAST %d\n#define HALF %s\n#define SCORE_DEPTH %ld\n"
                  "#define SECOND_DEPTH %ld\n#define VALUE_WIDTH %ld\n#define STREAM %d\n#define GROUPS %d\n"
                  "#define SLOTS %d\n#define QUERIES %d\n#define LAZY %d\n#define PING_PONG %d\n"
                  "#define FEW_REGISTERS %d\n#define MANY_REGISTERS %d\n#define TILE_M (64 * GROUPS)\n#define "
                  "CLUSTER 1\n",
-                 fast, epi_emit_type(d->half), (long)d->depth[0], (long)d->depth[1], (long)d->width[0],
+                 name, fast, epi_emit_type(d->half), (long)d->depth[0], (long)d->depth[1], (long)d->width[0],
                  f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->few, f->many);
     epi_text_add(out,
                  "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
@@ -373,11 +395,22 @@ static void write_macros(const epi_attention_design *d, epi_text *out) {
                  epi_emit_number(d->scale * 1.4426950408889634).text, epi_emit_number(d->scale).text,
                  d->a->guarded, d->plain, d->split, d->second_part[0].factor, d->cut_begin, d->cut_end,
                  d->last_first);
+    if (d->form == EPI_ATTENTION_SPLIT)
+        epi_text_add(out,
+                     "#define CHUNK %d\n#define MOST_CHUNKS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
+                     "#define ROWS_PTR 2\n#define PAGE 0\n",
+                     d->chunk, d->most_chunks);
 }
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
-    bool two = d->form != EPI_ATTENTION_FORWARD;
-    epi_batch_emit(out, d->c, "rows", &d->rows_of[0].place);
+    bool two = !epi_attention_is_online(d);
+    if (d->form == EPI_ATTENTION_SPLIT) {
+        epi_text_add(out, "DEV i64 row_at(const Params &P, int r) { return ");
+        epi_emit_walk(out, d->c, &d->rows_of[0].rows, "r");
+        epi_text_add(out, "; }\n");
+    } else {
+        epi_batch_emit(out, d->c, "rows", &d->rows_of[0].place);
+    }
     epi_batch_emit(out, d->c, "keys", &d->columns_of[0].place);
     epi_batch_emit(out, d->c, "values", &d->columns_of[1].place);
     if (two)
@@ -396,36 +429,63 @@ static bool draws(const epi_attention_design *d) {
     return false;
 }
 
+/* What both texts begin with: up to what is written for the program, and the texts that all of that needs. */
+static void write_begin(const epi_attention_design *d, const epi_kernel_text *k, const char *name,
+                        epi_text *out) {
+    write_macros(d, name, out);
+    epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
+                 draws(d) ? epi_device_text("random") : "");
+    epi_text_add(out,
+                 "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
+                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n%s",
+                 k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1,
+                 epi_emit_open(d->c).text, epi_device_text("batch"));
+}
+
+/* Frees the text where it is not whole, and says why. */
+static epi_status end_text(epi_kernel_text *k, bool ok, epi_error *err) {
+    if (ok && !k->source.failed && k->full)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
+    if (ok && !k->source.failed)
+        return EPI_OK;
+    epi_text_free(&k->source);
+    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}
+
+epi_status epi_emit_attention_fold(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
+    epi_text own = {0};
+    write_bounds(d, k, &own);
+    bool ok = write_epilogue(d, 0, "out", &own);
+    write_begin(d, k, "attention_fold", &k->source);
+    epi_text_add(&k->source, "%s\n// ---- the fold\n\n%s%s", or_none(&own),
+                 epi_device_text("attention_chunks"), epi_device_text("attention_fold"));
+    ok = ok && !own.failed;
+    epi_text_free(&own);
+    return end_text(k, ok, err);
+}
+
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
-    static const char *const files[] = {"attention_forward", "attention_rows", "attention_pair"};
+    static const char *const files[] = {"attention_forward", "attention_split", "attention_rows",
+                                        "attention_pair"};
+    bool split = d->form == EPI_ATTENTION_SPLIT;
     epi_text *out = &k->source, own = {0};
     write_batches(d, &own);
     write_bounds(d, k, &own);
     if (d->form == EPI_ATTENTION_PAIR)
         write_staged(d, &own);
-    bool ok = write_scores(d, &own) && write_epilogue(d, 0, "out", &own) &&
+    bool ok = write_scores(d, &own) && (split || write_epilogue(d, 0, "out", &own)) &&
               (d->a->value_count == 1 || write_epilogue(d, 1, "out2", &own));
     write_wgmma(d, &own, "wgmma_score", d->config.stream, false);
     write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
     if (d->a->value_count == 2)
         write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
-    write_macros(d, out);
-    epi_text_add(out, "%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"));
-    if (draws(d))
-        epi_text_add(out, "%s", epi_device_text("random"));
-    epi_text_add(out,
-                 "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n%s%s",
-                 k->map_count, k->pointer_count ? k->pointer_count : 1, epi_emit_open(d->c).text,
-                 epi_device_text("batch"), or_none(&own));
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s", epi_device_text("counter"),
-                 epi_device_text("attention"), epi_device_text(files[d->form]));
-    ok = ok && !own.failed && !out->failed;
+    write_begin(d, k, "attention", out);
+    epi_text_add(out, "%s", or_none(&own));
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s%s", epi_device_text("counter"),
+                 epi_device_text("attention"),
+                 epi_attention_is_online(d) ? epi_device_text("attention_softmax") : "",
+                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[d->form]));
+    ok = ok && !own.failed;
     epi_text_free(&own);
-    if (ok && k->full)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
-    if (ok)
-        return EPI_OK;
-    epi_text_free(out);
-    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return end_text(k, ok, err);
 }

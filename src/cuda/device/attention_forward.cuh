@@ -6,10 +6,8 @@
 // Columns are walked from the last tile to the first; which tiles there are follows from their positions alone.
 //
 // A step of a warpgroup: s = q k(j+1) and o += p v(j) are on their way together; while the second still runs, the softmax of the
-// first is worked out. Tiles of which a row may not see every column are cut, and evaluate the program's conditions; others do not.
-//
-// LAZY: the reference of a row's exponents is replaced only when the row's largest score has grown by more than a factor of
-// 2^LAZY. Which rows do so a warp votes on, but what becomes of a row depends on that row alone.
+// first is worked out (attention_softmax.cuh). Tiles of which a row may not see every column are cut, and evaluate the program's
+// conditions; others do not.
 //
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)               what a thread keeps of its rows `row` and `row + 8`
@@ -38,58 +36,6 @@
 #define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
 
 VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
-
-// What is known of a thread's two rows: the reference, POST times it (or 0), the sum of its columns' weights, and its columns'
-// largest score.
-struct Softmax {
-  float top[2], base[2], sum[2], most[2];
-  // From scores to weights. `grow` says whether accumulators have to be multiplied by alpha.
-  template <int FIRST> DEV void step(float (&s)[STREAM / 2], float (&alpha)[2], bool &grow) {
-    float part[2][2], mine[2];
-#pragma unroll
-    for (int i = 0; i < 4; i++) part[i & 1][i >> 1] = s[2 * (i & 1) + 4 * (i >> 1)];
-#pragma unroll
-    for (int i = 0; i < STREAM / 2; i++) { const int r = i >> 1 & 1, u = i >> 2 & 1; part[r][u] = fmaxf(part[r][u], s[i]); }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      mine[r] = fmaxf(part[r][0], part[r][1]);
-      most[r] = FIRST ? mine[r] : fmaxf(most[r], mine[r]);
-    }
-    grow = true;
-    if (!FIRST && LAZY) grow = __any_sync(~0u, (mine[0] - top[0]) * POST > (float)LAZY || (mine[1] - top[1]) * POST > (float)LAZY);
-    if (grow) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        float x = mine[r];
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-        if (FIRST) {
-          base[r] = x == -INF ? 0.f : x * POST;
-        } else {
-          const float old = top[r];
-          x = fmaxf(x, old);
-          if (LAZY && !((x - old) * POST > (float)LAZY)) x = old;
-          base[r] = x == -INF ? 0.f : x * POST;
-          alpha[r] = old == x ? 1.f : ex2(__fmaf_rn(old, POST, -base[r]));
-          sum[r] *= alpha[r];
-        }
-        top[r] = x;
-      }
-    }
-    float add[2][2] = {{0.f, 0.f}, {0.f, 0.f}};
-#pragma unroll
-    for (int i = 0; i < STREAM / 2; i++) {
-      const int r = i >> 1 & 1, u = i >> 2 & 1;
-      s[i] = ex2(__fmaf_rn(s[i], POST, -base[r]));
-      add[r][u] += s[i];
-    }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const float x = add[r][0] + add[r][1];
-      sum[r] = FIRST ? x : sum[r] + x;
-    }
-  }
-};
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
@@ -240,14 +186,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       float top[2], sum[2], factor[2];
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        float x = softmax.sum[r], m = softmax.most[r];
-        x += __shfl_xor_sync(~0u, x, 1);
-        x += __shfl_xor_sync(~0u, x, 2);
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-        factor[r] = m == -INF ? GUARDED ? 1.f : INF - INF : LAZY ? ex2(__fmaf_rn(m, -POST, softmax.base[r])) : 1.f;
-        top[r] = m * SCALE;
-        sum[r] = x * factor[r];
+        factor[r] = softmax_end(softmax, r, GUARDED ? 1.f : INF - INF, top[r], sum[r]);
+        top[r] *= SCALE;
       }
       out::Rows O;
       out::rows_load(O, P, row, top, sum, lane & 3);

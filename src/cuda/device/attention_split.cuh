@@ -1,0 +1,219 @@
+// attention_split.cuh: attention of few rows on Hopper, its columns in chunks: one query of each sequence over a long cache.
+//
+// A batch has up to 64 rows (the heads of a group, a few tokens), so one tile of them. Its columns are taken in chunks of CHUNK, by
+// their positions alone: chunk c has the columns from c * CHUNK on. A chunk that no row sees any of is no item of work. An item's
+// results are partials: of each row its largest score, its sum of weights, and its sums of weighted values, both relative to that
+// score. attention_fold.cuh folds them. What a row gets depends neither on how many blocks there are nor on who takes what.
+//
+// A block is 256 threads: a warpgroup that computes, and one with the warp that feeds it by TMA. Memory is what takes time, so the
+// ring has all of shared memory but the rows, and the warp that feeds goes on to the next item while the other one still computes.
+// A slot belongs to TMA from `empty` (one arrival) to `full` (the bytes); slots are used in the order K0 K1 V0 K2 V1 ... V(n-1).
+// The rows' operand is brought by the threads that compute, between two barriers of their own.
+//
+// Of the step see attention_forward.cuh, which also says what the emitted part defines; besides that:
+//   row_at(P, r)                        where row r of all batches starts, in elements of 16 bits; P.ptr[ROWS_PTR] is the tensor
+//   keys_page(P, batch, n), values_page PAGE > 0: the page that has the n-th PAGE columns of a batch, -1 where there is none
+// Maps: 0 columns of the scores, 1 columns of the values. P.ptr[SUMS_PTR] is the partials' sums of values, P.ptr[STATS_PTR] the
+// largest score and the sum of weights of each row.
+
+#define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
+#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
+#define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
+#define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
+#define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
+#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
+#define BOX (PAGE && PAGE < STREAM ? PAGE : STREAM)   // columns that one instruction of TMA brings
+
+VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
+
+// A box of columns of one page; there is none before the first, so that all of it becomes zero.
+template <int FEATURES> DEV void load_boxes(u32 to, const TMap *map, u32 bar, int row, int page, int z, int w) {
+#pragma unroll
+  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * STREAM * 128, map, bar, 64 * p, row, page, z, w);
+}
+
+// The items of a block: of all batches' chunks that some row sees, one after another, every gridDim.x-th. A lane has one of 32
+// batches at a time: its chunks, and how many those before it and it have together. All lanes ask together.
+struct Items {
+  int batches, first, start, sum, number;   // batches in all; the first of these 32; items before them; theirs; this block's next one
+  int lane, lo, count, end;
+  DEV Items(const Params &P, int at) : batches((int)P.M / BATCH_ROWS), first(-32), start(0), sum(0), number((int)blockIdx.x), lane(at) {}
+  DEV bool next(const Params &P, int &batch, int &chunk) {
+    while (number >= start + sum) {
+      start += sum;
+      first += 32;
+      if (first >= batches) return false;
+      lo = 0;
+      count = 0;
+      if (first + lane < batches) chunks_seen(P, first + lane, lo, count);
+      end = count;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int before = (int)__shfl_sync(~0u, (u32)end, lane - d & 31);
+        if (lane >= d) end += before;
+      }
+      sum = (int)__shfl_sync(~0u, (u32)end, 31);
+    }
+    const int at = __popc(__ballot_sync(~0u, start + end <= number));
+    batch = first + at;
+    chunk = (int)__shfl_sync(~0u, (u32)(lo + count - end), at) + number - start;
+    number += (int)gridDim.x;
+    return true;
+  }
+};
+
+// Tiles of a chunk that the rows see any of.
+DEV void tiles_of(const Params &P, int batch, int chunk, int &lo, int &hi) {
+  int from = 0, to = COLUMNS;
+  columns_seen(P, batch, 0, BATCH_ROWS - 1, from, to);
+  lo = max(max(from, 0) / STREAM, chunk * (CHUNK / STREAM));
+  hi = min((min(to, COLUMNS) + STREAM - 1) / STREAM, (chunk + 1) * (CHUNK / STREAM));
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant__ Params P) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = smem_u32(memory), ring = base + ROWS_BYTES, full = base + BARRIERS, empty = full + 8 * SLOTS;
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127, lane = t & 31;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < SLOTS; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 1); }
+    mbar_fence();
+  }
+  // Rows that are not there are zeros, once and for all.
+  for (int i = threadIdx.x; i < PANELS(SCORE_DEPTH) * 512; i += 256)
+    if (i / 8 % 64 >= BATCH_ROWS || i % 8 * 8 + i / 512 * 64 >= SCORE_DEPTH) sts128(base + i / 512 * 8192 + swizzled<128>(i / 8 % 64, i % 8 * 16), 0, 0, 0, 0);
+  __syncthreads();
+  dependency_wait();
+#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
+
+  Items items(P, lane);
+  int batch, chunk;
+  if (wg == 1) {   // ---- the warp that feeds
+    if (t < 32) {
+      u32 s = 0, ph = 1;   // the first pass over the ring does not wait
+#pragma unroll 1
+      while (items.next(P, batch, chunk)) {
+        int lo, hi;
+        tiles_of(P, batch, chunk, lo, hi);
+        const int kz = keys_batch0(P, batch), kw = keys_batch1(P, batch), vz = values_batch0(P, batch), vw = values_batch1(P, batch);
+        auto keys = [&](int n) {
+#if PAGE
+          const int page = lane < STREAM / BOX ? keys_page(P, batch, (n * STREAM + lane * BOX) / PAGE) : 0;
+#endif
+          if (lane == 0) {
+            mbar_wait(empty + 8 * s, ph);
+            mbar_expect(full + 8 * s, KEYS_BYTES);
+          }
+          __syncwarp();
+#if PAGE
+          if (lane < STREAM / BOX) load_boxes<SCORE_DEPTH>(ring + s * SLOT + lane * BOX * 128, &P.map[0], full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, kz, kw);
+#else
+          if (lane == 0) load_panels<SCORE_DEPTH, STREAM>(ring + s * SLOT, &P.map[0], full + 8 * s, n * STREAM, kz, kw);
+#endif
+          ADVANCE(s, ph)
+        };
+        auto values = [&](int n) {
+#if PAGE
+          const int page = lane < STREAM / BOX ? values_page(P, batch, (n * STREAM + lane * BOX) / PAGE) : 0;
+#endif
+          if (lane == 0) {
+            mbar_wait(empty + 8 * s, ph);
+            mbar_expect(full + 8 * s, VALUES_BYTES);
+          }
+          __syncwarp();
+#if PAGE
+          if (lane < STREAM / BOX) load_boxes<VALUE_WIDTH>(ring + s * SLOT + lane * BOX * 128, &P.map[1], full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, vz, vw);
+#else
+          if (lane == 0) load_panels<VALUE_WIDTH, STREAM>(ring + s * SLOT, &P.map[1], full + 8 * s, n * STREAM, vz, vw);
+#endif
+          ADVANCE(s, ph)
+        };
+        keys(hi - 1);
+#pragma unroll 1
+        for (int n = hi - 2; n >= lo; n--) { keys(n); values(n + 1); }
+        values(lo);
+      }
+      dependency_start();
+    }
+  } else {   // ---- the warpgroup that computes
+    float o[ACCUMULATORS], s[STREAM / 2], alpha[2];
+    u32 p[STREAM / 4];
+    Softmax softmax;
+    bool grow;
+    u32 st = 0, ph = 0;
+    auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };
+#pragma unroll 1
+    while (items.next(P, batch, chunk)) {
+      const int row = batch * BATCH_PAD + (t >> 5) * 16 + (lane >> 2);   // this thread's, as tiles count them
+      int lo, hi, from, to;
+      tiles_of(P, batch, chunk, lo, hi);
+      tiles_whole(P, batch, 0, 64, from, to);
+      bar_sync(1, 128);   // the last item's rows are not needed any more
+      for (int i = t; i < BATCH_ROWS * (SCORE_DEPTH / 8); i += 128) {
+        const int r = i / (SCORE_DEPTH / 8), x = i % (SCORE_DEPTH / 8);
+        const uint4 w = __ldg((const uint4 *)((const u16 *)P.ptr[ROWS_PTR] + row_at(P, batch * BATCH_ROWS + r) + 8 * x));
+        sts128(base + x / 8 * 8192 + swizzled<128>(r, x % 8 * 16), w.x, w.y, w.z, w.w);
+      }
+      fence_async();
+      bar_sync(1, 128);
+      score::Rows R;
+      score::rows_load(R, P, row);
+      mbar_wait(full + 8 * st, ph);
+      score_product<SCORE_DEPTH>(s, base, ring + st * SLOT);
+      wg_wait<0>();
+      hold(s);
+      release(st);
+      ADVANCE(st, ph)
+      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      softmax.template step<1>(s, alpha, grow);
+      to_halves(p, s);
+      int add = 0;
+      // Weights of tile n + 1 are in p. All that is issued here is waited for here.
+      auto step = [&](auto cut, int n) {
+        const u32 ks = st;
+        mbar_wait(full + 8 * st, ph);
+        ADVANCE(st, ph)
+        const u32 vs = st;
+        score_product<SCORE_DEPTH>(s, base, ring + ks * SLOT);
+        mbar_wait(full + 8 * st, ph);
+        ADVANCE(st, ph)
+        value_product(o, p, ring + vs * SLOT, add);
+        add = 1;
+        wg_wait<1>();
+        hold(s);
+        release(ks);
+        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
+        softmax.template step<0>(s, alpha, grow);
+        wg_wait<0>();
+        hold(o);
+        hold(p);
+        release(vs);
+        to_halves(p, s);
+        if (!LAZY || grow) {
+#pragma unroll
+          for (int i = 0; i < ACCUMULATORS; i++) o[i] *= alpha[i >> 1 & 1];
+        }
+      };
+      walk_tiles(step, hi - 2, lo, from, to);
+      mbar_wait(full + 8 * st, ph);
+      value_product(o, p, ring + st * SLOT, add);
+      float most[2], sum[2], factor[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) factor[r] = softmax_end(softmax, r, 1.f, most[r], sum[r]);
+      wg_wait<0>();
+      hold(o);
+      release(st);
+      ADVANCE(st, ph)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const int in = (t >> 5) * 16 + (lane >> 2) + 8 * r;
+        if (in >= BATCH_ROWS) continue;
+        const i64 at = ((i64)batch * CHUNKS + chunk) * BATCH_ROWS + in;
+        if ((lane & 3) == 0) *((float2 *)P.ptr[STATS_PTR] + at) = make_float2(most[r], sum[r]);
+        float2 *const to = (float2 *)P.ptr[SUMS_PTR] + at * (VALUE_WIDTH / 2) + (lane & 3);
+#pragma unroll
+        for (int i = 0; i < ACCUMULATORS / 4; i++)
+          if (VALUE_WIDTH % 16 == 0 || 8 * i < VALUE_WIDTH) to[4 * i] = make_float2(o[4 * i + 2 * r] * factor[r], o[4 * i + 2 * r + 1] * factor[r]);
+      }
+    }
+  }
+}
