@@ -88,7 +88,9 @@ void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t 
             .inner = 1, .sign = b->sign, .strict = b->strict, .exact = b->offset == floor(b->offset)};
         int at = epi_axes_find(&l->a->stream, b->axis);
         to->size = epi_axis_size(b->axis, sizes);
-        for (int i = at + 1; i < l->a->stream.count; i++)
+        if (b->flat)
+            to->size = epi_axes_size(&l->a->stream, sizes);
+        for (int i = at + 1; i < l->a->stream.count; i++) /* none behind that of a flat one, the last */
             to->inner *= epi_axis_size(l->a->stream.at[i], sizes);
         for (int i = 0; i < count; i++)
             sum[i] = b->offset;

@@ -566,6 +566,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
     if (status == EPI_OK)
         status = check_types(k, err);
+    k->steps.pages = target->capability == 90;
     if (status == EPI_OK)
         status = epi_steps_make(arena, &k->steps, err);
     if (status != EPI_OK)

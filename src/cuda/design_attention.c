@@ -177,14 +177,16 @@ static bool shape(epi_attention_design *d) {
     d->rows = split ? d->plan->rows : batch;
     if (!split)
         d->rows.at[d->rows.count++] = row;
-    for (int i = 0; i < stream.count; i++)
+    for (int i = 0; i < stream.count && !split; i++)
         if (!epi_axis_equal(stream.at[i], column))
             d->stream.at[d->stream.count++] = stream.at[i];
     epi_axes groups = d->stream;
     d->stream.at[d->stream.count++] = column;
+    if (split)
+        d->stream = stream;
     d->batches = epi_axes_size(&batch, sizes);
     d->batch_rows = epi_axes_size(&d->rows, sizes) / epi_max64(1, d->batches);
-    d->columns = epi_axis_size(column, sizes);
+    d->columns = split ? epi_axes_size(&stream, sizes) : epi_axis_size(column, sizes);
     d->column_groups = epi_axes_size(&groups, sizes);
     if (d->batches < 1 || d->batch_rows < 1 || d->columns < 1)
         return refuse(d, "a size is zero");
@@ -204,14 +206,63 @@ static epi_plan view(const epi_attention_design *d, const epi_plan *child, const
 
 /* ---- tensors ---- */
 
+/* The same of a tensor in pages, which an index names. */
+static bool take_pages(epi_attention_design *d, int node, const epi_axes *features, epi_attention_tensor *t) {
+    const int64_t *sizes = d->c->spec->sizes;
+    const epi_node *n = &d->g->nodes[node];
+    const epi_axes *index = &d->g->nodes[n->arg[1]].axes;
+    epi_axes batch = d->rows, slots = {0}, page = {0}, table = {.at = {n->over.at[0]}, .count = 1};
+    batch.count = d->batch_axes;
+    for (int i = 0; i < d->stream.count; i++) {
+        epi_axes *to = epi_axes_find(index, d->stream.at[i]) >= 0 ? &slots : &page;
+        to->at[to->count++] = d->stream.at[i];
+    }
+    *t = (epi_attention_tensor){.node = n->arg[0],
+                                .tensor = -1,
+                                .ref = epi_emit_ref(d->c, n->arg[0], -1),
+                                .paged = true,
+                                .index = epi_emit_ref(d->c, n->arg[1], -1)};
+    t->features = epi_walk_axes(&t->ref, features, sizes);
+    t->rows = epi_walk_axes(&t->ref, &page, sizes);
+    t->groups = epi_walk_axes(&t->ref, &table, sizes);
+    t->row_count = epi_axes_size(&page, sizes);
+    t->group_count = epi_axes_size(&table, sizes);
+    t->index_batch = epi_walk_axes(&t->index, &batch, sizes);
+    t->index_slots = epi_walk_axes(&t->index, &slots, sizes);
+    t->slots = epi_axes_size(&slots, sizes);
+    epi_walk places = epi_walk_axes(&t->ref, &batch, sizes);
+    bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->rows.count == 1 &&
+                 t->rows.stride[0] % 8 == 0 && t->groups.count == 1 && t->groups.stride[0] % 8 == 0 &&
+                 epi_batch_place_of(&places, t->ref.type, &t->place);
+    if (!there)
+        return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->g, t->node).text);
+    if (t->ref.type != d->half)
+        return refuse(d, "tensor cores take operands of one 16-bit type");
+    int tile = d->config.stream;
+    if (epi_emit_grows(d->c, t->row_count) || t->row_count % 8 || t->row_count > 1 << 20 ||
+        (tile % t->row_count && t->row_count % tile))
+        return refuse(d, "a tile of %d columns is no whole number of pages of %ld", tile, (long)t->row_count);
+    if (d->page && d->page != (int)t->row_count)
+        return refuse(d, "keys and values have pages of different sizes");
+    d->page = (int)t->row_count;
+    return true;
+}
+
 static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi_axes *features, bool stream,
                         epi_attention_tensor *t) {
     const int64_t *sizes = d->c->spec->sizes;
     epi_axes batch = d->rows, groups = d->stream, along = {0};
     batch.count = d->batch_axes;
     groups.count--;
-    if (stream)
+    if (stream && d->plan->placement[node].paged)
+        return d->form == EPI_ATTENTION_SPLIT ? take_pages(d, node, features, t)
+                                              : refuse(d, "pages are for attention of few rows alone");
+    if (stream && d->form == EPI_ATTENTION_SPLIT) {
+        along = d->stream;
+        groups.count = 0;
+    } else if (stream) {
         along.at[along.count++] = d->stream.at[groups.count];
+    }
     for (int i = d->batch_axes; i < d->rows.count && !stream; i++)
         along.at[along.count++] = d->rows.at[i];
     *t = (epi_attention_tensor){.node = node, .tensor = tensor, .ref = epi_emit_ref(d->c, node, tensor)};
@@ -224,7 +275,7 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     epi_walk places = epi_walk_axes(&t->ref, &batch, sizes);
     int64_t size = (int64_t)epi_dtype_size(t->ref.type);
     bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->groups.count <= 1 &&
-                 (!t->groups.count || t->groups.stride[0] * size % 16 == 0) &&
+                 (!t->groups.count || t->groups.stride[0] * size % 16 == 0) && t->rows.count <= 1 &&
                  (!t->rows.count || t->rows.stride[0] * size % 16 == 0) &&
                  epi_batch_place_of(&places, t->ref.type, &t->place);
     if (!there)
@@ -350,6 +401,12 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
 
 /* ---- bounds ---- */
 
+bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
+    return d->form == EPI_ATTENTION_SPLIT && d->stream.count > 1
+               ? b->flat
+               : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
+}
+
 static void find_cuts(epi_attention_design *d) {
     const epi_attention *a = d->a;
     for (int b = 0; b < a->bound_count; b++) {
@@ -457,7 +514,7 @@ static bool are_exact(const epi_attention_design *d) {
     epi_axes batch = d->rows;
     batch.count = d->batch_axes;
     for (int b = 0; b < a->bound_count; b++) {
-        if (!epi_axis_equal(a->bounds[b].axis, d->stream.at[d->stream.count - 1]))
+        if (!epi_attention_counts(d, &a->bounds[b]))
             return false;
         for (int t = 0; t < a->bounds[b].count; t++) {
             int node = a->bounds[b].term[t];
@@ -533,7 +590,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     if (!design_piece(d, &d->score, &d->tile[0], &d->cut, k) ||
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;
-    d->cut.positions = d->whole.positions = true;
+    d->cut.positions = d->whole.positions = !split || d->stream.count == 1;
     for (int v = 0; v < a->value_count; v++)
         if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))
             return false;
@@ -543,11 +600,14 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     d->reason[0] = 0;
     find_cuts(d);
     bool groups = d->form == EPI_ATTENTION_PAIR;
+    int high = d->page && d->page < f->stream ? d->page : f->stream; /* a box of columns */
+    if (d->page && !(d->columns_of[0].paged && d->columns_of[1].paged))
+        return refuse(d, "of keys and values one is in pages alone");
     bool online = epi_attention_is_online(d);
     if ((!split && !add_map(d, &d->rows_of[0], 64, false, k)) ||
-        !add_map(d, &d->columns_of[0], f->stream, groups, k) ||
+        !add_map(d, &d->columns_of[0], high, groups || d->page, k) ||
         (!online && !add_map(d, &d->rows_of[1], 64, false, k)) ||
-        !add_map(d, &d->columns_of[1], f->stream, groups, k))
+        !add_map(d, &d->columns_of[1], high, groups || d->page, k))
         return false;
     for (int v = 0; v < a->value_count && d->plain; v++)
         if (!add_map(d, &d->result_of[v], 64, false, k))

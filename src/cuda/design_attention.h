@@ -49,6 +49,12 @@ typedef struct epi_attention_tensor {
     epi_walk features, rows, groups; /* groups: of the stream */
     epi_batch_place place;
     int64_t row_count, group_count;
+    /* split: rows are those of a page, groups are pages, and the page of a slot of a batch is a number that
+       is read: of these axes, at this pointer. */
+    bool paged;
+    epi_ref index;
+    epi_walk index_batch, index_slots;
+    int64_t slots;
 } epi_attention_tensor;
 
 enum { EPI_ATTENTION_COLUMNS = 4 }; /* values of columns that come with a tile */
@@ -98,6 +104,7 @@ typedef struct epi_attention_design {
     /* split: columns of a chunk, chunks at most, bytes of the partials' sums and of all of them, and where
        the partials are in the workspace. */
     int chunk, most_chunks;
+    int page; /* columns of a page; 0: there are none */
     int64_t sum_bytes, partial_bytes, partials;
     char reason[240];
 } epi_attention_design;
@@ -106,6 +113,9 @@ typedef struct epi_attention_design {
 static inline bool epi_attention_is_online(const epi_attention_design *d) {
     return d->form == EPI_ATTENTION_FORWARD || d->form == EPI_ATTENTION_SPLIT;
 }
+
+/* Is the bound about the positions that the kernel counts columns by? */
+bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b);
 
 /* Takes one candidate. Fills the design and, of `out` and for the split form of `fold`, everything but the
  * source. Fails with EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */

@@ -242,7 +242,7 @@ static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text
 static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const epi_bound *b, int most,
                         epi_text *out) {
     epi_text limit = {0};
-    bool known = epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
+    bool known = epi_attention_counts(d, b);
     epi_text_add(&limit, "%s", epi_emit_number(b->offset).text);
     for (int t = 0; t < b->count && known; t++)
         known = put_term(d, k, &limit, b->term[t], b->factor[t], most);
@@ -398,8 +398,26 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
     if (d->form == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
                      "#define CHUNK %d\n#define MOST_CHUNKS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
-                     "#define ROWS_PTR 2\n#define PAGE 0\n",
-                     d->chunk, d->most_chunks);
+                     "#define ROWS_PTR 2\n#define PAGE %d\n",
+                     d->chunk, d->most_chunks, d->page);
+}
+
+/* The page that a slot of a batch names, or -1. */
+static void write_pages(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
+    static const char *const names[2] = {"keys", "values"};
+    for (int i = 0; i < 2 && d->page; i++) {
+        const epi_attention_tensor *t = &d->columns_of[i];
+        int gather = i ? d->a->operand[0] : epi_attention_operand(d->g, d->a, d->a->scores[0], 1);
+        epi_text_add(out,
+                     "DEV int %s_page(const Params &P, int batch, int n) {\n  return n < %s ? "
+                     "(int)position<%s>(P.ptr[%d], ",
+                     names[i], epi_emit_int(d->c, t->slots).text, epi_emit_type(t->index.type),
+                     epi_emit_pointer(k, d->g->nodes[gather].arg[1], -1));
+        epi_emit_walk(out, d->c, &t->index_batch, "batch");
+        epi_text_add(out, " + ");
+        epi_emit_walk(out, d->c, &t->index_slots, "n");
+        epi_text_add(out, ", %s) : -1;\n}\n", epi_emit_count(d->c, t->group_count, "LL").text);
+    }
 }
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
@@ -470,6 +488,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     bool split = d->form == EPI_ATTENTION_SPLIT;
     epi_text *out = &k->source, own = {0};
     write_batches(d, &own);
+    write_pages(d, k, &own);
     write_bounds(d, k, &own);
     if (d->form == EPI_ATTENTION_PAIR)
         write_staged(d, &own);

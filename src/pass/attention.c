@@ -138,6 +138,23 @@ static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention
         shape->rows.at[shape->rows.count++] = rows.at[i];
 }
 
+bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_GATHER || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
+        g->nodes[n->arg[1]].op != EPI_OP_INPUT || epi_graph_uses(g, node).count != 1 || a->value_count != 1 ||
+        a->score_count != 1 ||
+        (node != a->operand[0] && node != epi_attention_operand(g, a, a->scores[0], 1)))
+        return false;
+    const epi_axes *slots = &g->nodes[n->arg[1]].axes, *page = &g->nodes[n->arg[0]].axes;
+    int i = 0;
+    while (i < a->stream.count && epi_axes_find(slots, a->stream.at[i]) >= 0)
+        i++;
+    bool first = i > 0 && i < a->stream.count;
+    for (; i < a->stream.count; i++)
+        first &= epi_axes_find(page, a->stream.at[i]) >= 0 && epi_axes_find(slots, a->stream.at[i]) < 0;
+    return first;
+}
+
 bool epi_attention_is_constant(const epi_graph *g, int node, double value) {
     for (; g->nodes[node].op == EPI_OP_NEG; value = -value)
         node = g->nodes[node].arg[0];

@@ -73,6 +73,23 @@ static bool hides(const epi_graph *g, const epi_attention *a, const bool *inner,
 
 /* ---- bounds ---- */
 
+/* Is it the position along all of a stream of two axes, index(N)*size(C) + index(C)? */
+static bool is_flat(const epi_graph *g, const epi_attention *a, int node) {
+    const epi_node *n = &g->nodes[node];
+    for (int k = 0; k < 2 && n->op == EPI_OP_ADD && a->stream.count == 2; k++) {
+        const epi_node *times = &g->nodes[n->arg[k]], *inner = &g->nodes[n->arg[!k]];
+        for (int i = 0; i < 2 && times->op == EPI_OP_MUL; i++) {
+            const epi_node *outer = &g->nodes[times->arg[i]], *size = &g->nodes[times->arg[!i]];
+            if (outer->op == EPI_OP_INDEX && inner->op == EPI_OP_INDEX && size->op == EPI_OP_SIZE &&
+                epi_axis_equal(outer->over.at[0], a->stream.at[0]) &&
+                epi_axis_equal(inner->over.at[0], a->stream.at[1]) &&
+                epi_axis_equal(size->over.at[0], a->stream.at[1]))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Adds sign times the value to the bound's terms, all on one side: its position along the stream counts
  * `*position`. */
 static bool add_linear(const epi_graph *g, const epi_attention *a, int node, int sign, epi_bound *b,
@@ -89,6 +106,14 @@ static bool add_linear(const epi_graph *g, const epi_attention *a, int node, int
             return false;
         *position = sign;
         b->axis = n->over.at[0];
+        return true;
+    }
+    if (is_flat(g, a, node)) {
+        if (*position)
+            return false;
+        *position = sign;
+        b->axis = a->stream.at[1];
+        b->flat = true;
         return true;
     }
     if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB)

@@ -823,6 +823,8 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
         return false;
     for (int i = 0; i < g->node_count && plan->fused; i++) {
         const epi_placement *p = &plan->placement[i];
+        if (limits->pages && plan->attention && epi_attention_is_paged(g, plan->attention, i))
+            continue;
         if ((p->before || p->after || p->keep) && g->nodes[i].axes.count &&
             !epi_dims_are_vector(&plan->rows, &plan->cols, &g->nodes[i].axes))
             return false;

@@ -74,6 +74,7 @@ typedef struct epi_tile_limits {
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
+    bool pages;   /* and read its stream through an index, */
     bool crossed; /* and have a product that sums over its rows, */
     bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded */
 } epi_tile_limits;

@@ -84,7 +84,8 @@ static double loaded_bytes(const epi_steps *k, int node) {
         int user = uses.at[i].node;
         if (user == EPI_NO_NODE)
             bytes += s->tile && !s->before ? all : 0;
-        else if (g->nodes[user].op == EPI_OP_MATMUL || (k->plan.placement[user].tile && (input || !s->tile)))
+        else if (g->nodes[user].op == EPI_OP_MATMUL || k->plan.placement[user].paged ||
+                 (k->plan.placement[user].tile && (input || !s->tile)))
             bytes += taken_bytes(k, user, uses.at[i].operand);
     }
     return bytes < all ? bytes : all;
@@ -179,6 +180,10 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
 /* "index(R) <= index(S) - 3" */
 static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out) {
     const epi_graph *g = k->spec->graph;
+    const epi_axes *stream = &k->plan.attention->stream;
+    if (b->flat)
+        epi_text_add(out, "index(%s)*size(%s) + ", epi_axis_label(g, stream->at[0]).text,
+                     epi_axis_label(g, b->axis).text);
     epi_text_add(out, "index(%s) %s", epi_axis_label(g, b->axis).text,
                  b->sign > 0 ? (b->strict ? "<" : "<=") : (b->strict ? ">" : ">="));
     for (int i = 0; i < b->count; i++) {
@@ -201,6 +206,9 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
     if (a->crossed != EPI_NO_NODE)
         epi_text_add(out, "and one that sums over the rows: %s\n",
                      epi_node_label(k->spec->graph, a->crossed).text);
+    for (int i = 0; i < k->spec->graph->node_count; i++)
+        if (k->plan.placement[i].paged)
+            epi_text_add(out, "%s is read page by page\n", epi_node_expression(k->spec->graph, i).text);
     for (int i = 0; i < a->bound_count; i++) {
         epi_text_add(out, i ? " and " : "a row sees ");
         describe_bound(k, &a->bounds[i], out);

@@ -31,6 +31,7 @@ typedef enum epi_leave {
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
     bool keep;                /* a tile value that a pass after needs in memory */
+    bool paged;               /* a gather that attention reads through its index: it is in memory nowhere */
     epi_leave leave;
 } epi_placement;
 
@@ -101,6 +102,7 @@ enum { EPI_ATTENTION_BOUNDS = 4 };
  * the terms are values that lack the stream: positions of rows, lengths, numbers. */
 typedef struct epi_bound {
     epi_axis axis; /* of the stream */
+    bool flat;     /* the position is that along all of the stream: index(N)*size(C) + index(C) */
     int sign;      /* 1: the row sees nothing behind the limit; -1: nothing before it */
     bool strict;
     int count, term[EPI_ATTENTION_BOUNDS], factor[EPI_ATTENTION_BOUNDS];
@@ -173,6 +175,9 @@ bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out);
 bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out);
 /* The operand of a score product that has the rows (side 0), or the stream (1). */
 int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side);
+/* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a
+ * table of pages? Then keys (or values) of neighbouring positions lie together, page by page. */
+bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node);
 /* Is it this number, or its negative negated? */
 bool epi_attention_is_constant(const epi_graph *g, int node, double value);
 /* Is it 0 where top is -inf, and top elsewhere? */

@@ -275,6 +275,11 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
         return status;
     if (!steps->plan.fused)
         return epi_steps_unfuse(arena, steps, NULL, err);
+    for (int i = 0; i < steps->spec->graph->node_count && steps->pages && steps->plan.attention; i++)
+        if (epi_attention_is_paged(steps->spec->graph, steps->plan.attention, i)) {
+            steps->plan.placement[i].before = false;
+            steps->plan.placement[i].paged = true;
+        }
     start_over(steps);
     return list_fused(arena, steps, err);
 }

@@ -39,6 +39,7 @@ typedef struct epi_steps {
     int count;
     epi_home *homes;   /* by node */
     int64_t workspace; /* bytes that the homes take */
+    bool pages;        /* attention may read its stream through an index; set between begin and make */
 } epi_steps;
 
 /* Looks whether everything is countable; no steps yet. */

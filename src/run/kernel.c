@@ -330,6 +330,18 @@ static bool too_tight(const epi_kernel *k) {
     return false;
 }
 
+/* Did the backend find that it cannot read attention's keys and values through a table of pages? */
+static bool pages_refused(const epi_kernel *k) {
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
+        for (int n = 0; n < steps->spec->graph->node_count && !steps->plan.fused && steps->plan.attention;
+             n++)
+            if (steps->plan.placement[n].paged)
+                return true;
+    }
+    return false;
+}
+
 /* Did the backend find that a part which was to be attention cannot be one kernel? */
 static bool attention_refused(const epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++) {
@@ -344,7 +356,9 @@ static bool attention_refused(const epi_kernel *k) {
  * time, so that a program loses no more than it must. False: nothing was refused. */
 static bool give_up(epi_kernel *k) {
     epi_tile_limits *limits = &k->limits;
-    if (limits->attention_most && attention_refused(k))
+    if (limits->pages && pages_refused(k))
+        limits->pages = false;
+    else if (limits->attention_most && attention_refused(k))
         limits->attention_most = 0;
     else if (limits->pairs && pairs_refused(k))
         limits->pairs = false;
@@ -394,6 +408,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
                                   .attention_multiple = o->device ? 8 : 1,
+                                  .pages = o->device != 0,
                                   .crossed = !o->device,
                                   .gated = !o->device};
     if (status == EPI_OK && k->gpu && epi_device_capability(k->program->module->context, o->device) != 90) {
