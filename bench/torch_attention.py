@@ -4,10 +4,13 @@
   forward   causal and full, grouped heads, D 128 and 64
   score     what a score function costs: ALiBi, softcap, a window; beside FlexAttention where --flex is given
   backward  the derived backward: rowsum(d_o*o), gradients of queries, gradients of keys and values
+  decode    one query of each sequence over a long cache, contiguous and in pages of 64, beside cuDNN, flash and a copy on the device
 
 Each row is checked in the run that times it: its relative distance from an f64 reference of some of its rows may be at
 most twice cuDNN's; gradients are held against those of one head. Times are medians over --rounds of bursts of about 2 ms after a rest, so that the GPU is cool, the
 sides in turn. TFLOP/s counts 4 B H S R D, half of it where a mask hides half, and 2.5 times that backward.
+Decoding is held against f32 arithmetic, and its sides are CUDA graphs of calls that take several caches in turn, so that no cache
+is in L2 from the last call; GB/s counts the bytes of keys and values, and what a copy both reads and writes.
 
   PYTHONPATH=python python3 bench/torch_attention.py --out bench/results/h200-attention.json
 """
@@ -191,13 +194,100 @@ def backward(args, kind, b, h, hk, s, d):
     return row
 
 
+DECODE = '''decode(q[B,G,H,E], k[B,R,G,E], v[B,R,G,E], length: i32[B]) -> o[B,G,H,E] {
+    s = where(index(R) < length, sum(q*k, E)*rsqrt(size(E)), -inf)
+    o = sum(softmax(s, R)*v, R)
+}
+'''
+PAGED = '''paged(q[B,G,H,E], k[P,C,G,E], v[P,C,G,E], page: i32[B,N], length: i32[B]) -> o[B,G,H,E] {
+    s = sum(q*gather(k, page, P), E)*rsqrt(size(E))
+    p = softmax(where(index(N)*size(C) + index(C) < length, s, -inf), N, C)
+    o = sum(p*gather(v, page, P), N, C)
+}
+'''
+
+
+def graph_of(calls):
+    """A CUDA graph of the calls, one after another; each has run before."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph.replay
+
+
+def decode(args, kind, b, h, hk, s, d, page=64):
+    g, n = h // hk, s // page
+    row = dict(section="decode", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
+    make = lambda *shape: torch.randn(*shape, device="cuda", dtype=args.dtype)
+    size = 2 * b * s * hk * d * args.dtype.itemsize  # keys and values
+    copies = max(2, math.ceil(400e6 / size))         # eight times what L2 holds
+    q, length = make(b, hk, g, d), torch.full((b,), s, device="cuda", dtype=torch.int32)
+    caches = [(make(b, s, hk, d), make(b, s, hk, d)) for _ in range(copies)]
+    if kind == "paged":  # the same memory, its pages in another order
+        order = torch.randperm(b * n, device="cuda")
+        table = order.to(torch.int32).reshape(b, n)
+        pages = [(k.reshape(b * n, page, hk, d), v.reshape(b * n, page, hk, d)) for k, v in caches]
+        tensors = [[q, k, v, table, length] for k, v in pages]
+        caches = [tuple(x[order].reshape(b, s, hk, d) for x in pages[0])]  # as the table names them, for the reference
+    else:
+        tensors = [[q, k, v, length] for k, v in caches]
+    op = epilog.op(PAGED if kind == "paged" else DECODE)
+    begin = time.perf_counter()
+    plan = Plan(op.program, tensors[0], None, open_rows=False)
+    mine = plan.run(tensors[0], False)[0]
+    torch.cuda.synchronize()
+    row["compile_s"] = time.perf_counter() - begin
+    row["plan"] = op.show(*tensors[0])
+    row["same_bits"] = torch.equal(mine, plan.run(tensors[0], False)[0])
+    calls = {"epilog": [lambda t=t: plan.run(t, False) for t in tensors]}
+    if b > 1 and kind == "decode":  # a sequence alone has the bits that it has in the batch
+        one = [x[:1].contiguous() for x in tensors[0]]
+        row["same_bits"] &= torch.equal(Plan(op.program, one, None, open_rows=False).run(one, False)[0], mine[:1])
+    k, v = caches[0]
+    exact = torch.empty(b, hk, g, d, device="cuda")
+    for i in range(b):  # f32
+        p = (torch.einsum("hge,rhe->hgr", q[i].float(), k[i].float()) * d ** -0.5).softmax(-1)
+        exact[i] = torch.einsum("hgr,rhe->hge", p, v[i].float())
+    row["error"] = {"epilog": distance(mine, exact.double())}
+    if kind == "decode":
+        flat = q.reshape(b, h, 1, d)
+        def sdpa(backend, k, v):
+            with sdpa_kernel(backend):
+                return torch.nn.functional.scaled_dot_product_attention(flat, k.transpose(1, 2), v.transpose(1, 2), enable_gqa=g > 1)
+        for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
+            try:
+                row["error"][name] = distance(sdpa(backend, k, v).reshape(b, hk, g, d), exact.double())
+                calls[name] = [lambda k=k, v=v, backend=backend: sdpa(backend, k, v) for k, v in caches]
+            except Exception as e:  # whatever the other side stumbles over, ours can still be measured
+                row[name + "_failed"] = f"{type(e).__name__}: {e}"[:300]
+    half = size // 2  # so that it moves as many bytes
+    blocks = [torch.empty(half, device="cuda", dtype=torch.uint8).random_() for _ in range(2 * copies)]
+    calls["copy"] = [lambda i=i: blocks[2 * i].copy_(blocks[2 * i + 1]) for i in range(copies)]
+    best = min([e for name, e in row["error"].items() if name != "epilog"], default=4e-3)
+    row["ok"] = row["same_bits"] and row["error"]["epilog"] <= 2 * best
+    repeats = max(1, math.ceil(8 / copies))
+    row["times"] = bursts({name: graph_of(f * repeats) for name, f in calls.items()}, args.rounds, args.rest)
+    for t in row["times"].values():
+        t.update({x: t[x] / (copies * repeats) for x in t})
+    row["gbs"] = {name: size / t["median_ms"] / 1e6 for name, t in row["times"].items()}
+    row["over"] = {name: t["median_ms"] / row["times"]["epilog"]["median_ms"] for name, t in row["times"].items() if name != "epilog"}
+    return row
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rest", type=float, default=0.012, help="seconds between bursts")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too, where there is a score function")
-    parser.add_argument("--section", choices=("both", "forward", "backward"), default="both")
+    parser.add_argument("--section", choices=("all", "forward", "backward", "decode"), default="all")
     parser.add_argument("--few", action="store_true", help="three shapes, to look quickly")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
@@ -221,8 +311,11 @@ def main():
     work += [(kind, 2, 32, 8, 8192, 128) for kind in ("alibi", "softcap", "window")]
     if args.few:
         work = [("causal", *shapes[0]), ("full", *shapes[0]), ("causal", *shapes[4])]
-    work = [(forward, *w) for w in work if args.section != "backward"] + \
-           [(backward, *w) for w in work if args.section != "forward" and w[0] in ("full", "causal")]
+    caches = [(8, 32, 8, 16384, 128), (32, 32, 8, 4096, 128), (1, 32, 8, 131072, 128), (1, 32, 8, 16384, 128)]
+    asked = lambda name: args.section in ("all", name)
+    work = [(forward, *w) for w in work if asked("forward")] + \
+           [(backward, *w) for w in work if asked("backward") and w[0] in ("full", "causal")] + \
+           [(decode, kind, *c) for c in caches[:1 if args.few else None] for kind in ("decode", "paged") if asked("decode")]
     failed = 0
     for measure, kind, *shape in work:
         try:
@@ -232,7 +325,7 @@ def main():
             row = dict(section=measure.__name__, kind=kind, shape=shape, ok=False, error=f"{type(e).__name__}: {e}")
         failed += not row["ok"]
         result["rows"].append(row)
-        brief = {n: round(x, 3) for n, x in row.get("tflops", {}).items()}
+        brief = {n: round(x, 3) for n, x in row.get("tflops", row.get("gbs", {})).items()}
         print(row["section"], kind, shape, "ok" if row["ok"] else "FAILED", brief, {n: round(x, 3) for n, x in row.get("over", {}).items()}, row["error"])
         if args.out:
             with open(args.out + ".part", "w") as f:

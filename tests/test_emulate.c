@@ -1316,7 +1316,7 @@ static loaded attention_cases[ATTENTION];
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 16};
+    static const int some[] = {2, 4, 8, 10, 12, 16};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];

@@ -113,7 +113,7 @@ static int chunk_of(const epi_attention_design *d) {
 /* Is the stream to be taken in chunks? There are few rows and at least two chunks. */
 static bool takes_split(epi_attention_design *d) {
     int64_t columns = epi_open_most(d->c->spec->open, d->columns);
-    if (epi_emit_grows(d->c, d->batch_rows) || d->batch_rows > 64)
+    if (epi_open_most(d->c->spec->open, d->batch_rows) > 64)
         return refuse(d, "more than 64 rows of a batch");
     if (d->a->factor != EPI_NO_NODE)
         return refuse(d, "the weights have a factor that their sum lacks");
@@ -569,7 +569,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
 static void place_partials(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text *fold) {
     int64_t batches = epi_open_now(d->c->spec->open, d->batches),
             chunks = epi_ceil_div(epi_open_now(d->c->spec->open, d->columns), d->chunk),
-            rows = batches * chunks * d->batch_rows;
+            rows = batches * chunks * epi_open_now(d->c->spec->open, d->batch_rows);
     d->sum_bytes = rows * d->width[0] * 4;
     d->partial_bytes = d->sum_bytes + rows * 8;
     d->partials = epi_round_up(d->c->workspace, 256);
@@ -616,7 +616,8 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     k->shared = shared_bytes(d);
     fold->block = 256;
     if (split)
-        fold->shared = 4 * (int)d->batch_rows * ((int)d->width[0] + d->most_chunks + 2);
+        fold->shared =
+            4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) * ((int)d->width[0] + d->most_chunks + 2);
     if (k->shared > SHARED_MOST || fold->shared > SHARED_MOST)
         return refuse(d, "its tiles do not fit in shared memory");
     return (!k->full && !fold->full) || refuse(d, "it needs more tensors than one launch takes");

@@ -10,11 +10,12 @@
 #define FACTORS (BATCH_ROWS * VALUE_WIDTH)        // shared memory: the sums, the factors of all chunks, each row's statistics
 #define ROW_STATS (FACTORS + BATCH_ROWS * MOST_CHUNKS)
 
+// The sums as accumulators; rows that are not there are like the last.
 struct Folded {
   const float *sums;
-  int row, col;
+  int row, last, col;
   DEV float operator()(int j, int i, int e) const {
-    const int r = min(row + 8 * (i & 1), BATCH_ROWS - 1), c = col + 16 * j + 8 * (i >> 1) + e;
+    const int r = min(row + 8 * (i & 1), last), c = col + 16 * j + 8 * (i >> 1) + e;
     return VALUE_WIDTH % 16 == 0 || c < VALUE_WIDTH ? sums[r * VALUE_WIDTH + c] : 0.f;
   }
 };
@@ -91,6 +92,6 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ P
     out::Rows O;
     out::Sums S;
     out::rows_load(O, P, row, top, sum, lane & 3);
-    out::epilogue_subtile<0>(Folded{room, in, 2 * (lane & 3)}, O, S, P, 0, row, 0, t);
+    out::epilogue_subtile<0>(Folded{room, in, BATCH_ROWS - 1, 2 * (lane & 3)}, O, S, P, 0, row, 0, t);
   }
 }
