@@ -1,4 +1,4 @@
-// attention.cuh: what the three attention mainloops share: the order of their tiles, operands of wgmma, and the way out.
+// attention.cuh: what the attention mainloops share: the order of their tiles, operands of wgmma, and the way out.
 //
 // A block has TILE_M = 64 * GROUPS rows of one batch (a head of one sequence), 64 for each of GROUPS warpgroups that compute; one
 // more warpgroup has the thread that feeds them by TMA. The rows' operands stay in shared memory while tiles of STREAM columns
