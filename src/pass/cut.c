@@ -242,6 +242,22 @@ static bool lie_alike(const epi_graph *g, int first, int second, int shared) {
     return epi_operand_is_deep(g, p, p->arg[0] == shared) == epi_operand_is_deep(g, q, q->arg[0] == shared);
 }
 
+/* Are halves of the value taken, or of what maps make of it? A GPU reorders the columns of a product for
+ * that, which a tile that is shared has no room for. */
+static bool is_halved(const epi_graph *g, int node, int depth) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count && depth < 8; i++) {
+        int user = uses.at[i].node;
+        if (user == EPI_NO_NODE)
+            continue;
+        epi_op op = g->nodes[user].op;
+        if (op == EPI_OP_LOW || op == EPI_OP_HIGH ||
+            (epi_ops[op].cls == EPI_CLASS_MAP && is_halved(g, user, depth + 1)))
+            return true;
+    }
+    return false;
+}
+
 /* The part of a product that this one can share its tile with, or -1: it has the same rows' operand, and the
  * other one is there when that part runs. */
 static int find_pair(const epi_sites *s, int node) {
@@ -250,7 +266,8 @@ static int find_pair(const epi_sites *s, int node) {
         const epi_site_part *p = &s->parts[q];
         if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
             !epi_products_pair(s->g, p->product, node, &shared) ||
-            (s->limits->alike && !lie_alike(s->g, p->product, node, shared)))
+            (s->limits->alike && (!lie_alike(s->g, p->product, node, shared) ||
+                                  is_halved(s->g, p->product, 0) || is_halved(s->g, node, 0))))
             continue;
         const epi_axes *with_rows = &s->g->nodes[shared].axes;
         if (time_of(s, n->arg[n->arg[0] == shared]) < q &&
