@@ -211,6 +211,18 @@ static void check_counts(void) {
          "{ z = x @ w + b; y = silu(gather(z, 0, C))*gather(z, 1, C) }",
          1},
         {"f(x[T,C=2,F], w[F,D]) -> y[T,D] { y = gather(x, 1, C) @ w }", 1},
+        /* one of them by another name of its rows */
+        {"f(x[T,F], y[T,F], wa[F,D], wb[F,D], r[T,D]) -> z[T,D] "
+         "{ p = rename(y, T, P) @ wb; z = r + (x @ wa + rename(p, P, T)) }",
+         1},
+        /* operands that come with their axes in two orders, and lie in one */
+        {"f(p[B,T,S], q[B,T,E], k[B,T,E], v[B,S,E], wa[E,D], wb[E,D]) -> (y[B,S,D], z[B,S,E]) "
+         "{ z = 2*v; a = sum(q*p, T); b = sum(p*k, T); y = a @ wa + b @ wb }",
+         3},
+        /* the normalised rows are made on the tile of the input gradient, whichever is written first */
+        {"f(x[T,D], r: f32[T], g[D], wa[F,D], wb[F,D], a[T,F], b[T,F]) -> (dx[T,D], da[F,D], db[F,D]) "
+         "{ n = x*r*g; da = a @ n; d = a @ wa + b @ wb; dx = x + d*g; db = b @ n }",
+         3},
     };
     for (size_t i = 0; i < 2 * (sizeof some / sizeof *some); i++) {
         const char *text = some[i / 2].text;

@@ -293,9 +293,16 @@ static void mark_sum(epi_sites *s, int node, int root) {
         mark_sum(s, s->g->nodes[node].arg[a], root);
 }
 
+/* How an operand will lie: an input, and what is a view of one, as it does. */
+static epi_axes operand_layout(const epi_spec *spec, int node) {
+    const epi_graph *g = spec->graph;
+    epi_op op = g->nodes[epi_graph_renamed(g, node)].op;
+    return op == EPI_OP_INPUT || op == EPI_OP_GATHER ? g->nodes[node].axes : epi_sites_layout(spec, node);
+}
+
 /* The products that a tile adds up with this one, all of one direction; else it is alone. */
 static epi_product_sum find_sum(epi_sites *s, int node) {
-    epi_product_sum sum = epi_products_sum(s->g, node);
+    epi_product_sum sum = epi_products_sum(s->g, operand_layout, s->spec, node);
     bool may = s->limits->pairs;
     for (int i = 0; i < sum.count; i++)
         may &= s->forward[sum.products[i]] == s->forward[sum.root] && !s->attention_of[sum.products[i]] &&
@@ -722,18 +729,59 @@ static bool is_ready(const epi_sites *s, int node) {
     return true;
 }
 
+/* Is it a product that nothing wants but outputs? */
+static bool is_result(const epi_sites *s, int node) {
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool result = s->g->nodes[node].op == EPI_OP_MATMUL && !s->attention_of[node] && !s->inner[node];
+    for (int i = 0; i < uses.count; i++)
+        result &= uses.at[i].node == EPI_NO_NODE;
+    return result;
+}
+
+/* A weight gradient of which an operand is in memory nowhere yet, the normalised rows, waits for the input
+ * gradient that is made of its other operand: that part can make them on its tile. */
+static bool waits(epi_sites *s, int node) {
+    const epi_graph *g = s->g;
+    for (int a = 0; a < 2 && is_result(s, node); a++) {
+        int late = g->nodes[node].arg[a];
+        epi_use_list uses = epi_graph_uses(g, g->nodes[node].arg[1 - a]);
+        if (s->site[late].kind != EPI_SITE_LATE || s->forced[late])
+            continue;
+        for (int i = 0; i < uses.count; i++) {
+            int other = uses.at[i].node;
+            if (other == EPI_NO_NODE || g->nodes[other].op != EPI_OP_MATMUL || s->attention_of[other] ||
+                s->inner[other] || s->forward[other] != s->forward[node] || is_result(s, other) ||
+                !epi_axes_same_set(&g->nodes[other].axes, &g->nodes[late].axes))
+                continue;
+            epi_product_sum sum = find_sum(s, other);
+            for (int p = 0; p < sum.count; p++)
+                if (!s->placed[sum.products[p]])
+                    return true;
+        }
+    }
+    return false;
+}
+
 /* Places all values of a direction; false: an attention waits for itself. */
 static bool place_all(epi_sites *s, bool forward) {
-    int left = 0;
+    int count = s->g->node_count, left = 0;
     for (int before = -1; before != left;) {
+        int waiting =
+            count; /* the first that waits for a product, which is gone back to after the next one */
         before = left;
         left = 0;
-        for (int i = 0; i < s->g->node_count;) {
-            bool wanted = s->g->live[i] && !s->placed[i] && s->forward[i] == forward,
-                 ready = wanted && is_ready(s, i);
-            left += wanted && !ready;
-            i = ready ? place_next(s, i) : i + 1;
+        for (int i = 0; i < count;) {
+            bool ready = s->g->live[i] && !s->placed[i] && s->forward[i] == forward && is_ready(s, i);
+            bool later = ready && waits(s, i), product = s->g->nodes[i].op == EPI_OP_MATMUL;
+            waiting = later && i < waiting ? i : waiting;
+            i = ready && !later ? place_next(s, i) : i + 1;
+            if (ready && !later && product && waiting < i) {
+                i = waiting;
+                waiting = count;
+            }
         }
+        for (int i = 0; i < count; i++)
+            left += s->g->live[i] && !s->placed[i] && s->forward[i] == forward;
         if (!left)
             return true;
     }

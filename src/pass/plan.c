@@ -122,33 +122,38 @@ static int operand_of(const epi_graph *g, const epi_node *n, const epi_axes *axe
     return -1;
 }
 
+static bool lies_deep(const epi_graph *g, epi_layout layout, const epi_spec *spec, const epi_node *product,
+                      int a) {
+    epi_axes axes = layout ? layout(spec, product->arg[a]) : g->nodes[product->arg[a]].axes;
+    return epi_axes_find(&product->over, axes.at[axes.count - 1]) >= 0;
+}
+
 bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
-    const epi_axes *axes = &g->nodes[product->arg[a]].axes;
-    return epi_axes_find(&product->over, axes->at[axes->count - 1]) >= 0;
+    return lies_deep(g, NULL, NULL, product, a);
 }
 
 /* Have the two products the same rows and columns, and operands that lie alike? */
-static bool add_up(const epi_graph *g, int first, int second) {
+static bool add_up(const epi_graph *g, epi_layout layout, const epi_spec *spec, int first, int second) {
     const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
     bool may = p->axes.count > 0;
     for (int a = 0; a < 2 && may; a++) {
         epi_axes own = epi_axes_without(&g->nodes[p->arg[a]].axes, &p->over);
         int other = operand_of(g, q, &own);
         may = own.count && own.count < p->axes.count && other >= 0 &&
-              epi_operand_is_deep(g, p, a) == epi_operand_is_deep(g, q, other);
+              lies_deep(g, layout, spec, p, a) == lies_deep(g, layout, spec, q, other);
     }
     return may && epi_axes_same_set(&p->axes, &q->axes) &&
            epi_axes_count_in(&g->nodes[p->arg[0]].axes, &g->nodes[p->arg[1]].axes) == p->over.count &&
            epi_axes_count_in(&g->nodes[q->arg[0]].axes, &g->nodes[q->arg[1]].axes) == q->over.count;
 }
 
-epi_product_sum epi_products_sum(const epi_graph *g, int product) {
+epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const epi_spec *spec, int product) {
     epi_product_sum sum = {product, {product}, 1};
     for (int root; (root = summed_by(g, sum.root)) != EPI_NO_NODE;) {
         epi_product_sum more = {.root = root};
         bool may = list_terms(g, root, false, &more);
         for (int i = 1; i < more.count && may; i++)
-            may = add_up(g, more.products[0], more.products[i]);
+            may = add_up(g, layout, spec, more.products[0], more.products[i]);
         if (!may)
             break;
         sum = more;
@@ -560,7 +565,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
         return EPI_OK;
     epi_product_sum sum = {out->product, {0}, 1};
     if (products > 1)
-        sum = epi_products_sum(g, out->product);
+        sum = epi_products_sum(g, NULL, NULL, out->product);
     out->sum = sum.root;
     if (products > 1 && sum.count == products) { /* one tile adds them up */
         out->pair = EPI_NO_NODE;

@@ -19,7 +19,7 @@
 #ifndef EPI_PASS_PLAN_H
 #define EPI_PASS_PLAN_H
 
-#include "ir/graph.h"
+#include "ir/spec.h"
 
 typedef enum epi_leave {
     EPI_LEAVE_NONE = 0,
@@ -146,6 +146,8 @@ void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pen
 
 /* Can one kernel make both products? They share an operand, `shared`, and have the same axes. */
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared);
+/* How an operand lies in memory: NULL for the order of its axes, which is how the inputs of a part lie. */
+typedef epi_axes (*epi_layout)(const epi_spec *spec, int node);
 /* Is the innermost axis of a product's operand one that it sums over? */
 bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int operand);
 
@@ -155,7 +157,7 @@ bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int operan
 typedef struct epi_product_sum {
     int root, products[EPI_MAX_TERMS], count; /* in the order of nodes */
 } epi_product_sum;
-epi_product_sum epi_products_sum(const epi_graph *g, int product);
+epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const epi_spec *spec, int product);
 
 /* The operand with the rows (side 0), with the columns (1), with the second product's columns (2); or, where
  * products are added up, with the rows and with the columns of the next one (2, 3), and so on. And how many.

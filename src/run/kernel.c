@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/renames.h"
 #include "pass/slices.h"
 #include "pass/terms.h"
 #include "run/run.h"
@@ -222,6 +223,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (o->path != EPI_PATH_FUSED)
         return EPI_OK;
     epi_status status = epi_slices_push(&k->arena, r->written, &r->written, err);
+    if (status == EPI_OK)
+        status = epi_renames_push(&k->arena, r->written, &r->written, err);
     if (status != EPI_OK)
         return status;
     bool same = k->owner && k->owner->rewriting.applies; /* as the kernel that this one belongs to */

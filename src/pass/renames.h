@@ -1,0 +1,13 @@
+/* renames.h: rename(x, S, R), the same values along an axis of another name. */
+#ifndef EPI_PASS_RENAMES_H
+#define EPI_PASS_RENAMES_H
+
+#include "ir/graph.h"
+
+/* The same program in which a sum of products that is renamed where it is added to something is made by its
+ * new name: rename(a @ b + c @ d, R, S) + e is rename(a, R, S) @ b + rename(c, R, S) @ d + e. So one tile can
+ * add up gradients that come back from both sides of an attention. `out` is `in` itself where there is
+ * nothing to do. */
+epi_status epi_renames_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err);
+
+#endif
