@@ -19,7 +19,7 @@ All sides are there at once, with the same weights, and take turns: --rounds tim
 that of its first steps, less what the others hold; start_s is the time to its first loss, compiling included. A side that does not
 fit or fails is told as such, and left out.
 """
-import argparse, contextlib, datetime, gc, importlib.util, json, os, statistics, subprocess, sys, time
+import argparse, contextlib, datetime, gc, importlib.util, json, os, statistics, subprocess, sys, time, unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "python"))
@@ -106,14 +106,22 @@ class Side:
         if name in APPLY:
             self.report = str(epilog.apply(self.model, **APPLY[name]))
         if name == "liger":
+            # Its rotary embedding goes to the module of all Llamas: there it is while this side's steps run, and no longer.
             from liger_kernel.transformers import _apply_liger_kernel_to_instance
+            from transformers.models.llama import modeling_llama
+            before = modeling_llama.apply_rotary_pos_emb
             _apply_liger_kernel_to_instance(model=self.model)
+            self.rotary = modeling_llama.apply_rotary_pos_emb
+            modeling_llama.apply_rotary_pos_emb = before
         self.model.train()
         self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.rate, fused=args.device == "cuda")
 
     def step(self, ids):
-        with attention(self.args):
+        patch = contextlib.nullcontext()
+        if self.name == "liger":
+            patch = unittest.mock.patch("transformers.models.llama.modeling_llama.apply_rotary_pos_emb", self.rotary)
+        with attention(self.args), patch:
             loss = self.called(ids, ids) if self.name.startswith("plain") else self.called(input_ids=ids, labels=ids, use_cache=False).loss
             loss.backward()
         self.optimizer.step()

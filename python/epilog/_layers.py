@@ -64,7 +64,7 @@ class Parts:
     """A layer as programs: `projections`, `rest` and, with attention between them, `whole`. Inputs come in the order of the pieces,
     numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads."""
 
-    def __init__(self, before, results, heads, wo, rest, window, softcap):
+    def __init__(self, before, results, heads, wo, rest, window, softcap, scaled):
         (inputs, lines), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = before, rest
         self.projections = op(text("projections", ["x[B,S,D]", *inputs, "eps"], results, lines))
         given = ["x[B,S,D]", "o[B,S,C]", wo.format("C"), *out_inputs]
@@ -73,7 +73,7 @@ class Parts:
         self.first = len(given) - 2  # the weights up to h
         self.out = op(text("rest_out", given + ["eps"], "h[B,S,D]", out_lines), keep=("x",))
         self.mlp = op(text("rest_mlp", ["h[B,S,D]", *mlp_inputs, "eps"], "y[B,S,D]", mlp_lines), keep=("h",))
-        seen, numbers = attention_lines(True, window, softcap)
+        seen, numbers = attention_lines(True, window, softcap, scaled)
         # The backward's scores are to be those of the forward, whose sums it reads: so it reads q and k themselves, and does not make
         # them again from products that were rounded.
         between = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries = keep(q)"]
@@ -92,11 +92,11 @@ def in_autocast(x):
 
 
 @functools.lru_cache(None)
-def llama_parts(bias, head_norm, per_sequence, gemma, out_bias, activation, window, softcap):
+def llama_parts(bias, head_norm, per_sequence, gemma, out_bias, activation, window, softcap, scaled):
     return Parts(rotary_projections(bias, head_norm, per_sequence, gemma), "(q[B,S,G,H,E], k[B,S,G,E], v[B,S,G,E])", "G,H,E", "wo[D,{}]",
-                 gated_rest(out_bias, activation, gemma), window, softcap)
+                 gated_rest(out_bias, activation, gemma), window, softcap, scaled)
 
 
 @functools.lru_cache(None)
-def gpt2_parts():
-    return Parts(layer_norm_projections(), "(q[B,S,G,E], k[B,S,G,E], v[B,S,G,E])", "G,E", "wo[{},D]", plain_rest(), False, False)
+def gpt2_parts(scaled):
+    return Parts(layer_norm_projections(), "(q[B,S,G,E], k[B,S,G,E], v[B,S,G,E])", "G,E", "wo[{},D]", plain_rest(), False, False, scaled)

@@ -44,6 +44,11 @@ def epsilon(norm):
     return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
 
 
+def own_scale(attention):
+    """What scores are multiplied by; None where it is the usual 1/sqrt(E)."""
+    return None if attention.scaling == attention.head_dim ** -0.5 else attention.scaling
+
+
 class Layer:
     """What a patched decoder layer and its attention know of each other. It holds modules without being one."""
 
@@ -58,11 +63,12 @@ class Layer:
         window = None if family == "Llama" else (attention.config if family == "Mistral" else attention).sliding_window
         softcap = attention.attn_logit_softcapping if gemma else None
         self.told = ({} if family == "Llama" else dict(sliding_window=window)) | (dict(softcap=softcap) if gemma else {})
-        self.numbers = [attention.scaling] + [n for n in (softcap, window) if n is not None]
+        scale = own_scale(attention)
+        self.numbers = [n for n in (scale, softcap, window) if n is not None]
         self.norms = ["post_attention_layernorm"] + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if gemma else [])
         activation = ACTIVATIONS[activation_of(attention.config)]
         self.programs = [llama_parts(self.bias, self.head_norm, per_sequence, gemma, self.out_bias, activation, window is not None,
-                                     softcap is not None) for per_sequence in (False, True)]
+                                     softcap is not None, scale is not None) for per_sequence in (False, True)]
 
     def usable(self, layer):
         attention, mlp = layer.self_attn, layer.mlp
@@ -147,7 +153,9 @@ class Block:
 
     def __init__(self, block):
         self.names = list(inspect.signature(type(block).forward).parameters)[2:]
-        self.linear, self.programs = type(block.attn.c_attn), gpt2_parts()
+        scale = own_scale(block.attn)
+        self.linear, self.programs = type(block.attn.c_attn), gpt2_parts(scale is not None)
+        self.numbers = [] if scale is None else [scale]
 
     def usable(self, block, given):
         attention, mlp = block.attn, block.mlp
@@ -170,7 +178,7 @@ def gpt2_forward(self, hidden_states, *args, **kwargs):
     behind = [out.bias, second.weight, second.bias, mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias]
     past, mask = given.pop("past_key_values", None), given.pop("attention_mask", None)
     if is_whole(attention, hidden_states, mask, past, attention.attn_dropout.p, given):
-        return parts.programs.whole(hidden_states, *before, out.weight.view(*heads, -1), *behind, first.eps, attention.scaling)
+        return parts.programs.whole(hidden_states, *before, out.weight.view(*heads, -1), *behind, first.eps, *parts.numbers)
     query, key, value = (t.transpose(1, 2) for t in parts.programs.projections(hidden_states, *before, first.eps))
     if past is not None:
         cache = getattr(past, "self_attention_cache", past)

@@ -34,16 +34,18 @@ geglu_mlp(x[T,D], gate[F,D], up[F,D], down[D,F]) -> y[T,D] {
 GATED = {"silu": swiglu_mlp, "gelu_tanh": geglu_mlp}
 
 
-def attention_lines(causal, window, softcap):
-    """o, which is what queries[B,S,G,H,E] see of keys[B,R,G,E] and values[B,R,G,F], and the numbers that are read for it."""
-    z = "cap*tanh(sum(queries*keys, E)*scale/cap)" if softcap else "sum(queries*keys, E)*scale"
+def attention_lines(causal, window, softcap, scaled):
+    """o, which is what queries[B,S,G,H,E] see of keys[B,R,G,E] and values[B,R,G,F], and the numbers that are read for it. scaled: by a
+    number of its own; the usual 1/sqrt(E) is a constant of the kernel, where it costs nothing."""
+    z = "sum(queries*keys, E)*" + ("scale" if scaled else "rsqrt(size(E))")
+    z = f"cap*tanh({z}/cap)" if softcap else z
     seen = "index(R) <= index(S)" + (" and index(R) > index(S) - window" if window else "")
     lines = [f"s = where({seen}, {z}, -inf)" if causal else f"s = {z}", "o = sum(softmax(s, R)*values, R)"]
-    return lines, ["scale"] + ["cap"] * softcap + ["window"] * window
+    return lines, ["scale"] * scaled + ["cap"] * softcap + ["window"] * window
 
 
-def attention_op(causal, window, softcap):
-    lines, numbers = attention_lines(causal, window, softcap)
+def attention_op(causal, window, softcap, scaled):
+    lines, numbers = attention_lines(causal, window, softcap, scaled)
     given = ", ".join(["queries[B,S,G,H,E]", "keys[B,R,G,E]", "values[B,R,G,F]"] + numbers)
     return op(f"attention({given}) -> o[B,S,G,H,F] {{\n    " + "\n    ".join(lines) + "\n}\n", rows=("B", "S", "R"))
 
@@ -90,7 +92,7 @@ def token_statistics(softcap):
 # All of them are made here: where torch.compile looks, nothing is to be made any more.
 TOKEN_LOSSES = {which: op(token_loss_text(*which)) for which in itertools.product((False, True), repeat=3)}
 TOKEN_STATISTICS = {softcap: token_statistics(softcap) for softcap in (False, True)}
-ATTENTION = {which: attention_op(*which) for which in itertools.product((False, True), repeat=3) if which[0] or not which[1]}
+ATTENTION = {which: attention_op(*which) for which in itertools.product((False, True), repeat=4) if which[0] or not which[1]}
 
 
 def rows(x):
@@ -195,10 +197,12 @@ def attention(q, k, v, causal=False, window=None, softcap=None, scale=None):
         raise ValueError(f"softcap is {softcap}: it has to be more than 0")
     if q.dim() != 4 or k.dim() != 4 or q.shape[2] % k.shape[2]:
         raise ValueError(f"q has sizes {list(q.shape)} and k {list(k.shape)}: they are [B,S,H,E] and [B,R,G,E], and H is a multiple of G")
-    made = ATTENTION[causal, window is not None, softcap is not None]
-    numbers = [n for n in (softcap, window) if n is not None]
+    if scale == q.shape[3] ** -0.5:
+        scale = None
+    made = ATTENTION[causal, window is not None, softcap is not None, scale is not None]
+    numbers = [n for n in (scale, softcap, window) if n is not None]
     groups = k.shape[2]
-    o = made(q.view(*q.shape[:2], groups, q.shape[2] // groups, q.shape[3]), k, v, q.shape[3] ** -0.5 if scale is None else scale, *numbers)
+    o = made(q.view(*q.shape[:2], groups, q.shape[2] // groups, q.shape[3]), k, v, *numbers)
     return o.view(*q.shape[:3], v.shape[3])
 
 

@@ -88,7 +88,7 @@ def test_attention_of_all_lengths():
     """One kernel, and a row's bits do not depend on how many others there are; strided tensors are as good."""
     torch.manual_seed(12)
     q, k, v = torch.randn(3, 2, 33, 4, 8)
-    whole, op = epilog.nn.attention(q, k, v, causal=True), epilog.nn.ATTENTION[True, False, False]
+    whole, op = epilog.nn.attention(q, k, v, causal=True), epilog.nn.ATTENTION[True, False, False, False]
     compiled = len(op.program.compiled)
     for length in (33, 40, 64):
         q2, k2, v2 = (torch.cat((t, torch.randn(2, length - 33, 4, 8)), 1) for t in (q, k, v))
