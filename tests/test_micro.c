@@ -268,7 +268,8 @@ static void test_few(const epi_micro *u) {
     epi_soon soon = nothing();
     for (int n = 0; n < 6 * 2 && u->run_rows; n++)
         for (int rows = 1; rows <= epi_min64(EPI_MICRO_FEW, u->mr); rows++) {
-            const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth);
+            const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth),
+                          size = (int64_t)epi_dtype_size(u->type);
             operand_place(&a, DEPTH_RUNS, rows, k, u->type);
             operand_place(&b, DEPTH_RUNS, u->nr, k, u->type);
             operand_fill(&a, 3 + (uint64_t)n);
@@ -276,8 +277,11 @@ static void test_few(const epi_micro *u) {
             operand_pack(&a, u, EPI_SIDE_A);
             operand_pack(&b, u, EPI_SIDE_B);
             start_few();
-            u->run(depth, a.panels, b.panels, want, WIDE, n / 6, &soon);
-            u->run_rows(rows, depth, a.panels, b.panels, got, WIDE, n / 6, &soon);
+            u->run(depth, a.panels, b.panels, want, WIDE, false, &soon);
+            const int64_t part = n / 6 ? epi_round_up(depth / 3, u->depth) : 0; /* in one run, or in two */
+            u->run_rows(rows, part, a.panels, b.panels, u->nr * u->kb, got, WIDE, false, &soon);
+            u->run_rows(rows, depth - part, a.panels + part * u->mr * size, b.panels + part * u->nr * size,
+                        u->nr * u->kb, got, WIDE, part > 0, &soon);
             check_few(u, "alone", rows, u->nr, k, u->mr, u->nr);
             operand_free(&a);
             operand_free(&b);

@@ -26,6 +26,7 @@
 enum {
     PACK_LIMIT = 64 << 20, /* bytes of one packed operand at a time */
     TILE_BYTES = EPI_TILE_M * EPI_TILE_N * sizeof(float),
+    FEW_DEPTH = 32, /* of few rows, at a time: a multiple of every micro-kernel's */
 };
 
 /* Tiles that a thread takes one after the other; the others take from them once they have none left. */
@@ -201,9 +202,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->thread_bytes = TILE_BYTES + g->epilogue.private_bytes;
     if (g->own_a)
         g->packed[0] = epi_reserve(&g->thread_bytes, 1, tile[0]);
-    if (g->few)
-        g->packed[1] = epi_reserve(&g->thread_bytes, (int64_t)g->micro->nr * g->micro->kc,
-                                   (int64_t)epi_dtype_size(g->micro->type));
+    if (g->few) {
+        g->packed[1] =
+            epi_reserve(&g->thread_bytes, EPI_TILE_N * FEW_DEPTH, (int64_t)epi_dtype_size(g->micro->type));
+        g->sweep_sums = epi_reserve(&g->thread_bytes, 1, TILE_BYTES);
+    }
     if (sweeps(g) > EPI_SUM_TERMS)
         g->sums = epi_reserve(&g->thread_bytes, 2, TILE_BYTES);
     g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
@@ -215,9 +218,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-/* Packs `rows` rows of operand `from`, from depth k0 on: a sweep. */
+/* Packs `rows` rows of operand `from`, from depth k0 on, `depth_most` of it or what there is. */
 static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int64_t rows, int64_t k0,
-                      unsigned char *to) {
+                      int64_t depth_most, unsigned char *to) {
     const epi_gemm *g = r->g;
     int64_t row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[from];
@@ -233,7 +236,7 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int6
                            .rows = rows,
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
-                           .k = epi_min64(g->micro->kc, g->k[term_of(g, from)] - k0)};
+                           .k = epi_min64(depth_most, g->k[term_of(g, from)] - k0)};
     if (side == EPI_SIDE_A && r->direct)
         epi_pack_panels(g->micro, g->direct_rows, g->micro->direct.ka, &src, to);
     else
@@ -242,7 +245,8 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int6
 
 /* What it has of a tile. */
 static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, unsigned char *to) {
-    pack_rows(r, side, from, first_row(r->g, side, tile), tile_rows(r->g, side, tile), k0, to);
+    pack_rows(r, side, from, first_row(r->g, side, tile), tile_rows(r->g, side, tile), k0, r->g->micro->kc,
+              to);
 }
 
 /* The columns of a pair are packed one product after the other. */
@@ -413,32 +417,64 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     return epi_ceil_div(depth, g->micro->kc);
 }
 
-/* The same by panels that are packed one at a time. */
-static void multiply_panels(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
-                            int64_t end, int thread) {
+/* Some of the depth of the tile's columns, from k on, to `to`: as f32, a row for each depth, or in panels
+ * where a micro-kernel wants more of the depth side by side. Answers the micro-kernel's ldb. Where columns
+ * are neighbours in memory, it is read in stretches as long as the tile is wide, which are asked for early.
+ */
+static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64_t depth, unsigned char *to) {
+    enum { EARLY = 8 };
+    const epi_gemm *g = r->g;
+    const epi_ref *ref = &r->ref[from];
+    const epi_walk *walk = &r->depth[from];
+    int64_t first = first_row(g, EPI_SIDE_B, tile), cols = tile_rows(g, EPI_SIDE_B, tile),
+            size = (int64_t)epi_dtype_size(ref->type), at = epi_columns_offset(&r->cols[from], first);
+    float tmp[EPI_TILE_N];
+    if (g->micro->kb > 1) {
+        pack_rows(r, EPI_SIDE_B, from, first, cols, k, depth, to);
+        return (int64_t)g->micro->nr * g->micro->kb;
+    }
+    for (int64_t i = 0; i < depth; i++) {
+        int64_t early = epi_min64(k + i + EARLY, g->k[term_of(g, from)] - 1);
+        const unsigned char *line = ref->data + (at + epi_walk_offset(walk, early)) * size;
+        for (int64_t x = 0; x < cols * size; x += LINE)
+            __builtin_prefetch(line + x, 0, 2);
+        epi_columns_load(g->epilogue.strips, (float *)(void *)to + i * EPI_TILE_N, ref,
+                         epi_walk_offset(walk, k + i), &r->cols[from], first, cols, tmp);
+    }
+    return EPI_TILE_N;
+}
+
+/* The same by a little of the depth at a time. */
+static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
+                            int thread) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
     int64_t size = (int64_t)epi_dtype_size(u->type), rows = tile_rows(g, EPI_SIDE_A, tile[0]),
-            first = first_row(g, EPI_SIDE_B, tile[1]), cols = tile_rows(g, EPI_SIDE_B, tile[1]);
-    unsigned char *panel = own_memory(r, thread) + g->packed[EPI_SIDE_B];
-    for (int64_t j = 0; j < cols; j += u->nr)
-        for (int64_t sweep = s; sweep < end; sweep++) {
-            packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], sweep, thread);
-            sweep_place at = place_of(g, sweep);
-            epi_soon nothing = {.every = a.depth + 1, .left = a.depth + 1};
-            bool add = sweep % EPI_SUM_TERMS > 0;
-            pack_rows(r, EPI_SIDE_B, 2 * at.term + 1 + pair, first + j, epi_min64(u->nr, cols - j), at.k0,
-                      panel);
+            cols = tile_rows(g, EPI_SIDE_B, tile[1]);
+    unsigned char *b = own_memory(r, thread) + g->packed[EPI_SIDE_B];
+    float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
+    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
+    sweep_place at = place_of(g, s);
+    bool add = s % EPI_SUM_TERMS > 0;
+    acc += pair * EPI_TILE_PAIR;
+    for (int64_t k = 0; k < a.depth; k += FEW_DEPTH) {
+        int64_t depth = epi_min64(FEW_DEPTH, a.depth - k),
+                ldb = stage(r, 2 * at.term + 1 + pair, tile[1], at.k0 + k, depth, b);
+        epi_soon nothing = {.every = depth + 1, .left = depth + 1};
+        for (int64_t j = 0; j < cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr) {
-                const unsigned char *x = a.data + i * a.depth * size;
-                float *c = acc + i * EPI_TILE_N + pair * EPI_TILE_PAIR + j;
+                const unsigned char *x = a.data + (i * a.depth + k * u->mr) * size,
+                                    *y = b + j * (u->kb > 1 ? depth : 1) * size;
                 if (u->run_rows)
-                    u->run_rows((int)epi_min64(u->mr, rows - i), a.depth, x, panel, c, EPI_TILE_N, add,
-                                &nothing);
+                    u->run_rows((int)epi_min64(u->mr, rows - i), depth, x, y, ldb, sum + i * EPI_TILE_N + j,
+                                EPI_TILE_N, k > 0, &nothing);
                 else
-                    u->run(a.depth, x, panel, c, EPI_TILE_N, add, &nothing);
+                    u->run(depth, x, y, acc + i * EPI_TILE_N + j, EPI_TILE_N, add || k > 0, &nothing);
             }
-        }
+    }
+    for (int64_t i = 0; i < rows && u->run_rows; i++)
+        for (int64_t j = i * EPI_TILE_N; j < i * EPI_TILE_N + cols; j++)
+            acc[j] = add ? sum[j] + acc[j] : sum[j];
 }
 
 /* The same as multiply() for few rows. */
@@ -450,11 +486,11 @@ static void multiply_few(const gemm_run *r, const int64_t tile[2], float *acc, i
     for (int64_t s = 0; s < all; s += EPI_SUM_TERMS) {
         int64_t end = epi_min64(s + EPI_SUM_TERMS, all);
         for (int pair = 0; pair < g->products; pair++)
-            if (!r->direct)
-                multiply_panels(r, tile, acc, pair, s, end, thread);
-            else
-                for (int64_t i = s; i < end;)
+            for (int64_t i = s; i < end;)
+                if (r->direct)
                     i += multiply_direct(r, tile, acc, pair, i, end, thread);
+                else
+                    multiply_staged(r, tile, acc, pair, i++, thread);
         if (all > EPI_SUM_TERMS)
             add_sweeps(r, acc, tile_rows(g, EPI_SIDE_A, tile[0]),
                        g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s == 0, end == all);

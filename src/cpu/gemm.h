@@ -21,6 +21,7 @@ typedef struct epi_gemm {
     bool own_a;      /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
     int64_t packed[2], depth[EPI_MAX_OPERANDS], shared, partials, ranges, per_thread, thread_bytes, scratch;
+    int64_t sweep_sums; /* in a thread's memory: of few rows the tile of one sweep */
     int64_t sums; /* in a thread's memory: of deep products the tile so far, and what rounding lost of it */
 } epi_gemm;
 

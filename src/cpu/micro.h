@@ -56,9 +56,11 @@ typedef struct epi_micro {
        aligned, a and c need not be. The bits of a result depend on its row, its column and k. */
     void (*run)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add, epi_soon *soon);
     /* the same of the panel's first rows alone, from one to mr of them, with the same bits, and of C perhaps
-       more of its mr rows; NULL: run is as good */
-    void (*run_rows)(int rows, int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add,
-                     epi_soon *soon);
+       more of its mr rows. From kb of B's depth to the next are ldb elements, nr * kb in a panel. C is
+       stored; with go_on the sums begin with what it holds, so runs over parts of the depth, one after the
+       other, have the bits of one over all of it. NULL: run is as good, and adds so that this holds of it */
+    void (*run_rows)(int rows, int64_t k, const void *a, const void *b, int64_t ldb, float *c, int64_t ldc,
+                     bool go_on, epi_soon *soon);
     /* Few rows against B's rows as they lie in memory, with the same bits; without run, B is packed. */
     struct {
         int rows[3]; /* such panels of A it takes, of one term's whole depth, in ascending order; 0: no more

@@ -8,14 +8,17 @@ enum { MR = 12, NR = 32, VECTOR = 16 };
 enum { AHEAD = 16 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
-                                                           const void *pb, float *c, int64_t ldc, bool add,
-                                                           epi_soon *soon) {
+                                                           const void *pb, int64_t ldb, float *c, int64_t ldc,
+                                                           bool add, bool go_on, epi_soon *soon) {
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     __m512 sum[MR][2];
     epi_prefetch_c(c, ldc, rows, NR);
-    EPI_UNROLL for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-    for (; k > 0; k--, a += MR, b += NR) {
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        sum[i][0] = go_on ? _mm512_loadu_ps(c + i * ldc) : _mm512_setzero_ps();
+        sum[i][1] = go_on ? _mm512_loadu_ps(c + i * ldc + VECTOR) : _mm512_setzero_ps();
+    }
+    for (; k > 0; k--, a += MR, b += ldb) {
         const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + VECTOR);
         __builtin_prefetch(a + MR * AHEAD);
         epi_soon_ask(&next, 1);
@@ -36,7 +39,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
     *soon = next;
 }
 
-EPI_MICRO_RUNS(EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
+EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
 const epi_micro epi_micro_avx512 = {
     .name = "avx512",

@@ -24,15 +24,18 @@ static inline void put(float *c, float32x4_t sum, bool add) {
 }
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
-                                                           const void *pb, float *c, int64_t ldc, bool add,
-                                                           epi_soon *soon) {
+                                                           const void *pb, int64_t ldb, float *c, int64_t ldc,
+                                                           bool add, bool go_on, epi_soon *soon) {
     const bfloat16_t *a = pa, *b = pb;
     epi_soon next = *soon;
     float32x4_t sum[PAIRS_A][PAIRS_B];
     EPI_UNROLL for (int i = 0; i < rows / 2; i++) {
-        EPI_UNROLL for (int j = 0; j < PAIRS_B; j++) sum[i][j] = vdupq_n_f32(0);
+        EPI_UNROLL for (int j = 0; j < PAIRS_B; j++) {
+            const float *first = c + 2 * i * ldc + 2 * j;
+            sum[i][j] = go_on ? vcombine_f32(vld1_f32(first), vld1_f32(first + ldc)) : vdupq_n_f32(0);
+        }
     }
-    for (; k > 0; k -= DEPTH, a += MR * DEPTH, b += NR * DEPTH) {
+    for (; k > 0; k -= DEPTH, a += MR * DEPTH, b += ldb) {
         const bfloat16x8_t b0 = vld1q_bf16(b), b1 = vld1q_bf16(b + VECTOR);
         const bfloat16x8_t b2 = vld1q_bf16(b + 2 * VECTOR), b3 = vld1q_bf16(b + 3 * VECTOR);
         __builtin_prefetch(a + MR * DEPTH * AHEAD);
@@ -53,7 +56,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
     *soon = next;
 }
 
-EPI_MICRO_RUNS(EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
+EPI_MICRO_RUNS(DEPTH, EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
 const epi_micro epi_micro_bf16mm = {
     .name = "bf16mm",

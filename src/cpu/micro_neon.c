@@ -20,14 +20,17 @@ enum { AHEAD = 32 }; /* A comes from the second-level cache: prefetched this man
     ROW(i + 3, x, 3)
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
-                                                           const void *pb, float *c, int64_t ldc, bool add,
-                                                           epi_soon *soon) {
+                                                           const void *pb, int64_t ldb, float *c, int64_t ldc,
+                                                           bool add, bool go_on, epi_soon *soon) {
     const float *a = pa, *b = pb;
     epi_soon next = *soon;
     float32x4_t sum[MR][2];
     epi_prefetch_c(c, ldc, rows, NR);
-    EPI_UNROLL for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = vdupq_n_f32(0);
-    for (; k > 0; k--, a += MR, b += NR) {
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        sum[i][0] = go_on ? vld1q_f32(c + i * ldc) : vdupq_n_f32(0);
+        sum[i][1] = go_on ? vld1q_f32(c + i * ldc + VECTOR) : vdupq_n_f32(0);
+    }
+    for (; k > 0; k--, a += MR, b += ldb) {
         const float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + VECTOR);
         if (rows == 1) {
             const float32x4_t a0 = vld1q_dup_f32(a);
@@ -64,7 +67,7 @@ static void widen_f16(float *dst, const uint16_t *src, int64_t n) {
         dst[i] = vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(src[i]))), 0);
 }
 
-EPI_MICRO_RUNS(EPI_MICRO_CASE(1) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
+EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
 /* ---- few rows against B as it lies in memory ---- */
 

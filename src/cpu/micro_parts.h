@@ -59,20 +59,20 @@ bool epi_has_bf16mm(void);
 #endif
 
 /* `run` and `run_rows` of a micro-kernel from its run_some(rows, ...), which is inlined for each number of
- * rows that has a case, in ascending order, and for all MR of them. */
+ * rows that has a case, in ascending order, and for all MR of them. KB is the interleave of B. */
 #define EPI_MICRO_CASE(most) \
     if (rows <= (most)) { \
-        run_some(most, k, pa, pb, c, ldc, add, soon); \
+        run_some(most, k, pa, pb, ldb, c, ldc, false, go_on, soon); \
         return; \
     }
-#define EPI_MICRO_RUNS(CASES) \
+#define EPI_MICRO_RUNS(KB, CASES) \
     static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, \
                     epi_soon *soon) { \
-        run_some(MR, k, pa, pb, c, ldc, add, soon); \
+        run_some(MR, k, pa, pb, NR *(KB), c, ldc, add, false, soon); \
     } \
-    static void run_rows(int rows, int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, \
-                         bool add, epi_soon *soon) { \
-        CASES run_some(MR, k, pa, pb, c, ldc, add, soon); \
+    static void run_rows(int rows, int64_t k, const void *pa, const void *pb, int64_t ldb, float *c, \
+                         int64_t ldc, bool go_on, epi_soon *soon) { \
+        CASES run_some(MR, k, pa, pb, ldb, c, ldc, false, go_on, soon); \
     }
 
 #endif

@@ -20,13 +20,16 @@ static inline void store(float *p, v4f32 x) {
 }
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
-                                                           const void *pb, float *c, int64_t ldc, bool add,
-                                                           epi_soon *soon) {
+                                                           const void *pb, int64_t ldb, float *c, int64_t ldc,
+                                                           bool add, bool go_on, epi_soon *soon) {
     const float *a = pa, *b = pb;
     v4f32 sum[MR][2];
-    EPI_UNROLL for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = (v4f32){0};
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        sum[i][0] = go_on ? load(c + i * ldc) : (v4f32){0};
+        sum[i][1] = go_on ? load(c + i * ldc + VECTOR) : (v4f32){0};
+    }
     epi_soon next = *soon;
-    for (; k > 0; k--, a += MR, b += NR) {
+    for (; k > 0; k--, a += MR, b += ldb) {
         const v4f32 b0 = load(b), b1 = load(b + VECTOR);
         epi_soon_ask(&next, 1);
         EPI_UNROLL for (int i = 0; i < rows; i++) {
@@ -45,7 +48,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
     *soon = next;
 }
 
-EPI_MICRO_RUNS(EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4))
+EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4))
 
 const epi_micro epi_micro_plain = {
     .name = "plain",
