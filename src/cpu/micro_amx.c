@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <string.h>
 
 enum { SIDE = 16, MR = 2 * SIDE, NR = 2 * SIDE, DEPTH = 32, PAIR = 2, ROW_BYTES = 64, TILES = 8 };
 
@@ -66,6 +67,57 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
     *soon = next;
 }
 
+/* ---- few rows against B as it lies in memory ---- */
+
+enum { EARLY = 1024 }; /* bytes that a column is asked for ahead */
+
+/* Sixteen columns' depth is a tile as it lies in memory, where they are equally far apart; else, and where it
+ * ends, it is copied, with zeros behind it. */
+static const void *tile_of(const void *const b[], int cols, int64_t k, int64_t left,
+                           uint16_t copy[SIDE][DEPTH], int64_t *stride) {
+    bool even = cols == SIDE && left >= DEPTH;
+    *stride = even ? (const char *)b[1] - (const char *)b[0] : ROW_BYTES;
+    for (int j = 1; j < SIDE && even; j++)
+        even = (const char *)b[j] - (const char *)b[j - 1] == *stride;
+    if (even)
+        return (const uint16_t *)b[0] + k;
+    *stride = ROW_BYTES;
+    memset(copy, 0, sizeof(uint16_t[SIDE][DEPTH]));
+    for (int j = 0; j < cols; j++)
+        memcpy(copy[j], (const uint16_t *)b[j] + k, (size_t)(left < DEPTH ? left : DEPTH) * sizeof **copy);
+    return copy;
+}
+
+/* The product is turned around: columns of B are the rows of its first operand, which takes its depth as it
+ * lies, and the rows of A, in pairs of the depth, are the second's columns. Every sum is made of the same
+ * products in the same order. */
+static void run_direct(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
+                       float *c, int64_t ldc, bool add) {
+    (void)rows, (void)type;
+    _Alignas(64) uint16_t copy[SIDE][DEPTH];
+    _Alignas(64) float sum[SIDE][SIDE];
+    for (int j = 0; j < cols; j += SIDE) {
+        const int here = cols - j < SIDE ? cols - j : SIDE;
+        for (int i = 0; i < SIDE * SIDE; i++)
+            sum[i / SIDE][i % SIDE] = add ? c[i % SIDE * ldc + j + i / SIDE] : 0;
+        _tile_loadd(0, sum, ROW_BYTES);
+        for (int64_t k0 = 0; k0 < k; k0 += DEPTH) {
+            int64_t stride;
+            const void *tile = tile_of(b + j, here, k0, k - k0, copy, &stride);
+            for (int i = 0; i < here; i++)
+                __builtin_prefetch((const char *)((const uint16_t *)b[j + i] + k0) + EARLY);
+            __asm__ volatile("" ::: "memory"); /* the copy is whole before the tile is loaded */
+            _tile_loadd(4, tile, stride);
+            _tile_loadd(6, (const uint16_t *)a + k0 * SIDE, ROW_BYTES);
+            _tile_dpbf16ps(0, 4, 6);
+        }
+        _tile_stored(0, sum, ROW_BYTES);
+        for (int i = 0; i < SIDE; i++)
+            for (int x = 0; x < SIDE; x++)
+                c[i * ldc + j + x] = sum[x][i];
+    }
+}
+
 const epi_micro epi_micro_amx = {
     .name = "amx",
     .type = EPI_BF16,
@@ -79,5 +131,6 @@ const epi_micro epi_micro_amx = {
     .enter = enter,
     .leave = leave,
     .run = run,
+    .direct = {.rows = {SIDE}, .ka = PAIR, .run = run_direct},
 };
 #endif

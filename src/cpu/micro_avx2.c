@@ -4,7 +4,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-enum { MR = 6, NR = 16, VECTOR = 8 };
+enum { MR = 6, NR = 16, VECTOR = 8, KC = 256 };
 enum { AHEAD = 32 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
@@ -41,6 +41,8 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
 
 EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4))
 
+#include "cpu/micro_lanes.h"
+
 const epi_micro epi_micro_avx2 = {
     .name = "avx2",
     .type = EPI_F32,
@@ -49,10 +51,11 @@ const epi_micro epi_micro_avx2 = {
     .ka = 1,
     .kb = 1,
     .depth = 1,
-    .kc = 256,
+    .kc = KC,
     .usable = epi_has_avx2,
     .run = run,
     .run_rows = run_rows,
+    .direct = {.rows = {8}, .ka = 1, .run = run_direct},
     .widen_f16 = epi_widen_f16c,
 };
 #endif

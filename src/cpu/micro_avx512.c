@@ -4,7 +4,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-enum { MR = 12, NR = 32, VECTOR = 16 };
+enum { MR = 12, NR = 32, VECTOR = 16, KC = 256 };
 enum { AHEAD = 16 }; /* A comes from the second-level cache: prefetched this many iterations early */
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
@@ -41,6 +41,8 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
 
 EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
+#include "cpu/micro_lanes.h"
+
 const epi_micro epi_micro_avx512 = {
     .name = "avx512",
     .type = EPI_F32,
@@ -49,11 +51,12 @@ const epi_micro epi_micro_avx512 = {
     .ka = 1,
     .kb = 1,
     .depth = 1,
-    .kc = 256,
+    .kc = KC,
     .own = 1 << 20,
     .usable = epi_has_avx512,
     .run = run,
     .run_rows = run_rows,
+    .direct = {.rows = {8}, .ka = 1, .run = run_direct},
     .widen_f16 = epi_widen_f16c,
 };
 #endif
