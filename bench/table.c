@@ -6,7 +6,7 @@
  * A result file was written by `epilog bench --out` or by bench/vs_torch.py. Of the latter a marker may name
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
  * <!-- table: FILE blocks --> is of a file that bench/torch_blocks.py wrote; `layers`, `attention` and `few`
- * are of torch_layers.py, torch_attention.py and few_rows.py.
+ * are of torch_layers.py, torch_attention.py and few_rows.py, `read` of few_rows.c.
  * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
@@ -62,6 +62,26 @@ static void put_cpu(const results *res, const char *path, epi_text *out) {
     put_cpu_rows(res, true, out);
 }
 
+/* Of a file that bench/few_rows.c wrote. */
+static void put_read_loop(const results *res, const char *path, epi_text *out) {
+    const record *h = &res->head;
+    epi_text_add(
+        out, "%.0f threads, %s (%s), medians of %.0f rounds, processors' time; %s at commit %s (`%s`)\n\n",
+        number(h, "threads"), text(h, "cpu"), text(h, "micro_kernels"), number(h, "rounds"), text(h, "date"),
+        text(h, "commit"), path);
+    epi_text_add(out,
+                 "| weights | rows | columns × depth | the loop, GB/s | the product, GB/s | of the loop |\n");
+    put_rule(out, 6);
+    for (const record *r = res->rows; r; r = r->next) {
+        epi_text_add(out, "| %s, b%s | %.0f | %.0f × %.0f |", text(r, "type"), text(r, "layout"),
+                     number(r, "m"), number(r, "n"), number(r, "k"));
+        put_cell(out, "%.1f", number(r, "loop_gb_per_s"));
+        put_cell(out, "%.1f", number(r, "gb_per_s"));
+        put_cell(out, "**%.2f**", number(r, "gb_per_s") / number(r, "loop_gb_per_s"));
+        epi_text_add(out, "\n");
+    }
+}
+
 /* ---- the Markdown file ---- */
 
 /* What belongs between the markers; `old` is what stands there. */
@@ -86,9 +106,11 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         const char *name;
         void (*put)(const results *res, const char *path, epi_text *out);
     } tables[] = {
-        {"blocks", put_blocks}, {"layers", put_layers}, {"attention", put_attention}, {"few", put_few}};
+        {"blocks", put_blocks}, {"layers", put_layers},  {"attention", put_attention},
+        {"few", put_few},       {"read", put_read_loop},
+    };
     bool found = false;
-    for (int i = 0; i < 4 && ok && !found; i++)
+    for (int i = 0; i < 5 && ok && !found; i++)
         if ((found = !strcmp(names, tables[i].name)))
             tables[i].put(&res, path, out);
     if (found)
