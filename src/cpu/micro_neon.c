@@ -178,14 +178,17 @@ static inline float32x4_t second(float32x4_t x) {
 /* Four columns at each depth that 16 bytes of them hold. Of bf16 words are turned, pairs of the depth. */
 static inline __attribute__((always_inline)) void
 load_turned(const epi_dtype type, const void *const column[], int64_t k, float32x4_t w[8]) {
-    float32x4_t x[COLS][2];
+    float32x4_t x[2];
     EPI_UNROLL for (int j = 0; j < COLS; j++) {
-        if (type == EPI_F16)
-            load_eight(type, column[j], k, x[j]);
-        else
-            w[j] = vld1q_f32((const float *)column[j] + (type == EPI_F32 ? k : k / 2));
-        if (type == EPI_F16)
-            w[j] = x[j][0], w[j + 4] = x[j][1];
+        if (type == EPI_F32)
+            w[j] = vld1q_f32((const float *)column[j] + k);
+        else if (type == EPI_BF16)
+            w[j] = vreinterpretq_f32_u16(vld1q_u16((const uint16_t *)column[j] + k));
+        else {
+            load_eight(type, column[j], k, x);
+            w[j] = x[0];
+            w[j + 4] = x[1];
+        }
     }
     turn(w);
     if (type == EPI_F16)
