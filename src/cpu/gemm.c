@@ -12,10 +12,10 @@
  *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
  *     and neighbouring rows never change a result's bits.
  *   - While a sweep is computed, the panels of the next one are prefetched.
- *   - Of few rows (`few`) a tile of B is read once, and goes to memory in no other form: the micro-kernel
- * takes its rows as they lie there, or its thread packs one panel of one sweep at a time, which stays in the
- * first-level cache. All sweeps of some columns come before the next columns, as memory has them. The sums
- * are added up in the same order. */
+ *   - Of few rows (`few`) a tile of B is read once, and goes to memory in no other form: where its depth is
+ *     contiguous the micro-kernel takes it as it lies there (`direct`), all sweeps of some columns before the
+ *     next columns; else its thread brings a little of the depth of all its columns to the first-level cache
+ * at a time. The sums are added up in the same order. */
 #include "cpu/gemm.h"
 
 #include <stdatomic.h>
