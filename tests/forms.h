@@ -60,8 +60,9 @@ static inline void forms_add_calls(forms *f, const char *kind, const char *sourc
 }
 
 /* A launch of its kind on its architecture, and its calls. Products are told apart by mainloop and schedule
- * (the letter that the last word of a configuration's name begins with), and every configuration is a form.
- * Of the shapes of rows each letter in a name is one, and the number of blocks that share a row. */
+ * (the letter that the last word of a configuration's name begins with), attention by mainloop (its name up
+ * to the tile). Of the shapes of rows each letter in a name is a form, and the number of blocks that share a
+ * row. */
 static inline void forms_add_launch(forms *f, const epi_launch *launch) {
     const epi_kernel_text *t = &launch->text;
     bool product = launch->kind == EPI_LAUNCH_GEMM, attention = launch->kind == EPI_LAUNCH_ATTENTION;
@@ -70,9 +71,10 @@ static inline void forms_add_launch(forms *f, const epi_launch *launch) {
     if (product)
         snprintf(kind, sizeof kind, "%.4s %c", name, strrchr(name, '_')[1]);
     else
-        snprintf(kind, sizeof kind, "%s", t->name);
+        snprintf(kind, sizeof kind, "%.*s", attention ? (int)strcspn(name, "123456789") : 60,
+                 attention ? name : t->name);
     snprintf(here, sizeof here, "%s %s", kind, t->arch);
-    forms_add(f, here, name, product || attention ? strlen(name) : 0);
+    forms_add(f, here, name, 0);
     for (const char *c = name; !product && !attention && (c = strchr(c, '_')); c++)
         if (isalpha((unsigned char)c[1]))
             forms_add(f, here, c, c[1] == 'c' ? 3 : 2);

@@ -72,7 +72,7 @@ expect 0 '"threads":' devices --json
 expect 0 '"gpu":' devices --json
 
 # the first steps
-leaks expect 0 'first.epi is written' new first
+expect 0 'first.epi is written' new first
 expect 0 'all well' check first.epi
 cp first.epi kept
 expect 1 'first.epi: is there already' new first.epi
@@ -99,7 +99,7 @@ printf 'f(x[T])->y[T]{y=x} # c\n' >loose.epi
 expect 1 'loose.epi: would change' fmt --check loose.epi
 that '--check writes nothing' grep -q '^f(x\[T\])->y' loose.epi
 chmod 640 loose.epi
-leaks expect 0 '^$' fmt loose.epi
+expect 0 '^$' fmt loose.epi
 that 'fmt lays a file out' cmp -s loose.epi <(printf 'f(x[T]) -> y[T] {\n    y = x\n} # c\n')
 that 'and keeps its mode' test "$(stat -c %a loose.epi)" = 640
 expect 0 '^$' fmt --check loose.epi
@@ -125,7 +125,7 @@ expect 1 'No such file' bench softmax:softmax --dims T=4,D=4 --plot nowhere/x.sv
 rm chart.svg
 
 # completion and the manual, from the command's own tables
-leaks expect 0 'complete -F _epilog epilog' completion bash
+expect 0 'complete -F _epilog epilog' completion bash
 expect 0 '#compdef epilog' completion zsh
 expect 0 'complete -c epilog' completion fish
 expect 2 'completion wants bash, zsh or fish' completion tcsh
@@ -172,10 +172,10 @@ expect 0 'all well' check "$here"/programs/*.epi
 expect 2 'check wants' check
 echo 'f(x[T]) -> y[T] { y = x + }' >syntax.epi
 echo 'f(x[T,D], y[T,D/2]) -> z[T,D] { z = x + y }' >axis.epi
-leaks expect 1 'syntax.epi:1:27: expected a value' check syntax.epi
+expect 1 'syntax.epi:1:27: expected a value' check syntax.epi
 leaks expect 1 'axis.epi:1:39: axes do not line up' check axis.epi
 expect 1 '"line":1,"column":27' check syntax.epi --json
-leaks expect 1 'no such file' check missing.epi
+expect 1 'no such file' check missing.epi
 expect 1 'is a folder' check "$here/programs"
 printf '\377\376\0\0' >binary.epi
 expect 1 'byte 0xff' check binary.epi
@@ -210,7 +210,7 @@ expect 0 '"parts":\[.*"first":1,"mainloop".*"first":2,"mainloop".*{"first":1},{"
 expect 0 '"values":\[{"name":"v[0-9]*","expression":"silu(x @ a)"' show layers.epi --dims T=64,D=32,F=64 --json
 rm layers.epi
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
-leaks expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
+expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
 expect 0 'its axes are T K D' show residual_rms
 expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
 expect 1 'has 4 programs; say which' show matmul.epi
@@ -259,7 +259,7 @@ expect 0 'y  *bf16' run "$tmp/more.epi" --dims T=37,D=33,H=3 --open T=300 --type
 rm "$tmp/more.epi"
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
-leaks expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
+expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
 cat >unused.epi <<'E'
 unused(x[A,B], y[T]) -> z[T] { z = y*2 }
 E
@@ -295,7 +295,7 @@ expect 2 '.-set names lim twice' run matmul --dims M=4,N=5,K=6 --set lim=1,lim=2
 expect 1 "no input 'foo'" bench matmul --dims M=4,N=5,K=6 --set foo=1
 expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
 expect 2 '.-dims goes with a program' bench --dims M=4
-leaks expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
+expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
 expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
 expect 1 'cannot be listed: No such file' list nowhere
 printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
@@ -339,11 +339,11 @@ cp out.safetensors kept.safetensors
 head -c 30 out.safetensors >cut.safetensors
 leaks expect 1 'cut.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in cut.safetensors
 printf '\0\0\0\0\0\0\0\020{}' >huge.safetensors # a header of 2^60 bytes
-leaks expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in huge.safetensors
+expect 1 'huge.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in huge.safetensors
 : >empty.safetensors
-leaks expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
-leaks expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
-leaks expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
+expect 1 'empty.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in empty.safetensors
+expect 1 'nosuch.safetensors' run "$here/tests/square.epi" --dims M=4,N=5 --in nosuch.safetensors
+expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
 expect 2 'the same file as --in' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors

@@ -3,10 +3,10 @@
  *
  *     cuda [programs] [cache folder] [some | texts | forms | attention | all]
  *
- *     some     emits a quarter, and compiles nothing: for the sanitizers, under which emitting is slow
+ *     some     emits a twelfth, and compiles nothing: for the sanitizers, under which emitting is slow
  *     texts    emits everything, and compiles nothing
  *     forms    compiles as many texts as have every form: mainloop and schedule with each function, every
- *              configuration and shape of rows, every capability
+ *              kind of shape of rows, every capability
  *     attention  attention's texts alone, all of them compiled
  *     all      compiles the whole choice, which takes several minutes
  *
@@ -27,7 +27,7 @@
 static const char *folder;
 static epi_context *ctx;
 static loaded all[CASES];
-static bool sparing;   /* of every four texts of a case one is emitted */
+static bool sparing;   /* of a case's texts one is emitted */
 static bool compiling; /* else the texts are looked at and forgotten */
 static bool choosing;  /* of those to compile, a few that have every form */
 static int refused, slow;
@@ -368,7 +368,7 @@ static void emit_cases(void) {
     static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
     for (int i = 0; i < CASES; i++)
         for (int n = 0; n < 12; n++) {
-            if (sparing && (i + n) % 4)
+            if (sparing && (i + n) % 12)
                 continue;
             variant v = {90, NULL, n & 1, n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[n >> 2], false};
             emit(&all[i], v, false);
