@@ -3,6 +3,7 @@
 #   base sees nothing; ir sees base; pass and io see ir and base; lang, cpu and cuda also see pass;
 #   run sees everything; nothing in src sees cli or tests. The command sits on the public interface: of src it
 #   sees io and base alone.
+# And every function that the walk in docs/design.md goes through stands in the file that it names.
 cd "$(dirname "$0")/.." || exit 1
 allowed() {
     case $1 in
@@ -44,5 +45,18 @@ for folder in src/*/ cli/; do
         done
     done
 done
+walk=$(sed -n '/^## A walk/,/^## Numbers/p' docs/design.md | sed -n 's/^| [→ ]*\(`[^|]*`\) *| `\([^`]*\)` |.*/\2 \1/p' | tr -d '`,')
+while read -r file functions; do
+    for function in $functions; do
+        if grep -q "^[a-z].*[ *]$function(" "src/$file"; then
+            passed=$((passed + 1))
+        else
+            echo "FAILED docs/design.md walks through $function in $file, which is not there"
+            failed=$((failed + 1))
+        fi
+    done
+done <<end
+$walk
+end
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -86,10 +86,6 @@ typedef struct cu_kernel *cu_kernel;
     X(cuFuncSetAttribute, (epi_cu_function_handle function, int attribute, int value)) \
     X(cuLaunchKernelEx, \
       (const cu_launch_config *config, epi_cu_function_handle function, void **parameters, void **extra)) \
-    X(cuOccupancyMaxActiveClusters, \
-      (int *clusters, epi_cu_function_handle function, const cu_launch_config *config)) \
-    X(cuOccupancyMaxActiveBlocksPerMultiprocessor, \
-      (int *blocks, epi_cu_function_handle function, int block, size_t shared)) \
     X(cuTensorMapEncodeTiled, \
       (epi_tensor_map * out, int type, uint32_t rank, void *data, const uint64_t *sizes, \
        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, \
@@ -99,11 +95,7 @@ typedef struct cu_kernel *cu_kernel;
     X(cuMemsetD32Async, (epi_cu_ptr to, unsigned value, size_t count, epi_cu_stream stream)) \
     X(cuStreamWaitEvent, (epi_cu_stream stream, epi_cu_event event, unsigned flags)) \
     X(cuStreamSynchronize, (epi_cu_stream stream)) \
-    X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
-    X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
-    X(cuEventSynchronize, (epi_cu_event event)) \
-    X(cuEventElapsedTime, (float *ms, epi_cu_event from, epi_cu_event to)) \
-    X(cuEventDestroy_v2, (epi_cu_event event))
+    X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream))
 
 #define DECLARE(name, parameters) int(*name) parameters;
 #define PLACE(name, parameters) {#name, offsetof(struct epi_cuda_calls, name)},
@@ -159,19 +151,11 @@ static void say_why(epi_cuda *cuda, const char *fmt, ...) {
     va_end(args);
 }
 
-/* cuda.h has two forms of this one: the second is taken where the driver has it. */
-static void *look_up(void *library, const char *name) {
-    void *function = NULL;
-    if (strcmp(name, "cuEventElapsedTime") == 0)
-        function = dlsym(library, "cuEventElapsedTime_v2");
-    return function ? function : dlsym(library, name);
-}
-
 /* Returns the name of the first function that is not there, or NULL. */
 static const char *look_up_all(epi_cuda *cuda) {
     const char *absent = NULL;
     for (int i = 0; i < FUNCTION_COUNT; i++) {
-        void *function = look_up(cuda->library, functions[i].name);
+        void *function = dlsym(cuda->library, functions[i].name);
         if (!function && !absent)
             absent = functions[i].name;
         memcpy((char *)cuda->calls + functions[i].offset, &function, sizeof function);
@@ -490,34 +474,6 @@ epi_status epi_cuda_start(const epi_cuda *cuda, const epi_cuda_launch *launch, c
     return answer(cuda, code, "a launch", err);
 }
 
-/* The multiprocessors of the thread's current device. */
-static int current_multiprocessors(const epi_cuda *cuda) {
-    epi_cu_context_handle current = NULL;
-    if (cuda->calls->cuCtxGetCurrent(&current) != CU_SUCCESS || !current)
-        return 0;
-    for (int i = 0; i < cuda->count; i++)
-        if (__atomic_load_n(&cuda->devices[i].context, __ATOMIC_ACQUIRE) == current)
-            return cuda->devices[i].multiprocessors;
-    return 0;
-}
-
-int epi_cuda_resident(const epi_cuda *cuda, const epi_cuda_launch *launch) {
-    int n = 0;
-    if (cuda->count == 0)
-        return 0;
-    if (launch->cluster > 1) {
-        cu_launch_attribute attributes[MAX_ATTRIBUTES];
-        cu_launch_config config = configure(launch, attributes, NULL);
-        return cuda->calls->cuOccupancyMaxActiveClusters(&n, launch->function, &config) == CU_SUCCESS
-                   ? n * (int)launch->cluster
-                   : 0;
-    }
-    return cuda->calls->cuOccupancyMaxActiveBlocksPerMultiprocessor(&n, launch->function, (int)launch->block,
-                                                                    launch->shared) == CU_SUCCESS
-               ? n * current_multiprocessors(cuda)
-               : 0;
-}
-
 /* ---- tensor maps ---- */
 
 epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype type, int rank, const void *data,
@@ -545,34 +501,11 @@ epi_status epi_cuda_map_move(const epi_cuda *cuda, epi_tensor_map *map, const vo
     return code ? answer(cuda, code, "a tensor map's address", err) : EPI_OK;
 }
 
-/* ---- timing ---- */
-
-epi_status epi_cuda_event_make(const epi_cuda *cuda, epi_cu_event *out, epi_error *err) {
-    *out = NULL;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuEventCreate(out, 0), "to make an event", err);
-}
-
-void epi_cuda_event_free(const epi_cuda *cuda, epi_cu_event event) {
-    if (event && cuda->count > 0)
-        cuda->calls->cuEventDestroy_v2(event);
-}
+/* ---- events ---- */
 
 epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                  epi_error *err) {
     if (missing(cuda, err))
         return EPI_ERR_UNSUPPORTED;
     return answer(cuda, cuda->calls->cuEventRecord(event, stream), "to record an event", err);
-}
-
-epi_status epi_cuda_event_ms(const epi_cuda *cuda, epi_cu_event from, epi_cu_event to, float *ms,
-                             epi_error *err) {
-    *ms = 0;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    epi_status status = answer(cuda, cuda->calls->cuEventSynchronize(to), "to wait for an event", err);
-    if (status == EPI_OK)
-        status = answer(cuda, cuda->calls->cuEventElapsedTime(ms, from, to), "to time between events", err);
-    return status;
 }

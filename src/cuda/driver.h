@@ -79,8 +79,6 @@ typedef struct epi_cuda_launch {
 
 epi_status epi_cuda_start(const epi_cuda *cuda, const epi_cuda_launch *launch, const void *arguments,
                           size_t bytes, epi_cu_stream stream, epi_error *err);
-/* How many blocks of this launch the device can hold at once (clusters counted whole); 0 if none. */
-int epi_cuda_resident(const epi_cuda *cuda, const epi_cuda_launch *launch);
 
 /* A tiled tensor map. `type` is a storage type; `sizes` in elements and `strides` in bytes (stride 0 is the
  * element itself and not given), the fastest dimension first; `box` in elements. `swizzle` is the row of a
@@ -92,15 +90,11 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
 /* The same map for a tensor that lies somewhere else: cheap, for every launch. */
 epi_status epi_cuda_map_move(const epi_cuda *cuda, epi_tensor_map *map, const void *data, epi_error *err);
 
-/* Timing, for the benchmarks and the tuner. */
-epi_status epi_cuda_event_make(const epi_cuda *cuda, epi_cu_event *out, epi_error *err);
-void epi_cuda_event_free(const epi_cuda *cuda, epi_cu_event event);
+/* Events of the caller. */
 epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                  epi_error *err);
 /* What comes next on the stream waits for the event; the caller does not. */
 epi_status epi_cuda_event_wait(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                epi_error *err);
-epi_status epi_cuda_event_ms(const epi_cuda *cuda, epi_cu_event from, epi_cu_event to, float *ms,
-                             epi_error *err);
 
 #endif
