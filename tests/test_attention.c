@@ -191,7 +191,7 @@ static const struct {
     {"prefix_attention", "B=2,S=33,R=33,H=2,E=8", "B=2,S=210,R=210,H=1,E=16", 1},
     {"sink_attention", "B=2,S=33,R=33,H=2,E=8", "B=1,S=210,R=210,H=2,E=16", 1},
     {"grouped_attention", "B=2,S=33,R=33,G=2,H=3,E=8", "B=1,S=150,R=150,G=2,H=2,E=16", 1},
-    {"latent_attention", "B=2,S=33,R=33,H=2,E=8,P=4,F=6", "B=1,S=150,R=150,H=2,E=24,P=8,F=16", 0},
+    {"latent_attention", "B=2,S=33,R=33,H=2,E=8,P=4,F=6", "B=1,S=150,R=150,H=2,E=24,P=8,F=16", 2},
     {"dropout_attention", "B=2,S=33,R=36,H=2,E=8", "B=1,S=210,R=260,H=2,E=16", 1},
     {"decode_attention", "B=3,R=40,G=2,H=3,E=8", "B=3,R=300,G=2,H=2,E=16", 1},
     {"paged_attention", "B=3,P=5,C=8,N=4,G=2,H=2,E=8", "B=2,P=9,C=32,N=6,G=1,H=2,E=16", 1},

@@ -50,10 +50,12 @@ typedef struct epi_attention_loop {
     const epi_strips *strips;
     epi_epilogue score[2], out[2]; /* the score program, and that of open tiles; the output programs */
     int programs;                  /* one score program, or two */
-    epi_streamed streams[4];
+    epi_attention_term terms[EPI_ATTENTION_TERMS]; /* the score products */
+    int term_count;
+    epi_streamed streams[EPI_ATTENTION_TERMS + 2]; /* their operands, then those of the value products */
     int stream_count;
-    int stationary[2];  /* the operands with the rows */
-    epi_crossing cross; /* chunks 0: there is none */
+    int stationary[EPI_ATTENTION_TERMS]; /* the operands with the rows */
+    epi_crossing cross;                  /* chunks 0: there is none */
     epi_leaving *leaving;
     int leaving_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
@@ -63,7 +65,8 @@ typedef struct epi_attention_loop {
     int64_t batch_group; /* batches that are packed at a time */
     /* Bytes: in the scratch, and in a thread's memory. */
     int64_t access[4], per_thread, thread_bytes, scratch;
-    int64_t acc, kept[3], rounded, weights, rows[2], outs[2], vectors, partials, states, private_memory;
+    int64_t acc, kept[3], rounded, weights, rows[EPI_ATTENTION_TERMS], outs[2], vectors, partials, states,
+        private_memory;
 } epi_attention_loop;
 
 /* Fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */

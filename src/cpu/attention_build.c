@@ -89,9 +89,9 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
     const epi_graph *g = l->spec->graph;
     const epi_attention *a = l->a;
     for (int side = 0; side < 2; side++) {
-        epi_dtype type = homes[side ? a->operand[0] : g->nodes[a->scores[0]].arg[0]].type;
-        for (int i = 0; i < 2 * a->score_count && !side; i++)
-            type = homes[g->nodes[a->scores[i / 2]].arg[i % 2]].type == type ? type : EPI_F32;
+        epi_dtype type = homes[side ? a->operand[0] : g->nodes[l->terms[0].product].arg[0]].type;
+        for (int i = 0; i < 2 * l->term_count && !side; i++)
+            type = homes[g->nodes[l->terms[i / 2].product].arg[i % 2]].type == type ? type : EPI_F32;
         for (int i = 0; i < a->value_count && side; i++)
             type = homes[a->operand[i]].type == type ? type : EPI_F32;
         if (side && a->crossed != EPI_NO_NODE)
@@ -154,11 +154,11 @@ static void make_room(epi_attention_loop *l) {
         most = epi_max64(most, there ? e->private_bytes : 0);
     }
     l->acc = epi_reserve(&mine, 1, TILE_BYTES);
+    for (int i = 0; i < l->term_count; i++)
+        l->rows[i] = epi_reserve(&mine, TILE_ROWS, EPI_ATTENTION_FEATURES * sizeof(float));
     for (int i = 0; i < 2; i++) {
         l->kept[i] =
             epi_reserve(&mine, i == 0 || a->value_count == 2 || a->factor != EPI_NO_NODE, TILE_BYTES);
-        l->rows[i] =
-            epi_reserve(&mine, i < a->score_count ? TILE_ROWS : 0, EPI_ATTENTION_FEATURES * sizeof(float));
         l->outs[i] = epi_reserve(&mine, i < a->value_count, TILE_BYTES);
     }
     l->kept[2] = epi_reserve(&mine, l->cross.chunks > 0, TILE_BYTES);
@@ -187,10 +187,11 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     for (int i = 0; i < a->bound_count; i++)
         if (!epi_bound_is_known(plan, g, &a->bounds[i]))
             l->bound_count = 0;
-    for (int i = 0; i < a->score_count + a->value_count + 1; i++) {
-        const epi_axes *features = i < a->score_count                    ? &g->nodes[a->scores[i]].over
-                                   : i < a->score_count + a->value_count ? &a->cols[i - a->score_count]
-                                                                         : &a->crossed_cols;
+    l->term_count = epi_attention_terms(g, a, l->terms);
+    for (int i = 0; i < l->term_count + a->value_count + 1; i++) {
+        const epi_axes *features = i < l->term_count                    ? &g->nodes[l->terms[i].product].over
+                                   : i < l->term_count + a->value_count ? &a->cols[i - l->term_count]
+                                                                        : &a->crossed_cols;
         if (epi_axes_size(features, spec->sizes) > EPI_ATTENTION_FEATURES)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a head of attention has more than %d features",
                             EPI_ATTENTION_FEATURES);
@@ -206,10 +207,10 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     l->stream_tiles = epi_ceil_div(l->n, EPI_STREAM_TILE);
     l->batches = l->score[0].batches;
     l->row_tiles = l->score[0].row_tiles;
-    for (int i = 0; i < a->score_count; i++) {
-        l->stationary[i] = epi_attention_operand(g, a, a->scores[i], 0);
-        add_stream(l, epi_attention_operand(g, a, a->scores[i], 1), micro[0], false,
-                   &g->nodes[a->scores[i]].over);
+    for (int i = 0; i < l->term_count; i++) {
+        int product = l->terms[i].product;
+        l->stationary[i] = epi_attention_operand(g, a, product, 0);
+        add_stream(l, epi_attention_operand(g, a, product, 1), micro[0], false, &g->nodes[product].over);
     }
     for (int v = 0; v < a->value_count; v++) {
         add_stream(l, a->operand[v], micro[1], true, &a->cols[v]);

@@ -30,7 +30,7 @@ static void pack_stream(const epi_attention_state *r, int which, int64_t batch, 
     epi_packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
     int64_t first = tile * EPI_STREAM_TILE, count = columns_of(l, tile);
     if (s->by_value) {
-        const epi_tile_program *out = &l->out[which - l->a->score_count].tile;
+        const epi_tile_program *out = &l->out[which - l->term_count].tile;
         p.rows = epi_columns_of(out->plan, ref, sizes, out->acc_scale);
         p.depth = stream;
     } else {
@@ -69,8 +69,8 @@ static const unsigned char *streamed(const epi_row_tile *t, int which, int64_t t
 
 static void pack_rows(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
-    for (int i = 0; i < l->a->score_count; i++) {
-        const epi_axes *over = &l->spec->graph->nodes[l->a->scores[i]].over;
+    for (int i = 0; i < l->term_count; i++) {
+        const epi_axes *over = &l->spec->graph->nodes[l->terms[i].product].over;
         epi_packing p = {.ref = &t->r->homes[l->stationary[i]], .row = t->m0, .row_count = t->rows};
         p.rows.walk = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
         p.depth = epi_walk_axes(p.ref, over, l->spec->sizes);
@@ -85,15 +85,16 @@ static void pack_rows(const epi_row_tile *t) {
 static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     const int64_t columns = columns_of(l, tile);
-    for (int i = 0; i < l->a->score_count; i++) {
+    for (int i = 0; i < l->term_count; i++) {
         const epi_streamed *s = &l->streams[i];
-        float *c = floats(t, l->acc) + i * EPI_TILE_PAIR;
+        float *c = floats(t, l->acc) + l->terms[i].score * EPI_TILE_PAIR;
+        bool more = i > 0 && l->terms[i].score == l->terms[i - 1].score;
         const unsigned char *b = streamed(t, i, tile);
         int64_t depth = s->feature_count, skip = span.from * epi_round_up(depth, s->micro->depth) *
                                                  (int64_t)epi_dtype_size(s->micro->type);
         epi_attention_multiply(s->micro, (epi_panels){t->memory + l->rows[i], t->rows, depth},
                                (epi_panels){b + skip, span.to - span.from, depth}, 0, depth, c + span.from,
-                               EPI_TILE_N, false);
+                               EPI_TILE_N, more);
         for (int r = 0; r < t->rows && (span.from > 0 || span.to < columns); r++) {
             memset(c + r * EPI_TILE_N, 0, (size_t)span.from * sizeof *c);
             memset(c + r * EPI_TILE_N + span.to, 0, (size_t)(columns - span.to) * sizeof *c);
@@ -104,7 +105,7 @@ static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
 /* Adds the weights times what they weigh. */
 static void add_values(const epi_row_tile *t, int v, const float *weight, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
-    int which = l->a->score_count + v;
+    int which = l->term_count + v;
     const epi_streamed *s = &l->streams[which];
     int64_t count = span.to - span.from;
     epi_ref ref = epi_attention_weights(t, s->micro, weight, span.from, count);
@@ -189,7 +190,7 @@ static void begin(epi_row_tile *t) {
             state[EPI_TILE_M + i] = 0;
         }
     for (int v = 0; v < l->a->value_count; v++) {
-        int64_t rows = epi_round_up(t->rows, l->streams[l->a->score_count + v].micro->mr);
+        int64_t rows = epi_round_up(t->rows, l->streams[l->term_count + v].micro->mr);
         memset(floats(t, l->outs[v]), 0, (size_t)(rows * EPI_TILE_N) * sizeof(float));
     }
     pack_rows(t);

@@ -75,8 +75,11 @@ static bool depends(const epi_graph *g, int value, int node, bool *on) {
 static bool find_form(epi_attention_design *d) {
     const epi_attention *a = d->a;
     bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1);
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
     if (!on)
         return false;
+    if (epi_attention_terms(d->g, a, terms) > a->score_count)
+        return refuse(d, "scores that are a sum of products");
     if (a->top != EPI_NO_NODE) {
         d->form = d->config.form == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
         return a->score_count == 1 && a->value_count == 1;

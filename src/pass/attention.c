@@ -26,17 +26,47 @@ static bool is_score(const epi_graph *g, const epi_attention *a, int node) {
     return epi_axes_include(with, &a->stream) && !has_some(without, &a->stream);
 }
 
+int epi_attention_terms(const epi_graph *g, const epi_attention *a,
+                        epi_attention_term out[EPI_ATTENTION_TERMS]) {
+    int count = 0;
+    for (int s = 0; s < a->score_count; s++) {
+        const epi_node *n = &g->nodes[a->scores[s]];
+        bool sum = n->op != EPI_OP_MATMUL;
+        for (int t = 0; t <= sum; t++)
+            out[count++] = (epi_attention_term){sum ? n->arg[t] : a->scores[s], s};
+    }
+    return count;
+}
+
+static bool is_term(const epi_graph *g, const epi_attention *a, int node) {
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    for (int t = epi_attention_terms(g, a, terms) - 1; t >= 0; t--)
+        if (terms[t].product == node)
+            return true;
+    return false;
+}
+
 static bool is_element(const epi_graph *g, int node, const epi_axes *full) {
     epi_op op = g->nodes[node].op;
     return (op == EPI_OP_MATMUL || epi_ops[op].cls == EPI_CLASS_MAP) &&
            epi_axes_same_set(&g->nodes[node].axes, full);
 }
 
+/* A sum of two products of which nothing else is made: both are terms of one score. */
+static bool is_sum_of_scores(const epi_graph *g, const epi_attention *a, int node, const epi_axes *full) {
+    const epi_node *n = &g->nodes[node];
+    bool both = n->op == EPI_OP_ADD && n->arg[0] != n->arg[1];
+    for (int k = 0; k < 2 && both; k++)
+        both = g->nodes[n->arg[k]].op == EPI_OP_MATMUL && is_element(g, n->arg[k], full) &&
+               epi_graph_uses(g, n->arg[k]).count == 1 && is_score(g, a, n->arg[k]);
+    return both;
+}
+
 static bool note_score(const epi_graph *g, epi_attention *a, int node) {
     for (int i = 0; i < a->score_count; i++)
         if (a->scores[i] == node)
             return true;
-    if (a->score_count == 2 || !is_score(g, a, node))
+    if (a->score_count == 2 || (g->nodes[node].op == EPI_OP_MATMUL && !is_score(g, a, node)))
         return false;
     a->scores[a->score_count++] = node;
     if (a->score_count == 2 && a->scores[0] > a->scores[1]) {
@@ -56,13 +86,13 @@ static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, in
     inner[root] = true;
     for (int at = 0; at < count; at++) {
         const epi_node *n = &g->nodes[list[at]];
-        bool score = n->op == EPI_OP_MATMUL;
-        if (score && !note_score(g, a, list[at])) {
+        bool sum = is_sum_of_scores(g, a, list[at], full), score = sum || n->op == EPI_OP_MATMUL;
+        if (score && !is_term(g, a, list[at]) && !note_score(g, a, list[at])) {
             while (count)
                 inner[list[--count]] = false;
             return -1;
         }
-        for (int i = 0; i < 3 && !score; i++) {
+        for (int i = 0; i < 3 && (sum || !score); i++) {
             int arg = n->arg[i];
             if (arg == EPI_NO_NODE || inner[arg] || !is_element(g, arg, full))
                 continue;
@@ -91,10 +121,8 @@ static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *l
 
 /* What is not made of a score product is none of its elements: a bias, a condition. */
 static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
-    for (int i = 0; i < a->scores[0]; i++)
-        inner[i] = false;
-    for (int i = a->scores[0]; i < g->node_count; i++) {
-        bool depends = i == a->scores[0] || (a->score_count == 2 && i == a->scores[1]);
+    for (int i = 0; i < g->node_count; i++) {
+        bool depends = inner[i] && is_term(g, a, i);
         for (int k = 0; k < 3 && inner[i] && !depends; k++)
             depends = g->nodes[i].arg[k] != EPI_NO_NODE && inner[g->nodes[i].arg[k]];
         inner[i] = inner[i] && depends;
@@ -119,11 +147,14 @@ static bool has_softmax(const epi_graph *g, const bool *inner, const epi_axes *f
 static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention_shape *shape) {
     const epi_axes *full = &g->nodes[a->weight[0]].axes;
     epi_axes batch = {0}, rows = {0};
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int count = epi_attention_terms(g, a, terms);
     for (int i = 0; i < full->count; i++) {
         epi_axis x = full->at[i];
         bool streams = epi_axes_find(&g->nodes[a->operand[0]].axes, x) >= 0;
-        for (int s = 0; s < a->score_count; s++)
-            streams |= epi_axes_find(&g->nodes[epi_attention_operand(g, a, a->scores[s], 1)].axes, x) >= 0;
+        for (int s = 0; s < count; s++)
+            streams |=
+                epi_axes_find(&g->nodes[epi_attention_operand(g, a, terms[s].product, 1)].axes, x) >= 0;
         if (epi_axes_find(&a->stream, x) >= 0)
             continue;
         epi_axes *to = streams ? &batch : &rows;

@@ -12,6 +12,8 @@
  *
  *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)    x is an element that gradients are made of
  *     sum(sum(x, B)*w, S, R)      ->  sum(sum(x*w, R), B, S)
+ *     sum(w*y, S, H)              ->  sum(sum(w*y, S), H)    sum(w*z, S) is a value product, this is none:
+ * keys that all heads share, beside others
  *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
 #include <math.h>
@@ -41,6 +43,8 @@ typedef struct former {
     weight *weights;   /* by node: of a value product that is to be brought into the form */
     int *product;      /* by node: a value product that has it for its score, or EPI_NO_NODE */
     int *first;        /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE; */
+    epi_axes *apart;   /* by node: of a product the axes that are summed over behind the others */
+    bool *is_value;    /* by node: it is a value product */
     signed char *side; /* and which factor of what it sums is a sum itself, or -1 */
 } former;
 
@@ -267,6 +271,14 @@ static int make_sums(former *f, int node) {
     return named(f, value, n);
 }
 
+/* A product that has some of its axes summed over behind it. */
+static int make_apart(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    epi_axes first = epi_axes_without(&n->over, &f->apart[node]);
+    int value = epi_graph_contract(f->g, f->value[n->arg[0]], f->value[n->arg[1]], &first);
+    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->apart[node]), n);
+}
+
 static void copy(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     int arg[3], of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
@@ -280,8 +292,8 @@ static void copy(former *f, int node) {
         f->value[node] = make_logsumexp(f, n);
         return;
     }
-    if (f->first[node] != EPI_NO_NODE) {
-        f->value[node] = make_sums(f, node);
+    if (f->first[node] != EPI_NO_NODE || f->apart[node].count) {
+        f->value[node] = f->apart[node].count ? make_apart(f, node) : make_sums(f, node);
         return;
     }
     if (n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2]) &&
@@ -321,6 +333,19 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
     return any;
 }
 
+/* Finds products of the value product's weight over more than its stream. */
+static void find_apart(former *f, int product, const epi_attention *a) {
+    const epi_graph *g = f->in;
+    epi_use_list uses = epi_graph_uses(g, a->weight[0]);
+    f->is_value[product] = true;
+    for (int u = 0; u < uses.count; u++) {
+        const epi_node *n = uses.at[u].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[u].node];
+        if (n && n->op == EPI_OP_MATMUL && n->over.count > a->stream.count &&
+            epi_axes_include(&n->over, &a->stream))
+            f->apart[uses.at[u].node] = epi_axes_without(&n->over, &a->stream);
+    }
+}
+
 /* Finds the value products that are to be changed. */
 static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits *limits, bool *inner,
                          int *scratch) {
@@ -338,12 +363,18 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
             !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
             !epi_attention_allowed(limits, g, &a, sizes))
             continue;
+        find_apart(f, i, &a);
         w->found = take_apart(g, a.weight[0], &a.stream, inner, w) && inner[w->score];
         if (w->found) {
             w->side = g->nodes[i].arg[1] == a.weight[0];
             f->product[w->score] = i;
         }
         any |= w->found || (a.top == EPI_NO_NODE && find_sums(f, i, a.weight[0], inner));
+    }
+    for (int i = 0; i < g->node_count; i++) {
+        if (f->is_value[i])
+            f->apart[i].count = 0;
+        any |= f->apart[i].count > 0;
     }
     for (int i = 0; i < g->node_count && any; i++) { /* the sums beside them */
         const epi_node *n = &g->nodes[i];
@@ -372,10 +403,13 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
                 .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
                 .product = epi_arena_alloc(arena, nodes * sizeof *f.product),
                 .first = epi_arena_alloc(arena, nodes * sizeof *f.first),
+                .apart = epi_arena_alloc(arena, nodes * sizeof *f.apart),
+                .is_value = epi_arena_alloc(arena, nodes),
                 .side = epi_arena_alloc(arena, nodes)};
     bool *inner = epi_arena_alloc(arena, nodes);
     int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
-    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.side || !inner || !scratch)
+    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.apart || !f.is_value || !f.side ||
+        !inner || !scratch)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!find_weights(&f, spec, limits, inner, scratch))
         return EPI_OK;

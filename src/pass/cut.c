@@ -688,11 +688,14 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
                           .cols = a->cols[0],
                           .split = EPI_OP_COUNT,
                           .attention = at};
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int count = epi_attention_terms(s->g, a, terms);
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
         bool store = node == a->operand[0] || node == a->operand[1] || node == a->crossed_operand;
-        for (int p = 0; p < a->score_count; p++)
-            store |= node == s->g->nodes[a->scores[p]].arg[0] || node == s->g->nodes[a->scores[p]].arg[1];
+        for (int p = 0; p < count; p++)
+            store |=
+                node == s->g->nodes[terms[p].product].arg[0] || node == s->g->nodes[terms[p].product].arg[1];
         if (!store && s->site[node].kind == EPI_SITE_LATE) {
             find_cone(s, node);
             for (int c = 0; c < s->cone.count; c++) {

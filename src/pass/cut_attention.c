@@ -12,10 +12,12 @@ bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, co
                            const int64_t *sizes) {
     bool crossed = a->crossed != EPI_NO_NODE,
          allowed = limits->attention_most > 0 && (!crossed || limits->crossed);
-    for (int i = 0; i < a->score_count + a->value_count + crossed && allowed; i++) {
-        const epi_axes *features = i < a->score_count                    ? &g->nodes[a->scores[i]].over
-                                   : i < a->score_count + a->value_count ? &a->cols[i - a->score_count]
-                                                                         : &a->crossed_cols;
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int count = epi_attention_terms(g, a, terms);
+    for (int i = 0; i < count + a->value_count + crossed && allowed; i++) {
+        const epi_axes *features = i < count                    ? &g->nodes[terms[i].product].over
+                                   : i < count + a->value_count ? &a->cols[i - count]
+                                                                : &a->crossed_cols;
         int64_t size = epi_axes_size(features, sizes);
         allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
     }

@@ -166,14 +166,18 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_site_part *p = &c->s->parts[q];
     int count = 0;
-    int products[EPI_MAX_TERMS + 3] = {p->product, p->pair}, product_count = p->pair == EPI_NO_NODE ? 1 : 2;
+    int products[EPI_MAX_TERMS + EPI_ATTENTION_TERMS + 2] = {p->product, p->pair},
+                                                       product_count = p->pair == EPI_NO_NODE ? 1 : 2;
     for (int i = 0; i < p->added_count; i++)
         products[product_count++] = p->added[i];
-    for (int i = 0; p->attention && i < 2; i++)
-        products[product_count++] = p->attention->plan.scores[i];
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int term_count = p->attention ? epi_attention_terms(g, &p->attention->plan, terms) : 0;
+    for (int i = 0; i < term_count; i++)
+        products[product_count++] = terms[i].product;
     if (p->attention)
         products[product_count++] = p->attention->plan.crossed;
-    int *at = epi_arena_alloc(c->arena, ((size_t)c->values.count + 2 * EPI_MAX_TERMS + 7) * sizeof *at);
+    int *at = epi_arena_alloc(
+        c->arena, ((size_t)c->values.count + 2 * (EPI_MAX_TERMS + EPI_ATTENTION_TERMS + 2)) * sizeof *at);
     if (!at)
         return false;
     for (int i = 0; i < c->values.count; i++)

@@ -75,8 +75,9 @@ typedef struct epi_plan {
 /* The third mainloop. A *score tile* has some rows, which stay, and some *stream* columns, which are walked
  * over tile by tile, in the order of their positions. What holds of such a program:
  *
- *     - one or two *score products*, contractions of a stationary operand (it has rows, no stream) and a
- *       stream operand (the other way round) over a head's features, give score tiles of the same axes;
+ *     - one or two *scores* are score tiles of the same axes. Each is a *score product*, a contraction of a
+ *       stationary operand (it has rows, no stream) and a stream operand (the other way round) over a head's
+ *       features, or the sum of two of them;
  *     - the *score program* (the child plan `score_plan`) is what is computed on the score tile;
  *     - one or two *value products* sum a *weight*, an element of the score tile, times an operand without
  *       rows, over the stream. All have the same rows and stream; each has columns of its own;
@@ -110,7 +111,7 @@ typedef struct epi_bound {
 } epi_bound;
 
 typedef struct epi_attention {
-    int scores[2], score_count;
+    int scores[2], score_count; /* each is a product, or the sum of two, its terms: see epi_attention_terms */
     int values[2], value_count;
     int weight[2];   /* by value product: what it sums, an operand of it; the other one is: */
     int operand[2];  /* what it is multiplied with */
@@ -175,6 +176,13 @@ bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out);
 /* plan_attention.c: plans a program that is one attention kernel; false: it is not, for the reason in *out.
  */
 bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out);
+/* The products that scores are: by product, the score that it is a term of. How many there are. */
+enum { EPI_ATTENTION_TERMS = 4 };
+typedef struct epi_attention_term {
+    int product, score;
+} epi_attention_term;
+int epi_attention_terms(const epi_graph *g, const epi_attention *a,
+                        epi_attention_term out[EPI_ATTENTION_TERMS]);
 /* The operand of a score product that has the rows (side 0), or the stream (1). */
 int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side);
 /* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a

@@ -99,7 +99,8 @@ static bool find_products(attention_planner *p) {
     while (!found[at].value_count)
         at++;
     *p->a = found[at];
-    if (products != p->a->value_count + p->a->score_count + (p->a->crossed != EPI_NO_NODE))
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    if (products != p->a->value_count + epi_attention_terms(g, p->a, terms) + (p->a->crossed != EPI_NO_NODE))
         return false;
     p->whole.plan->rows = shapes[at].rows;
     p->whole.plan->batch_axes = shapes[at].batch_axes;
@@ -311,8 +312,11 @@ static bool make_children(attention_planner *p) {
         return false;
     if (a->score_count == 2)
         a->score_plan->pair = a->scores[1];
-    const epi_node *n = &p->whole.g->nodes[a->scores[0]];
-    a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->whole.g, a, a->scores[0], 0);
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    epi_attention_terms(p->whole.g, a, terms);
+    const epi_node *n = &p->whole.g->nodes[terms[0].product];
+    a->score_plan->depth = n->over;
+    a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->whole.g, a, terms[0].product, 0);
     for (int v = 0; v < a->value_count; v++) {
         a->out_plan[v] = child(p, &p->out[v], a->values[v], &a->cols[v]);
         if (!a->out_plan[v])
@@ -359,7 +363,7 @@ bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
     out->pair = EPI_NO_NODE;
     out->row_arg = p.a->out_plan[0]->row_arg;
     out->cols = p.a->out_plan[0]->cols;
-    out->depth = g->nodes[p.a->scores[0]].over;
+    out->depth = p.a->score_plan->depth;
     for (int v = 0; v < p.a->value_count; v++)
         p.a->cols[v] = p.a->out_plan[v]->cols;
     return true;

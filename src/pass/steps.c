@@ -85,8 +85,10 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
     for (int side = 0; side < epi_plan_operands(plan) && status == EPI_OK; side++)
         status = check_operand(k, epi_plan_operand(k->spec->graph, plan, side), err);
     const epi_attention *a = plan->attention;
-    for (int p = 0; a && p < 2 * a->score_count && status == EPI_OK; p++)
-        status = check_operand(k, node_at(k, a->scores[p / 2])->arg[p % 2], err);
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int term_count = a ? epi_attention_terms(k->spec->graph, a, terms) : 0;
+    for (int p = 0; p < 2 * term_count && status == EPI_OK; p++)
+        status = check_operand(k, node_at(k, terms[p / 2].product)->arg[p % 2], err);
     for (int p = 0; a && p < a->value_count && status == EPI_OK; p++)
         status = check_operand(k, a->operand[p], err);
     if (a && a->crossed != EPI_NO_NODE && status == EPI_OK)
