@@ -175,7 +175,7 @@ class Program:
     """A checked program: its tensors and sizes, its derived programs, its kernels. A derived one has the row axes of the program
     that it is derived from; rows None: those of a text."""
 
-    def __init__(self, text, name=None, rows=None, file="text"):
+    def __init__(self, text, name=None, rows=None, memory=0, file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
@@ -204,6 +204,7 @@ class Program:
                     self.sources[dim] = i, a, shift
         # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
         self.rows = list(rows) if rows is not None else [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else []
+        self.memory = memory  # bytes that a workspace may have; 0: any number
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 
     def grad(self, wrt, saved):
@@ -218,13 +219,13 @@ class Program:
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)
-                self.derived[key] = tuple(program(t, rows=tuple(self.rows)) for t in texts)
+                self.derived[key] = tuple(program(t, rows=tuple(self.rows), memory=self.memory) for t in texts)
         return self.derived[key]
 
     def compile(self, sizes, types, device, threads=0, open_rows=True):
         """A kernel for sizes by dim, types of all tensors in order (epi_dtype), the context's device. Rows are left open: it
-        serves all of up to the next power of two."""
-        rows = [d for d in self.rows if sizes.get(d)][:4] if open_rows else []
+        serves all of up to the next power of two. With a memory budget it is for these sizes alone."""
+        rows = [d for d in self.rows if sizes.get(d)][:4] if open_rows and not self.memory else []
         most = {d: 1 << (s - 1).bit_length() if d in rows else s for d, s in sizes.items()}
         key = tuple(most.values()), tuple(types), device, threads, tuple(rows)
         found = self.compiled.get(key)
@@ -242,24 +243,25 @@ class Program:
 programs_lock, programs_made = threading.Lock(), {}
 
 
-def program(text, name=None, rows=None):
+def program(text, name=None, rows=None, memory=0):
     """The program of a text, or of a one_line(), made once; without a name the last of the text."""
-    key = text, name, rows
+    key = text, name, rows, memory
     found = programs_made.get(key)
     if found is None:
         if text.startswith("\\"):  # which no text does
             head, text = text[1:].split("\\;", 1)
-            rows, text = head.split(), re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
-        made = Program(text, name, rows)
+            memory, *rows = head.split()
+            memory, text = int(memory), re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
+        made = Program(text, name, rows, memory)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
 
 
 def one_line(prog):
-    """A program's row axes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
+    """A program's memory, row axes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
     Python."""
-    return "\\" + " ".join(prog.rows) + "\\;" + prog.text.replace("\\", "\\\\").replace("\n", "\\n")
+    return "\\" + " ".join([str(prog.memory), *prog.rows]) + "\\;" + prog.text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def narrowest(types):
@@ -283,7 +285,8 @@ class Kernel:
         options = lib.Options(size=c.sizeof(lib.Options), dims=c.cast(dims, P), dim_count=len(sizes), device=device,
                               types=c.cast(kinds, P), type_count=len(bound), type=storage, threads=threads,
                               row_axes=c.cast(rows, P), row_axis_count=len(known),
-                              open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes))
+                              open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes),
+                              memory=program.memory)
         self.handle, self.program, self.free, self.open, self.sizes = P(), program, lib.epi_kernel_free, open_axes, sizes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
 

@@ -12,8 +12,8 @@ watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functo
 class Op:
     """A program of a text, callable on tensors. Inputs without axes are numbers, or tensors of one element."""
 
-    def __init__(self, text, name=None, twice=False, into=None, keep=(), rows=None):
-        prog = program(text, name, rows and tuple(rows))
+    def __init__(self, text, name=None, twice=False, into=None, keep=(), rows=None, memory=0):
+        prog = program(text, name, rows and tuple(rows), memory)
         if any(d not in prog.dims for d in prog.rows):
             raise EpilogValueError(f"{prog.name}: rows names {', '.join(prog.rows)}: the axes are {', '.join(prog.dims)}")
         self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
@@ -38,7 +38,7 @@ class Op:
 
     def __reduce__(self):
         return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into}, self.keep,
-                    tuple(self.program.rows))
+                    tuple(self.program.rows), self.program.memory)
 
     def __repr__(self):
         return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
@@ -162,12 +162,14 @@ class Op:
         return "\n".join(p.text for p in self.program.grad(wrt, True))
 
 
-def op(text, name=None, twice=False, into=None, keep=(), rows=None):
+def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0):
     """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it.
 
     twice: keep all inputs for the backward, so that gradients of gradients can always be had.
     into: results, by name, and the inputs that they are stored over: {"w1": "w"} makes w the new w, as an optimizer wants.
     keep: inputs, by name, that autocast leaves as they are, as it does a residual or what is normed; True: all of them.
     rows: axes, by name, whose sizes are open: one kernel serves all of them. Without it those of the first input but the last.
+    memory: bytes that the workspace of forward or backward may take, or 0 for any number. What is saved between them is no part of it:
+        in the text again(x) says of a value that it is not to be saved.
     """
-    return Op(text, name, twice, into, keep, rows)
+    return Op(text, name, twice, into, keep, rows, memory)

@@ -1,5 +1,6 @@
 """epilog.op on the CPU: values, gradients, types, strides, mistakes, tracers."""
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -395,3 +396,30 @@ def test_what_is_saved_of_a_row_is_f32(compiled):
     assert y.dtype == torch.bfloat16 and sorted((str(t.dtype), t.dim()) for t in kept) == [
         ("torch.bfloat16", 1), ("torch.bfloat16", 2), ("torch.float32", 1)]
     check(call, lambda x, g: x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * g, [x, g])
+
+
+LOSS = """loss(x[T,D], w[V,D], y: i64[T]) -> l: f32[T] {
+    z = again(x @ w)
+    l = logsumexp(z, V) - sum(where(index(V) == y, z, 0), V)
+}"""
+
+
+def test_memory():
+    """Within a budget rows have the same bits; logits are neither saved nor stored whole."""
+    torch.manual_seed(3)
+    whole, less = epilog.op(LOSS), epilog.op(LOSS, memory=8_000_000)
+    x, w, y = torch.randn(2048, 272, requires_grad=True), (torch.randn(1000, 272) / 16).requires_grad_(), torch.randint(0, 1000, (2048,))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.numel()), t)[1], lambda t: t):
+        l = less(x, w, y)
+    got, want = torch.autograd.grad(l.sum(), (x, w)), torch.autograd.grad(whole(x, w, y).sum(), (x, w))
+    assert torch.equal(l, whole(x, w, y)) and torch.equal(got[0], want[0])
+    torch.testing.assert_close(got[1], want[1])
+    assert max(saved) < 2048 * 1000
+    backward = less.program.grad(("x", "w"), True)[1]
+    assert backward.compiled and all("slabs of" in k.describe() for k in backward.compiled.values())
+    assert torch.equal(torch.compile(less, backend="aot_eager")(x.detach(), w.detach(), y), l)
+    again = pickle.loads(pickle.dumps(less))
+    assert again.program.memory == 8_000_000 and torch.equal(again(x, w, y), l)
+    with pytest.raises(epilog.EpilogError, match="loss needs"):
+        epilog.op(LOSS, memory=1000)(x.detach(), w.detach(), y)
