@@ -4,7 +4,7 @@
   block    a layer without its attention: out-projection, residual, norm, SwiGLU MLP, residual, norm, q, k, v, rotary embedding
   layer    a whole layer, attention included; the others' attention is PyTorch's SDPA with cuDNN
   norm     LayerNorm and a linear layer
-  loss     a linear layer and the cross-entropy of its logits
+  loss     a linear layer and the cross-entropy of its logits; also within a budget for memory, which saves no logits
 
 The texts have no hint of how they are to be cut. Every row is checked in the run that times it: a result may be at most twice as
 far from an f64 reference as eager PyTorch is (at a smaller size where f64 would not fit). Sides take turns, nothing is in L2.
@@ -110,10 +110,12 @@ def tuple_of(x):
     return x if isinstance(x, tuple) else (x,)
 
 
-def measure(args, row, text, numbers, eager, make, products, check):
-    """make(size) gives inputs: tensors that want gradients, and others; `products` lists (rows, columns, depth) of the forward."""
+def measure(args, row, text, numbers, eager, make, products, check, more={}):
+    """make(size) gives inputs: tensors that want gradients, and others; `products` lists (rows, columns, depth) of the forward;
+    `more` are other operations for the same, by name."""
     op = epilog.op(text)
-    ours = lambda *a: op(*a, *numbers)
+    ops = {"epilog": op} | more
+    ours = {name: lambda *a, o=o: o(*a, *numbers) for name, o in ops.items()}
     compiled = torch.compile(eager, dynamic=False)
     torch._functorch.config.donated_buffer = False
 
@@ -130,13 +132,16 @@ def measure(args, row, text, numbers, eager, make, products, check):
     wide = [a.double() if a.is_floating_point() else a for a in small[0]]
     exact_leaves = [w.requires_grad_() if l.requires_grad else w for w, l in zip(wide, small[1])]
     exact = step(eager, exact_leaves, [w for w in exact_leaves if w.requires_grad], [d.double() for d in small[3]])
-    mine, plain = step(ours, *small[1:]), step(eager, *small[1:])
-    row["errors"] = distances([str(i) for i in range(len(mine))], mine, plain, exact)
-    row["ok"], row["checked_at"] = all(e["ok"] for e in row["errors"]), check
+    plain = step(eager, *small[1:])
+    row["errors"], row["checked_at"] = [], check
+    for name, f in ours.items():
+        mine = step(f, *small[1:])
+        row["errors"] += distances([str(i) if name == "epilog" else f"{i} {name}" for i in range(len(mine))], mine, plain, exact)
+    row["ok"] = all(e["ok"] for e in row["errors"])
     del small, wide, exact_leaves, exact, mine, plain
     inputs, leaves, wanted, ds = prepare(row["size"])
     row["plan"] = op.show(*inputs, *numbers)
-    sides = {"epilog": ours, "torch.compile": compiled} | ({"eager": eager} if args.eager else {})
+    sides = ours | {"torch.compile": compiled} | ({"eager": eager} if args.eager else {})
     raw = {}
     for i, (m, n, k) in enumerate(products):
         x, w, y = (torch.randn(*s, device=args.device, dtype=args.dtype) for s in ((m, k), (n, k), (m, n)))
@@ -216,8 +221,10 @@ def loss(args, t, d, v):
     make, _, _ = maker(args)
     def inputs(t, d, v):
         return [make(t, d), make(v, d, scale=d ** -0.5), torch.randint(0, v, (t,), device=args.device)], [0, 1]
-    return measure(args, dict(section="loss", T=t, D=d, V=v, size=[t, d, v]), LOSS, [], eager_loss, inputs, [(t, v, d)],
-                   [t, d, v] if args.small else [1024, d, v])
+    memory = 8_000_000 if args.small else 2_000_000_000
+    less = epilog.op(LOSS.replace("x @ w", "again(x @ w)"), memory=memory)
+    row = dict(section="loss", T=t, D=d, V=v, size=[t, d, v], memory=memory)
+    return measure(args, row, LOSS, [], eager_loss, inputs, [(t, v, d)], [t, d, v] if args.small else [8192, d, v], {"epilog, memory": less})
 
 
 if __name__ == "__main__":
@@ -226,5 +233,5 @@ if __name__ == "__main__":
         "layer": [lambda s=s: layer(args, *s) for s in ([(2, 40, 64, 96, 16, 2)] if args.small else
                                                          [(4, 4096, 2048, 5632, 128, 8), (4, 4096, 4096, 11008, 128, 8)])],
         "norm": [lambda s=s: norm(args, *s) for s in ([(64, 64, 48)] if args.small else [(16384, 2048, 2048)])],
-        "loss": [lambda s=s: loss(args, *s) for s in ([(64, 64, 80)] if args.small else [(16384, 2048, 128256)])]}
+        "loss": [lambda s=s: loss(args, *s) for s in ([(2048, 272, 1000)] if args.small else [(16384, 2048, 128256)])]}
     sys.exit(common.main(work, "block,layer,norm,loss", __doc__))
