@@ -7,211 +7,24 @@
  *
  * A part that needs such a sum cannot be in the loop that makes it, so there may be several loops. A long
  * value that an earlier loop has is made again in the later one: only vectors are kept whole. */
+#include "pass/slabs.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "pass/cut.h"
-
-typedef struct maker {
-    epi_arena *arena;
-    const epi_spec *spec;
-    const epi_cut *from;
-    epi_cut *to;
-    int dim;
-    bool sums_apart; /* sums are added up by parts of their own */
-    bool *can;       /* by part of `from`: it may be in a loop */
-    int *loop;       /* likewise: the first part of its loop, or -1 */
-    bool **late;     /* likewise, by node: a sum over the axis, or made of one */
-    bool *slab;      /* by value of `from`: no more than a slab of it is stored */
-    int *value;      /* likewise: its number in `to`, or -1 */
-    int *again;      /* likewise, in the loop that is being written: of what is made again in it, or -1 */
-} maker;
-
-/* ---- what can go slab by slab ---- */
-
-static bool has_dim(const epi_axes *axes, int dim) {
-    return epi_axes_find_dim(axes, dim) >= 0;
-}
-
-static bool is_sum(const maker *m, const epi_node *n) {
-    return (n->op == EPI_OP_SUM || n->op == EPI_OP_MEAN || n->op == EPI_OP_MATMUL) &&
-           has_dim(&n->over, m->dim);
-}
-
-/* Does the operation give rows from rows of the same number alone, or sum over all of them? */
-static bool node_can(const maker *m, const epi_part *p, const epi_node *n) {
-    const epi_graph *g = &p->graph;
-    for (int l = 0; l < 2; l++) {
-        const epi_axes *axes = l ? &n->over : &n->axes;
-        for (int i = 0; i < axes->count; i++)
-            if (axes->at[i].dim == m->dim && axes->at[i].shift)
-                return false;
-    }
-    if (epi_ops[n->op].cls == EPI_CLASS_RANDOM && has_dim(&n->axes, m->dim))
-        return false; /* it is drawn by its place */
-    if (has_dim(&n->over, m->dim) && !is_sum(m, n) && n->op != EPI_OP_SIZE)
-        return false;
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE && has_dim(&g->nodes[n->arg[a]].axes, m->dim) &&
-            !has_dim(&n->axes, m->dim) && !is_sum(m, n))
-            return false;                       /* scatter */
-    if (epi_ops[n->op].cls == EPI_CLASS_MOVE) { /* an index outside its axis is told by its place */
-        const epi_node *index = &g->nodes[n->arg[1]];
-        return index->op != EPI_OP_INPUT || !has_dim(&index->axes, m->dim);
-    }
-    return true;
-}
-
-/* How a tensor of a part lies in memory. */
-static const epi_axes *memory_of(const epi_part *p, int t) {
-    return p->slices[t].memory.count ? &p->slices[t].memory : &p->graph.tensors[t].axes;
-}
-
-static const epi_axes *axes_of(const maker *m, epi_part_tensor at) {
-    const epi_graph *g = m->spec->graph;
-    return at.tensor >= 0 ? &g->tensors[at.tensor].axes : &g->nodes[m->from->values[at.value].node].axes;
-}
-
-/* Do the tensor's slabs lie one after the other, and each begin where a tensor may? */
-static bool tensor_can(const maker *m, const epi_part *p, int t, int64_t grain, int aligned) {
-    const epi_axes *axes = memory_of(p, t);
-    int at = epi_axes_find_dim(axes, m->dim);
-    if ((at >= 0) != has_dim(axes_of(m, p->tensors[t]), m->dim))
-        return false; /* under another name */
-    int64_t inner = grain * (int64_t)epi_dtype_size(p->types[t]);
-    for (int i = 0; i < axes->count && at >= 0; i++) {
-        int64_t size = epi_axis_size(axes->at[i], m->spec->sizes);
-        if (i < at && size != 1)
-            return false;
-        inner *= i > at ? size : 1;
-    }
-    return at < 0 || inner % aligned == 0;
-}
-
-static bool part_can(const maker *m, const epi_part *p, bool *late, int64_t grain, int aligned) {
-    const epi_graph *g = &p->graph;
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (!node_can(m, p, n))
-            return false;
-        late[i] = is_sum(m, n);
-        for (int a = 0; a < 3 && !late[i]; a++)
-            late[i] = n->arg[a] != EPI_NO_NODE && late[n->arg[a]];
-        if (late[i] && has_dim(&n->axes, m->dim))
-            return false; /* the sum must be complete first */
-        for (int a = 0; a < 3; a++)
-            if (is_sum(m, n) && n->arg[a] != EPI_NO_NODE && late[n->arg[a]])
-                return false;
-    }
-    for (int t = 0; t < g->tensor_count; t++)
-        if (!tensor_can(m, p, t, grain, aligned))
-            return false;
-    return true;
-}
-
-static bool same_place(epi_part_tensor a, epi_part_tensor b) {
-    return a.tensor >= 0 ? a.tensor == b.tensor : b.tensor < 0 && a.value == b.value;
-}
-
-/* Does the part read a sum that parts from `first` on make? */
-static bool reads_sum(const maker *m, int part, int first) {
-    const epi_part *p = &m->from->parts[part];
-    for (int q = first; q < part; q++) {
-        const epi_part *other = &m->from->parts[q];
-        for (int t = other->graph.input_count; t < other->graph.tensor_count; t++)
-            for (int u = 0; u < p->graph.input_count && m->late[q][other->graph.tensors[t].node]; u++)
-                if (same_place(other->tensors[t], p->tensors[u]))
-                    return true;
-    }
-    return false;
-}
-
-static bool reads(const epi_part *p, int value) {
-    for (int t = 0; t < p->graph.input_count; t++)
-        if (p->tensors[t].tensor < 0 && p->tensors[t].value == value)
-            return true;
-    return false;
-}
-
-/* Is the value in memory for a slab at a time? Where it is long, and everyone who needs it is in a loop. */
-static bool goes_by_slabs(const maker *m, int value) {
-    const epi_cut_value *v = &m->from->values[value];
-    const epi_axes *axes = &m->spec->graph->nodes[v->node].axes;
-    bool is_long = false;
-    for (int i = 0; i < axes->count; i++)
-        is_long |= !m->spec->is_row[axes->at[i].dim];
-    if (!is_long || !has_dim(axes, m->dim) || !m->can[v->part])
-        return false;
-    for (int q = 0; q < m->from->part_count; q++)
-        if (m->loop[q] < 0 && reads(&m->from->parts[q], value))
-            return false;
-    return true;
-}
-
-/* Does a part of this loop load the value? */
-static bool wanted_in(const maker *m, int value, int loop) {
-    for (int q = 0; q < m->from->part_count; q++)
-        if (m->loop[q] == loop && reads(&m->from->parts[q], value))
-            return true;
-    return false;
-}
-
-/* Is a value that goes by slabs stored or loaded by it? */
-static bool needs_loop(const maker *m, int part) {
-    for (int v = 0; v < m->from->value_count; v++)
-        if (m->slab[v] && (reads(&m->from->parts[part], v) ||
-                           (m->from->values[v].part == part && wanted_in(m, v, m->loop[part]))))
-            return true;
-    return false;
-}
-
-/* Finds the loops: the longest runs of parts, less what needs none at both of their ends. */
-static bool find_loops(maker *m, int64_t grain, int aligned) {
-    int count = m->from->part_count;
-    bool any = false;
-    for (int q = 0, first = 0; q < count; q++) {
-        const epi_part *p = &m->from->parts[q];
-        m->late[q] = epi_arena_alloc(m->arena, (size_t)p->graph.node_count + 1);
-        if (!m->late[q])
-            return false;
-        m->can[q] = part_can(m, p, m->late[q], grain, aligned);
-        m->loop[q] = -1;
-        if (!m->can[q])
-            continue;
-        if (!q || m->loop[q - 1] < 0 || reads_sum(m, q, first))
-            first = q;
-        m->loop[q] = first;
-    }
-    for (int v = 0; v < m->from->value_count; v++)
-        m->slab[v] = goes_by_slabs(m, v);
-    for (int q = 0; q < count;) {
-        int first = m->loop[q], from = q, to = q, past = q + 1;
-        while (first >= 0 && past < count && m->loop[past] == first)
-            past++;
-        for (from = q; from < past && (first < 0 || !needs_loop(m, from)); from++)
-            ;
-        for (to = past; to > from && !needs_loop(m, to - 1); to--)
-            ;
-        for (int i = q; i < past; i++)
-            m->loop[i] = i >= from && i < to ? from : -1;
-        any |= from < to;
-        q = past;
-    }
-    return any;
-}
 
 /* ---- the parts, once more ---- */
 
 /* A part that is being written: some of another one. */
 typedef struct writing {
-    maker *m;
+    epi_slab_maker *m;
     const epi_part *from;
     epi_part *to;
     bool *needed; /* by node of `from` */
     int *fresh;   /* likewise: its number in `to` */
+    bool whole;   /* it sees all rows */
 } writing;
 
-static bool begin(writing *w, maker *m, const epi_part *from) {
+static bool begin(writing *w, epi_slab_maker *m, const epi_part *from) {
     const epi_graph *g = &from->graph;
     size_t tensors = (size_t)g->tensor_count + (size_t)g->node_count + 3;
     *w = (writing){.m = m, .from = from, .to = &m->to->parts[m->to->part_count]};
@@ -276,7 +89,7 @@ static void add_output(writing *w, const epi_tensor_decl *decl, epi_part_tensor 
 }
 
 /* A value of the new cut. */
-static int add_value(maker *m, const epi_axes *axes, epi_dtype type, int node, bool slab) {
+static int add_value(epi_slab_maker *m, const epi_axes *axes, epi_dtype type, int node, bool slab) {
     int64_t sizes[EPI_MAX_DIMS];
     memcpy(sizes, m->spec->sizes, sizeof sizes);
     if (slab)
@@ -290,7 +103,7 @@ static int add_value(maker *m, const epi_axes *axes, epi_dtype type, int node, b
 }
 
 /* Where a tensor of the old cut is in the new one. */
-static epi_part_tensor place_of(const maker *m, epi_part_tensor at) {
+static epi_part_tensor place_of(const epi_slab_maker *m, epi_part_tensor at) {
     if (at.tensor >= 0)
         return at;
     return (epi_part_tensor){-1, m->again[at.value] >= 0 ? m->again[at.value] : m->value[at.value]};
@@ -307,7 +120,8 @@ static void add_inputs(writing *w) {
     }
 }
 
-/* The size of the axis is that of all slabs; a mean over it is a sum until they are added up. */
+/* In a loop the size of the axis is that of all slabs, and a mean over it is a sum until they are added up.
+ */
 static void add_node(writing *w, int node) {
     const epi_node *n = &w->from->graph.nodes[node];
     epi_graph *g = &w->to->graph;
@@ -315,9 +129,11 @@ static void add_node(writing *w, int node) {
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w->fresh[n->arg[a]];
     g->place = n->place;
-    if (n->op == EPI_OP_SIZE && n->over.at[0].dim == w->m->dim)
+    if (w->whole)
+        w->fresh[node] = epi_graph_again(g, n, arg);
+    else if (n->op == EPI_OP_SIZE && n->over.at[0].dim == w->m->dim)
         w->fresh[node] = epi_graph_const(g, (double)epi_axis_size(n->over.at[0], w->m->spec->sizes));
-    else if (n->op == EPI_OP_MEAN && is_sum(w->m, n))
+    else if (n->op == EPI_OP_MEAN && epi_slabs_is_sum(w->m, n))
         w->fresh[node] = epi_graph_reduce(g, EPI_OP_SUM, arg[0], &n->over);
     else
         w->fresh[node] = epi_graph_again(g, n, arg);
@@ -356,7 +172,7 @@ static int output_of(const epi_part *p, int node, bool f32) {
 }
 
 /* How a sum lies where it is added up: as the output that it is, if it is one. */
-static epi_tensor_decl sum_decl(const maker *m, const epi_part *p, int node) {
+static epi_tensor_decl sum_decl(const epi_slab_maker *m, const epi_part *p, int node) {
     const epi_node *n = &p->graph.nodes[node];
     int t = output_of(p, node, false);
     const char *name = t >= 0 ? p->graph.tensors[t].name : n->name;
@@ -371,7 +187,8 @@ static epi_tensor_decl sum_decl(const maker *m, const epi_part *p, int node) {
 }
 
 /* Gives a sum a place where it is added up. */
-static epi_part_tensor place_sum(maker *m, const epi_part *p, int node, const epi_tensor_decl *decl) {
+static epi_part_tensor place_sum(epi_slab_maker *m, const epi_part *p, int node,
+                                 const epi_tensor_decl *decl) {
     int home = p->graph.nodes[node].op == EPI_OP_MEAN ? -1 : output_of(p, node, true);
     epi_part_tensor at = {-1, -1};
     if (home >= 0)
@@ -383,7 +200,7 @@ static epi_part_tensor place_sum(maker *m, const epi_part *p, int node, const ep
 }
 
 /* sum + the sum of a slab, where another part has stored that. */
-static epi_status write_addition(maker *m, const epi_part *p, const epi_tensor_decl *decl,
+static epi_status write_addition(epi_slab_maker *m, const epi_part *p, const epi_tensor_decl *decl,
                                  epi_part_tensor sum, epi_part_tensor slab, epi_error *err) {
     writing w;
     if (!begin(&w, m, p))
@@ -394,14 +211,14 @@ static epi_status write_addition(maker *m, const epi_part *p, const epi_tensor_d
     return end(&w, true, err);
 }
 
-/* Outputs of a part that are not among those that the loop stores. */
-static bool is_dropped(const maker *m, const epi_part *p, int t, int loop) {
+/* An output that the part's loop does not store: nobody in it needs it. */
+static bool is_dropped(const epi_slab_maker *m, const epi_part *p, int t, int loop) {
     epi_part_tensor at = p->tensors[t];
-    return at.tensor < 0 && m->slab[at.value] && !wanted_in(m, at.value, loop);
+    return at.tensor < 0 && m->slab[at.value] && !epi_slabs_wanted_in(m, at.value, loop);
 }
 
 /* What a part of a loop does for one slab. `at` is by node: the place where a sum is added up. */
-static epi_status write_slab(maker *m, int part, int loop, epi_part_tensor *at, epi_error *err) {
+static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_tensor *at, epi_error *err) {
     const epi_part *p = &m->from->parts[part];
     const epi_graph *g = &p->graph;
     const bool *late = m->late[part];
@@ -418,7 +235,7 @@ static epi_status write_slab(maker *m, int part, int loop, epi_part_tensor *at, 
             kept++;
         }
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && is_sum(m, &g->nodes[i])) {
+        if (g->live[i] && epi_slabs_is_sum(m, &g->nodes[i])) {
             w.needed[i] = true;
             sums++;
         }
@@ -427,7 +244,7 @@ static epi_status write_slab(maker *m, int part, int loop, epi_part_tensor *at, 
     need_operands(&w, NULL);
     add_inputs(&w);
     for (int i = 0; i < g->node_count; i++) {
-        if (!g->live[i] || !is_sum(m, &g->nodes[i]))
+        if (!g->live[i] || !epi_slabs_is_sum(m, &g->nodes[i]))
             continue;
         decl[i] = sum_decl(m, p, i);
         at[i] = place_sum(m, p, i, &decl[i]);
@@ -448,7 +265,7 @@ static epi_status write_slab(maker *m, int part, int loop, epi_part_tensor *at, 
         add_output(&w, &g->tensors[t], to, p->types[t], w.fresh[g->tensors[t].node]);
     }
     for (int i = 0; i < g->node_count; i++) {
-        if (!g->live[i] || !is_sum(m, &g->nodes[i]))
+        if (!g->live[i] || !epi_slabs_is_sum(m, &g->nodes[i]))
             continue;
         int node = w.fresh[i];
         apart[i] = at[i];
@@ -460,13 +277,13 @@ static epi_status write_slab(maker *m, int part, int loop, epi_part_tensor *at, 
     }
     epi_status status = end(&w, true, err);
     for (int i = 0; i < g->node_count && status == EPI_OK; i++)
-        if (g->live[i] && is_sum(m, &g->nodes[i]) && before[i] == EPI_NO_NODE)
+        if (g->live[i] && epi_slabs_is_sum(m, &g->nodes[i]) && before[i] == EPI_NO_NODE)
             status = write_addition(m, p, &decl[i], at[i], apart[i], err);
     return status;
 }
 
 /* After a loop: what is made of the sums of one of its parts. */
-static epi_status write_end(maker *m, int part, const epi_part_tensor *at, epi_error *err) {
+static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *at, epi_error *err) {
     const epi_part *p = &m->from->parts[part];
     const epi_graph *g = &p->graph;
     writing w;
@@ -474,11 +291,11 @@ static epi_status write_end(maker *m, int part, const epi_part_tensor *at, epi_e
     if (!stop || !begin(&w, m, p))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < g->node_count; i++)
-        stop[i] = g->live[i] && is_sum(m, &g->nodes[i]) ? i : -1;
+        stop[i] = g->live[i] && epi_slabs_is_sum(m, &g->nodes[i]) ? i : -1;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         if (!m->late[part][node] ||
-            (stop[node] >= 0 && same_place(at[node], p->tensors[t]) && p->tensors[t].tensor >= 0))
+            (stop[node] >= 0 && epi_slabs_same_place(at[node], p->tensors[t]) && p->tensors[t].tensor >= 0))
             continue; /* it is no sum, or is added up where it belongs */
         w.needed[node] = true;
         wanted++;
@@ -505,7 +322,7 @@ static epi_status write_end(maker *m, int part, const epi_part_tensor *at, epi_e
         int node = g->tensors[t].node;
         epi_part_tensor to = p->tensors[t];
         if (!m->late[part][node] || !w.needed[node] ||
-            (stop[node] >= 0 && same_place(at[node], to) && to.tensor >= 0))
+            (stop[node] >= 0 && epi_slabs_same_place(at[node], to) && to.tensor >= 0))
             continue;
         if (to.tensor < 0) {
             const epi_cut_value *v = &m->from->values[to.value];
@@ -520,7 +337,7 @@ static epi_status write_end(maker *m, int part, const epi_part_tensor *at, epi_e
 
 /* Marks the values that a part loads, go by slabs and were made before its loop: they are made again, and so
  * is what those are made of. */
-static void mark_again(const maker *m, const epi_part *p, int loop, bool *marked) {
+static void mark_again(const epi_slab_maker *m, const epi_part *p, int loop, bool *marked) {
     for (int t = 0; t < p->graph.input_count; t++) {
         epi_part_tensor at = p->tensors[t];
         if (at.tensor >= 0 || !m->slab[at.value] || marked[at.value] ||
@@ -531,8 +348,42 @@ static void mark_again(const maker *m, const epi_part *p, int loop, bool *marked
     }
 }
 
+/* A part with some of its outputs: outside loops without those that go by slabs, which whoever needs them
+ * makes again; in a loop with those that are to be made again. */
+static epi_status write_some(epi_slab_maker *m, int part, const bool *again, epi_error *err) {
+    const epi_part *p = &m->from->parts[part];
+    const epi_graph *g = &p->graph;
+    writing w;
+    int *number = again ? m->again : m->value, wanted = 0;
+    bool *stored = epi_arena_alloc(m->arena, (size_t)g->tensor_count + 1);
+    if (!stored || !begin(&w, m, p))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    w.whole = !again;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int value = p->tensors[t].tensor < 0 ? p->tensors[t].value : -1;
+        stored[t] = again ? value >= 0 && again[value] : value < 0 || !m->slab[value];
+        w.needed[g->tensors[t].node] |= stored[t];
+        wanted += stored[t];
+    }
+    if (!wanted)
+        return EPI_OK;
+    need_operands(&w, NULL);
+    add_inputs(&w);
+    add_nodes(&w, NULL);
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        epi_part_tensor to = p->tensors[t];
+        if (stored[t] && to.tensor < 0) {
+            const epi_cut_value *v = &m->from->values[to.value];
+            to.value = number[to.value] = add_value(m, &g->tensors[t].axes, v->type, v->node, again != NULL);
+        }
+        if (stored[t])
+            add_output(&w, &g->tensors[t], to, p->types[t], w.fresh[g->tensors[t].node]);
+    }
+    return end(&w, again != NULL, err);
+}
+
 /* At the begin of a loop: parts that make values of earlier loops again. */
-static epi_status write_again(maker *m, int loop, epi_error *err) {
+static epi_status write_again(epi_slab_maker *m, int loop, epi_error *err) {
     int values = m->from->value_count;
     bool *marked = epi_arena_alloc(m->arena, (size_t)values + 1);
     if (!marked)
@@ -541,38 +392,13 @@ static epi_status write_again(maker *m, int loop, epi_error *err) {
         m->again[v] = -1;
     for (int q = loop; q < m->from->part_count && m->loop[q] == loop; q++)
         mark_again(m, &m->from->parts[q], loop, marked);
-    for (int q = 0; q < loop; q++) {
-        const epi_part *p = &m->from->parts[q];
-        int wanted = 0;
-        writing w;
-        if (!begin(&w, m, p))
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-        for (int t = p->graph.input_count; t < p->graph.tensor_count; t++)
-            if (p->tensors[t].tensor < 0 && marked[p->tensors[t].value]) {
-                w.needed[p->graph.tensors[t].node] = true;
-                wanted++;
-            }
-        if (!wanted)
-            continue;
-        need_operands(&w, NULL);
-        add_inputs(&w);
-        add_nodes(&w, NULL);
-        for (int t = p->graph.input_count; t < p->graph.tensor_count; t++)
-            if (p->tensors[t].tensor < 0 && marked[p->tensors[t].value]) {
-                const epi_cut_value *v = &m->from->values[p->tensors[t].value];
-                int value = m->again[p->tensors[t].value] =
-                    add_value(m, &p->graph.tensors[t].axes, v->type, v->node, true);
-                add_output(&w, &p->graph.tensors[t], (epi_part_tensor){-1, value}, p->types[t],
-                           w.fresh[p->graph.tensors[t].node]);
-            }
-        epi_status status = end(&w, true, err);
-        if (status != EPI_OK)
-            return status;
-    }
-    return EPI_OK;
+    epi_status status = EPI_OK;
+    for (int q = 0; q < loop && status == EPI_OK; q++)
+        status = write_some(m, q, marked, err);
+    return status;
 }
 
-static epi_status write_loop(maker *m, int loop, int *past, epi_error *err) {
+static epi_status write_loop(epi_slab_maker *m, int loop, int *past, epi_error *err) {
     int first = m->to->part_count;
     epi_status status = write_again(m, loop, err);
     epi_part_tensor **at =
@@ -591,44 +417,6 @@ static epi_status write_loop(maker *m, int loop, int *past, epi_error *err) {
     for (int q = loop; q < *past && status == EPI_OK; q++)
         status = write_end(m, q, at[q], err);
     return status;
-}
-
-/* A part outside loops, less what goes by slabs: whoever needs that makes it again. */
-static epi_status write_whole(maker *m, int part, epi_error *err) {
-    const epi_part *p = &m->from->parts[part];
-    const epi_graph *g = &p->graph;
-    writing w;
-    int wanted = 0;
-    if (!begin(&w, m, p))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        if (!is_dropped(m, p, t, -2)) {
-            w.needed[g->tensors[t].node] = true;
-            wanted++;
-        }
-    if (!wanted)
-        return EPI_OK;
-    need_operands(&w, NULL);
-    add_inputs(&w);
-    for (int i = 0; i < g->node_count; i++) { /* as it is: it sees all rows */
-        const epi_node *n = &g->nodes[i];
-        int arg[3];
-        for (int a = 0; a < 3; a++)
-            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w.fresh[n->arg[a]];
-        if (w.needed[i] && n->op != EPI_OP_INPUT)
-            w.fresh[i] = epi_graph_again(&w.to->graph, n, arg);
-    }
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        epi_part_tensor to = p->tensors[t];
-        if (is_dropped(m, p, t, -2))
-            continue;
-        if (to.tensor < 0) {
-            const epi_cut_value *v = &m->from->values[to.value];
-            to.value = m->value[to.value] = add_value(m, &g->tensors[t].axes, v->type, v->node, false);
-        }
-        add_output(&w, &g->tensors[t], to, p->types[t], w.fresh[g->tensors[t].node]);
-    }
-    return end(&w, false, err);
 }
 
 /* When each value is alive: one that is whole for as long as a loop takes that touches it. */
@@ -653,7 +441,7 @@ static void find_lives(epi_cut *cut) {
     }
 }
 
-static bool give_room(maker *m) {
+static bool give_room(epi_slab_maker *m) {
     size_t parts = (size_t)m->from->part_count, values = (size_t)m->from->value_count;
     m->can = epi_arena_alloc(m->arena, parts + 1);
     m->loop = epi_arena_alloc(m->arena, (parts + 1) * sizeof *m->loop);
@@ -668,12 +456,12 @@ static bool give_room(maker *m) {
 
 /* Once the loops are known: each makes a part again once at most, a sum may have an addition, and a part an
  * end. */
-static bool give_room_for_parts(maker *m) {
+static bool give_room_for_parts(epi_slab_maker *m) {
     size_t parts = (size_t)m->from->part_count, values = (size_t)m->from->value_count, loops = 0, sums = 0;
     for (int q = 0; q < m->from->part_count; q++) {
         loops += m->loop[q] == q;
         for (int i = 0; m->loop[q] >= 0 && i < m->from->parts[q].graph.node_count; i++)
-            sums += is_sum(m, &m->from->parts[q].graph.nodes[i]);
+            sums += epi_slabs_is_sum(m, &m->from->parts[q].graph.nodes[i]);
     }
     m->to->parts = epi_arena_alloc(m->arena, (parts * (loops + 2) + sums) * sizeof *m->to->parts);
     m->to->values = epi_arena_alloc(m->arena, (values * (loops + 1) + 2 * sums + 1) * sizeof *m->to->values);
@@ -684,23 +472,23 @@ static bool give_room_for_parts(maker *m) {
 
 epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
                          const epi_slab_plan *plan, epi_cut *out, epi_error *err) {
-    maker m = {.arena = arena,
-               .spec = spec,
-               .from = from,
-               .to = out,
-               .dim = plan->dim,
-               .sums_apart = plan->sums_apart};
+    epi_slab_maker m = {.arena = arena,
+                        .spec = spec,
+                        .from = from,
+                        .to = out,
+                        .dim = plan->dim,
+                        .sums_apart = plan->sums_apart};
     *out = (epi_cut){.slab_dim = plan->dim, .slab_rows = plan->rows};
     if (!give_room(&m))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (!find_loops(&m, plan->grain, plan->aligned))
+    if (!epi_slabs_find(&m, plan->grain, plan->aligned))
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
     epi_status status = give_room_for_parts(&m) ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int q = 0; q < from->part_count && status == EPI_OK;) {
         if (m.loop[q] >= 0)
             status = write_loop(&m, q, &q, err);
         else
-            status = write_whole(&m, q++, err);
+            status = write_some(&m, q++, NULL, err);
     }
     if (status != EPI_OK)
         return status;
