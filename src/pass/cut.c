@@ -95,12 +95,14 @@ static epi_axis first_name(const epi_graph *g, epi_axis axis) {
 epi_axes epi_sites_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
+    epi_axes first = *own;
+    for (int k = 0; k < own->count; k++)
+        first.at[k] = first_name(g, own->at[k]);
     for (int t = 0; t < g->tensor_count; t++) {
         epi_axes order = {0};
-        for (int i = 0; i < g->tensors[t].axes.count; i++)
+        for (int i = 0; i < g->tensors[t].axes.count && g->tensors[t].axes.count >= own->count; i++)
             for (int k = 0; k < own->count; k++)
-                if (epi_axis_equal(first_name(g, own->at[k]), g->tensors[t].axes.at[i]) &&
-                    order.count < EPI_MAX_AXES)
+                if (epi_axis_equal(first.at[k], g->tensors[t].axes.at[i]) && order.count < EPI_MAX_AXES)
                     order.at[order.count++] = own->at[k];
         if (order.count == own->count && epi_axes_same_set(&order, own))
             return order;

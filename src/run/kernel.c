@@ -133,28 +133,36 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_lim
     return status;
 }
 
-/* What the cut of the program costs that the algebra makes by this choice; without end where it makes none.
- */
-static double try_choice(const epi_kernel *k, const epi_algebra_choice *choice, epi_algebra_log *log) {
-    epi_arena arena = {0};
-    epi_spec spec = k->spec;
-    epi_graph g = {.arena = &arena};
+/* The program that the algebra makes by a choice, and its cut. */
+typedef struct trial {
+    epi_arena *arena; /* that all of it is in */
+    epi_graph graph;
+    const epi_graph *last; /* what attention's form made of it, which was cut; NULL: nothing */
     epi_cut cut;
-    double cost = INFINITY;
+    epi_algebra_log log;
+    double cost; /* of the cut; without end where there is none */
+} trial;
+
+static void try_choice(const epi_kernel *k, const epi_algebra_choice *choice, trial *t) {
+    epi_spec spec = k->spec;
+    epi_arena_free(t->arena);
+    *t = (trial){.arena = t->arena, .graph = {.arena = t->arena}, .cost = INFINITY};
     spec.graph = k->rewriting.written;
-    epi_algebra_rewrite(&spec, choice, &g, log);
-    spec.graph = &g;
-    if (!epi_graph_failed(&g))
-        cut_graph(&arena, &spec, &k->limits, &cut, &cost, NULL);
-    epi_arena_free(&arena);
-    return cost;
+    epi_algebra_rewrite(&spec, choice, &t->graph, &t->log);
+    spec.graph = &t->graph;
+    if (!epi_graph_failed(&t->graph))
+        cut_graph(t->arena, &spec, &k->limits, &t->cut, &t->cost, NULL);
+    t->last = spec.graph == &t->graph ? NULL : spec.graph;
 }
 
 double epi_rewriting_cost(const epi_kernel *k, epi_algebra_rule rule) {
     epi_algebra_choice choice = k->rewriting.choice;
-    epi_algebra_log log;
+    epi_arena arena = {0};
+    trial t = {.arena = &arena};
     choice.without |= 1u << rule;
-    return try_choice(k, &choice, &log);
+    try_choice(k, &choice, &t);
+    epi_arena_free(&arena);
+    return t.cost;
 }
 
 /* Is it less by more than a thousandth? Nothing is given up for less. */
@@ -162,20 +170,27 @@ static bool is_cheaper(double cost, double than) {
     return cost < 0.999 * than;
 }
 
+/* Is the choice cheaper than the best so far? Then it is the best. */
+static bool try_better(const epi_kernel *k, const epi_algebra_choice *choice, trial *best, trial *other) {
+    try_choice(k, choice, other);
+    if (!is_cheaper(other->cost, best->cost))
+        return false;
+    trial better = *other;
+    *other = *best;
+    *best = better;
+    return true;
+}
+
 /* Which rules to apply and which weights go past products: all, but for a shift that makes more products than
  * it saves, and for vectors that are better multiplied where they are written. Vectors are tried one by one
  * in programs of a few layers. */
-static double choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice) {
+static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, trial *best, trial *other) {
     enum { MOST_NODES = 1000, MOST_TRIED = 8 };
     const epi_graph *g = k->rewriting.written;
-    epi_algebra_log log, other;
-    double cost = try_choice(k, choice, &log), trial;
-    if (log.applied[EPI_RULE_SHIFT]) {
+    try_choice(k, choice, best);
+    if (best->log.applied[EPI_RULE_SHIFT]) {
         choice->without = 1u << EPI_RULE_SHIFT;
-        trial = try_choice(k, choice, &other);
-        if (is_cheaper(trial, cost))
-            cost = trial;
-        else
+        if (!try_better(k, choice, best, other))
             choice->without = 0;
     }
     for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
@@ -183,41 +198,40 @@ static double choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice) 
             continue;
         tried++;
         choice->stays[t] = true;
-        trial = try_choice(k, choice, &other);
-        choice->stays[t] = is_cheaper(trial, cost);
-        cost = choice->stays[t] ? trial : cost;
+        choice->stays[t] = try_better(k, choice, best, other);
     }
-    return cost;
 }
 
 /* The program as the algebra rewrites it, where its cut costs less, so that a text written with care stays as
  * it is. */
 static epi_status rewrite(epi_kernel *k, epi_error *err) {
-    epi_spec spec = k->spec;
     epi_rewriting *r = &k->rewriting;
+    trial *best = epi_arena_alloc(&k->arena, 2 * sizeof *best), *other = best + 1;
     r->parts_before = k->cut.part_count;
     r->choice.stays = epi_arena_alloc(&k->arena, (size_t)r->written->input_count + 1);
-    if (!r->choice.stays)
+    if (!r->choice.stays || !best)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    r->after = choose_rewriting(k, &r->choice);
+    best->arena = &k->trials[0];
+    other->arena = &k->trials[1];
+    choose_rewriting(k, &r->choice, best, other);
+    r->after = best->cost;
     r->applies = is_cheaper(r->after, r->before);
+    epi_arena_free(other->arena);
     if (!r->applies)
         return EPI_OK;
-    spec.graph = r->written;
-    r->graph = (epi_graph){.arena = &k->arena};
-    epi_algebra_rewrite(&spec, &r->choice, &r->graph, &r->log);
-    if (epi_graph_failed(&r->graph)) /* a trial has shown that nothing else is wrong */
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    spec.graph = &r->graph;
-    epi_status status = cut_graph(&k->arena, &spec, &k->limits, &k->cut, &r->after, err);
-    k->spec.graph = spec.graph;
-    return status;
+    r->graph = best->graph;
+    r->log = best->log;
+    k->cut = best->cut;
+    k->spec.graph = best->last ? best->last : &r->graph;
+    return EPI_OK;
 }
 
 /* Rewrites the program, from graph to graph, and cuts it. */
 static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     epi_rewriting *r = &k->rewriting;
     *r = (epi_rewriting){.written = &k->program->graph};
+    for (int i = 0; i < 2; i++)
+        epi_arena_free(&k->trials[i]);
     k->cut = (epi_cut){0};
     k->spec.graph = r->written;
     if (o->path != EPI_PATH_FUSED)
@@ -548,6 +562,8 @@ void epi_kernel_free(epi_kernel *kernel) {
     epi_parts_free(kernel);
     epi_cuda_kernel_free(kernel->checks);
     epi_arena_free(&kernel->arena);
+    for (int i = 0; i < 2; i++)
+        epi_arena_free(&kernel->trials[i]);
     epi_module_free(kernel->program->module);
     free(kernel);
 }

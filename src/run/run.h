@@ -61,6 +61,7 @@ enum { EPI_MAX_FORMS = 3 };
 
 struct epi_kernel {
     epi_arena arena;
+    epi_arena trials[2]; /* one has what the algebra made of the program, if it applies */
     const epi_program *program;
     epi_spec spec;
     int64_t *counts; /* by tensor: its elements */
