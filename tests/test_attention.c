@@ -480,6 +480,48 @@ static void test_hidden(const epi_module *module) {
     attempt_free(&a);
 }
 
+/* Two documents, each of three tiles of keys, and nothing but NaN in the first one's keys and values: the
+ * rows of tiles that have the second one alone do not read them. Forward and backward. */
+static void fill_documents(problem *p, const epi_program *program, void *arg) {
+    fill_meant(p, program, arg);
+    for (int t = 0; t < p->inputs; t++) {
+        epi_tensor_info info;
+        tensor *at = &p->t[t];
+        epi_program_tensor(program, t, &info);
+        bool id = !strcmp(info.name, "query") || !strcmp(info.name, "key"),
+             first = !strcmp(info.name, "k") || !strcmp(info.name, "v");
+        int64_t inner = id ? 1 : at->shape.sizes[2] * (at->shape.rank > 3 ? at->shape.sizes[3] : 1);
+        for (int64_t e = 0; e < at->shape.count && (id || first); e++) {
+            bool second = e / inner % at->shape.sizes[1] >= 384;
+            if (id)
+                put_element(at->data, at->shape.type, e, second);
+            else if (!second)
+                put_element(at->data, at->shape.type, e, NAN);
+        }
+    }
+}
+
+static void test_documents(const epi_module *module) {
+    const epi_program *program = epi_module_find(module, "document_attention");
+    epi_module *saved = derive(program);
+    for (int which = 0; which < 2 && saved; which++) {
+        uint64_t seed = 9;
+        attempt a;
+        const epi_program *of = which ? epi_module_program(saved, 1) : program;
+        attempt_make(&a, of, (setting){"B=1,S=768,R=768,H=1,E=8", EPI_PATH_FUSED, EPI_F32, 2, false},
+                     fill_documents, &seed);
+        for (int o = a.p.inputs; o < a.p.count && a.ok; o++)
+            for (int64_t e = 512 * 8; e < a.p.t[o].shape.count; e++) {
+                double x = get_element(a.p.t[o].data, EPI_F32, e);
+                if (!check(isfinite(x), "%s: element %d of result %d, of the second document, is %g",
+                           epi_program_name(of), (int)e, o - a.p.inputs, x))
+                    break;
+            }
+        attempt_free(&a);
+    }
+    epi_module_free(saved);
+}
+
 /* No rows, no keys, no features of a head. */
 static void test_empty(const epi_module *module) {
     static const char *const dims[] = {"B=2,H=2,S=0,R=5,E=8,F=8", "B=0,H=2,S=4,R=5,E=8,F=8",
@@ -515,6 +557,7 @@ int main(int argc, char **argv) {
     test_odd(module);
     test_nothing();
     test_hidden(module);
+    test_documents(module);
     test_empty(module);
     epi_module_free(module);
     epi_context_close(ctx);

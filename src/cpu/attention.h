@@ -59,6 +59,7 @@ typedef struct epi_attention_loop {
     epi_leaving *leaving;
     int leaving_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
+    int match_count; /* and of its matches */
     int64_t n, stream_tiles, batches, row_tiles, features[2];
     int threads;
     bool shared;         /* what is streamed is packed once for all rows, else by each thread on its way */
@@ -86,11 +87,22 @@ typedef struct epi_limit {
     bool strict, exact;
     double least, most; /* of all rows */
 } epi_limit;
+/* The least and the most of some values; `mixed`: one of them is no number. */
+typedef struct epi_range {
+    float least, most;
+    bool mixed;
+} epi_range;
+bool epi_match_is_known(const epi_plan *plan, const epi_graph *g, const epi_attention *a, const epi_match *m);
+/* By match: of a tile of rows. Then, what the matches let these rows see of columns of their batch. */
+void epi_matches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
+                      epi_range *out);
 void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
                      epi_limit *out);
 /* How much of the columns from `first` on the rows see. */
 typedef enum epi_sight { EPI_SEES_NONE, EPI_SEES_SOME, EPI_SEES_ALL } epi_sight;
 epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, int64_t columns);
+epi_sight epi_matches_sight(const epi_attention_loop *l, const epi_ref *homes, const epi_range *rows,
+                            int64_t batch, int64_t first, int64_t columns);
 /* Of these columns those, from the first to behind the last, outside of which the rows see none: both are
  * multiples of EPI_SPAN_STEP, which is one of every micro-kernel's columns and depths, or the ends. */
 enum { EPI_SPAN_STEP = 32 };

@@ -1,4 +1,5 @@
-/* attention_bounds.c: which columns of the stream a tile of rows sees, from the bounds of its mask. */
+/* attention_bounds.c: which columns of the stream a tile of rows sees, from the bounds and matches of its
+ * mask. */
 #include <math.h>
 
 #include "cpu/attention.h"
@@ -146,4 +147,53 @@ epi_span epi_limits_span(const epi_limit *limits, int count, int64_t first, int6
         s.to = epi_min64(columns, epi_round_up((int64_t)to - first, EPI_SPAN_STEP));
     }
     return s;
+}
+
+/* ---- matches ---- */
+
+/* Both sides lie in memory, and the columns' has no rows. */
+bool epi_match_is_known(const epi_plan *plan, const epi_graph *g, const epi_attention *a,
+                        const epi_match *m) {
+    epi_axes rest = epi_axes_without(&g->nodes[m->column].axes, &a->stream), batch = epi_plan_batch(plan);
+    return has_home(plan, g, m->row) && has_home(plan, g, m->column) && epi_axes_include(&batch, &rest);
+}
+
+static epi_range range_of(const epi_attention_loop *l, const epi_ref *ref, int64_t base, const epi_walk *walk,
+                          int64_t first, int64_t count) {
+    enum { MOST = 256 }; /* a tile of rows, or of the stream */
+    float x[MOST];
+    epi_range r = {INFINITY, -INFINITY, false};
+    epi_walk_load(l->strips, x, ref, base, walk, first, count);
+    for (int64_t i = 0; i < count; i++) {
+        r.least = fminf(r.least, x[i]);
+        r.most = fmaxf(r.most, x[i]);
+        r.mixed |= x[i] != x[i];
+    }
+    return r;
+}
+
+void epi_matches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
+                      epi_range *out) {
+    for (int m = 0; m < l->match_count; m++) {
+        const epi_ref *ref = &homes[l->a->matches[m].row];
+        epi_walk walk = epi_walk_axes(ref, &l->plan->rows, l->spec->sizes);
+        out[m] = range_of(l, ref, 0, &walk, row, rows);
+    }
+}
+
+epi_sight epi_matches_sight(const epi_attention_loop *l, const epi_ref *homes, const epi_range *rows,
+                            int64_t batch, int64_t first, int64_t columns) {
+    epi_sight sight = EPI_SEES_ALL;
+    epi_axes batches = epi_plan_batch(l->plan);
+    for (int m = 0; m < l->match_count; m++) {
+        const epi_ref *ref = &homes[l->a->matches[m].column];
+        epi_walk of_batch = epi_walk_axes(ref, &batches, l->spec->sizes),
+                 stream = epi_walk_axes(ref, &l->a->stream, l->spec->sizes);
+        epi_range c = range_of(l, ref, epi_walk_offset(&of_batch, batch), &stream, first, columns);
+        if (c.least > rows[m].most || c.most < rows[m].least)
+            return EPI_SEES_NONE; /* what is no number equals nothing */
+        if (c.mixed || rows[m].mixed || c.least != c.most || rows[m].least != rows[m].most)
+            sight = EPI_SEES_SOME;
+    }
+    return sight;
 }

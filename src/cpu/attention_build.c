@@ -32,7 +32,8 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
             if (l->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
                 some[count++] = roots[i];
     }
-    l->programs = a->open_plan && l->bound_count ? 2 : 1;
+    bool all = l->bound_count == a->bound_count && l->match_count == a->match_count;
+    l->programs = a->open_plan && all ? 2 : 1;
     epi_status status = EPI_OK;
     for (int i = 0; i < l->programs && status == EPI_OK; i++)
         status = epi_epilogue_build(arena, l->spec, i ? a->open_plan : a->score_plan, l->strips, panel, false,
@@ -187,6 +188,10 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     for (int i = 0; i < a->bound_count; i++)
         if (!epi_bound_is_known(plan, g, &a->bounds[i]))
             l->bound_count = 0;
+    l->match_count = a->match_count;
+    for (int i = 0; i < a->match_count; i++)
+        if (!epi_match_is_known(plan, g, a, &a->matches[i]))
+            l->match_count = 0;
     l->term_count = epi_attention_terms(g, a, l->terms);
     for (int i = 0; i < l->term_count + a->value_count + 1; i++) {
         const epi_axes *features = i < l->term_count                    ? &g->nodes[l->terms[i].product].over

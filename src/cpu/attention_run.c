@@ -292,9 +292,15 @@ static void run_row_tile(epi_row_tile *t, int64_t place) {
     t->rows = (int)(epi_tile_row(&l->score[0], place + 1) - t->m0);
     begin(t);
     epi_limits_find(l, t->r->homes, t->m0, t->rows, limits);
+    epi_range ranges[EPI_ATTENTION_BOUNDS];
+    epi_matches_find(l, t->r->homes, t->m0, t->rows, ranges);
     for (int64_t tile = 0; tile < l->stream_tiles; tile++) {
         int64_t first = tile * EPI_STREAM_TILE, columns = columns_of(l, tile);
         epi_sight sight = epi_limits_sight(limits, l->bound_count, first, columns);
+        if (sight != EPI_SEES_NONE && l->match_count) {
+            epi_sight matched = epi_matches_sight(l, t->r->homes, ranges, t->batch, first, columns);
+            sight = matched < sight ? matched : sight;
+        }
         if (sight != EPI_SEES_NONE)
             run_stream_tile(t, tile, epi_limits_span(limits, l->bound_count, first, columns),
                             l->programs == 2 && sight == EPI_SEES_ALL);

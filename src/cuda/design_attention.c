@@ -410,12 +410,18 @@ bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
                : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
 }
 
+/* The score program of tiles whose bounds all hold, where these are all of the mask; matches are evaluated
+ * for each element here. */
+static const epi_plan *open_plan(const epi_attention *a) {
+    return a->match_count ? NULL : a->open_plan;
+}
+
 static void find_cuts(epi_attention_design *d) {
     const epi_attention *a = d->a;
     for (int b = 0; b < a->bound_count; b++) {
         const epi_bound *bound = &a->bounds[b];
-        d->cut_end |= a->open_plan && bound->sign > 0;
-        d->cut_begin |= a->open_plan && bound->sign < 0;
+        d->cut_end |= open_plan(a) && bound->sign > 0;
+        d->cut_begin |= open_plan(a) && bound->sign < 0;
         for (int t = 0; t < bound->count; t++) {
             const epi_node *n = &d->g->nodes[bound->term[t]];
             if (n->op == EPI_OP_INDEX && d->form != EPI_ATTENTION_SPLIT &&
@@ -529,7 +535,7 @@ static bool are_exact(const epi_attention_design *d) {
                 return false;
         }
     }
-    return a->open_plan || a->condition == EPI_NO_NODE;
+    return open_plan(a) || a->condition == EPI_NO_NODE;
 }
 
 static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_error *err) {
@@ -542,7 +548,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         roots[count++].node = a->factor;
     for (int v = 0; v < a->value_count && !epi_attention_is_online(d); v++)
         roots[count++].node = a->weight[d->sum[v]];
-    const epi_plan *open = a->open_plan ? a->open_plan : a->score_plan;
+    const epi_plan *open = open_plan(a) ? open_plan(a) : a->score_plan;
     d->exact = are_exact(d);
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
     d->open = view(d, open, &d->stream);

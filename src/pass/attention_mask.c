@@ -3,7 +3,7 @@
  * A mask is a where on the score tile with -inf or 0 for what is hidden, such that every weight of a hidden
  * element is 0: -inf goes through sums and differences and becomes 0 in an exponential, and a product with 0
  * is taken for 0. Its condition may be a conjunction of comparisons that are linear in one position along the
- * stream; each of them is a bound. */
+ * stream; each of them is a bound. An equality of a value of rows and one along the stream is a match. */
 #include <math.h>
 #include <string.h>
 
@@ -140,13 +140,26 @@ static bool make_bound(const epi_graph *g, const epi_attention *a, int low, int 
     return true;
 }
 
-/* Notes the bounds that the condition says; is it known with them? */
+/* A comparison of a value of rows with one along the stream. */
+static bool note_match(const epi_graph *g, epi_attention *a, const epi_node *n) {
+    bool along[2];
+    for (int k = 0; k < 2; k++)
+        along[k] = epi_axes_count_in(&g->nodes[n->arg[k]].axes, &a->stream) > 0;
+    if (along[0] == along[1] || a->match_count == EPI_ATTENTION_BOUNDS)
+        return false;
+    a->matches[a->match_count++] = (epi_match){.row = n->arg[along[0]], .column = n->arg[!along[0]]};
+    return true;
+}
+
+/* Notes the bounds and the matches that the condition says; is it known with them? */
 static bool read_condition(const epi_graph *g, epi_attention *a, int node, int depth) {
     const epi_node *n = &g->nodes[node];
     if (n->op == EPI_OP_AND && depth < DEEP) {
         bool first = read_condition(g, a, n->arg[0], depth + 1);
         return read_condition(g, a, n->arg[1], depth + 1) && first;
     }
+    if (n->op == EPI_OP_EQ)
+        return note_match(g, a, n);
     bool less = n->op == EPI_OP_LT || n->op == EPI_OP_LE, more = n->op == EPI_OP_GT || n->op == EPI_OP_GE;
     bool strict = n->op == EPI_OP_LT || n->op == EPI_OP_GT;
     if ((!less && !more) || a->bound_count == EPI_ATTENTION_BOUNDS)
@@ -163,13 +176,13 @@ void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner
         if (!inner[i] || g->nodes[i].op != EPI_OP_WHERE)
             continue;
         int condition = g->nodes[i].arg[0];
-        a->bound_count = 0;
+        a->bound_count = a->match_count = 0;
         bool known = !inner[condition] && read_condition(g, a, condition, 0);
-        if (!a->bound_count || !hides(g, a, inner, condition, scratch))
+        if (!(a->bound_count + a->match_count) || !hides(g, a, inner, condition, scratch))
             continue;
         a->condition = condition;
         *whole = known;
         return;
     }
-    a->bound_count = 0;
+    a->bound_count = a->match_count = 0;
 }

@@ -215,7 +215,11 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
         epi_text_add(out, i ? " and " : "a row sees ");
         describe_bound(k, &a->bounds[i], out);
     }
-    if (a->bound_count)
+    for (int i = 0; i < a->match_count; i++)
+        epi_text_add(out, "%s%s == %s", i + a->bound_count ? " and " : "a row sees ",
+                     epi_node_label(k->spec->graph, a->matches[i].row).text,
+                     epi_node_label(k->spec->graph, a->matches[i].column).text);
+    if (a->bound_count + a->match_count)
         epi_text_add(out, a->open_plan ? "\n" : ", and what its mask lets through of that\n");
 }
 

@@ -110,6 +110,11 @@ typedef struct epi_bound {
     double offset;
 } epi_bound;
 
+/* Of a mask: two values that must be equal, as documents are, one without the stream and one along it. */
+typedef struct epi_match {
+    int row, column;
+} epi_match;
+
 typedef struct epi_attention {
     int scores[2], score_count; /* each is a product, or the sum of two, its terms: see epi_attention_terms */
     int values[2], value_count;
@@ -128,11 +133,13 @@ typedef struct epi_attention {
     int factor; /* an element that no score is in, as dropout has it; or EPI_NO_NODE */
     int sum;    /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
     /* What is known of a mask, where(condition, x, -inf) or where(condition, x, 0), on the score tile: an
-       element outside of some bound has no weight, and adds nothing to what leaves. Where the bounds are all
-       of the condition, `open_plan` is the score program of a tile whose elements are inside of all bounds:
-       the condition is taken as true there. Else it is NULL. No mask, or one without bounds: no bounds. */
-    int condition, bound_count;
+       element outside of some bound, or whose values of a match differ, has no weight, and adds nothing to
+       what leaves. Where bounds and matches are all of the condition, `open_plan` is the score program of a
+       tile for whose elements all of them hold: the condition is taken as true there. Else it is NULL. No
+       mask, or one that says neither: none. */
+    int condition, bound_count, match_count;
     epi_bound bounds[EPI_ATTENTION_BOUNDS];
+    epi_match matches[EPI_ATTENTION_BOUNDS];
     epi_plan *score_plan, *open_plan, *out_plan[2];
 } epi_attention;
 
