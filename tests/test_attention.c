@@ -537,6 +537,18 @@ static void test_empty(const epi_module *module) {
         }
         attempt_free(&a);
     }
+    epi_module *m = parse("f(q[S,E], k[R,E], v[R,F]) -> o[S,F] {\n"
+                          "    s = sum(q*k, E)  l = logsumexp(s, R)  o = sum(exp(s - l)*v, R) }\n");
+    uint64_t seed = 2;
+    attempt a;
+    if (!m)
+        return;
+    attempt_make(&a, epi_module_program(m, 0),
+                 (setting){"S=4,R=0,E=8,F=8", EPI_PATH_FUSED, EPI_F32, 2, false}, fill_meant, &seed);
+    for (int64_t e = 0; e < a.p.t[3].shape.count && a.ok; e++)
+        check(get_element(a.p.t[3].data, EPI_F32, e) == 0, "a sum over no keys is 0");
+    attempt_free(&a);
+    epi_module_free(m);
 }
 
 int main(int argc, char **argv) {

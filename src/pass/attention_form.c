@@ -361,8 +361,8 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
         weight *w = &f->weights[i];
         if (!epi_attention_possible(limits, g, i, sizes) ||
             !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
-            !epi_attention_allowed(limits, g, &a, sizes))
-            continue;
+            !epi_attention_allowed(limits, g, &a, sizes) || !epi_axes_size(&a.stream, spec->sizes))
+            continue; /* of no keys at all a sum is 0, whatever it is divided by afterwards */
         find_apart(f, i, &a);
         w->found = take_apart(g, a.weight[0], &a.stream, inner, w) && inner[w->score];
         if (w->found) {
