@@ -19,6 +19,20 @@ typedef struct test_case {
 } test_case;
 
 static const test_case cases[] = {
+    {"attention", "full_attention", "B=1,H=2,S=200,R=136,E=64,F=32", LARGE},
+    {"attention", "full_attention", "B=2,H=2,S=37,R=41,E=9,F=7", 0},
+    {"attention", "causal_attention", "B=1,H=2,S=200,R=200,E=128,F=64", LARGE},
+    {"attention", "causal_attention", "B=2,H=2,S=37,R=37,E=9,F=7", 0},
+    {"attention", "alibi_attention", "B=1,S=200,R=200,H=2,E=64", LARGE},
+    {"attention", "alibi_attention", "B=2,S=37,R=37,H=3,E=9", 0},
+    {"attention", "bias_attention", "B=1,H=2,S=200,R=136,E=64", LARGE},
+    {"attention", "bias_attention", "B=2,H=2,S=37,R=41,E=9", 0},
+    {"attention", "sink_attention", "B=1,S=200,R=200,H=2,E=64", LARGE},
+    {"attention", "sink_attention", "B=2,S=37,R=37,H=3,E=9", 0},
+    {"attention", "grouped_attention", "B=1,S=200,R=200,G=2,H=2,E=64", LARGE},
+    {"attention", "grouped_attention", "B=2,S=37,R=37,G=2,H=3,E=9", 0},
+    {"attention", "latent_attention", "B=1,S=200,R=200,H=2,E=64,P=32,F=64", LARGE},
+    {"attention", "latent_attention", "B=2,S=37,R=37,H=2,E=9,P=5,F=7", 0},
     {"blocks", "llama_mlp", "T=64,D=128,F=192", LARGE},
     {"blocks", "llama_mlp", "T=37,D=45,F=67", 0},
     {"blocks", "gate_up", "T=64,D=128,F=192", LARGE},
