@@ -106,11 +106,12 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         const char *name;
         void (*put)(const results *res, const char *path, epi_text *out);
     } tables[] = {
-        {"blocks", put_blocks}, {"layers", put_layers},  {"attention", put_attention},
-        {"few", put_few},       {"read", put_read_loop},
+        {"blocks", put_blocks},     {"layers", put_layers},  {"attention", put_attention},
+        {"few", put_few},           {"read", put_read_loop}, {"training", put_training},
+        {"decoding", put_decoding}, {"cached", put_cached},
     };
     bool found = false;
-    for (int i = 0; i < 5 && ok && !found; i++)
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && ok && !found; i++)
         if ((found = !strcmp(names, tables[i].name)))
             tables[i].put(&res, path, out);
     if (found)
