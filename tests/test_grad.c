@@ -713,6 +713,19 @@ static void test_saved_axes(void) {
     check_text(text, "B=2,S=3,D=4,E=2", 11);
 }
 
+/* What is kept is not made again, so nothing that it is made of is saved for the sake of a statistic. */
+static void test_saved_once(void) {
+    static const char text[] = "f(x[T,D], w[F,D]) -> y[T,F] {\n"
+                               "  q = (x*rsqrt(mean(x*x, D) + 1)) @ w  r = keep(exp(q))  y = r*r + r }";
+    char *printed = print_saved(text, NULL);
+    const char *end = printed ? strchr(printed, '{') : NULL,
+               *saved = printed ? strstr(printed, "r[T,F]") : NULL,
+               *other = printed ? strstr(printed, " q[T,F]") : NULL;
+    check(saved && saved < end && !(other && other < end), "r is saved, and q is not:\n%s", printed);
+    free(printed);
+    check_text(text, "T=3,D=4,F=2", 11);
+}
+
 /* ---- forward and backward in one program ---- */
 
 static bool depends_on_cotangent(const epi_graph *g, int node) {
@@ -900,6 +913,7 @@ int main(int argc, char **argv) {
     }
     test_choice();
     test_saved_axes();
+    test_saved_once();
     test_directions();
     test_accumulation();
     test_random(argc > 2 ? atoi(argv[2]) : 100, argc > 3 ? atoi(argv[3]) : 1);

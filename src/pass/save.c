@@ -112,12 +112,14 @@ static bool is_result(const split *s, int node) {
     return false;
 }
 
-/* Is it cheap to make again? Products, reductions and sums by number are not, but for scores. */
+/* Is it cheap to make again? Products, reductions and sums by number are not, but for scores; what is kept
+ * need not be. */
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
     bool dear = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER;
-    return n->op != EPI_OP_INPUT && (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
+    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP &&
+           (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
 /* What it costs to have the value in the backward: its bytes, and again if they are stored for it alone.
