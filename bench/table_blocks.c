@@ -99,9 +99,11 @@ void put_layers(const results *res, const char *path, epi_text *out) {
         for (int i = 0; i < 3; i++) {
             double ours = median(r, directions[i], "epilog"),
                    compiled = median(r, directions[i], "torch.compile"), raw = raw_of(r, directions[i]);
-            bool whole = belongs(r, "layer");
-            epi_text_add(out, "| %s, d %.0f, ff %.0f, %s |", whole ? "layer" : "layer without attention",
-                         number(r, "D"), number(r, "F"), directions[i]);
+            const char *what = belongs(r, "layer")  ? "layer"
+                               : belongs(r, "norm") ? "LayerNorm and linear"
+                                                    : "layer without attention";
+            epi_text_add(out, "| %s, d %.0f, ff %.0f, %s |", what, number(r, "D"), number(r, "F"),
+                         directions[i]);
             put_cell(out, "%.3f", ours);
             put_cell(out, "%.3f", compiled);
             put_cell(out, "**%.3f**", compiled / ours);
