@@ -955,6 +955,7 @@ int main(int argc, char **argv) {
     enum { MODES = sizeof modes / sizeof *modes };
     const char *name = argc > 2 ? argv[2] : "quick";
     int found = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is not lost where a run is cut short */
     folder = argc > 1 ? argv[1] : "programs";
     while (found < MODES && strcmp(modes[found], name) != 0)
         found++;
