@@ -383,6 +383,66 @@ static void test_bits(const epi_module *module) {
     epi_module_free(saved);
 }
 
+/* ---- chunks of the stream ---- */
+
+/* Lengths in and around the borders of tiles and chunks; else as meant. */
+static void fill_lengths(problem *p, const epi_program *program, void *arg) {
+    static const int lengths[] = {513, 1500, 0, 512, 1, 1025};
+    fill_meant(p, program, arg);
+    for (int i = 0; i < p->inputs; i++) {
+        epi_tensor_info info;
+        epi_program_tensor(program, i, &info);
+        for (int64_t e = 0; e < p->t[i].shape.count && !strcmp(info.name, "length"); e++)
+            put_element(p->t[i].data, p->t[i].shape.type, e, lengths[e % 6]);
+    }
+}
+
+/* Few rows over a long stream, whose chunks threads share: the bits are those of one thread, and of a batch
+ * in which they do not; and the error rule holds. */
+static void test_chunks(const epi_module *module) {
+    static const struct {
+        const char *name, *dims, *one;
+    } all[] = {
+        {"decode_attention", "B=6,R=1500,G=2,H=3,E=16", "B=1,R=1500,G=2,H=3,E=16"},
+        {"paged_attention", "B=6,P=9,C=256,N=6,G=1,H=2,E=16", "B=1,P=9,C=256,N=6,G=1,H=2,E=16"},
+        {"full_attention", "B=17,H=2,S=5,R=1100,E=16,F=8", "B=1,H=2,S=5,R=1100,E=16,F=8"},
+        {"causal_attention", "B=3,H=1,S=90,R=600,E=8,F=8", "B=1,H=1,S=90,R=600,E=8,F=8"},
+        {"bias_attention", "B=2,H=2,S=3,R=700,E=16", "B=1,H=2,S=3,R=700,E=16"},
+        {"dropout_attention", "B=2,S=96,R=1030,H=1,E=16", "B=1,S=96,R=1030,H=1,E=16"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (size_t t = 0; t < sizeof storage / sizeof *storage; t++) {
+            const epi_program *program = epi_module_find(module, all[i].name);
+            uint64_t seed = 6;
+            attempt one;
+            hold(program, all[i].one, storage[t], 1);
+            attempt_make(&one, program, (setting){all[i].dims, EPI_PATH_FUSED, storage[t], 1, false},
+                         fill_lengths, &seed);
+            smaller from = {&one.p, program};
+            static const int threads[] = {2, 3, 7};
+            for (int n = 0; n < 3; n++) {
+                attempt many, alone;
+                attempt_make(&many, program,
+                             (setting){all[i].dims, EPI_PATH_FUSED, storage[t], threads[n], false},
+                             fill_lengths, &seed);
+                attempt_make(&alone, program,
+                             (setting){all[i].one, EPI_PATH_FUSED, storage[t], threads[n], false},
+                             fill_smaller, &from);
+                for (int o = one.p.inputs; o < one.p.count && one.ok && many.ok && alone.ok; o++) {
+                    check(same_bits(&one.p.t[o], 0, &many.p.t[o], 0, one.p.t[o].shape.count),
+                          "%s %s %s with %d threads", all[i].name, all[i].dims, epi_dtype_name(storage[t]),
+                          threads[n]);
+                    check(same_bits(&one.p.t[o], 0, &alone.p.t[o], 0, alone.p.t[o].shape.count),
+                          "%s %s alone, %s, with %d threads", all[i].name, all[i].one,
+                          epi_dtype_name(storage[t]), threads[n]);
+                }
+                attempt_free(&many);
+                attempt_free(&alone);
+            }
+            attempt_free(&one);
+        }
+}
+
 /* ---- odd rows ---- */
 
 enum { S = 150, R = 150, E = 8 };
@@ -566,6 +626,7 @@ int main(int argc, char **argv) {
     test_both();
     test_others();
     test_bits(module);
+    test_chunks(module);
     test_odd(module);
     test_nothing();
     test_hidden(module);

@@ -13,6 +13,9 @@
  */
 enum { EPI_STREAM_TILE = EPI_TILE_PAIR, EPI_ATTENTION_FEATURES = 256 };
 
+/* Columns that an online softmax takes by themselves: a multiple of a tile's. */
+enum { EPI_STREAM_CHUNK = 4 * EPI_STREAM_TILE };
+
 /* An operand that is walked over with the stream: of a score product, or of a value product. */
 typedef struct epi_streamed {
     int node;
@@ -61,6 +64,9 @@ typedef struct epi_attention_loop {
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
     int match_count; /* and of its matches */
     int64_t n, stream_tiles, batches, row_tiles, features[2];
+    int64_t chunks;                   /* of the stream, online */
+    bool split;                       /* and threads share these, not rows alone */
+    int64_t split_sums, split_floats; /* where their sums lie in the scratch, and how far apart */
     int threads;
     bool shared;         /* what is streamed is packed once for all rows, else by each thread on its way */
     int64_t batch_group; /* batches that are packed at a time */

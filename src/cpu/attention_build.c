@@ -6,7 +6,9 @@ enum {
     TILE_ROWS =
         EPI_TILE_M + EPI_MICRO_MAX_MR, /* a tile's rows and those that fill a micro-kernel's last panel */
     TILE_BYTES = TILE_ROWS * EPI_TILE_N * sizeof(float),
-    VECTORS = 6, /* of rows, see attention_run.c */
+    SUMS_BYTES = TILE_BYTES + 2 * EPI_TILE_M * sizeof(float), /* of a value product's tile, see epi_sums */
+    VECTORS = 4,                                              /* of rows, see attention_run.c */
+    FEW_TILES = 4, /* of rows for each thread: where there are fewer, threads share the stream as well */
 };
 
 static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int panel, const epi_root *roots,
@@ -136,6 +138,13 @@ static void make_room(epi_attention_loop *l) {
         l->shared = batch <= PACK_LIMIT;
     l->batch_group = l->shared ? epi_max64(1, epi_min64(l->batches, PACK_LIMIT / epi_max64(1, batch)))
                                : epi_max64(1, l->batches);
+    if (l->split) {
+        int64_t rows = epi_round_up(l->score[0].tile.m / l->batches, l->streams[l->term_count].micro->mr);
+        l->split_floats = 2 * EPI_TILE_M + rows * EPI_TILE_N;
+        int64_t bytes = l->chunks * l->split_floats * (int64_t)sizeof(float);
+        l->batch_group = epi_max64(1, epi_min64(l->batches, PACK_LIMIT / bytes));
+        l->split_sums = epi_reserve(&total, l->batch_group, bytes);
+    }
     epi_crossing *c = &l->cross;
     if (c->chunks) {
         int64_t bytes = c->chunks * l->stream_tiles * c->tile_floats * (int64_t)sizeof(float);
@@ -160,7 +169,7 @@ static void make_room(epi_attention_loop *l) {
     for (int i = 0; i < 2; i++) {
         l->kept[i] =
             epi_reserve(&mine, i == 0 || a->value_count == 2 || a->factor != EPI_NO_NODE, TILE_BYTES);
-        l->outs[i] = epi_reserve(&mine, i < a->value_count, TILE_BYTES);
+        l->outs[i] = epi_reserve(&mine, i < a->value_count || l->chunks > 1, SUMS_BYTES);
     }
     l->kept[2] = epi_reserve(&mine, l->cross.chunks > 0, TILE_BYTES);
     l->rounded = epi_reserve(&mine, 1, TILE_BYTES / 2);
@@ -223,6 +232,9 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     }
     if (!build_crossing(arena, l, micro[1], roots, root_count))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    l->chunks = a->top == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
+    l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
+               l->batches < FEW_TILES * (int64_t)l->threads;
     make_room(l);
     return l->scratch < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of this attention overflows 64 bits")
                           : EPI_OK;

@@ -8,7 +8,7 @@
 #include "base/parallel.h"
 #include "cpu/attention_parts.h"
 
-static float *sums_at(const epi_attention_state *r, int64_t batch, int64_t chunk, int64_t tile) {
+static float *crossed_at(const epi_attention_state *r, int64_t batch, int64_t chunk, int64_t tile) {
     const epi_crossing *c = &r->l->cross;
     return (float *)(void *)(r->scratch + c->sums) +
            (((batch - r->first_batch) * c->chunks + chunk) * r->l->stream_tiles + tile) * c->tile_floats;
@@ -34,7 +34,7 @@ void epi_cross_begin(const epi_row_tile *t) {
 void epi_cross_add(const epi_row_tile *t, const float *weight, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     const epi_crossing *c = &l->cross;
-    float *sums = sums_at(t->r, t->batch, t->chunk, tile);
+    float *sums = crossed_at(t->r, t->batch, t->chunk, tile);
     unsigned char *seen = seen_at(t->r, t->batch, t->chunk, tile);
     int64_t columns = span.to - span.from;
     epi_ref ref = epi_attention_weights(t, c->micro, weight, span.from, columns);
@@ -60,13 +60,13 @@ static void fold_item(void *ctx, int64_t item, int thread) {
     const epi_crossing *c = &l->cross;
     const int64_t *sizes = l->spec->sizes, tile = item % l->stream_tiles,
                   batch = r->first_batch + item / l->stream_tiles, rows = columns_of(l, tile);
-    float *all = sums_at(r, batch, 0, tile);
+    float *all = crossed_at(r, batch, 0, tile);
     if (!*seen_at(r, batch, 0, tile))
         memset(all, 0, (size_t)c->tile_floats * sizeof *all);
     for (int64_t k = 1; k < c->chunks; k++) {
         if (!*seen_at(r, batch, k, tile))
             continue;
-        epi_view both[] = {{all, c->ld, 1}, {sums_at(r, batch, k, tile), c->ld, 1}};
+        epi_view both[] = {{all, c->ld, 1}, {crossed_at(r, batch, k, tile), c->ld, 1}};
         l->strips->map[EPI_OP_ADD](all, c->ld, both, (int)rows, (int)c->features);
     }
     epi_axes batches = epi_plan_batch(l->plan);

@@ -12,13 +12,26 @@ typedef struct epi_attention_state {
     int64_t first_batch; /* of those that are packed */
 } epi_attention_state;
 
+/* Online, by row: the largest score, the sum of weights, and that of weights times values, whose rows are
+ * EPI_TILE_N apart. One stretch of memory. */
+typedef struct epi_sums {
+    float *top, *sum, *out;
+} epi_sums;
+
+static inline epi_sums sums_at(float *at) {
+    return (epi_sums){at, at + EPI_TILE_M, at + 2 * EPI_TILE_M};
+}
+
 /* A tile of rows in hand, and a thread's memory. */
 typedef struct epi_row_tile {
     const epi_attention_state *r;
     int64_t place, batch, chunk, m0;
     int rows;
     unsigned char *memory;
-    float *top, *shift, *sum, *grown, *factor, *part; /* online, by row */
+    epi_limit limits[EPI_ATTENTION_BOUNDS];
+    epi_range ranges[EPI_ATTENTION_BOUNDS];
+    epi_sums sums;                        /* online: of the chunk in hand, in the end of all */
+    float *shift, *grown, *factor, *part; /* online, by row */
 } epi_row_tile;
 
 static inline float *floats(const epi_row_tile *t, int64_t offset) {

@@ -1,16 +1,20 @@
 /* attention_run.c: the loops of attention.
  *
  * What holds in them:
- *   - A tile of rows belongs to one thread, from its first score to what its output programs store. All that
- *     it works on is the thread's own, but for packed tiles of streamed operands, which are written before
- * the threads that read them start, or (not `shared`) packed by the thread itself.
+ *   - A tile of rows belongs to one thread, from its first score to what its output programs store, unless
+ * the chunks of its stream are shared out (`split`). All that it works on is the thread's own, but for packed
+ *     tiles of streamed operands, which are written before the threads that read them start, or (not
+ *     `shared`) packed by the thread itself.
  *   - Stream tiles are taken in the order of their positions, each whole: a row's sums are added up in an
  *     order that follows from positions alone. Tiles that no row of the tile sees are left out; in a tile
  * that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
  *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
  * one thread takes in order; the chunks' sums are folded in order when all are there.
  *   - Online: `top` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
- *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new). */
+ *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new).
+ *   - Online, the stream is taken in chunks that begin at multiples of EPI_STREAM_CHUNK columns. Each has a
+ *     top and sums of its own, and these are folded in order, by the thread that made them or by another one:
+ *     the bits are the same. */
 #include <math.h>
 #include <string.h>
 
@@ -103,7 +107,8 @@ static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
 }
 
 /* Adds the weights times what they weigh. */
-static void add_values(const epi_row_tile *t, int v, const float *weight, int64_t tile, epi_span span) {
+static void add_values(const epi_row_tile *t, int v, float *to, const float *weight, int64_t tile,
+                       epi_span span) {
     const epi_attention_loop *l = t->r->l;
     int which = l->term_count + v;
     const epi_streamed *s = &l->streams[which];
@@ -115,7 +120,7 @@ static void add_values(const epi_row_tile *t, int v, const float *weight, int64_
     epi_attention_pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
     epi_attention_multiply(s->micro, (epi_panels){t->memory + l->weights, t->rows, count},
                            (epi_panels){streamed(t, which, tile), s->feature_count, columns_of(l, tile)},
-                           span.from, count, floats(t, l->outs[v]), EPI_TILE_N, true);
+                           span.from, count, to, EPI_TILE_N, true);
 }
 
 /* ---- online softmax ---- */
@@ -124,8 +129,8 @@ static void add_values(const epi_row_tile *t, int v, const float *weight, int64_
 static bool raise_tops(const epi_row_tile *t, const float *part) {
     bool same = true;
     for (int i = 0; i < t->rows; i++) {
-        float old = t->top[i], now = old > part[i] || old != old ? old : part[i];
-        t->top[i] = now;
+        float old = t->sums.top[i], now = old > part[i] || old != old ? old : part[i];
+        t->sums.top[i] = now;
         t->shift[i] = now == -INFINITY ? 0 : now;
         t->grown[i] = old == now || old == -INFINITY ? 0 : old - now;
         same &= t->grown[i] == 0;
@@ -133,13 +138,35 @@ static bool raise_tops(const epi_row_tile *t, const float *part) {
     return same;
 }
 
-static void scale_sums(const epi_row_tile *t) {
+/* Sums times exp(grown). */
+static void scale_sums(const epi_row_tile *t, epi_sums s) {
     const epi_attention_loop *l = t->r->l;
-    float *out = floats(t, l->outs[0]);
     l->strips->map[EPI_OP_EXP](t->factor, 0, &(epi_view){t->grown, 0, 1}, 1, t->rows);
-    epi_view sums[] = {{t->sum, 0, 1}, {t->factor, 0, 1}}, outs[] = {{out, EPI_TILE_N, 1}, {t->factor, 1, 0}};
-    l->strips->map[EPI_OP_MUL](t->sum, 0, sums, 1, t->rows);
-    l->strips->map[EPI_OP_MUL](out, EPI_TILE_N, outs, t->rows, (int)l->features[0]);
+    epi_view sums[] = {{s.sum, 0, 1}, {t->factor, 0, 1}},
+             outs[] = {{s.out, EPI_TILE_N, 1}, {t->factor, 1, 0}};
+    l->strips->map[EPI_OP_MUL](s.sum, 0, sums, 1, t->rows);
+    l->strips->map[EPI_OP_MUL](s.out, EPI_TILE_N, outs, t->rows, (int)l->features[0]);
+}
+
+/* Takes the sums of a later chunk into those in hand. One of which no row saw anything adds nothing. */
+static void fold_chunk(const epi_row_tile *t, epi_sums from) {
+    const epi_attention_loop *l = t->r->l;
+    bool seen = false;
+    for (int i = 0; i < t->rows; i++)
+        seen |= from.top[i] != -INFINITY;
+    if (!seen)
+        return;
+    if (!raise_tops(t, from.top))
+        scale_sums(t, t->sums);
+    for (int i = 0; i < t->rows; i++) {
+        float old = from.top[i], now = t->sums.top[i];
+        t->grown[i] = old == now || old == -INFINITY ? 0 : old - now;
+    }
+    scale_sums(t, from);
+    epi_view sums[] = {{t->sums.sum, 0, 1}, {from.sum, 0, 1}},
+             outs[] = {{t->sums.out, EPI_TILE_N, 1}, {from.out, EPI_TILE_N, 1}};
+    l->strips->map[EPI_OP_ADD](t->sums.sum, 0, sums, 1, t->rows);
+    l->strips->map[EPI_OP_ADD](t->sums.out, EPI_TILE_N, outs, t->rows, (int)l->features[0]);
 }
 
 /* exp(s - shift) in place, and the sums of its rows. */
@@ -174,25 +201,38 @@ static void make_weights(const epi_row_tile *t, float *s, int columns) {
 
 /* ---- a tile of rows ---- */
 
-static void begin(epi_row_tile *t) {
+/* Which rows they are, and what these see. */
+static void set_rows(epi_row_tile *t, int64_t place) {
     const epi_attention_loop *l = t->r->l;
-    float **vectors[] = {&t->top, &t->shift, &t->sum, &t->grown, &t->factor, &t->part};
+    float **vectors[] = {&t->shift, &t->grown, &t->factor, &t->part};
     for (int i = 0; i < (int)(sizeof vectors / sizeof *vectors); i++)
         *vectors[i] = floats(t, l->vectors) + i * EPI_TILE_M;
-    for (int i = 0; i < t->rows; i++) {
-        t->top[i] = -INFINITY;
-        t->sum[i] = 0;
-    }
-    for (int k = 0; k < l->leaving_count; k++)
+    t->place = place;
+    t->m0 = epi_tile_row(&l->score[0], place);
+    t->rows = (int)(epi_tile_row(&l->score[0], place + 1) - t->m0);
+    epi_limits_find(l, t->r->homes, t->m0, t->rows, t->limits);
+    epi_matches_find(l, t->r->homes, t->m0, t->rows, t->ranges);
+}
+
+static void clear_out(const epi_row_tile *t, int v, float *out) {
+    const epi_attention_loop *l = t->r->l;
+    const epi_micro *micro = l->streams[l->term_count + v].micro;
+    int64_t rows = epi_round_up(t->rows, micro->mr), columns = epi_round_up(l->features[v], micro->nr);
+    for (int64_t i = 0; i < rows; i++)
+        memset(out + i * EPI_TILE_N, 0, (size_t)columns * sizeof *out);
+}
+
+static void begin(const epi_row_tile *t) {
+    const epi_attention_loop *l = t->r->l;
+    const bool online = l->a->top != EPI_NO_NODE;
+    for (int k = 0; k < l->leaving_count && !online; k++)
         for (int i = 0; i < t->rows; i++) {
             float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
             state[i] = epi_reduce_identity(l->spec->graph->nodes[l->leaving[k].node].op);
             state[EPI_TILE_M + i] = 0;
         }
-    for (int v = 0; v < l->a->value_count; v++) {
-        int64_t rows = epi_round_up(t->rows, l->streams[l->term_count + v].micro->mr);
-        memset(floats(t, l->outs[v]), 0, (size_t)(rows * EPI_TILE_N) * sizeof(float));
-    }
+    for (int v = 0; v < l->a->value_count && !online; v++)
+        clear_out(t, v, floats(t, l->outs[v]));
     pack_rows(t);
     if (l->cross.chunks)
         epi_cross_begin(t);
@@ -231,22 +271,22 @@ static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, 
     if (a->top == EPI_NO_NODE) {
         fold_leaving(t, program, run.partials);
         for (int v = 0; v < a->value_count; v++)
-            add_values(t, v, kept_value(t, &run, a->weight[v]), tile, span);
+            add_values(t, v, floats(t, l->outs[v]), kept_value(t, &run, a->weight[v]), tile, span);
         if (l->cross.chunks)
             epi_cross_add(t, kept_value(t, &run, a->crossed_weight), tile, span);
         return;
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
     if (!raise_tops(t, run.partials + l->score[program].states[l->leaving[0].instr[program]].first))
-        scale_sums(t);
+        scale_sums(t, t->sums);
     make_weights(t, s, (int)columns_of(l, tile));
     for (int i = 0; i < t->rows; i++)
-        t->sum[i] += t->part[i];
+        t->sums.sum[i] += t->part[i];
     if (a->factor != EPI_NO_NODE) {
         epi_view both[] = {{s, EPI_TILE_N, 1}, {kept_value(t, &run, a->factor), EPI_TILE_N, 1}};
         l->strips->map[EPI_OP_MUL](s, EPI_TILE_N, both, t->rows, (int)columns_of(l, tile));
     }
-    add_values(t, 0, s, tile, span);
+    add_values(t, 0, t->sums.out, s, tile, span);
 }
 
 static void store_rows(const epi_row_tile *t, int node, const float *values) {
@@ -261,16 +301,15 @@ static void finish(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
     if (a->top != EPI_NO_NODE) {
-        float *out = floats(t, l->outs[0]);
         for (int i = 0; i < t->rows && !a->guarded; i++) /* -inf less itself is no number */
-            if (t->top[i] == -INFINITY) {
-                t->sum[i] = NAN;
+            if (t->sums.top[i] == -INFINITY) {
+                t->sums.sum[i] = NAN;
                 for (int64_t j = 0; j < l->features[0]; j++)
-                    out[i * EPI_TILE_N + j] = NAN;
+                    t->sums.out[i * EPI_TILE_N + j] = NAN;
             }
-        store_rows(t, a->top, t->top);
+        store_rows(t, a->top, t->sums.top);
         if (a->sum != EPI_NO_NODE)
-            store_rows(t, a->sum, t->sum);
+            store_rows(t, a->sum, t->sums.sum);
     }
     for (int k = 0; k < l->leaving_count && a->top == EPI_NO_NODE; k++) {
         const epi_node *n = &l->spec->graph->nodes[l->leaving[k].node];
@@ -280,33 +319,103 @@ static void finish(const epi_row_tile *t) {
     }
     for (int v = 0; v < a->value_count; v++) {
         const int64_t place[2] = {t->place, 0};
-        epi_epilogue_tile(&t->r->out[v], floats(t, l->outs[v]), place, t->memory + l->private_memory);
+        float *out = a->top != EPI_NO_NODE ? t->sums.out : floats(t, l->outs[v]);
+        epi_epilogue_tile(&t->r->out[v], out, place, t->memory + l->private_memory);
     }
+}
+
+static bool sees_chunk(const epi_row_tile *t, int64_t chunk) {
+    const epi_attention_loop *l = t->r->l;
+    int64_t first = chunk * EPI_STREAM_CHUNK;
+    return epi_limits_sight(t->limits, l->bound_count, first, epi_min64(EPI_STREAM_CHUNK, l->n - first)) !=
+           EPI_SEES_NONE;
+}
+
+static void run_tiles(const epi_row_tile *t, int64_t from, int64_t to) {
+    const epi_attention_loop *l = t->r->l;
+    for (int64_t tile = from; tile < to; tile++) {
+        int64_t first = tile * EPI_STREAM_TILE, columns = columns_of(l, tile);
+        epi_sight sight = epi_limits_sight(t->limits, l->bound_count, first, columns);
+        if (sight != EPI_SEES_NONE && l->match_count) {
+            epi_sight matched = epi_matches_sight(l, t->r->homes, t->ranges, t->batch, first, columns);
+            sight = matched < sight ? matched : sight;
+        }
+        if (sight != EPI_SEES_NONE)
+            run_stream_tile(t, tile, epi_limits_span(t->limits, l->bound_count, first, columns),
+                            l->programs == 2 && sight == EPI_SEES_ALL);
+    }
+}
+
+/* Online: the sums of one chunk of the stream. */
+static void run_chunk(epi_row_tile *t, int64_t chunk, epi_sums to) {
+    const int64_t tiles = EPI_STREAM_CHUNK / EPI_STREAM_TILE;
+    t->sums = to;
+    for (int i = 0; i < t->rows; i++) {
+        to.top[i] = -INFINITY;
+        to.sum[i] = 0;
+    }
+    clear_out(t, 0, to.out);
+    run_tiles(t, chunk * tiles, epi_min64((chunk + 1) * tiles, t->r->l->stream_tiles));
 }
 
 static void run_row_tile(epi_row_tile *t, int64_t place) {
     const epi_attention_loop *l = t->r->l;
-    epi_limit limits[EPI_ATTENTION_BOUNDS];
-    t->place = place;
-    t->m0 = epi_tile_row(&l->score[0], place);
-    t->rows = (int)(epi_tile_row(&l->score[0], place + 1) - t->m0);
+    set_rows(t, place);
     begin(t);
-    epi_limits_find(l, t->r->homes, t->m0, t->rows, limits);
-    epi_range ranges[EPI_ATTENTION_BOUNDS];
-    epi_matches_find(l, t->r->homes, t->m0, t->rows, ranges);
-    for (int64_t tile = 0; tile < l->stream_tiles; tile++) {
-        int64_t first = tile * EPI_STREAM_TILE, columns = columns_of(l, tile);
-        epi_sight sight = epi_limits_sight(limits, l->bound_count, first, columns);
-        if (sight != EPI_SEES_NONE && l->match_count) {
-            epi_sight matched = epi_matches_sight(l, t->r->homes, ranges, t->batch, first, columns);
-            sight = matched < sight ? matched : sight;
+    if (l->a->top == EPI_NO_NODE)
+        run_tiles(t, 0, l->stream_tiles);
+    else {
+        epi_sums all = sums_at(floats(t, l->outs[0])), later = sums_at(floats(t, l->outs[1]));
+        run_chunk(t, 0, all);
+        for (int64_t chunk = 1; chunk < l->chunks; chunk++) {
+            if (!sees_chunk(t, chunk))
+                continue;
+            run_chunk(t, chunk, later);
+            t->sums = all;
+            fold_chunk(t, later);
         }
-        if (sight != EPI_SEES_NONE)
-            run_stream_tile(t, tile, epi_limits_span(limits, l->bound_count, first, columns),
-                            l->programs == 2 && sight == EPI_SEES_ALL);
     }
     finish(t);
 }
+
+/* ---- chunks of the stream, shared out ---- */
+
+static epi_sums split_sums(const epi_attention_state *r, int64_t batch, int64_t chunk) {
+    int64_t at = (batch - r->first_batch) * r->l->chunks + chunk;
+    return sums_at((float *)(void *)(r->scratch + r->l->split_sums) + at * r->l->split_floats);
+}
+
+/* Item: a chunk of the stream of one of the batches in hand. */
+static void run_split(void *ctx, int64_t item, int thread) {
+    const epi_attention_state *r = ctx;
+    const epi_attention_loop *l = r->l;
+    epi_row_tile t = {.r = r, .batch = r->first_batch + item / l->chunks};
+    int64_t chunk = item % l->chunks;
+    epi_sums to = split_sums(r, t.batch, chunk);
+    t.memory = r->scratch + l->per_thread + thread * l->thread_bytes;
+    set_rows(&t, t.batch);
+    if (chunk == 0 || sees_chunk(&t, chunk)) {
+        begin(&t);
+        run_chunk(&t, chunk, to);
+    } else
+        for (int i = 0; i < t.rows; i++)
+            to.top[i] = -INFINITY;
+}
+
+/* Item: one of the batches in hand. */
+static void fold_split(void *ctx, int64_t item, int thread) {
+    const epi_attention_state *r = ctx;
+    const epi_attention_loop *l = r->l;
+    epi_row_tile t = {.r = r, .batch = r->first_batch + item};
+    t.memory = r->scratch + l->per_thread + thread * l->thread_bytes;
+    set_rows(&t, t.batch);
+    t.sums = split_sums(r, t.batch, 0);
+    for (int64_t chunk = 1; chunk < l->chunks; chunk++)
+        fold_chunk(&t, split_sums(r, t.batch, chunk));
+    finish(&t);
+}
+
+/* ---- all rows ---- */
 
 /* Item: a chunk of the rows of one of the batches in hand, the last first: under a mask these see the most. A
  * chunk is a tile of rows, unless something is summed over them. */
@@ -331,6 +440,11 @@ void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const 
         epi_epilogue_begin(&r.out[v], &l->out[v], homes, tensors, scratch + l->access[2 + v], NULL);
     for (; r.first_batch < l->batches; r.first_batch += l->batch_group) {
         int64_t count = epi_min64(l->batch_group, l->batches - r.first_batch);
+        if (l->split) {
+            epi_parallel_for(l->threads, count * l->chunks, run_split, &r);
+            epi_parallel_for(l->threads, count, fold_split, &r);
+            continue;
+        }
         if (l->shared)
             epi_parallel_for(l->threads, count * l->stream_tiles * l->stream_count, pack_item, &r);
         if (l->cross.chunks)

@@ -83,6 +83,9 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
         epi_text_add(out, "score tile %d x %d, %ld tile%s of rows, micro-kernel %s (%d x %d)\n", EPI_TILE_M,
                      EPI_STREAM_TILE, (long)k->attention->row_tiles, k->attention->row_tiles == 1 ? "" : "s",
                      u->name, u->mr, u->nr);
+        if (k->attention->split)
+            epi_text_add(out, "threads share the stream as well, in %ld chunks of %d columns\n",
+                         (long)k->attention->chunks, EPI_STREAM_CHUNK);
         epi_steps_describe_stages(&k->steps, 1, 1, out);
         return;
     }
