@@ -443,6 +443,97 @@ static void test_chunks(const epi_module *module) {
         }
 }
 
+/* A token that is decoded alone, over a cache that is longer than the sequence so far, or over one that ends
+ * with it, against its row of the whole sequence. */
+enum { LONG = 1300, HEADS = 2, WIDTH = 16, VALUES = 8 };
+
+typedef struct decoded {
+    const problem *whole;
+    int64_t position, keys;
+} decoded;
+
+static void fill_decoded(problem *p, const epi_program *program, void *arg) {
+    const decoded *d = arg;
+    (void)program;
+    for (int i = 0; i < 3; i++) {
+        int64_t width = i == 2 ? VALUES : WIDTH, rows = i ? d->keys : 1, first = i ? 0 : d->position;
+        size_t size = epi_dtype_size(p->t[i].shape.type), bytes = (size_t)(rows * width) * size;
+        for (int64_t h = 0; h < HEADS; h++)
+            memcpy(p->t[i].data + (size_t)h * bytes,
+                   d->whole->t[i].data + (size_t)((h * LONG + first) * width) * size, bytes);
+    }
+    if (p->inputs > 3)
+        put_element(p->t[3].data, p->t[3].shape.type, 0, (double)(d->position + 1));
+}
+
+/* How far a result may be from the exact one, with `weighed` the sum of weights times |v|. Each weight is
+ * rounded to the type of 16 bits, by u relative to itself, and so is what is stored. In f32 both sums have so
+ * many terms, and a score, a sum of WIDTH terms whose magnitudes add up to 3 at most, is in an exponent above
+ * and below; exponentials and factors of chunks are right but for a few units. */
+static double off_by(epi_dtype type, double weighed, double result, int64_t keys) {
+    double u = type_unit(type), single = 0x1p-24 * (double)(2 * keys + 2 * 3 * (WIDTH + 3) + 16),
+           before = ((type == EPI_F32 ? 0 : u) + single) * weighed;
+    return before + u * (fabs(result) + before);
+}
+
+static void test_decoded(const epi_module *module) {
+    static const int positions[] = {0, 1, 127, 128, 511, 512, 513, 700, 1023, 1024, LONG - 1};
+    static const char *const texts[] = {"f(q[H,S,E], k[H,R,E], v[H,R,F], length: i32) -> o[H,S,F] {\n"
+                                        "    s = where(index(R) < length, sum(q*k, E)*rsqrt(size(E)), -inf)\n"
+                                        "    o = sum(softmax(s, R)*v, R) }\n",
+                                        "f(q[H,S,E], k[H,R,E], v[H,R,F]) -> o[H,S,F] {\n"
+                                        "    o = sum(softmax(sum(q*k, E)*rsqrt(size(E)), R)*v, R) }\n",
+                                        "f(q[H,S,E], k[H,R,E], v[H,R,F]) -> o: f32[H,S,F] {\n"
+                                        "    o = sum(softmax(sum(q*k, E)*rsqrt(size(E)), R)*abs(v), R) }\n"};
+    epi_module *m[3];
+    for (int i = 0; i < 3; i++)
+        m[i] = parse(texts[i]);
+    for (size_t t = 0; t < sizeof storage / sizeof *storage && m[0] && m[1] && m[2]; t++) {
+        uint64_t seed = 12;
+        attempt whole;
+        attempt_make(&whole, epi_module_find(module, "causal_attention"),
+                     (setting){"B=1,H=2,S=1300,R=1300,E=16,F=8", EPI_PATH_FUSED, storage[t], 2, false},
+                     fill_meant, &seed);
+        for (size_t i = 0; i < sizeof positions / sizeof *positions && whole.ok; i++) {
+            char dims[64];
+            attempt alone, ends, exact, weighed;
+            decoded d = {&whole.p, positions[i], LONG};
+            attempt_make(&alone, epi_module_program(m[0], 0),
+                         (setting){"H=2,S=1,R=1300,E=16,F=8", EPI_PATH_FUSED, storage[t], 3, false},
+                         fill_decoded, &d);
+            d.keys = positions[i] + 1;
+            snprintf(dims, sizeof dims, "H=2,S=1,R=%d,E=16,F=8", (int)d.keys);
+            attempt_make(&ends, epi_module_program(m[1], 0),
+                         (setting){dims, EPI_PATH_FUSED, storage[t], 3, false}, fill_decoded, &d);
+            attempt_make(&exact, epi_module_program(m[1], 0),
+                         (setting){dims, EPI_PATH_REFERENCE, storage[t], 1, true}, fill_same, &ends.p);
+            attempt_make(&weighed, epi_module_program(m[2], 0),
+                         (setting){dims, EPI_PATH_REFERENCE, storage[t], 1, true}, fill_same, &ends.p);
+            for (int64_t h = 0; h < HEADS && alone.ok && ends.ok && exact.ok && weighed.ok; h++) {
+                int64_t row = (h * LONG + positions[i]) * VALUES;
+                check(same_bits(&whole.p.t[3], row, &alone.p.t[4], h * VALUES, VALUES),
+                      "%s: token %d alone has the bits of its row", epi_dtype_name(storage[t]), positions[i]);
+                for (int64_t e = h * VALUES; e < (h + 1) * VALUES; e++) {
+                    double want = get_element(exact.p.t[3].data, EPI_F64, e),
+                           most =
+                               off_by(storage[t], get_element(weighed.p.t[3].data, EPI_F64, e), want, d.keys),
+                           first = fabs(get_element(alone.p.t[4].data, storage[t], e) - want),
+                           second = fabs(get_element(ends.p.t[3].data, storage[t], e) - want);
+                    check(first <= most && second <= most, "%s: token %d alone is %g and %g off, %g allowed",
+                          epi_dtype_name(storage[t]), positions[i], first, second, most);
+                }
+            }
+            attempt_free(&alone);
+            attempt_free(&ends);
+            attempt_free(&exact);
+            attempt_free(&weighed);
+        }
+        attempt_free(&whole);
+    }
+    for (int i = 0; i < 3; i++)
+        epi_module_free(m[i]);
+}
+
 /* ---- odd rows ---- */
 
 enum { S = 150, R = 150, E = 8 };
@@ -627,6 +718,7 @@ int main(int argc, char **argv) {
     test_others();
     test_bits(module);
     test_chunks(module);
+    test_decoded(module);
     test_odd(module);
     test_nothing();
     test_hidden(module);
