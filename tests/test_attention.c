@@ -546,6 +546,42 @@ static void fill_odd(problem *p, const epi_program *program, void *arg) {
     }
 }
 
+/* A key that is no number, of the first sequence. */
+enum { ODD_KEY = 60 };
+static void fill_odd_key(problem *p, const epi_program *program, void *arg) {
+    fill_meant(p, program, arg);
+    put_element(p->t[1].data, p->t[1].shape.type, ODD_KEY * E + 3, NAN);
+}
+
+/* It makes those queries that see it no numbers, and leaves the others and other sequences as they were: in a
+ * whole sequence, and of a token whose stream threads share. */
+static void test_odd_key(const epi_module *module) {
+    static const struct {
+        const char *name, *dims;
+        int64_t rows; /* of a sequence */
+    } all[] = {{"causal_attention", "B=2,H=1,S=150,R=150,E=8,F=8", 150},
+               {"full_attention", "B=2,H=1,S=3,R=1100,E=8,F=8", 3}};
+    for (int i = 0; i < 2; i++) {
+        uint64_t seed = 3;
+        attempt odd, plain;
+        const setting how = {all[i].dims, EPI_PATH_FUSED, EPI_F32, 2, false};
+        attempt_make(&odd, epi_module_find(module, all[i].name), how, fill_odd_key, &seed);
+        attempt_make(&plain, epi_module_find(module, all[i].name), how, fill_meant, &seed);
+        for (int64_t r = 0; r < 2 * all[i].rows && odd.ok && plain.ok; r++) {
+            if (r >= all[i].rows || (i == 0 && r < ODD_KEY)) {
+                check(same_bits(&odd.p.t[3], r * E, &plain.p.t[3], r * E, E), "%s: row %d is as it was",
+                      all[i].name, (int)r);
+                continue;
+            }
+            for (int64_t e = 0; e < E; e++)
+                check(isnan(get_element(odd.p.t[3].data, EPI_F32, r * E + e)), "%s: row %d is no number",
+                      all[i].name, (int)r);
+        }
+        attempt_free(&odd);
+        attempt_free(&plain);
+    }
+}
+
 static void test_odd(const epi_module *module) {
     uint64_t seed = 3;
     attempt odd, plain;
@@ -702,6 +738,70 @@ static void test_empty(const epi_module *module) {
     epi_module_free(m);
 }
 
+/* The number of keys is given at each run, and may be 0: a sum over none is 0, and 0/0 where the text divides
+ * by one. Else the bits are those of a kernel for that number alone. */
+static void test_open_keys(void) {
+    static const struct {
+        const char *text;
+        bool number;
+    } all[] = {
+        {"o = sum(softmax(s, R)*v, R)", true},
+        {"l = logsumexp(s, R)  o = sum(exp(s - l)*v, R)", true},
+        {"m = max(s, R)  e = exp(s - m)  o = sum(e*v, R)/sum(e, R)", false},
+    };
+    static const int64_t sizes[] = {0, 1, 37, 600};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char text[400];
+        static const char *const open_axes[] = {"R"};
+        epi_dim_binding dims[] = {{"S", 4}, {"R", 600}, {"E", 8}, {"F", 8}};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .threads = 2, .open_axes = open_axes,
+                                    .open_axis_count = 1);
+        epi_error err = {0};
+        epi_kernel *open = NULL;
+        snprintf(text, sizeof text, "f(q[S,E], k[R,E], v[R,F]) -> o[S,F] {\n    s = sum(q*k, E)  %s\n}\n",
+                 all[i].text);
+        epi_module *m = parse(text);
+        if (!m || !check(epi_kernel_compile(epi_module_program(m, 0), &o, &open, &err) == EPI_OK,
+                         "%s with an open stream: %s", text, err.message)) {
+            epi_module_free(m);
+            continue;
+        }
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+            uint64_t seed = 2;
+            char at[64];
+            attempt closed;
+            problem p;
+            size_t bytes = 0;
+            snprintf(at, sizeof at, "S=4,R=%d,E=8,F=8", (int)sizes[n]);
+            attempt_make(&closed, epi_module_program(m, 0), (setting){at, EPI_PATH_FUSED, EPI_F32, 2, false},
+                         fill_meant, &seed);
+            bool ok =
+                closed.ok && check(problem_make(&p, epi_module_program(m, 0), closed.kernel, LAYOUT_PLAIN) &&
+                                       epi_kernel_workspace_at(open, &sizes[n], 1, &bytes, &err) == EPI_OK,
+                                   "%s at %s: %s", text, at, err.message);
+            if (ok) {
+                void *work = aligned_alloc(64, (bytes + 64) / 64 * 64);
+                const epi_call call = EPI_CALL(.tensors = p.args, .count = p.count, .workspace = work,
+                                               .workspace_bytes = bytes, .sizes = &sizes[n], .size_count = 1);
+                fill_same(&p, NULL, &closed.p);
+                check(work && epi_kernel_call(open, &call, &err) == EPI_OK, "%s at %s: %s", text, at,
+                      err.message);
+                check(same_bits(&p.t[3], 0, &closed.p.t[3], 0, 4 * E), "%s at %s has the bits of one size",
+                      text, at);
+                for (int64_t e = 0; e < 4 * E && sizes[n] == 0; e++) {
+                    double x = get_element(p.t[3].data, EPI_F32, e);
+                    check(all[i].number ? x == 0 : isnan(x), "%s over no keys is %g", text, x);
+                }
+                free(work);
+                problem_free(&p);
+            }
+            attempt_free(&closed);
+        }
+        epi_kernel_free(open);
+        epi_module_free(m);
+    }
+}
+
 int main(int argc, char **argv) {
     char path[512];
     epi_error err = {0};
@@ -720,10 +820,12 @@ int main(int argc, char **argv) {
     test_chunks(module);
     test_decoded(module);
     test_odd(module);
+    test_odd_key(module);
     test_nothing();
     test_hidden(module);
     test_documents(module);
     test_empty(module);
+    test_open_keys();
     epi_module_free(module);
     epi_context_close(ctx);
     free(programs);

@@ -526,6 +526,34 @@ static void compare_in_place(const emulated *e, const problem *apart, bool late,
         }
 }
 
+/* A page outside of the table counts as one of zeros. All tokens are seen. */
+static void compare_outside(const emulated *e, const char *what) {
+    problem p[2];
+    enum { K = 1, V, PAGE, LENGTH };
+    if (strcmp(e->l->from->program, "paged_attention") || !make_problem(e, &p[0]))
+        return;
+    bool made = make_problem(e, &p[1]);
+    for (int n = 0; n < 2 && made; n++) {
+        tensor *table = &p[n].t[PAGE], *length = &p[n].t[LENGTH];
+        int64_t pages = p[n].t[K].shape.sizes[0], last = table->shape.count - 1;
+        for (int i = K; i <= V; i++) /* the first page of keys and of values is 0 */
+            memset(p[n].t[i].data, 0,
+                   (size_t)(p[n].t[i].shape.count / pages) * epi_dtype_size(p[n].t[i].shape.type));
+        put_element(table->data, table->shape.type, 1, n ? -1 : 0);
+        put_element(table->data, table->shape.type, last, n ? (double)pages : 0);
+        for (int64_t i = 0; i < length->shape.count; i++)
+            put_element(length->data, length->shape.type, i,
+                        (double)(table->shape.sizes[1] * p[n].t[K].shape.sizes[1]));
+        run_launches(e, &p[n], false, what);
+    }
+    for (int i = p[0].inputs; i < p[0].count && made; i++)
+        check(!memcmp(p[0].t[i].data, p[1].t[i].data,
+                      (size_t)p[0].t[i].shape.count * epi_dtype_size(p[0].t[i].shape.type)),
+              "%s: a page outside of the table is one of zeros", what);
+    problem_free(&p[0]);
+    problem_free(&p[1]);
+}
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.fused;
@@ -545,6 +573,7 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
             check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
         if (e->closed && !late)
             compare_closed(e, &p, what);
+        compare_outside(e, what);
         if (!e->copies && !(half && e->up))
             compare_in_place(e, &p, late, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)

@@ -510,6 +510,8 @@ static void test_out_of_range(void) {
          "pos[3] is 6: outside axis P of 6"},
         {"rotary", "rotary_packed_halves_grad", "P=6,T=5,H=2,D=4", "pos", 3, 6,
          "pos[3] is 6: outside axis P of 6"},
+        {"attention", "paged_attention", "B=2,P=6,C=4,N=3,G=1,H=2,E=8", "page", 4, 6,
+         "page[1,1] is 6: outside axis P of 6"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int way = 0; way < WAYS; way++) {
