@@ -224,19 +224,22 @@ def _(x, w, label, d, ignore, which, numbers, chunks, by_w):
 
 
 class LossInChunks(torch.autograd.Function):
-    """The sum over tokens: gradients are made at once, and only scaled in the backward."""
+    """The sum over tokens, divided by count: gradients of the sum are made at once, and only scaled in the backward. They are kept
+    without the scale, and it is f32: f16 holds neither 1/count of a gradient nor the factor that losses are multiplied by for it."""
 
     @staticmethod
-    def forward(ctx, x, w, label, d, ignore, which, numbers, chunks):
+    def forward(ctx, x, w, label, count, ignore, which, numbers, chunks):
+        d = torch.ones(label.shape, dtype=torch.float32, device=x.device)
         total, dx, dw = loss_in_chunks(x, w, label, d, ignore, which, numbers, chunks, w.requires_grad)
-        ctx.save_for_backward(dx, dw)
+        ctx.save_for_backward(dx, dw, count)
         ctx.by_w, ctx.dtype = w.requires_grad, w.dtype
-        return total
+        return total / count
 
     @staticmethod
     def backward(ctx, g):
-        dx, dw = ctx.saved_tensors
-        return dx * g.to(dx.dtype), (dw * g).to(ctx.dtype) if ctx.by_w else None, None, None, None, None, None, None
+        dx, dw, count = ctx.saved_tensors
+        scale = g / count.clamp(min=1)  # where no token counts, gradients are 0
+        return (dx.float() * scale).to(dx.dtype), (dw * scale).to(ctx.dtype) if ctx.by_w else None, None, None, None, None, None, None
 
 
 class TokenLossesInChunks(torch.autograd.Function):
@@ -284,9 +287,8 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
         x, weight = cast_like_linear(x, weight)
         given = rows(x), weight, labels.reshape(-1)
         if reduction != "none":
-            counts = (given[2] != ignore_index).sum() if reduction == "mean" else torch.ones((), device=x.device)
-            d = (1 / counts).expand(given[2].shape).contiguous()
-            return LossInChunks.apply(*given, d, ignore_index, which, numbers, chunks)
+            count = (given[2] != ignore_index).sum() if reduction == "mean" else torch.ones((), device=x.device)
+            return LossInChunks.apply(*given, count, ignore_index, which, numbers, chunks)
         loss = TokenLossesInChunks.apply(*given, ignore_index, which, numbers, chunks)
     else:
         loss = TOKEN_LOSSES[which](rows(x), weight, labels.reshape(-1), ignore_index, *numbers)
