@@ -117,7 +117,8 @@ typedef struct cli_source {
 } cli_source;
 
 /* Opens FILE or FILE:NAME; "-" is standard input. A FILE that is not found as it stands is looked for among
- * the programs that come with Epilog, with or without ".epi". */
+ * those that come with Epilog, with or without ".epi"; a bare NAME that is none of these, among their
+ * programs. */
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err);
 /* The same, and a program must come out: the one named, or the only one of its file. */
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err);

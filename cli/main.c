@@ -39,11 +39,11 @@ static const cli_command commands[] = {
      "A file that is there already stays as it is.\n",
      "", cmd_new},
     {"check", "parse and check texts",
-     "epilog check FILE[:NAME]... [--json]\n\n"
+     "epilog check FILE[:NAME]|NAME... [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
      "and what to do instead; also where a program is right but cannot be one fused kernel because it uses\n"
      "a reduction before it is complete. Exit status 1 if anything is.\n",
-     "FILE", cmd_check},
+     "PROGRAM", cmd_check},
     {"fmt", "lay texts out anew, with their comments",
      "epilog fmt FILE... [--check]\n\n"
      "Lays each file out anew: an assignment a line, blanks as 'epilog show' has them, lines of at most 120\n"

@@ -104,7 +104,7 @@ static epi_status open_file(cli_source *s, const char *file, epi_error *err) {
     if (!found)
         return epi_fail(err, EPI_ERR_FILE,
                         is_folder(file) ? "%s: is a folder"
-                                        : "%s: no such file, and no program of that name comes with Epilog",
+                                        : "%s: no such file, and none of that name comes with Epilog",
                         file);
     snprintf(s->path, sizeof s->path, "%s", file);
     s->text = read_program(file, &length, err);
@@ -137,19 +137,6 @@ static epi_status no_program(const cli_source *s, const char *name, epi_error *e
     return status;
 }
 
-epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
-    *s = (cli_source){0};
-    char file[1000];
-    const char *colon = is_file(name) ? NULL : strrchr(name, ':');
-    snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
-    epi_status status = open_file(s, file, err);
-    if (status == EPI_OK && colon && !(s->program = epi_module_find(s->module, colon + 1)))
-        status = no_program(s, colon + 1, err);
-    if (status != EPI_OK)
-        cli_source_close(s);
-    return status;
-}
-
 /* Looks for a program by its own name in all the files that come with Epilog. */
 static epi_status find_program(cli_source *s, const char *name, epi_error *err) {
     epi_nearest near = {.wanted = name};
@@ -167,10 +154,23 @@ static epi_status find_program(cli_source *s, const char *name, epi_error *err) 
                     near.best, after);
 }
 
-epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
+epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
+    *s = (cli_source){0};
     bool bare = !strpbrk(name, "/.:") && strcmp(name, "-") != 0;
     if (bare && !is_file(name) && !is_folder(name) && bundled_file(name) < 0)
         return find_program(s, name, err);
+    char file[1000];
+    const char *colon = is_file(name) ? NULL : strrchr(name, ':');
+    snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
+    epi_status status = open_file(s, file, err);
+    if (status == EPI_OK && colon && !(s->program = epi_module_find(s->module, colon + 1)))
+        status = no_program(s, colon + 1, err);
+    if (status != EPI_OK)
+        cli_source_close(s);
+    return status;
+}
+
+epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
     epi_status status = cli_source_open(s, name, err);
     if (status != EPI_OK || s->program)
         return status;

@@ -219,6 +219,9 @@ expect 1 "has no program 'matmulnn'; did you mean 'matmul_nn'" show matmul:matmu
 expect 1 "comes with Epilog; did you mean 'rmsnorm_backward'" show rmsnorm_bakward
 expect 1 "comes with Epilog; see 'epilog list'" show nothing_like_it
 expect 0 'matmul:matmul_tt: 1 program, all well' check matmul:matmul_tt
+expect 0 'layernorm: 1 program, all well' check layernorm
+expect 0 'norms: [0-9]* programs, all well' check norms
+expect 1 "comes with Epilog; did you mean 'layernorm'" check layernrm
 expect 2 'show wants one' show
 
 # run
