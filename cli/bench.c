@@ -291,6 +291,7 @@ static epi_status bench_program(const cli_source *s, const cli_options *o, const
         out->m = p.info.m;
         out->n = p.info.n;
         out->k = p.info.k;
+        out->kernels = p.info.parts;
         out->flops = p.info.flops;
         out->rows = p.info.k == 0 && !strcmp(p.info.mainloop, "rows");
         out->bytes = p.info.bytes_fused;

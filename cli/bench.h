@@ -6,8 +6,9 @@
 #include "cli.h"
 
 typedef struct bench_row {
-    char name[128], config[64]; /* the GPU configuration or the CPU micro-kernel */
-    int64_t m, n, k;
+    char name[128], config[64];        /* the GPU configuration or the CPU micro-kernel */
+    int64_t m, n, k;                   /* of the one kernel; all 0 where it is of several */
+    int kernels;                       /* that a run goes through */
     double flops, fused, unfused, raw; /* seconds; raw 0 where there is no BLAS */
     bool rows;                         /* no product: what counts is memory, */
     double bytes, copy;                /* what it moves, and how long a copy of as much takes, or 0 */

@@ -59,7 +59,10 @@ static void fill(epi_chart *c, const bench_report *p, const epi_context *ctx, co
         epi_chart_row *row = epi_chart_add(c);
         if (!row)
             break;
-        SAY(row->name, "%.36s %ld", r->name, (long)r->m);
+        if (r->kernels > 1)
+            SAY(row->name, "%.36s", r->name);
+        else
+            SAY(row->name, "%.36s %ld", r->name, (long)r->m);
         row->values[0] = r->fused / base_of(r, base);
         if (c->series_count > 1)
             row->values[1] = r->unfused / base_of(r, base);

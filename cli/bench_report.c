@@ -47,7 +47,10 @@ static void print_head(const bench_report *p) {
 
 static void print_row(const bench_report *p, const bench_row *r) {
     char shape[64];
-    snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
+    if (r->kernels > 1)
+        snprintf(shape, sizeof shape, "%d kernels", r->kernels);
+    else
+        snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
     printf("%-20s %-18s %10.*f %10.*f %8.2fx %9.1f", r->name, shape, p->gpu ? 4 : 3, 1e3 * r->fused,
            p->gpu ? 4 : 3, 1e3 * r->unfused, r->unfused / r->fused,
            r->flops / r->fused / (p->gpu ? 1e12 : 1e9));

@@ -496,6 +496,9 @@ expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3
 expect 0 '"rows":\[{"kernel":"matmul"' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3 --json
 expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 2 --out b.json
 that 'bench writes its result file' grep -q '"fused_ms"' b.json
+echo 'f(x[T,D], a[D,F], b[F,D]) -> y[T,D] { y = silu(x @ a) @ b }' >layers.epi
+expect 0 '^f  *2 kernels  *[0-9.]* ' bench layers.epi --dims T=64,D=32,F=64 --repeat 2
+rm layers.epi
 expect 2 'wants --dims' bench matmul:matmul
 expect 2 'multiples of 128' bench --size 100
 expect 1 'no such file' bench nosuch --dims A=1 --out b.json
