@@ -216,6 +216,18 @@ static void explain_cost(const epi_kernel_info *info) {
         info->bytes_fused > 0 ? info->bytes_unfused / info->bytes_fused : 0);
 }
 
+/* The sizes as they were given, or ones to begin with. */
+static void print_dims(const epi_program *p, const cli_options *o) {
+    const char *before = " --dims ";
+    for (int i = 0; i < o->dim_count; i++, before = ",")
+        cli_print("%s%s=%lld", before, o->dims[i].name, (long long)o->dims[i].size);
+    for (int i = 0; i < epi_program_dim_count(p) && !o->dim_count; i++)
+        if (!epi_program_dim_size(p, i)) {
+            cli_print("%s%s=256", before, epi_program_dim(p, i));
+            before = ",";
+        }
+}
+
 static int explain_kernel(const epi_program *p, const cli_options *o) {
     epi_error err;
     epi_kernel *k;
@@ -223,10 +235,8 @@ static int explain_kernel(const epi_program *p, const cli_options *o) {
     epi_options options = cli_compile_options(o);
     if (!o->dim_count && epi_program_dim_count(p)) {
         head(3, "It is cut into kernels");
-        printf("That depends on sizes: give --dims, as in --dims ");
-        for (int i = 0, n = 0; i < epi_program_dim_count(p); i++)
-            if (!epi_program_dim_size(p, i))
-                cli_print("%s%s=256", n++ ? "," : "", epi_program_dim(p, i));
+        printf("That depends on sizes: give --dims, as in");
+        print_dims(p, o);
         printf("\n");
         return EXIT_OK;
     }
@@ -255,9 +265,13 @@ int cmd_explain(const cli_options *given) {
     }
     if (status == EXIT_OK)
         status = explain_kernel(s.program, &o);
-    if (status == EXIT_OK)
-        cli_print("\nNext: epilog run %s, which holds the result against f64, or epilog bench %s.\n",
-                  o.names[0], o.names[0]);
+    if (status == EXIT_OK) {
+        cli_print("\nNext, which holds the result against f64, and the same with 'bench' for its time:\n\n"
+                  "    epilog run %s",
+                  o.names[0]);
+        print_dims(s.program, &o);
+        printf("\n");
+    }
     cli_source_close(&s);
     return status;
 }

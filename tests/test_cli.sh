@@ -89,6 +89,8 @@ leaks expect 0 '4. What each kernel does' explain first.epi --dims T=8,D=9,F=10
 expect 0 'first stays whole: one kernel, of the kind gemm' explain first.epi --dims T=8,D=9,F=10
 expect 0 'first_grad(.*) -> d_w\[F,D\] {' explain first.epi --wrt w
 expect 0 'give --dims, as in --dims T=256,D=256,F=256' explain first.epi
+expect 0 '^    epilog run first.epi --dims T=8,D=9,F=10$' explain first.epi --dims T=8,D=9,F=10
+expect 0 '^    epilog run first.epi --dims T=256,D=256,F=256$' explain first.epi
 expect 0 '    part 2, gemm: a product' explain llama_mlp --dims T=8,D=16,F=32
 expect 1 "first has no input 'q'" explain first.epi --wrt q
 expect 2 'explain wants one' explain
@@ -251,7 +253,8 @@ for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
     expect 0 'a .*f32' run scalars.epi --dims T=64,D=96,F=128 --type bf16 --path unfused --seed $seed
 done
 rm scalars.epi
-expect 1 "axis 'K' was not given" run matmul --dims M=3,N=4
+expect 1 "axis 'K' was not given$" run matmul --dims M=3,N=4
+expect 1 "axis 'M' was not given, nor that of K, N$" run matmul
 expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
 expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
 expect 2 'linear has no such axis; it has T, D, F' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open Q=4

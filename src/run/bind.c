@@ -99,6 +99,18 @@ static epi_status bind_stand_ins(epi_arena *arena, const epi_graph *g, const boo
     return EPI_OK;
 }
 
+/* Names the axis, and what else is missing. */
+static epi_status fail_missing(const epi_graph *g, int first, const int64_t *sizes, epi_error *err) {
+    epi_text more = {0};
+    for (int dim = first + 1; dim < g->declared_count; dim++)
+        if (sizes[dim] < 0)
+            epi_text_add(&more, "%s%s", more.length ? ", " : ", nor that of ", g->dims[dim]);
+    epi_status status = epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given%.600s",
+                                 g->dims[first], more.data ? more.data : "");
+    epi_text_free(&more);
+    return status;
+}
+
 static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
     for (int dim = 0; dim < g->declared_count; dim++)
         if (g->fixed[dim])
@@ -128,7 +140,7 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
     }
     for (int dim = 0; dim < g->declared_count; dim++)
         if (sizes[dim] < 0)
-            return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given", g->dims[dim]);
+            return fail_missing(g, dim, sizes, err);
     for (int dim = g->declared_count; dim < g->dim_count; dim++) /* -1 where that is not countable */
         sizes[dim] = epi_axis_size(g->same[dim], sizes);
     return EPI_OK;
