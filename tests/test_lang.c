@@ -35,6 +35,13 @@ static const struct bad {
     {"f(x[B,S,K], w[B,K,N], c[B,N]) -> y[B,S,N] { y = x @ w + c }", 1, 51,
      "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
      "name in one of them, or write the sum out: sum(a*b, …)"},
+    {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = s*x @ w }", 1, 45,
+     "@ contracts D here because both a value [D,T,F] and w[D,F] have it, but the output keeps D: give it "
+     "another name in one of them, or write the sum out: sum(a*b, …); or put the product in parentheses, as "
+     "in a*(b @ c): the * before it was taken first"},
+    {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = (s*x) @ w }", 1, 47,
+     "@ contracts D here because both a value [D,T,F] and w[D,F] have it, but the output keeps D: give it "
+     "another name in one of them, or write the sum out: sum(a*b, …)"},
     {"f(x[T], w[N]) -> y[T,N] { y = x @ w }", 1, 33,
      "x[T] @ w[N] share no axis to contract: give the axis to sum over one name in both, or write * for an "
      "outer product"},

@@ -1,6 +1,7 @@
 /* lower.c: from the tree to the graph: names become values, calls are inlined, axes are inferred. */
 #include "lang/lower.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
@@ -371,6 +372,36 @@ static void declare(epi_lowering *lo, epi_frame *f) {
     }
 }
 
+/* Is the @ at this place one whose first operand is a * or / without parentheses, which was taken first? */
+static bool scaled_first(const epi_ast *e, epi_place at) {
+    for (; e->kind == EPI_AST_BINARY || e->kind == EPI_AST_TAKE; e = e->args[0]) {
+        const epi_ast *first = e->args[0];
+        if (e->op == EPI_OP_MATMUL && e->place.line == at.line && e->place.column == at.column)
+            return first->kind == EPI_AST_BINARY && !first->parentheses &&
+                   (first->op == EPI_OP_MUL || first->op == EPI_OP_DIV);
+        if (scaled_first(e->args[1], at))
+            return true;
+    }
+    for (int i = 0; i < e->arg_count; i++)
+        if (scaled_first(e->args[i], at))
+            return true;
+    return false;
+}
+
+/* An @ that sums over an axis which the output keeps may have been meant for its nearest factor alone. */
+static void tell_of_order(epi_lowering *lo) {
+    epi_error *err = &lo->g->error;
+    epi_place at = {err->line, err->column};
+    bool found = false;
+    for (const epi_ast_program *p = lo->text->programs; p; p = p->next)
+        for (int i = 0; i < p->body_count; i++)
+            found |= scaled_first(p->body[i].value, at);
+    size_t length = strlen(err->message);
+    if (found)
+        snprintf(err->message + length, sizeof err->message - length,
+                 "; or put the product in parentheses, as in a*(b @ c): the * before it was taken first");
+}
+
 static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
     epi_graph *g = lo->g;
     for (int t = g->input_count; t < g->tensor_count && epi_lower_ok(lo); t++) {
@@ -384,6 +415,8 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
                 if (!strcmp(f->program->body[i].names[j], out->name))
                     epi_lower_at(lo, f->program->body[i].places[j]);
         epi_graph_check_output(g, t);
+        if (!epi_lower_ok(lo))
+            tell_of_order(lo);
     }
 }
 
