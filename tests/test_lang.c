@@ -13,7 +13,9 @@ static const struct bad {
     const char *message;
 } bad[] = {
     {"f(x[T]) -> y[T] { y = z }", 1, 23, "unknown name 'z'"},
-    {"f(x[T]) -> y[T] { y = foo(x) }", 1, 23, "unknown operation or program 'foo'"},
+    {"f(x[T]) -> y[T] { y = foo(x) }", 1, 23,
+     "unknown operation or program 'foo'; docs/language.md lists the operations, 'epilog list' the programs "
+     "that come with Epilog"},
     {"f(x[T]) -> y[T] { y = exp(x, x) }", 1, 23, "exp takes 1 argument, 2 were given"},
     {"f(x[T]) -> y[T] { y = where(x, x) }", 1, 23, "where takes 3 arguments, 2 were given"},
     {"f(x[T]) -> y { y = sum(x) }", 1, 20, "sum wants an axis as well: of x[T] write sum(x, T)"},
@@ -25,7 +27,8 @@ static const struct bad {
      "sum takes a value and the axes to reduce over; 0 arguments were given"},
     {"f(x[T]) -> y[T] { a, b = halves(x) y = a }", 1, 26,
      "halves wants an axis as well: of x[T] write halves(x, T)"},
-    {"g(a[T]) -> b[T] { b = a } f(x[T]) -> y[T] { y = g(x, x) }", 1, 49, "g takes 1 argument, 2 were given"},
+    {"g(a[T]) -> b[T] { b = a } f(x[T]) -> y[T] { y = g(x, x) }", 1, 49,
+     "g takes 1 argument, 2 were given: it takes a[T]"},
     {"f(x[T,D], y[T,D/2]) -> z[T,D] { z = x + y }", 1, 39,
      "axes do not line up: x[T,D] has D and y[T,D/2] has D/2; take pairs or halves of the longer one, or "
      "join the shorter ones first"},
@@ -86,7 +89,11 @@ static const struct bad {
     {"f(x[T]) -> y[T] { and = x }", 1, 19,
      "'and' is a word of the language and cannot be used as a name to assign"},
     {"g(a[T,D]) -> b[T,D] { b = a } f(x[T]) -> y[T] { y = g(x) }", 1, 55,
-     "g: a has 2 axes, the argument has 1 [T]"},
+     "g: a has 2 axes; given for it is x[T], with 1"},
+    {"f(x[T,D], g[D], e) -> y[T,D] { y = layernorm(x, g, e) }", 1, 36,
+     "layernorm takes 4 arguments, 3 were given: it takes x[T,D], g[D], b[D], eps"},
+    {"f(x[T,D], g[D], e) -> y[T,D] { y = layernorm(x, e, g, e) }", 1, 49,
+     "layernorm: g has 1 axis; given for it is e, with 0"},
     {"g(a[T], b[D]) -> c[T,D] { c = a*b } f(x[T]) -> y[T] { y = g(x, x) }", 1, 64,
      "g: the axes T and D of g would both stand for T"},
     {"g(a[T], b[T]) -> c[T] { c = a*b } f(x[T], z[D]) -> y[T] { y = g(x, z) }", 1, 68,
@@ -102,7 +109,8 @@ static const struct bad {
      "g: T stands for the axis M of g in one argument and is left over in another"},
     {"f(x[T,D], g[E,D]) -> y[T,D] { y = rmsnorm(x, g, 1) }", 1, 31,
      "y is declared [T,D] but its value is [E,T,D]: declare the axis E, or reduce over it"},
-    {"f(x[D]) -> y[D] { y = rmsnorm(x, x, 1) }", 1, 31, "rmsnorm: x has 2 axes, the argument has 1 [D]"},
+    {"f(x[D]) -> y[D] { y = rmsnorm(x, x, 1) }", 1, 31,
+     "rmsnorm: x has 2 axes; given for it is x[D], with 1"},
     {"f(x[T,D]) -> y[V,D] { y = embedding_grad(x, argmax(x, D)) }", 1, 27,
      "in embedding_grad: the size of axis 'V' of embedding_grad cannot be told from the arguments of the "
      "call"},
@@ -631,8 +639,10 @@ static const struct nested {
     {"exp(", "x", ")", 199, NULL},
     {"sum(", "x", ")", 199, "sum wants an axis as well: of x[T] write sum(x, T)"},
     {"softmax(", "x", ", T)", 199, NULL},
-    {"rmsnorm_of_it(", "x", ")", 199, "unknown operation or program 'rmsnorm_of_it'"},
-    {"linear(", "x", ", i, s)", 199, "linear: x has 2 axes, the argument has 1 [T]"},
+    {"rmsnorm_of_it(", "x", ")", 199,
+     "unknown operation or program 'rmsnorm_of_it'; docs/language.md lists the operations, 'epilog list' the "
+     "programs that come with Epilog"},
+    {"linear(", "x", ", i, s)", 199, "linear: x has 2 axes; given for it is x[T], with 1"},
     {"max(1, ", "x", ")", 199, NULL},
     {"where(x, x, ", "x", ")", 199, NULL},
     {"x + (", "x", ")", 99, NULL},

@@ -49,14 +49,15 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
 
 /* The last axes of an argument are those that the callee declares; what it has in front of them is carried.
  */
-static EPI_NOINLINE void bind_axes(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t,
-                                   const epi_axes *have) {
+static EPI_NOINLINE void bind_axes(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t, int node) {
     epi_graph *g = lo->g;
+    const epi_axes *have = &g->nodes[node].axes;
     epi_axes *carried = &callee->carried;
     int lead = have->count - t->axis_count;
     if (lead < 0)
-        epi_graph_fail(g, "%s: %s has %d axes, the argument has %d %s", callee->program->name, t->name,
-                       t->axis_count, have->count, epi_axes_label(g, have).text);
+        epi_graph_fail(g, "%s: %s has %d %s; given for it is %s, with %d", callee->program->name, t->name,
+                       t->axis_count, t->axis_count == 1 ? "axis" : "axes", epi_node_label(g, node).text,
+                       have->count);
     for (int i = 0; i < have->count && epi_lower_ok(lo); i++) {
         bool fresh = i < lead && epi_axes_find(carried, have->at[i]) < 0;
         if (i >= lead)
@@ -118,26 +119,26 @@ static EPI_NOINLINE void check_recursion(epi_lowering *lo, const epi_frame *f, c
         epi_graph_fail(lo->g, "calls are nested more than %d deep", MAX_CALLS);
 }
 
-/* A derived program has no text in which one could look up what it takes. */
-static EPI_NOINLINE void fail_derived_count(epi_lowering *lo, const epi_ast *e, const epi_ast_program *p) {
-    epi_text names = {0};
-    for (int i = 0; i < p->input_count; i++)
-        epi_text_add(&names, "%s%s", i ? ", " : "", p->inputs[i].name);
+/* Says what the program takes: of a derived one only the names, since its axes are its caller's. */
+static EPI_NOINLINE void fail_argument_count(epi_lowering *lo, const epi_ast *e, const epi_ast_program *p) {
+    epi_text inputs = {0};
+    for (int i = 0; i < p->input_count; i++) {
+        epi_text_add(&inputs, "%s%s", i ? ", " : "", e->callee ? p->inputs[i].name : "");
+        if (!e->callee)
+            epi_ast_print_tensor(&p->inputs[i], &inputs);
+    }
     epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given: it takes %.400s", p->name, p->input_count,
                    p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were",
-                   names.data ? names.data : "none");
-    epi_text_free(&names);
+                   inputs.data ? inputs.data : "none");
+    epi_text_free(&inputs);
 }
 
 static EPI_NOINLINE void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e,
                                     const epi_ast_program *p) {
     epi_lower_at(lo, e->place);
     check_recursion(lo, f, p);
-    if (e->arg_count != p->input_count && e->callee)
-        fail_derived_count(lo, e, p);
-    else if (e->arg_count != p->input_count)
-        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", p->name, p->input_count,
-                       p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were");
+    if (e->arg_count != p->input_count)
+        fail_argument_count(lo, e, p);
 }
 
 /* An error inside a bundled program says which, as its place is the call's. */
@@ -216,7 +217,7 @@ static EPI_NOINLINE void bind_argument(epi_lowering *lo, epi_frame *callee, cons
         epi_graph_fail(lo->g, "%s: %s has %d axes, the argument has %d %s, and a gradient carries none",
                        callee->program->name, in->name, in->axis_count, have->count,
                        epi_axes_label(lo->g, have).text);
-    bind_axes(lo, callee, in, have);
+    bind_axes(lo, callee, in, node);
     epi_frame_bind(lo, callee, in->name, node, e->args[i]->place);
 }
 
@@ -277,7 +278,11 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
                        "and a cotangent for each of its results, backward(f, x)(…)");
     if (near.best[0])
         epi_graph_fail(lo->g, "unknown operation or program '%s'; did you mean %s?", e->name, near.best);
-    epi_graph_fail(lo->g, "unknown operation or program '%s'", e->name);
+    epi_graph_fail(
+        lo->g,
+        "unknown operation or program '%s'; docs/language.md lists the operations, 'epilog list' the "
+        "programs that come with Epilog",
+        e->name);
 }
 
 /* A program of the text comes before a word of its name, but inside the program itself the name is the word.
