@@ -145,6 +145,7 @@ EPI_API epi_status epi_module_parse(epi_context *ctx, const char *text, size_t l
 EPI_API void epi_module_free(epi_module *module);
 EPI_API int epi_module_count(const epi_module *module);
 EPI_API const epi_program *epi_module_program(const epi_module *module, int index);
+/* The program of that name, or NULL. */
 EPI_API const epi_program *epi_module_find(const epi_module *module, const char *name);
 
 /* A text laid out anew: an assignment a line, with all of its comments, numbers and parentheses as they were.

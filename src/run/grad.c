@@ -73,11 +73,14 @@ static epi_status make(const epi_program *program, const char *const *wrt, int w
     epi_error_clear(err);
     if (out)
         *out = NULL;
-    if (!program || !wrt || !out || wrt_count < 1 || wrt_count > EPI_MAX_TENSORS)
-        return epi_fail(
-            err, EPI_ERR_ARGUMENT,
-            "epi_program_grad: program, wrt and out may not be NULL, and wrt names 1 to %d inputs",
-            EPI_MAX_TENSORS);
+    if (!program)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_program_grad: the program is NULL, as epi_module_find answers where a module "
+                        "has none of that name");
+    if (!wrt || !out || wrt_count < 1 || wrt_count > EPI_MAX_TENSORS)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_program_grad: wrt and out may not be NULL, and wrt names 1 to %d inputs",
+                        EPI_MAX_TENSORS);
     int asked[EPI_MAX_TENSORS];
     epi_arena arena = {0};
     epi_status status = find_asked(&program->graph, program->ast->name, wrt, asked, wrt_count, err);

@@ -517,9 +517,12 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
     epi_error_clear(err);
     if (out)
         *out = NULL;
-    if (!program || !given || !out)
+    if (!program)
         return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "epi_kernel_compile: program, options and out may not be NULL");
+                        "epi_kernel_compile: the program is NULL, as epi_module_find answers where a module "
+                        "has none of that name");
+    if (!given || !out)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_compile: options and out may not be NULL");
     epi_options copy, *options = &copy;
     epi_status status = epi_struct_take(&copy, sizeof copy, given, "options", "EPI_OPTIONS", err);
     if (status != EPI_OK)
