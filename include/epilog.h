@@ -188,11 +188,11 @@ typedef struct epi_tensor_info {
 EPI_API int epi_program_tensor_count(const epi_program *program);
 EPI_API epi_status epi_program_tensor(const epi_program *program, int index, epi_tensor_info *out);
 
-/* The program of a program's gradients, as a module of its own with that one program in it: reverse mode. It
- * takes all inputs of the program and, for each result y that is no integer, the gradient of some number by
- * it, the cotangent d_y; it gives the gradient of that number by each of the inputs that `wrt` names. It is a
- * program like any other: it can be printed, compiled and derived again. docs/derivatives.md has the rules.
- */
+/* The program of a program's gradients, as a module of its own with that one program in it, NAME_grad:
+ * reverse mode. It takes all inputs of the program in their order and then, for each result y that is no
+ * integer, the gradient of some number by it, the cotangent d_y; it gives the gradient of that number by each
+ * of the inputs that `wrt` names, d_x for x, in that order. It is a program like any other: it can be
+ * printed, compiled and derived again. docs/derivatives.md has the rules. */
 EPI_API epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
                                     epi_module **out, epi_error *err);
 
