@@ -376,7 +376,7 @@ static void test_rules(void) {
         {"f(x[T,D], w[F,D]) -> z[T,F] { z = tanh(x*rsqrt(mean(x*x, D) + 0.1)) @ w }", "T=3,D=4,F=5", 0,
          "tanh(x*", "x @ w"},
         /* a factor that has the axis stays */
-        {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { z = (x*g) @ w }", "T=3,D=4,F=5", 0, "x*g @ w", "w*g"},
+        {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { z = (x*g) @ w }", "T=3,D=4,F=5", 0, "(x*g) @ w", "w*g"},
         /* the mean does not go past the product, and the variance is of what is left without it */
         {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { c = x - mean(x, D)  z = (c*rsqrt(mean(c*c, D) + 0.1)*g) @ w }",
          "T=3,D=4,F=5", 0, "x - mean(x, D)", "x @ w"},

@@ -373,6 +373,8 @@ static void test_print(void) {
     static const char *const texts[][2] = {
         {"f(x[T,K],w[N,K],r:f32[T])->(y[T,N]){y=(x@w)*r}",
          "f(x[T,K], w[N,K], r: f32[T]) -> y[T,N] {\n    y = (x @ w)*r\n}\n"},
+        {"f(x[T,K],w[N,K],g[K],r[T])->y[T,N]{y=r*x*g@w+r/x@w@w@w*r}",
+         "f(x[T,K], w[N,K], g[K], r[T]) -> y[T,N] {\n    y = (r*x*g) @ w + ((r/x) @ w @ w @ w)*r\n}\n"},
         {"# a\n#   b\nf(x[2*T]) -> y[2*T] { y = -(x+1)*-x; }",
          "# a\n#   b\nf(x[2*T]) -> y[2*T] {\n    y = -(x + 1)*-x\n}\n"},
         {"f(a[T])->y[T]{y=a-(a-a)-a/(a*a)}", "f(a[T]) -> y[T] {\n    y = a - (a - a) - a/(a*a)\n}\n"},

@@ -67,8 +67,10 @@ static void write_operation(const epi_graph *g, int node, epi_level least, int d
     } else {
         bool tight = level == EPI_LEVEL_POWER || (level == EPI_LEVEL_TERM && n->op != EPI_OP_MATMUL),
              left = level != EPI_LEVEL_COMPARE && level != EPI_LEVEL_POWER;
-        bool scaled = tight && !g->nodes[n->arg[0]].name && g->nodes[n->arg[0]].op == EPI_OP_MATMUL;
-        write_value(g, n->arg[0], left && !scaled ? level : level + 1, depth, out);
+        const epi_node *first = &g->nodes[n->arg[0]];
+        bool mixed = !first->name && level == EPI_LEVEL_TERM && epi_op_level(first->op) == level &&
+                     (n->op == EPI_OP_MATMUL) != (first->op == EPI_OP_MATMUL);
+        write_value(g, n->arg[0], left && !mixed ? level : level + 1, depth, out);
         epi_text_add(out, tight ? "%s" : " %s ", epi_op_symbol(n->op));
         write_value(g, n->arg[1], epi_level_second(level), depth, out);
     }

@@ -13,13 +13,13 @@ static void print_number(double x, epi_text *out) {
 }
 
 /* How tightly the first operand of e must bind to stand without parentheses. Operators go from left to right,
- * but powers do not, comparisons do not chain, and a product stands apart from what scales it. */
+ * but powers do not, comparisons do not chain, and an @ stands apart from a * or / beside it. */
 static epi_level least_first(const epi_ast *e) {
     epi_level level = level_of(e);
     const epi_ast *first = e->args[0];
-    bool scaled = level == EPI_LEVEL_TERM && e->op != EPI_OP_MATMUL && first->kind == EPI_AST_BINARY &&
-                  first->op == EPI_OP_MATMUL;
-    return level == EPI_LEVEL_COMPARE || level == EPI_LEVEL_POWER || scaled ? level + 1 : level;
+    bool mixed = first->kind == EPI_AST_BINARY && level == EPI_LEVEL_TERM && level_of(first) == level &&
+                 (e->op == EPI_OP_MATMUL) != (first->op == EPI_OP_MATMUL);
+    return level == EPI_LEVEL_COMPARE || level == EPI_LEVEL_POWER || mixed ? level + 1 : level;
 }
 
 /* Does `e` stand in parentheses where what it stands in wants `least`? As written also in those that it needs
