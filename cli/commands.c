@@ -61,49 +61,78 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* What a list prints, and which programs: those whose name has `wanted`, or all where that is NULL. */
+typedef struct listing {
+    const char *wanted;
+    bool json;
+    epi_json_writer *w;
+    int count;
+} listing;
+
+/* What a program takes and gives: the line of its text that ends in a brace. */
+static char *signature_of(const epi_program *p) {
+    char *text = cli_program_text(p), *line = text;
+    while (line && *line == '#')
+        line += strcspn(line, "\n") + 1;
+    char *end = line ? strstr(line, " {\n") : NULL;
+    if (end) {
+        *end = 0;
+        memmove(text, line, (size_t)(end - line) + 1);
+    }
+    return text;
+}
+
 /* The programs of an open file. */
-static void list_programs(const cli_source *s, bool json, epi_json_writer *w) {
+static void list_programs(const cli_source *s, listing *l) {
     for (int i = 0; i < epi_module_count(s->module); i++) {
         const epi_program *p = epi_module_program(s->module, i);
         const char *comment = epi_program_comment(p);
+        epi_json_writer *w = l->w;
         char name[2200];
+        if (l->wanted && !strstr(epi_program_name(p), l->wanted))
+            continue;
+        char *signature = signature_of(p);
+        l->count++;
         snprintf(name, sizeof name, "%s:%s", s->path, epi_program_name(p));
         epi_json_put_open(w, '{');
         epi_json_put_key(w, "name");
         epi_json_put_text(w, name);
         epi_json_put_key(w, "comment");
         epi_json_put_text(w, comment);
+        cli_put_text(w, "signature", signature ? signature : "");
         epi_json_put_close(w, '}');
-        if (!json)
+        if (!l->json)
             cli_print("%-42s %.*s\n", name, (int)strcspn(comment, "\n"), comment);
+        if (!l->json && l->wanted)
+            cli_print("    %s\n", signature ? signature : "");
+        free(signature);
     }
 }
 
 /* Lists a file and closes it; of one that could not be opened it tells why. */
-static int list_source(cli_source *s, epi_status opened, const epi_error *err, bool json,
-                       epi_json_writer *w) {
+static int list_source(cli_source *s, epi_status opened, const epi_error *err, listing *l) {
     if (opened != EPI_OK) {
         cli_error(err);
         return EXIT_FAILED;
     }
-    list_programs(s, json, w);
+    list_programs(s, l);
     cli_source_close(s);
     return EXIT_OK;
 }
 
-static int list_bundled(bool json, epi_json_writer *w) {
+static int list_bundled(listing *l) {
     int status = EXIT_OK;
     for (int i = 0; epi_bundled_name(i); i++) {
         cli_source s;
         epi_error err;
         epi_status opened = cli_bundled_open(&s, i, &err);
-        if (list_source(&s, opened, &err, json, w) != EXIT_OK)
+        if (list_source(&s, opened, &err, l) != EXIT_OK)
             status = EXIT_FAILED;
     }
     return status;
 }
 
-static int list_folder(DIR *dir, const char *folder, bool json, epi_json_writer *w) {
+static int list_folder(DIR *dir, const char *folder, listing *l) {
     char *files[1024];
     int count = 0, status = EXIT_OK;
     for (struct dirent *e; (e = readdir(dir)) && count < 1024;) {
@@ -118,7 +147,7 @@ static int list_folder(DIR *dir, const char *folder, bool json, epi_json_writer 
         epi_error err;
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         epi_status opened = cli_source_open(&s, path, &err);
-        if (list_source(&s, opened, &err, json, w) != EXIT_OK)
+        if (list_source(&s, opened, &err, l) != EXIT_OK)
             status = EXIT_FAILED;
         free(files[i]);
     }
@@ -127,14 +156,21 @@ static int list_folder(DIR *dir, const char *folder, bool json, epi_json_writer 
 
 int cmd_list(const cli_options *o) {
     if (o->name_count > 1)
-        return cli_complain(EXIT_USAGE, "list wants at most one folder");
-    DIR *dir = o->name_count ? opendir(o->names[0]) : NULL;
-    if (o->name_count && !dir)
-        return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", o->names[0], strerror(errno));
+        return cli_complain(EXIT_USAGE, "list wants at most one folder or name");
+    const char *name = o->name_count ? o->names[0] : NULL;
+    DIR *dir = name ? opendir(name) : NULL;
+    if (name && !dir && strchr(name, '/'))
+        return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", name, strerror(errno));
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     epi_json_put_open(&w, '[');
-    int status = dir ? list_folder(dir, o->names[0], o->json, &w) : list_bundled(o->json, &w);
+    listing l = {.wanted = dir ? NULL : name, .json = o->json, .w = &w};
+    int status = dir ? list_folder(dir, name, &l) : list_bundled(&l);
+    if (l.wanted && !l.count && status == EXIT_OK)
+        status = cli_complain(EXIT_FAILED,
+                              "'%s' is no folder, and in no name of a program that comes with Epilog; "
+                              "docs/language.md lists the operations",
+                              name);
     epi_json_put_close(&w, ']');
     if (dir)
         closedir(dir);

@@ -52,8 +52,10 @@ static const cli_command commands[] = {
      "standard output. --check writes nothing and names the files that would change, with exit status 1.\n",
      "FILE", cmd_fmt},
     {"list", "list the programs that come with Epilog",
-     "epilog list [FOLDER] [--json]\n\n"
-     "Lists the programs of the .epi files in FOLDER, or those that come with Epilog.\n",
+     "epilog list [FOLDER | NAME] [--json]\n\n"
+     "Lists the programs of the .epi files in FOLDER, or those that come with Epilog; of these, with NAME,\n"
+     "those whose name has it, and what each takes and gives. Operations are no programs: docs/language.md\n"
+     "lists them.\n",
      "FOLDER", cmd_list},
     {"show", "say how a program will be carried out",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
@@ -187,7 +189,10 @@ int cmd_help(const char *topic) {
             return EXIT_OK;
         }
     if (topic)
-        return cli_complain(EXIT_USAGE, "there is no command '%s'", topic);
+        return cli_complain(EXIT_USAGE,
+                            "there is no command '%s'; 'epilog list' lists programs, docs/language.md the "
+                            "operations of the language",
+                            topic);
     printf("epilog %s: fused Transformer kernels from a small tensor language\n\nusage: epilog COMMAND "
            "[NAMES] [--options]\n\n",
            epi_version());

@@ -63,7 +63,7 @@ expect 0 '^epilog [0-9]' --version
 expect 0 'safetensors' help run
 expect 0 'safetensors' run --help
 expect 2 "no command 'frob'" frob
-expect 2 "no command 'frob'" help frob
+expect 2 "no command 'frob'; 'epilog list' lists programs" help frob
 expect 0 'residual_rms.epi:residual_rms' list
 expect 0 '"name":' list --json
 expect 0 "$here/programs/rope.epi:rope " list "$here/programs"
@@ -303,7 +303,11 @@ expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 
 expect 2 '.-dims goes with a program' bench --dims M=4
 expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
 expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
-expect 1 'cannot be listed: No such file' list nowhere
+expect 1 'cannot be listed: No such file' list nowhere/at_all
+expect 1 "'gelu_of' is no folder, and in no name of a program" list gelu_of
+expect 0 '^    layernorm(x\[T,D\], g\[D\], b\[D\], eps) -> y\[T,D\]$' list layernorm
+that 'list NAME has no others' sh -c '! grep -v "^  *[a-z_]*layernorm\|epi:[a-z_]*layernorm"' <<<"$("$epilog" list layernorm)"
+expect 0 '"signature":"layernorm(x\[T,D\], g\[D\], b\[D\], eps) -> y\[T,D\]"' list --json
 printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
 expect 0 'part 2 of 2, gemm' show "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
 expect 0 'o .*f32' run "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
