@@ -31,7 +31,8 @@ static const char *kind_of(const char *mainloop) {
         const char *name, *what;
     } kinds[] = {
         {"gemm", "a product, whose result is worked on tile by tile before it is stored"},
-        {"rows", "no product: each row is read once, worked on, and stored"},
+        {"rows",
+         "no product: each row comes from memory once, is walked over in cache or on chip, and is stored"},
         {"passes", "no fused kernel fits: one pass over memory for each operation"},
         {"parts", "several kernels, one after the other"},
         {"attention", "scores, softmax and values in one kernel: the scores never reach memory"},

@@ -92,6 +92,7 @@ expect 0 'give --dims, as in --dims T=256,D=256,F=256' explain first.epi
 expect 0 '^    epilog run first.epi --dims T=8,D=9,F=10$' explain first.epi --dims T=8,D=9,F=10
 expect 0 '^    epilog run first.epi --dims T=256,D=256,F=256$' explain first.epi
 expect 0 '    part 2, gemm: a product' explain llama_mlp --dims T=8,D=16,F=32
+expect 0 'each row comes from memory once, is walked over in cache' explain softmax --dims T=8,D=16
 expect 1 "first has no input 'q'" explain first.epi --wrt q
 expect 2 'explain wants one' explain
 rm -r first.epi kept sub
