@@ -178,6 +178,8 @@ class Program:
     def __init__(self, text, name=None, rows=None, memory=0, file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
+        if "{" not in text:
+            raise EpilogValueError(f"a text of programs is wanted, and {text[:80]!r} has none; that of a file is open(path).read()")
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
         count = lib.epi_module_count(module)
         found = lib.epi_module_find(module, name.encode()) if name else count and lib.epi_module_program(module, count - 1)

@@ -153,6 +153,8 @@ def test_mistakes_in_texts():
     with pytest.raises(epilog.EpilogValueError, match=r"1:27: unknown name 'z'") as e:
         epilog.op("f(x[T]) -> y[T] { y = x + z }")
     assert "^" in str(e.value)
+    with pytest.raises(ValueError, match=r"text of programs is wanted, and '/tmp/f.epi' has none; that of a file is open\(path\).read"):
+        epilog.op("/tmp/f.epi")
     with pytest.raises(ValueError, match="no program g: it has f"):
         epilog.op("f(x[T]) -> y[T] { y = x }", "g")
     with pytest.raises(ValueError, match="needs F to be divisible by 2: it is 7"):
