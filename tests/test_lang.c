@@ -654,6 +654,7 @@ static const struct nested {
     {"", "x", " - x*2", 2000, NULL},
     {"(", "x", " + x)*s", 99, NULL},
     {"", "x", "[i]", 4000, NULL},
+    {"", "x", " @ x*x", 1000, NULL},
     {"", "x", "*x", 70000, "the program has more than 65536 operations after inlining"},
     {"x and ", "x", "", 4000, NULL},
     {"2**", "x", "", 199, NULL},
@@ -670,7 +671,15 @@ static void *parse_nested(void *unused) {
               nested[c].n, nested[c].open, nested[c].close, err.message);
         size_t length = epi_program_print(epi_module_program(m, 0), NULL, 0);
         check(!m || length > 40, "%d times %s %s prints", nested[c].n, nested[c].open, nested[c].close);
+        char *once = malloc(length + 1);
+        epi_program_print(epi_module_program(m, 0), once, length + 1);
         epi_module_free(m);
+        check(nested[c].message || epi_module_parse(ctx, once, length, "t", &m, &err) == EPI_OK,
+              "%d times %s %s printed and parsed again: %s", nested[c].n, nested[c].open, nested[c].close,
+              err.message);
+        if (!nested[c].message)
+            epi_module_free(m);
+        free(once);
         free(text);
     }
     return unused;

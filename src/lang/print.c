@@ -12,14 +12,30 @@ static void print_number(double x, epi_text *out) {
     epi_text_add(out, "%s", isinf(x) ? "inf" : epi_number_write(x).text);
 }
 
-/* How tightly the first operand of e must bind to stand without parentheses. Operators go from left to right,
- * but powers do not, comparisons do not chain, and an @ stands apart from a * or / beside it. */
-static epi_level least_first(const epi_ast *e) {
-    epi_level level = level_of(e);
+enum { MOST_APART = 16 };
+
+/* Is it an @ whose first operand is a * or /, or the other way round? */
+static bool is_mixed(const epi_ast *e) {
     const epi_ast *first = e->args[0];
-    bool mixed = first->kind == EPI_AST_BINARY && level == EPI_LEVEL_TERM && level_of(first) == level &&
-                 (e->op == EPI_OP_MATMUL) != (first->op == EPI_OP_MATMUL);
-    return level == EPI_LEVEL_COMPARE || level == EPI_LEVEL_POWER || mixed ? level + 1 : level;
+    return e->kind == EPI_AST_BINARY && first->kind == EPI_AST_BINARY && level_of(e) == EPI_LEVEL_TERM &&
+           level_of(first) == EPI_LEVEL_TERM && (e->op == EPI_OP_MATMUL) != (first->op == EPI_OP_MATMUL);
+}
+
+/* The two stand apart, unless a chain has so many of them that their parentheses would be nested too deeply.
+ */
+static bool stands_apart(const epi_ast *first, const epi_ast *e) {
+    int count = 0;
+    for (const epi_ast *at = first; at != e; at = at->outer)
+        count += is_mixed(at->outer);
+    return count <= MOST_APART;
+}
+
+/* How tightly the first operand of e must bind to stand without parentheses. Operators go from left to right,
+ * but powers do not, comparisons do not chain, and an @ may stand apart from a * or / beside it. */
+static epi_level least_first(const epi_ast *e, bool apart) {
+    epi_level level = level_of(e);
+    bool tighter = level == EPI_LEVEL_COMPARE || level == EPI_LEVEL_POWER || (apart && is_mixed(e));
+    return tighter ? level + 1 : level;
 }
 
 /* Does `e` stand in parentheses where what it stands in wants `least`? As written also in those that it needs
@@ -68,8 +84,9 @@ static void print_rest(const epi_ast *e, bool written, epi_text *out) {
  * that. */
 static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text *out) {
     const epi_ast *first = epi_ast_leftmost(e);
+    bool apart = stands_apart(first, e);
     for (const epi_ast *at = first;; at = at->outer) {
-        if (in_parentheses(at, at == e ? least : least_first(at->outer), written))
+        if (in_parentheses(at, at == e ? least : least_first(at->outer, apart), written))
             epi_text_add(out, "(");
         if (at == e)
             break;
@@ -79,7 +96,7 @@ static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text
             print_operand(at, written, out);
         else
             print_rest(at, written, out);
-        if (in_parentheses(at, at == e ? least : least_first(at->outer), written))
+        if (in_parentheses(at, at == e ? least : least_first(at->outer, apart), written))
             epi_text_add(out, ")");
         if (at == e)
             break;
