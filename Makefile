@@ -192,7 +192,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers decode open memory rows formulas indices puzzle attention docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers decode open memory prepare rows formulas indices puzzle attention docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 

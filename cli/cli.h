@@ -209,6 +209,7 @@ typedef struct cli_runner {
     size_t bytes;         /* of the workspace */
     const int64_t *sizes; /* of its open axes, of which there are so many; known before it is made */
     int size_count;
+    void *prepared; /* what is made of params; NULL: there is nothing to prepare */
 } cli_runner;
 epi_status cli_runner_make(cli_runner *r, const cli_source *s, const epi_options *o, epi_error *err);
 void cli_runner_free(cli_runner *r);

@@ -172,7 +172,9 @@ static void explain_cut(const epi_program *p, const epi_kernel *k, const epi_ker
         if (part.first != i)
             printf("    part %d, the same as part %d on other tensors\n", i + 1, part.first + 1);
         else
-            cli_print("    part %d, %s: %s\n", i + 1, part.info.mainloop, kind_of(part.info.mainloop));
+            cli_print("    part %d, %s%s: %s\n", i + 1, part.info.mainloop,
+                      i < info->prepared ? ", prepared once and not at every run" : "",
+                      kind_of(part.info.mainloop));
     }
     epi_value_info v;
     if (epi_kernel_value(k, 0, &v) == EPI_OK)

@@ -60,6 +60,10 @@ static void put_parts(epi_json_writer *w, const epi_kernel *kernel, const epi_ke
         cli_put_integer(w, "slabs", whole->slabs);
         cli_put_integer(w, "workspace_whole", whole->workspace_whole);
     }
+    if (whole->prepared) {
+        cli_put_integer(w, "prepared_parts", whole->prepared);
+        cli_put_integer(w, "prepared_bytes", (int64_t)epi_kernel_prepare_size(kernel));
+    }
     epi_json_put_key(w, "parts");
     epi_json_put_open(w, '[');
     for (int i = 0; epi_kernel_part(kernel, i, &p) == EPI_OK; i++) {
@@ -136,8 +140,11 @@ static int show_cuda(const epi_kernel *kernel, const cli_options *o, epi_json_wr
 
 /* "8.607 GFLOP in 1 kernel, 1 launch; ..." */
 static void print_total(const epi_kernel_info *info, double intensity) {
-    printf("%.4g GFLOP in %d kernel%s", info->flops / 1e9, info->parts, info->parts == 1 ? "" : "s");
-    if (info->parts > 1)
+    int parts = info->parts - info->prepared;
+    printf("%.4g GFLOP in %d kernel%s", info->flops / 1e9, parts, parts == 1 ? "" : "s");
+    if (info->prepared)
+        printf(" beside %d that prepare%s", info->prepared, info->prepared == 1 ? "s" : "");
+    else if (info->parts > 1)
         printf(", %d of them different", info->kernels);
     printf(", %d launch%s; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n", info->launches,
            info->launches == 1 ? "" : "es", info->bytes_fused / 1e6, info->bytes_unfused / 1e6, intensity);

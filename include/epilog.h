@@ -342,8 +342,22 @@ typedef struct epi_call {
                               run.  NULL: the largest */
     int size_count;
     size_t workspace_bytes; /* that the workspace has, to be held against what the run needs; 0: not told */
+    const void *prepared;   /* what epi_kernel_prepare filled, where epi_kernel_prepare_size is not 0 */
 } epi_call;
 EPI_API epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *call, epi_error *err);
+
+/* What depends on inputs alone that the text marks as `param` is made once and not at every run. It takes so
+ * many bytes, a multiple of 256; 0: there is nothing to prepare, and runs need none of this. Always 0 of
+ * paths that are not fused, and with a memory budget. */
+EPI_API size_t epi_kernel_prepare_size(const epi_kernel *kernel);
+/* Makes it, in a buffer of the kernel's device that is the caller's and 64-byte aligned. The call is one that
+ * epi_kernel_call takes, but that of its tensors only params are looked at and that it needs no sizes: what
+ * is prepared is the same for all of them. Nothing is written but the buffer and the workspace. Runs only
+ * read the buffer, so they may share it; a param that nothing but this reads may be NULL in them. When a
+ * param changes, the buffer has to be made again: a run cannot tell, and gives the results of the params as
+ * they were. On a GPU this returns once the work is on the stream. */
+EPI_API epi_status epi_kernel_prepare(const epi_kernel *kernel, const epi_call *call, void *buffer,
+                                      epi_error *err);
 
 /* Bytes of scratch memory that a run with these sizes of the open axes needs.
  *
@@ -418,6 +432,7 @@ typedef struct epi_kernel_info {
     int products; /* of m x n x k that a tile has side by side, where the mainloop is gemm: 1 or 2 */
     int slabs;    /* that parts go through one after the other for a memory budget: 1 where there is none */
     int64_t workspace_whole; /* that it would take without that budget; 0: the options have none */
+    int prepared; /* of the parts, the first ones, which epi_kernel_prepare goes through and a run does not */
 } epi_kernel_info;
 
 EPI_API void epi_kernel_get_info_sized(const epi_kernel *kernel, epi_kernel_info *out, size_t size);

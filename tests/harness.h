@@ -239,6 +239,17 @@ static inline void problem_fill(problem *p, uint64_t seed) {
     }
 }
 
+/* Makes what runs need of params; NULL, and true, where they need nothing. */
+static inline bool problem_prepare(const epi_kernel *kernel, const problem *p, void **prepared) {
+    size_t bytes = epi_kernel_prepare_size(kernel);
+    void *work = bytes ? aligned_alloc(64, epi_kernel_workspace(kernel)) : NULL;
+    const epi_call call = EPI_CALL(.tensors = p->args, .count = p->count, .workspace = work);
+    *prepared = bytes ? aligned_alloc(64, bytes) : NULL;
+    bool ok = !bytes || (work && *prepared && epi_kernel_prepare(kernel, &call, *prepared, NULL) == EPI_OK);
+    free(work);
+    return ok;
+}
+
 /* Compiles and runs with a workspace that is guarded and poisoned as well. */
 static inline bool problem_run(const epi_kernel *kernel, problem *p) {
     size_t bytes = epi_kernel_workspace(kernel);
@@ -248,7 +259,12 @@ static inline bool problem_run(const epi_kernel *kernel, problem *p) {
     memset(memory, SENTINEL, bytes + 2 * GUARD);
     memset(memory + GUARD, POISON, bytes < 1 << 24 ? bytes : 1 << 24);
     epi_error err;
-    bool ok = epi_kernel_run(kernel, p->args, p->count, memory + GUARD, &err) == EPI_OK;
+    void *prepared;
+    bool ok = problem_prepare(kernel, p, &prepared);
+    const epi_call call =
+        EPI_CALL(.tensors = p->args, .count = p->count, .workspace = memory + GUARD, .prepared = prepared);
+    ok = ok && epi_kernel_call(kernel, &call, &err) == EPI_OK;
+    free(prepared);
     for (int i = 0; i < GUARD; i++)
         ok &= memory[i] == SENTINEL && memory[GUARD + bytes + (size_t)i] == SENTINEL;
     free(memory);

@@ -561,6 +561,20 @@ expect 0 '"slabs": *[2-9]' show "${step[@]}" --memory 6M --json
 expect 0 'dw  *f32' run "${step[@]}" --memory 6M
 expect 1 'is too small: step needs' run "${step[@]}" --memory 1k
 expect 2 'wants bytes, as in' show "${step[@]}" --memory much
+cat >params.epi <<'END'
+lora(x[T,D], w: param[F,D], a: param[F,R], b: param bf16[R,D]) -> y[T,F] { y = x @ (w + a @ b) }
+END
+params=(params.epi --dims T=64,D=32,F=48,R=8 --type bf16)
+expect 0 'prepared once, not at every run: .* MB, by part 1$' show "${params[@]}"
+expect 0 'made again when one of these changes: w, a, b$' show "${params[@]}"
+expect 0 'in 1 kernel beside 1 that prepares' show "${params[@]}"
+expect 0 '"prepared_bytes": *3072' show "${params[@]}" --json
+expect 0 'prepared once and not at every run: ' explain "${params[@]}"
+expect 0 'y  *bf16' run "${params[@]}"
+expect 0 'y  *bf16' run "${params[@]}" --algebra written
+expect 0 'fused' bench "${params[@]}" --repeat 1
+expect 0 'w: param bf16\[F,D\]) -> y\[T,F\] {' fmt - <<<'f(x[T,D],w:param  bf16[F,D])->y[T,F]{y=x@w}'
+expect 1 'a param is an input' check - <<<'f(x[T]) -> y: param[T] { y = x }'
 expect 2 'wants free or written' show "${norm[@]}" --algebra loose
 expect 2 'wants exact or packed' show "${norm[@]}" --arch sm_90a --rounding loose
 expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu

@@ -11,7 +11,7 @@
 #include "run/run.h"
 
 static epi_context *ctx;
-static int cut_count, part_count;
+static int cut_count, part_count, prepared_count;
 
 /* ---- running by hand ---- */
 
@@ -134,7 +134,7 @@ static void check_memory(const epi_cut *cut, const char *label) {
     for (int i = 0; i < cut->value_count; i++)
         for (int j = 0; j < i; j++) {
             const epi_cut_value *a = &cut->values[i], *b = &cut->values[j];
-            bool at_once = a->first <= b->last && b->first <= a->last;
+            bool at_once = a->first <= b->last && b->first <= a->last && a->prepared == b->prepared;
             check(!at_once || a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset,
                   "%s: values %d and %d are alive at once and lie apart", label, i, j);
         }
@@ -165,6 +165,24 @@ static void check_program(const epi_program *program, epi_options o, const char 
     problem_free(&out);
     problem_free(&ref);
     problem_free(&naive);
+}
+
+/* The same with every input marked as one that does not change from call to call. */
+static void check_marked(epi_program *program, epi_options o, const char *label) {
+    char marked[128];
+    epi_kernel *k = NULL;
+    epi_error err;
+    snprintf(marked, sizeof marked, "%.100s of params", label);
+    for (int t = 0; t < program->graph.input_count; t++)
+        program->graph.tensors[t].param = !program->graph.tensors[t].cotangent;
+    if (check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s: %s", marked, err.message) &&
+        epi_kernel_prepare_size(k)) {
+        prepared_count++;
+        check_program(program, o, marked);
+    }
+    epi_kernel_free(k);
+    for (int t = 0; t < program->graph.input_count; t++)
+        program->graph.tensors[t].param = false;
 }
 
 /* On Hopper no product of 16-bit tensors runs on the plain mainloop, also where its operands are computed. */
@@ -271,6 +289,7 @@ static void check_file(const char *path) {
         for (int type = EPI_F32; type <= EPI_BF16; type++) {
             o.type = (epi_dtype)type;
             check_program(p, o, epi_program_name(p));
+            check_marked(&m->programs[i], o, epi_program_name(p));
         }
     }
     epi_module_free(m);
@@ -413,6 +432,7 @@ static void check_random(int rounds, int first) {
                                     .type = i % 3 ? EPI_F32 : EPI_BF16);
         int before = failed_count;
         check_program(epi_module_program(m, batch), o, label);
+        check_marked(&m->programs[batch], o, label);
         if (failed_count > before)
             printf("%s", g.text);
         epi_module_free(m);
@@ -655,7 +675,8 @@ int main(int argc, char **argv) {
     check_stored_order();
     check_gathered();
     check_shared();
-    printf("%d programs were cut, into %d parts\n", cut_count, part_count);
+    printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
+           part_count, prepared_count);
     epi_context_close(ctx);
     return finish();
 }

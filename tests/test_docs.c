@@ -475,8 +475,8 @@ static bool is_in(const char *name, const char *const *list, int count) {
 
 /* A syntax file lists the words of the language, all and no others. */
 static void check_editor(const char *text) {
-    const char *want[OPS + 64] = {"inf", "cotangent", "grad"}, *listed[OPS + 64];
-    int count = 3, listed_count = 0;
+    const char *want[OPS + 64] = {"inf", "cotangent", "param", "grad"}, *listed[OPS + 64];
+    int count = 4, listed_count = 0;
     size_t n;
     for (int i = 0; i < OPS; i++)
         if (isalpha((unsigned char)ops[i][0]) && !is_in(ops[i], want, count))

@@ -89,6 +89,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
     "epi_kernel_workspace": (SIZE, P), "epi_kernel_workspace_at": (INT, P, P, INT, P, P),
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
+    "epi_kernel_prepare_size": (SIZE, P),
     "epi_kernel_describe": (SIZE, P, TEXT, SIZE), "epi_kernel_in_place": (INT, P, INT, INT),
     "epi_bundled_name": (TEXT, INT), "epi_bundled_text": (TEXT, INT),
 }
@@ -291,6 +292,8 @@ class Kernel:
                               memory=program.memory)
         self.handle, self.program, self.free, self.open, self.sizes = P(), program, lib.epi_kernel_free, open_axes, sizes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
+        if lib.epi_kernel_prepare_size(self.handle):
+            raise EpilogError(f"{program.name} has params and something to prepare of them, which needs the C interface: leave out the marks here")
 
     def workspace(self, sizes):
         """Bytes that a run at these sizes needs, and the sizes of the open axes as a call wants them."""

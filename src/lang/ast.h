@@ -49,7 +49,7 @@ typedef struct epi_ast_axis {
 typedef struct epi_ast_tensor {
     const char *name;
     epi_place place;
-    bool has_type, cotangent;
+    bool has_type, cotangent, param;
     epi_dtype type;
     int axis_count;
     epi_ast_axis axes[EPI_MAX_AXES];

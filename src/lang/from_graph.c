@@ -367,6 +367,7 @@ static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
     *out = (epi_ast_tensor){.name = d->name,
                             .has_type = d->has_type,
                             .cotangent = d->cotangent,
+                            .param = d->param,
                             .type = d->type,
                             .axis_count = d->axes.count};
     for (int i = 0; i < d->axes.count; i++) {

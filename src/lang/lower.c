@@ -351,6 +351,7 @@ static void declare(epi_lowering *lo, epi_frame *f) {
                                           .is_output = output,
                                           .has_type = t->has_type,
                                           .cotangent = t->cotangent,
+                                          .param = t->param,
                                           .type = t->type,
                                           .place = t->place,
                                           .node = EPI_NO_NODE};

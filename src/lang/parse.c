@@ -147,8 +147,12 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     epi_ast_tensor t = {.place = p->token.place};
     t.name = epi_parse_name(p, what, true);
     if (epi_parse_accept(p, ":")) {
+        t.param = epi_parse_accept(p, "param");
         t.cotangent = epi_parse_accept(p, "cotangent");
-        t.has_type = !t.cotangent || p->token.kind == EPI_TOKEN_NAME;
+        if (t.cotangent && (t.param || epi_parse_at(p, "param")))
+            epi_parse_fail(p, t.place,
+                           "a cotangent is new at each call, and a param is not: it cannot be both");
+        t.has_type = !(t.cotangent || t.param) || p->token.kind == EPI_TOKEN_NAME;
         if (t.has_type)
             t.type = parse_type(p);
     }
@@ -168,6 +172,12 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     return t;
 }
 
+/* Marks are for inputs. */
+static void check_output(epi_parser *p, const epi_ast_tensor *t) {
+    if (t->cotangent || t->param)
+        epi_parse_fail(p, t->place, "a %s is an input", t->cotangent ? "cotangent" : "param");
+}
+
 /* A list of tensors up to a closing parenthesis. */
 static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what, bool inputs) {
     int count = 0, capacity = 0;
@@ -179,8 +189,8 @@ static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what, 
             if (!epi_parse_room(p, (void **)out, count, &capacity, sizeof **out))
                 break;
             (*out)[count] = parse_tensor(p, what);
-            if ((*out)[count].cotangent && !inputs)
-                epi_parse_fail(p, (*out)[count].place, "a cotangent is an input");
+            if (!inputs)
+                check_output(p, &(*out)[count]);
             count++;
         } while (epi_parse_accept(p, ","));
     epi_parse_expect(p, ")", "after the list");
@@ -266,8 +276,7 @@ static epi_ast_program *parse_program(epi_parser *p) {
         g->output_count = 1;
         g->outputs = epi_arena_alloc(p->arena, sizeof *g->outputs);
         epi_ast_tensor only = parse_tensor(p, "an output's name");
-        if (only.cotangent)
-            epi_parse_fail(p, only.place, "a cotangent is an input");
+        check_output(p, &only);
         if (g->outputs)
             *g->outputs = only;
     }

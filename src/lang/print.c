@@ -105,9 +105,12 @@ static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text
 
 void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
     epi_text_add(out, "%s", t->name);
-    if (t->has_type || t->cotangent)
-        epi_text_add(out, ":%s%s%s", t->cotangent ? " cotangent" : "", t->has_type ? " " : "",
-                     t->has_type ? epi_dtype_name(t->type) : "");
+    if (t->has_type || t->cotangent || t->param)
+        epi_text_add(out, ":%s%s%s",
+                     t->cotangent ? " cotangent"
+                     : t->param   ? " param"
+                                  : "",
+                     t->has_type ? " " : "", t->has_type ? epi_dtype_name(t->type) : "");
     for (int i = 0; i < t->axis_count; i++) {
         const epi_ast_axis *a = &t->axes[i];
         epi_text_add(out, "%s", i ? "," : "[");

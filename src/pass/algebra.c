@@ -53,6 +53,7 @@ static void walk_with(passes *p, int count, const int *found, const epi_operand 
                           .is_foreign = p->is_foreign,
                           .sizes = p->sizes,
                           .stays = p->choice->stays,
+                          .folds = p->choice->folds,
                           .no_delay = p->choice->without >> EPI_RULE_DELAY & 1};
     epi_normal(&ask, &p->g, &p->facts);
 }

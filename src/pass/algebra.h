@@ -27,6 +27,7 @@ typedef struct epi_algebra_log {
 typedef struct epi_algebra_choice {
     unsigned without; /* rules that are not applied, as bits */
     bool *stays;      /* by input: a weight that does not go past a product; NULL: all do */
+    bool *folds;      /* by input: a param that is multiplied into weights that are params; NULL: none is */
 } epi_algebra_choice;
 
 /* Rewrites the spec's program into *out, whose arena is set. Inputs and outputs are the same tensors. Nothing

@@ -17,6 +17,7 @@ typedef struct epi_cut_value {
     int first, last; /* the parts from which to which it is alive */
     int part;        /* that stores it */
     bool slab;       /* no more than a slab of it is in memory */
+    bool prepared;   /* it is not in the workspace, but in what epi_kernel_prepare fills */
 } epi_cut_value;
 
 /* Where a tensor of a part lies: it is a tensor of the program, or a value of the cut. */
@@ -61,16 +62,20 @@ typedef struct epi_cut {
     int64_t slab_rows; /* and how much of it they take at a time */
     epi_cut_sum *sums;
     int sum_count;
+    int prepared_parts;     /* the first ones, which no run goes through: they make what is prepared, */
+    int prepared_values;    /* the last of the values, */
+    int64_t prepared_bytes; /* which take so many bytes (prepare.c) */
 } epi_cut;
 
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
  * tile), and over a multiple of so many. */
 typedef struct epi_tile_limits {
     int local_most, local_multiple;
-    bool pairs;   /* two products of the same rows may share a tile, and products be added up in one */
-    bool alike;   /* these only where their columns lie alike */
-    bool gathers; /* what is added up may go into one sum (terms.h) */
-    int aligned;  /* tensors begin at a multiple of so many bytes */
+    bool prepares; /* what depends on params alone may be made once (prepare.h) */
+    bool pairs;    /* two products of the same rows may share a tile, and products be added up in one */
+    bool alike;    /* these only where their columns lie alike */
+    bool gathers;  /* what is added up may go into one sum (terms.h) */
+    int aligned;   /* tensors begin at a multiple of so many bytes */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
@@ -108,8 +113,8 @@ typedef struct epi_slab_plan {
 epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
                          const epi_slab_plan *plan, epi_cut *out, epi_error *err);
 
-/* What the cut costs, in bytes; or the program as one kernel, where it has no parts. Row axes count at a
- * nominal size. */
+/* What a run of the cut costs, in bytes; or the program as one kernel, where it has no parts. Row axes count
+ * at a nominal size. */
 double epi_cut_cost(const epi_spec *spec, const epi_cut *cut);
 /* The sizes that costs are counted with, by dim: the choice must be the same for every batch. */
 void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);

@@ -124,7 +124,7 @@ static int compare_values(const void *a, const void *b) {
 
 /* First fit, the largest first: a value goes to the lowest place that is free while it is alive. */
 epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
-    size_t n = (size_t)cut->value_count;
+    size_t n = (size_t)(cut->value_count - cut->prepared_values); /* those have places already */
     epi_cut_value **order = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *)),
                   **placed = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *));
     int64_t *alive = epi_arena_alloc(arena, ((size_t)cut->part_count + 2) * sizeof *alive);

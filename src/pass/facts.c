@@ -41,16 +41,23 @@ static void find_signs(const epi_facts *facts, const epi_node *n, epi_fact *out)
 
 static epi_fact learn(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    epi_fact out = {.weights = true};
+    epi_fact out = {.weights = true, .params = true};
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE) {
             const epi_fact *of = &facts->at[n->arg[a]];
             out.depth = of->depth > out.depth ? of->depth : out.depth;
             out.weights &= of->weights;
+            out.params &= of->params;
+            out.marked |= of->marked;
+            out.folds |= of->folds;
         }
     out.depth += n->op == EPI_OP_MATMUL;
     if (n->op == EPI_OP_INPUT)
         out.weights = facts->is_weight && facts->is_weight[n->tensor];
+    if (n->op == EPI_OP_INPUT) {
+        out.params = out.marked = out.weights && facts->g->tensors[n->tensor].param;
+        out.folds = out.params && facts->folds && facts->folds[n->tensor];
+    }
     if (n->op == EPI_OP_INPUT && facts->g->tensors[n->tensor].cotangent)
         out.depth = AFTER_ALL;
     find_signs(facts, n, &out);

@@ -7,6 +7,9 @@
 typedef struct epi_fact {
     int depth;      /* how many products lie on the longest way to it: it stands for when it is complete */
     bool weights;   /* it depends on weights alone: inputs that have no row axis */
+    bool params;    /* it depends on such weights alone as are marked as params, */
+    bool marked;    /* and on one at least */
+    bool folds;     /* some of its inputs are to be multiplied into other params */
     bool positive;  /* neither 0 nor negative, so one over it cancels against it */
     bool divides;   /* positive, and not as small as numbers get: one may divide by it */
     bool keep;      /* a sum that several values use: it stays one value */
@@ -19,6 +22,7 @@ typedef struct epi_facts {
     const bool *is_weight;  /* by input, or NULL: none is a weight */
     const bool *is_foreign; /* by input, or NULL: of a type that no product takes */
     const bool *stays;      /* by input, or NULL: a weight that does not go past a product */
+    const bool *folds;      /* by input, or NULL: a param that goes to an operand of params */
     const int64_t *sizes;   /* by dim, rows at their nominal number; or NULL */
     bool no_delay;          /* nothing goes past a product */
     int delayed;            /* factors that went past one */

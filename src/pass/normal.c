@@ -100,6 +100,15 @@ static bool find_cores(const epi_graph *g, const epi_form *f, const epi_axes *ov
     return most > 0;
 }
 
+/* The side of params alone, where this factor is one that is multiplied into it once and for all; or -1. */
+static int folding_side(epi_facts *facts, const sides *s, epi_form_factor factor) {
+    if (fact(facts, factor.node)->folds && fact(facts, factor.node)->params)
+        for (int i = 0; i < 2; i++)
+            if (s->acts[1 - i] && fact(facts, s->core[i])->params && !s->acts[i])
+                return i;
+    return -1;
+}
+
 /* The side of a factor that both could take: where it is complete when that side's tile is on chip; where it
  * was written, if that is so of both; the side that is made later, if of neither. */
 static int choose_side(epi_facts *facts, const sides *s, epi_form_factor factor, const written *origin) {
@@ -147,8 +156,10 @@ static bool split(epi_facts *facts, const epi_form *f, const epi_axes *over, con
                 return false;
         }
     for (int i = 0; i < f->count; i++)
-        if (both[i])
-            put(facts, s, choose_side(facts, s, f->at[i], origin), f->at[i]);
+        if (both[i]) {
+            int side = folding_side(facts, s, f->at[i]);
+            put(facts, s, side >= 0 ? side : choose_side(facts, s, f->at[i], origin), f->at[i]);
+        }
     for (int i = 0; i < 2; i++) {
         epi_axes own = epi_axes_without(&s->axes[i], &s->axes[1 - i]);
         if (!epi_axes_without(&own, over).count)
@@ -736,6 +747,7 @@ void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
                              .is_weight = ask->is_weight,
                              .is_foreign = ask->is_foreign,
                              .stays = ask->stays,
+                             .folds = ask->folds,
                              .no_delay = ask->no_delay,
                              .sizes = ask->sizes,
                              .free = true};

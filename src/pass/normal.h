@@ -22,6 +22,7 @@ typedef struct epi_normal_ask {
     const int64_t *sizes;       /* by dim, rows at their nominal number */
     bool no_delay;              /* nothing goes past a product */
     const bool *stays;          /* by input: a weight that does not go past a product; or NULL */
+    const bool *folds;          /* by input: a param that goes to an operand of params; or NULL */
 } epi_normal_ask;
 
 /* Rewrites into *out, whose arena is set, and finishes it. An error is in out->error. The facts are those of

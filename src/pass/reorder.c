@@ -1,5 +1,5 @@
 /* reorder.c: (x @ a) @ b = x @ (a @ b), where that is fewer multiply-adds: rows count at their nominal
- * number, and a @ b is made at every run. */
+ * number, and a @ b is made at every run unless both are of params. */
 #include "pass/algebra.h"
 
 static double elements(const epi_facts *facts, const epi_axes *axes) {
@@ -15,6 +15,12 @@ static double work(const epi_facts *facts, const epi_axes *a, const epi_axes *b)
 static bool is_of_weights(epi_facts *facts, int node) {
     const epi_fact *f = epi_fact_of(facts, node);
     return f && f->weights;
+}
+
+/* Is the product of both made once, and not at every run? */
+static bool is_prepared(epi_facts *facts, int a, int b) {
+    const epi_fact *f = epi_fact_of(facts, a), *g = epi_fact_of(facts, b);
+    return f && g && f->params && g->params && (f->marked || g->marked);
 }
 
 static bool shares_none(const epi_axes *a, const epi_axes *b) {
@@ -37,7 +43,7 @@ static int reordered(epi_facts *facts, const epi_node *c, const epi_node *of, in
     for (int i = 0; i < more.count; i++)
         ab.at[ab.count++] = more.at[i];
     double now = work(facts, xs, as) + work(facts, &of->axes, bs),
-           then = work(facts, as, bs) + work(facts, xs, &ab);
+           then = (is_prepared(facts, a, b) ? 0 : work(facts, as, bs)) + work(facts, xs, &ab);
     if (then >= now)
         return EPI_NO_NODE;
     int merged = epi_graph_contract(g, a, b, &c->over);

@@ -45,7 +45,8 @@ static const field option_fields[] = {
 #define S epi_call
 static const field call_fields[] = {
     FIELD(S, size) POINTER(S, tensors) FIELD(S, count) POINTER(S, workspace) POINTER(S, stream) POINTER(S, numbers)
-    POINTER(S, wait) POINTER(S, signal) POINTER(S, sizes) FIELD(S, size_count) FIELD(S, workspace_bytes)};
+    POINTER(S, wait) POINTER(S, signal) POINTER(S, sizes) FIELD(S, size_count) FIELD(S, workspace_bytes)
+    POINTER(S, prepared)};
 #undef S
 #define S epi_tensor
 static const field tensor_fields[] = {POINTER(S, data) POINTER(S, strides)};
@@ -59,7 +60,7 @@ static const field kernel_fields[] = {
     FIELD(S, mainloop) FIELD(S, micro) FIELD(S, threads) FIELD(S, m) FIELD(S, n) FIELD(S, k) FIELD(S, tile_m)
     FIELD(S, tile_n) FIELD(S, flops) FIELD(S, bytes_fused) FIELD(S, bytes_unfused) FIELD(S, parts) FIELD(S, kernels)
     FIELD(S, launches) FIELD(S, values) FIELD(S, value_bytes) FIELD(S, value_bytes_least) FIELD(S, terms)
-    FIELD(S, forms) FIELD(S, products) FIELD(S, slabs) FIELD(S, workspace_whole)};
+    FIELD(S, forms) FIELD(S, products) FIELD(S, slabs) FIELD(S, workspace_whole) FIELD(S, prepared)};
 #undef S
 
 #define S epi_gradcheck

@@ -22,7 +22,7 @@ static bool meet(const epi_kernel *k, epi_part_tensor a, epi_part_tensor b) {
     if (a.tensor >= 0 || b.tensor >= 0)
         return a.tensor == b.tensor;
     const epi_cut_value *x = &k->cut.values[a.value], *y = &k->cut.values[b.value];
-    return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+    return x->prepared == y->prepared && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
 /* Does the later part touch what the earlier one stores, or store what that one reads? An output may lie over
@@ -46,8 +46,8 @@ void epi_parts_set_apart(epi_kernel *k) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
         const epi_launch *last =
             before->cuda->count ? &before->cuda->launches[before->cuda->count - 1] : NULL;
-        p->apart = last && p->part->loop == before->part->loop && !p->tail_cuda && p->cuda->count &&
-                   is_hopper(last) && is_hopper(&p->cuda->launches[0]);
+        p->apart = last && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
+                   !p->tail_cuda && p->cuda->count && is_hopper(last) && is_hopper(&p->cuda->launches[0]);
         for (int j = first; j < i && p->apart; j++)
             p->apart = !depends(k, j, i);
         if (p->apart)

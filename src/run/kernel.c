@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/prepare.h"
 #include "pass/renames.h"
 #include "pass/slices.h"
 #include "pass/terms.h"
@@ -104,6 +105,38 @@ int64_t epi_slab_tail(const epi_kernel *k) {
     return k->spec.sizes[k->cut.slab_dim] - (epi_slab_count(k) - 1) * k->cut.slab_rows;
 }
 
+/* The cut of a half of a program; a half that is one kernel has one part. */
+static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_half *half,
+                           const epi_tile_limits *limits, epi_cut *out, epi_error *err) {
+    epi_plan plan;
+    epi_spec spec = *whole;
+    spec.graph = &half->graph;
+    spec.types = half->types;
+    epi_status status = epi_plan_make(arena, spec.graph, &plan, err);
+    if (status != EPI_OK)
+        return status;
+    return epi_cut_is_one(&spec, limits, &plan) ? epi_prepare_whole(arena, half, out, err)
+                                                : epi_cut_make(arena, &spec, limits, out, err);
+}
+
+/* Cuts what is prepared by itself, and the rest by itself. No part: there is nothing to prepare. */
+static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
+                               epi_cut *out, epi_error *err) {
+    epi_prepared halves;
+    epi_cut once, rest;
+    epi_status status = epi_prepare_split(arena, spec, &halves, err);
+    if (status != EPI_OK || !halves.count)
+        return status;
+    status = cut_half(arena, spec, &halves.once, limits, &once, err);
+    if (status == EPI_OK)
+        status = cut_half(arena, spec, &halves.rest, limits, &rest, err);
+    if (status == EPI_OK)
+        return epi_prepare_join(arena, spec, &halves, &once, &rest, out, err);
+    if (status == EPI_ERR_UNSUPPORTED) /* as if nothing were marked */
+        epi_error_clear(err);
+    return status == EPI_ERR_UNSUPPORTED ? EPI_OK : status;
+}
+
 /* Brings attention into the form of its mainloop. Is the program more than one kernel then? Then cuts it.
  * *cost is what that costs: without end where it runs as passes. */
 static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
@@ -116,6 +149,12 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_lim
         status = epi_gather_terms(arena, spec->graph, limits->pairs, &spec->graph, err);
     if (status == EPI_OK)
         status = epi_attention_form(arena, spec, limits, err);
+    if (status == EPI_OK && limits->prepares)
+        status = cut_prepared(arena, spec, limits, out, err);
+    if (status == EPI_OK && out->part_count) {
+        *cost = epi_cut_cost(spec, out);
+        return EPI_OK;
+    }
     if (status == EPI_OK)
         status = epi_plan_make(arena, spec->graph, &plan, err);
     if (status != EPI_OK)
@@ -181,11 +220,29 @@ static bool try_better(const epi_kernel *k, const epi_algebra_choice *choice, tr
     return true;
 }
 
+/* Vectors are tried one by one in programs of a few layers, and no more than a few of them. */
+enum { MOST_NODES = 1000, MOST_TRIED = 8 };
+
+/* Which params are multiplied into other params once: those that save something; in long programs all or
+ * none. */
+static void fold_params(const epi_kernel *k, epi_algebra_choice *choice, trial *best, trial *other) {
+    const epi_graph *g = k->rewriting.written;
+    bool at_once = g->node_count >= MOST_NODES;
+    int vectors = 0;
+    for (int t = 0; t < g->input_count && k->limits.prepares; t++)
+        if (g->tensors[t].param && g->tensors[t].axes.count == 1 && (at_once || vectors < MOST_TRIED)) {
+            vectors++;
+            choice->folds[t] = true;
+            if (!at_once)
+                choice->folds[t] = try_better(k, choice, best, other);
+        }
+    if (at_once && vectors && !try_better(k, choice, best, other))
+        memset(choice->folds, 0, (size_t)g->input_count);
+}
+
 /* Which rules to apply and which weights go past products: all, but for a shift that makes more products than
- * it saves, and for vectors that are better multiplied where they are written. Vectors are tried one by one
- * in programs of a few layers. */
+ * it saves, and for vectors that are better multiplied where they are written. */
 static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, trial *best, trial *other) {
-    enum { MOST_NODES = 1000, MOST_TRIED = 8 };
     const epi_graph *g = k->rewriting.written;
     try_choice(k, choice, best);
     if (best->log.applied[EPI_RULE_SHIFT]) {
@@ -193,6 +250,7 @@ static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, tr
         if (!try_better(k, choice, best, other))
             choice->without = 0;
     }
+    fold_params(k, choice, best, other);
     for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
         if (g->tensors[t].axes.count != 1 || k->spec.is_row[g->tensors[t].axes.at[0].dim])
             continue;
@@ -207,9 +265,10 @@ static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, tr
 static epi_status rewrite(epi_kernel *k, epi_error *err) {
     epi_rewriting *r = &k->rewriting;
     trial *best = epi_arena_alloc(&k->arena, 2 * sizeof *best), *other = best + 1;
-    r->parts_before = k->cut.part_count;
+    r->parts_before = k->cut.part_count - k->cut.prepared_parts;
     r->choice.stays = epi_arena_alloc(&k->arena, (size_t)r->written->input_count + 1);
-    if (!r->choice.stays || !best)
+    r->choice.folds = epi_arena_alloc(&k->arena, (size_t)r->written->input_count + 1);
+    if (!r->choice.stays || !r->choice.folds || !best)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     best->arena = &k->trials[0];
     other->arena = &k->trials[1];
@@ -419,6 +478,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
     k->limits = (epi_tile_limits){.local_most = 256,
                                   .local_multiple = o->device ? 16 : 1,
+                                  .prepares = !o->memory,
                                   .pairs = true,
                                   .alike = o->device != 0,
                                   .gathers = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,

@@ -112,6 +112,7 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
     out->forms = forms;
     out->slabs = 1;
     out->workspace_whole = (int64_t)kernel->workspace_whole;
+    out->prepared = kernel->cut.prepared_parts;
     if (kernel->part_count == 1)
         return;
     *out = (epi_kernel_info){.mainloop = "parts",
@@ -120,7 +121,8 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
                              .terms = kernel->terms,
                              .parts = kernel->part_count,
                              .forms = forms,
-                             .values = kernel->cut.value_count,
+                             .prepared = kernel->cut.prepared_parts,
+                             .values = kernel->cut.value_count - kernel->cut.prepared_values,
                              .value_bytes = kernel->cut.bytes,
                              .value_bytes_least = kernel->cut.lowest,
                              .workspace_whole = (int64_t)kernel->workspace_whole};
@@ -134,6 +136,8 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
         epi_kernel_info part;
         part_info(&kernel->parts[i], &part);
         out->kernels += kernel->parts[i].first == i;
+        if (i < kernel->cut.prepared_parts)
+            continue;
         add_info(out, &part, kernel->parts[i].part->loop < 0 ? 1 : whole);
         if (kernel->parts[i].tail_cpu || kernel->parts[i].tail_cuda) {
             tail_info(&kernel->parts[i], &part);
@@ -209,9 +213,7 @@ size_t epi_kernel_part_describe(const epi_kernel *kernel, int index, char *buf, 
 
 /* ---- values between parts ---- */
 
-epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info *out) {
-    if (!kernel || !out || index < 0 || index >= kernel->cut.value_count)
-        return EPI_ERR_ARGUMENT;
+static void value_info(const epi_kernel *kernel, int index, epi_value_info *out) {
     const epi_cut_value *v = &kernel->cut.values[index];
     const epi_part *part = &kernel->cut.parts[v->part];
     *out = (epi_value_info){
@@ -222,6 +224,12 @@ epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info 
             snprintf(out->name, sizeof out->name, "%.60s", part->graph.tensors[t].name);
             memcpy(out->expression, says.text, sizeof says.text);
         }
+}
+
+epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info *out) {
+    if (!kernel || !out || index < 0 || index >= kernel->cut.value_count - kernel->cut.prepared_values)
+        return EPI_ERR_ARGUMENT;
+    value_info(kernel, index, out);
     return EPI_OK;
 }
 
@@ -251,7 +259,7 @@ static void describe_value(const epi_kernel *kernel, int index, bool *told, epi_
     epi_kernel_value(kernel, index, &v);
     epi_text_add(out, "%s = %s: %s, %ld bytes at %ld, parts %d to %d", v.name, v.expression,
                  epi_dtype_name(v.type), (long)v.bytes, (long)v.offset, v.first + 1, v.last + 1);
-    for (int i = index + 1; i < kernel->cut.value_count; i++) {
+    for (int i = index + 1; i < kernel->cut.value_count - kernel->cut.prepared_values; i++) {
         if (told[i] || !is_alike(kernel, index, i))
             continue;
         told[i] = true;
@@ -272,8 +280,9 @@ static void describe_value(const epi_kernel *kernel, int index, bool *told, epi_
 /* Where the values between parts lie, and how close that is to the least that could be. */
 static void describe_values(const epi_kernel *kernel, epi_text *out) {
     const epi_cut *cut = &kernel->cut;
-    bool *told = calloc((size_t)cut->value_count + 1, 1);
-    if (!told || !cut->value_count) {
+    int values = cut->value_count - cut->prepared_values;
+    bool *told = calloc((size_t)values + 1, 1);
+    if (!told || !values) {
         out->failed |= !told;
         epi_text_add(out,
                      "\nnothing lies between the parts but outputs; each uses up to %ld bytes of workspace\n",
@@ -282,7 +291,7 @@ static void describe_values(const epi_kernel *kernel, epi_text *out) {
         return;
     }
     epi_text_add(out, "\nbetween the parts, in the workspace:\n");
-    for (int i = 0; i < cut->value_count; i++)
+    for (int i = 0; i < values; i++)
         if (!told[i])
             describe_value(kernel, i, told, out);
     free(told);
@@ -290,6 +299,39 @@ static void describe_values(const epi_kernel *kernel, epi_text *out) {
     if (cut->lowest)
         epi_text_add(out, " (%.1f %% more)", 100 * (double)(cut->bytes - cut->lowest) / (double)cut->lowest);
     epi_text_add(out, "; and %ld bytes that each part uses for itself\n", (long)kernel->values);
+}
+
+/* What is prepared: its memory, what it is and of which inputs. */
+static void describe_prepared(const epi_kernel *kernel, epi_text *out) {
+    enum { MOST = 8 };
+    const epi_cut *cut = &kernel->cut;
+    const char *before = "made again when one of these changes: ";
+    if (!cut->prepared_parts)
+        return;
+    epi_text_add(out, "prepared once, not at every run: %.4g MB, by part%s 1",
+                 (double)cut->prepared_bytes / 1e6, cut->prepared_parts > 1 ? "s" : "");
+    if (cut->prepared_parts > 1)
+        epi_text_add(out, " to %d", cut->prepared_parts);
+    for (int i = cut->value_count - cut->prepared_values, told = 0; i < cut->value_count; i++, told++) {
+        epi_value_info v;
+        value_info(kernel, i, &v);
+        if (told < MOST)
+            epi_text_add(out, "\n    %s = %s: %s, %ld bytes", v.name, v.expression, epi_dtype_name(v.type),
+                         (long)v.bytes);
+    }
+    if (cut->prepared_values > MOST)
+        epi_text_add(out, "\n    and %d more", cut->prepared_values - MOST);
+    epi_text_add(out, "\n    ");
+    for (int t = 0; t < kernel->program->graph.input_count; t++) {
+        bool read = false;
+        for (int i = 0; i < cut->prepared_parts; i++)
+            read |= find_tensor(&cut->parts[i], t, 0, cut->parts[i].graph.input_count) >= 0;
+        if (read) {
+            epi_text_add(out, "%s%s", before, kernel->program->graph.tensors[t].name);
+            before = ", ";
+        }
+    }
+    epi_text_add(out, "\n");
 }
 
 /* "part 2 of 96, gemm; the same: parts 5, 8, 11 and 28 more" */
@@ -304,6 +346,8 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
         epi_text_add(out, " and %d more", count - MOST);
     if (kernel->parts[index].part->loop >= 0)
         epi_text_add(out, "; for each slab");
+    if (index < kernel->cut.prepared_parts)
+        epi_text_add(out, "; prepared");
     epi_text_add(out, kernel->parts[index].apart ? "; it starts beside the one before\n" : "\n");
 }
 
@@ -325,7 +369,7 @@ static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
         }
     if (*before == 'r') /* no rule: the normal form alone */
         epi_text_add(out, "rewritten: equal values and what cancels");
-    int parts = kernel->cut.part_count ? kernel->cut.part_count : 1;
+    int parts = kernel->cut.part_count ? kernel->cut.part_count - kernel->cut.prepared_parts : 1;
     epi_text_add(out, "; %d part%s instead of %d, in all worth %.4g MB of traffic at 1024 rows\n", parts,
                  parts == 1 ? "" : "s", r->parts_before, (r->before - r->after) / 1e6);
 }
@@ -361,6 +405,8 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
         describe_rewriting(kernel, &t);
     if (kernel)
         describe_memory(kernel, &t);
+    if (kernel)
+        describe_prepared(kernel, &t);
     if (kernel && kernel->checks)
         epi_text_add(&t, "%d ind%s looked through first\n", kernel->checks->count,
                      kernel->checks->count == 1 ? "ex is" : "ices are");

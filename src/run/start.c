@@ -116,10 +116,18 @@ static int64_t slab_begin(const epi_kernel *kernel, const epi_part *part, int t,
     return row * (strides ? strides[place] : stride) * (int64_t)epi_dtype_size(part->types[t]);
 }
 
-/* The tensors of a part: the caller's, or values in the workspace. Those of a part in a loop are of the slab
- * whose first row is `row`. */
+/* Where a value of the cut lies. */
+static void *value_at(const epi_kernel *kernel, int value, unsigned char *workspace,
+                      unsigned char *prepared) {
+    const epi_cut_value *v = &kernel->cut.values[value];
+    return (v->prepared ? prepared : workspace + kernel->values) + v->offset;
+}
+
+/* The tensors of a part: the caller's, or values in the workspace, or prepared ones. Those of a part in a
+ * loop are of the slab whose first row is `row`. */
 static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, int64_t row,
-                                      const epi_tensor *tensors, unsigned char *workspace, part_room *room) {
+                                      const epi_tensor *tensors, unsigned char *workspace,
+                                      unsigned char *prepared, part_room *room) {
     const epi_part *part = kernel->parts[index].part;
     const int *to = kernel->parts[index].to;
     for (int t = 0, slices = 0; part && t < part->graph.tensor_count; t++) {
@@ -129,7 +137,7 @@ static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, int64
         if (at.tensor >= 0)
             *out = tensors[at.tensor];
         else
-            *out = (epi_tensor){workspace + kernel->values + kernel->cut.values[at.value].offset, NULL};
+            *out = (epi_tensor){value_at(kernel, at.value, workspace, prepared), NULL};
         if (row)
             out->data = (unsigned char *)out->data + slab_begin(kernel, part, of, out->strides, row);
         if (part->slices[of].memory.count)
@@ -143,13 +151,16 @@ typedef struct running {
     const epi_kernel *kernel;
     const epi_tensor *tensors;
     unsigned char *memory; /* where the parts' share of the workspace begins */
+    unsigned char *prepared;
+    bool prepares; /* it is no run, but makes what runs read from there */
     void *stream;
     part_room room;
 } running;
 
 static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
     const epi_part_kernel *part = &r->kernel->parts[index];
-    const epi_tensor *given = part_tensors(r->kernel, index, row, r->tensors, r->memory, &r->room);
+    const epi_tensor *given =
+        part_tensors(r->kernel, index, row, r->tensors, r->memory, r->prepared, &r->room);
     bool tail = (part->tail_cpu || part->tail_cuda) &&
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
     int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
@@ -159,6 +170,33 @@ static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
                             beside, err);
     epi_cpu_run(tail ? part->tail_cpu : part->cpu, given, r->memory);
     return EPI_OK;
+}
+
+/* The parts that it goes through. */
+static int first_part(const running *r) {
+    return r->prepares ? 0 : r->kernel->cut.prepared_parts;
+}
+
+static int past_part(const running *r) {
+    return r->prepares ? r->kernel->cut.prepared_parts : r->kernel->part_count;
+}
+
+/* Does it read this tensor? */
+static bool reads(const running *r, int tensor) {
+    for (int i = first_part(r); i < past_part(r); i++) {
+        const epi_part *part = r->kernel->parts[i].part;
+        for (int t = 0; part && t < part->graph.input_count; t++)
+            if (part->tensors[t].tensor == tensor)
+                return true;
+    }
+    return false;
+}
+
+/* Need the tensor not be there? It may be left out where it is only read when preparing, and preparing needs
+ * no others. */
+static bool is_left_out(const running *r, int tensor) {
+    const epi_tensor_decl *d = &r->kernel->program->graph.tensors[tensor];
+    return r->kernel->cut.prepared_parts && (d->param || r->prepares) && !reads(r, tensor);
 }
 
 /* Zeros in a tensor of f32 that lies anyhow. */
@@ -198,7 +236,7 @@ static epi_status clear_sums(const running *r, int loop, epi_error *err) {
 static epi_status run_parts(running *r, epi_error *err) {
     const epi_kernel *k = r->kernel;
     epi_status status = EPI_OK;
-    for (int i = 0; i < k->part_count && status == EPI_OK;) {
+    for (int i = first_part(r), past = past_part(r); i < past && status == EPI_OK;) {
         int loop = k->parts[i].part ? k->parts[i].part->loop : -1;
         if (loop < 0) {
             status = run_part(r, i++, 0, err);
@@ -213,47 +251,72 @@ static epi_status run_parts(running *r, epi_error *err) {
     return status;
 }
 
-static epi_status start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
-                        void *stream, epi_error *err) {
-    if (!kernel || !tensors || !workspace)
-        return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "epi_kernel_run: kernel, tensors and workspace may not be NULL");
+/* What a start takes. */
+typedef struct start_args {
+    const epi_tensor *tensors;
+    int count;
+    void *workspace, *stream, *prepared;
+    bool prepares;
+} start_args;
+
+static epi_status check_tensors(const running *r, int count, epi_error *err) {
+    const epi_kernel *kernel = r->kernel;
     const epi_graph *g = &kernel->program->graph;
-    if (count != g->tensor_count)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d tensors, %d were given", kernel->program->ast->name,
-                        g->tensor_count, count);
-    if ((uintptr_t)workspace % 64 != 0)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
     for (int t = 0; t < count; t++) {
-        if (!tensors[t].data && kernel->counts[t] > 0)
+        const epi_tensor *tensor = &r->tensors[t];
+        if ((!tensor->data || r->prepares) && is_left_out(r, t))
+            continue;
+        if (!tensor->data && kernel->counts[t] > 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is NULL", g->tensors[t].name);
-        if ((uintptr_t)tensors[t].data % epi_dtype_size(kernel->spec.types[t]) != 0)
+        if ((uintptr_t)tensor->data % epi_dtype_size(kernel->spec.types[t]) != 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
                             g->tensors[t].name);
-        epi_status status = kernel->gpu           ? check_gpu_tensor(kernel, t, &tensors[t], err)
-                            : t >= g->input_count ? check_output(kernel, t, &tensors[t], err)
+        epi_status status = kernel->gpu           ? check_gpu_tensor(kernel, t, tensor, err)
+                            : t >= g->input_count ? check_output(kernel, t, tensor, err)
                                                   : EPI_OK;
         if (status != EPI_OK)
             return status;
     }
-    epi_status apart = check_overlap(kernel, tensors, err);
-    if (apart != EPI_OK)
-        return apart;
-    if (kernel->gpu && !kernel->parts[0].cuda->cuda)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
-    if (!kernel->gpu && stream)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
-    epi_status status = EPI_OK;
+    return r->prepares ? EPI_OK : check_overlap(kernel, r->tensors, err);
+}
+
+static epi_status start(const epi_kernel *kernel, const start_args *args, epi_error *err) {
+    if (!kernel || !args->tensors || !args->workspace)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "epi_kernel_run: kernel, tensors and workspace may not be NULL");
+    const epi_graph *g = &kernel->program->graph;
+    if (args->count != g->tensor_count)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d tensors, %d were given", kernel->program->ast->name,
+                        g->tensor_count, args->count);
+    if ((uintptr_t)args->workspace % 64 != 0)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
+    if (kernel->cut.prepared_bytes && !args->prepared)
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "%s has params, and what is made of them has to be prepared: give a run by "
+                        "epi_kernel_call what epi_kernel_prepare made, in `prepared`",
+                        kernel->program->ast->name);
+    if (kernel->cut.prepared_bytes && (uintptr_t)args->prepared % 64 != 0)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "what is prepared must be 64-byte aligned");
     running r; /* its room is large, and filled part by part */
     r.kernel = kernel;
-    r.tensors = tensors;
-    r.memory = (unsigned char *)workspace + epi_kernel_parts_at(kernel);
-    r.stream = stream;
-    for (int i = 0; i < kernel->part_count && status == EPI_OK && !kernel->gpu; i++)
-        status = epi_indices_check(kernel->parts[i].cpu,
-                                   part_tensors(kernel, i, 0, tensors, workspace, &r.room), err);
-    if (kernel->checks)
-        status = epi_cuda_run(kernel->checks, tensors, workspace, stream, 0, err);
+    r.tensors = args->tensors;
+    r.memory = (unsigned char *)args->workspace + epi_kernel_parts_at(kernel);
+    r.prepared = args->prepared;
+    r.prepares = args->prepares;
+    r.stream = args->stream;
+    epi_status status = check_tensors(&r, args->count, err);
+    if (status != EPI_OK)
+        return status;
+    if (kernel->gpu && !kernel->parts[0].cuda->cuda)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    if (!kernel->gpu && args->stream)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
+    for (int i = first_part(&r); i < past_part(&r) && status == EPI_OK && !kernel->gpu; i++)
+        status = epi_indices_check(
+            kernel->parts[i].cpu, part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room),
+            err);
+    if (kernel->checks && !r.prepares)
+        status = epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err);
     return status == EPI_OK ? run_parts(&r, err) : status;
 }
 
@@ -295,14 +358,16 @@ static epi_status place_numbers(const epi_kernel *kernel, const epi_call *call, 
     return EPI_OK;
 }
 
-static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
+static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *call, start_args args,
+                                     epi_error *err) {
     epi_tensor tensors[2 * EPI_MAX_TENSORS];
     epi_status status = place_numbers(kernel, call, tensors, err);
-    return status == EPI_OK ? start(kernel, tensors, call->count, call->workspace, call->stream, err)
-                            : status;
+    args.tensors = tensors;
+    return status == EPI_OK ? start(kernel, &args, err) : status;
 }
 
-epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
+/* A run, or, into the buffer, what runs need. */
+static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void *buffer, epi_error *err) {
     size_t needed = epi_kernel_workspace(kernel);
     if (call->workspace_bytes && call->workspace_bytes < needed)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace has %zu bytes; this run needs %zu",
@@ -317,12 +382,39 @@ epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, 
         status = epi_cuda_event_wait(k->cuda, call->wait, call->stream, err);
     bool numbers = call->numbers && call->tensors && call->workspace &&
                    call->count == kernel->program->graph.tensor_count;
+    const start_args args = {.tensors = call->tensors,
+                             .count = call->count,
+                             .workspace = call->workspace,
+                             .stream = call->stream,
+                             .prepared = buffer ? buffer : (void *)call->prepared,
+                             .prepares = buffer};
     if (status == EPI_OK)
-        status = numbers ? start_with_numbers(kernel, call, err)
-                         : start(kernel, call->tensors, call->count, call->workspace, call->stream, err);
+        status = numbers ? start_with_numbers(kernel, call, args, err) : start(kernel, &args, err);
     if (status == EPI_OK && call->signal)
         status = epi_cuda_event_record(k->cuda, call->signal, call->stream, err);
     return status;
+}
+
+epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
+    return carry_out(kernel, call, NULL, err);
+}
+
+size_t epi_kernel_prepare_size(const epi_kernel *kernel) {
+    return kernel ? (size_t)kernel->cut.prepared_bytes : 0;
+}
+
+epi_status epi_kernel_prepare(const epi_kernel *kernel, const epi_call *given, void *buffer, epi_error *err) {
+    epi_call call;
+    epi_error_clear(err);
+    if (!kernel || !given)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_prepare: kernel and call may not be NULL");
+    epi_status status = epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err);
+    if (status != EPI_OK || !kernel->cut.prepared_bytes)
+        return status;
+    if (!buffer)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_prepare: the buffer is NULL, and takes %zu bytes",
+                        epi_kernel_prepare_size(kernel));
+    return carry_out(kernel, &call, buffer, err);
 }
 
 epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_error *err) {
@@ -338,8 +430,9 @@ epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_
 
 epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
                             void *stream, epi_error *err) {
+    const start_args args = {.tensors = tensors, .count = count, .workspace = workspace, .stream = stream};
     epi_error_clear(err);
-    return start(kernel, tensors, count, workspace, stream, err);
+    return start(kernel, &args, err);
 }
 
 epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
