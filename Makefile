@@ -192,7 +192,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep properties random rowloop cases cut grad algebra batch layers decode open memory prepare rows formulas indices puzzle attention docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep alloc properties random rowloop cases cut grad algebra batch layers decode open memory prepare rows formulas indices puzzle attention docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -201,6 +201,8 @@ $(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h tests/
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -O1 -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+
+$(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 	@mkdir -p $(@D)

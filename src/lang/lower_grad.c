@@ -41,6 +41,7 @@ static const char *write_axes_out(epi_arena *arena, const char *text, int axes) 
             for (int i = 1; i < axes; i++)
                 epi_text_add(&out, ", %s", axis_names[i]);
     }
+    arena->failed |= out.failed; /* or the value would seem to have no gradient */
     const char *written = out.failed ? NULL : epi_arena_text(arena, out.data, out.length);
     epi_text_free(&out);
     return written;

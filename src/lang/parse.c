@@ -226,6 +226,8 @@ static epi_ast_assign parse_assign(epi_parser *p) {
         s.names[s.name_count] = epi_parse_name(p, "a name to assign", true);
         s.types[s.name_count++] = parse_stored(p);
     } while (epi_parse_accept(p, ","));
+    if (p->arena->failed)
+        return s;
     if (!epi_parse_at(p, "="))
         fail_foreign(p, s.names[0], s.places[0]);
     epi_parse_expect(p, "=", "after the name");

@@ -191,6 +191,8 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
                                          .axes = own,
                                          .node = EPI_NO_NODE,
                                          .place = g->nodes[node].place};
+    if (epi_graph_failed(part))
+        return;
     if (output) { /* which is how descriptions call it */
         epi_node *n = &part->nodes[w->fresh[node]];
         part->tensors[t].node = w->fresh[node];

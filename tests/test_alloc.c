@@ -1,0 +1,111 @@
+/* test_alloc.c: parsing and compiling where one allocation fails, each in turn: the call answers that memory
+ * is out, or goes on without what it wanted the memory for. Under AddressSanitizer nothing of it leaks. */
+#include "harness.h"
+
+/* The linker puts these in the place of the library's calls. */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+static long left = -1; /* how many allocations are let through before one fails; negative: all */
+
+static bool fails(void) {
+    return left >= 0 && left-- == 0;
+}
+
+void *__wrap_malloc(size_t size) {
+    return fails() ? NULL : __real_malloc(size);
+}
+void *__wrap_calloc(size_t count, size_t size) {
+    return fails() ? NULL : __real_calloc(count, size);
+}
+void *__wrap_realloc(void *old, size_t size) {
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+typedef struct program {
+    const char *name, *text;
+    int device;
+    size_t memory;
+    bool open;
+} program;
+
+#define MLP \
+    "mlp(x[T,D], w[D,F], v[F,D]) -> (y[T,D], m: f32[F]) {\n" \
+    "    h = gelu(x @ w)\n" \
+    "    m = mean(h, T)\n" \
+    "    y = (h - m) @ v\n" \
+    "}\n"
+#define BACK \
+    "back(x[T,D], w[D,F], v[F,D], d[T,D]) -> (dx[T,D], dw[D,F]) { dx, dw = grad(mlp, x, w)(x, w, v, d, 0) " \
+    "}\n"
+
+static const program programs[] = {{"mlp", MLP, 0, 0, false},       {"mlp", MLP, -90, 0, false},
+                                   {"mlp", MLP, 0, 400000, false},  {"mlp", MLP, 0, 0, true},
+                                   {"back", MLP BACK, 0, 0, false}, {"back", MLP BACK, -90, 0, false}};
+
+static epi_module *parse(epi_context *ctx, const program *p) {
+    for (long n = 0;; n++) {
+        epi_module *module = NULL;
+        epi_error err;
+        left = n;
+        epi_status status = epi_module_parse(ctx, p->text, strlen(p->text), "text", &module, &err);
+        bool all = left >= 0;
+        left = -1;
+        if (!check(status == (all ? EPI_OK : EPI_ERR_MEMORY), "%s is parsed without allocation %ld: %s",
+                   p->name, n, err.message) &&
+            all)
+            return NULL;
+        if (all)
+            return module;
+        epi_module_free(module);
+    }
+}
+
+static void compile(const epi_module *module, const program *p) {
+    static const epi_dim_binding dims[] = {{"T", 260}, {"D", 8}, {"F", 40}};
+    static const char *const open[] = {"T"};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = 3, .device = p->device, .memory = p->memory, .threads = 1,
+                    .type = p->device ? EPI_BF16 : EPI_F32, .open_axes = open, .open_axis_count = p->open);
+    bool all = false;
+    for (long n = 0; !all; n++) {
+        epi_kernel *kernel = NULL;
+        epi_error err;
+        left = n;
+        epi_status status = epi_kernel_compile(epi_module_find(module, p->name), &o, &kernel, &err);
+        all = left >= 0;
+        left = -1;
+        check(status == EPI_OK || (status == EPI_ERR_MEMORY && !all),
+              "%s is compiled without allocation %ld for device %d: %s", p->name, n, p->device, err.message);
+        epi_kernel_free(kernel);
+    }
+}
+
+/* So long a text that an allocation falls into each of its constructions. */
+static void parse_long(epi_context *ctx) {
+    static char text[1 << 14];
+    size_t at = (size_t)snprintf(text, sizeof text, "long(x[T]) -> y[T] { v0 = x\n");
+    for (int i = 1; i < 400; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "v%d = v%d + x\n", i, i - 1);
+    snprintf(text + at, sizeof text - at, "y = v399 }\n");
+    epi_module_free(parse(ctx, &(program){"long", text, 0, 0, false}));
+}
+
+int main(void) {
+    epi_context *ctx = NULL;
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context"))
+        return finish();
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        epi_module *module = parse(ctx, &programs[i]);
+        if (module)
+            compile(module, &programs[i]);
+        epi_module_free(module);
+    }
+    parse_long(ctx);
+    epi_context_close(ctx);
+    return finish();
+}
