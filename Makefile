@@ -166,7 +166,7 @@ bench-gpu: $(BUILD)/libepilog.so
 # which size, and where.
 TABLED := README.md docs/results.md $(wildcard docs/*-notes.md)
 PLOTS := kernels,h200-torch.json,4096,kernels.svg rows,h200-rows.json,8192,rows.svg \
-    blocks,h200-blocks.json,8192,blocks.svg cpu,xeon-emr-2of16-f32.json,2048,cpu.svg
+    blocks,h200-blocks.json,8192,blocks.svg attention,h200-attention.json,128,attention.svg cpu,xeon-emr-2of16-f32.json,2048,cpu.svg
 comma := ,
 plotted = $(word 1,$(subst $(comma), ,$(1))) bench/results/$(word 2,$(subst $(comma), ,$(1))) $(word 3,$(subst $(comma), ,$(1))) docs/$(word 4,$(subst $(comma), ,$(1)))
 readme: $(BUILD)/table $(BUILD)/plot

@@ -5,7 +5,8 @@
  *
  * Kinds are `kernels` (of bench/vs_torch.py, over cuBLAS's product alone), `rows` (of bench/rows_torch.py,
  * over a copy; SIZE rows, of each kernel those that move most), `blocks` (of bench/torch_blocks.py, over
- * their products alone; SIZE tokens) and `cpu` (of `epilog bench`, over OpenBLAS's product alone). */
+ * their products alone; SIZE tokens), `attention` (of bench/torch_attention.py, over cuDNN; heads of SIZE
+ * features) and `cpu` (of `epilog bench`, over OpenBLAS's product alone). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,10 +131,32 @@ static void fill_cpu(const results *res, double size, epi_chart *c) {
     }
 }
 
+/* The size is that of a head. */
+static void fill_attention(const results *res, double size, epi_chart *c) {
+    const record *h = &res->head;
+    c->series_count = 1;
+    SAY(c->title, "Attention on an %s", text(h, "device"));
+    SAY(c->subtitle, "Heads of %.0f features, forward and backward. 1 is cuDNN's time.", size);
+    SAY(c->axis, "time over cuDNN's (logarithmic); left is faster");
+    SAY(c->notes[0], "bf16; medians of bursts of 2 ms after a pause, in turn; PyTorch %s", text(h, "torch"));
+    for (const record *r = res->rows; r; r = r->next) {
+        double over = number(r, "over/cudnn");
+        epi_chart_row *row = number(r, "D") == size && over > 0 ? epi_chart_add(c) : NULL;
+        if (!row)
+            continue;
+        row->values[0] = 1 / over;
+        SAY(row->name, "%s, %s, %.0f tokens", text(r, "section"), text(r, "kind"), number(r, "S"));
+    }
+}
+
 static const struct {
     const char *name;
     void (*fill)(const results *, double, epi_chart *);
-} kinds[] = {{"kernels", fill_kernels}, {"rows", fill_rows}, {"blocks", fill_blocks}, {"cpu", fill_cpu}};
+} kinds[] = {{"kernels", fill_kernels},
+             {"rows", fill_rows},
+             {"blocks", fill_blocks},
+             {"attention", fill_attention},
+             {"cpu", fill_cpu}};
 
 int main(int argc, char **argv) {
     bool only_check = argc == 6 && !strcmp(argv[1], "--check");
@@ -141,7 +164,7 @@ int main(int argc, char **argv) {
     while (argc >= 5 && kind < sizeof kinds / sizeof *kinds && strcmp(argv[argc - 4], kinds[kind].name) != 0)
         kind++;
     if ((argc != 5 && !only_check) || kind == sizeof kinds / sizeof *kinds) {
-        fprintf(stderr, "usage: plot [--check] kernels|rows|blocks|cpu RESULT.json SIZE OUT.svg\n");
+        fprintf(stderr, "usage: plot [--check] kernels|rows|blocks|attention|cpu RESULT.json SIZE OUT.svg\n");
         return 2;
     }
     const char *path = argv[argc - 3];
