@@ -41,8 +41,7 @@ static const cli_command commands[] = {
     {"check", "parse and check texts",
      "epilog check FILE[:NAME]|NAME... [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
-     "and what to do instead; also where a program is right but cannot be one fused kernel because it uses\n"
-     "a reduction before it is complete. Exit status 1 if anything is.\n",
+     "and what to do instead. Exit status 1 if anything is.\n",
      "PROGRAM", cmd_check},
     {"fmt", "lay texts out anew, with their comments",
      "epilog fmt FILE... [--check]\n\n"
