@@ -551,6 +551,19 @@ static void check_stored_index(void) {
     epi_module_free(m);
 }
 
+/* Values between parts are named by number, but not as a tensor of the program is. */
+static void check_stored_names(void) {
+    epi_module *m = parse("f(x[T,D], w[F,D], v4[F]) -> (y[T,D], v5[T]) {\n"
+                          "    h = softmax((x @ w)*v4, F)\n"
+                          "    y = h @ w\n"
+                          "    v5 = sum(h*h, F)\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2);
+    check_program(epi_module_program(m, 0), o, "named as an input");
+    epi_module_free(m);
+}
+
 /* A part that stores a slice of an input as it is has two names for it. */
 static void check_stored_slice(void) {
     epi_module *m =
@@ -671,6 +684,7 @@ int main(int argc, char **argv) {
     check_stored_once();
     check_stored_types();
     check_stored_index();
+    check_stored_names();
     check_stored_slice();
     check_stored_order();
     check_gathered();

@@ -156,15 +156,24 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
 
 /* ---- a part's graph ---- */
 
-/* A name for a value between parts: its own, if no other tensor of the part has it. */
+static bool has_tensor(const epi_graph *g, const char *name) {
+    for (int t = 0; t < g->tensor_count; t++)
+        if (g->tensors[t].name && !strcmp(g->tensors[t].name, name))
+            return true;
+    return false;
+}
+
+/* A name for a value between parts: its own, if no other tensor of the part has it; else one that neither the
+ * part nor the program has. */
 static const char *name_of(const writer *w, const epi_graph *part, int node) {
     const char *name = w->spec->graph->nodes[node].name;
     char text[32];
+    if (name && !has_tensor(part, name))
+        return name;
     snprintf(text, sizeof text, "v%d", node);
-    for (int t = 0; t < part->tensor_count && name; t++)
-        if (part->tensors[t].name && !strcmp(part->tensors[t].name, name))
-            name = NULL;
-    return name ? name : epi_arena_text(w->arena, text, strlen(text));
+    for (int i = 2; has_tensor(part, text) || has_tensor(w->spec->graph, text); i++)
+        snprintf(text, sizeof text, "v%d_%d", node, i);
+    return epi_arena_text(w->arena, text, strlen(text));
 }
 
 static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_part_tensor at, bool output) {
