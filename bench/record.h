@@ -60,6 +60,8 @@ void put_decoding(const results *res, const char *path, epi_text *out);
 void put_cached(const results *res, const char *path, epi_text *out);
 /* table_blocks.c: the tables of files that torch_blocks.py, torch_layers.py, torch_attention.py and
  * few_rows.py of bench/ wrote. */
+/* The line above a table of a run beside PyTorch: on what, how, when. */
+void put_torch_head(const results *res, const char *path, const char *how, epi_text *out);
 void put_blocks(const results *res, const char *path, epi_text *out);
 void put_layers(const results *res, const char *path, epi_text *out);
 void put_attention(const results *res, const char *path, epi_text *out);

@@ -61,7 +61,7 @@ static void put_batched(const results *res, epi_text *out) {
     }
 }
 
-static void put_head(const results *res, const char *path, const char *how, epi_text *out) {
+void put_torch_head(const results *res, const char *path, const char *how, epi_text *out) {
     const record *h = &res->head;
     epi_text_add(out, "%s, PyTorch %s, bf16, %s; %.10s at commit %s (`%s`)\n\n", text(h, "device"),
                  text(h, "torch"), how, text(h, "date"), text(h, "commit"), path);
@@ -71,7 +71,7 @@ void put_blocks(const results *res, const char *path, epi_text *out) {
     char how[128];
     snprintf(how, sizeof how, "medians of %.0f rounds in turn, L2 overwritten before each",
              number(&res->head, "rounds"));
-    put_head(res, path, how, out);
+    put_torch_head(res, path, how, out);
     put_mlp(res, out);
     put_batched(res, out);
 }
@@ -90,7 +90,7 @@ void put_layers(const results *res, const char *path, epi_text *out) {
     char how[128];
     snprintf(how, sizeof how, "medians of %.0f rounds in turn, L2 overwritten before each",
              number(&res->head, "rounds"));
-    put_head(res, path, how, out);
+    put_torch_head(res, path, how, out);
     epi_text_add(out,
                  "| | ms | torch.compile | its time over ours | products alone, cuBLAS | of the products | "
                  "torch.compile's |\n");
@@ -117,7 +117,7 @@ void put_layers(const results *res, const char *path, epi_text *out) {
 /* ---- attention ---- */
 
 void put_attention(const results *res, const char *path, epi_text *out) {
-    put_head(res, path, "bursts of 2 ms after a pause, in turn", out);
+    put_torch_head(res, path, "bursts of 2 ms after a pause, in turn", out);
     epi_text_add(out, "| attention | ms | TFLOP/s | cuDNN's | FlexAttention's | its time over ours |\n");
     put_rule(out, 6);
     for (const record *r = res->rows; r; r = r->next) {
@@ -139,7 +139,7 @@ void put_attention(const results *res, const char *path, epi_text *out) {
 void put_few(const results *res, const char *path, epi_text *out) {
     static const double rows[] = {1, 2, 4, 8, 16, 32, 64, 128};
     static const char *const kernels[] = {"matmul", "residual_rms", "norm_swiglu"};
-    put_head(res, path, "weights in turn, so that none is in L2; time over cuBLAS's product", out);
+    put_torch_head(res, path, "weights in turn, so that none is in L2; time over cuBLAS's product", out);
     epi_text_add(
         out,
         "| kernel, geometric mean and worst of seven shapes | 1 row | 2 | 4 | 8 | 16 | 32 | 64 | 128 |\n");

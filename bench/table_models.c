@@ -4,18 +4,12 @@
 
 #include "record.h"
 
-static void put_head(const results *res, const char *path, const char *how, epi_text *out) {
-    const record *h = &res->head;
-    epi_text_add(out, "%s, PyTorch %s, bf16, %s; %.10s at commit %s (`%s`)\n\n", text(h, "device"),
-                 text(h, "torch"), how, text(h, "date"), text(h, "commit"), path);
-}
-
 void put_training(const results *res, const char *path, epi_text *out) {
     char how[160];
     snprintf(how, sizeof how, "%.0f sequences of %.0f, %.0f layers, vocabulary %.0f, sides in turn",
              number(&res->head, "batch"), number(&res->head, "length"),
              number(&res->head, "config/num_hidden_layers"), number(&res->head, "config/vocab_size"));
-    put_head(res, path, how, out);
+    put_torch_head(res, path, how, out);
     epi_text_add(out, "| | ms a step | tokens/s | GiB at most | first loss after, s |\n");
     put_rule(out, 5);
     for (const record *r = res->rows; r; r = r->next) {
@@ -32,7 +26,7 @@ void put_decoding(const results *res, const char *path, epi_text *out) {
     char how[160];
     snprintf(how, sizeof how, "caches and weights that are not in L2; a copy moves %.0f GB/s",
              number(&res->head, "copy_gb_s"));
-    put_head(res, path, how, out);
+    put_torch_head(res, path, how, out);
     epi_text_add(out,
                  "| a Llama layer, %.0f cached tokens | µs | torch.compile | torch.compile, one length | "
                  "floor of its bytes | of the floor's speed |\n",
@@ -51,7 +45,7 @@ void put_decoding(const results *res, const char *path, epi_text *out) {
 }
 
 void put_cached(const results *res, const char *path, epi_text *out) {
-    put_head(res, path, "one query, caches in turn so that none is in L2", out);
+    put_torch_head(res, path, "one query, caches in turn so that none is in L2", out);
     epi_text_add(out, "| attention | µs | GB/s | cuDNN's | FlashAttention's | a copy's | of the copy's |\n");
     put_rule(out, 7);
     for (const record *r = res->rows; r; r = r->next) {

@@ -59,18 +59,6 @@ static const struct text {
      1},
 };
 
-/* The options of one compile, and what they point at. */
-typedef struct bound {
-    epi_dim_binding dims[16];
-    char store[16][16];
-    epi_options options;
-} bound;
-
-static void bind_dims(bound *b, const char *dims, epi_dtype type, int device) {
-    b->options = (epi_options)EPI_OPTIONS(.dims = b->dims, .dim_count = parse_dims(dims, b->dims, b->store),
-                                          .type = type, .device = device, .threads = device ? 0 : 2);
-}
-
 static bool has_row(const epi_kernel *k, int t) {
     const epi_axes *axes = &k->program->graph.tensors[t].axes;
     return epi_axes_find_dim(axes, k->cut.slab_dim) >= 0;

@@ -50,18 +50,6 @@ static const struct text {
      0, NULL},
 };
 
-/* The options of one compile, and what they point at. */
-typedef struct bound {
-    epi_dim_binding dims[16];
-    char store[16][16];
-    epi_options options;
-} bound;
-
-static void bind_dims(bound *b, const char *dims, epi_dtype type, int device) {
-    b->options = (epi_options)EPI_OPTIONS(.dims = b->dims, .dim_count = parse_dims(dims, b->dims, b->store),
-                                          .type = type, .device = device, .threads = device ? 0 : 2);
-}
-
 static epi_module *parse(const char *text) {
     epi_module *m = NULL;
     epi_error err;

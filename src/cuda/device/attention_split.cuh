@@ -95,38 +95,27 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
         int lo, hi;
         tiles_of(P, batch, chunk, lo, hi);
         const int kz = keys_batch0(P, batch), kw = keys_batch1(P, batch), vz = values_batch0(P, batch), vw = values_batch1(P, batch);
-        auto keys = [&](int n) {
-#if PAGE
-          const int page = lane < STREAM / BOX ? keys_page(P, batch, (n * STREAM + lane * BOX) / PAGE) : 0;
-#endif
+        // One tile of keys or of values, `width` features wide, into the next slot.
+        auto load = [&](auto width, int n, const TMap *map, u32 bytes, int page, int z, int w) {
           if (lane == 0) {
             mbar_wait(empty + 8 * s, ph);
-            mbar_expect(full + 8 * s, KEYS_BYTES);
+            mbar_expect(full + 8 * s, bytes);
           }
           __syncwarp();
 #if PAGE
-          if (lane < STREAM / BOX) load_boxes<SCORE_DEPTH>(ring + s * SLOT + lane * BOX * 128, &P.map[0], full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, kz, kw);
+          if (lane < STREAM / BOX) load_boxes<decltype(width)::value>(ring + s * SLOT + lane * BOX * 128, map, full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, z, w);
 #else
-          if (lane == 0) load_panels<SCORE_DEPTH, STREAM>(ring + s * SLOT, &P.map[0], full + 8 * s, n * STREAM, kz, kw);
+          if (lane == 0) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT, map, full + 8 * s, n * STREAM, z, w);
 #endif
           ADVANCE(s, ph)
         };
-        auto values = [&](int n) {
 #if PAGE
-          const int page = lane < STREAM / BOX ? values_page(P, batch, (n * STREAM + lane * BOX) / PAGE) : 0;
-#endif
-          if (lane == 0) {
-            mbar_wait(empty + 8 * s, ph);
-            mbar_expect(full + 8 * s, VALUES_BYTES);
-          }
-          __syncwarp();
-#if PAGE
-          if (lane < STREAM / BOX) load_boxes<VALUE_WIDTH>(ring + s * SLOT + lane * BOX * 128, &P.map[1], full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, vz, vw);
+#define PAGE_OF(which, n) (lane < STREAM / BOX ? which##_page(P, batch, (n * STREAM + lane * BOX) / PAGE) : 0)
 #else
-          if (lane == 0) load_panels<VALUE_WIDTH, STREAM>(ring + s * SLOT, &P.map[1], full + 8 * s, n * STREAM, vz, vw);
+#define PAGE_OF(which, n) 0
 #endif
-          ADVANCE(s, ph)
-        };
+        auto keys = [&](int n) { load(Is<SCORE_DEPTH>{}, n, &P.map[0], KEYS_BYTES, PAGE_OF(keys, n), kz, kw); };
+        auto values = [&](int n) { load(Is<VALUE_WIDTH>{}, n, &P.map[1], VALUES_BYTES, PAGE_OF(values, n), vz, vw); };
         keys(hi - 1);
 #pragma unroll 1
         for (int n = hi - 2; n >= lo; n--) { keys(n); values(n + 1); }
