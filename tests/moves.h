@@ -102,7 +102,7 @@ static const test_case moves[] = {
     {"moves", "spread", "T=29,D=17,K=3,V=11", SUMS},
     {"moves", "count", "T=777,V=19", 0},
     {"moves", "all_to_one", "T=300,D=7,V=3", 0},
-    {"moves", "unpermute", "T=7,V=53", 0},
+    {"moves", "unpermute", "T=7,V=53", SUMS},
     {"moves", "back", "T=41,D=3,V=11", SUMS},
     {"moves", "noise", "A=7,B=13", TINY},
     {"moves", "noise", "A=1,B=2", 0},
