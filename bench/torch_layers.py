@@ -229,7 +229,8 @@ def loss(args, t, d, v):
 
 if __name__ == "__main__":
     work = lambda args: {
-        "block": [lambda s=s: block(args, *s) for s in ([(64, 64, 96, 16)] if args.small else [(16384, 2048, 5632, 128), (16384, 4096, 11008, 128)])],
+        "block": [lambda s=s: block(args, *s) for s in ([(64, 64, 96, 16)] if args.small else [(16384, 2048, 5632, 128), (16384, 4096, 11008, 128),
+                                                                                     (16384, 8192, 22016, 128)])],
         "layer": [lambda s=s: layer(args, *s) for s in ([(2, 40, 64, 96, 16, 2)] if args.small else
                                                          [(4, 4096, 2048, 5632, 128, 8), (4, 4096, 4096, 11008, 128, 8)])],
         "norm": [lambda s=s: norm(args, *s) for s in ([(64, 64, 48)] if args.small else [(16384, 2048, 2048)])],
