@@ -7,7 +7,8 @@
   loss     a linear layer and the cross-entropy of its logits; also within a budget for memory, which saves no logits
 
 The texts have no hint of how they are to be cut. Every row is checked in the run that times it: a result may be at most twice as
-far from an f64 reference as eager PyTorch is (at a smaller size where f64 would not fit). Sides take turns, nothing is in L2.
+far from an f64 reference as eager PyTorch is (at a smaller size where f64 would not fit). Sides take turns, nothing is in L2,
+and the host is ahead of the GPU, as in training.
 
   PYTHONPATH=python python3 bench/torch_layers.py --out bench/results/h200-layers.json
   PYTHONPATH=python python3 bench/torch_layers.py --device cpu --small      # tries the script without a GPU
