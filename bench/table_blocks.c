@@ -85,33 +85,55 @@ static double raw_of(const record *r, const char *direction) {
     return number(r, path);
 }
 
+/* What a row of torch_layers.py is about. */
+static void put_layer_name(const record *r, epi_text *out) {
+    bool loss = belongs(r, "loss");
+    const char *what = belongs(r, "layer")  ? "layer"
+                       : belongs(r, "norm") ? "LayerNorm and linear"
+                       : loss               ? "linear and cross-entropy"
+                                            : "layer without attention";
+    epi_text_add(out, "| %s, d %.0f, %s %.0f, ", what, number(r, "D"), loss ? "vocabulary" : "ff",
+                 number(r, loss ? "V" : "F"));
+}
+
+/* A line for what `side` took beside torch.compile; the memory of a step is what it takes beyond its inputs.
+ */
+static void put_layer_line(const record *r, const char *direction, const char *side, epi_text *out) {
+    char peak[96], theirs[96];
+    bool step = !strcmp(direction, "step");
+    double ours = median(r, direction, side), compiled = median(r, direction, "torch.compile"),
+           raw = raw_of(r, direction), gib = 1.0 / (1 << 30);
+    put_layer_name(r, out);
+    epi_text_add(out, "%s%s |", direction, strcmp(side, "epilog") ? ", within a budget" : "");
+    put_cell(out, "%.3f", ours);
+    put_cell(out, "%.3f", compiled);
+    put_cell(out, "**%.3f**", compiled / ours);
+    put_cell(out, "%.3f", raw);
+    put_cell(out, "%.3f", ours / raw);
+    put_cell(out, "%.3f", compiled / raw);
+    snprintf(peak, sizeof peak, "step_peak_bytes/%s", step ? side : "none");
+    snprintf(theirs, sizeof theirs, "step_peak_bytes/%s", step ? "torch.compile" : "none");
+    put_cell(out, "%.2f", number(r, peak) * gib);
+    put_cell(out, "%.2f", number(r, theirs) * gib);
+    epi_text_add(out, "\n");
+}
+
 void put_layers(const results *res, const char *path, epi_text *out) {
     static const char *const directions[] = {"forward", "backward", "step"};
+    static const char *const sides[] = {"epilog", "epilog, memory"};
     char how[128];
     snprintf(how, sizeof how, "medians of %.0f rounds in turn, L2 overwritten before each",
              number(&res->head, "rounds"));
     put_torch_head(res, path, how, out);
     epi_text_add(out,
                  "| | ms | torch.compile | its time over ours | products alone, cuBLAS | of the products | "
-                 "torch.compile's |\n");
-    put_rule(out, 7);
+                 "torch.compile's | GiB | torch.compile's |\n");
+    put_rule(out, 9);
     for (const record *r = res->rows; r; r = r->next)
-        for (int i = 0; i < 3; i++) {
-            double ours = median(r, directions[i], "epilog"),
-                   compiled = median(r, directions[i], "torch.compile"), raw = raw_of(r, directions[i]);
-            const char *what = belongs(r, "layer")  ? "layer"
-                               : belongs(r, "norm") ? "LayerNorm and linear"
-                                                    : "layer without attention";
-            epi_text_add(out, "| %s, d %.0f, ff %.0f, %s |", what, number(r, "D"), number(r, "F"),
-                         directions[i]);
-            put_cell(out, "%.3f", ours);
-            put_cell(out, "%.3f", compiled);
-            put_cell(out, "**%.3f**", compiled / ours);
-            put_cell(out, "%.3f", raw);
-            put_cell(out, "%.3f", ours / raw);
-            put_cell(out, "%.3f", compiled / raw);
-            epi_text_add(out, "\n");
-        }
+        for (int s = 0; s < 2; s++)
+            for (int i = 0; i < 3; i++)
+                if (median(r, directions[i], sides[s]) > 0)
+                    put_layer_line(r, directions[i], sides[s], out);
 }
 
 /* ---- attention ---- */

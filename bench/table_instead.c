@@ -25,9 +25,9 @@ typedef struct alternative {
 static const alternative alternatives[] = {
     {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
     {"eager PyTorch", "the same", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
-    {"torch.compile, cuDNN", "a Llama layer, forward and backward, bf16", "H200", FOLDER "h200-layer.json",
-     "layer", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
-    {"torch.compile", "the same without attention, two sizes", "H200", FOLDER "h200-layers.json", "block",
+    {"torch.compile, cuDNN", "a Llama layer, forward and backward, two sizes, bf16", "H200",
+     FOLDER "h200-layers.json", "layer", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
+    {"torch.compile", "the same without attention, three sizes", "H200", FOLDER "h200-layers.json", "block",
      NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
     {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("forward", "cudnn")},
     {"cuDNN", "attention backward, 11 shapes, bf16", "H200", ATTENTION("backward", "cudnn")},
