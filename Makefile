@@ -307,13 +307,14 @@ test-full:
 	@$(SUB) test-hopper
 	@$(SUB) fuzz
 
-# What needs a GPU: a sample of the table of cases, or all of it; then tiny ones under compute-sanitizer where it is
+# What needs a GPU: a sample of the table of cases, or all of it; every program's bits in batches of 1 to 8192 rows; then tiny cases under compute-sanitizer where it is
 # installed; of the kernels left out of racecheck docs/rows-notes.md tells.
 .PHONY: test-gpu test-gpu-full
 test-gpu: GPU_MODE := sample
 test-gpu-full: GPU_MODE := full
-test-gpu test-gpu-full: $(BUILD)/test/gpu
+test-gpu test-gpu-full: $(BUILD)/test/gpu $(BUILD)/test/gpu_batch
 	EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 $(BUILD)/test/gpu programs $(GPU_MODE)
+	EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 $(BUILD)/test/gpu_batch programs
 	@if command -v compute-sanitizer >/dev/null; then for tool in memcheck 'racecheck --kernel-name-exclude kns=row_'; do \
 	    printf '%-12s ' "$${tool%% *}"; EPILOG_CACHE=$(BUILD)/cache EPILOG_NEED_GPU=1 \
 	        compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test/gpu programs sanitize || exit 1; done; \

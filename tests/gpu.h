@@ -20,7 +20,7 @@ static bool broken;       /* the device does not answer any more */
 
 static char running[256];
 
-static void on_alarm(int signal) {
+static inline void on_alarm(int signal) {
     (void)signal;
     static const char text[] = "FAILED, it does not end: ";
     if (write(2, text, sizeof text - 1) < 0 || write(2, running, strlen(running)) < 0 ||
@@ -29,7 +29,7 @@ static void on_alarm(int signal) {
     _exit(1);
 }
 
-static void watch(const char *what) {
+static inline void watch(const char *what) {
     snprintf(running, sizeof running, "%s", what);
     alarm(mode == SANITIZE ? 400 : 60);
 }
@@ -58,7 +58,7 @@ typedef struct pool {
     int started;
 } pool;
 
-static void *pool_work(void *arg) {
+static inline void *pool_work(void *arg) {
     pool *p = arg;
     for (int i; (i = atomic_fetch_add(&p->next, 1)) < p->count;) {
         task *t = &p->tasks[i];
@@ -74,7 +74,7 @@ static void *pool_work(void *arg) {
     return NULL;
 }
 
-static void pool_start(pool *p, task *tasks, int count) {
+static inline void pool_start(pool *p, task *tasks, int count) {
     pthread_attr_t large; /* compilers recurse */
     *p = (pool){.tasks = tasks, .count = count};
     pthread_mutex_init(&p->lock, NULL);
@@ -89,7 +89,7 @@ static void pool_start(pool *p, task *tasks, int count) {
         pool_work(p);
 }
 
-static void pool_wait(pool *p, const task *t) {
+static inline void pool_wait(pool *p, const task *t) {
     pthread_mutex_lock(&p->lock);
     while (!t->done)
         pthread_cond_wait(&p->changed, &p->lock);
@@ -97,7 +97,7 @@ static void pool_wait(pool *p, const task *t) {
 }
 
 /* Nothing new is begun; what was made and not used is freed. */
-static void pool_end(pool *p) {
+static inline void pool_end(pool *p) {
     atomic_store(&p->next, p->count);
     for (int i = 0; i < p->started; i++)
         pthread_join(p->threads[i], NULL);
@@ -112,8 +112,8 @@ static void pool_end(pool *p) {
     pthread_cond_destroy(&p->changed);
 }
 
-static task compile_task(const loaded *l, epi_dtype type, epi_path path, epi_rounding rounding,
-                         const char *config) {
+static inline task compile_task(const loaded *l, epi_dtype type, epi_path path, epi_rounding rounding,
+                                const char *config) {
     task t = {.l = l, .o = case_options(l, type, path)};
     t.o.device = device;
     t.o.rounding = rounding;
@@ -121,14 +121,14 @@ static task compile_task(const loaded *l, epi_dtype type, epi_path path, epi_rou
     return t;
 }
 
-static void describe_task(const task *t, char *out, size_t size) {
+static inline void describe_task(const task *t, char *out, size_t size) {
     snprintf(out, size, "%s %s %s %s", epi_dtype_name(t->o.type),
              t->o.path == EPI_PATH_FUSED ? "fused" : "unfused",
              t->o.rounding == EPI_ROUND_EXACT ? "exact" : "packed", t->o.config ? t->o.config : "chosen");
 }
 
 /* A configuration that was forced may be refused: that is counted. The model's choice must compile. */
-static bool task_compiled(const task *t, const char *what) {
+static inline bool task_compiled(const task *t, const char *what) {
     if (t->status == EPI_ERR_UNSUPPORTED && t->o.config) {
         strstr(t->err.message, "would be slow") ? slow++ : refused++;
         return false;
@@ -156,7 +156,7 @@ typedef struct on_device {
     void *workspace;
 } on_device;
 
-static bool buffer_make(buffer *b, size_t bytes, size_t past) {
+static inline bool buffer_make(buffer *b, size_t bytes, size_t past) {
     epi_error err;
     bool guarded = mode != SANITIZE;
     b->bytes = bytes;
@@ -166,7 +166,7 @@ static bool buffer_make(buffer *b, size_t bytes, size_t past) {
     return b->image && epi_device_alloc(ctx, device, b->total, &b->memory, &err) == EPI_OK;
 }
 
-static void on_device_free(on_device *d) {
+static inline void on_device_free(on_device *d) {
     for (int i = 0; i <= MAX_TENSORS; i++) {
         epi_device_free(ctx, device, d->b[i].memory, NULL);
         free(d->b[i].image);
@@ -176,7 +176,7 @@ static void on_device_free(on_device *d) {
 }
 
 /* With random inputs. */
-static bool on_device_make(on_device *d, const epi_program *program, const epi_kernel *k) {
+static inline bool on_device_make(on_device *d, const epi_program *program, const epi_kernel *k) {
     *d = (on_device){0};
     bool ok = problem_make(&d->host, program, k, LAYOUT_PLAIN);
     if (ok)
@@ -198,7 +198,7 @@ static bool on_device_make(on_device *d, const epi_program *program, const epi_k
 
 /* Inputs, and poison where results and scratch will be. The wait is for streams that do not wait for copies.
  */
-static bool upload(on_device *d, epi_error *err) {
+static inline bool upload(on_device *d, epi_error *err) {
     for (int i = 0; i <= MAX_TENSORS; i++) {
         buffer *b = &d->b[i];
         if (!b->memory)
@@ -215,7 +215,7 @@ static bool upload(on_device *d, epi_error *err) {
 }
 
 /* Results go to the host's problem; inputs and guards must be as they were. */
-static bool download(on_device *d, bool *intact, epi_error *err) {
+static inline bool download(on_device *d, bool *intact, epi_error *err) {
     *intact = true;
     for (int i = 0; i <= MAX_TENSORS; i++) {
         buffer *b = &d->b[i];
@@ -236,7 +236,7 @@ static bool download(on_device *d, bool *intact, epi_error *err) {
 }
 
 /* One run from poison to results; false where there are none. */
-static bool run_once(const epi_kernel *k, on_device *d, const char *what) {
+static inline bool run_once(const epi_kernel *k, on_device *d, const char *what) {
     epi_error err = {0};
     bool intact = true, ok = !broken;
     watch(what);
@@ -259,7 +259,7 @@ typedef struct bits {
 } bits;
 
 /* All outputs, one after the other. */
-static bits bits_of(const problem *p) {
+static inline bits bits_of(const problem *p) {
     bits out = {0};
     for (int pass = 0; pass < 2; pass++) {
         out.size = 0;
@@ -278,7 +278,7 @@ static bits bits_of(const problem *p) {
 }
 
 /* Holds results against earlier ones; the first time it keeps them. */
-static bool bits_agree(bits *first, const problem *p) {
+static inline bool bits_agree(bits *first, const problem *p) {
     bits now = bits_of(p);
     if (!first->data) {
         *first = now;
@@ -289,7 +289,7 @@ static bool bits_agree(bits *first, const problem *p) {
     return same;
 }
 
-static void bits_free(bits *b) {
+static inline void bits_free(bits *b) {
     free(b->data);
     *b = (bits){0};
 }

@@ -829,7 +829,7 @@ static void remove_folder(const char *folder) {
 static void compare_open(const epi_kernel *open, const loaded *l, int64_t size) {
     epi_kernel *exact = chosen_kernel(l);
     on_device d;
-    char what[300];
+    char what[200];
     bits first = {0};
     if (!exact)
         return;
