@@ -307,7 +307,8 @@ test-full:
 	@$(SUB) test-hopper
 	@$(SUB) fuzz
 
-# What needs a GPU: a sample of the table of cases, or all of it; every program's bits in batches of 1 to 8192 rows; then tiny cases under compute-sanitizer where it is
+# What needs a GPU: a sample of the table of cases, or all of it; the bits of rows in batches of 1 to 8192; then tiny cases
+# under compute-sanitizer where it is
 # installed; of the kernels left out of racecheck docs/rows-notes.md tells.
 .PHONY: test-gpu test-gpu-full
 test-gpu: GPU_MODE := sample
