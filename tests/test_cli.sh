@@ -492,11 +492,15 @@ done
 rm -f large large.epi
 
 if [ -e /dev/full ]; then
-    for arguments in list --version --help help 'help run' 'list --json' devices "check $here/programs/rope.epi" \
-        'show matmul --dims M=4,N=5,K=6' 'run matmul --dims M=4,N=5,K=6 --json' 'run matmul --dims M=4,N=5,K=6 --out /dev/stdout'; do
-        "$epilog" $arguments >/dev/full 2>/dev/null
+    for arguments in list --version --help help 'help run' 'list --json' devices man 'completion bash' 'new full' 'fmt -' \
+        "check $here/programs/rope.epi" 'show matmul --dims M=4,N=5,K=6' 'show matmul --dims M=4,N=5,K=6 --json' \
+        'explain matmul --dims M=4,N=5,K=6' 'grad softmax --wrt x' 'gradcheck softmax --dims T=2,D=3' \
+        'run matmul --dims M=4,N=5,K=6' 'run matmul --dims M=4,N=5,K=6 --json' 'run matmul --dims M=4,N=5,K=6 --out /dev/stdout' \
+        'bench matmul:matmul --dims M=4,N=5,K=6 --repeat 1'; do
+        "$epilog" $arguments <"$here/programs/rope.epi" >/dev/full 2>/dev/null
         that "a full disk is noticed by $arguments" test $? -eq 1
     done
+    rm -f full.epi
 fi
 
 # bench
