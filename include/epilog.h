@@ -279,11 +279,12 @@ typedef struct epi_options {
     size_t memory;
 } epi_options;
 
-/* The configurations there are for products on GPUs: mainloop, tile, cluster and schedule, by name. Compiling
- * takes the one that a cost model rates best among those that suit the device and the rounding, that the
- * program fits and whose machine code is good; `config` in the options forces one. To tune a kernel, compile
- * and time it with each that suits: the bits are the same. (The shapes of rows kernels have names, too, which
- * epi_kernel_get_info tells, but no list.) */
+/* The configurations there are for products and for attention on GPUs: mainloop, tile, cluster and schedule,
+ * by name. Compiling takes the one that a cost model rates best among those that suit the device and the
+ * rounding, that the program fits and whose machine code is good; `config` in the options forces one. To tune
+ * a kernel, compile and time it with each that suits: the bits are the same, but for attention with tiles of
+ * another number of keys. (The shapes of rows kernels have names, too, which epi_kernel_get_info tells, but
+ * no list.) */
 EPI_API int epi_gpu_config_count(void);
 EPI_API const char *epi_gpu_config_name(int index); /* NULL where there is none of that number */
 EPI_API int epi_gpu_config_find(const char *name);  /* its number, or -1 */

@@ -549,7 +549,13 @@ that 'learned positions are one launch' test "$("$epilog" show embedding_learned
 that '--brief leaves the mainloop out' test "$(grep -c 'the mainloop\|^#define EPI_FAST' brief.cu)" -eq 0
 that '--brief leaves the template of a scatter out' test "$("$epilog" show embedding:embedding_grad --dims V=9,T=5,D=8 --cuda --brief | grep -c template)" -eq 0
 that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <all.cu)"
-expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64' show "${norm[@]}" --arch sm_90a --config nosuch
+expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64, attention_.*_d64' show "${norm[@]}" --arch sm_90a --config nosuch
+causal=(causal_attention --dims B=1,H=2,S=256,R=256,E=64,F=64)
+expect 0 '^attention_128x128_d64: ' show "${causal[@]}" --arch sm_90a --config attention_128x128_d64
+expect 1 'attention_pair_128x64_d64. does not take this attention: it is for another form' show "${causal[@]}" --arch sm_90a --config attention_pair_128x64_d64
+expect 1 'sm90_128x64_c1_d. is for products: this is attention' show "${causal[@]}" --arch sm_90a --config sm90_128x64_c1_d
+expect 1 'rows_128x2. is for rows: this is attention' show "${causal[@]}" --arch sm_90a --config rows_128x2
+expect 1 'attention_128x128_d64. is for attention: this is a product' show "${norm[@]}" --arch sm_90a --config attention_128x128_d64
 expect 2 'wants sm_90a, sm_80' show "${norm[@]}" --cuda --arch sm_42
 cat >step.epi <<'end'
 step(x[T,D], w[V,D], dy[T,V]) -> (y[T,D], dw[V,D]) {

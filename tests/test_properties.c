@@ -801,9 +801,14 @@ static void test_configs(void) {
                 continue;
             epi_status status = epi_kernel_compile(epi_module_program(m, 0), &o, &k, NULL);
             epi_kernel_get_info(k, &info);
-            check(suits == (status == EPI_OK && !strcmp(info.micro, name)),
-                  "%s for sm_%d: suits %d, %s by %s", name, capability, suits, epi_status_name(status),
-                  info.micro);
+            if (!strncmp(name, "attention_", 10))
+                check(suits == (capability == 90) && status == EPI_ERR_UNSUPPORTED,
+                      "%s for sm_%d: suits %d, and a product is no attention: %s", name, capability, suits,
+                      epi_status_name(status));
+            else
+                check(suits == (status == EPI_OK && !strcmp(info.micro, name)),
+                      "%s for sm_%d: suits %d, %s by %s", name, capability, suits, epi_status_name(status),
+                      info.micro);
             suit += suits;
             epi_kernel_free(k);
             epi_module_free(m);

@@ -50,15 +50,23 @@ static epi_product_size size_now(const epi_product_size *s, const epi_open *open
     return now;
 }
 
+/* A configuration that was asked for by name, and is none of those for this. */
+static epi_status wrong_config(const char *name, const char *this, epi_error *err) {
+    const char *of = !strncmp(name, "rows_", 5)              ? "rows"
+                     : epi_attention_config_named(name) >= 0 ? "attention"
+                     : epi_config_named(name) >= 0           ? "products"
+                                                             : NULL;
+    return of ? epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for %s: this is %s", name, of,
+                         this)
+              : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", name);
+}
+
 /* The configuration that was asked for by name. */
 static epi_status find_config(const epi_cuda_target *target, int *out, epi_error *err) {
     const char *name = target->config;
     *out = epi_config_named(name);
     if (*out < 0)
-        return !strncmp(name, "rows_", 5)
-                   ? epi_fail(err, EPI_ERR_UNSUPPORTED,
-                              "the configuration '%s' is for rows: this is a product", name)
-                   : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", name);
+        return wrong_config(name, "a product", err);
     if (!epi_config_suits(*out, false, target->capability))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for GPUs of sm_%d", name,
                         target->capability);
@@ -176,6 +184,8 @@ static const epi_launch *like_attention(const epi_cuda_kernel *k) {
 static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                    const epi_step *step, epi_attention_design *d, epi_launch *l,
                                    epi_launch *fold, epi_error *err) {
+    if (target->config && epi_attention_config_named(target->config) < 0)
+        return wrong_config(target->config, "attention", err);
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration of attention would be slow");
     for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
         const epi_attention_config *config = epi_attention_config_at(i);
@@ -186,6 +196,9 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
         c->workspace = k->workspace;
         status = epi_attention_design_make(c, step, config, d, &l->text, &fold->text, err);
     }
+    if (status == EPI_ERR_UNSUPPORTED && target->config && d->reason[0])
+        return epi_fail(err, status, "the configuration '%s' does not take this attention: %s",
+                        target->config, d->reason);
     return status;
 }
 

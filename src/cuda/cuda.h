@@ -119,6 +119,10 @@ int epi_config_count(void);
 const epi_config *epi_config_at(int index);
 const char *epi_config_name(int index);
 int epi_config_named(const char *name); /* or -1 */
+/* And those of attention: design_attention.c. */
+int epi_attention_config_count(void);
+const char *epi_attention_config_name(int index);
+int epi_attention_config_named(const char *name); /* or -1 */
 /* The configurations that differ from it in their launches alone, and itself, as bits. */
 uint64_t epi_config_same_text(int index);
 /* Is it for GPUs of this capability, and for this rounding? */

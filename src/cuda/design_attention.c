@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/cuda.h"
+
 enum { SHARED_MOST = 232448, SECTION_BYTES = 32 << 20, PANEL = 64 };
 
 /* In the order in which they are tried. The name says form, rows and columns of a tile, and features. */
@@ -40,6 +42,17 @@ int epi_attention_config_count(void) {
 
 const epi_attention_config *epi_attention_config_at(int index) {
     return &configs[index];
+}
+
+const char *epi_attention_config_name(int index) {
+    return configs[index].name;
+}
+
+int epi_attention_config_named(const char *name) {
+    for (int i = 0; i < CONFIGS; i++)
+        if (!strcmp(configs[i].name, name))
+            return i;
+    return -1;
 }
 
 /* Keeps why the program is not taken; answers false. */
@@ -133,7 +146,7 @@ static bool takes(epi_attention_design *d) {
     if (f->groups > 2 && !d->c->config && epi_axis_size(d->rows.at[d->batch_axes], d->c->chosen) <= SHORT)
         return refuse(d, "the sequences are short");
     if (f->form != d->form)
-        return refuse(d, "the configuration is for another form");
+        return refuse(d, "it is for another form");
     if (d->depth[0] > f->depth || d->depth[1] > f->depth || d->width[0] > f->width || d->width[1] > f->width)
         return d->form == EPI_ATTENTION_PAIR && d->depth[0] <= f->depth && d->depth[1] <= f->width
                    ? true

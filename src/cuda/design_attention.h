@@ -38,8 +38,8 @@ typedef struct epi_attention_config {
     int few, many;  /* registers of the thread that feeds, and of those that compute; split: as they come */
 } epi_attention_config;
 
-/* The candidates there are; the first that takes a program is the best for it. */
-int epi_attention_config_count(void);
+/* The candidates there are, as many as cuda.h has names for; the first that takes a program is the best for
+ * it. */
 const epi_attention_config *epi_attention_config_at(int index);
 
 /* A tensor as TMA moves it: boxes of rows (of a batch, or of the stream) and features. */

@@ -103,21 +103,31 @@ int epi_device_capability(const epi_context *ctx, int device) {
 
 /* ---- their configurations ---- */
 
+/* Those of products, then those of attention. */
 int epi_gpu_config_count(void) {
-    return epi_config_count();
+    return epi_config_count() + epi_attention_config_count();
 }
 
 const char *epi_gpu_config_name(int index) {
-    return index >= 0 && index < epi_config_count() ? epi_config_name(index) : NULL;
+    int products = epi_config_count();
+    return index < 0 || index >= epi_gpu_config_count() ? NULL
+           : index < products                           ? epi_config_name(index)
+                                                        : epi_attention_config_name(index - products);
 }
 
 int epi_gpu_config_find(const char *name) {
-    return name ? epi_config_named(name) : -1;
+    for (int i = 0; name && i < epi_gpu_config_count(); i++)
+        if (!strcmp(epi_gpu_config_name(i), name))
+            return i;
+    return -1;
 }
 
 int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_rounding rounding) {
-    return device && device < epi_device_count(ctx) && epi_gpu_config_name(index) &&
-           epi_config_suits(index, rounding == EPI_ROUND_EXACT, epi_device_capability(ctx, device));
+    if (!device || device >= epi_device_count(ctx) || !epi_gpu_config_name(index))
+        return 0;
+    int capability = epi_device_capability(ctx, device);
+    return index < epi_config_count() ? epi_config_suits(index, rounding == EPI_ROUND_EXACT, capability)
+                                      : capability == 90;
 }
 
 /* ---- their memory ---- */
