@@ -3,12 +3,15 @@
 
   forward   causal and full, grouped heads, D 128 and 64
   score     what a score function costs: ALiBi, softcap, a window; beside FlexAttention where --flex is given
+  documents causal within documents of random lengths, packed into sequences, forward and backward, beside FlexAttention, whose
+            block mask is made before it is timed; what Epilog works out of the documents' numbers is in its time
   backward  the derived backward: rowsum(d_o*o), gradients of queries, gradients of keys and values
   decode    one query of each sequence over a long cache, contiguous and in pages of 64, beside cuDNN, flash and a copy on the device
 
 Each row is checked in the run that times it: its relative distance from an f64 reference of some of its rows may be at
 most twice cuDNN's; gradients are held against those of one head. Times are medians over --rounds of bursts of about 2 ms after a rest, so that the GPU is cool, the
-sides in turn. TFLOP/s counts 4 B H S R D, half of it where a mask hides half, and 2.5 times that backward.
+sides in turn. TFLOP/s counts 4 B H S R D, half of it where a mask hides half, of documents what their masks let through, and 2.5 times that
+backward.
 Decoding is held against f32 arithmetic, and its sides are CUDA graphs of calls that take several caches in turn, so that no cache
 is in L2 from the last call; GB/s counts the bytes of keys and values, and what a copy both reads and writes.
 
@@ -27,6 +30,7 @@ SCORE = {
     "full": "s = sum(q*k, E)*{scale}",
     "causal": "s = where(index(R) <= index(S), sum(q*k, E)*{scale}, -inf)",
     "window": "s = where(index(R) <= index(S) and index(R) > index(S) - 1024, sum(q*k, E)*{scale}, -inf)",
+    "documents": "s = where(index(R) <= index(S) and query == key, sum(q*k, E)*{scale}, -inf)",
     "alibi": "s = where(index(R) <= index(S), sum(q*k, E)*{scale} + a*(index(R) - index(S)), -inf)",
     "softcap": "s = where(index(R) <= index(S), 20*tanh(sum(q*k, E)*({scale}/20)), -inf)",
 }
@@ -34,12 +38,39 @@ SCORE = {
 
 def text(kind, dim):
     """Tokens before heads, heads in groups: as SDPA's tensors lie when projections wrote them."""
-    more = ", a: f32[H,G]" if kind == "alibi" else ""
+    more = {"alibi": ", a: f32[H,G]", "documents": ", query: i32[B,S], key: i32[B,R]"}.get(kind, "")
     return (f"{kind}(q[B,S,H,G,E], k[B,R,H,E], v[B,R,H,F]{more}) -> o[B,S,H,G,F] {{\n    {SCORE[kind].format(scale=dim ** -0.5)}\n"
             "    o = sum(softmax(s, R)*v, R)\n}\n")
 
 
-def reference(kind, q, k, v, a, rows):
+def documents_of(b, s, mean):
+    """The number of each position's document: lengths are random, from a quarter of the mean to seven quarters."""
+    ids = torch.empty(b, s, dtype=torch.int32)
+    for i in range(b):
+        at = number = 0
+        while at < s:
+            length = int(torch.randint(mean // 4, 7 * mean // 4, (1,)))
+            ids[i, at:at + length] = number
+            at, number = at + length, number + 1
+    return ids.cuda()
+
+
+def pairs_of(ids):
+    """Pairs of positions that a causal mask within documents lets through, in all sequences."""
+    return sum(float(n) * (float(n) + 1) / 2 for row in ids for n in row.bincount())
+
+
+def flex_of(kind, ids, s, score=None):
+    """FlexAttention, compiled, with its mask as blocks."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    mask = {"window": lambda b, h, i, j: (i >= j) & (i - j < 1024), "documents": lambda b, h, i, j: (i >= j) & (ids[b, i] == ids[b, j])}
+    mask = mask.get(kind, lambda b, h, i, j: i >= j)
+    block = None if kind == "full" else create_block_mask(mask, ids.shape[0] if kind == "documents" else None, None, s, s, device="cuda")
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda q, k, v: compiled(q, k, v, score_mod=score, block_mask=block, enable_gqa=q.shape[1] > k.shape[1])
+
+
+def reference(kind, q, k, v, a, rows, ids=None):
     """Some rows of the first batch, in f64."""
     q, k, v = q[:1, rows].double(), k[:1].double(), v[:1].double()
     s = torch.einsum("bshge,brhe->bhgsr", q, k) * q.shape[-1] ** -0.5
@@ -52,6 +83,8 @@ def reference(kind, q, k, v, a, rows):
         s = s.masked_fill(j > i, -math.inf)
     if kind == "window":
         s = s.masked_fill(j <= i - 1024, -math.inf)
+    if kind == "documents":
+        s = s.masked_fill(ids[0][rows][:, None] != ids[0][None], -math.inf)
     return torch.einsum("bhgsr,brhf->bshgf", s.softmax(-1), v)
 
 
@@ -86,13 +119,15 @@ def bursts(sides, rounds, rest):
     return {name: dict(median_ms=statistics.median(t), min_ms=min(t), max_ms=max(t)) for name, t in spent.items()}
 
 
-def forward(args, kind, b, h, hk, s, d, flex=False):
+def forward(args, kind, b, h, hk, s, d, mean=None, flex=False):
     g = h // hk
-    row = dict(section="forward" if kind in ("full", "causal") else "score", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
+    section = {"full": "forward", "causal": "forward", "documents": "documents"}.get(kind, "score")
+    row = dict(section=section, kind=kind, B=b, H=h, KV=hk, S=s, D=d, mean=mean)
     make = lambda *shape: torch.randn(*shape, device="cuda", dtype=args.dtype)
     q, k, v = make(b, s, hk, g, d), make(b, s, hk, d), make(b, s, hk, d)
     a = 2.0 ** -(8 * torch.arange(1, h + 1, device="cuda", dtype=torch.float32) / h).reshape(hk, g)
-    tensors = [q, k, v] + ([a] if kind == "alibi" else [])
+    ids = documents_of(b, s, mean) if mean else None
+    tensors = [q, k, v] + {"alibi": [a], "documents": [ids, ids]}.get(kind, [])
     op = epilog.op(text(kind, d))
     begin = time.perf_counter()
     plan = Plan(op.program, tensors, None, open_rows=False)
@@ -104,7 +139,7 @@ def forward(args, kind, b, h, hk, s, d, flex=False):
     row["same_bits"] = torch.equal(mine, ours())
     sides = {"epilog": ours}
     rows = torch.randint(0, s, (64,), device="cuda").sort().values
-    exact = reference(kind, q, k, v, a, rows)
+    exact = reference(kind, q, k, v, a, rows, ids)
     row["error"] = {"epilog": distance(mine[:1, rows], exact)}
     # SDPA wants [B, H, S, D]: views of the same memory, query heads of a group side by side
     qt, kt, vt = q.reshape(b, s, h, d).transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -114,13 +149,10 @@ def forward(args, kind, b, h, hk, s, d, flex=False):
                 return torch.nn.functional.scaled_dot_product_attention(qt, kt, vt, is_causal=kind == "causal", enable_gqa=g > 1)
         sides["cudnn"] = cudnn
     if flex:
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        mask = {"causal": lambda b, h, i, j: i >= j, "window": lambda b, h, i, j: (i >= j) & (i - j < 1024)}
-        block = None if kind == "full" else create_block_mask(mask.get(kind, mask["causal"]), None, None, s, s, device="cuda")
         flat = a.reshape(-1)
         score = {"alibi": lambda x, b, h, i, j: x + flat[h] * (j - i), "softcap": lambda x, b, h, i, j: 20 * torch.tanh(x / 20)}.get(kind)
-        compiled = torch.compile(flex_attention, dynamic=False)
-        sides["flex"] = lambda: compiled(qt, kt, vt, score_mod=score, block_mask=block, enable_gqa=g > 1)
+        theirs = flex_of(kind, ids, s, score)
+        sides["flex"] = lambda: theirs(qt, kt, vt)
     for name in list(sides)[1:]:
         try:
             out = sides[name]().transpose(1, 2).reshape(b, s, hk, g, d)
@@ -133,20 +165,23 @@ def forward(args, kind, b, h, hk, s, d, flex=False):
     row["ok"] = row["same_bits"] and row["error"]["epilog"] <= 2 * best
     row["times"] = bursts(sides, args.rounds, args.rest)
     pairs = s * s if kind == "full" else s * (s + 1) / 2 if kind != "window" else sum(min(i + 1, 1024) for i in range(s))
+    pairs = pairs_of(ids) / b if kind == "documents" else pairs
     row["tflops"] = {n: 4.0 * b * h * pairs * d / t["median_ms"] / 1e9 for n, t in row["times"].items()}
     row["over"] = {n: t["median_ms"] / row["times"]["epilog"]["median_ms"] for n, t in row["times"].items() if n != "epilog"}
     return row
 
 
-def head_gradients(kind, q, k, v, d_o):
+def head_gradients(kind, q, k, v, d_o, ids):
     """Gradients of the first key head of the first batch, in f64."""
     q, k, v, d_o = q[0, :, 0].double(), k[0, :, 0].double(), v[0, :, 0].double(), d_o[0, :, 0].double()
     d_q, d_k, d_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     scale = q.shape[-1] ** -0.5
     for g in range(q.shape[1]):
         s = q[:, g] @ k.T * scale
-        if kind == "causal":
+        if kind != "full":
             s = s.masked_fill_(torch.ones_like(s, dtype=torch.bool).triu_(1), -math.inf)
+        if kind == "documents":
+            s = s.masked_fill_(ids[0][:, None] != ids[0][None], -math.inf)
         p = s.softmax(-1)
         del s
         d_v += p.T @ d_o[:, g]
@@ -158,13 +193,14 @@ def head_gradients(kind, q, k, v, d_o):
     return d_q, d_k, d_v
 
 
-def backward(args, kind, b, h, hk, s, d):
-    g = h // hk
-    row = dict(section="backward", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
+def backward(args, kind, b, h, hk, s, d, mean=None):
+    g, other = h // hk, "flex" if kind == "documents" else "cudnn"
+    row = dict(section="documents backward" if mean else "backward", kind=kind, B=b, H=h, KV=hk, S=s, D=d, mean=mean)
     make = lambda *shape: torch.randn(*shape, device="cuda", dtype=args.dtype)
     q, k, v, d_o = make(b, s, hk, g, d), make(b, s, hk, d), make(b, s, hk, d), make(b, s, hk, g, d)
     first, second = (epilog.op(p.text) for p in epilog.op(text(kind, d)).program.grad(("q", "k", "v"), True))
-    known = dict(q=q, k=k, v=v, d_o=d_o)
+    ids = documents_of(b, s, mean) if mean else None
+    known = dict(q=q, k=k, v=v, d_o=d_o, query=ids, key=ids)
     pick = lambda op: [known[n] for n in op.names]
     plan = Plan(first.program, pick(first), None, open_rows=False)
     known.update(zip([t.name for t in first.program.outputs], plan.run(pick(first), False)))
@@ -175,22 +211,25 @@ def backward(args, kind, b, h, hk, s, d):
     row["plan"] = second.show(*tensors)
     row["same_bits"] = all(torch.equal(x, y) for x, y in zip(mine, ours()))
     leaves = [x.transpose(1, 2).detach().requires_grad_() for x in (q.reshape(b, s, h, d), k, v)]
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=kind == "causal", enable_gqa=g > 1)
+    if kind == "documents":
+        out = flex_of(kind, ids, s)(*leaves)
+    else:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=kind == "causal", enable_gqa=g > 1)
     gradient = d_o.reshape(b, s, h, d).transpose(1, 2)
-    cudnn = lambda: torch.autograd.grad(out, leaves, gradient, retain_graph=True)
-    exact = head_gradients(kind, q, k, v, d_o)
-    theirs = [x.transpose(1, 2) for x in cudnn()]
+    run = lambda: torch.autograd.grad(out, leaves, gradient, retain_graph=True)
+    exact = head_gradients(kind, q, k, v, d_o, ids)
+    theirs = [x.transpose(1, 2) for x in run()]
     theirs = [theirs[0].reshape(b, s, hk, g, d)[0, :, 0], theirs[1][0, :, 0], theirs[2][0, :, 0]]
     named = dict(zip([t.name for t in second.program.outputs], mine))
     mine = [named["d_q"][0, :, 0], named["d_k"][0, :, 0], named["d_v"][0, :, 0]]
-    row["error"] = {n: dict(epilog=distance(x, e), cudnn=distance(y, e)) for n, x, y, e in zip(("d_q", "d_k", "d_v"), mine, theirs, exact)}
-    row["ok"] = row["same_bits"] and all(e["epilog"] <= 2 * e["cudnn"] for e in row["error"].values())
+    row["error"] = {n: {"epilog": distance(x, e), other: distance(y, e)} for n, x, y, e in zip(("d_q", "d_k", "d_v"), mine, theirs, exact)}
+    row["ok"] = row["same_bits"] and all(e["epilog"] <= 2 * e[other] for e in row["error"].values())
     del exact, theirs, mine, named
-    row["times"] = bursts({"epilog": ours, "cudnn": cudnn}, args.rounds, args.rest)
-    pairs = s * s if kind == "full" else s * (s + 1) / 2
+    row["times"] = bursts({"epilog": ours, other: run}, args.rounds, args.rest)
+    pairs = pairs_of(ids) / b if mean else s * s if kind == "full" else s * (s + 1) / 2
     row["tflops"] = {n: 10.0 * b * h * pairs * d / t["median_ms"] / 1e9 for n, t in row["times"].items()}
-    row["over"] = {"cudnn": row["times"]["cudnn"]["median_ms"] / row["times"]["epilog"]["median_ms"]}
+    row["over"] = {other: row["times"][other]["median_ms"] / row["times"]["epilog"]["median_ms"]}
     return row
 
 
@@ -287,7 +326,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rest", type=float, default=0.012, help="seconds between bursts")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too, where there is a score function")
-    parser.add_argument("--section", choices=("all", "forward", "backward", "decode"), default="all")
+    parser.add_argument("--section", choices=("all", "forward", "backward", "documents", "decode"), default="all")
     parser.add_argument("--few", action="store_true", help="three shapes, to look quickly")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
@@ -312,14 +351,17 @@ def main():
     if args.few:
         work = [("causal", *shapes[0]), ("full", *shapes[0]), ("causal", *shapes[4])]
     caches = [(8, 32, 8, 16384, 128), (32, 32, 8, 4096, 128), (1, 32, 8, 131072, 128), (1, 32, 8, 16384, 128)]
+    packed = [(2, 32, 8, 8192, 128, 1024), (1, 32, 8, 32768, 128, 2048), (4, 32, 8, 8192, 64, 1024)]
     asked = lambda name: args.section in ("all", name)
     work = [(forward, *w) for w in work if asked("forward")] + \
            [(backward, *w) for w in work if asked("backward") and w[0] in ("full", "causal")] + \
+           [(measure, "documents", *p) for p in packed[:1 if args.few else None] for measure in (forward, backward) if asked("documents")] + \
            [(decode, kind, *c) for c in caches[:1 if args.few else None] for kind in ("decode", "paged") if asked("decode")]
     failed = 0
     for measure, kind, *shape in work:
         try:
-            more = dict(flex=True) if args.flex and measure is forward and kind not in ("full", "causal") else {}
+            beside = kind == "documents" or (args.flex and kind not in ("full", "causal"))
+            more = dict(flex=True) if beside and measure is forward else {}
             row = measure(args, kind, *shape, **more)
         except Exception as e:  # a failure is a row too
             row = dict(section=measure.__name__, kind=kind, shape=shape, ok=False, error=f"{type(e).__name__}: {e}")

@@ -554,6 +554,62 @@ static void compare_outside(const emulated *e, const char *what) {
     problem_free(&p[1]);
 }
 
+/* The axis of 384 positions, or of 128, in a tensor; and the elements before and behind it. */
+static bool along(const tensor *t, int64_t size, int64_t *outer, int64_t *inner) {
+    *outer = *inner = 1;
+    bool found = false;
+    for (int a = 0; a < t->shape.rank; a++) {
+        *(found ? inner : outer) *= found || t->shape.sizes[a] != size ? t->shape.sizes[a] : 1;
+        found |= t->shape.sizes[a] == size;
+    }
+    return found;
+}
+
+/* A document among others, from a multiple of a tile of keys on, has the bits that it has alone. That the
+ * others are no numbers does not matter: no tile of theirs is read. The next kernel has it alone. */
+static void compare_alone(const emulated *e, const char *what) {
+    enum { PACKED = 384, ALONE = 128, FIRST = PACKED - ALONE };
+    const emulated *o = e + 1;
+    problem p, q;
+    if (e->up || strncmp(e->l->from->program, "packed", 6) || o >= kernels + kernel_count || o->up ||
+        strcmp(e->l->from->program, o->l->from->program) || !runs(o) || !make_problem(e, &p))
+        return;
+    bool made = make_problem(o, &q);
+    for (int i = 0; i < p.inputs && made; i++) {
+        int64_t outer, inner;
+        epi_dtype type = p.t[i].shape.type;
+        size_t size = epi_dtype_size(type);
+        if (!check(along(&p.t[i], PACKED, &outer, &inner), "%s: input %d has positions", what, i))
+            continue;
+        for (int64_t n = 0; n < outer * PACKED * inner; n++)
+            if (type == EPI_I32)
+                put_element(p.t[i].data, type, n, n / inner % PACKED < FIRST ? 7 : 8);
+            else if (n / inner % PACKED < FIRST)
+                put_element(p.t[i].data, type, n, (double)NAN);
+        for (int64_t n = 0; n < outer; n++)
+            memcpy(q.t[i].data + (size_t)(n * ALONE * inner) * size,
+                   p.t[i].data + (size_t)((n * PACKED + FIRST) * inner) * size,
+                   (size_t)(ALONE * inner) * size);
+    }
+    if (made) {
+        run_launches(e, &p, false, what);
+        run_launches(o, &q, false, what);
+    }
+    for (int i = p.inputs; i < p.count && made; i++) {
+        int64_t outer, inner;
+        size_t size = epi_dtype_size(p.t[i].shape.type);
+        bool same = along(&p.t[i], PACKED, &outer, &inner);
+        for (int64_t n = 0; n < outer && same; n++)
+            same = !memcmp(q.t[i].data + (size_t)(n * ALONE * inner) * size,
+                           p.t[i].data + (size_t)((n * PACKED + FIRST) * inner) * size,
+                           (size_t)(ALONE * inner) * size);
+        check(same, "%s: tensor %d, a document among others has the bits that it has alone", what, i);
+    }
+    problem_free(&p);
+    if (made)
+        problem_free(&q);
+}
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.fused;
@@ -574,6 +630,7 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
         if (e->closed && !late)
             compare_closed(e, &p, what);
         compare_outside(e, what);
+        compare_alone(e, what);
         if (!e->copies && !(half && e->up))
             compare_in_place(e, &p, late, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
@@ -1346,13 +1403,28 @@ static const struct {
     {{"../tests/attention", "full", "B=1,H=3,S=1,R=1040,E=128,F=64", 0},
      EPI_BF16,
      "attention_split_64x128_d128"},
+    {{"../tests/attention", "mixed", "B=2,H=1,S=330,R=530,E=16,F=16", 0}, EPI_BF16, "attention_192x128_d64"},
+    {{"../tests/attention", "packed", "B=1,H=2,S=384,R=384,E=16,F=32", 0}, EPI_BF16, "attention_128x128_d64"},
+    {{"../tests/attention", "packed", "B=1,H=2,S=128,R=128,E=16,F=32", 0}, EPI_BF16, "attention_128x128_d64"},
+    {{"../tests/attention", "packed_queries", "B=1,H=2,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_rows_128x128_d64"},
+    {{"../tests/attention", "packed_queries", "B=1,H=2,S=128,R=128,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_rows_128x128_d64"},
+    {{"../tests/attention", "packed_keys", "B=1,H=1,G=2,S=384,R=384,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_pair_128x64_d64"},
+    {{"../tests/attention", "packed_keys", "B=1,H=1,G=2,S=128,R=128,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_pair_128x64_d64"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 12, 16};
+    static const int some[] = {2, 4, 8, 10, 12, 16, 29, 33};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];

@@ -175,9 +175,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
 
 /* ---- attention ---- */
 
-/* The next launch of the form that this kernel is like. */
+/* The attention of the form that the next launches will be like. A mask's records may come before it. */
 static const epi_launch *like_attention(const epi_cuda_kernel *k) {
-    return &k->like->launches[k->count];
+    const epi_launch *l = &k->like->launches[k->count];
+    return l->kind == EPI_LAUNCH_MATCHES ? l + 1 : l;
 }
 
 /* The first candidate that takes the program. */
@@ -240,6 +241,14 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
         c->workspace = l->counter + EPI_COUNTER_BYTES;
     }
     k->workspace = c->workspace;
+    if (d->matched) {
+        epi_launch *matches = add_launch(k, EPI_LAUNCH_MATCHES);
+        status = epi_emit_matches(d, &matches->text, &matches->blocks, err);
+        if (status != EPI_OK) {
+            epi_text_free(&l->text.source);
+            return status;
+        }
+    }
     *add_launch(k, EPI_LAUNCH_ATTENTION) = *l;
     if (split) {
         status = epi_emit_attention_fold(d, &fold->text, err);
@@ -415,6 +424,7 @@ static int64_t pass_grid(int64_t elements, int multiprocessors) {
 static int64_t grid_of(const epi_launch *l, int multiprocessors) {
     switch (l->kind) {
     case EPI_LAUNCH_GEMM:
+    case EPI_LAUNCH_MATCHES:
     case EPI_LAUNCH_ATTENTION:
     case EPI_LAUNCH_FOLD: return l->blocks;
     case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);

@@ -15,13 +15,14 @@ typedef struct epi_product_size {
 } epi_product_size;
 
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
- * rows, attention, the folding of the partials that attention's chunks leave, or of those that products and
- * rows leave. */
+ * rows, the records of a mask's equalities ahead of attention, attention, the folding of the partials that
+ * attention's chunks leave, or of those that products and rows leave. */
 typedef enum epi_launch_kind {
     EPI_LAUNCH_PASS,
     EPI_LAUNCH_REPACK,
     EPI_LAUNCH_GEMM,
     EPI_LAUNCH_ROWS,
+    EPI_LAUNCH_MATCHES,
     EPI_LAUNCH_ATTENTION,
     EPI_LAUNCH_FOLD,
     EPI_LAUNCH_FINISH,

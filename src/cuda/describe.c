@@ -79,6 +79,8 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out, "%s: %u block%s of %u threads, %d bytes of shared memory\n", a->text.label,
                      a->how.grid[0], a->how.grid[0] == 1 ? "" : "s", a->how.block, a->text.shared);
+        if (find_launch(k, EPI_LAUNCH_MATCHES))
+            epi_text_add(out, "equalities of the mask are decided by tile, ahead\n");
         if (a->chunks)
             epi_text_add(
                 out,

@@ -157,7 +157,8 @@ static bool takes(epi_attention_design *d) {
 
 /* ---- rows and columns ---- */
 
-/* The axis whose positions a tile's rows (columns) are: one that bounds are about, or the longest. */
+/* The axis whose positions a tile's rows (columns) are: one that bounds or equalities are about, or the
+ * longest. */
 static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool stream) {
     const epi_attention *a = d->a;
     int best = 0;
@@ -174,6 +175,11 @@ static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool
                 return at;
         }
     }
+    for (int m = 0; m < a->match_count; m++)
+        for (int i = 0; i < axes->count; i++)
+            if (epi_axes_find(&d->g->nodes[stream ? a->matches[m].column : a->matches[m].row].axes,
+                              axes->at[i]) >= 0)
+                return i;
     return best;
 }
 
@@ -423,18 +429,19 @@ bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
                : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
 }
 
-/* The score program of tiles whose bounds all hold, where these are all of the mask; matches are evaluated
- * for each element here. */
-static const epi_plan *open_plan(const epi_attention *a) {
-    return a->match_count ? NULL : a->open_plan;
+/* The score program of tiles whose bounds and equalities all hold, where these are all of the mask and known
+ * of a tile. */
+static const epi_plan *open_plan(const epi_attention_design *d) {
+    return d->a->match_count && !d->matched ? NULL : d->a->open_plan;
 }
 
 static void find_cuts(epi_attention_design *d) {
     const epi_attention *a = d->a;
+    d->cut_begin = d->cut_end = d->matched && open_plan(d);
     for (int b = 0; b < a->bound_count; b++) {
         const epi_bound *bound = &a->bounds[b];
-        d->cut_end |= open_plan(a) && bound->sign > 0;
-        d->cut_begin |= open_plan(a) && bound->sign < 0;
+        d->cut_end |= open_plan(d) && bound->sign > 0;
+        d->cut_begin |= open_plan(d) && bound->sign < 0;
         for (int t = 0; t < bound->count; t++) {
             const epi_node *n = &d->g->nodes[bound->term[t]];
             if (n->op == EPI_OP_INDEX && d->form != EPI_ATTENTION_SPLIT &&
@@ -530,7 +537,8 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
 }
 
 /* Are all limits numbers and positions, or integers of a batch? Those are whole numbers: which columns a row
- * sees is an interval between them, and what lies outside has no weight. */
+ * sees is an interval between them, less those that an equality hides, and what lies outside has no weight.
+ */
 static bool are_exact(const epi_attention_design *d) {
     const epi_attention *a = d->a;
     epi_axes batch = d->rows;
@@ -548,7 +556,7 @@ static bool are_exact(const epi_attention_design *d) {
                 return false;
         }
     }
-    return open_plan(a) || a->condition == EPI_NO_NODE;
+    return open_plan(d) || a->condition == EPI_NO_NODE;
 }
 
 static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_error *err) {
@@ -561,7 +569,8 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         roots[count++].node = a->factor;
     for (int v = 0; v < a->value_count && !epi_attention_is_online(d); v++)
         roots[count++].node = a->weight[d->sum[v]];
-    const epi_plan *open = open_plan(a) ? open_plan(a) : a->score_plan;
+    d->matched = d->form != EPI_ATTENTION_SPLIT && epi_matches_design(d);
+    const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
     d->exact = are_exact(d);
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
     d->open = view(d, open, &d->stream);
@@ -609,6 +618,8 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     bool split = d->form == EPI_ATTENTION_SPLIT;
     if (split)
         place_partials(d, k, fold);
+    if (d->matched)
+        epi_matches_place(d, k);
     if (!design_piece(d, &d->score, &d->tile[0], &d->cut, k) ||
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;

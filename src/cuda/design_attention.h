@@ -96,9 +96,16 @@ typedef struct epi_attention_design {
     double scale;  /* that number */
     bool plain;    /* results are stored by TMA */
     epi_attention_tensor rows_of[2], columns_of[2], result_of[2];
-    bool exact; /* the bounds say of every row which columns it sees: cut tiles need no condition */
+    bool
+        exact; /* bounds and equalities say of every row which columns it sees: cut tiles need no condition */
     bool cut_begin, cut_end; /* are there tiles before, or behind, that a row sees in part? */
     bool last_first;         /* later rows see more */
+    /* The equalities of the mask are decided by tile: by records of 64 rows each, which a kernel ahead leaves
+       in the workspace, of these batch axes; and the pointer to them. */
+    bool matched;
+    epi_axes match_batch;
+    int64_t match_records;
+    int match_pointer;
     epi_dtype half;
     int64_t section; /* batches whose columns are in the L2 cache together */
     /* split: columns of a chunk, chunks at most, bytes of the partials' sums and of all of them, and where
@@ -130,6 +137,23 @@ bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t);
 /* The functions that make scores or weights, what is left out of them, and the columns that come with a tile.
  * False: there are too many of those, or no memory. */
 bool epi_scores_design(epi_attention_design *d);
+
+/* ---- emit_matches.c ---- */
+
+/* Can equalities be decided by tile, as all their values lie in memory, one for each row and each column of a
+ * batch? Notes the batches' axes. */
+bool epi_matches_design(epi_attention_design *d);
+/* Room for the records, which the text of attention has a pointer to. */
+void epi_matches_place(epi_attention_design *d, epi_kernel_text *k);
+/* In the text of attention: match_record(), and its part in the columns that rows see, or that all of them
+ * see. */
+void epi_matches_emit_record(const epi_attention_design *d, epi_text *out);
+void epi_matches_emit_bound(bool whole, epi_text *out);
+/* And matching(), where it takes the place of conditions. */
+void epi_matches_emit_bits(const epi_attention_design *d, epi_kernel_text *k, epi_text *out);
+/* The kernel ahead, of so many blocks. */
+epi_status epi_emit_matches(const epi_attention_design *d, epi_kernel_text *k, int64_t *blocks,
+                            epi_error *err);
 
 /* The source of the kernel whose other needs are in the text already; fails where memory does. */
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *out, epi_error *err);

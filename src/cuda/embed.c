@@ -22,6 +22,7 @@ EMBED(attention_split)
 EMBED(attention_fold)
 EMBED(attention_rows)
 EMBED(attention_pair)
+EMBED(attention_matches)
 EMBED(batch)
 EMBED(repack)
 EMBED(index)
@@ -48,6 +49,7 @@ const char *epi_device_text(const char *name) {
                {"attention_fold", epi_text_attention_fold},
                {"attention_rows", epi_text_attention_rows},
                {"attention_pair", epi_text_attention_pair},
+               {"attention_matches", epi_text_attention_matches},
                {"batch", epi_text_batch},
                {"repack", epi_text_repack},
                {"gemm_sm90", epi_text_gemm_sm90},

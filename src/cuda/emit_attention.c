@@ -261,12 +261,16 @@ static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const
 
 static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
     static const char *const names[2] = {"columns_seen", "columns_whole"};
+    if (d->matched)
+        epi_matches_emit_record(d, out);
     for (int i = 0; i < 2; i++) {
         epi_text_add(out,
                      "DEV void %s(const Params &P, int batch, int first, int last, int &from, int &to) {\n",
                      names[i]);
         for (int b = 0; b < d->a->bound_count; b++)
             write_bound(d, k, &d->a->bounds[b], i ? -1 : 1, out);
+        if (d->matched)
+            epi_matches_emit_bound(i, out);
         epi_text_add(out, "}\n");
     }
 }
@@ -388,13 +392,13 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
     epi_text_add(out,
                  "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
                  "#define EXACT %d\n#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN "
-                 "%d\n#define SPLIT %d\n#define FACTOR %d\n"
+                 "%d\n#define SPLIT %d\n#define FACTOR %d\n#define MATCHES %d\n"
                  "#define CUT_BEGIN %d\n#define CUT_END %d\n#define LAST_FIRST %d\n#define SUBTILES 1\n",
                  epi_emit_int(d->c, d->columns).text, epi_emit_int(d->c, d->column_groups).text,
                  epi_emit_int(d->c, d->batch_rows).text, d->exact,
                  epi_emit_number(d->scale * 1.4426950408889634).text, epi_emit_number(d->scale).text,
-                 d->a->guarded, d->plain, d->split, d->second_part[0].factor, d->cut_begin, d->cut_end,
-                 d->last_first);
+                 d->a->guarded, d->plain, d->split, d->second_part[0].factor,
+                 d->exact && d->matched ? d->a->match_count : 0, d->cut_begin, d->cut_end, d->last_first);
     if (d->form == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
                      "#define CHUNK %d\n#define MOST_CHUNKS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
@@ -490,6 +494,8 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     write_batches(d, &own);
     write_pages(d, k, &own);
     write_bounds(d, k, &own);
+    if (d->exact && d->matched)
+        epi_matches_emit_bits(d, k, &own);
     if (d->form == EPI_ATTENTION_PAIR)
         write_staged(d, &own);
     bool ok = write_scores(d, &own) && (split || write_epilogue(d, 0, "out", &own)) &&

@@ -84,6 +84,50 @@ DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int
   hi = max(min(to, COLUMNS), 0) / STREAM;
 }
 
+// ---- what is seen of a cut tile
+
+// A bit for each of a thread's elements of a tile: does its row see it, by columns_seen of the row and by the equalities of the mask
+// (MATCHES of them)? Where bits say so, a cut tile's scores are made as a whole one's are.
+template <int ON> struct Seen {
+  u32 bits[(STREAM + 63) / 64];
+  DEV void find(const Params &P, int row, int col, int t) {
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      int from = 0, to = COLUMNS;
+      columns_seen(P, batch_of(P, row), row_in_batch(P, row) + 8 * h, row_in_batch(P, row) + 8 * h, from, to);
+      from -= col + 2 * (t & 3);
+      to -= col + 2 * (t & 3);
+#pragma unroll
+      for (int i = 2 * h; i < STREAM / 2; i += i & 1 ? 3 : 1) {
+        const int c = 8 * (i >> 2) + (i & 1);
+        bits[i / 32] |= c >= from && c < to ? 1u << i % 32 : 0u;
+      }
+    }
+#if MATCHES
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] &= matching(P, batch_of(P, row), row_in_batch(P, row), col + 64 * w, t);
+#endif
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) asm volatile("" : "+r"(bits[w]));
+  }
+  DEV void keep(float (&x)[STREAM / 2], float hidden) const {
+    u32 seen[(STREAM + 63) / 64];
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) {
+      seen[w] = bits[w];
+      asm volatile("" : "+r"(seen[w]));   // else its bits are kept apart from one use to the next
+    }
+#pragma unroll
+    for (int i = 0; i < STREAM / 2; i++) x[i] = seen[i / 32] >> i % 32 & 1 ? x[i] : hidden;
+  }
+};
+template <> struct Seen<0> {
+  DEV void find(const Params &, int, int, int) {}
+  DEV void keep(float (&)[STREAM / 2], float) const {}
+};
+
 // ---- products
 
 // d = rows * columns^T: 64 rows and STREAM columns, DEPTH features deep.

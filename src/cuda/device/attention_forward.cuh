@@ -7,7 +7,7 @@
 //
 // A step of a warpgroup: s = q k(j+1) and o += p v(j) are on their way together; while the second still runs, the softmax of the
 // first is worked out (attention_softmax.cuh). Tiles of which a row may not see every column are cut, and evaluate the program's
-// conditions; others do not.
+// conditions, or, where its mask has equalities (MATCHES of them), have a bit for each element; others do neither.
 //
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)               what a thread keeps of its rows `row` and `row + 8`
@@ -128,6 +128,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       const u32 buffer = j % QUERIES * GROUPS + wg, rows = base + buffer * BUFFER;
       score::Rows R;
       score::rows_load(R, P, row);
+      Seen<(MATCHES > 0)> seen;
+      seen.find(P, row, (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * buffer, j / QUERIES & 1);
       mbar_wait(full + 8 * st, ph);
       my_turn();
@@ -138,7 +140,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       hold(s);
       release(st);
       ADVANCE(st, ph)
-      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      score::first<!MATCHES>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      seen.keep(s, -INF);
       softmax.template step<1>(s, alpha, grow);
 #if FACTOR
       score::second<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
@@ -148,6 +151,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       // Weights of tile n + 1 are in p. All that is issued here is waited for here: wgmma in flight over the loop's back edge would
       // be serialised by the compiler.
       auto step = [&](auto cut, int n) {
+        constexpr int CUT = decltype(cut)::value;
+        Seen<(CUT && MATCHES > 0)> seen;
+        seen.find(P, row, n * STREAM, t);   // before the products, while registers are free
         const u32 ks = st;
         mbar_wait(full + 8 * st, ph);
         ADVANCE(st, ph)
@@ -162,10 +168,11 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         wg_wait<1>();
         hold(s);
         release(ks);
-        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
+        score::first<CUT && !MATCHES>(s, R, P, row, 0, n * STREAM, t, 0);
+        seen.keep(s, -INF);
         softmax.template step<0>(s, alpha, grow);
 #if FACTOR
-        score::second<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
+        score::second<CUT>(s, R, P, row, 0, n * STREAM, t, 0);
 #endif
         wg_wait<0>();
         hold(o);

@@ -10,7 +10,7 @@
 // way together; then the second sum.
 //
 // The emitted part defines what attention_rows.cuh lists, and:
-//   EXACT               columns_seen of one row says exactly which columns it sees
+//   EXACT               columns_seen of one row, and equalities, say exactly which columns it sees
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
 //   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, to, batch, group, col, lane)
@@ -30,31 +30,6 @@
 #define BARRIERS (STAGED_AT + SLOTS * 4 * STAGED * STREAM)
 #define ACCUMULATORS ((SCORE_DEPTH + 15) / 16 * 8)
 #define ACCUMULATORS2 ((SECOND_DEPTH + 15) / 16 * 8)
-
-static_assert(STREAM <= 64, "a thread's elements of a tile have a bit each");
-
-// Which of a thread's elements of a tile are seen by their rows.
-DEV u32 seen_bits(const Params &P, int row, int col, int t) {
-  u32 bits = 0;
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    int from = 0, to = COLUMNS;
-    columns_seen(P, batch_of(P, row), row_in_batch(P, row) + 8 * h, row_in_batch(P, row) + 8 * h, from, to);
-    from -= col + 2 * (t & 3);
-    to -= col + 2 * (t & 3);
-#pragma unroll
-    for (int i = 2 * h; i < STREAM / 2; i += i & 1 ? 3 : 1) {
-      const int c = 8 * (i >> 2) + (i & 1);
-      bits |= c >= from && c < to ? 1u << i : 0u;
-    }
-  }
-  return bits;
-}
-DEV void keep_seen(float (&x)[STREAM / 2], u32 seen) {
-  asm volatile("" : "+r"(seen));   // else its bits are kept apart from one use to the next
-#pragma unroll
-  for (int i = 0; i < STREAM / 2; i++) x[i] = seen >> i & 1 ? x[i] : 0.f;
-}
 
 VALUE_PRODUCT(value_product, wgmma_value, SCORE_DEPTH)
 VALUE_PRODUCT(value_product2, wgmma_value2, SECOND_DEPTH)
@@ -182,11 +157,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       auto step = [&](auto cut, auto start) {
         constexpr int FIRST = decltype(start)::value, CUT = decltype(cut)::value;
         constexpr int EVALUATE = CUT && !EXACT;   // the program's conditions; else a cut tile is a whole one, of which bits say what is seen
-        u32 seen = ~0u;
-        if (CUT && EXACT) {   // before the products, while registers are free
-          seen = seen_bits(P, row_now(), TILE_OF(left) * STREAM, thread_now());
-          asm volatile("" : "+r"(seen));
-        }
+        Seen<CUT && EXACT> seen;
+        if constexpr (CUT && EXACT) seen.find(P, row_now(), TILE_OF(left) * STREAM, thread_now());   // before the products, while registers are free
         const u32 keys = base + KEYS + st * KEYS_BYTES, values = base + VALUES + st * VALUES_BYTES, last = st ? st - 1 : SLOTS - 1, staged = base + STAGED_AT + st * 4 * STAGED * STREAM;
         mbar_wait(k_full + 8 * st, ph);
         my_turn();
@@ -200,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         hold(s);
 #if SPLIT
         score::first<EVALUATE>(s, R, P, row_now(), GROUP_OF(left), TILE_OF(left) * STREAM, thread_now(), staged);
-        if (CUT && EXACT) keep_seen(s, seen);
+        seen.keep(s, 0.f);
 #endif
         if (!FIRST) {
           wg_wait<1>();
@@ -214,17 +186,15 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         wg_wait<1>();
         hold(dp);
         score::second<EVALUATE>(s, dp, R, P, row_now(), GROUP_OF(left), TILE_OF(left) * STREAM, thread_now(), staged);
-        if (CUT && EXACT) keep_seen(dp, seen);
+        seen.keep(dp, 0.f);
         to_halves(ds, dp);
         hold(ds);
 #else
         wg_wait<0>();
         hold(dp);
         score::second<EVALUATE>(s, dp, R, P, row_now(), GROUP_OF(left), TILE_OF(left) * STREAM, thread_now(), staged);
-        if (CUT && EXACT) {
-          keep_seen(s, seen);
-          keep_seen(dp, seen);
-        }
+        seen.keep(s, 0.f);
+        seen.keep(dp, 0.f);
         to_halves(pp, s);
         value_product2(dv, pp, values, FIRST ? 0 : 1);
         to_halves(ds, dp);

@@ -12,7 +12,7 @@
 //   score::first<CUT>(s, R, P, row, group, col, t, staged)          what follows from the first product alone, in place
 //   score::second<CUT>(s, dp, R, P, row, group, col, t, staged)     the weights, into dp
 //   SCALE                                                           what the weights lack, as a factor
-//   columns_seen, columns_whole                                     as in attention_forward.cuh
+//   columns_seen, columns_whole, MATCHES                            as in attention_forward.cuh
 //   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
 //   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
 // Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4 the result where it is PLAIN.
@@ -111,6 +111,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       tiles_whole(P, at.batch, first, 64, from, to);
       score::Rows R;
       score::rows_load(R, P, row);
+      Seen<(MATCHES > 0)> seen;
+      seen.find(P, row, (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * wg, j & 1);
       mbar_wait(k_full + 8 * ks, kp);
       my_turn();
@@ -120,18 +122,23 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       your_turn();
       wg_wait<1>();
       hold(s);
-      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      score::first<!MATCHES>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      seen.keep(s, 0.f);
       hold(s);
       wg_wait<0>();
       hold(dp);
       release(v_empty + 8 * vs);
-      score::second<1>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      score::second<!MATCHES>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      seen.keep(dp, 0.f);
       to_halves(ds, dp);
       u32 before = ks;   // the slot of the tile that ds belongs to
       ADVANCE(ks, kp, SLOTS)
       ADVANCE(vs, vp, SLOTS)
       int add = 0;
       auto step = [&](auto cut, int n) {
+        constexpr int CUT = decltype(cut)::value, EVALUATE = CUT && !MATCHES;
+        Seen<(CUT && MATCHES > 0)> seen;
+        seen.find(P, row, n * STREAM, t);
         mbar_wait(k_full + 8 * ks, kp);
         my_turn();
         score_product<SCORE_DEPTH>(s, rows, base + KEYS + ks * KEYS_BYTES);
@@ -142,7 +149,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         your_turn();
         wg_wait<2>();
         hold(s);
-        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
+        score::first<EVALUATE>(s, R, P, row, 0, n * STREAM, t, 0);
+        seen.keep(s, 0.f);
         wg_wait<1>();
         hold(dq);
         hold(ds);
@@ -150,7 +158,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         wg_wait<0>();
         hold(dp);
         release(v_empty + 8 * vs);
-        score::second<decltype(cut)::value>(s, dp, R, P, row, 0, n * STREAM, t, 0);
+        score::second<EVALUATE>(s, dp, R, P, row, 0, n * STREAM, t, 0);
+        seen.keep(dp, 0.f);
         to_halves(ds, dp);
         before = ks;
         ADVANCE(ks, kp, SLOTS)

@@ -1,0 +1,99 @@
+// attention_matches.cuh: which columns the equalities of a mask (documents) leave to every 64 rows of attention, worked out ahead of it.
+//
+// Of the values on either side of an equality every 64 rows have a least and a most, and so has every tile of STREAM columns. Where
+// the two ranges do not meet no row sees any column; where both are one number, the same, all rows see all of them. Both hold of any
+// values, in any order. What is left for 64 rows is a record: the columns from the first to the last tile of which something may be
+// seen, and the longest run of tiles of which all is. So attention itself has intervals, as of the other bounds of a mask.
+//
+// A block is 8 warps, each with 64 rows of one batch; the ranges of up to TILES_AT_ONCE tiles are made by all of them together.
+// Batches are those of the axes that the values have: RECORDS is how many records each has, BLOCKS how many blocks.
+//
+// The emitted part defines, besides the macros:
+//   row_value<M>(P, batch, row), column_value<M>(P, batch, col)   the two sides of equality M, of MATCHES
+// P.ptr[RECORDS_PTR] has the records: from, to, from where and to where all is seen, in columns.
+
+#define TILES ((COLUMNS + STREAM - 1) / STREAM)
+#define TILES_AT_ONCE 256
+
+struct Range { float least, most; };
+
+// Of `count` values from `first` on, by a warp. What is no number equals nothing: among others, nothing is known of the range.
+template <class Value> DEV Range range_of(const Value &value, int first, int count, int lane) {
+  Range r = {INF, -INF};
+  bool mixed = false;
+  for (int i = lane; i < count; i += 32) {
+    const float x = value(first + i);
+    r.least = fminf(r.least, x);
+    r.most = fmaxf(r.most, x);
+    mixed |= x != x;
+  }
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    r.least = fminf(r.least, __shfl_xor_sync(~0u, r.least, d));
+    r.most = fmaxf(r.most, __shfl_xor_sync(~0u, r.most, d));
+  }
+  if (__any_sync(~0u, mixed) && r.least <= r.most) r = Range{-INF, INF};
+  return r;
+}
+
+// f(Is<0>), f(Is<1>), ...: one call for each equality.
+template <int V> struct Is { static constexpr int value = V; };
+template <int M, class F> DEV void each_match(const F &f) {
+  f(Is<M>{});
+  if constexpr (M + 1 < MATCHES) each_match<M + 1>(f);
+}
+
+extern "C" __global__ void __launch_bounds__(256) attention_matches(const __grid_constant__ Params P) {
+  __shared__ Range tiles[MATCHES][TILES_AT_ONCE];
+  const int batch = blockIdx.x / BLOCKS, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const int record = blockIdx.x % BLOCKS * 8 + warp;
+  dependency_start();
+  dependency_wait();
+  Range rows[MATCHES];
+  each_match<0>([&](auto m) {
+    constexpr int M = decltype(m)::value;
+    rows[M] = range_of([&](int n) { return row_value<M>(P, batch, n); }, record * 64, min(64, BATCH_ROWS - record * 64), lane);
+  });
+  int from = TILES, to = 0;           // of this lane's tiles those that may be seen
+  int run = 0, longest = 0, end = 0;  // tiles of which all is seen, one after another: up to here; the most; and where those end
+#pragma unroll 1
+  for (int first = 0; first < TILES; first += TILES_AT_ONCE) {
+    const int count = min(TILES - first, TILES_AT_ONCE);
+    __syncthreads();
+    for (int i = warp; i < count; i += 8) {
+      const int col = (first + i) * STREAM;
+      each_match<0>([&](auto m) {
+        constexpr int M = decltype(m)::value;
+        const Range r = range_of([&](int n) { return column_value<M>(P, batch, n); }, col, min(STREAM, COLUMNS - col), lane);
+        if (lane == 0) tiles[M][i] = r;
+      });
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = 0; i < count; i += 32) {
+      bool meet = i + lane < count, whole = meet;
+      for (int m = 0; m < MATCHES && meet; m++) {
+        const Range r = rows[m], c = tiles[m][i + lane];
+        meet = r.least <= c.most && c.least <= r.most;
+        whole &= meet && r.least == r.most && c.least == c.most;
+      }
+      if (meet) {
+        from = min(from, first + i + lane);
+        to = first + i + lane + 1;
+      }
+      const u32 all = __ballot_sync(~0u, whole);
+      for (int b = 0; b < 32; b++) {
+        run = all >> b & 1 ? run + 1 : 0;
+        end = run > longest ? first + i + b + 1 : end;
+        longest = max(longest, run);
+      }
+    }
+  }
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    from = min(from, __shfl_xor_sync(~0u, from, d));
+    to = max(to, __shfl_xor_sync(~0u, to, d));
+  }
+  if (lane == 0 && record < RECORDS)
+    ((uint4 *)P.ptr[RECORDS_PTR])[batch * RECORDS + record] = make_uint4(from * STREAM, to * STREAM, (end - longest) * STREAM, end * STREAM);
+}
