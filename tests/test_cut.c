@@ -674,6 +674,92 @@ static void check_shared(void) {
     epi_module_free(m);
 }
 
+/* Reductions that parts with a product make, and parts. */
+static int count_on_tiles(const epi_program *program, const epi_options *o, int *parts) {
+    epi_kernel *k = NULL;
+    epi_error err;
+    int count = 0;
+    if (!check(epi_kernel_compile(program, o, &k, &err) == EPI_OK, "%s", err.message))
+        return -1;
+    for (int p = 0; p < k->part_count; p++) {
+        const epi_graph *g = &k->parts[p].part->graph;
+        int reductions = 0, products = 0;
+        for (int n = 0; n < g->node_count; n++) {
+            reductions += g->live[n] && epi_ops[g->nodes[n].op].cls == EPI_CLASS_REDUCE;
+            products += g->live[n] && g->nodes[n].op == EPI_OP_MATMUL;
+        }
+        count += products ? reductions : 0;
+    }
+    *parts = k->part_count;
+    epi_kernel_free(k);
+    return count;
+}
+
+/* Where rows follow a product for its statistics, they make these, and sums down the rows beside them; not
+ * where rows are so long that they would be read from memory twice, and not where a tile more would be
+ * stored. */
+static void check_handed_on(void) {
+    static const struct {
+        const char *text;
+        int64_t columns;
+        int parts, reductions;
+    } some[] = {
+        {"f(x[T,D], g[D], b[D], w[K,D], mu: f32[T], r: f32[T], dy[T,K]) "
+         "-> (dx[T,D], dg: f32[D], db: f32[D], dw[K,D]) {\n"
+         "    n = (x - mu)*r\n"
+         "    dw = dy @ (n*g + b)\n"
+         "    d = dy @ w\n"
+         "    dg = sum(d*n, T)\n"
+         "    db = sum(d, T)\n"
+         "    dx = r*(d*g - mean(d*g, D) - n*mean(d*g*n, D))\n"
+         "}\n",
+         64, 3, 0},
+        {"f(x[T,D], a[T,K], w[D,K]) -> (h[T,D], y[T,D]) { h = x + a @ w; y = h*rsqrt(mean(h*h, D) + 1) }", 64,
+         2, 0},
+        {"f(x[T,D], a[T,K], w[D,K]) -> (h[T,D], y[T,D]) { h = x + a @ w; y = h*rsqrt(mean(h*h, D) + 1) }",
+         17000, 2, 1},
+        /* the product itself would have to be stored beside s */
+        {"f(x[T,D], a[T,K], w[D,K]) -> (s[T,D], y[T,D], m[T]) "
+         "{ p = a @ w; s = tanh(p); m = max(p*x, D); y = s*m }",
+         2048, 2, 1},
+    };
+    for (size_t i = 0; i < 2 * sizeof some / sizeof *some; i++) {
+        epi_module *m = parse(some[i / 2].text);
+        epi_dim_binding dims[] = {{"T", 37}, {"D", some[i / 2].columns}, {"K", 40}};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16,
+                                    .algebra = EPI_ALGEBRA_WRITTEN, .device = i % 2 ? -90 : 0);
+        int parts = 0, count = count_on_tiles(epi_module_program(m, 0), &o, &parts);
+        check(count == some[i / 2].reductions && parts == some[i / 2].parts,
+              "%s: %d reductions on tiles of products, not %d; %d parts, not %d", some[i / 2].text, count,
+              some[i / 2].reductions, parts, some[i / 2].parts);
+        if (i % 2 == 0)
+            check_program(epi_module_program(m, 0), o, "handed on");
+        epi_module_free(m);
+    }
+}
+
+/* In a long program all products hand on, or none. */
+static void check_handed_on_often(void) {
+    enum { LAYERS = 12 };
+    epi_text t = {0};
+    int parts = 0;
+    epi_text_add(&t, "f(x0[T,D], w[D,D2]) -> x%d[T,D] {\n", LAYERS);
+    for (int i = 0; i < LAYERS; i++)
+        epi_text_add(&t,
+                     "    h%d = x%d + rename(x%d, D, D2) @ w\n"
+                     "    x%d = h%d*rsqrt(mean(h%d*h%d, D) + 1)\n",
+                     i, i, i, i + 1, i, i, i);
+    epi_text_add(&t, "}\n");
+    epi_module *m = parse(t.data);
+    epi_dim_binding dims[] = {{"T", 13}, {"D", 24}, {"D2", 24}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .algebra = EPI_ALGEBRA_WRITTEN);
+    int count = count_on_tiles(epi_module_program(m, 0), &o, &parts);
+    check(count == 0 && parts == 2 * LAYERS, "%d reductions on tiles of %d parts", count, parts);
+    check_program(epi_module_program(m, 0), o, "handed on often");
+    epi_module_free(m);
+    epi_text_free(&t);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -689,6 +775,8 @@ int main(int argc, char **argv) {
     check_stored_order();
     check_gathered();
     check_shared();
+    check_handed_on();
+    check_handed_on_often();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);
     epi_context_close(ctx);

@@ -182,7 +182,9 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
     s->ahead = true;
     double numbers = summed * s->vector * s->count;
     bool whole = (int64_t)s->lanes * s->count * s->vector == d->columns;
-    s->weights = ring && s->lanes < 256 && numbers <= (whole ? 64 : 32) && count_weights(d) > 0;
+    /* beside 64 sums and one that is held, a second one that is loaded takes more registers than there are */
+    bool held = numbers <= 32 || (whole && numbers <= 64 && count_weights(d) == 1);
+    s->weights = ring && s->lanes < 256 && held && count_weights(d) > 0;
 }
 
 /* Blocks of so many rows. With sums down the rows they are a wave of one a multiprocessor, or several. */

@@ -228,13 +228,17 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
 
 /* ---- parts ---- */
 
+/* The part at which a value can be used first: its own, or the rows that take all that is made of it. */
 static int time_of(const epi_sites *s, int node) {
-    return s->site[node].kind == EPI_SITE_INPUT ? -1 : s->site[node].part;
+    epi_site at = s->site[node];
+    if (at.kind == EPI_SITE_TILE && s->parts[at.part].handed == node)
+        return s->parts[at.part].next;
+    return at.kind == EPI_SITE_INPUT ? -1 : at.part;
 }
 
 static int add_part(epi_sites *s, epi_kind kind, int product) {
-    s->parts[s->part_count] =
-        (epi_site_part){.kind = kind, .product = product, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT};
+    s->parts[s->part_count] = (epi_site_part){
+        .kind = kind, .product = product, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT, .handed = EPI_NO_NODE};
     return s->part_count++;
 }
 
@@ -344,6 +348,14 @@ static void add_product(epi_sites *s, int node) {
     for (int i = sum.products[0]; i <= sum.root && sum.count > 1; i++)
         if (s->sum[i] == sum.root)
             s->site[i] = s->site[node];
+    int handed = s->hand ? s->hand[p->product] : EPI_NO_NODE;
+    if (handed != EPI_NO_NODE) {
+        p->handed = handed;
+        p->next = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE);
+        s->parts[p->next].rows = p->rows;
+        s->parts[p->next].cols = p->cols;
+        s->forced[handed] = true;
+    }
 }
 
 /* A part over rows of this value's shape, for a reduction over these axes or for none: they are the columns
@@ -473,6 +485,8 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
         epi_site_part trial = s->parts[q];
         if (trial.kind == EPI_KIND_ATTENTION || trial.alone) /* tiles hold what comes of their products */
             continue;
+        if (trial.handed != EPI_NO_NODE) /* the rows behind it take what it could */
+            continue;
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
         if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
@@ -544,7 +558,7 @@ static bool is_compared(const epi_graph *g, int node) {
 
 static void place_reduction(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    int from = n->arg[0], q = s->site[from].part;
+    int from = n->arg[0], q = time_of(s, from);
     epi_leave leave = EPI_LEAVE_NONE;
     if (s->site[from].kind == EPI_SITE_TILE && q >= s->first)
         leave = leave_of(s, &s->parts[q], from, &n->over);
@@ -820,13 +834,13 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
     return true;
 }
 
-epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_sites *s,
-                          epi_error *err) {
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
+                          const int *hand, epi_sites *s, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    *s = (epi_sites){.spec = spec, .limits = limits, .g = g};
+    *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .hand = hand};
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
-    s->parts = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * sizeof *s->parts);
+    s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);
     s->seen = epi_arena_alloc(arena, nodes * sizeof *s->seen);
     s->scratch = epi_arena_alloc(arena, nodes * sizeof *s->scratch);

@@ -375,13 +375,17 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
     epi_sites sites;
     writer w = {.arena = arena, .spec = spec, .s = &sites, .cut = out};
     *out = (epi_cut){0};
-    epi_status status = epi_sites_make(arena, spec, limits, &sites, err);
+    epi_status status = epi_sites_make(arena, spec, limits, NULL, &sites, err);
     if (status != EPI_OK)
         return status;
-    w.values = epi_sites_loads(arena, &sites);
-    if (!w.values)
+    epi_part_values *values = epi_sites_loads(arena, &sites);
+    if (!values)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : epi_fail(err, EPI_ERR_UNSUPPORTED, "it cannot be cut into kernels");
+    status = epi_sites_hand_on(arena, &sites, &values, err);
+    if (status != EPI_OK)
+        return status;
+    w.values = values;
     out->parts =
         epi_arena_alloc(arena, ((size_t)sites.part_count + (size_t)g->tensor_count + 1) * sizeof *out->parts);
     out->values = epi_arena_alloc(arena, nodes * sizeof *out->values);

@@ -29,6 +29,7 @@ typedef struct epi_site_part {
     unsigned local;                             /* dims that a reduction inside the tile removes */
     epi_op split;                               /* as in epi_plan */
     epi_axis fine;
+    int handed, next; /* cut_hand.c: the value of its tile, or EPI_NO_NODE, that it hands to this part */
 } epi_site_part;
 
 /* Nodes of the program. */
@@ -55,12 +56,13 @@ typedef struct epi_sites {
     epi_site *site;              /* by node */
     epi_site_part *parts;
     int part_count;
-    bool *forced;  /* by node: it must be in memory */
-    bool *placed;  /* by node: it has its site */
-    int *sum;      /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
-    bool *forward; /* by node; see direction.h */
-    bool *view;    /* by node: it is a slice of a value in memory, which needs no memory of its own */
-    int first;     /* parts before this one are of the direction that is done */
+    bool *forced;    /* by node: it must be in memory */
+    bool *placed;    /* by node: it has its site */
+    int *sum;        /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
+    bool *forward;   /* by node; see direction.h */
+    bool *view;      /* by node: it is a slice of a value in memory, which needs no memory of its own */
+    const int *hand; /* by product: the value that its part is to hand on, or EPI_NO_NODE; or NULL */
+    int first;       /* parts before this one are of the direction that is done */
     epi_site_attention *attentions;
     int attention_count;
     int *attention_of;  /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
@@ -99,7 +101,7 @@ bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
 void epi_sites_store(epi_sites *s, int node);
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
-                          epi_sites *out, epi_error *err);
+                          const int *hand, epi_sites *out, epi_error *err);
 
 /* cut_attention.c: finds the attentions that the program may have; then keeps those that agree, and gives
  * their elements their sites. False: no memory. And places one whose operands are all there. */
@@ -124,5 +126,9 @@ typedef struct epi_part_values {
 } epi_part_values;
 /* NULL: no memory, or they cannot be had. */
 epi_part_values *epi_sites_loads(epi_arena *arena, epi_sites *s);
+
+/* cut_hand.c: where rows follow a product for its statistics, tries to make these there. *s and *values are
+ * other ones where that costs less. */
+epi_status epi_sites_hand_on(epi_arena *arena, epi_sites *s, epi_part_values **values, epi_error *err);
 
 #endif
