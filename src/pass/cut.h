@@ -113,6 +113,8 @@ typedef struct epi_slab_plan {
 epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
                          const epi_slab_plan *plan, epi_cut *out, epi_error *err);
 
+/* Bytes that a launch costs: what memory moves in 3 microseconds. */
+#define EPI_LAUNCH_BYTES (3e-6 * 4e12)
 /* What a run of the cut costs, in bytes; or the program as one kernel, where it has no parts. Row axes count
  * at a nominal size. */
 double epi_cut_cost(const epi_spec *spec, const epi_cut *cut);

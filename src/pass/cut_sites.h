@@ -77,8 +77,6 @@ typedef struct epi_sites {
     int *scratch;          /* as many as nodes */
 } epi_sites;
 
-/* Bytes that a launch costs: what memory moves in 3 microseconds. */
-#define EPI_LAUNCH_BYTES (3e-6 * 4e12)
 /* Operations that take as long as a byte. */
 #define EPI_FLOPS_PER_BYTE 200
 

@@ -204,9 +204,11 @@ double epi_rewriting_cost(const epi_kernel *k, epi_algebra_rule rule) {
     return t.cost;
 }
 
-/* Is it less by more than a thousandth? Nothing is given up for less. */
+/* Is it less by more than a thousandth, or by more than a launch? Nothing is given up for less. A launch is
+ * next to nothing beside the caches of a step of decoding, which are counted whole, at a nominal number of
+ * rows. */
 static bool is_cheaper(double cost, double than) {
-    return cost < 0.999 * than;
+    return cost < 0.999 * than || cost < than - EPI_LAUNCH_BYTES;
 }
 
 /* Is the choice cheaper than the best so far? Then it is the best. */
