@@ -387,7 +387,7 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     for (int i = 0; open && i < open->count; i++)
         numbers[4 + i] = open->units[i];
     if (hopper) {
-        numbers[2] = s->text.config.queue | (s->finishes ? EPI_FINISHES : 0);
+        numbers[2] = s->text.config.queue;
         numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
     }
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
@@ -437,7 +437,7 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
         if (e->copies && s->kind == EPI_LAUNCH_GEMM)
             for (int r = 0; r < s->text.repack_count; r++)
                 check_copy(&at, &s->text.repacks[r], what);
-        else if (!epi_launch_is_idle(s))
+        else if (!s->empty)
             run_launch(&at, s, &texts[e->texts[i]], late, what);
     }
     for (int i = 0; i < p->count; i++)
@@ -735,7 +735,7 @@ static void run_parts(const struct whole *w, const problem *p) {
         place at = {w->k->parts[q].cuda, &part, workspace};
         memset(workspace, POISON, (size_t)w->k->values);
         for (int n = 0; n < at.k->count; n++)
-            if (!epi_launch_is_idle(&at.k->launches[n]) && texts[w->texts[q][n]].run)
+            if (!at.k->launches[n].empty && texts[w->texts[q][n]].run)
                 run_launch(&at, &at.k->launches[n], &texts[w->texts[q][n]], q % 2, w->from.program);
     }
     free(values);
@@ -876,7 +876,7 @@ static double run_long(const struct long_sum *s, problem *p, float x) {
     for (int64_t e = 0; p->inputs > 1 && e < p->t[1].shape.count; e++)
         put_element(p->t[1].data, EPI_I32, e, 0);
     for (int n = 0; n < at.k->count && check(at.workspace != NULL, "memory"); n++)
-        if (!epi_launch_is_idle(&at.k->launches[n]) && texts[s->texts[n]].run)
+        if (!at.k->launches[n].empty && texts[s->texts[n]].run)
             run_launch(&at, &at.k->launches[n], &texts[s->texts[n]], false, s->name);
     free(at.workspace);
     return get_element(p->t[p->inputs].data, EPI_F32, 0);

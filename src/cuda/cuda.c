@@ -136,9 +136,6 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     return status;
 }
 
-/* Bytes that one block folds as soon as a launch for them would begin. */
-enum { FINISH_MOST = 40 << 10 };
-
 /* Copies of operands ahead, where the design has some, and the product. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                const epi_step *step, epi_error *err) {
@@ -159,14 +156,13 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         const epi_repack *copy = &l->text.repacks[r];
         k->repacked += copy->bytes;
     }
-    if (d->config.queue || d->finish) {
+    if (d->config.queue) {
         l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
         k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
         c->workspace = l->counter + EPI_COUNTER_BYTES;
     }
     k->workspace = c->workspace;
     l->kind = EPI_LAUNCH_GEMM;
-    l->finishes = d->finish && epi_finish_bytes(d->finish) <= epi_min64(FINISH_MOST, d->ring_bytes - 16);
     l->rows = l->size.m;
     epi_tiling tiling = epi_tiling_of(&d->config, l->size.m, epi_max64(1, l->size.batches), l->size.n,
                                       d->products, l->size.open_columns, target->multiprocessors);
@@ -292,14 +288,12 @@ static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi
                               epi_error *err) {
     if (!leaves(k, step->plan, leave))
         return EPI_OK;
-    bool finished = leave == EPI_LEAVE_ROWS && k->launches[k->count - 1].finishes;
     epi_launch *l = add_launch(k, EPI_LAUNCH_FINISH);
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
     int64_t partials = 0;
     epi_status status = epi_emit_finish(c, step, leave, &l->text, &l->elements, &partials, err);
     l->raster_group = (int)epi_min64(partials, INT32_MAX);
     l->empty = l->elements == 0;
-    l->finished = finished;
     return status;
 }
 
@@ -385,7 +379,7 @@ static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *
     int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
     epi_status status = items && at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < k->count && status == EPI_OK; i++)
-        if (!k->launches[i].empty && !(k->launches[i].finished && !k->spec.open)) {
+        if (!k->launches[i].empty) {
             const epi_kernel_text *t = &k->launches[i].text;
             at[count] = i;
             items[count++] = (epi_jit_item){.source = t->source.data,
@@ -723,10 +717,9 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     if (in_place)
         how.grid[0] = l->fewer_blocks;
     int64_t elements = in_place ? l->fewer : l->elements;
-    int64_t numbers[4 + EPI_MAX_OPEN] = {
-        l->rows, l->raster_group,
-        l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside | (l->finishes ? EPI_FINISHES : 0) : elements,
-        (int64_t)(uintptr_t)workspace + l->counter};
+    int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
+                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside : elements,
+                                         (int64_t)(uintptr_t)workspace + l->counter};
     size_t count = 4;
     for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
         numbers[count++] = k->spec.open->units[i];
@@ -739,7 +732,7 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
                         int beside, epi_error *err) {
     epi_status status = epi_cuda_use(k->cuda, k->device, err);
     for (int i = 0; i < k->count && status == EPI_OK; i++)
-        if (!epi_launch_is_idle(&k->launches[i]))
+        if (!k->launches[i].empty)
             status = start(k, &k->launches[i], tensors, workspace, stream,
                            (i == 0 ? beside & EPI_BESIDE_LAST : 0) |
                                (i == k->count - 1 ? beside & EPI_BESIDE_NEXT : 0),

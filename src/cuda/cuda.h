@@ -39,8 +39,6 @@ typedef struct epi_launch {
     unsigned fewer_blocks; /* and the grid for these; its first pointer leads to the operand, its last to the
                               result */
     bool empty;            /* nothing to do for these sizes */
-    bool finishes;         /* a product's: its last block folds the partials of rows; */
-    bool finished;         /* FINISH: so there is nothing left to do */
     /* a product's, or attention's: */
     epi_product_size size;
     epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */
@@ -101,7 +99,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
 /* `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has waited; or
  * its last one lets the next, which does not wait for it, begin at once. */
-enum { EPI_BESIDE_LAST = 2, EPI_BESIDE_NEXT = 4, EPI_FINISHES = 8 }; /* as in device/order.cuh */
+enum { EPI_BESIDE_LAST = 2, EPI_BESIDE_NEXT = 4 };
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, epi_error *err);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
@@ -112,10 +110,6 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
                                    epi_error *err);
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
-/* Is the launch left out? */
-static inline bool epi_launch_is_idle(const epi_launch *l) {
-    return l->empty || l->finished;
-}
 /* Is its cubin kept even if the compiler says that it would be slow? */
 bool epi_launch_may_be_slow(const epi_launch *l);
 /* Do both have the same texts, launch by launch? */

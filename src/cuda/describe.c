@@ -37,7 +37,7 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->k = a->size.k;
     }
     for (int i = 0; i < k->count; i++)
-        out->launches += !epi_launch_is_idle(&k->launches[i]);
+        out->launches += !k->launches[i].empty;
     double copies = (double)k->repacked;
     epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace - k->counted) - copies, out);
     out->bytes_fused += 2 * copies;
@@ -92,10 +92,6 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
     }
     for (int i = 0; i < k->count; i++) {
         const epi_launch *s = &k->launches[i];
-        if (s->finished) {
-            epi_text_add(out, "the last block of the product folds the partials\n");
-            continue;
-        }
         epi_text_add(out, "launch %d: %s", i + 1, s->text.name);
         if (s->registers)
             epi_text_add(out, ", %d registers, %s %.0f ms", s->registers,

@@ -343,8 +343,6 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         return false;
     for (int side = 0; side < 2 && !sm90; side++)
         d->operands[side].pointer = epi_emit_pointer(k, d->operands[side].node, -1);
-    if (d->config.few)
-        d->finish = epi_finish_inside(c, d->plan, 2 * d->config.tile_m, k);
     return !k->full || refuse(d, "it needs more tensors than one launch takes");
 }
 

@@ -93,7 +93,6 @@ typedef struct epi_gemm_design {
                    the other warpgroup runs out of stages meanwhile */
     int kept[2];  /* by product: the value that is packed (or, exact, the product itself) */
     int split[2]; /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
-    const epi_finish *finish; /* what the last block may do with the partials of rows; NULL: nothing */
     epi_dtype half;
     bool
         positions; /* scores of attention: texts have the position of a thread's first column as `position` */

@@ -160,14 +160,6 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
  */
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *out,
                            int64_t *results, int64_t *partials, epi_error *err);
-/* The same of rows by so many threads of the product's last block, in whose text it is then: its pointers, or
- * NULL where there is nothing to finish or no room for them; the text; and the bytes of shared memory that it
- * takes with the sizes of this kernel's launches. */
-typedef struct epi_finish epi_finish;
-const epi_finish *epi_finish_inside(epi_emit_context *c, const epi_plan *plan, int threads,
-                                    epi_kernel_text *k);
-void epi_finish_emit_inside(const epi_finish *f);
-int64_t epi_finish_bytes(const epi_finish *f);
 /* emit_move.c: what a pass does for each element x, or each four of random numbers; and all of a scatter,
  * which divides its work into so many items of one block each. */
 typedef struct epi_pass_pointers {

@@ -4,7 +4,7 @@
 
 #include "cuda/emit.h"
 
-struct epi_finish {
+typedef struct finish {
     epi_emit_context *c;
     const epi_graph *g;
     const epi_plan *plan;
@@ -17,16 +17,13 @@ struct epi_finish {
     bool open;        /* the two differ, so the text asks the launch's parameter how many there are */
     int pieces;       /* that each of them is in */
     int segments;     /* warps of a block, which share a result's partials */
-    bool inside;      /* the last block of the product does it; else a kernel of its own */
-    int threads;      /* that do it together, */
-    const char *meet; /* and the barrier where they meet */
     bool *in;         /* by node: the kernel computes it */
     int *places;      /* by node: the pointer to its partials */
-};
+} finish;
 
 /* Can the finishing kernel of this direction compute the value? It has the direction's axes alone, and comes
  * from what the kernel has or can load. */
-static bool finishes(const epi_finish *f, int node) {
+static bool finishes(const finish *f, int node) {
     const epi_placement *placement = f->plan->placement;
     const epi_node *n = &f->g->nodes[node];
     if (!placement[node].after || epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count != f->axes.count)
@@ -44,7 +41,7 @@ static bool finishes(const epi_finish *f, int node) {
 }
 
 /* Is the value needed by a pass that this kernel does not do? */
-static bool needed_later(const epi_finish *f, int node) {
+static bool needed_later(const finish *f, int node) {
     for (int i = 0; i < f->g->node_count; i++)
         for (int a = 0; a < 3; a++)
             if (f->plan->placement[i].after && !f->in[i] && f->g->nodes[i].arg[a] == node)
@@ -53,12 +50,12 @@ static bool needed_later(const epi_finish *f, int node) {
 }
 
 /* Is it a reduction that left in this direction? */
-static bool leaves(const epi_finish *f, int node) {
+static bool leaves(const finish *f, int node) {
     return f->plan->placement[node].leave == f->leave && f->c->partials[node] >= 0;
 }
 
 /* Finds the axes of the results; answers whether all reductions agree on them. */
-static bool find_axes(epi_finish *f) {
+static bool find_axes(finish *f) {
     const epi_plan *plan = f->plan;
     f->axes = f->leave == EPI_LEAVE_ROWS ? plan->rows : plan->cols;
     if (f->leave == EPI_LEAVE_ROWS || plan->split == EPI_OP_COUNT)
@@ -91,17 +88,17 @@ static int count_segments(int64_t partials) {
 }
 
 /* Is the operand loaded? Others are computed here, known now, or positions. */
-static bool is_loaded(const epi_finish *f, int arg) {
+static bool is_loaded(const finish *f, int arg) {
     return !f->in[arg] && !epi_emit_is_number(f->c, arg) && f->g->nodes[arg].op != EPI_OP_INDEX;
 }
 
 /* Is the value stored at its home (t < 0) or in that output? */
-static bool is_stored(const epi_finish *f, int node, int t) {
+static bool is_stored(const finish *f, int node, int t) {
     return f->in[node] && (t < 0 ? needed_later(f, node) : f->g->tensors[t].node == node);
 }
 
 /* The partials, then what is loaded, then what is stored, in the order of the nodes. */
-static void give_pointers(epi_finish *f) {
+static void give_pointers(finish *f) {
     const epi_graph *g = f->g;
     for (int i = 0; i < g->node_count; i++)
         if (leaves(f, i))
@@ -120,27 +117,8 @@ static void give_pointers(epi_finish *f) {
 
 #define PUT(...) epi_text_add(&f->k->source, __VA_ARGS__)
 
-/* Results and their parts are counted by x. A thread has as many of these as it takes to have all of 32
- * results. */
-static int count_each(const epi_finish *f) {
-    return (int)epi_ceil_div(32 * f->segments, f->threads);
-}
-
-static void put_each(const epi_finish *f) {
-    PUT("#pragma unroll\n    for (int k = 0; k < %d; k++) {\n      const int x = t + k * %d;\n",
-        count_each(f), f->threads);
-    if (32 * f->segments < f->threads)
-        PUT("      if (x >= %d) break;\n", 32 * f->segments);
-}
-
-static void put_each_result(const epi_finish *f) {
-    put_each(f);
-    PUT("      const i64 r = first + x / %d;\n      const bool mine = x %% %d == 0 && r < P.%s;\n",
-        f->segments, f->segments, f->inside ? "M" : "extra[0]");
-}
-
 /* Operands from memory are loaded before the partials are folded, so that they are there when these are. */
-static void put_loads(const epi_finish *f) {
+static void put_loads(const finish *f) {
     for (int i = 0; i < f->g->node_count; i++)
         for (int a = 0; a < epi_ops[f->g->nodes[i].op].arity && f->in[i] && !leaves(f, i); a++) {
             int arg = f->g->nodes[i].arg[a];
@@ -148,72 +126,54 @@ static void put_loads(const epi_finish *f) {
                 continue;
             epi_ref ref = epi_emit_ref(f->c, arg, -1);
             epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
-            PUT("    float a%d_%d[%d];\n", a, i, count_each(f));
-            put_each_result(f);
-            PUT("      a%d_%d[k] = mine ? load<%s>(P.ptr[%d], ", a, i, epi_emit_type(ref.type),
+            PUT("  const float a%d_%d = mine ? load<%s>(P.ptr[%d], ", a, i, epi_emit_type(ref.type),
                 epi_emit_pointer(f->k, arg, -1));
             epi_emit_walk(&f->k->source, f->c, &w, "r");
-            PUT(") : 0.f;\n    }\n");
+            PUT(") : 0.f;\n");
         }
 }
 
-/* How many partials a result has, as a text. */
-static epi_name emit_partials(const epi_finish *f) {
-    epi_name number;
-    if (f->open && f->inside)
-        return epi_emit_ceil(f->c, epi_axes_size(&f->plan->cols, f->c->spec->sizes), EPI_PARTIAL_COLS, "");
-    snprintf(number.text, sizeof number.text, f->open ? "P.group" : "%ldLL", (long)f->partials);
-    return number;
-}
-
-/* Pieces of partials in memory, for each result. */
-static epi_name emit_pieces(const epi_finish *f) {
-    return f->pieces == 1
-               ? emit_partials(f)
-               : epi_emit_ceil(f->c, epi_axes_size(&f->plan->cols, f->c->spec->sizes), f->c->piece_cols, "");
-}
-
-/* Two rooms take turns, so that one barrier for each reduction is enough. */
-static void put_folds(const epi_finish *f) {
+static void put_folds(const finish *f) {
     int room = 0;
     for (int i = 0; i < f->g->node_count; i++) {
         if (!leaves(f, i))
             continue;
         const epi_node *n = &f->g->nodes[i];
         const char *fold = epi_emit_fold(n->op);
-        epi_name number = emit_partials(f), pieces = emit_pieces(f);
-        PUT("    float v%d[%d];   // %s, line %d\n    {\n    const Parts<%d, %s> parts(room[%d]);\n"
-            "    const i64 count = %s;\n",
-            i, count_each(f), epi_ops[n->op].text, n->place.line, f->segments, fold, room++ & 1,
+        char number[32]; /* of partials */
+        snprintf(number, sizeof number, f->open ? "P.group" : "%ldLL", (long)f->partials);
+        epi_name there = {"0"}; /* pieces of them, where they are in pieces */
+        if (f->pieces > 1)
+            there =
+                epi_emit_ceil(f->c, epi_axes_size(&f->plan->cols, f->c->spec->sizes), f->c->piece_cols, "");
+        PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n", i,
+            epi_ops[n->op].text, n->place.line, fold,
             f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL").text);
-        put_each(f);
-        PUT("      const i64 at = first + x %% 32;\n      %s f;\n      f.clear();\n", fold);
         if (f->open)
-            PUT("      if (at < count) f = fold_some<%s, %d>((int)%s, ", fold, f->pieces, number.text);
+            PUT("    if (at < count) f = fold_some<%s, %d>((int)%s, ", fold, f->pieces, number);
         else
-            PUT("      if (at < count) f = fold_segment<%s, %d, %ld, %d>(", fold, f->pieces,
-                (long)f->partials, f->segments);
-        PUT("p%d + at, x / 32, (int)%s, count, %s * count);\n      parts.leave(x, f);\n    }\n    %s;\n", i,
-            pieces.text, pieces.text, f->meet);
-        put_each(f);
-        PUT("      const %s f = parts.join(x);\n      v%d[k] = %s;\n    }\n    }\n", fold, i,
+            PUT("    if (at < count) f = fold_segment<%s, %d, %ld, %d>(", fold, f->pieces, (long)f->partials,
+                f->segments);
+        PUT("(const float *)P.ptr[%d] + at, threadIdx.x / 32, %s, count, %s * count);\n"
+            "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
+            f->places[i], there.text, number, f->segments, room++ & 1, i,
             epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)).text);
     }
 }
 
 /* A value that comes from the results. */
-static void put_map(const epi_finish *f, int node) {
+static void put_map(const finish *f, int node) {
     const epi_node *n = &f->g->nodes[node];
     char name[3][32];
+    for (int a = 0; a < 3; a++)
+        snprintf(name[a], sizeof name[a], "a%d_%d", a, node);
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
         int arg = n->arg[a];
-        bool made = f->in[arg] && !leaves(f, arg);
-        snprintf(name[a], sizeof name[a], is_loaded(f, arg) ? "a%d_%d[k]" : "a%d_%d", a, node);
         if (is_loaded(f, arg))
             continue;
-        PUT("      const float %s = ", name[a]);
+        PUT("    const float %s = ", name[a]);
         if (f->in[arg])
-            PUT(made ? "v%d" : "v%d[k]", arg);
+            PUT("v%d", arg);
         else if (epi_emit_is_number(f->c, arg))
             PUT("%s", epi_emit_node_number(f->c, arg).text);
         else {
@@ -224,23 +184,33 @@ static void put_map(const epi_finish *f, int node) {
         }
         PUT(";\n");
     }
-    PUT("      const float v%d = ", node);
+    PUT("    const float v%d = ", node);
     epi_emit_op(&f->k->source, n->op, name[0], name[1], name[2]);
     PUT(";   // %s, line %d\n", epi_emit_name(f->g, node).text, n->place.line);
 }
 
-static void put_store(const epi_finish *f, int node, int tensor) {
+static void put_store(const finish *f, int node, int tensor) {
     epi_ref ref = epi_emit_ref(f->c, node, tensor);
     epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
-    PUT("      store<%s>((void *)P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(f->k, node, tensor));
+    PUT("    store<%s>((void *)P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(f->k, node, tensor));
     epi_emit_walk(&f->k->source, f->c, &w, "r");
-    PUT(leaves(f, node) ? ", v%d[k]);   // %s\n" : ", v%d);   // %s\n", node, epi_emit_name(f->g, node).text);
+    PUT(", v%d);   // %s\n", node, epi_emit_name(f->g, node).text);
 }
 
-static void put_maps(const epi_finish *f) {
+static void put_kernel(const finish *f) {
     const epi_graph *g = f->g;
-    put_each_result(f);
-    PUT("      if (!mine) continue;\n");
+    PUT("// 32 results a block; its warps share their partials in segments that depend on their number "
+        "alone.\n"
+        "extern \"C\" __global__ void __launch_bounds__(%d) finish(const __grid_constant__ Params P) {\n"
+        "  __shared__ float room[2][%d];\n"
+        "  const i64 first = (i64)blockIdx.x * 32, at = first + threadIdx.x %% 32, r = first + threadIdx.x / "
+        "%d;\n"
+        "  const bool mine = threadIdx.x %% %d == 0 && r < P.extra[0];\n"
+        "  dependency_start();\n  dependency_wait();\n",
+        f->k->block, 64 * f->segments + 64, f->segments, f->segments);
+    put_loads(f);
+    put_folds(f);
+    PUT("  if (mine) {\n");
     for (int i = 0; i < g->node_count; i++)
         if (f->in[i] && !leaves(f, i))
             put_map(f, i);
@@ -248,56 +218,11 @@ static void put_maps(const epi_finish *f) {
         for (int t = -1; t < g->tensor_count; t++)
             if ((t < 0 || t >= g->input_count) && is_stored(f, i, t))
                 put_store(f, i, t);
-    PUT("    }\n");
-}
-
-/* Floats that parts wait in, for one reduction. */
-static int room_floats(const epi_finish *f) {
-    return 64 * f->segments + 64;
-}
-
-static void put_kernel(const epi_finish *f) {
-    PUT("// 32 results a block; their partials are shared in segments that depend on their number alone.\n"
-        "extern \"C\" __global__ void __launch_bounds__(%d) finish(const __grid_constant__ Params P) {\n"
-        "  __shared__ float room[2][%d];\n  const i64 first = (i64)blockIdx.x * 32;\n"
-        "  const int t = threadIdx.x;\n  dependency_start();\n  dependency_wait();\n",
-        f->threads, room_floats(f));
-    for (int i = 0; i < f->g->node_count; i++)
-        if (leaves(f, i))
-            PUT("  const float *const p%d = (const float *)P.ptr[%d];\n", i, f->places[i]);
-    PUT("  {\n");
-    put_loads(f);
-    put_folds(f);
-    put_maps(f);
     PUT("  }\n}\n");
 }
 
-void epi_finish_emit_inside(const epi_finish *f) {
-    epi_name pieces = emit_pieces(f);
-    PUT("// What follows from the partials of rows, which are brought to shared memory all at once.\n"
-        "struct Finish : Exact {\n  static DEV void all(const Params &P, u8 *const memory, const int t) {\n"
-        "    u32 used = 0;\n");
-    for (int i = 0; i < f->g->node_count; i++)
-        if (leaves(f, i))
-            PUT("    const float *const p%d = (const float *)(memory + used);\n    {\n"
-                "      const u32 bytes = ((u32)(%s * P.M) * %d + 15) / 16 * 16, to = smem_u32(memory) + "
-                "used;\n"
-                "      for (u32 b = 16 * t; b < bytes; b += %d) cp_async<16>(to + b, (const u8 *)P.ptr[%d] + "
-                "b, "
-                "16);\n      used += bytes;\n    }\n",
-                i, pieces.text, f->g->nodes[i].op == EPI_OP_LOGSUMEXP ? 8 : 4, 16 * f->threads, f->places[i]);
-    PUT("    cp_commit();\n    float(*const room)[%d] = (float(*)[%d])(memory + used);\n"
-        "#pragma unroll 1\n    for (i64 first = 0; first < P.M; first += 32) {\n",
-        room_floats(f), room_floats(f));
-    put_loads(f);
-    PUT("    cp_wait<0>();\n    %s;   // and nobody needs the rooms of the 32 before\n", f->meet);
-    put_folds(f);
-    put_maps(f);
-    PUT("    }\n  }\n};\n");
-}
-
 /* What other kernels need not do. */
-static void note_done(const epi_finish *f) {
+static void note_done(const finish *f) {
     for (int i = 0; i < f->g->node_count; i++)
         f->c->finished[i] |= f->in[i];
     for (int t = f->g->input_count; t < f->g->tensor_count; t++)
@@ -305,85 +230,40 @@ static void note_done(const epi_finish *f) {
 }
 
 /* How many partials a result has, with these sizes. */
-static int64_t count_partials(const epi_finish *f, const int64_t *sizes, int64_t of_rows) {
+static int64_t count_partials(const finish *f, const int64_t *sizes, int64_t of_rows) {
     if (f->plan->kind == EPI_KIND_ROWS)
         return of_rows;
     return f->leave == EPI_LEAVE_ROWS ? epi_ceil_div(epi_axes_size(&f->plan->cols, sizes), EPI_PARTIAL_COLS)
                                       : epi_ceil_div(epi_axes_size(&f->plan->rows, sizes), EPI_PARTIAL_ROWS);
 }
 
-/* What is finished of the plan's reductions that left in this direction, and the pointers for it. False: not
- * possible, or no memory. */
-static bool make_finish(epi_finish *f) {
-    epi_emit_context *c = f->c;
-    f->g = c->spec->graph;
-    if (!find_axes(f))
-        return false;
-    f->results = epi_axes_size(&f->axes, c->spec->sizes);
-    f->in = epi_arena_alloc(c->arena, (size_t)f->g->node_count + 1);
-    f->places = epi_arena_alloc(c->arena, ((size_t)f->g->node_count + 1) * sizeof *f->places);
-    if (!f->in || !f->places)
-        return false;
-    bool of_rows = f->plan->kind == EPI_KIND_ROWS;
-    const epi_axes *over = f->leave == EPI_LEAVE_ROWS ? &f->plan->cols : &f->plan->rows;
-    f->open = of_rows ? c->partials_open : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
-    f->partials = count_partials(f, c->sizes, c->partial_blocks);
-    f->most = f->open ? count_partials(f, c->spec->open->largest, c->partial_blocks_most) : f->partials;
-    f->pieces = of_rows || f->leave == EPI_LEAVE_COLS ? 1 : EPI_PARTIAL_COLS / c->piece_cols;
-    f->segments = count_segments(f->most);
-    for (int i = 0; i < f->g->node_count; i++)
-        f->in[i] = leaves(f, i) || finishes(f, i);
-    give_pointers(f);
-    return true;
-}
-
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave leave, epi_kernel_text *k,
                            int64_t *results, int64_t *partials, epi_error *err) {
-    epi_finish f = {.c = c, .plan = step->plan, .leave = leave, .k = k, .meet = "__syncthreads()"};
+    finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .leave = leave, .k = k};
+    const epi_open *open = c->spec->open;
     *k = (epi_kernel_text){.name = "finish"};
-    if (!make_finish(&f))
-        return c->arena->failed
-                   ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
-                   : epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is split");
+    if (!find_axes(&f))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is split");
+    f.results = epi_axes_size(&f.axes, c->spec->sizes);
     *results = epi_axes_size(&f.axes, c->sizes);
-    *partials = f.partials;
-    k->block = f.threads = 32 * f.segments;
+    f.in = epi_arena_alloc(c->arena, (size_t)f.g->node_count + 1);
+    f.places = epi_arena_alloc(c->arena, ((size_t)f.g->node_count + 1) * sizeof *f.places);
+    if (!f.in || !f.places)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    const epi_axes *over = leave == EPI_LEAVE_ROWS ? &f.plan->cols : &f.plan->rows;
+    f.open = f.plan->kind == EPI_KIND_ROWS ? c->partials_open
+                                           : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
+    *partials = f.partials = count_partials(&f, c->sizes, c->partial_blocks);
+    f.most = f.open ? count_partials(&f, open->largest, c->partial_blocks_most) : f.partials;
+    f.pieces =
+        f.plan->kind == EPI_KIND_ROWS || leave == EPI_LEAVE_COLS ? 1 : EPI_PARTIAL_COLS / c->piece_cols;
+    f.segments = count_segments(f.most);
+    k->block = 32 * f.segments;
+    for (int i = 0; i < f.g->node_count; i++)
+        f.in[i] = leaves(&f, i) || finishes(&f, i);
+    give_pointers(&f);
     epi_emit_begin(c, k, "");
     put_kernel(&f);
     note_done(&f);
     return epi_emit_end(k, err);
-}
-
-const epi_finish *epi_finish_inside(epi_emit_context *c, const epi_plan *plan, int threads,
-                                    epi_kernel_text *k) {
-    epi_finish *f = epi_arena_alloc(c->arena, sizeof *f);
-    int pointers = k->pointer_count;
-    bool full = k->full;
-    if (!f)
-        return NULL;
-    *f = (epi_finish){.c = c,
-                      .plan = plan,
-                      .leave = EPI_LEAVE_ROWS,
-                      .k = k,
-                      .inside = true,
-                      .threads = threads,
-                      .meet = threads == 128 ? "bar_sync(1, 128)" : "bar_sync(1, 256)"};
-    bool any = false;
-    for (int i = 0; i < c->spec->graph->node_count; i++)
-        any |= plan->placement[i].leave == EPI_LEAVE_ROWS && c->partials[i] >= 0;
-    if (any && make_finish(f) && k->full == full)
-        return f;
-    k->pointer_count = pointers;
-    k->full = full;
-    return NULL;
-}
-
-int64_t epi_finish_bytes(const epi_finish *f) {
-    int64_t rows = epi_axes_size(&f->plan->rows, f->c->sizes),
-            pieces = epi_ceil_div(epi_axes_size(&f->plan->cols, f->c->sizes), f->c->piece_cols),
-            bytes = 2 * 4 * room_floats(f);
-    for (int i = 0; i < f->g->node_count; i++)
-        if (leaves(f, i))
-            bytes += epi_round_up(rows * pieces * 4 * (f->g->nodes[i].op == EPI_OP_LOGSUMEXP ? 2 : 1), 16);
-    return bytes;
 }

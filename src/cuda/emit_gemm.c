@@ -98,11 +98,10 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
         "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
         "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n"
-        "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n"
-        "#define FINISH %d\n",
+        "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n",
         f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy, d->batch_rows > 0,
         epi_emit_int(d->c, d->batch_rows).text, d->operands[0].last, d->clamped, f->few, f->panels,
-        d->ring_bytes, EPI_AHEAD_BYTES, d->finish != NULL);
+        d->ring_bytes, EPI_AHEAD_BYTES);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
@@ -204,8 +203,6 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_batches(e->d, out);
     write_epilogue(e, out);
     write_access(e, out);
-    if (e->d->finish)
-        epi_finish_emit_inside(e->d->finish);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
                  mainloop == EPI_GEMM_SM90 ? epi_device_text("counter") : "",
                  mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "", epi_device_text(files[mainloop]));

@@ -100,19 +100,6 @@ DEV float lg2(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "
 #define LOG2E 1.4426950408889634f
 DEV float f_min(float a, float b) { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 DEV float f_max(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
-DEV float silu_of(float a, float sigmoid) { return a == -INF ? 0.f * a : a * sigmoid; }
-DEV float gelu_inner(float a) { return 1.5957691216057308f * __fmaf_rn(0.044715f * a * a, a, a); }
-// The functions without EPI_FAST. In a struct that inherits them their names mean these, whatever the text's are.
-struct Exact {
-  static DEV float f_exp(float a) { return expf(a); }
-  static DEV float f_exp2(float a) { return exp2f(a); }
-  static DEV float f_log(float a) { return logf(a); }
-  static DEV float f_sigmoid(float a) { return __fdiv_rn(1.f, 1.f + expf(-a)); }
-  static DEV float f_rsqrt(float a) { return __fdiv_rn(1.f, __fsqrt_rn(a)); }
-  static DEV float f_tanh(float a) { return tanhf(a); }
-  static DEV float f_silu(float a) { return silu_of(a, f_sigmoid(a)); }
-  static DEV float f_gelu_tanh(float a) { return a * f_sigmoid(gelu_inner(a)); }
-};
 #if EPI_FAST
 DEV float f_exp(float a) { return ex2(a * LOG2E); }
 DEV float f_exp2(float a) { return ex2(a); }
@@ -123,17 +110,21 @@ DEV float f_tanh(float a) {   // near zero the difference from one would be all 
   const float s = a * a, near = __fmaf_rn(a * s, __fmaf_rn(s, 0.13333333f, -0.33333333f), a);
   return fabsf(a) < 0.1f ? near : __fmaf_rn(-2.f, rcp(1.f + ex2(2.f * LOG2E * a)), 1.f);
 }
-#else
-DEV float f_exp(float a) { return Exact::f_exp(a); }
-DEV float f_exp2(float a) { return Exact::f_exp2(a); }
-DEV float f_log(float a) { return Exact::f_log(a); }
-DEV float f_sigmoid(float a) { return Exact::f_sigmoid(a); }
-DEV float f_rsqrt(float a) { return Exact::f_rsqrt(a); }
-DEV float f_tanh(float a) { return Exact::f_tanh(a); }
-#endif
 DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
-DEV float f_silu(float a) { return silu_of(a, f_sigmoid(a)); }
-DEV float f_gelu_tanh(float a) { return a * f_sigmoid(gelu_inner(a)); }
+#else
+DEV float f_exp(float a) { return expf(a); }
+DEV float f_exp2(float a) { return exp2f(a); }
+DEV float f_log(float a) { return logf(a); }
+DEV float f_sigmoid(float a) { return __fdiv_rn(1.f, 1.f + expf(-a)); }
+DEV float f_rsqrt(float a) { return __fdiv_rn(1.f, __fsqrt_rn(a)); }
+DEV float f_tanh(float a) { return tanhf(a); }
+DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
+#endif
+DEV float f_silu(float a) { return a == -INF ? 0.f * a : a * f_sigmoid(a); }
+DEV float f_gelu_tanh(float a) {
+  const float t = 1.5957691216057308f * __fmaf_rn(0.044715f * a * a, a, a);
+  return a * f_sigmoid(t);
+}
 DEV float f_softplus(float a) { return f_max(a, 0.f) + log1pf(expf(-fabsf(a))); }
 // To one of the two bf16 neighbours: away from zero where the bits that are cut off and the first 16 of u carry.
 DEV float f_dither(float x, float u) {

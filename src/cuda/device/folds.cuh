@@ -123,7 +123,7 @@ template <class T> DEV float down_warps(u32 from, u32 apart) {
   return f.v;
 }
 
-// ---- partials: those of 32 results are folded together, COUNT of each in SEGMENTS equal parts
+// ---- partials: a block has 32 results, and each of its SEGMENTS warps an equal part of their COUNT partials
 
 // One partial, of which there may be PIECES in memory, `apart` elements from each other, and `there` of all partials; they are folded
 // as the tile does it that has all of them. A piece that is not there is of columns that are not.
@@ -170,7 +170,7 @@ template <class T, int PIECES, bool WHOLE, bool LONG> DEV T fold_partials(const 
   return f;
 }
 
-// One of these parts.
+// The part of warp `segment`.
 template <class T, int PIECES, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, int there, i64 apart, i64 second) {
   constexpr int LENGTH = (COUNT + SEGMENTS - 1) / SEGMENTS;
   const int begin = segment * LENGTH;
@@ -186,16 +186,13 @@ template <class T, int PIECES> DEV T fold_some(int count, const float *p, int se
   return fold_partials<T, PIECES, false, true>(p, segment * length, end, there, apart, second);
 }
 
-// The parts of 32 results in shared memory: number x leaves what segment x / 32 has of result x % 32, and after a barrier joins all
-// that there is of result x / SEGMENTS.
-template <int SEGMENTS, class T> struct Parts {
-  T(*all)[32 + 32 / SEGMENTS];   // a warp's lanes find their parts in all the banks
-  DEV Parts(float *room) : all((T(*)[32 + 32 / SEGMENTS])room) {}
-  DEV void leave(int x, const T &f) const { all[x / 32][x % 32] = f; }
-  DEV T join(int x) const {
-    T f = all[x % SEGMENTS][x / SEGMENTS];
+// All parts of result threadIdx.x / SEGMENTS. Calls take turns with two rooms, so that one barrier each is enough.
+template <int SEGMENTS, class T> DEV T fold_segments(T f, float (&room)[2 * SEGMENTS * 32 + 64]) {
+  T(*all)[32 + 32 / SEGMENTS] = (T(*)[32 + 32 / SEGMENTS])room;   // a warp's lanes find their parts in all the banks
+  all[threadIdx.x / 32][threadIdx.x % 32] = f;
+  __syncthreads();
+  f = all[threadIdx.x % SEGMENTS][threadIdx.x / SEGMENTS];
 #pragma unroll
-    for (int m = 1; m < SEGMENTS; m <<= 1) f.across(m);
-    return f;
-  }
-};
+  for (int m = 1; m < SEGMENTS; m <<= 1) f.across(m);
+  return f;
+}

@@ -37,7 +37,6 @@
 //   FOLDS and, where it is 1, subtile_fold<T>(P, staging, m, n, t): what the warps have left in the staging of a subtile
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
 //   HEAVY: the epilogue holds much at once, and the warps that compute have no registers to spare
-//   FINISH and, where it is 1, Finish::all(P, memory, t): what follows from the partials of all tiles' rows, by the warps that compute
 
 #define BK 64
 #define STAGE_A (TILE_M * BK * 2)
@@ -504,26 +503,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       __syncwarp();
       if (t % 32 == 0) queue.give_back(j);
     }
-#if FINISH
-    // Every block counts itself when its partials are there. The ring is idle, and its last word says who is the last.
-    if (P.queue & FINISHES) {
-      const u32 word = base + RING_BYTES - 4;
-      memory_fence();
-      bar_sync(1, 128 * GROUPS);
-      if (threadIdx.x == 0) {
-        const Counter counter{(u64 *)P.counter};
-        counter.begin(gridDim.x);
-        const bool last = counter.take() == gridDim.x - 1;
-        if (last) counter.end();
-        sts32(word, last);
-      }
-      bar_sync(1, 128 * GROUPS);
-      if (lds32(word)) {
-        memory_fence();
-        Finish::all(P, memory, threadIdx.x);
-      }
-    }
-#endif
 #endif
   }
   if (CLUSTER > 1) cluster_leave();

@@ -2,12 +2,10 @@
 
 // P.queue as bits. QUEUES: clusters queue for tiles. BESIDE_LAST: this launch needs nothing of the one before, which may still run: it
 // waits for that one's end only when it has done its own work, so that what comes after it need not know of that one. BESIDE_NEXT: so
-// does the next launch, which may begin as soon as this one knows that all before it is there. FINISHES: the last block folds the
-// partials of rows, which a launch would else do.
+// does the next launch, which may begin as soon as this one knows that all before it is there.
 #define QUEUES 1
 #define BESIDE_LAST 2
 #define BESIDE_NEXT 4
-#define FINISHES 8
 
 #define GROUPS (TILE_M / 64)   // warpgroups that compute
 // Subtiles from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.

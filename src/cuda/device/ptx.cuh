@@ -105,9 +105,6 @@ DEV void dependency_wait() {}
 DEV void dependency_start() {}
 #endif
 
-// What this thread wrote is there before what it writes from here on; what others wrote before that, it reads from here on.
-DEV void memory_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
 // ---- a word in memory that blocks count in
 
 DEV u64 word_seen(const u64 *p) { u64 x; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory"); return x; }
