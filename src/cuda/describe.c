@@ -61,9 +61,8 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         if (c->queue)
             epi_text_add(out, "clusters queue for tiles\n");
-        epi_steps_describe_stages(
-            &k->steps, epi_ceil_div(p->size.n, p->text.piece_cols ? p->text.piece_cols : EPI_PARTIAL_COLS),
-            epi_ceil_div(p->size.m, EPI_PARTIAL_ROWS), out);
+        epi_steps_describe_stages(&k->steps, epi_ceil_div(p->size.n, EPI_PARTIAL_COLS),
+                                  epi_ceil_div(p->size.m, EPI_PARTIAL_ROWS), out);
     }
     const epi_launch *r = find_launch(k, EPI_LAUNCH_ROWS);
     if (r) {

@@ -221,31 +221,21 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
 
 /* ---- reductions ---- */
 
-/* The columns that what a tile leaves of a row covers: a partial's, or as many as divide these and the tile.
+/* Partials cover the same rows or columns whatever the tile, so that bits do not depend on the configuration.
  */
-static int choose_piece(const epi_gemm_design *d) {
-    int columns = EPI_PARTIAL_COLS;
-    while (epi_tile_columns(d) % columns)
-        columns /= 2;
-    return columns;
-}
-
-/* Partials cover the same rows or columns whatever the tile, so that bits do not depend on the configuration:
- * narrow tiles leave pieces of them, which are folded as a wide tile does it. */
 static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi_kernel_text *k) {
     const epi_instr *s = &d->tile->instrs[at];
     int elements = epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale);
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS, two = s->op == EPI_OP_LOGSUMEXP;
     if (!rows && two)
         return refuse(d, "a logsumexp down the rows does not leave a tile");
-    d->piece_cols = c->piece_cols = k->piece_cols = choose_piece(d);
-    if (rows && d->piece_cols < (two ? EPI_PARTIAL_COLS : EPI_PIECE_COLS))
+    if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
         return refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
                       epi_tile_columns(d));
     const epi_open *open = c->spec->open;
     int64_t m = epi_open_now(open, d->tile->m), n = epi_open_now(open, d->tile->n),
             columns = epi_open_now(open, epi_cell_columns(d->tile, elements));
-    int64_t count = rows ? epi_ceil_div(n, d->piece_cols) * m * (two ? 2 : 1)
+    int64_t count = rows ? epi_ceil_div(n, EPI_PARTIAL_COLS) * m * (two ? 2 : 1)
                          : epi_ceil_div(m, EPI_PARTIAL_ROWS) * columns;
     d->folds |= !rows;
     d->instrs[at].pointer = epi_emit_place(k, c->workspace);

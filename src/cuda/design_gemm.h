@@ -86,9 +86,8 @@ typedef struct epi_gemm_design {
     int ring_bytes;                /* of the stages of operands */
     bool clamped;                  /* tiles have a map for their last rows each */
     bool loads, lanes;             /* staged: is anything loaded, do lanes move anything */
-    bool own;       /* do lanes store anything: then computing warps may store their own rows */
-    bool folds;     /* is anything reduced down the rows */
-    int piece_cols; /* columns that a row's partial in memory covers */
+    bool own;   /* do lanes store anything: then computing warps may store their own rows */
+    bool folds; /* is anything reduced down the rows */
     bool heavy; /* so much is held at once that wide subtiles would run out of registers, or take so long that
                    the other warpgroup runs out of stages meanwhile */
     int kept[2];  /* by product: the value that is packed (or, exact, the product itself) */

@@ -108,7 +108,6 @@ typedef struct epi_kernel_text {
     epi_repack repacks[2];
     int repack_count;
     epi_config config;   /* of a product, with what its design chose */
-    int piece_cols;      /* and the columns that a row's partial in memory covers */
     epi_rows_shape rows; /* of a kernel over rows */
     char label[64];      /* its name */
 } epi_kernel_text;
@@ -124,7 +123,6 @@ typedef struct epi_emit_context {
     int64_t *partials; /* by node: where a leaving reduction's partials start in the workspace; second state
                           after */
     int64_t workspace; /* grows by the partials */
-    int piece_cols;    /* columns of a product that a row's partial covers, or a piece of it in memory */
     int64_t partial_blocks;      /* of a kernel over rows: partials of a result in its launches, */
     int64_t partial_blocks_most; /* and at most, where their number depends on open sizes: */
     bool partials_open;
@@ -136,11 +134,10 @@ typedef struct epi_emit_context {
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */
-enum { EPI_PIECE_COLS = 16 };        /* what the smallest piece covers that narrow tiles leave of one */
-enum { EPI_FINISH_RESULTS = 32 };    /* that a block of a finishing kernel makes */
-enum { EPI_TILE_MOST = 256 };        /* columns of the widest tile */
-enum { EPI_AHEAD_BYTES = 64 << 10 }; /* of weights that a block asks for ahead */
-enum { EPI_SM80_DEPTH = 32 };        /* of a stage of gemm_sm80 */
+enum { EPI_FINISH_RESULTS = 32 };                      /* that a block of a finishing kernel makes */
+enum { EPI_TILE_MOST = 256 };                          /* columns of the widest tile */
+enum { EPI_AHEAD_BYTES = 64 << 10 };                   /* of weights that a block asks for ahead */
+enum { EPI_SM80_DEPTH = 32 };                          /* of a stage of gemm_sm80 */
 
 /* Pointers with these tensor numbers are not tensors: the workspace, further on by the need's offset. */
 enum { EPI_POINTER_WORKSPACE = -2 };

@@ -15,7 +15,6 @@ typedef struct finish {
     int64_t partials; /* of each result: in this kernel's launches, */
     int64_t most;     /* and at most */
     bool open;        /* the two differ, so the text asks the launch's parameter how many there are */
-    int pieces;       /* that each of them is in */
     int segments;     /* warps of a block, which share a result's partials */
     bool *in;         /* by node: the kernel computes it */
     int *places;      /* by node: the pointer to its partials */
@@ -142,21 +141,16 @@ static void put_folds(const finish *f) {
         const char *fold = epi_emit_fold(n->op);
         char number[32]; /* of partials */
         snprintf(number, sizeof number, f->open ? "P.group" : "%ldLL", (long)f->partials);
-        epi_name there = {"0"}; /* pieces of them, where they are in pieces */
-        if (f->pieces > 1)
-            there =
-                epi_emit_ceil(f->c, epi_axes_size(&f->plan->cols, f->c->spec->sizes), f->c->piece_cols, "");
         PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n", i,
             epi_ops[n->op].text, n->place.line, fold,
             f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL").text);
         if (f->open)
-            PUT("    if (at < count) f = fold_some<%s, %d>((int)%s, ", fold, f->pieces, number);
+            PUT("    if (at < count) f = fold_some<%s>((int)%s, ", fold, number);
         else
-            PUT("    if (at < count) f = fold_segment<%s, %d, %ld, %d>(", fold, f->pieces, (long)f->partials,
-                f->segments);
-        PUT("(const float *)P.ptr[%d] + at, threadIdx.x / 32, %s, count, %s * count);\n"
+            PUT("    if (at < count) f = fold_segment<%s, %ld, %d>(", fold, (long)f->partials, f->segments);
+        PUT("(const float *)P.ptr[%d] + at, threadIdx.x / 32, count, %s * count);\n"
             "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
-            f->places[i], there.text, number, f->segments, room++ & 1, i,
+            f->places[i], number, f->segments, room++ & 1, i,
             epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)).text);
     }
 }
@@ -255,8 +249,6 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave 
                                            : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
     *partials = f.partials = count_partials(&f, c->sizes, c->partial_blocks);
     f.most = f.open ? count_partials(&f, open->largest, c->partial_blocks_most) : f.partials;
-    f.pieces =
-        f.plan->kind == EPI_KIND_ROWS || leave == EPI_LEAVE_COLS ? 1 : EPI_PARTIAL_COLS / c->piece_cols;
     f.segments = count_segments(f.most);
     k->block = 32 * f.segments;
     for (int i = 0; i < f.g->node_count; i++)

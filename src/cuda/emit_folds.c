@@ -20,23 +20,33 @@ static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el,
                      epi_emit_fold(op));
 }
 
-/* One partial per row: the largest element and a sum relative to it, over so many columns whatever the tile.
- */
-static void emit_rows_two(epi_emitter *e, int number) {
+/* One partial per row, which covers so many columns whatever the tile. */
+void epi_fold_emit_rows(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
+    const epi_instr_design *at = &e->d->instrs[number];
+    const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
     epi_name blocks = epi_emit_ceil(e->d->c, e->d->tile->n, EPI_PARTIAL_COLS, "");
-    epi_text_add(&e->sums, "  LogSumExp s%d[2];\n", number);
+    bool two = s->op == EPI_OP_LOGSUMEXP;
+    epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
     epi_text_add(&e->begin, "  if (C * SUBTILE %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
                  EPI_PARTIAL_COLS, number, number);
-    epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
-    for (int el = 0; el < elements; el++) {
-        epi_text_add(&e->cell, "      x%d[i][%d] = ", number, el);
-        emit_masked(e, &e->cell, s->op, s->arg[0], el, true);
-        epi_text_add(&e->cell, ";\n");
+    if (two) {
+        epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
+        for (int el = 0; el < elements; el++) {
+            epi_text_add(&e->cell, "      x%d[i][%d] = ", number, el);
+            emit_masked(e, &e->cell, s->op, s->arg[0], el, true);
+            epi_text_add(&e->cell, ";\n");
+        }
+        epi_text_add(&e->after, "    S.s%d[0].take(x%d[0], x%d[2]);\n    S.s%d[1].take(x%d[1], x%d[3]);\n",
+                     number, number, number, number, number, number);
+    } else {
+        for (int el = 0; el < elements; el++) {
+            epi_text_add(&e->cell, "      S.s%d[i & 1].take(", number);
+            emit_masked(e, &e->cell, s->op, s->arg[0], el, true);
+            epi_text_add(&e->cell, ");\n");
+        }
     }
-    epi_text_add(&e->after, "    S.s%d[0].take(x%d[0], x%d[2]);\n    S.s%d[1].take(x%d[1], x%d[3]);\n",
-                 number, number, number, number, number, number);
     epi_text_add(
         &e->end,
         "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
@@ -47,45 +57,7 @@ static void emit_rows_two(epi_emitter *e, int number) {
         "(i64)block * P.M + row_number(P, row + 8 * h), %s * P.M);\n"
         "    }\n  }\n",
         EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, blocks.text,
-        number, e->d->instrs[number].pointer, blocks.text);
-}
-
-/* One partial per row. A fragment's 16 columns are folded first, in a thread and over the four lanes that
- * have a row; then fragments, two and two. So a tile that has only some of a partial's fragments leaves
- * pieces, of which the same partial is made. After the fragment an even lane has the first of its two rows,
- * an odd one the second. */
-static void emit_rows_one(epi_emitter *e, int number) {
-    const epi_instr *s = &e->d->tile->instrs[number];
-    const char *fold = epi_emit_fold(s->op);
-    int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale),
-        piece = e->d->piece_cols;
-    epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
-    epi_text_add(&e->fragment, "    %s f%d[2];\n", fold, number);
-    for (int el = 0; el < elements; el++) {
-        epi_text_add(&e->cell, "      f%d[i & 1].fold_row((i >> 1) + %d, ", number, el);
-        emit_masked(e, &e->cell, s->op, s->arg[0], el, true);
-        epi_text_add(&e->cell, ");\n");
-    }
-    epi_text_add(&e->after,
-                 "    {   // %s over %d columns leaves\n"
-                 "      const int part = C * (SUBTILE / 16) + j & 3, block = (col + 16 * j) / %d;\n"
-                 "      S.s%d[part >> 1].fold_row(%s, %s::of_rows(f%d, q).v);\n"
-                 "      if (%d >> part & 1) {\n",
-                 epi_ops[s->op].text, piece, piece, number, piece > 16 ? "part & 1" : "0", fold, number,
-                 piece == 64   ? 8
-                 : piece == 32 ? 10
-                               : 15);
-    if (piece == 64)
-        epi_text_add(&e->after, "        S.s%d[0].join(S.s%d[1]);\n", number, number);
-    epi_text_add(&e->after,
-                 "        if (q < 2 && row_there(P, row + 8 * q) && block < %s) S.s%d[%s].leave((float "
-                 "*)P.ptr[%d], (i64)block * P.M + row_number(P, row + 8 * q), 0);\n      }\n    }\n",
-                 epi_emit_ceil(e->d->c, e->d->tile->n, piece, "").text, number,
-                 piece == 64 ? "0" : "part >> 1", e->d->instrs[number].pointer);
-}
-
-void epi_fold_emit_rows(epi_emitter *e, int number) {
-    (e->d->tile->instrs[number].op == EPI_OP_LOGSUMEXP ? emit_rows_two : emit_rows_one)(e, number);
+        number, at->pointer, blocks.text);
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the

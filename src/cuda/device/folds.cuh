@@ -7,14 +7,6 @@ template <class F> struct Fold {
   DEV void take(float x) { v = F::of(v, x); }
   DEV void fold_row(int h, float x) { v = h ? F::of(v, x) : x; }
   DEV void across(int mask) { v = F::of(v, __shfl_xor_sync(~0u, v, mask)); }
-  // What four lanes have of two rows: lanes of even number end with the first, the others with the second.
-  static DEV Fold of_rows(const Fold (&row)[2], int lane) {
-    const bool odd = lane & 1;
-    Fold f;
-    f.v = F::of(odd ? row[1].v : row[0].v, __shfl_xor_sync(~0u, odd ? row[0].v : row[1].v, 1));
-    f.across(2);
-    return f;
-  }
   DEV void across_columns() { across(1); across(2); }
   DEV void merge(const Fold &b) { v = F::of(v, b.v); }
   DEV void leave(float *p, i64 at, i64) const { p[at] = v; }
@@ -125,30 +117,10 @@ template <class T> DEV float down_warps(u32 from, u32 apart) {
 
 // ---- partials: a block has 32 results, and each of its SEGMENTS warps an equal part of their COUNT partials
 
-// One partial, of which there may be PIECES in memory, `apart` elements from each other, and `there` of all partials; they are folded
-// as the tile does it that has all of them. A piece that is not there is of columns that are not.
-template <class T, int PIECES> DEV void load_partial(T &f, const float *p, int at, int there, i64 apart, i64 second) {
-  if (PIECES == 1) {
-    f.load(p + at * apart, second);
-    return;
-  }
-  T x[PIECES];
-#pragma unroll
-  for (int i = 0; i < PIECES; i++) {
-    x[i].clear();
-    if (at * PIECES + i < there) x[i].load(p + (at * PIECES + i) * apart, second);
-  }
-#pragma unroll
-  for (int i = 1; i < PIECES; i *= 2)
-#pragma unroll
-    for (int k = 0; k + i < PIECES; k += 2 * i) x[k].join(x[k + i]);
-  f = x[0];
-}
-
 // From `begin` to `end`, `apart` elements from each other, in order; eight at a time are on their way. A running value takes
 // RUN of them where there may be more (LONG): a sum of all would drift. WHOLE: their number is a multiple of eight.
 enum { RUN = 64 };
-template <class T, int PIECES, bool WHOLE, bool LONG> DEV T fold_partials(const float *p, int begin, int end, int there, i64 apart, i64 second) {
+template <class T, bool WHOLE, bool LONG> DEV T fold_partials(const float *p, int begin, int end, i64 apart, i64 second) {
   T f, all;
   f.clear();
   all.clear();
@@ -157,7 +129,7 @@ template <class T, int PIECES, bool WHOLE, bool LONG> DEV T fold_partials(const 
     T next[8];
 #pragma unroll
     for (int u = 0; u < 8; u++)
-      if (WHOLE || b + u < end) load_partial<T, PIECES>(next[u], p, b + u, there, apart, second);
+      if (WHOLE || b + u < end) next[u].load(p + (b + u) * apart, second);
     if (LONG && b > begin && (b - begin) % RUN == 0) {
       all.join(f);
       f.clear();
@@ -171,19 +143,19 @@ template <class T, int PIECES, bool WHOLE, bool LONG> DEV T fold_partials(const 
 }
 
 // The part of warp `segment`.
-template <class T, int PIECES, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, int there, i64 apart, i64 second) {
+template <class T, int COUNT, int SEGMENTS> DEV T fold_segment(const float *p, int segment, i64 apart, i64 second) {
   constexpr int LENGTH = (COUNT + SEGMENTS - 1) / SEGMENTS;
   const int begin = segment * LENGTH;
-  return fold_partials<T, PIECES, COUNT % (8 * SEGMENTS) == 0, (LENGTH > RUN)>(p, begin, min(begin + LENGTH, COUNT), there, apart, second);
+  return fold_partials<T, COUNT % (8 * SEGMENTS) == 0, (LENGTH > RUN)>(p, begin, min(begin + LENGTH, COUNT), apart, second);
 }
 
 // The same of a number of partials that is known at the launch alone. They are taken in the segments that fold_segment would be
 // given for that number (count_segments in emit_finish.c), so that the bits are the same; warps beyond those have none.
-template <class T, int PIECES> DEV T fold_some(int count, const float *p, int segment, int there, i64 apart, i64 second) {
+template <class T> DEV T fold_some(int count, const float *p, int segment, i64 apart, i64 second) {
   int segments = 4;
   while (segments < 32 && 8 * segments < count) segments *= 2;
   const int length = (count + segments - 1) / segments, end = segment < segments ? min((segment + 1) * length, count) : 0;
-  return fold_partials<T, PIECES, false, true>(p, segment * length, end, there, apart, second);
+  return fold_partials<T, false, true>(p, segment * length, end, apart, second);
 }
 
 // All parts of result threadIdx.x / SEGMENTS. Calls take turns with two rooms, so that one barrier each is enough.
