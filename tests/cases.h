@@ -439,6 +439,14 @@ static const test_case cases[] = {
     {"../tests/down_rows", "own", "M=65,N=40,K=8", TINY},
     {"../tests/down_rows", "coarse", "M=200,N=144,K=24", SWEEP},
     {"../tests/down_rows", "fine", "M=200,N=136,K=24", SWEEP},
+    {"../tests/whole_rows", "statistics", "T=140,D=72,E=60", SWEEP},
+    {"../tests/whole_rows", "statistics", "T=5,D=8,E=1", TINY},
+    {"../tests/whole_rows", "norm_rotary", "T=140,D=72,E=64", SWEEP},
+    {"../tests/whole_rows", "norm_rotary", "T=37,D=45,E=22", 0},
+    {"../tests/whole_rows", "softmax_of_two", "T=140,D=72,E=9,K=40", SWEEP},
+    {"../tests/whole_rows", "softmax_batch", "B=3,M=50,N=63,K=72", SWEEP},
+    {"../tests/whole_rows", "softmax_turned", "T=37,D=45,E=200", 0},
+    {"../tests/whole_rows", "softmax_turned", "T=37,D=45,E=300", 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -43,16 +43,21 @@ static bool run_part(const by_hand *h, int index, const epi_options *whole, cons
     epi_type_binding types[2 * EPI_MAX_TENSORS];
     epi_dim_binding dims[EPI_MAX_DIMS];
     epi_tensor args[2 * EPI_MAX_TENSORS];
+    const char *rows[EPI_MAX_DIMS];
     epi_options o = *whole;
     bind_types(part, types);
     o.types = types;
     o.type_count = part->graph.tensor_count;
     o.dims = dims;
     o.dim_count = epi_program_dim_count(program);
+    o.row_axes = rows; /* a weight may come first in a part */
     for (int i = 0; i < o.dim_count; i++)
         for (int d = 0; d < part->graph.dim_count; d++)
-            if (!strcmp(epi_program_dim(program, i), part->graph.dims[d]))
+            if (!strcmp(epi_program_dim(program, i), part->graph.dims[d])) {
                 dims[i] = (epi_dim_binding){epi_program_dim(program, i), h->whole->spec.sizes[d]};
+                if (h->whole->spec.is_row[d])
+                    rows[o.row_axis_count++] = dims[i].name;
+            }
     bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "a part compiles: %s\n%s",
                     err.message, text.data);
     int64_t strides[EPI_PART_SLICES][EPI_MAX_AXES];
@@ -241,6 +246,19 @@ static void check_counts(void) {
         {"f(x[T,D], r: f32[T], g[D], wa[F,D], wb[F,D], a[T,F], b[T,F]) -> (dx[T,D], da[F,D], db[F,D]) "
          "{ n = x*r*g; da = a @ n; d = a @ wa + b @ wb; dx = x + d*g; db = b @ n }",
          3},
+        /* whole rows that fit in a tile, and one that does not */
+        {"f(x[T,D], w[E=8,D]) -> (p[T,E], i: i32[T]) { z = x @ w; p = softmax(z, E); i = argmax(z, E) }", 1},
+        {"f(x[T,D], w[E=60,D]) -> y[T,E] { z = w @ x; y = z*rsqrt(mean(z*z, E)) }", 1},
+        {"f(x[T,D], w[E=60,D], v[F,E]) -> y[T,F] { z = x @ w; y = gelu((z/max(z, E)) @ v) }", 2},
+        {"f(x[T,D], w[E=300,D]) -> y[T,E] { y = softmax(x @ w, E) }", 2},
+        /* a head's features stay in the tile beside a sum of the whole row, which leaves it */
+        {"f(x[T,D], w[H,E=16,D]) -> (y[T,H,E], s: f32[T]) "
+         "{ z = x @ w; y = z*rsqrt(mean(z*z, E)); s = sum(z, H, E) }",
+         1},
+        /* a tile that is loaded cannot be reduced inside a GPU's tile, and others stay as they are */
+        {"f(x[T,D], w[H,E=16,D], u[C=8,D]) -> (y[T,H,E], p[T,C]) "
+         "{ z = x @ w; y = z*rsqrt(mean(z*z, E)); p = softmax(x @ u, C) }",
+         2},
     };
     for (size_t i = 0; i < 2 * (sizeof some / sizeof *some); i++) {
         const char *text = some[i / 2].text;
@@ -500,7 +518,7 @@ static void check_stored_types(void) {
                           "}\n"
                           "typed(x[T,D], w[F,D]) -> y[T,F] { h: bf16 = x @ w  y = silu(h) }\n"
                           "plain(x[T,D], w[F,D]) -> y[T,F] { h = x @ w  y = silu(h) }\n");
-    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 64}};
+    epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 264}}; /* rows that no tile holds */
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16);
     o.algebra = EPI_ALGEBRA_WRITTEN; /* with the scale past the product h is not stored at all */
     epi_kernel *k;

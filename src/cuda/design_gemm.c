@@ -27,11 +27,14 @@ static bool short_value(const epi_gemm_design *d, int v) {
     return v >= 0 && d->tile->values[v].scale == EPI_SCALE_NONE;
 }
 
-/* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. */
+/* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. What has no columns
+ * is no tile. */
 static bool may_pack(const epi_gemm_design *d) {
-    for (int i = 0; i < d->stream_count; i++)
-        if (d->streams[i].store && d->streams[i].ref.type != EPI_BF16 && d->streams[i].ref.type != EPI_F16)
+    for (int i = 0; i < d->stream_count; i++) {
+        const epi_stream *t = &d->streams[i];
+        if (t->store && !t->per_row && t->ref.type != EPI_BF16 && t->ref.type != EPI_F16)
             return false;
+    }
     return true;
 }
 
@@ -271,7 +274,9 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     bool *needed = epi_arena_alloc(c->arena, (size_t)t->value_count + 1);
     if (d->products > 1)
         return refuse(d, "a reduction inside the tile of two products");
-    if (columns % 16 || (d->config.mainloop != EPI_GEMM_SM90 && EPI_PARTIAL_COLS % columns))
+    bool sm90 = d->config.mainloop == EPI_GEMM_SM90; /* others have a subtile at hand */
+    if (epi_plan_is_whole(d->plan) ? !sm90 && columns > EPI_PARTIAL_COLS
+                                   : columns % 16 || (!sm90 && EPI_PARTIAL_COLS % columns))
         return refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
     if (makers && needed && !mark_makers(d, at, needed, makers))
         return refuse(d, "a reduction inside the tile of a value that is loaded");
@@ -318,7 +323,10 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
-    if (epi_tile_columns(d) % group)
+    bool whole = epi_plan_is_whole(d->plan);
+    if (whole && epi_tile_columns(d) < group)
+        return refuse(d, "a row of %d columns is longer than a tile of %d", group, epi_tile_columns(d));
+    if (!whole && epi_tile_columns(d) % group)
         return refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
     if (!epi_streams_make(d))
         return refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);

@@ -21,6 +21,7 @@ typedef struct epi_stream {
     int instr; /* of the tile program; the names of its variables carry the number */
     int node, tensor;
     bool store;
+    bool per_row; /* stored: one number a row, made of whole rows; the thread of the first column stores it */
     bool staged; /* it passes through shared memory; else each thread moves its own cells */
     bool lanes;  /* staged: moved by the lanes of a warp, not by TMA */
     epi_ref ref;

@@ -11,6 +11,7 @@ static void add_stream(epi_gemm_design *d, int instr) {
     d->instrs[instr].stream = d->stream_count;
     epi_stream *t = &d->streams[d->stream_count++];
     *t = (epi_stream){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
+    t->per_row = epi_plan_is_whole(d->plan) && !epi_plan_has(d->g, s->node, &d->plan->cols);
     t->ref = epi_emit_ref(d->c, s->node, s->tensor);
     t->rows = epi_walk_axes(&t->ref, &d->plan->rows, d->c->spec->sizes);
     t->cols = epi_columns_of(d->plan, &t->ref, d->c->spec->sizes, scale);

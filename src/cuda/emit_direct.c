@@ -59,7 +59,7 @@ static void load_direct(epi_emitter *e, const epi_stream *t) {
 static void store_direct(epi_emitter *e, const epi_stream *t) {
     int v = e->d->tile->instrs[t->instr].arg[0];
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
-    epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, t->elements));
+    epi_name columns = epi_emit_int(e->d->c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements));
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell,
@@ -72,7 +72,7 @@ static void store_direct(epi_emitter *e, const epi_stream *t) {
                      t->pointer, t->instr, first);
         return;
     }
-    for (int el = 0; el < t->elements; el++) {
+    for (int el = 0; el < (t->per_row ? 1 : t->elements); el++) {
         char index[120];
         snprintf(index, sizeof index, "(%s + %d)", first, el);
         epi_text_add(&e->cell,

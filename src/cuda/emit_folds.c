@@ -3,15 +3,16 @@
 
 /* ---- reductions that leave ---- */
 
-/* An element that is not there counts as the reduction's identity. */
-static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el, bool rows) {
+/* An element that is not there counts as the reduction's identity: a column behind the last one, where a fold
+ * takes `every` columns; or, where that is 0, a row behind the last. */
+static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el, int every) {
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[v].scale);
-    bool ragged = rows ? e->d->tile->n % EPI_PARTIAL_COLS != 0 : e->d->tile->m % EPI_PARTIAL_ROWS != 0;
+    bool ragged = every ? e->d->tile->n % every != 0 : e->d->tile->m % EPI_PARTIAL_ROWS != 0;
     if (!ragged) {
         epi_text_add(out, "%s", epi_value_use(e, v, el).text);
         return;
     }
-    if (rows)
+    if (every)
         epi_text_add(out, "(%s + %d < %s ? %s : %s::none())", epi_cell_index(elements), el,
                      epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements)).text,
                      epi_value_use(e, v, el).text, epi_emit_fold(op));
@@ -35,7 +36,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
         epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
         for (int el = 0; el < elements; el++) {
             epi_text_add(&e->cell, "      x%d[i][%d] = ", number, el);
-            emit_masked(e, &e->cell, s->op, s->arg[0], el, true);
+            emit_masked(e, &e->cell, s->op, s->arg[0], el, EPI_PARTIAL_COLS);
             epi_text_add(&e->cell, ";\n");
         }
         epi_text_add(&e->after, "    S.s%d[0].take(x%d[0], x%d[2]);\n    S.s%d[1].take(x%d[1], x%d[3]);\n",
@@ -43,7 +44,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
     } else {
         for (int el = 0; el < elements; el++) {
             epi_text_add(&e->cell, "      S.s%d[i & 1].take(", number);
-            emit_masked(e, &e->cell, s->op, s->arg[0], el, true);
+            emit_masked(e, &e->cell, s->op, s->arg[0], el, EPI_PARTIAL_COLS);
             epi_text_add(&e->cell, ");\n");
         }
     }
@@ -72,7 +73,7 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
     epi_text_add(&e->fragment, "    %s c%d[%d];\n", fold, number, 2 * elements);
     for (int el = 0; el < elements; el++) {
         epi_text_add(&e->cell, "      c%d[(i >> 1) * %d + %d].fold_row(i & 1, ", number, elements, el);
-        emit_masked(e, &e->cell, s->op, s->arg[0], el, false);
+        emit_masked(e, &e->cell, s->op, s->arg[0], el, 0);
         epi_text_add(&e->cell, ");\n");
     }
     epi_text_add(
@@ -114,27 +115,31 @@ static void emit_makers(epi_emitter *e, const bool *makers, epi_text *fragment, 
     e->cell = outer_cell;
 }
 
-/* The pass: every fragment of the group, with the loops that the subtile itself has. */
+/* The pass: every fragment of the group, or of the whole row, with the loops that the subtile itself has. */
 static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment, const epi_text *cell) {
     const epi_tile_program *t = e->d->tile;
     const epi_instr *s = &t->instrs[number];
     int columns = t->group[t->acc_scale],
         elements = epi_cell_elements(e->d->tile, t->values[s->arg[0]].scale);
+    bool whole = epi_plan_is_whole(e->d->plan);
     epi_name kept = epi_value_name(e, e->d->kept[0]);
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(
         &e->fragment,
-        "    if ((C * SUBTILE + 16 * j) %% %d == 0) {   // %s over %d columns, line %d\n      %s f[2];\n"
+        "    if ((C * SUBTILE + 16 * j) %% %s == 0) {   // %s over %d columns, line %d\n      %s f[2];\n"
         "      f[0].clear();\n      f[1].clear();\n#pragma unroll\n      for (int u = 0; u < %d; u++) {\n"
         "        const int first = j + u;\n        {\n    const int j = first;\n%s#pragma unroll\n"
         "    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
-        columns, epi_ops[s->op].text, columns, e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op),
-        columns / 16, fragment->data ? fragment->data : "", kept.text, kept.text,
+        whole ? "TILE_COLS" : epi_emit_int(e->d->c, columns).text, epi_ops[s->op].text, columns,
+        e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op), (columns + 15) / 16, fragment->data ? fragment->data : "", kept.text, kept.text,
         cell->data ? cell->data : "");
-    for (int el = 0; el < elements; el++)
-        epi_text_add(&e->fragment, "      f[i & 1].take(%s);\n", epi_value_use(e, s->arg[0], el).text);
+    for (int el = 0; el < elements; el++) {
+        epi_text_add(&e->fragment, "      f[i & 1].take(");
+        emit_masked(e, &e->fragment, s->op, s->arg[0], el, 16);
+        epi_text_add(&e->fragment, ");\n");
+    }
     epi_text_add(&e->fragment,
                  "    }\n        }\n      }\n#pragma unroll\n      for (int h = 0; h < 2; h++) {\n"
                  "        f[h].across_columns();\n");
@@ -147,8 +152,8 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     e->fragment.failed |= fragment->failed || cell->failed;
 }
 
-/* A reduction over neighbouring columns that the tile holds whole: at the group's first columns, one pass
- * over its accumulators works out the result, which stays until the next group. */
+/* A reduction over neighbouring columns that the tile holds whole, or over all columns: at the group's first
+ * columns, one pass over its accumulators works out the result, which stays until the next group. */
 void epi_fold_emit_group(epi_emitter *e, int number) {
     epi_text fragment, cell;
     emit_result(e, number);

@@ -556,23 +556,61 @@ static bool is_compared(const epi_graph *g, int node) {
     return false;
 }
 
+/* Has it rows and columns? */
+static bool is_tile(const epi_axes *axes, const epi_axes *rows, const epi_axes *cols) {
+    return epi_axes_count_in(axes, rows) && epi_axes_count_in(axes, cols);
+}
+
+/* Is an element of the tile made of a row's number, such as a reduction over the columns gives? */
+static bool makes_elements(epi_sites *s, epi_site_part p, int node) {
+    const epi_axes *over = &s->g->nodes[node].over;
+    int count = 0, *stack = s->scratch;
+    s->seen[node] = ++s->round;
+    stack[count++] = node;
+    while (count) {
+        epi_use_list uses = epi_graph_uses(s->g, stack[--count]);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            if (user == EPI_NO_NODE || s->seen[user] == s->round ||
+                epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP || !epi_site_fits(s->g, &p, user))
+                continue;
+            if (epi_axes_count_in(&s->g->nodes[user].axes, over))
+                return true;
+            s->seen[user] = s->round;
+            stack[count++] = user;
+        }
+    }
+    return false;
+}
+
+/* A reduction that would leave a product's tile: is it over all columns (or rows, which are the columns then)
+ * of a tile that can have all of them, and wanted there? Notes that the tile has them. */
+static bool stays_whole(epi_sites *s, epi_site_part *p, int node, epi_leave leave) {
+    const epi_node *n = &s->g->nodes[node];
+    int64_t columns = epi_axes_size(&n->over, s->sizes);
+    unsigned x = epi_dims_of(&p->rows, &p->cols, &n->over);
+    if (leave <= EPI_LEAVE_LOCAL || p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || columns < 1 ||
+        columns > s->limits->whole_most || !is_tile(&s->g->nodes[n->arg[0]].axes, &p->rows, &p->cols) ||
+        (p->local ? p->local != x : !makes_elements(s, *p, node)))
+        return false;
+    p->local = x;
+    return true;
+}
+
 static void place_reduction(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = time_of(s, from);
     epi_leave leave = EPI_LEAVE_NONE;
     if (s->site[from].kind == EPI_SITE_TILE && q >= s->first)
         leave = leave_of(s, &s->parts[q], from, &n->over);
+    if (leave != EPI_LEAVE_NONE && stays_whole(s, &s->parts[q], node, leave))
+        leave = EPI_LEAVE_LOCAL;
     if (leave == EPI_LEAVE_NONE || (leave > EPI_LEAVE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
         leave = leave_of(s, &s->parts[q], from, &n->over);
     }
     /* where no part can, the part's plan says so and it runs as passes */
     s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
-}
-
-/* Has it rows and columns? */
-static bool is_tile(const epi_axes *axes, const epi_axes *rows, const epi_axes *cols) {
-    return epi_axes_count_in(axes, rows) && epi_axes_count_in(axes, cols);
 }
 
 /* Notes which value product of an attention part a value is made of; false: of none, or of both. */
@@ -903,7 +941,9 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
         (!epi_attention_allowed(limits, g, plan->attention, sizes) ||
          (!limits->gated && reduces_gated(g, plan))))
         return false;
-    if (local.count && plan->kind == EPI_KIND_GEMM && !group_fits(limits, epi_axes_size(&local, sizes)))
+    if (epi_plan_is_whole(plan)
+            ? epi_axes_size(&local, sizes) > limits->whole_most
+            : local.count && plan->kind == EPI_KIND_GEMM && !group_fits(limits, epi_axes_size(&local, sizes)))
         return false;
     for (int i = 0; i < g->node_count && plan->fused; i++) {
         const epi_placement *p = &plan->placement[i];

@@ -68,9 +68,9 @@ typedef struct epi_cut {
 } epi_cut;
 
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
- * tile), and over a multiple of so many. */
+ * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
 typedef struct epi_tile_limits {
-    int local_most, local_multiple;
+    int local_most, local_multiple, whole_most;
     bool prepares; /* what depends on params alone may be made once (prepare.h) */
     bool pairs;    /* two products of the same rows may share a tile, and products be added up in one */
     bool alike;    /* these only where their columns lie alike */

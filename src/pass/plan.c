@@ -293,7 +293,7 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
     if (over_rows ? over_rows != plan->rows.count : epi_axes_count_in(from, &plan->cols) != plan->cols.count)
         return epi_plan_refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
                                epi_ops[n->op].text, n->place.line);
-    if (over_cols && over_cols < plan->cols.count) {
+    if (over_cols && (over_cols < plan->cols.count || p->whole)) {
         stage->leave = EPI_LEAVE_LOCAL;
         return epi_plan_make_local(p, &n->over);
     }
@@ -509,7 +509,8 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     out->placement[node].tile = true;
 }
 
-static bool try_side(planner *p, int row_arg) {
+static bool try_side(planner *p, int row_arg, bool whole) {
+    p->whole = whole;
     p->plan->split = EPI_OP_COUNT;
     p->plan->local_axes = 0;
     memset(p->plan->placement, 0, (size_t)p->g->node_count * sizeof *p->plan->placement);
@@ -588,7 +589,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
         return EPI_OK;
     }
     /* The columns are the side that the main output stores innermost; the other way round if the tile
-       cannot hold that. */
+       cannot hold that; and tiles that have all columns, if no others can. */
     const epi_node *n = &g->nodes[out->product];
     const epi_axes *order = epi_plan_main_output(g, &n->axes);
     int row_arg = 0;
@@ -602,16 +603,15 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     if (out->pair != EPI_NO_NODE) { /* the operand that both have is the one with the rows */
         int shared = EPI_NO_NODE;
         epi_products_pair(g, out->product, out->pair, &shared);
-        out->fused = try_side(&p, n->arg[1] == shared);
+        out->fused = try_side(&p, n->arg[1] == shared, false);
         return EPI_OK;
     }
-    out->fused = try_side(&p, row_arg);
-    if (!out->fused) { /* the reason is that of the side tried first */
-        char reason[sizeof out->reason];
-        memcpy(reason, out->reason, sizeof reason);
-        out->fused = try_side(&p, !row_arg);
-        if (!out->fused)
-            memcpy(out->reason, reason, sizeof reason);
-    }
+    out->fused = try_side(&p, row_arg, false);
+    char reason[sizeof out->reason]; /* that of what was tried first */
+    memcpy(reason, out->reason, sizeof reason);
+    for (int i = 1; i < 4 && !out->fused; i++) /* the other side, then both with whole rows */
+        out->fused = try_side(&p, i & 1 ? !row_arg : row_arg, i >= 2);
+    if (!out->fused)
+        memcpy(out->reason, reason, sizeof reason);
     return EPI_OK;
 }

@@ -8,7 +8,8 @@
  *     after    passes over the short vectors that finished reductions are
  *
  * A reduction of a tile value over all columns or all rows *leaves* the tile as partials; one over
- * inner columns that a tile holds whole stays *local*.
+ * inner columns that a tile holds whole stays *local*. Where elements are made of a reduction over all
+ * columns, as a softmax has it, those stay local too: the plan is then for tiles that have all columns.
  *
  * A program without a product is walked over by rows: the tile is a whole row, the reductions over its
  * columns are local, those over all rows leave.
@@ -66,8 +67,9 @@ typedef struct epi_plan {
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op split;
     epi_axis fine;
-    int local_axes;           /* the last so many of `cols` are what local reductions remove (0: none) */
-    epi_placement *placement; /* by node */
+    int local_axes; /* the last so many of `cols` are what local reductions remove (0: none; all: a tile has
+                       all columns) */
+    epi_placement *placement;        /* by node */
     struct epi_attention *attention; /* attention: the rest of its plan; its children have none */
     int passed; /* a child of attention: a condition that holds all over the tile, or EPI_NO_NODE */
 } epi_plan;
@@ -221,6 +223,11 @@ void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner
 /* The rows' axes in two: those of the batches, and those of a batch's rows. */
 epi_axes epi_plan_batch(const epi_plan *plan);
 epi_axes epi_plan_batch_rows(const epi_plan *plan);
+
+/* Is the plan for tiles that have all columns of the product? */
+static inline bool epi_plan_is_whole(const epi_plan *plan) {
+    return plan->kind == EPI_KIND_GEMM && plan->local_axes && plan->local_axes == plan->cols.count;
+}
 
 /* Does the value have some axis of the group (at any scale)? */
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);

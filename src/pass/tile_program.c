@@ -283,7 +283,8 @@ static epi_status measure(epi_tile_program *e, int most, epi_error *err) {
     return EPI_OK;
 }
 
-/* Attention's tiles have all columns: a reduction over them stays inside, repeated like that over a group. */
+/* Of tiles that have all columns, as attention's: a reduction over them stays inside, repeated like that over
+ * a group. */
 static void find_repeated(builder *b) {
     const epi_plan *p = b->e->plan;
     b->repeated = epi_arena_alloc(b->arena, (size_t)b->g->node_count + 1);
@@ -319,10 +320,10 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec};
     builder b = {.arena = arena, .g = spec->graph, .e = out, .rows = plan->rows};
-    if (plan->kind == EPI_KIND_ATTENTION) {
+    if (plan->kind == EPI_KIND_ATTENTION)
         b.rows = epi_plan_batch_rows(plan);
+    if (plan->kind == EPI_KIND_ATTENTION || epi_plan_is_whole(plan))
         find_repeated(&b);
-    }
     epi_status status = measure(out, most, err);
     if (status != EPI_OK)
         return status;

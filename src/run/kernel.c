@@ -398,11 +398,12 @@ static bool pairs_refused(const epi_kernel *k) {
     return false;
 }
 
-/* Did the backend find that a tile cannot hold a reduction that was to stay in it? */
-static bool too_tight(const epi_kernel *k) {
+/* Did the backend find that a tile cannot hold a reduction that was to stay in it? Over all columns (whole),
+ * or over some. */
+static bool too_tight(const epi_kernel *k, bool whole) {
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused && steps->plan.local_axes)
+        if (!steps->plan.fused && steps->plan.local_axes && epi_plan_is_whole(&steps->plan) == whole)
             return true;
     }
     return false;
@@ -440,7 +441,9 @@ static bool give_up(epi_kernel *k) {
         limits->attention_most = 0;
     else if (limits->pairs && pairs_refused(k))
         limits->pairs = false;
-    else if (limits->local_most && too_tight(k))
+    else if (limits->whole_most && too_tight(k, true))
+        limits->whole_most = 0;
+    else if (limits->local_most && too_tight(k, false))
         limits->local_most = 0;
     else
         return false;
@@ -480,6 +483,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
     k->limits = (epi_tile_limits){.local_most = 256,
                                   .local_multiple = o->device ? 16 : 1,
+                                  .whole_most = 256,
                                   .prepares = !o->memory,
                                   .pairs = true,
                                   .alike = o->device != 0,
