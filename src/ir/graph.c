@@ -554,7 +554,19 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
     epi_node copy = *n;
     memcpy(copy.arg, arg, sizeof copy.arg);
-    return add_node(g, copy);
+    int value = add_node(g, copy);
+    epi_graph_store_as(g, value, n); /* an equal one may have been there */
+    return value;
+}
+
+void epi_graph_store_as(epi_graph *g, int value, const epi_node *n) {
+    if (epi_graph_failed(g) || !n->has_stored)
+        return;
+    epi_node *to = &g->nodes[epi_graph_value(g, value)];
+    if (to->has_stored || epi_ops[to->op].cls == EPI_CLASS_LEAF)
+        return;
+    to->has_stored = true;
+    to->stored = n->stored;
 }
 
 int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {

@@ -137,6 +137,9 @@ int epi_graph_sum_product(epi_graph *g, const epi_factor *factors, int count, co
 int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes);
 /* A node of another graph of the same dims once more, with these operands. */
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
+/* A value that takes the place of `n` is stored as the text says of that one, unless it says so of the value
+ * itself. */
+void epi_graph_store_as(epi_graph *g, int value, const epi_node *n);
 
 /* The same value with its axes in this order, which a call's result has from what the callee declares. It is
  * a node only as long as the graph is built; epi_graph_value answers the value itself. */

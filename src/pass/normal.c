@@ -660,10 +660,7 @@ static void keep_words(walk *w, const epi_node *n, int value) {
     if (to->op == EPI_OP_CONST || to->op == EPI_OP_INPUT)
         return;
     to->name = to->name ? to->name : n->name;
-    if (n->has_stored && !to->has_stored) {
-        to->has_stored = true;
-        to->stored = n->stored;
-    }
+    epi_graph_store_as(w->g, value, n);
     to->saving = to->saving ? to->saving : n->saving;
     to->whole |= n->whole;
 }

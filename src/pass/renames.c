@@ -45,6 +45,7 @@ static int push(epi_graph *g, const epi_graph *in, int node, const epi_axes *nam
     value = epi_graph_value(g, value);
     if (!g->nodes[value].name)
         g->nodes[value].name = n->name;
+    epi_graph_store_as(g, value, n);
     return value;
 }
 
@@ -59,6 +60,7 @@ static void write_graph(const epi_graph *in, const bool *pushed, int *fresh, epi
         g->place = n->place;
         fresh[i] = pushed[i] ? push(g, in, n->arg[0], &n->over, fresh)
                              : epi_graph_value(g, epi_graph_again(g, n, arg));
+        epi_graph_store_as(g, fresh[i], n);
     }
     for (int t = 0; t < in->tensor_count && !epi_graph_failed(g); t++)
         g->tensors[t].node = fresh[in->tensors[t].node];

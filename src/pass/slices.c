@@ -190,10 +190,7 @@ static void take_over(epi_graph *g, int node, const epi_node *old) {
     bool is_view = n->op == EPI_OP_GATHER && g->nodes[n->arg[0]].op == EPI_OP_INPUT && n->name;
     if (!is_view) /* a part that takes a slice as input and stores it as it is needs two names */
         n->name = old->name ? old->name : n->name;
-    if (old->has_stored) {
-        n->has_stored = true;
-        n->stored = old->stored;
-    }
+    epi_graph_store_as(g, node, old);
 }
 
 static void write_graph(pusher *p) {

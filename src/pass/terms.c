@@ -184,17 +184,16 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *f
     const epi_node *n = &in->nodes[node], *sum = sums_of(in, forward, node);
     if (sum) {
         int one = epi_graph_reduce(g, sum->op, write_terms(g, in, node, fresh), &sum->over);
-        if (one != EPI_NO_NODE && n->has_stored) {
-            g->nodes[one].has_stored = true;
-            g->nodes[one].stored = n->stored;
-        }
+        epi_graph_store_as(g, one, n);
         return one;
     }
     scaled s = scaled_product(in, node);
     if (s.product != EPI_NO_NODE)
         for (int a = 0; a < 2; a++)
-            if (scale[in->nodes[s.product].arg[a]] == s.number)
+            if (scale[in->nodes[s.product].arg[a]] == s.number) {
+                epi_graph_store_as(g, fresh[s.product], n);
                 return fresh[s.product];
+            }
     int arg[3];
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
@@ -206,10 +205,7 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *f
                      ? epi_graph_const(g, value)
                      : epi_graph_input(g, in->nodes[scale[node]].tensor);
     int times = epi_graph_value(g, epi_graph_map(g, EPI_OP_MUL, copy, number, EPI_NO_NODE));
-    if (times != EPI_NO_NODE && n->has_stored) {
-        g->nodes[times].has_stored = true;
-        g->nodes[times].stored = n->stored;
-    }
+    epi_graph_store_as(g, times, n);
     return times;
 }
 
