@@ -329,6 +329,9 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
             l->elements = epi_pass_elements(c, step->node, step->tensor);
             l->fewer = epi_pass_fewer(c, step->node, step->tensor);
             l->empty = l->elements == 0;
+            l->copies = step->tensor >= 0 && k->steps.plan.fused &&
+                        k->steps.plan.placement[k->spec.graph->tensors[step->tensor].node].moved &&
+                        k->spec.graph->nodes[step->node].op == EPI_OP_INPUT;
             status = epi_emit_pass(c, step->node, step->tensor, &l->text, err);
         }
         if (status != EPI_OK)
@@ -590,6 +593,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     if (status == EPI_OK)
         status = check_types(k, err);
     k->steps.pages = target->capability == 90;
+    k->steps.updates = true;
     if (status == EPI_OK)
         status = epi_steps_make(arena, &k->steps, err);
     if (status != EPI_OK)
@@ -728,14 +732,30 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
                           stream, err);
 }
 
+/* Is there nothing to do, for these tensors? */
+static bool is_idle(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
+                    unsigned char *workspace) {
+    if (l->empty || !l->copies)
+        return l->empty;
+    const epi_pointer_need *from = &l->text.pointers[0], *to = &l->text.pointers[l->text.pointer_count - 1];
+    return l->text.pointer_count == 2 && address(k, from->node, from->tensor, tensors, workspace) ==
+                                             address(k, to->node, to->tensor, tensors, workspace);
+}
+
+/* A copy ahead of a product waits as every launch does, and then the product waits for it. */
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, epi_error *err) {
     epi_status status = epi_cuda_use(k->cuda, k->device, err);
-    for (int i = 0; i < k->count && status == EPI_OK; i++)
-        if (!k->launches[i].empty)
-            status = start(k, &k->launches[i], tensors, workspace, stream,
-                           (i == 0 ? beside & EPI_BESIDE_LAST : 0) |
-                               (i == k->count - 1 ? beside & EPI_BESIDE_NEXT : 0),
-                           err);
+    int last = k->count - 1;
+    while (last > 0 && is_idle(k, &k->launches[last], tensors, workspace))
+        last--;
+    for (int i = 0, first = 1; i < k->count && status == EPI_OK; i++) {
+        if (is_idle(k, &k->launches[i], tensors, workspace))
+            continue;
+        status =
+            start(k, &k->launches[i], tensors, workspace, stream,
+                  (first ? beside & EPI_BESIDE_LAST : 0) | (i == last ? beside & EPI_BESIDE_NEXT : 0), err);
+        first = 0;
+    }
     return status;
 }

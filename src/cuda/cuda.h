@@ -39,6 +39,8 @@ typedef struct epi_launch {
     unsigned fewer_blocks; /* and the grid for these; its first pointer leads to the operand, its last to the
                               result */
     bool empty;            /* nothing to do for these sizes */
+    bool copies; /* PASS: an update's operand to its result, of which the product stores what is new;
+                    nothing where they are in one place: its first pointer is its last */
     /* a product's, or attention's: */
     epi_product_size size;
     epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */

@@ -22,8 +22,11 @@ typedef struct epi_stream {
     int node, tensor;
     bool store;
     bool per_row; /* stored: one number a row, made of whole rows; the thread of the first column stores it */
-    bool staged; /* it passes through shared memory; else each thread moves its own cells */
-    bool lanes;  /* staged: moved by the lanes of a warp, not by TMA */
+    bool moved;   /* an update: each row is stored at a place of its own along an axis, which an index has */
+    int64_t apart; /* and places there are so far from each other */
+    int index;     /* and this is the pointer to the index */
+    bool staged;   /* it passes through shared memory; else each thread moves its own cells */
+    bool lanes;    /* staged: moved by the lanes of a warp, not by TMA */
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;

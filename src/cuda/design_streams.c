@@ -13,6 +13,9 @@ static void add_stream(epi_gemm_design *d, int instr) {
     *t = (epi_stream){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
     t->per_row = epi_plan_is_whole(d->plan) && !epi_plan_has(d->g, s->node, &d->plan->cols);
     t->ref = epi_emit_ref(d->c, s->node, s->tensor);
+    t->moved = store && d->g->nodes[s->node].op == EPI_OP_UPDATE;
+    if (t->moved)
+        t->apart = epi_ref_drop(&t->ref, d->g->nodes[s->node].over.at[0]);
     t->rows = epi_walk_axes(&t->ref, &d->plan->rows, d->c->spec->sizes);
     t->cols = epi_columns_of(d->plan, &t->ref, d->c->spec->sizes, scale);
     epi_axes of_batch = epi_plan_batch_rows(d->plan);
@@ -50,8 +53,8 @@ static bool can_stage(const epi_gemm_design *d, epi_stream *t) {
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
             columns = (int64_t)d->config.subtile * t->elements / 2;
-    if (d->config.mainloop != EPI_GEMM_SM90 || t->cols.two || t->ref.type > EPI_F16 || !c->count ||
-        !r->count || c->stride[c->count - 1] != 1)
+    if (d->config.mainloop != EPI_GEMM_SM90 || t->moved || t->cols.two || t->ref.type > EPI_F16 ||
+        !c->count || !r->count || c->stride[c->count - 1] != 1)
         return false;
     if (d->config.subtile / 2 * t->bytes < 32)
         return false;
@@ -183,6 +186,8 @@ void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
             t->map = add_map(d, t, k);
         else
             t->pointer = epi_emit_pointer(k, t->node, t->tensor);
+        if (t->moved)
+            t->index = epi_emit_pointer(k, d->g->nodes[t->node].arg[1], -1);
         if (t->lanes)
             choose_rows(d, t);
     }

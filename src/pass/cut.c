@@ -663,10 +663,31 @@ static void place_map(epi_sites *s, int node) {
     s->site[node] = (epi_site){kind, time};
 }
 
+/* Can the part that makes the new elements of an update store them where its index says? The result is an
+ * output, so that it may take its operand's place, and has the type in which the new elements would be kept.
+ */
+static bool updates_on_tile(const epi_sites *s, int node) {
+    const epi_graph *g = s->g;
+    const epi_node *n = &g->nodes[node];
+    if (!s->limits->updates || n->op != EPI_OP_UPDATE || s->site[n->arg[2]].kind != EPI_SITE_TILE ||
+        s->site[n->arg[2]].part < s->first)
+        return false;
+    const epi_site_part *p = &s->parts[s->site[n->arg[2]].part];
+    bool output = false;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        output |= g->tensors[t].node == node && s->spec->types[t] == s->spec->type;
+    return output && p->kind == EPI_KIND_GEMM && epi_update_fits(g, node, &p->rows, &p->cols);
+}
+
 /* What only rows can make, from operands in memory: gathers, scatters and random numbers. An update is a part
- * by itself, which moves next to nothing where its result takes its operand's place. */
+ * by itself, which moves next to nothing where its result takes its operand's place; or the part that makes
+ * its new elements stores them there. */
 static void place_move(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
+    if (updates_on_tile(s, node)) {
+        s->site[node] = (epi_site){EPI_SITE_AFTER, s->site[n->arg[2]].part};
+        return;
+    }
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && n->op != EPI_OP_UNIFORM)
             epi_sites_store(s, n->arg[a]);
@@ -931,7 +952,8 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     if (((plan->pair != EPI_NO_NODE || plan->added_count) && !limits->pairs) || epi_has_both_directions(g))
         return false;
     for (int t = g->input_count; t < g->tensor_count; t++)
-        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE) /* it has a part of its own */
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE && /* it has a part of its own */
+            !(limits->updates && plan->fused && plan->placement[g->tensors[t].node].moved))
             return false;
     for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
         local.at[local.count++] = plan->cols.at[i];

@@ -75,6 +75,7 @@ typedef struct epi_tile_limits {
     bool pairs;    /* two products of the same rows may share a tile, and products be added up in one */
     bool alike;    /* these only where their columns lie alike */
     bool gathers;  /* what is added up may go into one sum (terms.h) */
+    bool updates;  /* a tile may store the new elements of an update where its index says */
     int aligned;   /* tensors begin at a multiple of so many bytes */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */

@@ -39,6 +39,8 @@ static epi_dtype stored_type(const writer *w, int node) {
         return n->stored;
     if (is_exact(w->spec->graph, node))
         return EPI_F32;
+    if (n->op == EPI_OP_UPDATE) /* it is longer than the tile that stores what is new of it */
+        return w->spec->type;
     unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
     bool is_short = epi_dims_of(&p->rows, &p->cols, &n->axes) != all; /* one for each row, column or group */
     return is_short ? EPI_F32 : w->spec->type;

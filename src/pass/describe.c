@@ -61,6 +61,9 @@ static double pass_bytes(const epi_steps *k, const epi_step *s) {
         double along = (double)epi_max64(1, epi_axis_size(n->over.at[0], k->spec->sizes));
         return bytes / along + home_bytes(k, n->arg[1]) + home_bytes(k, n->arg[2]);
     }
+    int output = s->tensor >= 0 ? k->spec->graph->tensors[s->tensor].node : s->node;
+    if (s->tensor >= 0 && is_in_place(k, &k->spec->graph->nodes[output], output))
+        return 0; /* the tile stores what is new */
     if (s->tensor >= 0)
         return bytes + tensor_bytes(k, s->tensor);
     for (int a = 0; a < 3; a++)
@@ -95,9 +98,14 @@ static double loaded_bytes(const epi_steps *k, int node) {
 static double kernel_bytes(const epi_steps *k, const epi_step *s) {
     const epi_graph *g = k->spec->graph;
     double bytes = 0;
-    for (int r = 0; r < s->root_count; r++)
-        bytes +=
+    for (int r = 0; r < s->root_count; r++) {
+        const epi_node *n = &g->nodes[s->roots[r].node];
+        double all =
             s->roots[r].tensor >= 0 ? tensor_bytes(k, s->roots[r].tensor) : home_bytes(k, s->roots[r].node);
+        bytes += n->op == EPI_OP_UPDATE
+                     ? all / (double)epi_max64(1, epi_axis_size(n->over.at[0], k->spec->sizes))
+                     : all;
+    }
     if (s->plan != &k->plan) { /* a product by itself */
         const epi_node *n = &g->nodes[s->node];
         return bytes + home_bytes(k, n->arg[0]) + (n->arg[1] == n->arg[0] ? 0 : home_bytes(k, n->arg[1]));
@@ -253,6 +261,10 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
                      epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");
     list_stage(k, out, rows ? "before the rows: " : "before the product: ", 0);
     list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
+    for (int i = 0; i < g->node_count; i++)
+        if (k->plan.placement[i].moved)
+            epi_text_add(out, "the tile stores %s, in place or into a copy\n",
+                         epi_node_expression(g, i).text);
     for (int i = 0; i < g->node_count; i++) {
         epi_leave leave = k->plan.placement[i].leave;
         if (k->plan.attention && leave == EPI_LEAVE_ROWS)

@@ -340,6 +340,28 @@ static bool check_complete(planner *p, int node) {
         epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
 }
 
+bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_UPDATE || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
+        g->nodes[n->arg[1]].op != EPI_OP_INPUT)
+        return false;
+    const epi_axes *index = &g->nodes[n->arg[1]].axes, *value = &g->nodes[n->arg[2]].axes;
+    bool along = has_dim(rows, n->over.at[0].dim) || has_dim(cols, n->over.at[0].dim);
+    return !along && epi_axes_count_in(index, rows) == index->count &&
+           value->count == rows->count + cols->count && epi_axes_count_in(value, rows) == rows->count;
+}
+
+/* The same of a value of this tile; and nothing but outputs need the result. */
+static bool can_move(const planner *p, int node) {
+    const epi_graph *g = p->g;
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool can = epi_update_fits(g, node, &p->plan->rows, &p->plan->cols) &&
+               p->plan->placement[g->nodes[node].arg[2]].tile;
+    for (int i = 0; i < uses.count; i++)
+        can &= uses.at[i].node == EPI_NO_NODE;
+    return can;
+}
+
 /* Sorts the values that depend on the product. */
 static bool sort_dependents(planner *p) {
     const epi_graph *g = p->g;
@@ -359,6 +381,11 @@ static bool sort_dependents(planner *p) {
             const epi_placement *from = &plan->placement[n->arg[a]];
             s->after |= from->after || from->leave > EPI_LEAVE_LOCAL;
             s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
+        }
+        if (s->tile && !s->after && can_move(p, i)) {
+            s->tile = false;
+            s->moved = true;
+            continue;
         }
         if ((s->tile || s->after) && epi_ops[n->op].cls == EPI_CLASS_MOVE)
             return epi_plan_refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
@@ -460,7 +487,7 @@ static bool sort_others(planner *p) {
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (depends[node])
+        if (depends[node] || plan->placement[node].moved)
             continue;
         const epi_axes *axes = &g->nodes[node].axes;
         bool whole = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&

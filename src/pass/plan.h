@@ -33,6 +33,7 @@ typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
     bool keep;                /* a tile value that a pass after needs in memory */
     bool paged;               /* a gather that attention reads through its index: it is in memory nowhere */
+    bool moved;               /* gemm: an update whose new elements the tile stores where its index says */
     epi_leave leave;
 } epi_placement;
 
@@ -149,6 +150,9 @@ typedef struct epi_attention {
  * Fails only without memory. */
 epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err);
 
+/* Can a tile of these rows and columns store the new elements of an update, each row at a place of its own?
+ * The operand and the index are inputs, and the value has the shape of the tile. */
+bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols);
 /* Marks a value and what it needs as computed by passes before the mainloop. `pending` is room for
  * EPI_PLAN_PENDING nodes that are still to be looked at: a list, not recursion, as programs are long. */
 #define EPI_PLAN_PENDING(g) (3 * (size_t)(g)->node_count + 1)

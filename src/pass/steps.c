@@ -124,6 +124,14 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
             add_step(k, i);
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        if (!k->plan.placement[node].moved || has_home(k, node))
+            continue;
+        add_step(k, g->nodes[node].arg[0])->tensor = t; /* what stays; in its operand's place it is there */
+        give_tensor(k, node, t);
+        roots[count++] = (epi_root){node, t};
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
         const epi_placement *s = &k->plan.placement[g->tensors[t].node];
         bool exact = k->spec->types[t] > EPI_F16 && k->homes[g->tensors[t].node].type == k->spec->types[t];
         stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
@@ -275,6 +283,9 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
     epi_status status = epi_plan_make(arena, steps->spec->graph, &steps->plan, err);
     if (status != EPI_OK)
         return status;
+    for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused && !steps->updates; i++)
+        if (steps->plan.placement[i].moved)
+            return epi_steps_unfuse(arena, steps, "an update is a pass by itself", err);
     if (!steps->plan.fused)
         return epi_steps_unfuse(arena, steps, NULL, err);
     for (int i = 0; i < steps->spec->graph->node_count && steps->pages && steps->plan.attention; i++)
@@ -324,14 +335,14 @@ static bool is_added(const epi_graph *g, int output, int input) {
            depends_on(g, g->tensors[output].node, user);
 }
 
-/* Is the output made of the input by an update that a pass stores there, and the input used by nothing else?
- */
+/* Is the output made of the input by an update that a pass or a tile stores there, and the input used by
+ * nothing else? */
 static bool is_updated(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     int node = g->tensors[output].node, from = g->tensors[input].node;
-    return k->count && !k->plan.fused && g->nodes[node].op == EPI_OP_UPDATE &&
-           g->nodes[node].arg[0] == from && epi_graph_uses(g, from).count == 1 &&
-           k->homes[node].tensor == output;
+    return k->count && (!k->plan.fused || k->plan.placement[node].moved) &&
+           g->nodes[node].op == EPI_OP_UPDATE && g->nodes[node].arg[0] == from &&
+           epi_graph_uses(g, from).count == 1 && k->homes[node].tensor == output;
 }
 
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {

@@ -11,7 +11,8 @@
 /* What a tile must leave behind. */
 typedef struct epi_root {
     int node;
-    int tensor; /* store it here, or at its home if -1; leaving reductions have no store */
+    int tensor; /* store it here, or at its home if -1; leaving reductions have no store; of an update its new
+                   elements are stored */
 } epi_root;
 /* For a tensor: nowhere, the mainloop takes it up on chip (attention's scores and weights). */
 enum { EPI_ROOT_KEPT = -2 };
@@ -39,7 +40,8 @@ typedef struct epi_steps {
     int count;
     epi_home *homes;   /* by node */
     int64_t workspace; /* bytes that the homes take */
-    bool pages;        /* attention may read its stream through an index; set between begin and make */
+    bool pages;   /* attention may read its stream through an index; set between begin and make, as is: */
+    bool updates; /* a tile may store the new elements of an update */
 } epi_steps;
 
 /* Looks whether everything is countable; no steps yet. */

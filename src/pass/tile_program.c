@@ -243,7 +243,8 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
 }
 
 static void add_store(builder *b, const epi_root *root) {
-    int v = need(b, root->node, EPI_SCALE_FINE);
+    const epi_node *n = &b->g->nodes[root->node];
+    int v = need(b, n->op == EPI_OP_UPDATE ? n->arg[2] : root->node, EPI_SCALE_FINE);
     EPI_CHECK(b->arena->failed || (b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
                                                             b->e->plan->kind != EPI_KIND_GEMM)));
     epi_instr *s = add_step(b, EPI_INSTR_STORE, root->node);

@@ -17,6 +17,17 @@ static bool is_hopper(const epi_launch *l) {
            l->how.overlap;
 }
 
+/* The first launch of a part, behind copies that it has nothing of where an update takes its operand's place;
+ * and its last one. NULL: it has none. */
+static const epi_launch *find_end(const epi_cuda_kernel *k, bool last) {
+    for (int i = 0; i < k->count; i++) {
+        const epi_launch *l = &k->launches[last ? k->count - 1 - i : i];
+        if (!l->copies)
+            return l;
+    }
+    return NULL;
+}
+
 /* Do the two tensors of parts share memory? */
 static bool meet(const epi_kernel *k, epi_part_tensor a, epi_part_tensor b) {
     if (a.tensor >= 0 || b.tensor >= 0)
@@ -44,10 +55,9 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
 void epi_parts_set_apart(epi_kernel *k) {
     for (int i = 1, first = 0; k->gpu && i < k->part_count; i++) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
-        const epi_launch *last =
-            before->cuda->count ? &before->cuda->launches[before->cuda->count - 1] : NULL;
-        p->apart = last && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
-                   !p->tail_cuda && p->cuda->count && is_hopper(last) && is_hopper(&p->cuda->launches[0]);
+        const epi_launch *last = find_end(before->cuda, true), *next = find_end(p->cuda, false);
+        p->apart = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
+                   !p->tail_cuda && is_hopper(last) && is_hopper(next);
         for (int j = first; j < i && p->apart; j++)
             p->apart = !depends(k, j, i);
         if (p->apart)

@@ -488,6 +488,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .pairs = true,
                                   .alike = o->device != 0,
                                   .gathers = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,
+                                  .updates = o->device && !o->memory,
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
                                   .attention_multiple = o->device ? 8 : 1,
