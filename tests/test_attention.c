@@ -258,6 +258,35 @@ static void test_spellings(void) {
     }
 }
 
+/* Masks of one comparison or another, with numbers that are whole and that are not; forward and backward. */
+static void test_masks(void) {
+    static const char *const masks[] = {
+        "index(R) < prefix or index(R) <= index(S)",
+        "index(R) <= index(S) or index(R) < prefix + 0.5",
+        "index(S) >= min(index(R), index(R) + 60 - prefix)",
+        "max(prefix + 0.25, index(S)) > index(R)",
+        "index(R) > min(index(S) - 20, prefix) and index(R) <= index(S) + 100",
+        "index(R) <= index(S) or prefix > 20",
+        "index(R) <= index(S) or prefix/3 >= 13.5 - index(S)",
+        "index(R) <= index(S) or index(R) > 200 - prefix", /* two sides: no interval */
+        "(index(R) < prefix or index(R) <= index(S)) and index(R) != 3",
+    };
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        char text[600];
+        snprintf(text, sizeof text,
+                 "masked(q[B,S,H,E], k[B,R,H,E], v[B,R,H,F], prefix: f32[B]) -> o[B,S,H,F] {\n"
+                 "    s = where(%s, sum(q*k, E)*rsqrt(size(E)), -inf)\n    o = sum(softmax(s, R)*v, R)\n}\n",
+                 masks[i]);
+        epi_module *m = parse(text), *saved = m ? derive(epi_module_program(m, 0)) : NULL;
+        if (saved) {
+            hold(epi_module_program(m, 0), "B=2,S=260,R=260,H=1,E=16,F=8", EPI_F32, 1);
+            hold(epi_module_program(saved, 1), "B=2,S=260,R=260,H=1,E=16,F=8", EPI_F32, 1);
+        }
+        epi_module_free(saved);
+        epi_module_free(m);
+    }
+}
+
 /* What is no attention, whatever its sizes, and what has the form in part: scores that are wanted elsewhere,
  * weights that are more than an exponential, two sums with the same weights, one attention after another. */
 static void test_others(void) {
@@ -700,6 +729,49 @@ static void test_documents(const epi_module *module) {
     epi_module_free(saved);
 }
 
+/* A prefix of 11 positions in sequences of 768. Forward: nothing but NaN in the keys and values from 512 on,
+ * which the first queries do not read; backward: in what belongs to the first 256 queries, which the last
+ * keys do not read. */
+static void fill_prefix(problem *p, const epi_program *program, void *arg) {
+    fill_meant(p, program, arg);
+    for (int t = 0; t < p->inputs; t++) {
+        epi_tensor_info info;
+        tensor *at = &p->t[t];
+        epi_program_tensor(program, t, &info);
+        bool back = p->count - p->inputs > 1;
+        if (at->shape.rank < 2 || strcmp(info.axes[1].dim, back ? "S" : "R") != 0)
+            continue;
+        int64_t inner = at->shape.count / at->shape.sizes[0] / at->shape.sizes[1];
+        for (int64_t e = 0; e < at->shape.count; e++) {
+            int64_t position = e / inner % at->shape.sizes[1];
+            if (back ? position < 256 : position >= 512)
+                put_element(at->data, at->shape.type, e, NAN);
+        }
+    }
+}
+
+static void test_prefix(const epi_module *module) {
+    const epi_program *program = epi_module_find(module, "prefix_attention");
+    epi_module *saved = derive(program);
+    for (int which = 0; which < 2 && saved; which++) {
+        uint64_t seed = 10;
+        attempt a;
+        const epi_program *of = which ? epi_module_program(saved, 1) : program;
+        attempt_make(&a, of, (setting){"B=1,S=768,R=768,H=1,E=8", EPI_PATH_FUSED, EPI_F32, 2, false},
+                     fill_prefix, &seed);
+        for (int o = a.p.inputs; o < a.p.count && a.ok; o++)
+            for (int64_t e = which ? 576 * 8 : 0; e < (which ? 768 : 192) * 8; e++) {
+                double x = get_element(a.p.t[o].data, EPI_F32, e);
+                if (!check(isfinite(x),
+                           "%s: element %d of result %d, which what is hidden is not read for, is %g",
+                           epi_program_name(of), (int)e, o - a.p.inputs, x))
+                    break;
+            }
+        attempt_free(&a);
+    }
+    epi_module_free(saved);
+}
+
 /* No rows, no keys, no features of a head. */
 static void test_empty(const epi_module *module) {
     static const char *const dims[] = {"B=2,H=2,S=0,R=5,E=8,F=8", "B=0,H=2,S=4,R=5,E=8,F=8",
@@ -805,6 +877,7 @@ int main(int argc, char **argv) {
         return finish();
     test_programs(module);
     test_spellings();
+    test_masks();
     test_both();
     test_others();
     test_bits(module);
@@ -815,6 +888,7 @@ int main(int argc, char **argv) {
     test_nothing();
     test_hidden(module);
     test_documents(module);
+    test_prefix(module);
     test_empty(module);
     test_open_keys();
     epi_module_free(module);

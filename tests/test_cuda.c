@@ -888,6 +888,8 @@ static const struct {
     {"biased", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
     {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
     {"lengths", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x64_d128", EPI_BF16},
+    {"prefix", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
+    {"prefix_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
     {"packed", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_192x128_d64", EPI_BF16},
     {"packed", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
     {"packed_queries", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_rows_128x128_d64", EPI_BF16},

@@ -612,6 +612,44 @@ static void compare_alone(const emulated *e, const char *what) {
         problem_free(&q);
 }
 
+/* What a prefix and the positions after it hide is not read: of the first 128 queries the last 128 keys, of
+ * the last keys the first queries. No numbers there change nothing. Prefixes are 11 and 41. */
+static void compare_hidden(const emulated *e, const char *what) {
+    enum { ALL = 384, PART = 128 };
+    bool keys = strstr(e->l->from->program, "_keys");
+    problem p[2];
+    if (e->up || strncmp(e->l->from->program, "prefix", 6) || !make_problem(e, &p[0]))
+        return;
+    bool made = make_problem(e, &p[1]);
+    for (int i = 0; i < p[1].inputs && made; i++) {
+        int64_t outer, inner;
+        epi_tensor_info info;
+        epi_program_tensor(e->l->program, i, &info);
+        bool streams = false;
+        for (int a = 0; a < info.rank; a++)
+            streams |= !strcmp(info.axes[a].dim, keys ? "S" : "R");
+        if (streams && check(along(&p[1].t[i], ALL, &outer, &inner), "%s: input %d", what, i))
+            for (int64_t n = 0; n < outer * ALL * inner; n++)
+                if (keys ? n / inner % ALL < PART : n / inner % ALL >= ALL - PART)
+                    put_element(p[1].t[i].data, p[1].t[i].shape.type, n, (double)NAN);
+    }
+    for (int n = 0; n < 2 && made; n++)
+        run_launches(e, &p[n], false, what);
+    for (int i = p[0].inputs; i < p[0].count && made; i++) {
+        int64_t outer, inner, first = keys ? ALL - PART : 0;
+        size_t size = epi_dtype_size(p[0].t[i].shape.type);
+        bool same = along(&p[0].t[i], ALL, &outer, &inner);
+        for (int64_t n = 0; n < outer && same; n++)
+            same = !memcmp(p[0].t[i].data + (size_t)((n * ALL + first) * inner) * size,
+                           p[1].t[i].data + (size_t)((n * ALL + first) * inner) * size,
+                           (size_t)(PART * inner) * size);
+        check(same, "%s: tensor %d, what is hidden is not read", what, i);
+    }
+    problem_free(&p[0]);
+    if (made)
+        problem_free(&p[1]);
+}
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.fused;
@@ -633,6 +671,7 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
             compare_closed(e, &p, what);
         compare_outside(e, what);
         compare_alone(e, what);
+        compare_hidden(e, what);
         if (!e->copies && !(half && e->up))
             compare_in_place(e, &p, late, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
@@ -1434,6 +1473,19 @@ static const struct {
     {{"../tests/attention", "full", "B=1,H=3,S=1,R=1040,E=128,F=64", 0},
      EPI_BF16,
      "attention_split_64x128_d128"},
+    {{"../tests/attention", "prefix", "B=2,H=1,S=384,R=384,E=16,F=16", 0}, EPI_BF16, "attention_128x128_d64"},
+    {{"../tests/attention", "prefix_keys", "B=2,H=1,G=2,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_pair_128x64_d64"},
+    {{"../tests/attention", "prefix_or", "B=2,H=1,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_128x128_d64"},
+    {{"../tests/attention", "prefix_or_queries", "B=2,H=1,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_rows_128x128_d64"},
+    {{"../tests/attention", "prefix_or_keys", "B=2,H=1,G=1,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_pair_128x64_d64"},
     {{"../tests/attention", "mixed", "B=2,H=1,S=330,R=530,E=16,F=16", 0}, EPI_BF16, "attention_192x128_d64"},
     {{"../tests/attention", "packed", "B=1,H=2,S=384,R=384,E=16,F=32", 0}, EPI_BF16, "attention_128x128_d64"},
     {{"../tests/attention", "packed", "B=1,H=2,S=128,R=128,E=16,F=32", 0}, EPI_BF16, "attention_128x128_d64"},
@@ -1455,7 +1507,7 @@ static loaded attention_cases[ATTENTION];
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 12, 16, 29, 33};
+    static const int some[] = {2, 4, 8, 10, 12, 16, 29, 34, 38};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];

@@ -22,11 +22,16 @@ static bool is_known(const epi_plan *plan, const epi_graph *g, int node, int dep
     return true;
 }
 
-bool epi_bound_is_known(const epi_plan *plan, const epi_graph *g, const epi_bound *b) {
-    for (int i = 0; i < b->count; i++)
-        if (!is_known(plan, g, b->term[i], 0))
+static bool is_linear_known(const epi_plan *plan, const epi_graph *g, const epi_linear *l) {
+    for (int i = 0; i < l->count; i++)
+        if (!is_known(plan, g, l->term[i], 0))
             return false;
     return true;
+}
+
+bool epi_bound_is_known(const epi_plan *plan, const epi_graph *g, const epi_bound *b) {
+    return is_linear_known(plan, g, &b->limit) &&
+           (b->or == EPI_OR_NOTHING || is_linear_known(plan, g, &b->other));
 }
 
 /* ---- a tile of rows ---- */
@@ -77,35 +82,64 @@ static bool is_whole(const epi_attention_loop *l, int node) {
            (n->op == EPI_OP_INPUT && epi_dtype_is_integer(l->spec->types[n->tensor]));
 }
 
+/* The sum of every row; are they whole numbers? */
+static bool evaluate_linear(const rows *r, const epi_linear *l, double *sum) {
+    double x[EPI_TILE_M];
+    bool whole = l->offset == floor(l->offset);
+    for (int i = 0; i < r->count; i++)
+        sum[i] = l->offset;
+    for (int t = 0; t < l->count; t++) {
+        evaluate(r, l->term[t], x);
+        whole &= is_whole(r->l, l->term[t]);
+        for (int i = 0; i < r->count; i++)
+            sum[i] += l->factor[t] * x[i];
+    }
+    return whole;
+}
+
+/* Takes in what else lets a row see a column. Positions are whole numbers: the limit is what a position may
+ * be equal to. Nobody knows what a number of a row that is not whole rounds to: then the row may see all, and
+ * sees what its limit says. */
+static void widen(const rows *r, const epi_bound *b, epi_limit *to, double *sum, double *most) {
+    double other[EPI_TILE_M];
+    bool whole = evaluate_linear(r, &b->other, other), second = b->or == EPI_OR_LIMIT;
+    to->strict = false;
+    to->exact &= whole || !second;
+    for (int i = 0; i < r->count; i++) {
+        double first = b->limit.strict ? ceil(sum[i]) - 1 : sum[i],
+               next = b->other.strict ? ceil(other[i]) - 1 : other[i];
+        bool number = first == first && next == next; /* else a max is none either, and an "or" may hold */
+        bool free = !second && (!whole || next >= 0);
+        most[i] = second ? fmax(first, next) : free ? (double)INFINITY : first;
+        sum[i] = !number ? (double)NAN : free && !whole ? first : most[i];
+    }
+}
+
 void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int count,
                      epi_limit *out) {
     const rows r = {l, homes, row, count};
     const int64_t *sizes = l->spec->sizes;
     for (int k = 0; k < l->bound_count; k++) {
         const epi_bound *b = &l->a->bounds[k];
-        double sum[EPI_TILE_M], x[EPI_TILE_M];
+        double sum[EPI_TILE_M], most[EPI_TILE_M];
         epi_limit *to = &out[k];
-        *to = (epi_limit){
-            .inner = 1, .sign = b->sign, .strict = b->strict, .exact = b->offset == floor(b->offset)};
+        *to = (epi_limit){.inner = 1, .sign = b->sign, .strict = b->limit.strict};
         int at = epi_axes_find(&l->a->stream, b->axis);
         to->size = epi_axis_size(b->axis, sizes);
         if (b->flat)
             to->size = epi_axes_size(&l->a->stream, sizes);
         for (int i = at + 1; i < l->a->stream.count; i++) /* none behind that of a flat one, the last */
             to->inner *= epi_axis_size(l->a->stream.at[i], sizes);
+        to->exact = evaluate_linear(&r, &b->limit, sum);
         for (int i = 0; i < count; i++)
-            sum[i] = b->offset;
-        for (int t = 0; t < b->count; t++) {
-            evaluate(&r, b->term[t], x);
-            to->exact &= is_whole(l, b->term[t]);
-            for (int i = 0; i < count; i++)
-                sum[i] += b->factor[t] * x[i];
-        }
+            most[i] = sum[i];
+        if (b->or != EPI_OR_NOTHING)
+            widen(&r, b, to, sum, most);
         to->least = INFINITY;
         to->most = -INFINITY;
         for (int i = 0; i < count; i++) { /* a limit that is no number hides everything */
             to->least = sum[i] == sum[i] ? fmin(to->least, sum[i]) : -INFINITY;
-            to->most = fmax(to->most, sum[i]);
+            to->most = fmax(to->most, most[i]);
         }
     }
 }

@@ -168,12 +168,14 @@ static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool
     for (int b = 0; b < a->bound_count; b++) {
         if (stream)
             return epi_axes_find(axes, a->bounds[b].axis);
-        for (int t = 0; t < a->bounds[b].count; t++) {
-            const epi_node *n = &d->g->nodes[a->bounds[b].term[t]];
-            int at = n->op == EPI_OP_INDEX ? epi_axes_find(axes, n->over.at[0]) : -1;
-            if (at >= 0)
-                return at;
-        }
+        const epi_linear *const of[2] = {&a->bounds[b].limit, &a->bounds[b].other};
+        for (int l = 0; l < 2; l++)
+            for (int t = 0; t < of[l]->count; t++) {
+                const epi_node *n = &d->g->nodes[of[l]->term[t]];
+                int at = n->op == EPI_OP_INDEX ? epi_axes_find(axes, n->over.at[0]) : -1;
+                if (at >= 0)
+                    return at;
+            }
     }
     for (int m = 0; m < a->match_count; m++)
         for (int i = 0; i < axes->count; i++)
@@ -442,11 +444,11 @@ static void find_cuts(epi_attention_design *d) {
         const epi_bound *bound = &a->bounds[b];
         d->cut_end |= open_plan(d) && bound->sign > 0;
         d->cut_begin |= open_plan(d) && bound->sign < 0;
-        for (int t = 0; t < bound->count; t++) {
-            const epi_node *n = &d->g->nodes[bound->term[t]];
+        for (int t = 0; t < bound->limit.count; t++) {
+            const epi_node *n = &d->g->nodes[bound->limit.term[t]];
             if (n->op == EPI_OP_INDEX && d->form != EPI_ATTENTION_SPLIT &&
                 epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes]))
-                d->last_first |= bound->sign > 0 && bound->factor[t] > 0;
+                d->last_first |= bound->sign > 0 && bound->limit.factor[t] > 0;
         }
     }
 }
@@ -539,23 +541,26 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
 /* Are all limits numbers and positions, or integers of a batch? Those are whole numbers: which columns a row
  * sees is an interval between them, less those that an equality hides, and what lies outside has no weight.
  */
-static bool are_exact(const epi_attention_design *d) {
-    const epi_attention *a = d->a;
+static bool is_exact(const epi_attention_design *d, const epi_linear *l) {
     epi_axes batch = d->rows;
     batch.count = d->batch_axes;
-    for (int b = 0; b < a->bound_count; b++) {
-        if (!epi_attention_counts(d, &a->bounds[b]))
+    for (int t = 0; t < l->count; t++) {
+        const epi_node *n = &d->g->nodes[l->term[t]];
+        const epi_home *home = &d->c->steps->homes[l->term[t]];
+        bool integers = (home->tensor >= 0 || home->offset >= 0) && epi_axes_include(&batch, &n->axes) &&
+                        (home->type == EPI_I32 || home->type == EPI_I64);
+        if (n->op != EPI_OP_INDEX && !epi_emit_is_number(d->c, l->term[t]) && !integers)
             return false;
-        for (int t = 0; t < a->bounds[b].count; t++) {
-            int node = a->bounds[b].term[t];
-            const epi_node *n = &d->g->nodes[node];
-            const epi_home *home = &d->c->steps->homes[node];
-            bool integers = (home->tensor >= 0 || home->offset >= 0) && epi_axes_include(&batch, &n->axes) &&
-                            (home->type == EPI_I32 || home->type == EPI_I64);
-            if (n->op != EPI_OP_INDEX && !epi_emit_is_number(d->c, node) && !integers)
-                return false;
-        }
     }
+    return true;
+}
+
+static bool are_exact(const epi_attention_design *d) {
+    const epi_attention *a = d->a;
+    for (int b = 0; b < a->bound_count; b++) /* where there is nothing else, that has no terms */
+        if (!epi_attention_counts(d, &a->bounds[b]) || !is_exact(d, &a->bounds[b].limit) ||
+            !is_exact(d, &a->bounds[b].other))
+            return false;
     return open_plan(d) || a->condition == EPI_NO_NODE;
 }
 

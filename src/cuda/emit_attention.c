@@ -237,26 +237,54 @@ static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text
     return true;
 }
 
+static bool put_linear(const epi_attention_design *d, epi_kernel_text *k, const epi_linear *l, int most,
+                       epi_text *out) {
+    epi_text_add(out, "%s", epi_emit_number(l->offset).text);
+    bool known = true;
+    for (int t = 0; t < l->count && known; t++)
+        known = put_term(d, k, out, l->term[t], l->factor[t], most);
+    return known;
+}
+
+/* The column behind the last that a limit lets through, or the first one. */
+static void put_column(const epi_linear *l, int sign, const epi_text *sum, epi_text *out) {
+    if (sign > 0)
+        epi_text_add(out, "%s(%s)%s", l->strict ? "__float2int_ru" : "__float2int_rd", or_none(sum),
+                     l->strict ? "" : " + 1");
+    else
+        epi_text_add(out, "%s(-(%s))%s", l->strict ? "__float2int_rd" : "__float2int_ru", or_none(sum),
+                     l->strict ? " + 1" : "");
+}
+
 /* One bound's share of a range of columns: those that some row sees (most 1), or that all rows see (-1). A
  * limit that is not known leaves all columns in the first, and none in the second. */
 static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const epi_bound *b, int most,
                         epi_text *out) {
-    epi_text limit = {0};
-    bool known = epi_attention_counts(d, b);
-    epi_text_add(&limit, "%s", epi_emit_number(b->offset).text);
-    for (int t = 0; t < b->count && known; t++)
-        known = put_term(d, k, &limit, b->term[t], b->factor[t], most);
-    if (!known)
+    epi_text limit = {0}, other = {0};
+    bool known = epi_attention_counts(d, b) && put_linear(d, k, &b->limit, most, &limit) &&
+                 (b->or == EPI_OR_NOTHING || put_linear(d, k, &b->other, most, &other));
+    const char *to = b->sign > 0 ? "to = min(to, " : "from = max(from, ";
+    if (!known) {
         epi_text_add(out, most > 0 ? "" : "  to = from;\n");
-    else if (b->sign > 0)
-        epi_text_add(out, "  to = min(to, %s(%s)%s);\n", b->strict ? "__float2int_ru" : "__float2int_rd",
-                     or_none(&limit), b->strict ? "" : " + 1");
-    else
-        epi_text_add(out, "  from = max(from, %s(-(%s))%s);\n",
-                     b->strict ? "__float2int_rd" : "__float2int_ru", or_none(&limit),
-                     b->strict ? " + 1" : "");
-    out->failed |= limit.failed;
+    } else {
+        if (most < 0 && !d->exact) /* a limit that is no number hides everything */
+            epi_text_add(out, "  if (!(fabsf(%s + (%s)) <= INF)) to = from;\n", or_none(&limit),
+                         other.data ? other.data : "0.f");
+        epi_text_add(out, "  ");
+        if (b->or == EPI_OR_ROW)
+            epi_text_add(out, "if (!(%s %s 0.f)) ", or_none(&other), b->other.strict ? ">" : ">=");
+        epi_text_add(out, "%s%s", to, b->or != EPI_OR_LIMIT ? "" : b->sign > 0 ? "max(" : "min(");
+        put_column(&b->limit, b->sign, &limit, out);
+        if (b->or == EPI_OR_LIMIT) {
+            epi_text_add(out, ", ");
+            put_column(&b->other, b->sign, &other, out);
+            epi_text_add(out, ")");
+        }
+        epi_text_add(out, ");\n");
+    }
+    out->failed |= limit.failed || other.failed;
     epi_text_free(&limit);
+    epi_text_free(&other);
 }
 
 static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {

@@ -3,7 +3,8 @@
  * A mask is a where on the score tile with -inf or 0 for what is hidden, such that every weight of a hidden
  * element is 0: -inf goes through sums and differences and becomes 0 in an exponential, and a product with 0
  * is taken for 0. Its condition may be a conjunction of comparisons that are linear in one position along the
- * stream; each of them is a bound. An equality of a value of rows and one along the stream is a match. */
+ * stream, or of one or another of two; each of them is a bound. An equality of a value of rows and one along
+ * the stream is a match. */
 #include <math.h>
 #include <string.h>
 
@@ -90,54 +91,91 @@ static bool is_flat(const epi_graph *g, const epi_attention *a, int node) {
     return false;
 }
 
-/* Adds sign times the value to the bound's terms, all on one side: its position along the stream counts
- * `*position`. */
-static bool add_linear(const epi_graph *g, const epi_attention *a, int node, int sign, epi_bound *b,
-                       int *position, int depth) {
-    const epi_node *n = &g->nodes[node];
+/* One side of a comparison less the other, as it is read: a sum, and how often the position along the stream
+ * is in it. */
+typedef struct reader {
+    const epi_graph *g;
+    const epi_attention *a;
+    epi_bound bound; /* its axis, and the limit */
+    int position;    /* 1 or -1: so often; 0: not yet */
+    int choice;  /* x <= max(y, z) is an "or": which of the two is read; -1: it is a value as others are */
+    int choices; /* met so far */
+} reader;
+
+static bool note_position(reader *r, int sign, epi_axis axis, bool flat) {
+    bool first = !r->position;
+    r->position = sign;
+    r->bound.axis = axis;
+    r->bound.flat = flat;
+    return first;
+}
+
+/* Adds sign times the value. */
+static bool add_linear(reader *r, int node, int sign, int depth) {
+    const epi_node *n = &r->g->nodes[node];
+    epi_linear *sum = &r->bound.limit;
     if (depth > DEEP)
         return false;
     if (n->op == EPI_OP_CONST) {
-        b->offset += sign * n->value;
+        sum->offset += sign * n->value;
         return isfinite(n->value);
     }
-    if (n->op == EPI_OP_INDEX && epi_axes_find(&a->stream, n->over.at[0]) >= 0) {
-        if (*position)
-            return false;
-        *position = sign;
-        b->axis = n->over.at[0];
-        return true;
-    }
-    if (is_flat(g, a, node)) {
-        if (*position)
-            return false;
-        *position = sign;
-        b->axis = a->stream.at[1];
-        b->flat = true;
-        return true;
-    }
+    if (n->op == EPI_OP_INDEX && epi_axes_find(&r->a->stream, n->over.at[0]) >= 0)
+        return note_position(r, sign, n->over.at[0], false);
+    if (is_flat(r->g, r->a, node))
+        return note_position(r, sign, r->a->stream.at[1], true);
     if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB)
-        return add_linear(g, a, n->arg[0], sign, b, position, depth + 1) &&
-               add_linear(g, a, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, b, position, depth + 1);
+        return add_linear(r, n->arg[0], sign, depth + 1) &&
+               add_linear(r, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, depth + 1);
     if (n->op == EPI_OP_NEG)
-        return add_linear(g, a, n->arg[0], -sign, b, position, depth + 1);
-    if (epi_axes_count_in(&n->axes, &a->stream) || b->count == EPI_ATTENTION_BOUNDS)
+        return add_linear(r, n->arg[0], -sign, depth + 1);
+    if (r->choice >= 0 && n->op == (sign > 0 ? EPI_OP_MAX : EPI_OP_MIN)) {
+        r->choices++;
+        return add_linear(r, n->arg[r->choice], sign, depth + 1);
+    }
+    if (epi_axes_count_in(&n->axes, &r->a->stream) || sum->count == EPI_ATTENTION_BOUNDS)
         return false;
-    b->term[b->count] = node;
-    b->factor[b->count++] = sign;
+    sum->term[sum->count] = node;
+    sum->factor[sum->count++] = sign;
     return true;
 }
 
-/* low <= high, or low < high, as a bound. */
-static bool make_bound(const epi_graph *g, const epi_attention *a, int low, int high, bool strict,
-                       epi_bound *b) {
-    int position = 0;
-    *b = (epi_bound){.strict = strict};
-    if (!add_linear(g, a, low, -1, b, &position, 0) || !add_linear(g, a, high, 1, b, &position, 0) ||
-        !position)
+/* Reads a comparison as 0 <= (or <) what is high less what is low. */
+static bool read_comparison(const epi_graph *g, const epi_attention *a, int node, int choice, reader *r) {
+    const epi_node *n = &g->nodes[node];
+    bool less = n->op == EPI_OP_LT || n->op == EPI_OP_LE, more = n->op == EPI_OP_GT || n->op == EPI_OP_GE;
+    *r = (reader){.g = g, .a = a, .choice = choice};
+    if (!less && !more)
         return false;
-    b->sign = -position; /* it was brought to the side of the limit */
-    return true;
+    bool read = add_linear(r, n->arg[!less], -1, 0) && add_linear(r, n->arg[less], 1, 0);
+    r->bound.limit.strict = n->op == EPI_OP_LT || n->op == EPI_OP_GT;
+    r->bound.sign = -r->position; /* it was brought to the side of the limit */
+    return read;
+}
+
+/* One comparison or another. */
+static bool join(const reader *x, const reader *y, epi_bound *out) {
+    if (!x->position)
+        return y->position && join(y, x, out);
+    *out = x->bound;
+    out->other = y->bound.limit;
+    out->or = y->position ? EPI_OR_LIMIT : EPI_OR_ROW;
+    return !y->position || (y->position == x->position && y->bound.flat == x->bound.flat &&
+                            epi_axis_equal(y->bound.axis, x->bound.axis));
+}
+
+static bool make_bound(const epi_graph *g, const epi_attention *a, int node, epi_bound *out) {
+    const epi_node *n = &g->nodes[node];
+    reader x, y;
+    if (n->op == EPI_OP_OR)
+        return read_comparison(g, a, n->arg[0], -1, &x) && read_comparison(g, a, n->arg[1], -1, &y) &&
+               join(&x, &y, out);
+    if (read_comparison(g, a, node, 0, &x) && read_comparison(g, a, node, 1, &y) && x.choices == 1 &&
+        y.choices == 1 && join(&x, &y, out))
+        return true;
+    bool read = read_comparison(g, a, node, -1, &x) && x.position;
+    *out = x.bound;
+    return read;
 }
 
 /* A comparison of a value of rows with one along the stream. */
@@ -160,11 +198,7 @@ static bool read_condition(const epi_graph *g, epi_attention *a, int node, int d
     }
     if (n->op == EPI_OP_EQ)
         return note_match(g, a, n);
-    bool less = n->op == EPI_OP_LT || n->op == EPI_OP_LE, more = n->op == EPI_OP_GT || n->op == EPI_OP_GE;
-    bool strict = n->op == EPI_OP_LT || n->op == EPI_OP_GT;
-    if ((!less && !more) || a->bound_count == EPI_ATTENTION_BOUNDS)
-        return false;
-    bool known = make_bound(g, a, n->arg[!less], n->arg[less], strict, &a->bounds[a->bound_count]);
+    bool known = a->bound_count < EPI_ATTENTION_BOUNDS && make_bound(g, a, node, &a->bounds[a->bound_count]);
     a->bound_count += known;
     return known;
 }

@@ -185,6 +185,35 @@ bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
     return true;
 }
 
+/* "<= index(S) - 3" */
+static void describe_limit(const epi_graph *g, const epi_linear *l, int sign, epi_text *out) {
+    epi_text_add(out, "%s", sign > 0 ? (l->strict ? "<" : "<=") : (l->strict ? ">" : ">="));
+    for (int i = 0; i < l->count; i++) {
+        bool minus = l->factor[i] * sign < 0;
+        epi_text_add(out, "%s%s", i ? (minus ? " - " : " + ") : (minus ? " -" : " "),
+                     epi_node_expression(g, l->term[i]).text);
+    }
+    double offset = sign * l->offset;
+    if (offset != 0 || !l->count)
+        epi_text_add(out, l->count ? (offset < 0 ? " - %g" : " + %g") : " %g",
+                     l->count && offset < 0 ? -offset : offset);
+}
+
+/* "index(R) <= prefix - 1", of a number of a row that is to be 0 at least. */
+static void describe_row(const epi_graph *g, const epi_linear *l, epi_text *out) {
+    epi_linear more = {.offset = l->offset, .strict = l->strict};
+    int less = 0;
+    for (int i = 0; i < l->count; i++)
+        if (l->factor[i] < 0) {
+            epi_text_add(out, "%s%s", less++ ? " + " : "", epi_node_expression(g, l->term[i]).text);
+        } else {
+            more.term[more.count] = l->term[i];
+            more.factor[more.count++] = 1;
+        }
+    epi_text_add(out, less ? " " : "0 ");
+    describe_limit(g, &more, 1, out);
+}
+
 /* "index(R) <= index(S) - 3" */
 static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out) {
     const epi_graph *g = k->spec->graph;
@@ -192,17 +221,14 @@ static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out
     if (b->flat)
         epi_text_add(out, "index(%s)*size(%s) + ", epi_axis_label(g, stream->at[0]).text,
                      epi_axis_label(g, b->axis).text);
-    epi_text_add(out, "index(%s) %s", epi_axis_label(g, b->axis).text,
-                 b->sign > 0 ? (b->strict ? "<" : "<=") : (b->strict ? ">" : ">="));
-    for (int i = 0; i < b->count; i++) {
-        bool minus = b->factor[i] * b->sign < 0;
-        epi_text_add(out, "%s%s", i ? (minus ? " - " : " + ") : (minus ? " -" : " "),
-                     epi_node_expression(g, b->term[i]).text);
-    }
-    double offset = b->sign * b->offset;
-    if (offset != 0 || !b->count)
-        epi_text_add(out, b->count ? (offset < 0 ? " - %g" : " + %g") : " %g",
-                     b->count && offset < 0 ? -offset : offset);
+    epi_text_add(out, "index(%s) ", epi_axis_label(g, b->axis).text);
+    describe_limit(g, &b->limit, b->sign, out);
+    if (b->or != EPI_OR_NOTHING)
+        epi_text_add(out, " or ");
+    if (b->or == EPI_OR_LIMIT)
+        describe_limit(g, &b->other, b->sign, out);
+    if (b->or == EPI_OR_ROW)
+        describe_row(g, &b->other, out);
 }
 
 static void describe_attention(const epi_steps *k, epi_text *out) {

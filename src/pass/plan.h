@@ -102,15 +102,27 @@ typedef struct epi_plan {
  * columns and `depth` is what the first score product sums over. */
 enum { EPI_ATTENTION_BOUNDS = 4 };
 
-/* A limit of what a row sees, from a mask: sign*index(axis) <= offset + sum of factor*term (strict: <), where
- * the terms are values that lack the stream: positions of rows, lengths, numbers. */
+/* offset + sum of factor*term, where the terms are values that lack the stream: positions of rows, lengths,
+ * numbers. */
+typedef struct epi_linear {
+    int count, term[EPI_ATTENTION_BOUNDS], factor[EPI_ATTENTION_BOUNDS];
+    double offset;
+    bool strict; /* what is compared with it is less, not equal */
+} epi_linear;
+
+/* What else lets a row see a column: nothing; a second limit, of which and the first the wider one holds; or
+ * a number of the row alone: where that is at least 0 (strict: above) the row sees all. */
+typedef enum epi_or { EPI_OR_NOTHING, EPI_OR_LIMIT, EPI_OR_ROW } epi_or;
+
+/* A limit of what a row sees, from a mask: sign*index(axis) <= limit (strict: <), or else what `other` says:
+ * a prefix, index(R) <= max(index(S), prefix - 1), has two limits if rows are S, and one and a number of the
+ * row, prefix - 1 - index(R), if they are R. */
 typedef struct epi_bound {
     epi_axis axis; /* of the stream */
     bool flat;     /* the position is that along all of the stream: index(N)*size(C) + index(C) */
     int sign;      /* 1: the row sees nothing behind the limit; -1: nothing before it */
-    bool strict;
-    int count, term[EPI_ATTENTION_BOUNDS], factor[EPI_ATTENTION_BOUNDS];
-    double offset;
+    epi_linear limit, other;
+    epi_or or ;
 } epi_bound;
 
 /* Of a mask: two values that must be equal, as documents are, one without the stream and one along it. */
