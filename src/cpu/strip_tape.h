@@ -303,7 +303,7 @@ LINKS(sub_from, v.v[i] = a - v.v[i])
 LINKS(div, v.v[i] /= a)
 LINKS(div_from, v.v[i] = a / v.v[i])
 LINK(get, (void)0)
-/* With rows of f32 or one number for a and b, which both are added or subtracted as they are. */
+/* With rows of f32 or one number for a and b. */
 #define ROW_A const float *p = floats(&k->a, r, j)
 #define ROW_B const float *q = floats(&k->b, r, j)
 #define ONE_A wide x = wide_of(*floats(&k->a, r, 0))
@@ -317,7 +317,11 @@ LINK(get, (void)0)
 
 LINKS_OF_TWO(mul_mul, v.v[i] = v.v[i] * x * y)
 LINKS_OF_TWO(muladd, v.v[i] = wide_fma(v.v[i], x, y))
+LINKS_OF_TWO(muladd_less, v.v[i] = wide_fma(v.v[i], x, -y))
+LINKS_OF_TWO(muladd_from, v.v[i] = wide_fma(v.v[i], -x, y))
 LINKS_OF_TWO(add_product, v.v[i] = wide_fma(x, y, v.v[i]))
+LINKS_OF_TWO(less_product, v.v[i] = wide_fma(-x, y, v.v[i]))
+LINKS_OF_TWO(product_less, v.v[i] = wide_fma(x, y, -v.v[i]))
 LINK(square, EACH(v.v[i] *= v.v[i]))
 LINK(over, over(k, &v))
 LINK(exp, octet_map(EPI_OP_EXP, &v))
@@ -382,7 +386,8 @@ static link_forms folding_forms_of(const epi_link *k) {
 
 static link_forms forms_of(const epi_link *k) {
     bool a_row = is_row(&k->a, EPI_F32), b_row = is_row(&k->b, EPI_F32), a_one = k->a.p && !k->a.col,
-         b_one = k->b.p && !k->b.col, plain = k->sign == 1 && k->other == 1,
+         b_one = k->b.p && !k->b.col, adds = k->sign == 1 && k->other == 1,
+         takes_other = k->sign == 1 && k->other == -1, takes_product = k->sign == -1 && k->other == 1,
          sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
     if (k->folds)
         return folding_forms_of(k);
@@ -395,8 +400,16 @@ static link_forms forms_of(const epi_link *k) {
     case EPI_LINK_DIV: return BY_OPERAND(div);
     case EPI_LINK_DIV_FROM: return BY_OPERAND(div_from);
     case EPI_LINK_MUL_MUL: return BY_OPERANDS(mul_mul);
-    case EPI_LINK_MULADD: return plain ? BY_OPERANDS(muladd) : NULL;
-    case EPI_LINK_ADD_PRODUCT: return plain ? BY_OPERANDS(add_product) : NULL;
+    case EPI_LINK_MULADD:
+        return adds            ? BY_OPERANDS(muladd)
+               : takes_other   ? BY_OPERANDS(muladd_less)
+               : takes_product ? BY_OPERANDS(muladd_from)
+                               : NULL;
+    case EPI_LINK_ADD_PRODUCT:
+        return adds            ? BY_OPERANDS(add_product)
+               : takes_product ? BY_OPERANDS(less_product)
+               : takes_other   ? BY_OPERANDS(product_less)
+                               : NULL;
     case EPI_LINK_SQUARE: return square_links;
     case EPI_LINK_OVER: return over_links;
     case EPI_LINK_SPLIT: return by_type(&k->a, split_links, split_bf16_links);

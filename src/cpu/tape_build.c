@@ -201,15 +201,17 @@ static void add_instr(builder *b, int i) {
 
 /* ---- items ---- */
 
-/* The next instruction of a tape: one that stores or folds what is in registers, one that takes it, any. */
+/* The next instruction of a tape: one that stores or folds what is in registers, one that takes what was made
+ * there, any: what was loaded can as well be loaded once more. */
 static int next_instr(const builder *b, epi_scale scale) {
     int best = -1, rank = 0;
+    bool made = b->now >= 0 && !is_loaded(b, b->now);
     for (int j = 0; j < b->list->count; j++) {
         int i = b->list->instrs[j];
         const epi_instr *s = &b->instrs[i];
         if (!is_ready(b, i) || !is_taped(b, s) || scale_of(b, s) != scale)
             continue;
-        int r = is_last(s, b->now) ? 3 : takes(b, s, b->now) ? 2 : 1;
+        int r = is_last(s, b->now) ? 3 : made && takes(b, s, b->now) ? 2 : 1;
         if (r > rank) {
             rank = r;
             best = i;

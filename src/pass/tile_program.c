@@ -127,14 +127,21 @@ static void plan_group(builder *b, task *t, const epi_node *n) {
         add_operand(t, t->node, from);
 }
 
-/* A sum or difference with a product that nothing else needs becomes one step. False: it is none. */
+/* Has the value rows and columns? Else it is made once for all that has. */
+static bool is_of_elements(const builder *b, int node) {
+    return own_scale(b, node) != EPI_SCALE_NONE && (epi_plan_has(b->g, node, &b->rows) || !b->rows.count);
+}
+
+/* A sum or difference with a product of elements that nothing else needs becomes one step. False: it is none.
+ */
 static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
     if ((n->op != EPI_OP_ADD && n->op != EPI_OP_SUB) || !t->rows || t->scale == EPI_SCALE_NONE)
         return false;
     for (int a = 0; a < 2; a++) {
         const epi_node *m = &b->g->nodes[n->arg[a]];
         if (m->op != EPI_OP_MUL || epi_graph_uses(b->g, n->arg[a]).count != 1 ||
-            !b->e->plan->placement[n->arg[a]].tile || find_value(b, n->arg[a], t->scale) >= 0)
+            !is_of_elements(b, n->arg[a]) || !b->e->plan->placement[n->arg[a]].tile ||
+            find_value(b, n->arg[a], t->scale) >= 0)
             continue;
         t->step.kind = EPI_INSTR_MULADD;
         t->step.sign = n->op == EPI_OP_SUB && a == 1 ? -1 : 1;
