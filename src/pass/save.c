@@ -12,6 +12,7 @@
 #include "pass/algebra.h"
 #include "pass/flow.h"
 #include "pass/grad.h"
+#include "pass/simplify.h"
 
 typedef struct split {
     epi_graph g;     /* both: the program's inputs, the cotangents; its results, the gradients */
@@ -62,6 +63,14 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
         g->tensors[t].node = result ? first[g->tensors[t].node] : second[g->tensors[t].node];
     }
     epi_graph_finish(g);
+}
+
+/* What the gradient can be made of now that the program's results are there, too: the exponential of a
+ * log-softmax. */
+static void take_results(split *s) {
+    epi_graph simple = {.arena = s->g.arena};
+    s->own_nodes = epi_simplify_beside(&s->g, s->own_nodes, &simple);
+    s->g = simple;
 }
 
 static void find_backward(split *s) {
@@ -417,6 +426,8 @@ static void write_backward(const split *s, const epi_tensor_decl *saved, int sav
 void epi_save(const epi_graph *program, const epi_graph *gradient, epi_graph *forward, epi_graph *backward) {
     split s = {.g = {.arena = forward->arena}};
     unite(&s, program, gradient);
+    if (!epi_graph_failed(&s.g))
+        take_results(&s);
     if (!epi_graph_failed(&s.g))
         relocate(&s);
     epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, ((size_t)s.g.node_count + 1) * sizeof *saved);

@@ -8,7 +8,8 @@
  *     a factor that lacks the axes of a sum goes out of it, and a sum over an axis that nothing has is a
  *     multiplication by its size; what stays is a product of two operands where it is one;
  *     factors of few axes are multiplied with each other first: per row, not per element.
- *     what all terms are divided by goes out of their sum, and a quotient that is there stands for its two;
+ *     what all terms are divided by goes out of their sum, and a quotient that is there stands for its two,
+ *     or its logarithm does;
  *     x - mean(x, X) sums to 0 over X;
  *     what where(c, x, 0) is divided by goes into it: what was not taken has no gradient, also where it was
  *     not taken because the divisor is 0.
@@ -35,9 +36,10 @@ typedef struct rewrite {
     int written;     /* and new ones from here on */
     epi_form *forms; /* by old node, from `first` on */
     int *value;      /* by old node: its value in the new graph, or EPI_NO_NODE: not written yet */
+    bool beside;     /* old nodes before `first` are wanted for themselves */
     bool *sigmoid;   /* by old node: its sigmoid is a value of the program */
     terms *terms;    /* scratch */
-    int *quotients, quotient_count; /* old nodes a/b that stay as they are */
+    int *quotients, quotient_count; /* old nodes a/b, and a - log(b), that stay as they are */
 } rewrite;
 
 static int map2(epi_graph *g, epi_op op, int a, int b) {
@@ -74,17 +76,35 @@ static int operand(rewrite *r, const epi_node *n, int a) {
                                   : epi_graph_complete(r->g, value, &r->in->nodes[n->arg[a]].axes);
 }
 
-/* Where a/b is a value of the program, as in a softmax, it stands for a over b. */
+/* The factor exp(node), or -1. */
+static int find_exp(const rewrite *r, const epi_form *f, int node) {
+    for (int i = 0; i < f->count; i++) {
+        const epi_node *n = &r->g->nodes[f->at[i].node];
+        if (n->op == EPI_OP_EXP && n->arg[0] == node && f->at[i].power == 1)
+            return i;
+    }
+    return -1;
+}
+
+/* Where a/b is a value of the program, as in a softmax, it stands for a over b; and where a - log(b) is one,
+ * as in a log-softmax, exp of that stands for exp(a) over b. */
 static void find_quotients(rewrite *r, epi_form *f) {
     bool divides = false;
     for (int i = 0; i < f->count; i++)
         divides |= f->at[i].power < 0;
     for (int q = 0; q < r->quotient_count && divides; q++) {
         const epi_node *n = &r->in->nodes[r->quotients[q]];
-        int a = epi_form_find(f, r->value[n->arg[0]], 1), b = epi_form_find(f, r->value[n->arg[1]], -1);
+        bool logs = n->op == EPI_OP_SUB;
+        int over = logs ? r->in->nodes[n->arg[1]].arg[0] : n->arg[1];
+        int a = logs ? find_exp(r, f, r->value[n->arg[0]]) : epi_form_find(f, r->value[n->arg[0]], 1);
+        int b = epi_form_find(f, r->value[over], -1), stands = r->value[r->quotients[q]];
         if (a < 0 || b < 0)
             continue;
-        epi_form value = epi_form_of(r->g, r->value[r->quotients[q]], 1);
+        if (logs)
+            stands = epi_graph_map(r->g, EPI_OP_EXP, stands, EPI_NO_NODE, EPI_NO_NODE);
+        if (epi_graph_failed(r->g))
+            return;
+        epi_form value = epi_form_of(r->g, epi_graph_value(r->g, stands), 1);
         epi_form without = {.number = f->number};
         for (int i = 0; i < f->count; i++) {
             epi_form_factor rest = f->at[i];
@@ -562,7 +582,7 @@ static int copied(rewrite *r, const epi_node *n) {
     int arg[3];
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->value[n->arg[a]];
-    if (n->op != EPI_OP_SILU || !r->sigmoid[n->arg[0]])
+    if (n->op != EPI_OP_SILU || !r->sigmoid[n->arg[0]] || r->beside)
         return epi_graph_value(r->g, epi_graph_again(r->g, n, arg));
     int s = epi_graph_map(r->g, EPI_OP_SIGMOID, arg[0], EPI_NO_NODE, EPI_NO_NODE);
     int value = map2(r->g, EPI_OP_MUL, arg[0], s);
@@ -575,7 +595,9 @@ static void rewrite_nodes(rewrite *r) {
     epi_graph *g = r->g;
     for (int i = 0; i < r->in->node_count; i++) {
         r->value[i] = EPI_NO_NODE;
-        if (i < r->first && r->in->live[i] && r->in->nodes[i].op == EPI_OP_DIV)
+        const epi_node *n = &r->in->nodes[i];
+        bool logs = n->op == EPI_OP_SUB && r->in->nodes[n->arg[1]].op == EPI_OP_LOG;
+        if (i < r->first && r->in->live[i] && (n->op == EPI_OP_DIV || logs))
             r->quotients[r->quotient_count++] = i;
         if (r->in->live[i] && r->in->nodes[i].op == EPI_OP_SIGMOID)
             r->sigmoid[r->in->nodes[i].arg[0]] = true;
@@ -597,12 +619,12 @@ static void rewrite_nodes(rewrite *r) {
     }
 }
 
-void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
+static int simplify(const epi_graph *in, int first, bool beside, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)in->node_count + 1;
     *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
     epi_graph_take_dims(out, in);
-    rewrite r = {.in = in, .g = out, .first = first};
+    rewrite r = {.in = in, .g = out, .first = first, .beside = beside};
     r.forms = epi_arena_alloc(arena, nodes * sizeof *r.forms);
     r.value = epi_arena_alloc(arena, nodes * sizeof *r.value);
     r.terms = epi_arena_alloc(arena, sizeof *r.terms);
@@ -610,7 +632,7 @@ void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
     r.quotients = epi_arena_alloc(arena, nodes * sizeof *r.quotients);
     out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out))
-        return;
+        return 0;
     memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
     rewrite_nodes(&r);
     for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {
@@ -619,4 +641,13 @@ void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
             out->tensors[t].node = epi_graph_value(out, epi_graph_complete(out, value, &in->tensors[t].axes));
     }
     epi_graph_finish(out);
+    return r.written;
+}
+
+void epi_simplify(const epi_graph *in, int first, epi_graph *out) {
+    simplify(in, first, false, out);
+}
+
+int epi_simplify_beside(const epi_graph *in, int first, epi_graph *out) {
+    return simplify(in, first, true, out);
 }

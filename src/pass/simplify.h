@@ -7,5 +7,8 @@
 /* Rewrites *in, which is finished, into *out, whose arena is set. Nodes before `first` stay as they are: what
  * a text says in this order has its bits from it. An error is in out->error. */
 void epi_simplify(const epi_graph *in, int first, epi_graph *out);
+/* The same where those before `first` are a program whose results are still wanted: silu stays as well.
+ * Answers how many nodes of *out they are. */
+int epi_simplify_beside(const epi_graph *in, int first, epi_graph *out);
 
 #endif
