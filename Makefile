@@ -8,6 +8,7 @@
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
+#   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
 #   make test-full     all of the above
 #   make test-cross    the suite for the other architecture, with a cross compiler and qemu
 #   make test-gpu      on a GPU: a sample of the cases (3 minutes), then compute-sanitizer where it is installed
@@ -256,6 +257,9 @@ NOT_ASAN := batch sums names emulate
 # free the most different things, and these go without.
 NUMERIC := micro strips strips_fold tape json moves threads deep rowloop cases layers open rows formulas indices puzzle attention docs example
 TSAN = BUILD=$(BUILD)/tsan OPT='-O1 -g1' SAN=-fsanitize=thread
+# What computes on memory of its own: a result that is made of bytes nobody wrote ends the test where it is compared.
+MSAN_TESTS := micro strips strips_fold tape moves rowloop rows cases
+MSAN = BUILD=$(BUILD)/msan CC=clang OPT='-O1 -g1' SAN=-fsanitize=memory RUN= RUN_TESTS='$(MSAN_TESTS)' CASES_MODE=some
 FUZZED := lang safetensors
 
 LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
@@ -290,6 +294,12 @@ threads:
 	@$(SUB) $(PARALLEL) $(TSAN) $(BUILD)/tsan/test/properties
 	@{ $(LIST_TSAN); } | bash tests/run.sh $(BUILD)/tsan/log
 
+# Of the list the tests alone, which come first.
+.PHONY: test-memory
+test-memory:
+	@$(SUB) $(PARALLEL) $(MSAN) $(MSAN_TESTS:%=$(BUILD)/msan/test/%)
+	@$(SUB) $(MSAN) list | head -n $(words $(MSAN_TESTS)) | bash tests/run.sh $(BUILD)/msan/log
+
 # What `make test` has a choice of, whole. What these say before the last line tells what was left out and why.
 .PHONY: test-texts test-emulate test-hopper test-full
 test-texts: $(BUILD)/test/cuda
@@ -305,6 +315,7 @@ test-full:
 	@$(SUB) test-texts
 	@$(SUB) test-emulate
 	@$(SUB) test-hopper
+	@! command -v clang >/dev/null || $(SUB) test-memory
 	@$(SUB) fuzz
 
 # What needs a GPU: a sample of the table of cases, or all of it; the bits of rows in batches of 1 to 8192; then tiny cases

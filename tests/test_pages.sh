@@ -38,5 +38,18 @@ for page in "$@"; do
     rm -rf "$folder"
 done
 rm -rf /tmp/epilog-tutorial
+
+# What the front page promises itself: 150 lines at most, and all of the environment that a reader can set.
+that() { # what, a command
+    if "${@:2}"; then passed=$((passed + 1)); else
+        failed=$((failed + 1))
+        echo "README.md: not so: $1"
+    fi
+}
+that 'it has at most 150 lines' test "$(wc -l <README.md)" -le 150
+for variable in $(grep -rhoE 'getenv\("[A-Z_]+"\)' src cli | sed 's/.*"\(.*\)".*/\1/' | sort -u); do
+    case $variable in HOME | TERM) continue ;; esac
+    that "it names $variable" grep -q "$variable" README.md
+done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
