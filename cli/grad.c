@@ -46,8 +46,8 @@ static bool has_tensor(const epi_program *p, const char *name, bool output) {
     return false;
 }
 
-/* What lies in memory from the forward to the backward, and how much it is. Only dims of the backward's own
- * axes count. */
+/* What lies in memory from the forward to the backward, and how much it is, as comments. Only dims of the
+ * backward's own axes count. */
 static int print_kept(const epi_program *program, const epi_program *backward, const cli_options *o) {
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     epi_options options = cli_compile_options(o);
@@ -77,9 +77,9 @@ static int print_kept(const epi_program *program, const epi_program *backward, c
                                                                   : "saved";
         double bytes = (double)shape.count * (double)epi_dtype_size(shape.type);
         total += bytes;
-        printf("%-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes, what);
+        printf("# %-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes, what);
     }
-    printf("%-18s %14.0f bytes  kept until the backward\n", "", total);
+    printf("# %-18s %14.0f bytes  kept until the backward\n", "", total);
     epi_kernel_free(kernel);
     return EXIT_OK;
 }

@@ -131,7 +131,7 @@ static const cli_command commands[] = {
      "are\n"
      "saved; the rest, and what it says again(x) of, is made again. With --dims what is kept between the "
      "two\n"
-     "is listed with its bytes.\n",
+     "is listed with its bytes, in comments.\n",
      "PROGRAM", cmd_grad},
     {"gradcheck", "hold derived gradients against differences",
      "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--set s=V,...] [--seed N] [--json]\n\n"

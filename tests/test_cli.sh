@@ -40,7 +40,9 @@ that() { # that TEXT COMMAND...: a plain condition
 expect 0 'softmax_grad(x\[T,D\], d_y: cotangent\[T,D\]) -> d_x\[T,D\] {' grad softmax:softmax
 expect 0 'd_g = sum(d_y\*(x\*v1), T)' grad norms:rmsnorm --wrt x,g
 expect 0 'rmsnorm_backward(x\[T,D\], g\[D\], saved: f32\[T\], d_y: cotangent\[T,D\])' grad norms:rmsnorm --wrt x --forward
-expect 0 'saved  *f32  *64 bytes  saved' grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16
+expect 0 '^# saved  *f32  *64 bytes  saved' grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16
+"$epilog" grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16 >derived.epi
+expect 0 'd_x  *f32' run derived.epi:rmsnorm_backward --dims T=16,D=32
 expect 2 'give that too' grad norms:rmsnorm --dims T=16,D=32
 expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wrt epz
 expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
