@@ -814,6 +814,27 @@ static void check_handed_on_often(void) {
     epi_text_free(&t);
 }
 
+/* A sum over several axes of an input alone has them for its columns: no pass reads it, and one kernel does
+ * all. */
+static void check_columns(void) {
+    epi_module *m = parse("f(v[T,H,E], s: f32[T]) -> y: f32[T] { y = s*s*(sum(v, H, E)*3 + s) }\n");
+    epi_dim_binding dims[] = {{"T", 40}, {"H", 4}, {"E", 16}};
+    for (int i = 0; i < 2; i++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .threads = 2);
+        epi_kernel *k;
+        epi_error err;
+        char how[4096];
+        check_program(epi_module_program(m, 0), o, "columns");
+        o.device = i ? -90 : 0;
+        if (!check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message))
+            continue;
+        epi_kernel_describe(k, how, sizeof how);
+        check(strstr(how, "columns [H,E]") && !strstr(how, "pass"), "%s", how);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -832,6 +853,7 @@ int main(int argc, char **argv) {
     check_shared();
     check_handed_on();
     check_handed_on_often();
+    check_columns();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);
     epi_context_close(ctx);

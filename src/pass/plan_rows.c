@@ -206,7 +206,16 @@ static void sort_outputs(shaper *s) {
     }
 }
 
-/* Sorts every value for this split; answers how many long values go through memory, -1: it cannot be. */
+/* Does a pass make the value, and is it, or what it sums up, as long as values get? */
+static bool passes_long(const shaper *s, int i) {
+    const epi_placement *stage = &s->plan->placement[i];
+    const epi_node *n = &s->g->nodes[i];
+    if (is_leaf(s, i) || !(stage->before || stage->after || stage->keep))
+        return false;
+    return is_long(s, i) || (epi_ops[n->op].cls == EPI_CLASS_REDUCE && is_long(s, n->arg[0]));
+}
+
+/* Sorts every value for this split; answers how often long values go through memory, -1: it cannot be. */
 static int try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
@@ -227,7 +236,7 @@ static int try_split(shaper *s, int columns, bool flat) {
         const epi_placement *stage = &plan->placement[i];
         if (stage->before && stage->leave > EPI_LEAVE_LOCAL)
             return -1;
-        cost += is_long(s, i) && !is_leaf(s, i) && (stage->before || stage->after || stage->keep);
+        cost += passes_long(s, i);
         work += stage->tile;
     }
     return work ? cost : -1;
