@@ -814,6 +814,37 @@ static void check_handed_on_often(void) {
     epi_text_free(&t);
 }
 
+/* Cut into so many parts on either device, and right. */
+static void check_parts(const epi_program *p, epi_options o, int parts) {
+    check_program(p, o, epi_program_name(p));
+    for (int i = 0; i < 2; i++) {
+        epi_kernel *k;
+        epi_error err;
+        o.device = i ? -90 : 0;
+        if (!check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s", err.message))
+            continue;
+        check(k->part_count == parts, "%s: %d parts, not %d", epi_program_name(p), k->part_count, parts);
+        epi_kernel_free(k);
+    }
+}
+
+/* A number for each row that two parts use keeps neither waiting for the other. */
+static void check_late(void) {
+    epi_module *m = parse("late(h[T,D], r: f32[T], w[D,F], v[F,D], dy[T,D]) -> (d[T,D], e: f32) {\n"
+                          "    z = dy @ w\n"
+                          "    s = sum(z*z, F)\n"
+                          "    y = z @ v\n"
+                          "    q = r*r\n"
+                          "    e = sum(-0.5*q*s, T)\n"
+                          "    d = y + h*(q*s*3)\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 64}, {"D", 128}, {"F", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .threads = 2,
+                                .algebra = EPI_ALGEBRA_WRITTEN);
+    check_parts(epi_module_program(m, 0), o, 3);
+    epi_module_free(m);
+}
+
 /* A sum over several axes of an input alone has them for its columns: no pass reads it, and one kernel does
  * all. */
 static void check_columns(void) {
@@ -853,6 +884,7 @@ int main(int argc, char **argv) {
     check_shared();
     check_handed_on();
     check_handed_on_often();
+    check_late();
     check_columns();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);

@@ -468,6 +468,18 @@ static void list_operands(epi_sites *s, int node) {
     }
 }
 
+/* Is it a number for each row, which maps make of inputs? Then whoever uses it makes it again, so that nobody
+ * waits for the part that was the first to. Its operands were asked before. */
+static bool stays_late(const epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    bool late = epi_ops[n->op].cls == EPI_CLASS_MAP;
+    for (int i = 0; i < n->axes.count; i++)
+        late &= s->spec->is_row[n->axes.at[i].dim];
+    for (int a = 0; a < 3; a++)
+        late &= n->arg[a] == EPI_NO_NODE || time_of(s, n->arg[a]) < 0;
+    return late;
+}
+
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
  * rows. -1: a new part cannot hold all that it is made of, and the operands that were listed have to be
  * stored first. */
@@ -512,8 +524,10 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
         }
     }
     for (int i = 0; i < s->cone.count && late; i++) {
-        epi_site_fits(s->g, &s->parts[best], s->cone.at[i]); /* notes what it takes apart */
-        s->site[s->cone.at[i]] = (epi_site){EPI_SITE_TILE, best};
+        int at = s->cone.at[i];
+        epi_site_fits(s->g, &s->parts[best], at); /* notes what it takes apart */
+        if (at == node || !stays_late(s, at))
+            s->site[at] = (epi_site){EPI_SITE_TILE, best};
     }
     return best;
 }
