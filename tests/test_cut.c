@@ -224,6 +224,7 @@ static void check_counts(void) {
          "{ y = x @ a + x @ b + x @ c + x @ d + x @ e }",
          2},
         {"f(x[T,D], w[F,D], a[R,D], b[F,R], s) -> y[T,F] { y = x @ w + s*((x @ a) @ b) }", 2},
+        {"f(x[T,D], w[F,D], a[R,D], b[F,R]) -> y[T,F] { y = x @ w + rsqrt(size(R))*((x @ a) @ b) }", 2},
         {"f(x[T,D], v[F,D], w[F,D], u[F,D], z[D,F]) -> (y[T,F], q[T,F]) "
          "{ y = silu(x @ v)*(x @ w); q = silu(x @ u)*(x @ z) }",
          3}, /* a pair on a GPU, and two that lie otherwise; two pairs on a CPU */
@@ -828,6 +829,20 @@ static void check_parts(const epi_program *p, epi_options o, int parts) {
     }
 }
 
+/* A number scales an operand that products, a weight gradient with a vector beside it and a sum all take. */
+static void check_scaled(void) {
+    epi_module *m = parse("scaled(x[T,D], w[F,D], a[R,D], b[F,R], g[D], z[T,R]) -> (y[T,F], d[R,D], s[T]) {\n"
+                          "    k = x @ a\n"
+                          "    y = x @ w + rsqrt(size(R))*(k @ b)\n"
+                          "    d = (k @ x)*(g*rsqrt(size(R)))\n"
+                          "    s = sum(z*k, R)*rsqrt(size(R))\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 64}, {"D", 128}, {"F", 64}, {"R", 16}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_BF16, .threads = 2);
+    check_parts(epi_module_program(m, 0), o, 3);
+    epi_module_free(m);
+}
+
 /* A number for each row that two parts use keeps neither waiting for the other. */
 static void check_late(void) {
     epi_module *m = parse("late(h[T,D], r: f32[T], w[D,F], v[F,D], dy[T,D]) -> (d[T,D], e: f32) {\n"
@@ -884,6 +899,7 @@ int main(int argc, char **argv) {
     check_shared();
     check_handed_on();
     check_handed_on_often();
+    check_scaled();
     check_late();
     check_columns();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,

@@ -4,7 +4,8 @@
  *
  * Products that are added up are one product (plan.h), but not where a number scales one of them. That number
  * may as well scale an operand, where this is computed: it is multiplied where the operand is made, and
- * stored with it. All that takes the operand must be scaled so, or it would be stored twice.
+ * stored with it. All that takes the operand, products and sums of products, must be scaled so, or it would
+ * be stored twice.
  *
  *     sum(a, X) + sum(b, X)    becomes    sum(a + b, X)
  *
@@ -16,28 +17,47 @@
 
 #include "pass/direction.h"
 
-/* A product that a number scales; or none. */
+/* A product, or the sum of one, that a number scales, and what else it is multiplied by, or EPI_NO_NODE; or
+ * none. */
 typedef struct scaled {
-    int product, number;
+    int product, number, rest;
 } scaled;
 
-static const scaled none = {EPI_NO_NODE, EPI_NO_NODE};
+static const scaled none = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
 
 static bool used_once(const epi_graph *g, int node) {
     return epi_graph_uses(g, node).count == 1;
 }
 
+/* A number that is there before all else: an input, a constant, a size, or a function of one. */
 static bool is_number(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
-    return !n->axes.count && (n->op == EPI_OP_INPUT || n->op == EPI_OP_CONST);
+    if (epi_ops[n->op].cls == EPI_CLASS_MAP && n->arg[1] == EPI_NO_NODE)
+        n = &g->nodes[n->arg[0]];
+    return !n->axes.count && (n->op == EPI_OP_INPUT || n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE);
 }
 
 static scaled scaled_product(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
-    for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++)
-        if (g->nodes[n->arg[a]].op == EPI_OP_MATMUL && used_once(g, n->arg[a]) && is_number(g, n->arg[!a]))
-            return (scaled){n->arg[a], n->arg[!a]};
+    for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++) {
+        int product = n->arg[a], by = n->arg[!a];
+        epi_op op = g->nodes[product].op;
+        if ((op != EPI_OP_MATMUL && op != EPI_OP_SUM) || !used_once(g, product))
+            continue;
+        if (is_number(g, by))
+            return (scaled){product, by, EPI_NO_NODE};
+        for (int b = 0; b < 2 && g->nodes[by].op == EPI_OP_MUL; b++)
+            if (is_number(g, g->nodes[by].arg[b]))
+                return (scaled){product, g->nodes[by].arg[b], g->nodes[by].arg[!b]};
+    }
     return none;
+}
+
+/* A product that nothing but a number scales; or none. */
+static scaled scaled_term(const epi_graph *g, int node) {
+    scaled s = scaled_product(g, node);
+    bool term = s.product != EPI_NO_NODE && s.rest == EPI_NO_NODE && g->nodes[s.product].op == EPI_OP_MATMUL;
+    return term ? s : none;
 }
 
 /* Will the value be a product, or a sum of such, that nothing else wants? */
@@ -45,23 +65,35 @@ static bool is_term(const epi_graph *g, int node, int depth) {
     const epi_node *n = &g->nodes[node];
     if (!used_once(g, node) || depth == 8)
         return false;
-    return n->op == EPI_OP_MATMUL || scaled_product(g, node).product != EPI_NO_NODE ||
+    return n->op == EPI_OP_MATMUL || scaled_term(g, node).product != EPI_NO_NODE ||
            (n->op == EPI_OP_ADD && is_term(g, n->arg[0], depth + 1) && is_term(g, n->arg[1], depth + 1));
 }
 
-/* Is the operand computed, and taken by nothing but products that this number scales, none of which has
- * another operand that is scaled already? */
+/* The two operands of a product, or of one that is summed; NULL: the node is neither. */
+static const int *operands_of(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_SUM && g->nodes[n->arg[0]].op == EPI_OP_MUL && used_once(g, n->arg[0]))
+        return g->nodes[n->arg[0]].arg;
+    return n->op == EPI_OP_MATMUL ? n->arg : NULL;
+}
+
+/* Is the operand computed, and taken by nothing but products, and sums of such, that this number scales, none
+ * of which has another operand that is scaled already? */
 static bool takes_scale(const epi_graph *g, int operand, int number, const int *scale) {
     epi_op_class cls = epi_ops[g->nodes[operand].op].cls;
     epi_use_list uses = epi_graph_uses(g, operand);
     bool takes = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MAP;
     for (int i = 0; i < uses.count && takes; i++) {
         int product = uses.at[i].node;
-        takes = product != EPI_NO_NODE && g->nodes[product].op == EPI_OP_MATMUL && used_once(g, product);
-        int user = takes ? epi_graph_uses(g, product).at[0].node : EPI_NO_NODE;
+        if (product != EPI_NO_NODE && g->nodes[product].op == EPI_OP_MUL && used_once(g, product))
+            product = epi_graph_uses(g, product).at[0].node;
+        const int *both = product == EPI_NO_NODE ? NULL : operands_of(g, product);
+        if (!both || !used_once(g, product))
+            return false;
+        int user = epi_graph_uses(g, product).at[0].node;
         takes = user != EPI_NO_NODE && scaled_product(g, user).product == product &&
-                scaled_product(g, user).number == number &&
-                scale[g->nodes[product].arg[!uses.at[i].operand]] == EPI_NO_NODE;
+                scaled_product(g, user).number == number && both[0] != both[1] &&
+                scale[both[both[0] == operand]] == EPI_NO_NODE;
     }
     return takes;
 }
@@ -72,7 +104,7 @@ static bool find_scales(const epi_graph *g, const bool *forward, int *scale) {
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         for (int a = 0; a < 2 && g->live[i] && n->op == EPI_OP_ADD; a++) {
-            scaled s = scaled_product(g, n->arg[a]);
+            scaled s = scaled_term(g, n->arg[a]);
             if (s.product == EPI_NO_NODE || !is_term(g, n->arg[0], 0) || !is_term(g, n->arg[1], 0))
                 continue;
             for (int side = 0; side < 2; side++) {
@@ -177,33 +209,43 @@ static int write_terms(epi_graph *g, const epi_graph *in, int node, const int *f
 
 /* ---- the new graph ---- */
 
+/* A number of the old graph in the new one, which may not have it yet. */
+static int write_number(epi_graph *g, const epi_node *n, const epi_graph *in) {
+    if (n->op == EPI_OP_INPUT)
+        return epi_graph_input(g, n->tensor);
+    int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
+    if (n->arg[0] != EPI_NO_NODE)
+        arg[0] = write_number(g, &in->nodes[n->arg[0]], in);
+    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, epi_graph_again(g, n, arg));
+}
+
 /* A node of the old graph in the new one: scaled itself, without the scale that went to its operand, or one
  * sum of what sums added up. */
 static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *forward, const int *scale,
                       const int *fresh) {
     const epi_node *n = &in->nodes[node], *sum = sums_of(in, forward, node);
-    if (sum) {
-        int one = epi_graph_reduce(g, sum->op, write_terms(g, in, node, fresh), &sum->over);
-        epi_graph_store_as(g, one, n);
-        return one;
-    }
+    int value = EPI_NO_NODE;
+    if (sum)
+        value = epi_graph_reduce(g, sum->op, write_terms(g, in, node, fresh), &sum->over);
     scaled s = scaled_product(in, node);
-    if (s.product != EPI_NO_NODE)
-        for (int a = 0; a < 2; a++)
-            if (scale[in->nodes[s.product].arg[a]] == s.number) {
-                epi_graph_store_as(g, fresh[s.product], n);
-                return fresh[s.product];
-            }
+    const int *both = s.product == EPI_NO_NODE ? NULL : operands_of(in, s.product);
+    if (both && (scale[both[0]] == s.number || scale[both[1]] == s.number))
+        value = s.rest == EPI_NO_NODE
+                    ? fresh[s.product]
+                    : epi_graph_map(g, EPI_OP_MUL, fresh[s.product], fresh[s.rest], EPI_NO_NODE);
+    if (value != EPI_NO_NODE) {
+        epi_graph_store_as(g, value, n);
+        return value;
+    }
     int arg[3];
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
     int copy = n->op == EPI_OP_INPUT ? epi_graph_input(g, n->tensor) : epi_graph_again(g, n, arg);
     if (scale[node] == EPI_NO_NODE || epi_graph_failed(g))
         return copy;
-    double value = in->nodes[scale[node]].value;
-    int number = in->nodes[scale[node]].op == EPI_OP_CONST
-                     ? epi_graph_const(g, value)
-                     : epi_graph_input(g, in->nodes[scale[node]].tensor);
+    int number = write_number(g, &in->nodes[scale[node]], in);
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
     int times = epi_graph_value(g, epi_graph_map(g, EPI_OP_MUL, copy, number, EPI_NO_NODE));
     epi_graph_store_as(g, times, n);
     return times;
