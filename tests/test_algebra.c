@@ -316,6 +316,33 @@ static void make_layers(layers *m, uint64_t seed, char *text, size_t size) {
              m->inputs, m->body, h, m->inputs, m->outputs, m->names, m->gradients, m->names, m->names);
 }
 
+/* Its forward and its backward as two programs: the gradients by all inputs but integers, and but for two of
+ * these names. */
+static epi_module *halves_of(const epi_program *p, const char *but, const char *nor, const char *label) {
+    const char *wrt[EPI_MAX_TENSORS];
+    int count = 0;
+    epi_module *halves = NULL;
+    epi_error err;
+    for (int t = 0; t < p->graph.input_count; t++) {
+        const epi_tensor_decl *d = &p->graph.tensors[t];
+        if (strcmp(d->name, but) && strcmp(d->name, nor) && !(d->has_type && epi_dtype_is_integer(d->type)))
+            wrt[count++] = d->name;
+    }
+    check(epi_program_grad_saved(p, wrt, count, &halves, &err) == EPI_OK, "%s: %s", label, err.message);
+    return halves;
+}
+
+static void check_halves(const epi_program *p, uint64_t seed, const char *label) {
+    epi_module *halves = halves_of(p, "cs", "sn", label);
+    for (int i = 0; halves && i < epi_module_count(halves); i++) {
+        const epi_program *half = epi_module_program(halves, i);
+        char dims[100];
+        dims_of(half, dims, sizeof dims);
+        check_program(half, dims, seed, label);
+    }
+    epi_module_free(halves);
+}
+
 static void test_layers(int rounds, int first) {
     int before = failed_count;
     for (int i = first; i < first + rounds; i++) {
@@ -332,6 +359,7 @@ static void test_layers(int rounds, int first) {
         char dims[100];
         dims_of(epi_module_program(module, 1), dims, sizeof dims);
         check_program(epi_module_program(module, 1), dims, (uint64_t)i, label);
+        check_halves(epi_module_program(module, 0), (uint64_t)i, label);
         if (failed_count > failed)
             printf("%s", text);
         epi_module_free(module);
@@ -363,6 +391,13 @@ static char *rewritten_text(const char *text, const char *dims, unsigned without
 #define GRAD(inputs) \
     "t(" inputs \
     ", dz: cotangent[T,F]) -> (z[T,F], d_x[T,D]) { z = f(x, g, b, w)  d_x = grad(f, x)(x, g, b, w, dz) }"
+
+/* A norm's backward by itself, with another result, what makes it, and what is added to the gradient. */
+#define SIZES "T=3,D=4,F=5,V=6,C=2"
+#define BACKWARD(result, is, more) \
+    "f(x[T,D], g[D], w[F,D], v[F,V], r: f32[T], z[T,F], e[T,C], c[C,D], dy: cotangent[T,V]) -> (d_x[T,D], " \
+    "d_w[F,D]" result ") { n = x*r*g  d_z = dy @ v  " \
+    "d_x = (d_z @ w)*g*r - x*(r*r*sum(z*d_z, F)/size(D))" more "  d_w = d_z @ n" is " }"
 
 static void test_rules(void) {
     static const struct {
@@ -411,6 +446,19 @@ static void test_rules(void) {
         /* x/x is 1 only where x is never 0 */
         {"f(x[T,D], r[T]) -> y[T,D] { y = x*r/r }", "T=3,D=4", 0, "/r", "y = x\n"},
         {"f(x[T,D], r[T]) -> y[T,D] { s = rsqrt(r)  y = x*s/s }", "T=3,D=4", 0, "y = x\n", "rsqrt"},
+        /* a scale of which nothing is known goes to the gradient where all that is made of it has the scale
+         */
+        {BACKWARD("", "", ""), SIZES, 0, "(v1 @ x)*g", "/r"},
+        {BACKWARD("", "", ""), SIZES, 0, "r*sum(z*v1, F)", "/r"},
+        {BACKWARD("", "", " + e @ c"), SIZES, 0, "v1 @ w", "/r"},
+        /* and nowhere else */
+        {BACKWARD(", d_b[D]", "  d_b = sum(d_z @ w, T)", ""), SIZES, 0, "d_z @ w", "/r"},
+        {BACKWARD(", d_n[T,D]", "  d_n = d_z @ w", ""), SIZES, 0, "d_z @ w", "/r"},
+        {BACKWARD(", q[T]", "  q = 1/r", ""), SIZES, 0, "d_z @ w", "v1 @ w"},
+        /* a vector that is made of the product is not what the product is divided by */
+        {"f(y[T,E], a[D,E], w[F,D], u[T,G]) -> (z[T,F], d[D,G]) { x = gelu(y @ a)  z = x @ w  "
+         "d = (x*rsqrt(mean(z*z, F) + 0.1)) @ u }",
+         "T=3,E=4,D=5,F=6,G=2", 0, "z = x @ w", "/rsqrt"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_algebra_log log;
@@ -440,18 +488,44 @@ static const struct model {
 };
 enum { MODELS = sizeof models / sizeof *models };
 
-/* Does it store a value of rows and features? */
-static bool stores_features(const epi_graph *part) {
-    for (int t = part->input_count; t < part->tensor_count; t++) {
-        const epi_axes *a = &part->tensors[t].axes;
-        if (a->count == 2 && !strcmp(part->dims[a->at[0].dim], "T") && !strcmp(part->dims[a->at[1].dim], "D"))
-            return true;
-    }
-    return false;
+/* Is the tensor one of rows and features? */
+static bool has_features(const epi_graph *part, int t) {
+    const epi_axes *a = &part->tensors[t].axes;
+    const char *first = a->count > 1 ? part->dims[a->at[0].dim] : "";
+    return (a->count == 2 && !strcmp(first, "T") && !strcmp(part->dims[a->at[1].dim], "D")) ||
+           (a->count == 3 && !strcmp(first, "B") && !strcmp(part->dims[a->at[2].dim], "D"));
 }
 
-/* The parts that a layer becomes on Hopper. */
-static void check_parts(const epi_program *program, const struct model *model) {
+/* Does it store a value of rows and features? */
+static bool stores_features(const epi_graph *part) {
+    bool stores = false;
+    for (int t = part->input_count; t < part->tensor_count; t++)
+        stores |= has_features(part, t);
+    return stores;
+}
+
+/* Values of rows and features that parts store for other parts. */
+static int count_stored(const epi_kernel *k) {
+    int stored = 0;
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_part *p = k->parts[i].part;
+        for (int t = p->graph.input_count; t < p->graph.tensor_count; t++)
+            stored += p->tensors[t].tensor < 0 && has_features(&p->graph, t);
+    }
+    return stored;
+}
+
+/* Rows are tokens, also where the first input of a backward has heads. */
+static void name_rows(epi_options *o, const char *dims) {
+    static const char *const tokens[] = {"T"};
+    if (*dims == 'T') {
+        o->row_axes = tokens;
+        o->row_axis_count = 1;
+    }
+}
+
+/* The parts that a layer becomes on Hopper, and at most so many values of rows and features between them. */
+static void check_parts(const epi_program *program, const struct model *model, int most_stored) {
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding dims[EPI_MAX_DIMS];
     epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = -90);
@@ -459,6 +533,7 @@ static void check_parts(const epi_program *program, const struct model *model) {
     epi_error err;
     int rows = 0, over_d = 0;
     o.dim_count = parse_dims(model->plan, dims, store);
+    name_rows(&o, model->plan);
     if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s", model->name,
                err.message))
         return;
@@ -474,6 +549,8 @@ static void check_parts(const epi_program *program, const struct model *model) {
     check(k->rewriting.applies == model->rewritten, "%s is rewritten where that is cheaper", model->name);
     check(k->part_count <= model->parts && over_d <= model->rows_over_d && rows <= model->rows,
           "%s: %d parts, %d over rows, %d over [T,D]", model->name, k->part_count, rows, over_d);
+    check(count_stored(k) <= most_stored, "%s: %d values of rows and features are stored, %d expected",
+          model->name, count_stored(k), most_stored);
     epi_kernel_free(k);
 }
 
@@ -483,10 +560,10 @@ enum { PLAIN, MEANS, SCALES, OUTLIERS, ZEROS, KINDS };
 static const char *const kind_names[] = {"plain", "rows of mean 1000", "rows of 1e-5 to 1e5",
                                          "three channels of 1e4", "zero rows"};
 
-/* The first input, in all its rows. */
-static void make_hostile(problem *p, int kind) {
-    tensor *x = &p->t[0];
-    int64_t cols = x->shape.sizes[1], rows = x->shape.sizes[0];
+/* The first input, in all its rows, or what else has such rows. */
+static void make_hostile(tensor *x, int kind) {
+    int64_t rows = x->shape.sizes[0] * (x->shape.rank > 2 ? x->shape.sizes[1] : 1),
+            cols = x->shape.count / rows;
     for (int64_t e = 0; e < x->shape.count; e++) {
         double v = get_element(x->data, x->shape.type, e);
         int64_t row = e / cols, col = e % cols;
@@ -509,13 +586,17 @@ static bool run_hostile(const epi_program *program, const char *dims_text, epi_p
     epi_kernel *k;
     epi_error err;
     o.dim_count = parse_dims(dims_text, dims, store);
+    name_rows(&o, dims_text);
     for (int t = program->graph.input_count; t < program->graph.tensor_count && path != EPI_PATH_FUSED; t++)
         types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
     if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s", err.message))
         return false;
     bool ok = problem_make(p, program, k, LAYOUT_PLAIN);
     problem_fill(p, seed);
-    make_hostile(p, kind);
+    make_hostile(&p->t[0], kind);
+    for (int t = 1; t < p->inputs && kind != OUTLIERS; t++) /* and the scales that a backward takes */
+        if (!strncmp(program->graph.tensors[t].name, "saved", 5) && program->graph.tensors[t].has_type)
+            make_hostile(&p->t[t], kind);
     ok = ok && problem_run(k, p);
     epi_kernel_free(k);
     return ok;
@@ -557,7 +638,8 @@ static void check_hostile(const epi_program *program, const struct model *model,
 static void check_rows(const epi_program *program, const struct model *model) {
     char fewer[200];
     problem all = {0}, some = {0};
-    snprintf(fewer, sizeof fewer, "T=7%s", strchr(model->run, ','));
+    const char rows[] = {model->run[0], 0};
+    snprintf(fewer, sizeof fewer, "%s=%d%s", rows, *rows == 'T' ? 7 : 1, strchr(model->run, ','));
     if (!check(run_hostile(program, model->run, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, 3, PLAIN, &all) &&
                    run_hostile(program, fewer, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, 3, PLAIN, &some),
                "%s runs", model->name))
@@ -568,6 +650,7 @@ static void check_rows(const epi_program *program, const struct model *model) {
                                 .threads = 2);
     epi_kernel *k;
     epi_error err;
+    name_rows(&o, fewer);
     bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s: %s", model->name, err.message);
     for (int t = 0; t < some.inputs && ok; t++) /* the first rows of all; weights as they are */
         memcpy(some.t[t].data, all.t[t].data,
@@ -575,7 +658,7 @@ static void check_rows(const epi_program *program, const struct model *model) {
     ok = ok && check(problem_run(k, &some), "%s runs", model->name);
     for (int t = some.inputs; t < some.count && ok; t++) {
         const epi_axes *a = &program->graph.tensors[t].axes;
-        if (strcmp(program->graph.dims[a->at[0].dim], "T") == 0)
+        if (a->count && strcmp(program->graph.dims[a->at[0].dim], rows) == 0)
             check(!memcmp(some.t[t].data, all.t[t].data,
                           (size_t)some.t[t].shape.count * epi_dtype_size(some.t[t].shape.type)),
                   "%s: %s has the same bits with fewer rows", model->name, program->graph.tensors[t].name);
@@ -758,6 +841,49 @@ static void test_by_hand(const char *folder, const epi_module *m) {
     }
 }
 
+/* ---- the backward by itself ---- */
+
+/* What the backward of a program comes to, as PyTorch runs it: its parts, and the values of rows and features
+ * that it stores beside its results. The normalised inputs are none of them. */
+static const struct half {
+    const char *name;
+    struct model model;
+    int stored;
+} halves[] = {
+    {"mlp", {"mlp_backward", "T=4096,D=2048,F=8192", "T=24,D=64,F=80", 5, 0, 0, true}, 0},
+    {"mlp_eps", {"mlp_eps_backward", "T=4096,D=2048,F=8192", "T=24,D=64,F=80", 6, 0, 1, true}, 0},
+    {"llama_loss",
+     {"llama_loss_backward", "T=4096,D=4096,H=32,E=128,F=14336,V=128256", "T=24,D=64,H=4,E=16,F=80,V=100", 10,
+      0, 1, true},
+     2},
+    {"llama_layer",
+     {"llama_layer_backward", "T=4096,D=4096,H=32,G=8,E=128,F=14336", "T=24,D=64,H=4,G=2,E=16,F=80", 14, 1, 3,
+      true},
+     3},
+    {"attention_layer",
+     {"attention_layer_backward", "B=2,S=4096,D=2048,G=8,H=4,E=64,F=8192", "B=2,S=12,D=64,G=2,H=2,E=16,F=80",
+      17, 0, 4, true},
+     1},
+};
+
+static void test_halves(const epi_module *m) {
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+        const struct half *h = &halves[i];
+        const epi_program *p = epi_module_find(m, h->name);
+        epi_module *derived =
+            check(p != NULL, "%s is there", h->name) ? halves_of(p, "c", "s", h->name) : NULL;
+        if (!derived)
+            continue;
+        const epi_program *backward = epi_module_program(derived, 1);
+        check_program(backward, h->model.run, 5, h->name);
+        check_parts(backward, &h->model, h->stored);
+        check_rows(backward, &h->model);
+        for (int kind = 0; kind < KINDS; kind++)
+            check_hostile(backward, &h->model, kind);
+        epi_module_free(derived);
+    }
+}
+
 static void test_models(const char *folder, const char *path) {
     size_t length;
     char *text = read_whole(path, &length);
@@ -769,12 +895,13 @@ static void test_models(const char *folder, const char *path) {
             if (!check(p != NULL, "%s is there", models[i].name))
                 continue;
             check_program(p, models[i].run, 5, models[i].name);
-            check_parts(p, &models[i]);
+            check_parts(p, &models[i], EPI_MAX_TENSORS);
             check_rows(p, &models[i]);
             for (int kind = 0; kind < KINDS; kind++)
                 check_hostile(p, &models[i], kind);
         }
         test_by_hand(folder, m);
+        test_halves(m);
         epi_module_free(m);
     }
     free(text);

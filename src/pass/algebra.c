@@ -40,7 +40,8 @@ static void find_weights(const epi_spec *spec, bool *is_weight, bool *is_foreign
     }
 }
 
-static void walk_with(passes *p, int count, const int *found, const epi_operand *operand) {
+static void walk_with(passes *p, int count, const int *found, const epi_operand *operand,
+                      const bool *cancels) {
     epi_graph *in = epi_arena_alloc(p->g.arena, sizeof *in);
     if (!in)
         return;
@@ -54,6 +55,7 @@ static void walk_with(passes *p, int count, const int *found, const epi_operand 
                           .sizes = p->sizes,
                           .stays = p->choice->stays,
                           .folds = p->choice->folds,
+                          .cancels = cancels,
                           .no_delay = p->choice->without >> EPI_RULE_DELAY & 1};
     epi_normal(&ask, &p->g, &p->facts);
 }
@@ -75,18 +77,54 @@ static void apply(passes *p, epi_algebra_rule rule, int (*find)(epi_facts *facts
         return;
     p->log->applied[rule] = find(&p->facts, found);
     if (p->log->applied[rule] && !epi_graph_failed(g))
-        walk_with(p, count, found, NULL);
+        walk_with(p, count, found, NULL, NULL);
 }
 
+/* Marks the inputs that something is divided by. */
+static void find_divisors(epi_facts *facts, bool *divisor) {
+    const epi_graph *g = facts->g;
+    memset(divisor, 0, (size_t)g->input_count);
+    for (int i = 0; i < facts->finished; i++) {
+        if (!g->live[i] || g->nodes[i].op != EPI_OP_DIV)
+            continue;
+        epi_form f = epi_flat_form(facts, g->nodes[i].arg[1]);
+        for (int k = 0; k < f.count; k++)
+            if (g->nodes[f.at[k].node].op == EPI_OP_INPUT)
+                divisor[g->nodes[f.at[k].node].tensor] = true;
+    }
+}
+
+/* An input of which nothing is known, such as a norm's scale that the forward has saved, may be 0, and no
+ * value may be divided by it. But where all that is made of a product is multiplied by the input, the one
+ * over it cancels, and no division is left. So it is tried with all inputs that nothing is divided by
+ * (weights go past their products instead), and again without those that something is divided by then. */
 static void unify(passes *p) {
-    epi_graph *g = &p->g;
-    int count = p->facts.finished;
-    epi_operand *operand = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *operand);
-    if (!operand || (p->choice->without >> EPI_RULE_UNIFY & 1))
+    int count = p->facts.finished, inputs = p->g.input_count;
+    epi_operand *operand = epi_arena_alloc(p->g.arena, ((size_t)count + 1) * sizeof *operand);
+    bool *cancels = epi_arena_alloc(p->g.arena, (size_t)inputs + 1);
+    bool *divisor = epi_arena_alloc(p->g.arena, (size_t)inputs + 1);
+    if (!operand || !cancels || !divisor || (p->choice->without >> EPI_RULE_UNIFY & 1))
         return;
-    p->log->applied[EPI_RULE_UNIFY] = epi_unify(&p->facts, operand);
-    if (p->log->applied[EPI_RULE_UNIFY] && !epi_graph_failed(g))
-        walk_with(p, count, NULL, operand);
+    find_divisors(&p->facts, divisor);
+    for (int t = 0; t < inputs; t++)
+        cancels[t] = !divisor[t] && !p->is_weight[t];
+    for (bool again = true; again && !epi_graph_failed(&p->g);) {
+        again = false;
+        p->log->applied[EPI_RULE_UNIFY] = epi_unify(&p->facts, cancels, operand);
+        if (!p->log->applied[EPI_RULE_UNIFY] || epi_graph_failed(&p->g))
+            return;
+        const passes before = *p;
+        walk_with(p, count, NULL, operand, cancels);
+        if (!epi_graph_failed(&p->g))
+            find_divisors(&p->facts, divisor);
+        for (int t = 0; t < inputs; t++) {
+            again |= cancels[t] && divisor[t];
+            cancels[t] &= !divisor[t];
+        }
+        if (again)
+            *p = before;
+    }
+    p->facts.cancels = NULL;
 }
 
 /* Puts what was found in its place. */
@@ -176,7 +214,7 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
     find_weights(spec, p.is_weight, p.is_foreign);
     epi_nominal_sizes(spec, p.sizes);
     p.g.arena = arena;
-    walk_with(&p, spec->graph->node_count, NULL, NULL);
+    walk_with(&p, spec->graph->node_count, NULL, NULL, NULL);
     log->applied[EPI_RULE_DELAY] = p.facts.delayed;
     if (!epi_graph_failed(&p.g))
         apply(&p, EPI_RULE_SHIFT, epi_shift);

@@ -26,7 +26,7 @@ typedef struct epi_algebra_log {
 /* What is left to choose. */
 typedef struct epi_algebra_choice {
     unsigned without; /* rules that are not applied, as bits */
-    bool *stays;      /* by input: a weight that does not go past a product; NULL: all do */
+    bool *stays;      /* by input: a vector that stays where it was written; NULL: none does */
     bool *folds;      /* by input: a param that is multiplied into weights that are params; NULL: none is */
 } epi_algebra_choice;
 
@@ -41,8 +41,9 @@ int epi_shift(epi_facts *facts, int *found);
 int epi_reorder(epi_facts *facts, int *found);
 /* transpose.c: sum(u*L(d)) is sum(d*Lt(u)) where Lt(u) is stored anyway. */
 int epi_transpose(epi_facts *facts, int *found);
-/* unify.c: operand[x] is what stands for x in products, and by which vectors it differs. */
-int epi_unify(epi_facts *facts, epi_operand *operand);
+/* unify.c: operand[x] is what stands for x in products, and by which vectors it differs: those that one may
+ * divide by, and inputs that cancel. */
+int epi_unify(epi_facts *facts, const bool *cancels, epi_operand *operand);
 
 /* relocate.c: statistics that wait for a product, sum(u*(p @ q), X) with X an axis of q, are the sum of p
  * times sum(u*q, X), where that is a product that is at hand. Nodes are added to the graph of the facts,

@@ -105,7 +105,8 @@ static void sort_factors(epi_form *f) {
 
 static bool cancels(epi_facts *facts, int node) {
     const epi_fact *f = epi_fact_of(facts, node);
-    return f && f->positive;
+    const epi_node *n = &facts->g->nodes[node];
+    return f && (f->positive || (facts->cancels && n->op == EPI_OP_INPUT && facts->cancels[n->tensor]));
 }
 
 bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign) {

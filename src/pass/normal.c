@@ -109,15 +109,21 @@ static int folding_side(epi_facts *facts, const sides *s, epi_form_factor factor
     return -1;
 }
 
+/* Is it an input that stays where it was written? */
+static bool is_to_stay(const epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    return n->op == EPI_OP_INPUT && facts->stays && facts->stays[n->tensor];
+}
+
 /* The side of a factor that both could take: where it is complete when that side's tile is on chip; where it
- * was written, if that is so of both; the side that is made later, if of neither. */
+ * was written, if that is so of both, or if it is to stay; the side that is made later, if of neither. */
 static int choose_side(epi_facts *facts, const sides *s, epi_form_factor factor, const written *origin) {
     int depth = fact(facts, factor.node)->depth;
-    bool ok[2] = {depth < s->depth[0], depth < s->depth[1]};
+    bool ok[2] = {depth < s->depth[0], depth < s->depth[1]}, stays = is_to_stay(facts, factor.node);
     bool second = s->depth[1] > s->depth[0] || (s->depth[1] == s->depth[0] && s->acts[1] && !s->acts[0]);
-    if (ok[0] != ok[1])
+    if (ok[0] != ok[1] && !stays)
         return ok[1];
-    if (ok[0] && origin) {
+    if ((ok[0] || stays) && origin) {
         bool home[2];
         for (int i = 0; i < 2; i++)
             home[i] = epi_form_find(&origin->side[i], factor.node, factor.power) >= 0;
@@ -191,7 +197,7 @@ static bool leaves(epi_facts *facts, int node, const epi_form *inside) {
     const epi_graph *g = facts->g;
     const epi_fact *v = fact(facts, node);
     if (v->weights)
-        return g->nodes[node].op != EPI_OP_INPUT || !facts->stays || !facts->stays[g->nodes[node].tensor];
+        return !is_to_stay(facts, node);
     for (int i = 0; i < inside->count; i++)
         if (shares_axis(&g->nodes[node].axes, &g->nodes[inside->at[i].node].axes) &&
             v->depth < fact(facts, inside->at[i].node)->depth)
@@ -468,11 +474,68 @@ static int pick_joins(walk *w, epi_form *terms, int count) {
     return count;
 }
 
+/* The product that a node is, or the sum of, if operands are to be replaced; or NULL. */
+static const epi_node *product_of(const walk *w, const epi_node *n) {
+    if (!w->ask->operand || n->op == EPI_OP_MATMUL)
+        return w->ask->operand ? n : NULL;
+    return n->op == EPI_OP_SUM && w->in->nodes[n->arg[0]].op == EPI_OP_MUL ? &w->in->nodes[n->arg[0]] : NULL;
+}
+
+/* What stands for an operand of the product that a node is, or sums; or NULL. */
+static const epi_operand *operand_for(const walk *w, const epi_node *n, int arg) {
+    const epi_operand *o = arg < w->ask->count ? &w->ask->operand[arg] : NULL;
+    return o && o->node != EPI_NO_NODE && (o->sums || n->op == EPI_OP_MATMUL) ? o : NULL;
+}
+
+/* The operand `arg` of the product that a node is, or sums: another value, if one stands for it up to vectors
+ * that lack the axes of the sum. Then *by is divided by these. */
+static int replaced(walk *w, const epi_node *n, const epi_node *of, int a, epi_form *by, bool *any) {
+    const epi_operand *o = operand_for(w, n, of->arg[a]);
+    epi_form others, inside = {.count = 0}, over = {.number = 1};
+    if (o)
+        inside = epi_form_having(w->in, &o->by, &n->over, &others);
+    bool ok = o && !inside.count;
+    for (int i = 0; ok && i < o->by.count; i++) {
+        epi_form v = form_at(w, o->by.at[i].node);
+        for (int k = o->by.at[i].power; k && ok; k += k > 0 ? -1 : 1)
+            ok = epi_flat_multiply(w->facts, &over, &v, k > 0 ? -1 : 1);
+    }
+    if (!ok || !epi_flat_multiply(w->facts, by, &over, 1))
+        return operand(w, of, a);
+    *any = true;
+    return w->memo[o->node];
+}
+
+/* A product, or the sum of one, of whose operands others stand for some up to vectors: the others stay as
+ * they are, and the result is divided by the vectors. EPI_NO_NODE: none is replaced. */
+static int summed_with(walk *w, const epi_node *n) {
+    epi_graph *g = w->g;
+    const epi_node *of = product_of(w, n);
+    epi_form by = {.number = 1};
+    bool any = false;
+    if (!of)
+        return EPI_NO_NODE;
+    int a = replaced(w, n, of, 0, &by, &any), b = replaced(w, n, of, 1, &by, &any);
+    if (!any || epi_graph_failed(g))
+        return EPI_NO_NODE;
+    int sum =
+        n->op == EPI_OP_MATMUL
+            ? epi_graph_contract(g, a, b, &n->over)
+            : epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map(g, EPI_OP_MUL, a, b, EPI_NO_NODE), &n->over);
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_form core = epi_form_of(g, epi_graph_value(g, sum), 1);
+    return epi_flat_multiply(w->facts, &by, &core, 1) ? epi_normal_build(w->facts, &by) : EPI_NO_NODE;
+}
+
 static int summed(walk *w, const epi_node *n) {
     epi_form f = form_at(w, n->arg[0]);
     written origin;
     const epi_node *of = &w->in->nodes[n->arg[0]];
     bool two = of->op == EPI_OP_MUL;
+    int value = summed_with(w, n);
+    if (value != EPI_NO_NODE || epi_graph_failed(w->g))
+        return value;
     for (int a = 0; a < 2 && two; a++)
         origin.side[a] = form_at(w, of->arg[a]);
     epi_form sum = sum_of(w->facts, &f, &n->over, two ? &origin : NULL, true);
@@ -484,42 +547,10 @@ static int summed(walk *w, const epi_node *n) {
     return epi_normal_build(w->facts, &sum);
 }
 
-/* A product one of whose operands is another value up to vectors: the operands stay as they are, and the
- * result is divided by those. EPI_NO_NODE: none is. */
-static int contracted_with(walk *w, const epi_node *n) {
-    epi_form by = {.number = 1};
-    int arg[2];
-    bool any = false;
-    for (int a = 0; a < 2; a++) {
-        arg[a] = operand(w, n, a);
-        if (n->arg[a] >= w->ask->count || w->ask->operand[n->arg[a]].node == EPI_NO_NODE)
-            continue;
-        const epi_operand *o = &w->ask->operand[n->arg[a]];
-        epi_form others, inside = epi_form_having(w->in, &o->by, &n->over, &others);
-        if (inside.count)
-            continue;
-        any = true;
-        arg[a] = w->memo[o->node];
-        for (int i = 0; i < o->by.count; i++) {
-            epi_form v = form_at(w, o->by.at[i].node);
-            for (int k = o->by.at[i].power; k; k += k > 0 ? -1 : 1)
-                if (!epi_flat_multiply(w->facts, &by, &v, k > 0 ? -1 : 1))
-                    return EPI_NO_NODE;
-        }
-    }
-    if (!any || epi_graph_failed(w->g))
-        return EPI_NO_NODE;
-    int product = valued(w->g, epi_graph_contract(w->g, arg[0], arg[1], &n->over));
-    epi_form core = product == EPI_NO_NODE ? by : epi_form_of(w->g, product, 1);
-    return product != EPI_NO_NODE && epi_flat_multiply(w->facts, &by, &core, 1)
-               ? epi_normal_build(w->facts, &by)
-               : EPI_NO_NODE;
-}
-
 static int contracted(walk *w, const epi_node *n) {
     written origin = {{form_at(w, n->arg[0]), form_at(w, n->arg[1])}};
     epi_form f = origin.side[0];
-    int value = w->ask->operand ? contracted_with(w, n) : EPI_NO_NODE;
+    int value = summed_with(w, n);
     if (value != EPI_NO_NODE || epi_graph_failed(w->g))
         return value;
     if (!epi_flat_multiply(w->facts, &f, &origin.side[1], 1))
@@ -684,7 +715,8 @@ static void rewrite(walk *w, int node) {
         w->facts->at[value].keep = true;
 }
 
-/* What has to be there before a node: its operands, or what stands for it; and what an operand is of. */
+/* What has to be there before a node: its operands, or what stands for it; and what stands for an operand of
+ * a product, or of a product that it sums. */
 static int list_needed(const walk *w, int node, int *out) {
     int instead = instead_of(w, node), count = 0;
     if (instead != EPI_NO_NODE) {
@@ -692,17 +724,17 @@ static int list_needed(const walk *w, int node, int *out) {
         return count;
     }
     const epi_node *n = &w->in->nodes[node];
-    for (int a = 0; a < 3; a++) {
-        int arg = n->arg[a];
-        if (arg == EPI_NO_NODE)
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            out[count++] = n->arg[a];
+    const epi_node *of = product_of(w, n);
+    for (int a = 0; a < 2 && of; a++) {
+        const epi_operand *o = operand_for(w, n, of->arg[a]);
+        if (!o)
             continue;
-        out[count++] = arg;
-        if (!w->ask->operand || arg >= w->ask->count || n->op != EPI_OP_MATMUL ||
-            w->ask->operand[arg].node == EPI_NO_NODE)
-            continue;
-        out[count++] = w->ask->operand[arg].node;
-        for (int i = 0; i < w->ask->operand[arg].by.count; i++)
-            out[count++] = w->ask->operand[arg].by.at[i].node;
+        out[count++] = o->node;
+        for (int i = 0; i < o->by.count; i++)
+            out[count++] = o->by.at[i].node;
     }
     return count;
 }
@@ -745,6 +777,7 @@ void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
                              .is_foreign = ask->is_foreign,
                              .stays = ask->stays,
                              .folds = ask->folds,
+                             .cancels = ask->cancels,
                              .no_delay = ask->no_delay,
                              .sizes = ask->sizes,
                              .free = true};

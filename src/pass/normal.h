@@ -6,10 +6,12 @@
 
 #include "pass/facts.h"
 
-/* Instead of an operand of products: another value that is this one times a product of vectors. */
+/* Instead of an operand of products: another value that is this one times a product of vectors. None of these
+ * may depend on such a product. */
 typedef struct epi_operand {
     int node; /* EPI_NO_NODE: there is none */
     epi_form by;
+    bool sums; /* also where a product with the operand is summed otherwise: sum(u*x, X) */
 } epi_operand;
 
 typedef struct epi_normal_ask {
@@ -21,8 +23,9 @@ typedef struct epi_normal_ask {
     const bool *is_foreign;     /* by input */
     const int64_t *sizes;       /* by dim, rows at their nominal number */
     bool no_delay;              /* nothing goes past a product */
-    const bool *stays;          /* by input: a weight that does not go past a product; or NULL */
+    const bool *stays;          /* by input: a vector that stays where it was written; or NULL */
     const bool *folds;          /* by input: a param that goes to an operand of params; or NULL */
+    const bool *cancels;        /* by input: one over it cancels against it; or NULL */
 } epi_normal_ask;
 
 /* Rewrites into *out, whose arena is set, and finishes it. An error is in out->error. The facts are those of

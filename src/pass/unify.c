@@ -1,5 +1,5 @@
-/* unify.c: where x and x*v are both operands of products, v a vector that is never 0, x*v alone is stored,
- * and what was a product with x is one with x*v, divided by v after it. */
+/* unify.c: where x and x*v are both operands of products, v a vector that is never 0, or that cancels, x*v
+ * alone is stored, and what was a product with x is one with x*v, divided by v after it. */
 #include <stdlib.h>
 
 #include "base/hash.h"
@@ -45,8 +45,18 @@ static bool goes_past(const epi_graph *g, int operand, const epi_form *by) {
     return true;
 }
 
+/* May a product with x be divided by this vector after it? What is deeper than x may be made of the product.
+ */
+static bool may_divide(epi_facts *facts, const bool *cancels, int x, epi_form_factor by) {
+    const epi_fact *f = epi_fact_of(facts, by.node);
+    const epi_node *n = &facts->g->nodes[by.node];
+    if (!f || n->axes.count >= facts->g->nodes[x].axes.count || f->depth > facts->at[x].depth)
+        return false;
+    return f->divides || (by.power > 0 && n->op == EPI_OP_INPUT && cancels[n->tensor]);
+}
+
 /* Is y x times vectors that may be divided by? Then *by are these. */
-static bool differ_by_vectors(epi_facts *facts, int x, int y, epi_form *by) {
+static bool differ_by_vectors(epi_facts *facts, const bool *cancels, int x, int y, epi_form *by) {
     const epi_graph *g = facts->g;
     epi_form of = epi_flat_form(facts, x);
     *by = epi_flat_form(facts, y);
@@ -63,12 +73,19 @@ static bool differ_by_vectors(epi_facts *facts, int x, int y, epi_form *by) {
     if (by->number != of.number || !epi_flat_multiply(facts, by, &of, -1) || !by->count)
         return false;
     by->number = 1;
-    for (int i = 0; i < by->count; i++) {
-        const epi_fact *f = epi_fact_of(facts, by->at[i].node);
-        if (!f || !f->divides || g->nodes[by->at[i].node].axes.count >= g->nodes[x].axes.count)
+    for (int i = 0; i < by->count; i++)
+        if (!may_divide(facts, cancels, x, by->at[i]))
             return false;
-    }
     return goes_past(g, x, by);
+}
+
+/* Are the vectors complete while x is on chip? Then what is stored of it is the operand alone, and sums may
+ * as well be of that. */
+static bool come_before(epi_facts *facts, int x, const epi_form *by) {
+    bool before = true;
+    for (int i = 0; i < by->count; i++)
+        before &= facts->at[by->at[i].node].depth < facts->at[x].depth;
+    return before;
 }
 
 static int list_operands(epi_facts *facts, candidate *out) {
@@ -85,7 +102,7 @@ static int list_operands(epi_facts *facts, candidate *out) {
     return count;
 }
 
-int epi_unify(epi_facts *facts, epi_operand *operand) {
+int epi_unify(epi_facts *facts, const bool *cancels, epi_operand *operand) {
     epi_graph *g = facts->g;
     int nodes = facts->finished, applied = 0;
     candidate *list = epi_arena_alloc(g->arena, ((size_t)nodes + 1) * sizeof *list);
@@ -107,9 +124,9 @@ int epi_unify(epi_facts *facts, epi_operand *operand) {
                 epi_form by;
                 if (x == y || g->nodes[from].op == EPI_OP_INPUT || operand[from].node != EPI_NO_NODE ||
                     operand[to].node != EPI_NO_NODE || taken[from] ||
-                    !differ_by_vectors(facts, from, to, &by))
+                    !differ_by_vectors(facts, cancels, from, to, &by))
                     continue;
-                operand[from] = (epi_operand){to, by};
+                operand[from] = (epi_operand){to, by, come_before(facts, from, &by)};
                 taken[to] = true;
                 applied++;
             }

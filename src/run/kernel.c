@@ -242,8 +242,17 @@ static void fold_params(const epi_kernel *k, epi_algebra_choice *choice, trial *
         memset(choice->folds, 0, (size_t)g->input_count);
 }
 
+/* Is the input a vector: of one axis, or a number for each row? */
+static bool is_vector(const epi_spec *spec, const epi_axes *axes) {
+    bool rows = axes->count > 0;
+    for (int i = 0; i < axes->count; i++)
+        rows &= spec->is_row[axes->at[i].dim];
+    return rows || axes->count == 1;
+}
+
 /* Which rules to apply and which weights go past products: all, but for a shift that makes more products than
- * it saves, and for vectors that are better multiplied where they are written. */
+ * it saves, and for vectors that are better multiplied where they are written. A norm's scale that the
+ * forward saved is such a vector where the gradient that it would go to is in memory without it. */
 static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, trial *best, trial *other) {
     const epi_graph *g = k->rewriting.written;
     try_choice(k, choice, best);
@@ -254,7 +263,7 @@ static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, tr
     }
     fold_params(k, choice, best, other);
     for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
-        if (g->tensors[t].axes.count != 1 || k->spec.is_row[g->tensors[t].axes.at[0].dim])
+        if (!is_vector(&k->spec, &g->tensors[t].axes))
             continue;
         tried++;
         choice->stays[t] = true;
