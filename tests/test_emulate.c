@@ -47,14 +47,15 @@ typedef struct text {
     emu_run_function *run;
 } text;
 
-/* Starting a compiler takes longer than a short text does: it is given as many as make a long one. */
+/* A fifth of a second goes into the emulator's own functions, whatever else is compiled with them: a compiler
+ * is given as many texts as make a long one. */
 typedef struct batch {
     int first, count;
     bool compiled;
     void *library;
 } batch;
 
-enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 120000 };
+enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 500000 };
 static text texts[MOST_TEXTS];
 static batch batches[MOST_TEXTS];
 static int text_count, batch_count;
@@ -117,7 +118,8 @@ static void write_without_ptx(FILE *f, const char *source) {
     }
 }
 
-/* A text in a namespace of its own; what it defines for the preprocessor ends with it. */
+/* A text in a namespace of its own; what it defines for the preprocessor ends with it. It is not optimized:
+ * that takes longer than it saves, as what takes time is in the emulator's own functions, which are. */
 static void write_text(FILE *f, int at) {
     static const char define[] = "#define ";
     const text *t = &texts[at];
@@ -130,8 +132,11 @@ static void write_text(FILE *f, int at) {
             "template <int R> static void wgmma_value(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
             "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n",
             at, at);
+    fputs("#pragma GCC push_options\n#pragma GCC optimize(\"O0\")\n", f);
     write_without_ptx(f, t->source);
-    fprintf(f, "\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include \"entry.h\"\n}\n",
+    fprintf(f,
+            "\n#pragma GCC pop_options\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include "
+            "\"entry.h\"\n}\n",
             t->name, at);
     for (const char *p = t->source; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
         if (!strncmp(p, define, sizeof define - 1))

@@ -83,12 +83,12 @@ struct Product { /* of one warpgroup, on its way: d = a * b, of n columns, or th
     u64 a, b; /* in shared memory, */
     bool a_mn, b_mn, add;
     int n;
-    float (*number)(u16);
+    bool bf16;    /* or f16 */
     bool words;   /* or the first in words of registers: those of this thread's rows, 16 deep, */
     u32 of[2][8]; /* gathered from the lanes that have them */
 };
 
-enum { MOST_COPIES = 256, MOST_PRODUCTS = 64, STACK_BYTES = 1 << 16, MOST_BLOCKS = 8, WARPGROUP = 128 };
+enum { MOST_COPIES = 256, MOST_PRODUCTS = 64, STACK_BYTES = 3 << 15, MOST_BLOCKS = 8, WARPGROUP = 128 };
 
 /* What a thread has on its way: at once, or where all is late, when its group is waited for. */
 template <class T, int MOST> struct Underway {
@@ -326,7 +326,7 @@ static uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) {
     return {x, y, z, w};
 }
 
-static float __uint_as_float(u32 u) {
+static inline float __uint_as_float(u32 u) {
     float f;
     memcpy(&f, &u, 4);
     return f;
@@ -334,7 +334,7 @@ static float __uint_as_float(u32 u) {
 static float __int_as_float(int i) {
     return __uint_as_float((u32)i);
 }
-static u32 __float_as_uint(float f) {
+static inline u32 __float_as_uint(float f) {
     u32 u;
     memcpy(&u, &f, 4);
     return u;
@@ -397,7 +397,7 @@ static u64 __cvta_generic_to_shared(const void *p) {
 }
 
 /* The place of `bytes` bytes, which start at a multiple of `alignment`. */
-static u8 *shared_place(u32 address, u32 bytes, u32 alignment) {
+static inline u8 *shared_place(u32 address, u32 bytes, u32 alignment) {
     const bool asked = address >= ASKED_FOR;
     const u32 at = asked ? address - ASKED_FOR : address, end = asked ? memory_bytes : declared_bytes;
     if (address % alignment || bytes > end || at > end - bytes) {
@@ -406,6 +406,6 @@ static u8 *shared_place(u32 address, u32 bytes, u32 alignment) {
     }
     return (asked ? block->memory : declared) + at;
 }
-static u8 *shared_at(u32 address, u32 bytes) {
+static inline u8 *shared_at(u32 address, u32 bytes) {
     return shared_place(address, bytes, bytes);
 }

@@ -40,27 +40,21 @@ static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
 
 /* wgmma of 64 rows, 16 deep, by a warpgroup. */
 #ifdef NARROW
-static float number_of(u16 x) {
-    return low<HALF>(x);
-}
 template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add) {
-    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, number_of});
+    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, HALF == BF16});
 }
 template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add) {
-    product(Product{d, a, b, A_MN, B_MN, add != 0, NARROW, number_of});
+    product(Product{d, a, b, A_MN, B_MN, add != 0, NARROW, HALF == BF16});
 }
 #endif
 
 #ifdef SCORE_DEPTH
-static float number_of(u16 x) {
-    return low<HALF>(x);
-}
 template <int R> static void wgmma_score(float (&d)[R], u64 a, u64 b, int add) {
-    product(Product{d, a, b, false, false, add != 0, 2 * R, number_of});
+    product(Product{d, a, b, false, false, add != 0, 2 * R, HALF == BF16});
 }
 template <int R> static void wgmma_value(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
     const u32 words[4] = {a0, a1, a2, a3};
-    product_of_words(Product{d, 0, b, false, true, add != 0, 2 * R, number_of}, words);
+    product_of_words(Product{d, 0, b, false, true, add != 0, 2 * R, HALF == BF16}, words);
 }
 template <int R> static void wgmma_value2(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
     wgmma_value(d, a0, a1, a2, a3, b, add);

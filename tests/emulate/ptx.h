@@ -3,11 +3,11 @@
 
 /* ---- base.cuh ---- */
 
-static float f16_f32(u16 x) {
-    const int e = x >> 10 & 31, m = x & 1023;
-    const float v = e == 31 ? (m ? NAN : INFINITY)
-                    : e     ? ldexpf((float)(1024 + m), e - 25)
-                            : ldexpf((float)m, -24);
+static inline float f16_f32(u16 x) {
+    const u32 digits = x & 0x7fff;
+    const float v = digits < 0x7c00    ? __uint_as_float(digits << 13) * 0x1p112f
+                    : digits == 0x7c00 ? INFINITY
+                                       : NAN;
     return x >> 15 ? -v : v;
 }
 static u16 f32_f16(float x) {
@@ -43,7 +43,7 @@ static float f_max(float a, float b) {
 
 /* ---- ptx.cuh ---- */
 
-template <class T> static T read_shared(u32 at) {
+template <class T> static inline T read_shared(u32 at) {
     T x;
     memcpy(&x, shared_at(at, sizeof x), sizeof x);
     return x;
@@ -327,29 +327,35 @@ static void send_word(u32 at, u32 barrier, u32 rank, u32 word) {
 
 /* ---- boxes of TMA ---- */
 
-static u32 turned(u32 at, int swizzle) {
+static inline u32 turned(u32 at, int swizzle) {
     return at ^ (at >> 7 & (u32)(swizzle / 16 - 1)) << 4;
 }
-/* f(element in memory, or NULL where the tensor ends, and in shared memory, size), for all of the box. */
+/* f(place in memory, or NULL where the tensor ends, and in shared memory, bytes), for all of the box: 16
+ * bytes at a time, which no swizzle parts, or one element where some of these are beyond the tensor's end. */
 template <class F>
-static void each_element(const emu_box &m, u32 shared, int x, int y, int z, int w, int v, F f) {
-    const u32 size = (u32)m.size;
-    for (u32 r = 0; r < m.box[1]; r++)
-        for (u32 c = 0; c < m.box[0]; c++) {
-            const i64 at_x = x + (i64)c, at_y = y + (i64)r;
-            const bool there = at_x >= 0 && at_y >= 0 && at_x < (i64)m.sizes[0] && at_y < (i64)m.sizes[1] &&
-                               z >= 0 && z < (i64)m.sizes[2] && w >= 0 && w < (i64)m.sizes[3] && v >= 0 &&
-                               v < (i64)m.sizes[4];
-            u8 *memory = there ? m.base + (u64)at_y * m.strides[1] + (u64)z * m.strides[2] +
-                                     (u64)w * m.strides[3] + (u64)v * m.strides[4] + (u64)at_x * size
-                               : 0;
-            if (there)
-                check_access(memory, size, size);
-            f(memory, shared_at(turned(shared + (r * m.box[0] + c) * size, m.swizzle), size), size);
+static void each_place(const emu_box &m, u32 shared, int x, int y, int z, int w, int v, F f) {
+    const u32 size = (u32)m.size, unit = 16 / size;
+    const bool layer =
+        z >= 0 && z < (i64)m.sizes[2] && w >= 0 && w < (i64)m.sizes[3] && v >= 0 && v < (i64)m.sizes[4];
+    for (u32 r = 0; r < m.box[1]; r++) {
+        const i64 at_y = y + (i64)r;
+        const bool row = layer && at_y >= 0 && at_y < (i64)m.sizes[1];
+        const i64 begin = (i64)((u64)at_y * m.strides[1] + (u64)z * m.strides[2] + (u64)w * m.strides[3] +
+                                (u64)v * m.strides[4]);
+        for (u32 c = 0, count; c < m.box[0]; c += count) {
+            const i64 at_x = x + (i64)c;
+            count = row && (at_x < 0 || at_x + unit > (i64)m.sizes[0]) ? 1 : unit;
+            u8 *memory = row && at_x >= 0 && at_x < (i64)m.sizes[0] ? m.base + begin + at_x * (i64)size : 0;
+            if (memory)
+                check_access(memory, count * size, size);
+            f(memory,
+              shared_place(turned(shared + (r * m.box[0] + c) * size, m.swizzle), count * size, count * size),
+              count * size);
         }
+    }
 }
 static void fill_box(const Arriving &a) {
-    each_element(a.map, a.to, a.x, a.y, a.z, a.w, a.v, [](const u8 *memory, u8 *shared, u32 size) {
+    each_place(a.map, a.to, a.x, a.y, a.z, a.w, a.v, [](const u8 *memory, u8 *shared, u32 size) {
         memory ? (void)memcpy(shared, memory, size) : (void)memset(shared, 0, size);
     });
 }
@@ -373,7 +379,7 @@ static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, u16
 }
 static void tma_prefetch(const void *, int, int, int = 0, int = 0) {}
 static void store_box(const Stored &s) {
-    each_element(*s.map, s.from, s.x, s.y, s.z, s.w, 0, [](u8 *memory, const u8 *shared, u32 size) {
+    each_place(*s.map, s.from, s.x, s.y, s.z, s.w, 0, [](u8 *memory, const u8 *shared, u32 size) {
         if (memory) {
             check_once(memory, size);
             memcpy(memory, shared, size);
@@ -396,30 +402,54 @@ static void fence_async() {}
 
 /* ---- tensor cores ---- */
 
-/* Element k deep of row (or column) r of an operand in shared memory, by its descriptor. */
-static float operand(u64 descriptor, bool mn, int r, int k, float (*number)(u16)) {
+static inline float number_of(u16 x, bool bf16) {
+    return bf16 ? __uint_as_float((u32)x << 16) : f16_f32(x);
+}
+/* Where row (or column) r of an operand in shared memory lies, k deep, by its descriptor. Without `mn` eight
+ * elements of the depth are neighbours, with it eight rows. */
+static inline u32 operand_at(u64 descriptor, bool mn, int r, int k) {
     const u32 start = (u32)(descriptor & 0x3fff) << 4, slab = (u32)(descriptor >> 16 & 0x3fff) << 4,
               eight = (u32)(descriptor >> 32 & 0x3fff) << 4;
     const int at = mn ? r / 64 * (int)slab + k / 8 * (int)eight + k % 8 * 128 + r % 64 * 2
                       : r / 8 * (int)eight + r % 8 * 128 + k * 2;
-    return number(read_shared<u16>(ASKED_FOR + turned(start + (u32)at, 128)));
+    return ASKED_FOR + turned(start + (u32)at, 128);
 }
-/* This thread's share. */
+/* Two columns that are neighbours, 16 deep. */
+typedef double Pair __attribute__((vector_size(16)));
+static inline void operand_pair(u64 descriptor, bool mn, int r, bool bf16, Pair (&to)[16]) {
+    if (mn)
+        for (int k = 0; k < 16; k++) {
+            const u32 both = read_shared<u32>(operand_at(descriptor, true, r, k));
+            to[k] = Pair{number_of((u16)both, bf16), number_of((u16)(both >> 16), bf16)};
+        }
+    else
+        for (int k = 0; k < 16; k += 8) {
+            u16 x[2][8];
+            memcpy(x[0], shared_at(operand_at(descriptor, false, r, k), 16), 16);
+            memcpy(x[1], shared_at(operand_at(descriptor, false, r + 1, k), 16), 16);
+            for (int i = 0; i < 8; i++)
+                to[k + i] = Pair{number_of(x[0][i], bf16), number_of(x[1][i], bf16)};
+        }
+}
+/* This thread's share: of every eight columns two neighbours, of two rows. */
 static void multiply(const Product &p) {
     const int t = (int)threadIdx.x % WARPGROUP, row = t / 32 * 16 + t % 32 / 4, q = t % 4;
-    float a[2][16], b[16];
-    for (int i = 0; i < 32; i++)
-        a[i / 16][i % 16] = p.words ? p.number((u16)(p.of[i / 16][i % 16 / 2] >> 16 * (i % 2)))
-                                    : operand(p.a, p.a_mn, row + i / 16 * 8, i % 16, p.number);
-    for (int c = 0; c < p.n / 4; c++) {
-        for (int k = 0; k < 16; k++)
-            b[k] = operand(p.b, p.b_mn, c / 2 * 8 + 2 * q + c % 2, k, p.number);
+    double a[2][16];
+    Pair b[16];
+    for (int i = 0; i < 32; i++) {
+        const u16 x = p.words ? (u16)(p.of[i / 16][i % 16 / 2] >> 16 * (i % 2))
+                              : read_shared<u16>(operand_at(p.a, p.a_mn, row + i / 16 * 8, i % 16));
+        a[i / 16][i % 16] = number_of(x, p.bf16);
+    }
+    for (int c = 0; c < p.n / 8; c++) {
+        float *d = p.d + 4 * c;
+        operand_pair(p.b, p.b_mn, 8 * c + 2 * q, p.bf16, b);
         for (int h = 0; h < 2; h++) {
-            float &d = p.d[c / 2 * 4 + 2 * h + c % 2];
-            double sum = p.add ? d : 0;
+            Pair sum = {p.add ? d[2 * h] : 0, p.add ? d[2 * h + 1] : 0};
             for (int k = 0; k < 16; k++)
-                sum += (double)a[h][k] * b[k];
-            d = (float)sum;
+                sum += a[h][k] * b[k];
+            d[2 * h] = (float)sum[0];
+            d[2 * h + 1] = (float)sum[1];
         }
     }
 }

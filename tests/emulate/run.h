@@ -53,18 +53,28 @@ static u32 next_random() {
     return host->seed;
 }
 
+/* A block whose turn it is has its shared memory where the text declares it, until it is another's turn. */
+static Block *in_place;
+static void put_in_place(Block *b) {
+    if (b == in_place)
+        return;
+    if (in_place)
+        memcpy(in_place->rest, declared, declared_bytes);
+    memcpy(declared, b->rest, declared_bytes);
+    in_place = b;
+}
+
 /* All threads in some order, but for those of the warps that are held back. */
 static void take_turn(Block *b, u32 held) {
     const unsigned count = (unsigned)block_threads, random = next_random();
     const unsigned first = random >> 16, step = random >> 8 & 1 || count % 97 == 0 ? 1 : 97;
     block = b;
-    memcpy(declared, b->rest, declared_bytes);
+    put_in_place(b);
     for (unsigned i = 0; i < count; i++) {
         const unsigned at = (first + i * step) % count;
         if (!b->threads[at].done && !(held >> at / 32 & 1))
             go_on(&b->threads[at]);
     }
-    memcpy(b->rest, declared, declared_bytes);
 }
 
 /* In turns. Where all is late some warps wait until the others come no further, or long enough, then others
@@ -162,6 +172,7 @@ static int run_grid(emu_host *h, void (*enter)(), int grid, int blocks, int thre
     for (int b = 0; b < grid && ok; b += running_count) {
         for (int i = 0; i < running_count; i++)
             begin_block(running[i], (unsigned)(b + i));
+        in_place = 0;
         ok = run_blocks();
     }
     free_blocks();
