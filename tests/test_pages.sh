@@ -5,6 +5,7 @@
 # A block that fails is shown with what it said. Nothing is compared with what the page says around it.
 set -u
 passed=0 failed=0
+before=$(git status --porcelain 2>/dev/null)
 gpu=0
 build/epilog devices | grep -q '^gpu[0-9]' && gpu=1
 for page in "$@"; do
@@ -46,6 +47,10 @@ that() { # what, a command
         echo "README.md: not so: $1"
     fi
 }
+that 'its examples leave nothing in the tree' test "$(git status --porcelain 2>/dev/null)" = "$before"
+that 'it says how long the tests take' grep -q '^make test .*minutes' README.md
+that 'it says which platforms there are' grep -q '^CPUs: .*GPUs: ' README.md
+that 'it says that there is no licence yet' grep -q 'No licence has been chosen yet' README.md
 that 'it has at most 150 lines' test "$(wc -l <README.md)" -le 150
 for variable in $(grep -rhoE 'getenv\("[A-Z_]+"\)' src cli | sed 's/.*"\(.*\)".*/\1/' | sort -u); do
     case $variable in HOME | TERM) continue ;; esac
