@@ -6,11 +6,13 @@
  * with some between: the workspace is within it, rows have the bits that they have without a budget, sums
  * over rows keep the error rule, whatever the layout of the tensors. Then what is refused, and the texts for
  * GPUs. */
+#include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "harness.h"
 #include "run/run.h"
 
 static epi_context *ctx;
+static int tails_in_place;
 
 static const struct text {
     const char *name, *dims, *text;
@@ -178,6 +180,26 @@ static void check_cpu(const epi_program *p, const char *dims, epi_dtype type, in
     epi_kernel_free(k);
 }
 
+/* A sum over slabs is added up in place only where the kernel of the shorter slab at the end can do so, too:
+ * here as if it had been refused as one kernel. */
+static void check_tail_in_place(const epi_kernel *k) {
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_part_kernel *p = &k->parts[i];
+        epi_plan *plan = p->tail_cpu    ? &p->tail_cpu->steps.plan
+                         : p->tail_cuda ? &p->tail_cuda->steps.plan
+                                        : NULL;
+        for (int t = p->part->graph.input_count; plan && t < p->part->graph.tensor_count; t++)
+            for (int u = 0; u < p->part->graph.input_count; u++) {
+                if (!epi_part_in_place(p, t, u))
+                    continue;
+                plan->fused = false;
+                check(!epi_part_in_place(p, t, u), "part %d is not in place where its tail is not", i);
+                plan->fused = true;
+                tails_in_place++;
+            }
+    }
+}
+
 /* Texts for a GPU: planned, not run. */
 static void check_gpu(const epi_program *p, const char *dims, int device) {
     bound b;
@@ -200,6 +222,7 @@ static void check_gpu(const epi_program *p, const char *dims, int device) {
                   (k->parts[i].tail_cuda != NULL) ==
                       (k->parts[i].part->loop >= 0 && epi_slab_tail(k) != k->cut.slab_rows),
               "%s for %d: part %d has its texts", name, device, i);
+    check_tail_in_place(k);
     epi_kernel_free(k);
 }
 
@@ -275,6 +298,7 @@ int main(int argc, char **argv) {
     if (argc > 1)
         test_models(argv[1]);
     test_refused();
+    check(tails_in_place > 0, "some shorter slabs are added up in place");
     epi_context_close(ctx);
     return finish();
 }

@@ -36,13 +36,14 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
 
 bool epi_part_in_place(const epi_part_kernel *p, int output, int input) {
     const epi_steps *steps = p->cpu ? &p->cpu->steps : &p->cuda->steps;
+    const epi_steps *tail = p->tail_cpu ? &p->tail_cpu->steps : p->tail_cuda ? &p->tail_cuda->steps : steps;
     if (p->to) { /* the kernel is an equal part's: as that one counts its inputs */
         int t = 0;
         while (p->to[t] != input)
             t++;
         input = t;
     }
-    return epi_steps_in_place(steps, output, input);
+    return epi_steps_in_place(steps, output, input) && epi_steps_in_place(tail, output, input);
 }
 
 /* Where a tensor of the program is among those of a part: from `first` on and before `past`, or -1. */
