@@ -165,6 +165,7 @@ epi_status cli_data_read(cli_data *d, const cli_inputs *in, bool random, epi_err
  * there is no distance, and the scale is the output's own. */
 typedef struct cli_error_row {
     double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
+    double spread;              /* of the reference where values are perturbed; 0: it was not asked for */
     double floor;               /* the least that is allowed, relative: base/error_rule.h */
     bool ok;
     int64_t nan, infinite; /* elements of the output */

@@ -277,6 +277,11 @@ typedef struct epi_options {
      * weights) are added up in f32, slab after slab, in an order that follows from the sizes and this number.
      * An error where it cannot be: it tells the least that can. */
     size_t memory;
+    /* Of the reference alone: 0, or how far each value that is made of inputs is moved from where it should
+     * be, relative to it; up or down at random, by the seed. How far results come apart then tells what an
+     * arithmetic that rounds so may lose, also where large terms cancel. */
+    double perturb;
+    int perturb_seed;
 } epi_options;
 
 /* The configurations there are for products and for attention on GPUs: mainloop, tile, cluster and schedule,

@@ -302,7 +302,7 @@ static inline bool within_rule(const tensor *out, const tensor *ref, const tenso
         scale = fmax(scale, isfinite(want) ? fabs(want) : 0);
     }
     *error = e;
-    *bound = epi_error_bound(n, scale,
+    *bound = epi_error_bound(n, 0, scale,
                              epi_error_floor(fmax(type_unit(out->shape.type), type_unit(between)), terms));
     return e <= *bound;
 }

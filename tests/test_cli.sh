@@ -505,6 +505,19 @@ if [ -e /dev/full ]; then
     rm -f full.epi
 fi
 
+# gradients that cancel, to exactly 0 in the naive computation, or are so few that it is right by luck, are not too far
+few() { # few PROGRAM DIMS TYPE
+    "$epilog" grad "$1" >few.epi
+    expect 0 'naive path' run few.epi --dims "$2" --type "$3"
+}
+few window_attention B=2,E=2,H=2,R=2,S=2 f32
+few dropout_attention B=1,E=1,H=1,R=1,S=1 bf16
+few layernorm D=1,T=1 f32
+few head_norm B=1,D=1,E=1,H=1,S=1 f32
+few rmsnorm D=1,T=1 f32
+few lora_linear D=3,F=3,R=3,T=3 bf16
+rm -f few.epi
+
 # bench
 expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3
 expect 0 '"rows":\[{"kernel":"matmul"' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 3 --json

@@ -484,6 +484,69 @@ static void test_special(void) {
 
 /* ---- the API's own errors ---- */
 
+/* ---- the perturbed reference ---- */
+
+/* Tensors of any values, and whole numbers of indices. */
+static void fill_any(problem *p, void *arg) {
+    (void)arg;
+    problem_fill(p, 11);
+}
+
+/* How far the outputs of one program come apart by a unit, relative to the largest element of the first. */
+static void find_spread(const char *text, double unit, int threads, double *spread) {
+    epi_options o = EPI_OPTIONS(.path = EPI_PATH_REFERENCE, .threads = threads);
+    problem ref = {0}, moved = {0};
+    bool ran = run_text(text, "T=5,D=9", o, fill_any, NULL, &ref);
+    double scale = 0;
+    for (int64_t i = 0; ran && i < ref.t[ref.inputs].shape.count; i++)
+        scale = fmax(scale, fabs(get_element(ref.t[ref.inputs].data, ref.t[ref.inputs].shape.type, i)));
+    for (int out = 0; out < 4; out++)
+        spread[out] = 0;
+    for (o.perturb_seed = 0; o.perturb_seed < 8 && ran; o.perturb_seed++) {
+        o.perturb = unit;
+        ran = run_text(text, "T=5,D=9", o, fill_any, NULL, &moved);
+        for (int t = ref.inputs; t < ref.count && ran; t++)
+            for (int64_t i = 0; i < ref.t[t].shape.count; i++)
+                spread[t - ref.inputs] =
+                    fmax(spread[t - ref.inputs], fabs(get_element(moved.t[t].data, moved.t[t].shape.type, i) -
+                                                      get_element(ref.t[t].data, ref.t[t].shape.type, i)) /
+                                                     scale);
+        problem_free(&moved);
+    }
+    problem_free(&ref);
+}
+
+/* A reference whose values are moved by a unit: the results move by about as much, also those that are 0
+ * because large terms cancel; what is chosen, compared and counted is as it was. */
+static void test_perturbed(void) {
+    const char *text =
+        "f(x: f64[T,D], i: i32[T]) -> (y: f64[T,D], zero: f64[T,D], best: f64[T], at: f64[T]) {\n"
+        "    y = exp(x)\n"
+        "    zero = y*y/y - y\n"
+        "    best = argmax(y, D)\n"
+        "    at = gather(x, min(0*i + 3, 4), D)\n"
+        "}\n";
+    double spread[4], again[4], unit = 1e-6;
+    find_spread(text, unit, 1, spread);
+    find_spread(text, unit, 2, again);
+    check(spread[0] > unit / 2 && spread[0] <= 1.01 * unit, "a value moves by the unit: %g", spread[0]);
+    check(spread[1] > unit / 2 && spread[1] <= 4 * unit, "and so does what cancels: %g", spread[1]);
+    check(spread[2] == 0 && spread[3] == 0, "what is compared and counted does not: %g, %g", spread[2],
+          spread[3]);
+    check(!memcmp(spread, again, sizeof spread), "threads make no difference");
+    epi_module *m = NULL;
+    epi_error err = {0};
+    epi_kernel *k = NULL;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "perturbed", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    epi_dim_binding dims[] = {{"T", 5}, {"D", 9}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .perturb = unit);
+    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "reference path"),
+          "other paths are not perturbed: %s", err.message);
+    epi_module_free(m);
+}
+
 /* Scalars that are given as numbers are what they are as tensors of one element. */
 static void test_numbers(void) {
     epi_module *m;
@@ -915,6 +978,7 @@ int main(void) {
     test_exact_copy();
     test_special();
     test_api();
+    test_perturbed();
     test_numbers();
     test_device();
     test_sizes();

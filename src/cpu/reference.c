@@ -1,7 +1,8 @@
 /* reference.c: evaluates any program as plainly as possible, node by node: the oracle.
  *
  * In f64 with nothing rounded it is the reference. With every value computed in f32 and rounded to
- * a storage type it is the naive unfused computation, the yardstick of the error rule. */
+ * a storage type it is the naive unfused computation, the yardstick of the error rule. In f64 with every
+ * value moved a little it tells what roundings may do to the results. */
 #include <math.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ typedef struct eval {
     const epi_cpu_kernel *k;
     const epi_ref *tensors;
     double **value; /* by node, contiguous in the node's own axis order */
+    bool *computed; /* by node: made of inputs that are no integers, so that f32 may round it */
     bool naive;
 } eval;
 
@@ -49,8 +51,43 @@ static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, d
         s->store(p, ref->type, 1, &f, 1);
 }
 
+/* Does the operation round? Others choose, compare or cut off: their result is exact. */
+static bool rounds(epi_op op) {
+    switch (op) {
+    case EPI_OP_NEG:
+    case EPI_OP_ABS:
+    case EPI_OP_SIGN:
+    case EPI_OP_MIN:
+    case EPI_OP_MAX:
+    case EPI_OP_FLOOR:
+    case EPI_OP_ROUND:
+    case EPI_OP_RELU:
+    case EPI_OP_WHERE:
+    case EPI_OP_AND:
+    case EPI_OP_OR:
+    case EPI_OP_NOT:
+    case EPI_OP_RMAX:
+    case EPI_OP_RMIN: return false;
+    default: return op < EPI_OP_LT || op > EPI_OP_NE;
+    }
+}
+
+/* A value of a node, perturbed. Whether up or down follows from its bits and the seed, so that threads make
+ * no difference. */
+static double perturbed(const eval *e, int node, double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits ^ (uint64_t)e->k->spec.perturb_seed) * 0x9e3779b97f4a7c15u;
+    bits = (bits ^ bits >> 32) * 0xd6e8feb86659fd93u;
+    return e->computed[node] && rounds(e->k->spec.graph->nodes[node].op)
+               ? x * (1 + (bits >> 63 ? e->k->spec.perturb : -e->k->spec.perturb))
+               : x;
+}
+
 /* What storing a value in type and reading it back gives. */
-static double rounded(const eval *e, double x) {
+static double rounded(const eval *e, int node, double x) {
+    if (e->k->spec.perturb != 0)
+        return perturbed(e, node, x);
     if (!e->naive)
         return x;
     unsigned char bytes[8];
@@ -100,7 +137,7 @@ static void eval_map(const eval *e, int node) {
         double x[3] = {0, 0, 0};
         for (int a = 0; a < arity; a++)
             x[a] = v[a][epi_walk_offset(&w[a], i)];
-        e->value[node][i] = rounded(e, epi_op_reference(n->op, x[0], x[1], x[2]));
+        e->value[node][i] = rounded(e, node, epi_op_reference(n->op, x[0], x[1], x[2]));
     }
 }
 
@@ -118,7 +155,7 @@ static void eval_reduce(const eval *e, int node) {
             if (e->naive)
                 x = (double)(float)x;
         }
-        e->value[node][i] = rounded(e, n->op == EPI_OP_MEAN ? x / (double)length : x);
+        e->value[node][i] = rounded(e, node, n->op == EPI_OP_MEAN ? x / (double)length : x);
     }
 }
 
@@ -186,7 +223,7 @@ static void eval_scatter(const eval *e, int node) {
         }
     }
     for (int64_t i = 0; i < all; i++)
-        e->value[node][i] = rounded(e, e->value[node][i]);
+        e->value[node][i] = rounded(e, node, e->value[node][i]);
 }
 
 /* The operand with one element along an axis replaced, if the index names one. */
@@ -231,6 +268,7 @@ typedef struct product {
     const double *a, *b;
     double *c;
     int64_t m, n, k;
+    int node;
 } product;
 
 /* One stripe of columns: a slab of b at a time is laid out by depth, and every row goes over it.
@@ -265,7 +303,7 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
                         sum[j] += x * slab[k][j];
             }
             for (int64_t j = 0; j < w; j++)
-                c[column[j]] = k0 + DEPTH < p->k ? sum[j] : rounded(p->e, sum[j]);
+                c[column[j]] = k0 + DEPTH < p->k ? sum[j] : rounded(p->e, p->node, sum[j]);
         }
     }
 }
@@ -277,7 +315,7 @@ static void eval_product(const eval *e, int node) {
     epi_axes rows = epi_axes_without(&a.axes, &b.axes), cols = epi_axes_without(&b.axes, &a.axes);
     epi_axes batch = epi_axes_without(&n->axes, &rows);
     batch = epi_axes_without(&batch, &cols);
-    product p = {.e = e};
+    product p = {.e = e, .node = node};
     p.a_row = epi_walk_axes(&a, &rows, sizes);
     p.b_row = epi_walk_axes(&b, &cols, sizes);
     p.c_row = epi_walk_axes(&c, &rows, sizes);
@@ -299,9 +337,14 @@ static void eval_product(const eval *e, int node) {
 
 /* ---- the whole program ---- */
 
-/* Bytes for the pointers and for every live node's values; -1 on overflow. */
+/* Bytes for what is known by node. */
+static int64_t bytes_by_node(const epi_graph *g) {
+    return epi_round_up((int64_t)(sizeof(double *) + sizeof(bool)) * g->node_count, 64);
+}
+
+/* Bytes for that and for every live node's values; -1 on overflow. */
 int64_t epi_reference_workspace(const epi_spec *spec) {
-    int64_t bytes = epi_round_up((int64_t)sizeof(double *) * spec->graph->node_count, 64);
+    int64_t bytes = bytes_by_node(spec->graph);
     for (int i = 0; i < spec->graph->node_count; i++) {
         int64_t count = spec->graph->live[i] ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
         if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) ||
@@ -316,13 +359,17 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
     eval e = {.k = k,
               .tensors = tensors,
               .value = (double **)(void *)workspace,
+              .computed = (bool *)(workspace + (int64_t)sizeof(double *) * g->node_count),
               .naive = k->spec.path == EPI_PATH_NAIVE};
-    unsigned char *next = workspace + epi_round_up((int64_t)sizeof(double *) * g->node_count, 64);
+    unsigned char *next = workspace + bytes_by_node(g);
     for (int i = 0; i < g->node_count; i++) {
         if (!k->spec.graph->live[i])
             continue;
         const epi_node *n = &g->nodes[i];
         e.value[i] = (double *)(void *)next;
+        e.computed[i] = n->op == EPI_OP_INPUT && !epi_dtype_is_integer(tensors[n->tensor].type);
+        for (int a = 0; a < 3; a++)
+            e.computed[i] |= n->arg[a] != EPI_NO_NODE && e.computed[n->arg[a]];
         next += count_of(&e, &n->axes) * (int64_t)sizeof(double);
         switch (epi_ops[n->op].cls) {
         case EPI_CLASS_MAP: eval_map(&e, i); break;

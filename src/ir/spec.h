@@ -19,6 +19,8 @@ typedef struct epi_spec {
     epi_dtype *types;         /* by tensor */
     epi_dtype type;           /* storage of intermediate values where a path stores them */
     epi_path path;
+    double perturb; /* of the reference: how far values are moved, up or down by the seed */
+    int perturb_seed;
     int threads;
     const char *micro; /* a CPU micro-kernel by name, or NULL */
     const epi_open

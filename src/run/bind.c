@@ -1,4 +1,5 @@
 /* bind.c: a program and the caller's options become a spec: every axis has a size, every tensor a type. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -264,6 +265,8 @@ static epi_status check_options(const epi_context *ctx, const epi_options *o, ep
                         EPI_MAX_THREADS);
     if ((unsigned)o->path > EPI_PATH_REFERENCE)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
+    if (o->perturb != 0 && (o->path != EPI_PATH_REFERENCE || !(fabs(o->perturb) < 1)))
+        return epi_fail(err, EPI_ERR_ARGUMENT, "perturb is for the reference path, and less than 1");
     if ((unsigned)o->rounding > EPI_ROUND_EXACT)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown rounding %d", (int)o->rounding);
     if ((unsigned)o->algebra > EPI_ALGEBRA_WRITTEN)
@@ -285,6 +288,8 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
     bool is_open[EPI_MAX_DIMS] = {false};
     *spec = (epi_spec){.graph = g,
                        .path = o->path,
+                       .perturb = o->perturb,
+                       .perturb_seed = o->perturb_seed,
                        .type = o->type == EPI_F64 ? EPI_F32 : o->type,
                        .threads = o->threads ? o->threads : ctx->cpu_threads};
     spec->types = epi_arena_alloc(arena, (size_t)(g->tensor_count + 1) * sizeof *spec->types);
