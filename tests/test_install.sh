@@ -54,7 +54,7 @@ if command -v cmake >/dev/null; then
     that 'nor of a newer one' refuses "${version%.*}.999" epilog
     that 'the static target leaves nothing to load' sh -c "! readelf -d '$tmp/cm-${version%.*}-static/b/t' | grep -q libepilog"
 fi
-helps() { for t in run test test-gpu bench install uninstall clean help; do make -s help | grep -q "^make $t  *[A-Za-z0-9]" || return 1; done; }
+helps() { for t in run test test-gpu bench install uninstall clean help; do make -s help | grep -q "make $t " || return 1; done; }
 that 'make help says what there is to make' helps
 quiet=$(make --no-print-directory BUILD="$tmp/b" "$tmp/b/obj/src/base/hash.o")
 that 'a build names what it makes, and no more' test "$quiet" = "  CC    $tmp/b/obj/src/base/hash.o"
