@@ -12,7 +12,7 @@
 
 static epi_context *ctx;
 static int device = 1;
-static enum { QUICK, SAMPLE, FULL, SANITIZE, ON_CPU, SCHEDULES } mode;
+static enum { QUICK, SAMPLE, FULL, SANITIZE, ON_CPU, SCHEDULES, ATTENTION } mode;
 static int refused, slow; /* forced configurations that were skipped: by the emitter, by the compiler */
 static bool broken;       /* the device does not answer any more */
 

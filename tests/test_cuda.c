@@ -128,7 +128,7 @@ static int emit(const loaded *l, variant v, bool to_compile) {
     describe_variant(l, v, label, sizeof label);
     epi_cuda_target target = {
         .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
-    epi_tile_limits limits = {.attention_most = v.capability == 90 ? 256 : 0, .attention_multiple = 8};
+    epi_tile_limits limits = {.attention_most = 256, .attention_multiple = 8};
     epi_status status = bind_spec(l, v.type, v.path, &arena, &spec) ? EPI_OK : EPI_ERR_MEMORY;
     if (status == EPI_OK && v.path == EPI_PATH_FUSED)
         status = epi_attention_form(&arena, &spec, &limits, &err);
@@ -915,18 +915,44 @@ static const struct {
     {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x64_d128", EPI_BF16},
     {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_BF16},
     {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x32_d128", EPI_BF16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_128x64_d64", EPI_BF16},
+    {"biased", "B=2,H=8,S=1024,R=1024,E=40,F=64", "attention_mma_128x64_d64", EPI_F16},
+    {"dropout_apart", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_64x64_d64", EPI_BF16},
+    {"window", "B=2,H=4,G=4,S=1000,R=1000,E=128,F=128", "attention_mma_128x32_d128", EPI_BF16},
+    {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=96", "attention_mma_128x32_d128", EPI_BF16},
+    {"dropout", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_mma_64x64_d128", EPI_BF16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_mma_64x64_d192", EPI_F16},
+    {"biased", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_64x16_d256", EPI_BF16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_64x32_d256", EPI_BF16},
+    {"packed", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_128x64_d64", EPI_BF16},
+    {"packed", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_64x32_d128", EPI_BF16},
+    {"packed_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_rows_128x32_d128", EPI_BF16},
+    {"packed_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_mma_pair_64x32_d64", EPI_BF16},
+    {"packed_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_mma_pair_128x32_d128", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_rows_128x32_d64", EPI_BF16},
+    {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=64,F=40", "attention_mma_rows_64x32_d64", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_rows_128x32_d128", EPI_F16},
+    {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_rows_64x32_d128", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_mma_rows_64x32_d192", EPI_BF16},
+    {"queries", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_rows_64x16_d256", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_mma_pair_64x32_d64", EPI_F16},
+    {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_mma_pair_64x32_d64", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_mma_pair_128x32_d128", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=96", "attention_mma_pair_64x32_d128", EPI_BF16},
+    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_mma_pair_64x16_d192", EPI_BF16},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static test_case attention_froms[ATTENTION];
 static loaded attention_cases[ATTENTION];
 
 static void emit_attention(void) {
+    static const int all_from_ampere[] = {80, 86, 89, 90, 100, 120};
     int before = refused;
     for (int i = 0; i < ATTENTION; i++) {
         attention_froms[i] = (test_case){"../tests/attention", attention[i].program, attention[i].dims, 0};
         if (!load_case(ctx, folder, &attention_froms[i], &attention_cases[i]))
             continue;
-        variant v = {.capability = 90,
+        variant v = {.capability = strstr(attention[i].config, "_mma_") ? all_from_ampere[i % 6] : 90,
                      .config = attention[i].config,
                      .exact = true,
                      .type = attention[i].type,

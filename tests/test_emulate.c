@@ -259,7 +259,7 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
     const epi_cuda_kernel *form = up && up != l ? kernels[kernel_count - 1].k : NULL;
     target.forms = &form;
     target.form_count = form != NULL;
-    epi_tile_limits limits = {.attention_most = v.capability == 90 ? 256 : 0, .attention_multiple = 8};
+    epi_tile_limits limits = {.attention_most = 256, .attention_multiple = 8};
     epi_status status = (up ? bind_open_spec(l, up, v.type, v.path, &e->arena, &spec)
                             : bind_spec(l, v.type, v.path, &e->arena, &spec))
                             ? EPI_OK
@@ -714,9 +714,12 @@ static void free_kernels(void) {
 
 enum { MOST_PARTS = 32 };
 
-/* Whole programs on Hopper, part by part as a run starts them: slices of inputs, values between the parts. */
+/* Whole programs, on Hopper unless another GPU is named, part by part as a run starts them: slices of inputs,
+ * values between the parts. */
 static struct whole {
     test_case from;
+    int capability; /* 0: 90 */
+    int attentions; /* kernels of attention there are then */
     loaded l;
     epi_kernel *k;
     int texts[MOST_PARTS][MOST_LAUNCHES];
@@ -725,6 +728,8 @@ static struct whole {
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=33", 0}}, /* slices that begin where TMA takes none */
     {.from = {"blocks", "packed_swiglu", "T=60,D=72,F=40", 0}},
     {.from = {"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}},
+    {{"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}, 80, 1, {0}, NULL, {{0}}},
+    {{"../tests/attention", "trained", "B=2,H=2,S=80,R=100,E=32,F=16", 0}, 86, 3, {0}, NULL, {{0}}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 
@@ -735,14 +740,20 @@ static void add_wholes(void) {
         if (!load_case(ctx, programs, &w->from, &w->l))
             continue;
         epi_options o = case_options(&w->l, EPI_BF16, EPI_PATH_FUSED);
-        o.device = -90;
+        o.device = w->capability ? -w->capability : -90;
         if (!check(epi_kernel_compile(w->l.program, &o, &w->k, &err) == EPI_OK &&
                        w->k->part_count <= MOST_PARTS && w->k->parts[0].part,
                    "%s %s in parts: %s", w->from.program, w->from.dims, err.message))
             continue;
+        int attentions = 0;
         for (int q = 0; q < w->k->part_count; q++)
-            for (int n = 0; n < w->k->parts[q].cuda->count; n++)
-                w->texts[q][n] = add_text(&w->k->parts[q].cuda->launches[n].text);
+            for (int n = 0; n < w->k->parts[q].cuda->count; n++) {
+                const epi_launch *launch = &w->k->parts[q].cuda->launches[n];
+                w->texts[q][n] = add_text(&launch->text);
+                attentions += launch->kind == EPI_LAUNCH_ATTENTION;
+            }
+        check(!w->capability || attentions == w->attentions, "%s on sm_%d has %d kernels of attention",
+              w->from.program, w->capability, attentions);
     }
 }
 
@@ -1509,17 +1520,118 @@ static const struct {
     {{"../tests/attention", "packed_keys", "B=1,H=1,G=2,S=128,R=128,E=16,F=32", 0},
      EPI_BF16,
      "attention_pair_128x64_d64"},
+    {{"../tests/attention", "full", "B=1,H=3,S=200,R=150,E=32,F=48", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "causal", "B=2,H=2,S=150,R=150,E=16,F=16", 0},
+     EPI_F16,
+     "attention_mma_64x64_d64"},
+    {{"../tests/attention", "causal", "B=1,H=2,S=200,R=200,E=72,F=72", 0},
+     EPI_BF16,
+     "attention_mma_128x32_d128"},
+    {{"../tests/attention", "causal", "B=1,H=1,S=130,R=260,E=136,F=40", 0},
+     EPI_F16,
+     "attention_mma_64x64_d192"},
+    {{"../tests/attention", "full", "B=1,H=1,S=70,R=90,E=256,F=200", 0},
+     EPI_BF16,
+     "attention_mma_64x32_d256"},
+    {{"../tests/attention", "window", "B=1,H=2,G=2,S=200,R=200,E=24,F=24", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "biased", "B=1,H=2,S=130,R=150,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_64x64_d128"},
+    {{"../tests/attention", "lengths", "B=3,H=1,S=70,R=140,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "documents", "B=1,H=1,S=200,R=200,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "dropout", "B=1,H=2,S=130,R=135,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_64x64_d64"},
+    {{"../tests/attention", "tokens", "B=3,S=5,R=1500,H=2,G=3,E=72,F=48", 0},
+     EPI_BF16,
+     "attention_mma_64x64_d128"},
+    {{"attention", "decode_attention", "B=3,R=700,G=2,H=3,E=24", 0}, EPI_BF16, "attention_mma_64x64_d64"},
+    {{"../tests/attention", "steep", "B=1,H=2,S=130,R=260,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "steep", "B=1,H=1,S=130,R=390,E=16,F=16", 0}, EPI_BF16, "attention_128x128_d64"},
+    {{"../tests/attention", "queries", "B=1,H=3,S=200,R=140,E=32,F=16", 0},
+     EPI_BF16,
+     "attention_mma_rows_128x32_d64"},
+    {{"../tests/attention", "queries", "B=1,H=1,S=140,R=140,E=72,F=72", 0},
+     EPI_F16,
+     "attention_mma_rows_128x32_d128"},
+    {{"../tests/attention", "queries", "B=1,H=1,S=70,R=90,E=192,F=128", 0},
+     EPI_BF16,
+     "attention_mma_rows_64x32_d192"},
+    {{"../tests/attention", "queries", "B=1,H=1,S=70,R=50,E=200,F=256", 0},
+     EPI_BF16,
+     "attention_mma_rows_64x16_d256"},
+    {{"../tests/attention", "dropout_queries", "B=1,H=2,S=150,R=148,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_rows_64x32_d64"},
+    {{"../tests/attention", "keys", "B=1,H=3,G=2,S=152,R=140,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "keys", "B=1,H=1,G=3,S=90,R=140,E=72,F=104", 0},
+     EPI_F16,
+     "attention_mma_pair_128x32_d128"},
+    {{"../tests/attention", "keys", "B=1,H=1,G=1,S=50,R=70,E=192,F=128", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x16_d192"},
+    {{"../tests/attention", "dropout_keys", "B=1,H=1,G=2,S=90,R=70,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d128"},
+    {{"../tests/attention", "mixed", "B=2,H=1,S=130,R=330,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x32_d128"},
+    {{"../tests/attention", "packed", "B=1,H=2,S=384,R=384,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "packed", "B=1,H=2,S=128,R=128,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "packed_queries", "B=1,H=2,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_rows_128x32_d64"},
+    {{"../tests/attention", "packed_queries", "B=1,H=2,S=128,R=128,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_rows_128x32_d64"},
+    {{"../tests/attention", "packed_keys", "B=1,H=1,G=2,S=384,R=384,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "packed_keys", "B=1,H=1,G=2,S=128,R=128,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "packed", "B=3,H=1,S=40,R=50,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "prefix_or", "B=2,H=1,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "prefix_keys", "B=2,H=1,G=2,S=384,R=384,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
 
+/* In the configuration that is listed, for a GPU that has it. */
+static variant attention_variant(int at) {
+    const char *config = attention[at].config;
+    return (variant){attention[at].type, EPI_PATH_FUSED, strstr(config, "_mma_") ? 80 : 90, config, true};
+}
+
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 12, 16, 29, 34, 38};
+    static const int some[] = {2, 4, 8, 10, 12, 16, 29, 34, 38, 42, 45, 47, 54, 59};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];
-        variant v = {attention[some[s]].type, EPI_PATH_FUSED, 90, attention[some[s]].config, true};
+        variant v = attention_variant(some[s]);
         if (!check(make_fewer(l, &less[s]) && add_kernel_open(l, l, v, false, 2),
                    "%s with open rows is for %s", attention[some[s]].from.program, attention[some[s]].config))
             continue;
@@ -1532,10 +1644,8 @@ static void add_attention(void) {
     int first = kernel_count;
     for (int i = 0; i < ATTENTION; i++)
         if (load_case(ctx, programs, &attention[i].from, &attention_cases[i]))
-            check(add_kernel(&attention_cases[i],
-                             (variant){attention[i].type, EPI_PATH_FUSED, 90, attention[i].config, true},
-                             false),
-                  "%s %s is for %s", attention[i].from.program, attention[i].from.dims, attention[i].config);
+            check(add_kernel(&attention_cases[i], attention_variant(i), false), "%s %s is for %s",
+                  attention[i].from.program, attention[i].from.dims, attention[i].config);
     if (kernel_count == first + ATTENTION)
         add_open_attention(first);
 }

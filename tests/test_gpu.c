@@ -1,6 +1,6 @@
 /* test_gpu.c: the table of cases on a GPU.
  *
- *     gpu [programs] [quick | sample | full | sanitize | cpu | schedules]
+ *     gpu [programs] [quick | sample | full | sanitize | cpu | schedules | attention]
  *
  *     quick      every case as the cost model would run it
  *     sample     every case in the main contract and in one other of type, path and contract, which differs
@@ -10,6 +10,7 @@
  *     sanitize   tiny cases in buffers without slack, to be run under compute-sanitizer
  *     cpu        the same flow on the CPU, which tests this test where there is no GPU
  *     schedules  only the schedules of Hopper's product, one beside the other (quick has them, too)
+ *     attention  only attention by mma.sync, in every configuration (quick has it, too)
  *
  * Without a GPU it says why and passes, unless EPILOG_NEED_GPU is set. Compiling takes nearly all the time,
  * so a pool of threads compiles ahead while the main thread runs and checks in order. */
@@ -146,18 +147,8 @@ static int plan_case(const loaded *l, int at, task *out) {
     return n;
 }
 
-static void test_cases(void) {
-    enum { PER_CASE = 128 };
-    task *tasks = calloc(MOST_TASKS, sizeof *tasks);
-    int count = 0;
-    if (!check(tasks != NULL, "memory"))
-        return;
-    for (int i = 0; i < CASES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
-        if (mode != SANITIZE || cases[i].flags & TINY)
-            count += plan_case(&all[i], i, &tasks[count]);
-    for (int i = 0; i < MOVES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
-        if (mode != SANITIZE || moves[i].flags & TINY)
-            count += plan_case(&moved[i], i, &tasks[count]);
+/* Runs them in order: oracles, then the kernels held against them. */
+static void run_tasks(task *tasks, int count) {
     pool p;
     group g = {0};
     oracles *oracle = NULL;
@@ -185,7 +176,136 @@ static void test_cases(void) {
     }
     pool_end(&p);
     bits_free(&g.first);
+}
+
+static void test_cases(void) {
+    enum { PER_CASE = 128 };
+    task *tasks = calloc(MOST_TASKS, sizeof *tasks);
+    int count = 0;
+    if (!check(tasks != NULL, "memory"))
+        return;
+    for (int i = 0; i < CASES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
+        if (mode != SANITIZE || cases[i].flags & TINY)
+            count += plan_case(&all[i], i, &tasks[count]);
+    for (int i = 0; i < MOVES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
+        if (mode != SANITIZE || moves[i].flags & TINY)
+            count += plan_case(&moved[i], i, &tasks[count]);
+    run_tasks(tasks, count);
     free(tasks);
+}
+
+/* ---- attention by mma.sync ---- */
+
+/* What other GPUs than Hopper's run, on any of them: every configuration by name. */
+static const struct {
+    test_case from;
+    epi_dtype type;
+    const char *config;
+} mma_cases[] = {
+    {{"../tests/attention", "full", "B=1,H=3,S=300,R=250,E=32,F=48", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "causal", "B=2,H=2,S=500,R=500,E=64,F=64", 0},
+     EPI_F16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "causal", "B=2,H=2,S=150,R=150,E=16,F=16", 0},
+     EPI_F16,
+     "attention_mma_64x64_d64"},
+    {{"../tests/attention", "window", "B=1,H=2,G=2,S=300,R=300,E=24,F=24", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "causal", "B=1,H=2,S=500,R=500,E=128,F=128", 0},
+     EPI_BF16,
+     "attention_mma_128x32_d128"},
+    {{"../tests/attention", "biased", "B=1,H=2,S=130,R=150,E=72,F=72", 0},
+     EPI_BF16,
+     "attention_mma_64x64_d128"},
+    {{"../tests/attention", "lengths", "B=3,H=1,S=70,R=140,E=128,F=128", 0},
+     EPI_BF16,
+     "attention_mma_128x32_d128"},
+    {{"../tests/attention", "documents", "B=1,H=1,S=200,R=200,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "causal", "B=1,H=1,S=330,R=260,E=192,F=128", 0},
+     EPI_F16,
+     "attention_mma_64x64_d192"},
+    {{"../tests/attention", "full", "B=1,H=1,S=170,R=190,E=256,F=200", 0},
+     EPI_BF16,
+     "attention_mma_64x32_d256"},
+    {{"../tests/attention", "dropout", "B=1,H=2,S=130,R=135,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_64x64_d64"},
+    {{"../tests/attention", "tokens", "B=3,S=5,R=1500,H=2,G=3,E=72,F=48", 0},
+     EPI_BF16,
+     "attention_mma_64x64_d128"},
+    {{"attention", "decode_attention", "B=3,R=700,G=2,H=3,E=24", 0}, EPI_BF16, "attention_mma_64x64_d64"},
+    {{"../tests/attention", "steep", "B=1,H=2,S=130,R=560,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "packed", "B=2,H=2,S=500,R=500,E=64,F=64", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "packed_queries", "B=2,H=2,S=300,R=300,E=64,F=64", 0},
+     EPI_BF16,
+     "attention_mma_rows_128x32_d64"},
+    {{"../tests/attention", "packed_keys", "B=2,H=2,G=2,S=300,R=300,E=64,F=64", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "queries", "B=1,H=3,S=300,R=290,E=32,F=16", 0},
+     EPI_BF16,
+     "attention_mma_rows_128x32_d64"},
+    {{"../tests/attention", "dropout_queries", "B=1,H=2,S=150,R=148,E=64,F=64", 0},
+     EPI_F16,
+     "attention_mma_rows_64x32_d64"},
+    {{"../tests/attention", "queries", "B=1,H=2,S=330,R=330,E=128,F=128", 0},
+     EPI_F16,
+     "attention_mma_rows_128x32_d128"},
+    {{"../tests/attention", "queries", "B=1,H=2,S=130,R=330,E=72,F=104", 0},
+     EPI_BF16,
+     "attention_mma_rows_64x32_d128"},
+    {{"../tests/attention", "queries", "B=1,H=1,S=170,R=190,E=192,F=128", 0},
+     EPI_BF16,
+     "attention_mma_rows_64x32_d192"},
+    {{"../tests/attention", "queries", "B=1,H=1,S=170,R=150,E=200,F=256", 0},
+     EPI_BF16,
+     "attention_mma_rows_64x16_d256"},
+    {{"../tests/attention", "keys", "B=1,H=3,G=2,S=352,R=340,E=64,F=64", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "dropout_keys", "B=1,H=1,G=2,S=90,R=140,E=16,F=32", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "keys", "B=1,H=2,G=3,S=190,R=340,E=128,F=128", 0},
+     EPI_F16,
+     "attention_mma_pair_128x32_d128"},
+    {{"../tests/attention", "keys", "B=1,H=1,G=3,S=90,R=70,E=72,F=104", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x32_d128"},
+    {{"../tests/attention", "keys", "B=1,H=1,G=1,S=150,R=170,E=192,F=128", 0},
+     EPI_BF16,
+     "attention_mma_pair_64x16_d192"},
+};
+enum { MMA_CASES = sizeof mma_cases / sizeof *mma_cases };
+
+static void test_attention(void) {
+    static loaded l[MMA_CASES];
+    static task tasks[2 * MMA_CASES];
+    int count = 0, before = refused + slow;
+    for (int i = 0; i < MMA_CASES; i++) {
+        task oracle = {.l = &l[i], .o = {.type = mma_cases[i].type}, .oracle = calloc(1, sizeof(oracles))};
+        if (!check(oracle.oracle && load_case(ctx, folder, &mma_cases[i].from, &l[i]), "%s loads",
+                   mma_cases[i].from.program)) {
+            free(oracle.oracle);
+            continue;
+        }
+        tasks[count++] = oracle;
+        tasks[count++] = compile_task(&l[i], mma_cases[i].type, EPI_PATH_FUSED, EPI_ROUND_PACKED,
+                                      device ? mma_cases[i].config : NULL);
+    }
+    run_tasks(tasks, count);
+    check(refused + slow == before, "no configuration of attention that is listed is refused");
+    for (int i = 0; i < MMA_CASES; i++)
+        epi_module_free(l[i].module);
 }
 
 /* ---- gather, scatter and random numbers ---- */
@@ -910,6 +1030,8 @@ static void test_all(void) {
         ok &= load_move(ctx, &moves[i], &moved[i]);
     if (ok) {
         test_cases();
+        if (!broken)
+            test_attention();
         if (!broken && mode != SANITIZE)
             test_moves_bits();
         if (!broken)
@@ -951,7 +1073,8 @@ static void test_all(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const modes[] = {"quick", "sample", "full", "sanitize", "cpu", "schedules"};
+    static const char *const modes[] = {"quick", "sample",    "full",     "sanitize",
+                                        "cpu",   "schedules", "attention"};
     enum { MODES = sizeof modes / sizeof *modes };
     const char *name = argc > 2 ? argv[2] : "quick";
     int found = 0;
@@ -970,7 +1093,9 @@ int main(int argc, char **argv) {
         epi_device_info info;
         epi_device_get(ctx, device, &info);
         printf("%s: %s, %s\n", info.name, info.model, info.features);
-        if (mode != SCHEDULES)
+        if (mode == ATTENTION)
+            test_attention();
+        else if (mode != SCHEDULES)
             test_all();
         else if (find_driver())
             test_schedules();

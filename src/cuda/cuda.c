@@ -224,7 +224,8 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
                         (long)(batches * rows));
     l->kind = EPI_LAUNCH_ATTENTION;
     l->rows = batches * rows;
-    l->blocks = epi_min64(tiles, target->multiprocessors);
+    bool mma = epi_attention_is_mma(d); /* a block has one tile, by its number */
+    l->blocks = mma ? tiles : epi_min64(tiles, target->multiprocessors);
     l->raster_group = (int)d->section;
     l->size = (epi_product_size){.m = l->rows,
                                  .n = epi_open_now(open, d->columns * d->column_groups),
@@ -235,7 +236,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
         l->chunks = epi_ceil_div(epi_open_now(open, d->columns), d->chunk);
         l->partial_bytes = d->partial_bytes;
         l->blocks = epi_min64(batches * l->chunks, target->multiprocessors);
-    } else {
+    } else if (!mma) {
         l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
         k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
         c->workspace = l->counter + EPI_COUNTER_BYTES;

@@ -126,6 +126,7 @@ int epi_config_named(const char *name); /* or -1 */
 int epi_attention_config_count(void);
 const char *epi_attention_config_name(int index);
 int epi_attention_config_named(const char *name); /* or -1 */
+bool epi_attention_config_suits(int index, int capability);
 /* The configurations that differ from it in their launches alone, and itself, as bits. */
 uint64_t epi_config_same_text(int index);
 /* Is it for GPUs of this capability, and for this rounding? */

@@ -8,31 +8,51 @@
 
 #include "cuda/cuda.h"
 
-enum { SHARED_MOST = 232448, SECTION_BYTES = 32 << 20, PANEL = 64 };
+enum { SECTION_BYTES = 32 << 20, PANEL = 64 };
 
-/* In the order in which they are tried. The name says form, rows and columns of a tile, and features. */
+/* In the order in which they are tried. The name says form, rows and columns of a tile, and features. Hopper
+ * has those with mma for who names them. */
 static const epi_attention_config configs[] = {
-    {"attention_split_64x128_d64", EPI_ATTENTION_SPLIT, 64, 64, 1, 128, 13, 1, 8, false, 0, 0},
-    {"attention_split_64x128_d128", EPI_ATTENTION_SPLIT, 128, 128, 1, 128, 6, 1, 8, false, 0, 0},
-    {"attention_split_64x64_d256", EPI_ATTENTION_SPLIT, 256, 256, 1, 64, 6, 1, 8, false, 0, 0},
-    {"attention_192x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 3, 128, 8, 2, 8, true, 32, 160},
-    {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 40, 232},
-    {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 40, 232},
-    {"attention_128x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 64, 8, 2, 8, false, 40, 232},
-    {"attention_128x96_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 96, 4, 1, 8, false, 40, 232},
-    {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 40, 232},
-    {"attention_128x64_d256", EPI_ATTENTION_FORWARD, 256, 256, 2, 64, 5, 1, 8, false, 40, 232},
-    {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232},
-    {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 24, 240},
-    {"attention_rows_128x80_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 80, 3, 1, 0, true, 40, 232},
-    {"attention_rows_128x64_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
-    {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232},
-    {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232},
-    {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232},
-    {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240},
-    {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 40, 232},
-    {"attention_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, true, 40, 232},
-    {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 16, 4, 1, 0, true, 24, 240},
+    {"attention_split_64x128_d64", EPI_ATTENTION_SPLIT, 64, 64, 1, 128, 13, 1, 8, false, 0, 0, 0, 0},
+    {"attention_split_64x128_d128", EPI_ATTENTION_SPLIT, 128, 128, 1, 128, 6, 1, 8, false, 0, 0, 0, 0},
+    {"attention_split_64x64_d256", EPI_ATTENTION_SPLIT, 256, 256, 1, 64, 6, 1, 8, false, 0, 0, 0, 0},
+    {"attention_192x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 3, 128, 8, 2, 8, true, 32, 160, 0, 0},
+    {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 40, 232, 0, 0},
+    {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 40, 232, 0, 0},
+    {"attention_128x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 64, 8, 2, 8, false, 40, 232, 0, 0},
+    {"attention_128x96_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 96, 4, 1, 8, false, 40, 232, 0, 0},
+    {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 40, 232, 0, 0},
+    {"attention_128x64_d256", EPI_ATTENTION_FORWARD, 256, 256, 2, 64, 5, 1, 8, false, 40, 232, 0, 0},
+    {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232, 0, 0},
+    {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 24, 240, 0, 0},
+    {"attention_rows_128x80_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 80, 3, 1, 0, true, 40, 232, 0, 0},
+    {"attention_rows_128x64_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 64, 4, 1, 0, true, 24, 240, 0, 0},
+    {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232, 0, 0},
+    {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232, 0, 0},
+    {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232, 0, 0},
+    {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240, 0, 0},
+    {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 40, 232, 0, 0},
+    {"attention_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, true, 40, 232, 0, 0},
+    {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 16, 4, 1, 0, true, 24, 240, 0, 0},
+    {"attention_mma_128x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 64, 4, 1, 8, false, 0, 0, 2, 2},
+    {"attention_mma_64x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
+    {"attention_mma_128x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 32, 4, 1, 8, false, 0, 0, 2, 2},
+    {"attention_mma_64x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 1, 32, 4, 1, 8, false, 0, 0, 1, 2},
+    {"attention_mma_64x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
+    {"attention_mma_64x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
+    {"attention_mma_64x32_d256", EPI_ATTENTION_FORWARD, 256, 256, 1, 32, 4, 1, 8, false, 0, 0, 1, 2},
+    {"attention_mma_64x16_d256", EPI_ATTENTION_FORWARD, 256, 256, 1, 16, 4, 1, 8, false, 0, 0, 1, 2},
+    {"attention_mma_rows_128x32_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 32, 4, 1, 0, false, 0, 0, 2, 2},
+    {"attention_mma_rows_64x32_d64", EPI_ATTENTION_ROWS, 64, 64, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
+    {"attention_mma_rows_128x32_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 32, 4, 1, 0, false, 0, 0, 1, 1},
+    {"attention_mma_rows_64x32_d128", EPI_ATTENTION_ROWS, 128, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
+    {"attention_mma_rows_64x32_d192", EPI_ATTENTION_ROWS, 192, 192, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
+    {"attention_mma_rows_64x16_d256", EPI_ATTENTION_ROWS, 256, 256, 1, 16, 4, 1, 0, false, 0, 0, 1, 1},
+    {"attention_mma_pair_64x32_d64", EPI_ATTENTION_PAIR, 64, 64, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
+    {"attention_mma_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, false, 0, 0, 1, 1},
+    {"attention_mma_pair_64x32_d128", EPI_ATTENTION_PAIR, 128, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
+    {"attention_mma_pair_64x32_d192", EPI_ATTENTION_PAIR, 192, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 1},
+    {"attention_mma_pair_64x16_d192", EPI_ATTENTION_PAIR, 192, 128, 1, 16, 4, 1, 0, false, 0, 0, 1, 1},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
@@ -53,6 +73,10 @@ int epi_attention_config_named(const char *name) {
         if (!strcmp(configs[i].name, name))
             return i;
     return -1;
+}
+
+bool epi_attention_config_suits(int index, int capability) {
+    return configs[index].bands ? capability >= 80 : capability == 90;
 }
 
 /* Keeps why the program is not taken; answers false. */
@@ -138,12 +162,13 @@ static bool takes_split(epi_attention_design *d) {
     return d->most_chunks > 1 || refuse(d, "the stream is short");
 }
 
-/* Three warpgroups are worth it where there are many tiles; which ones compute a row does not change its
- * bits. */
+/* Three warpgroups are worth it where there are many tiles, and more than 64 rows of a block where there are
+ * more; which ones compute a row does not change its bits. */
 static bool takes(epi_attention_design *d) {
     enum { SHORT = 1536 };
     const epi_attention_config *f = &d->config;
-    if (f->groups > 2 && !d->c->config && epi_axis_size(d->rows.at[d->batch_axes], d->c->chosen) <= SHORT)
+    int least = f->groups > 2 ? SHORT : epi_attention_is_mma(d) && f->groups > 1 ? 64 : 0;
+    if (!d->c->config && epi_axis_size(d->rows.at[d->batch_axes], d->c->chosen) <= least)
         return refuse(d, "the sequences are short");
     if (f->form != d->form)
         return refuse(d, "it is for another form");
@@ -272,6 +297,14 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
     return true;
 }
 
+/* Do all places of the walk begin at multiples of 16 bytes? */
+static bool begin_aligned(const epi_walk *w, int64_t size) {
+    for (int i = 0; i < w->count; i++)
+        if (w->stride[i] * size % 16)
+            return false;
+    return true;
+}
+
 static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi_axes *features, bool stream,
                         epi_attention_tensor *t) {
     const int64_t *sizes = d->c->spec->sizes;
@@ -296,14 +329,17 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     t->group_count = stream ? d->column_groups : 1;
     if (stream)
         t->groups = epi_walk_axes(&t->ref, &groups, sizes);
-    epi_walk places = epi_walk_axes(&t->ref, &batch, sizes);
+    t->batch = epi_walk_axes(&t->ref, &batch, sizes);
     int64_t size = (int64_t)epi_dtype_size(t->ref.type);
-    bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->groups.count <= 1 &&
-                 (!t->groups.count || t->groups.stride[0] * size % 16 == 0) && t->rows.count <= 1 &&
-                 (!t->rows.count || t->rows.stride[0] * size % 16 == 0) &&
-                 epi_batch_place_of(&places, t->ref.type, &t->place);
+    bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->rows.count <= 1 &&
+                 begin_aligned(&t->rows, size) && begin_aligned(&t->groups, size) &&
+                 begin_aligned(&t->batch, size);
     if (!there)
-        return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->g, node).text);
+        return refuse(d, "rows of '%s' do not lie in one run each, from multiples of 16 bytes on",
+                      epi_emit_name(d->g, node).text);
+    if (!epi_batch_place_of(&t->batch, t->ref.type, &t->place) || t->groups.count > 1)
+        if (!epi_attention_is_mma(d))
+            return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->g, node).text);
     if (t->ref.type != d->half)
         return refuse(d, "tensor cores take operands of one 16-bit type");
     return true;
@@ -487,22 +523,46 @@ static int panels(int64_t features, int rows) {
     return (int)epi_ceil_div(features, PANEL) * rows * 128;
 }
 
-/* As the device texts lay it out. */
+/* What a block of the GPU may have; a multiprocessor has so much, and SHARED_OWN of each block for itself. */
+enum { SHARED_OWN = 1024 };
+static int shared_most(const epi_attention_design *d) {
+    int capability = d->c->capability;
+    return capability == 86 || capability == 89 || capability >= 120 ? 101376
+           : capability < 90                                         ? 166912
+                                                                     : 232448;
+}
+
+/* As the device texts lay it out: rows, the ring, and Hopper's mbarriers and numbers of tiles. */
 static int shared_bytes(const epi_attention_design *d) {
+    enum { NUMBERS = 40 };
     const epi_attention_config *f = &d->config;
-    int numbers = 40;
+    bool mma = epi_attention_is_mma(d);
+    int wide = panels(epi_max64(d->depth[0], d->width[0]), f->stream),
+        both = panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream),
+        rows = f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64)),
+        staged = 4 * f->stream * d->staged_count;
     if (d->form == EPI_ATTENTION_SPLIT)
-        return panels(d->depth[0], 64) +
-               f->slots * (panels(epi_max64(d->depth[0], d->width[0]), f->stream) + 16);
-    if (d->form == EPI_ATTENTION_FORWARD) {
-        int64_t wide = epi_max64(d->depth[0], d->width[0]);
-        return f->buffers * f->groups * (panels(wide, 64) + 16) + f->slots * (panels(wide, f->stream) + 16) +
-               numbers;
-    }
-    return f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64) + 16) +
-           f->slots * (panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream) +
-                       4 * f->stream * d->staged_count + 32) +
-           numbers;
+        return rows + f->slots * (wide + 16);
+    if (d->form == EPI_ATTENTION_FORWARD && mma)
+        return rows + f->slots * wide;
+    if (d->form == EPI_ATTENTION_FORWARD)
+        return f->buffers * f->groups * (panels(epi_max64(d->depth[0], d->width[0]), 64) + 16) +
+               f->slots * (wide + 16) + NUMBERS;
+    if (mma)
+        return rows + f->slots * (both + staged);
+    return rows + 16 * f->groups + f->slots * (both + staged + 32) + NUMBERS;
+}
+
+/* By mma.sync: as many slots as leave room for the blocks that are to share a multiprocessor, or for as many
+ * of them as two slots leave room for. */
+static void fit_slots(epi_attention_design *d, epi_kernel_text *k) {
+    int *slots = &d->config.slots, most = *slots, all = shared_most(d) + SHARED_OWN;
+    *slots = 2;
+    int blocks = all / (shared_bytes(d) + SHARED_OWN);
+    blocks = blocks < d->config.resident ? blocks : d->config.resident;
+    for (*slots = most; *slots > 2 && blocks * (shared_bytes(d) + SHARED_OWN) > all;)
+        --*slots;
+    k->shared = shared_bytes(d);
 }
 
 /* The roots that belong to a sum: what is made of it, and with the first what is made of rows alone. */
@@ -634,7 +694,8 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
             return false;
     if (!epi_scores_design(d))
         return refuse(d, "more values of columns than come with a tile");
-    d->plain = !split && is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
+    bool mma = epi_attention_is_mma(d);
+    d->plain = !split && !mma && is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
     d->reason[0] = 0;
     find_cuts(d);
     bool groups = d->form == EPI_ATTENTION_PAIR;
@@ -642,21 +703,23 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     if (d->page && !(d->columns_of[0].paged && d->columns_of[1].paged))
         return refuse(d, "of keys and values one is in pages alone");
     bool online = epi_attention_is_online(d);
-    if ((!split && !add_map(d, &d->rows_of[0], 64, false, k)) ||
-        !add_map(d, &d->columns_of[0], high, groups || d->page, k) ||
-        (!online && !add_map(d, &d->rows_of[1], 64, false, k)) ||
-        !add_map(d, &d->columns_of[1], high, groups || d->page, k))
+    if (!mma && ((!split && !add_map(d, &d->rows_of[0], 64, false, k)) ||
+                 !add_map(d, &d->columns_of[0], high, groups || d->page, k) ||
+                 (!online && !add_map(d, &d->rows_of[1], 64, false, k)) ||
+                 !add_map(d, &d->columns_of[1], high, groups || d->page, k)))
         return false;
     for (int v = 0; v < a->value_count && d->plain; v++)
         if (!add_map(d, &d->result_of[v], 64, false, k))
             return false;
-    k->block = 128 * f->groups + 128;
+    k->block = mma ? 128 * f->groups / f->bands : 128 * f->groups + 128;
     k->shared = shared_bytes(d);
+    if (mma)
+        fit_slots(d, k);
     fold->block = 256;
     if (split)
         fold->shared =
             4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) * ((int)d->width[0] + d->most_chunks + 2);
-    if (k->shared > SHARED_MOST || fold->shared > SHARED_MOST)
+    if (k->shared > shared_most(d) || fold->shared > shared_most(d))
         return refuse(d, "its tiles do not fit in shared memory");
     return (!k->full && !fold->full) || refuse(d, "it needs more tensors than one launch takes");
 }
@@ -674,6 +737,14 @@ static int64_t section_of(const epi_attention_design *d) {
                                          : epi_min64(fit, epi_open_now(open, d->batches));
 }
 
+/* Is the configuration for this GPU? */
+static bool suits(epi_attention_design *d) {
+    bool hopper = d->c->capability == 90;
+    if (!epi_attention_is_mma(d))
+        return hopper || refuse(d, "it is for Hopper's GPUs alone");
+    return !hopper || d->c->config || refuse(d, "Hopper's GPUs have configurations of their own");
+}
+
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,
                                      epi_kernel_text *out, epi_kernel_text *fold, epi_error *err) {
@@ -687,8 +758,7 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                 .scale = 1,
                                 .scaled = {-1, -1}};
     snprintf(out->label, sizeof out->label, "%s", config->name);
-    bool ok = c->capability == 90 || refuse(d, "attention is for Hopper's GPUs alone");
-    ok = ok && find_form(d) && shape(d) && take_operands(d) && takes(d);
+    bool ok = suits(d) && find_form(d) && shape(d) && take_operands(d) && takes(d);
     epi_status status = EPI_OK;
     if (ok)
         status = make_tiles(d, step, err);

@@ -1,7 +1,8 @@
-/* design_attention.h: the design of an attention kernel for Hopper: everything that is decided before its
- * text is written.
+/* design_attention.h: the design of an attention kernel: everything that is decided before its text is
+ * written.
  *
- * Four mainloops take forms of the plan (pass/plan.h):
+ * Mainloops take four forms of the plan (pass/plan.h): Hopper's, which move tiles by TMA and multiply by
+ * wgmma, all of them; those of every GPU from Ampere on, by cp.async and mma.sync, all but the second.
  *
  *     forward   one score product, an online softmax, one value product
  *     split     the same of up to 64 rows over a long stream, which is taken in chunks; a second kernel folds
@@ -30,24 +31,27 @@ typedef struct epi_attention_config {
     int depth, width; /* the most features of the score products, and of the value products, that it is for */
     int groups;       /* warpgroups that compute, 64 rows each */
     int stream;       /* columns of a tile */
-    int slots;        /* of the ring; of each of two */
+    int slots;        /* of the ring; of each of two; mma.sync: at most */
     int buffers;      /* forward: of a warpgroup's rows */
     int lazy; /* forward: a row's reference is replaced when its scores have grown by more than 2^lazy; 0:
                  always */
     bool ping_pong; /* forward: the warpgroups issue their products in turn */
     int few, many;  /* registers of the thread that feeds, and of those that compute; split: as they come */
+    int bands;      /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */
+    int resident;   /* mma.sync: blocks that share a multiprocessor */
 } epi_attention_config;
 
 /* The candidates there are, as many as cuda.h has names for; the first that takes a program is the best for
  * it. */
 const epi_attention_config *epi_attention_config_at(int index);
 
-/* A tensor as TMA moves it: boxes of rows (of a batch, or of the stream) and features. */
+/* A tensor as tiles of it are moved: rows (of a batch, or of the stream) and features. */
 typedef struct epi_attention_tensor {
     int node, tensor;
     epi_ref ref;
     epi_walk features, rows, groups; /* groups: of the stream */
-    epi_batch_place place;
+    epi_walk batch;
+    epi_batch_place place; /* the same as TMA counts it */
     int64_t row_count, group_count;
     /* split: rows are those of a page, groups are pages, and the page of a slot of a batch is a number that
        is read: of these axes, at this pointer. */
@@ -115,6 +119,11 @@ typedef struct epi_attention_design {
     int64_t sum_bytes, partial_bytes, partials;
     char reason[240];
 } epi_attention_design;
+
+/* Is it by mma.sync? */
+static inline bool epi_attention_is_mma(const epi_attention_design *d) {
+    return d->config.bands > 0;
+}
 
 /* Has it an online softmax? Then there is one function of scores, and none of weights. */
 static inline bool epi_attention_is_online(const epi_attention_design *d) {

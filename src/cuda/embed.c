@@ -14,7 +14,12 @@ EMBED(folds)
 EMBED(tiles)
 EMBED(order)
 EMBED(counter)
+EMBED(mma)
 EMBED(attention)
+EMBED(attention_tiles)
+EMBED(attention_mma)
+EMBED(attention_mma_forward)
+EMBED(attention_mma_sums)
 EMBED(attention_forward)
 EMBED(attention_softmax)
 EMBED(attention_chunks)
@@ -41,7 +46,12 @@ const char *epi_device_text(const char *name) {
                {"tiles", epi_text_tiles},
                {"order", epi_text_order},
                {"counter", epi_text_counter},
+               {"mma", epi_text_mma},
                {"attention", epi_text_attention},
+               {"attention_tiles", epi_text_attention_tiles},
+               {"attention_mma", epi_text_attention_mma},
+               {"attention_mma_forward", epi_text_attention_mma_forward},
+               {"attention_mma_sums", epi_text_attention_mma_sums},
                {"attention_forward", epi_text_attention_forward},
                {"attention_softmax", epi_text_attention_softmax},
                {"attention_chunks", epi_text_attention_chunks},

@@ -417,6 +417,9 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                  "CLUSTER 1\n",
                  name, fast, epi_emit_type(d->half), (long)d->depth[0], (long)d->depth[1], (long)d->width[0],
                  f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->few, f->many);
+    if (epi_attention_is_mma(d))
+        epi_text_add(out, "#define BANDS %d\n#define RESIDENT %d\n#define SUMS %d\n", f->bands, f->resident,
+                     d->a->value_count);
     epi_text_add(out,
                  "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
                  "#define EXACT %d\n#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN "
@@ -450,6 +453,28 @@ static void write_pages(const epi_attention_design *d, epi_kernel_text *k, epi_t
         epi_emit_walk(out, d->c, &t->index_slots, "n");
         epi_text_add(out, ", %s) : -1;\n}\n", epi_emit_count(d->c, t->group_count, "LL").text);
     }
+}
+
+/* Where an operand lies that threads load, as functions whose names start with `which`. */
+static void write_operand(const epi_attention_design *d, epi_kernel_text *k, const char *which,
+                          const epi_attention_tensor *t, epi_text *out) {
+    epi_text_add(out,
+                 "DEV const u16 *%s_from(const Params &P, int batch, int group) { return (const u16 "
+                 "*)P.ptr[%d] + ",
+                 which, epi_emit_pointer(k, t->node, t->tensor));
+    epi_emit_walk(out, d->c, &t->batch, "batch");
+    epi_text_add(out, " + ");
+    epi_emit_walk(out, d->c, &t->groups, "group");
+    epi_text_add(out, "; }\nDEV i64 %s_apart(const Params &P) { return %s; }\n", which,
+                 epi_emit_count(d->c, t->rows.count ? t->rows.stride[0] : 0, "LL").text);
+}
+
+static void write_operands(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
+    write_operand(d, k, "rows", &d->rows_of[0], out);
+    write_operand(d, k, "keys", &d->columns_of[0], out);
+    write_operand(d, k, "values", &d->columns_of[1], out);
+    if (!epi_attention_is_online(d))
+        write_operand(d, k, "rows2", &d->rows_of[1], out);
 }
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
@@ -515,29 +540,35 @@ epi_status epi_emit_attention_fold(const epi_attention_design *d, epi_kernel_tex
 }
 
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
-    static const char *const files[] = {"attention_forward", "attention_split", "attention_rows",
-                                        "attention_pair"};
-    bool split = d->form == EPI_ATTENTION_SPLIT;
+    static const char *const files[2][4] = {
+        {"attention_forward", "attention_split", "attention_rows", "attention_pair"},
+        {"attention_mma_forward", NULL, "attention_mma_sums", "attention_mma_sums"}};
+    bool split = d->form == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d);
     epi_text *out = &k->source, own = {0};
-    write_batches(d, &own);
+    if (mma)
+        write_operands(d, k, &own);
+    else
+        write_batches(d, &own);
     write_pages(d, k, &own);
     write_bounds(d, k, &own);
     if (d->exact && d->matched)
         epi_matches_emit_bits(d, k, &own);
-    if (d->form == EPI_ATTENTION_PAIR)
+    if (d->form == EPI_ATTENTION_PAIR || mma)
         write_staged(d, &own);
     bool ok = write_scores(d, &own) && (split || write_epilogue(d, 0, "out", &own)) &&
               (d->a->value_count == 1 || write_epilogue(d, 1, "out2", &own));
-    write_wgmma(d, &own, "wgmma_score", d->config.stream, false);
-    write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
-    if (d->a->value_count == 2)
+    if (!mma)
+        write_wgmma(d, &own, "wgmma_score", d->config.stream, false);
+    if (!mma)
+        write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
+    if (!mma && d->a->value_count == 2)
         write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
     write_begin(d, k, "attention", out);
     epi_text_add(out, "%s", or_none(&own));
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s%s", epi_device_text("counter"),
-                 epi_device_text("attention"),
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s%s%s", epi_device_text(mma ? "mma" : "counter"),
+                 epi_device_text("attention_tiles"), epi_device_text(mma ? "attention_mma" : "attention"),
                  epi_attention_is_online(d) ? epi_device_text("attention_softmax") : "",
-                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[d->form]));
+                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->form]));
     ok = ok && !own.failed;
     epi_text_free(&own);
     return end_text(k, ok, err);

@@ -204,7 +204,9 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_epilogue(e, out);
     write_access(e, out);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
-                 mainloop == EPI_GEMM_SM90 ? epi_device_text("counter") : "",
+                 mainloop == EPI_GEMM_SM90   ? epi_device_text("counter")
+                 : mainloop == EPI_GEMM_SM80 ? epi_device_text("mma")
+                                             : "",
                  mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "", epi_device_text(files[mainloop]));
 }
 

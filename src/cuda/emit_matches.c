@@ -48,9 +48,11 @@ static int64_t batches_now(const epi_attention_design *d) {
     return epi_open_now(d->c->spec->open, epi_axes_size(&d->match_batch, d->c->spec->sizes));
 }
 
+/* Behind the last record is room for those that rows would have which fill up the last tile: they are read,
+ * and nothing comes of it. */
 void epi_matches_place(epi_attention_design *d, epi_kernel_text *k) {
     d->match_records = epi_round_up(d->c->workspace, 256);
-    d->c->workspace = d->match_records + batches_now(d) * records_now(d) * 16;
+    d->c->workspace = d->match_records + (batches_now(d) * records_now(d) + d->config.groups) * 16;
     d->match_pointer = epi_emit_place(k, d->match_records);
 }
 

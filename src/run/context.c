@@ -127,7 +127,7 @@ int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_roun
         return 0;
     int capability = epi_device_capability(ctx, device);
     return index < epi_config_count() ? epi_config_suits(index, rounding == EPI_ROUND_EXACT, capability)
-                                      : capability == 90;
+                                      : epi_attention_config_suits(index - epi_config_count(), capability);
 }
 
 /* ---- their memory ---- */

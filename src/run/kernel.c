@@ -505,8 +505,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .crossed = !o->device,
                                   .gated = !o->device};
     if (status == EPI_OK && k->gpu && epi_device_capability(k->program->module->context, o->device) != 90) {
-        k->limits.pairs = false; /* Hopper's mainloops have tiles of two products, and attention */
-        k->limits.attention_most = 0;
+        k->limits.pairs = false; /* Hopper's mainloops have tiles of two products, and read pages */
+        k->limits.pages = false;
     }
     if (k->owner)
         k->limits = k->owner->limits;

@@ -1,4 +1,4 @@
-// attention.cuh: what the attention mainloops share: the order of their tiles, operands of wgmma, and the way out.
+// attention.cuh: what the attention mainloops of Hopper share: the numbers of their tiles, operands of wgmma, and the way out.
 //
 // A block has TILE_M = 64 * GROUPS rows of one batch (a head of one sequence), 64 for each of GROUPS warpgroups that compute; one
 // more warpgroup has the thread that feeds them by TMA. The rows' operands stay in shared memory while tiles of STREAM columns
@@ -18,32 +18,7 @@ template <int N> DEV void hold(u32 (&x)[N]) {
 }
 DEV void bar_arrive(u32 id, u32 n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 
-template <int V> struct Is { static constexpr int value = V; };
-
-#define PANELS(features) (((features) + 63) / 64)
-#define PANELS_BYTES(features, rows) (PANELS(features) * (rows) * 128)
-
 // ---- tiles
-
-// A tile's place: its batch, and the first of its rows there.
-struct Place { int batch, row; };
-
-// Batches in sections of P.raster, whose columns stay in the L2 cache; in a section all batches' tiles of the same rows come
-// together, those with the most columns first.
-struct Order {
-  int heights, batches, section, total;
-  DEV Order(const Params &P) {
-    heights = BATCH_PAD / TILE_M;
-    batches = (int)P.M / BATCH_ROWS;
-    section = (int)P.raster;
-    total = heights * batches;
-  }
-  DEV Place at(int w) const {
-    const int per = section * heights, s = w / per, r = w - s * per, first = s * section, left = batches - first;
-    const int n = left < section ? left : section, m = r / n;
-    return Place{first + (r - m * n), (LAST_FIRST ? heights - 1 - m : m) * TILE_M};
-  }
-};
 
 // The numbers of a block's tiles: the first is the block's own, the others are drawn from a counter, one tile ahead, by the thread
 // that feeds the ring. Number j has place j % 2, with two mbarriers: `given`, and `taken`, with an arrival of every warp that takes numbers.
@@ -67,66 +42,6 @@ struct Numbers {
   }
 };
 #define NUMBERS_BYTES 40
-
-// Tiles of STREAM columns that a tile's rows see any of, [lo, hi): never none, so that every tile has a step.
-DEV void tiles_seen(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
-  int from = 0, to = COLUMNS;
-  columns_seen(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
-  lo = max(from, 0) / STREAM;
-  hi = (min(to, COLUMNS) + STREAM - 1) / STREAM;
-  if (hi <= lo) lo = 0, hi = 1;
-}
-// Of those the ones of which all of these rows see all columns, [lo, hi); none where lo >= hi.
-DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
-  int from = 0, to = COLUMNS;
-  columns_whole(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
-  lo = (max(from, 0) + STREAM - 1) / STREAM;
-  hi = max(min(to, COLUMNS), 0) / STREAM;
-}
-
-// ---- what is seen of a cut tile
-
-// A bit for each of a thread's elements of a tile: does its row see it, by columns_seen of the row and by the equalities of the mask
-// (MATCHES of them)? Where bits say so, a cut tile's scores are made as a whole one's are.
-template <int ON> struct Seen {
-  u32 bits[(STREAM + 63) / 64];
-  DEV void find(const Params &P, int row, int col, int t) {
-#pragma unroll
-    for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] = 0;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      int from = 0, to = COLUMNS;
-      columns_seen(P, batch_of(P, row), row_in_batch(P, row) + 8 * h, row_in_batch(P, row) + 8 * h, from, to);
-      from -= col + 2 * (t & 3);
-      to -= col + 2 * (t & 3);
-#pragma unroll
-      for (int i = 2 * h; i < STREAM / 2; i += i & 1 ? 3 : 1) {
-        const int c = 8 * (i >> 2) + (i & 1);
-        bits[i / 32] |= c >= from && c < to ? 1u << i % 32 : 0u;
-      }
-    }
-#if MATCHES
-#pragma unroll
-    for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] &= matching(P, batch_of(P, row), row_in_batch(P, row), col + 64 * w, t);
-#endif
-#pragma unroll
-    for (int w = 0; w < (STREAM + 63) / 64; w++) asm volatile("" : "+r"(bits[w]));
-  }
-  DEV void keep(float (&x)[STREAM / 2], float hidden) const {
-    u32 seen[(STREAM + 63) / 64];
-#pragma unroll
-    for (int w = 0; w < (STREAM + 63) / 64; w++) {
-      seen[w] = bits[w];
-      asm volatile("" : "+r"(seen[w]));   // else its bits are kept apart from one use to the next
-    }
-#pragma unroll
-    for (int i = 0; i < STREAM / 2; i++) x[i] = seen[i / 32] >> i % 32 & 1 ? x[i] : hidden;
-  }
-};
-template <> struct Seen<0> {
-  DEV void find(const Params &, int, int, int) {}
-  DEV void keep(float (&)[STREAM / 2], float) const {}
-};
 
 // ---- products
 
@@ -157,12 +72,6 @@ DEV void to_halves(u32 (&p)[STREAM / 4], const float (&s)[STREAM / 2]) {
 
 // ---- the way out
 
-// The accumulators of 64 rows as an epilogue sees them: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
-template <int N> struct Kept {
-  const float (&d)[N];
-  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
-};
-
 // A box of `rows` rows and all panels of a tensor, at a place of its batch.
 template <int FEATURES, int ROWS> DEV void load_panels(u32 to, const TMap *map, u32 bar, int row, int z, int w) {
 #pragma unroll
@@ -186,20 +95,4 @@ template <int N> DEV void stage_panels(u32 to, const float (&d)[N], int t) {
 template <int FEATURES> DEV void store_panels(const TMap *map, u32 from, int row, int z, int w) {
 #pragma unroll
   for (int p = 0; p < PANELS(FEATURES); p++) tma_store(map, from + p * 8192, 64 * p, row, z, w);
-}
-// Takes the step of every tile from n down to lo: cut tiles at the end, whole ones, and cut ones at the beginning.
-template <class Step> DEV void walk_tiles(Step &step, int n, int lo, int from, int to) {
-#if CUT_END
-#pragma unroll 1
-  for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
-#endif
-#if CUT_BEGIN
-#pragma unroll 1
-  for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
-#pragma unroll 1
-  for (; n >= lo; n--) step(Is<1>{}, n);
-#else
-#pragma unroll 1
-  for (; n >= lo; n--) step(Is<0>{}, n);
-#endif
 }

@@ -7,6 +7,11 @@
 // largest score.
 struct Softmax {
   float top[2], base[2], sum[2], most[2];
+  // Of a row that has seen nothing yet; who begins with step<1> needs it not.
+  DEV void begin() {
+#pragma unroll
+    for (int r = 0; r < 2; r++) top[r] = most[r] = -INF, base[r] = sum[r] = 0.f;
+  }
   // From scores to weights. `grow` says whether accumulators have to be multiplied by alpha.
   template <int FIRST> DEV void step(float (&s)[STREAM / 2], float (&alpha)[2], bool &grow) {
     float part[2][2], mine[2];

@@ -1,0 +1,111 @@
+// attention_tiles.cuh: what all attention mainloops share: which tiles there are, in which order they are taken, and what the
+// epilogue sees of them. Rows are counted as batch.cuh says; a tile has TILE_M of one batch, and passes over tiles of STREAM columns.
+
+template <int V> struct Is { static constexpr int value = V; };
+
+#define PANELS(features) (((features) + 63) / 64)
+#define PANELS_BYTES(features, rows) (PANELS(features) * (rows) * 128)
+
+// ---- tiles
+
+// A tile's place: its batch, and the first of its rows there.
+struct Place { int batch, row; };
+
+// Batches in sections of P.raster, whose columns stay in the L2 cache; in a section all batches' tiles of the same rows come
+// together, those with the most columns first.
+struct Order {
+  int heights, batches, section, total;
+  DEV Order(const Params &P) {
+    heights = BATCH_PAD / TILE_M;
+    batches = (int)P.M / BATCH_ROWS;
+    section = (int)P.raster;
+    total = heights * batches;
+  }
+  DEV Place at(int w) const {
+    const int per = section * heights, s = w / per, r = w - s * per, first = s * section, left = batches - first;
+    const int n = left < section ? left : section, m = r / n;
+    return Place{first + (r - m * n), (LAST_FIRST ? heights - 1 - m : m) * TILE_M};
+  }
+};
+
+// Tiles of STREAM columns that a tile's rows see any of, [lo, hi): never none, so that every tile has a step.
+DEV void tiles_seen(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
+  int from = 0, to = COLUMNS;
+  columns_seen(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
+  lo = max(from, 0) / STREAM;
+  hi = (min(to, COLUMNS) + STREAM - 1) / STREAM;
+  if (hi <= lo) lo = 0, hi = 1;
+}
+// Of those the ones of which all of these rows see all columns, [lo, hi); none where lo >= hi.
+DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
+  int from = 0, to = COLUMNS;
+  columns_whole(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
+  lo = (max(from, 0) + STREAM - 1) / STREAM;
+  hi = max(min(to, COLUMNS), 0) / STREAM;
+}
+
+// ---- what is seen of a cut tile
+
+// A bit for each of a thread's elements of a tile: does its row see it, by columns_seen of the row and by the equalities of the mask
+// (MATCHES of them)? Where bits say so, a cut tile's scores are made as a whole one's are.
+template <int ON> struct Seen {
+  u32 bits[(STREAM + 63) / 64];
+  DEV void find(const Params &P, int row, int col, int t) {
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      int from = 0, to = COLUMNS;
+      columns_seen(P, batch_of(P, row), row_in_batch(P, row) + 8 * h, row_in_batch(P, row) + 8 * h, from, to);
+      from -= col + 2 * (t & 3);
+      to -= col + 2 * (t & 3);
+#pragma unroll
+      for (int i = 2 * h; i < STREAM / 2; i += i & 1 ? 3 : 1) {
+        const int c = 8 * (i >> 2) + (i & 1);
+        bits[i / 32] |= c >= from && c < to ? 1u << i % 32 : 0u;
+      }
+    }
+#if MATCHES
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] &= matching(P, batch_of(P, row), row_in_batch(P, row), col + 64 * w, t);
+#endif
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) asm volatile("" : "+r"(bits[w]));
+  }
+  DEV void keep(float (&x)[STREAM / 2], float hidden) const {
+    u32 seen[(STREAM + 63) / 64];
+#pragma unroll
+    for (int w = 0; w < (STREAM + 63) / 64; w++) {
+      seen[w] = bits[w];
+      asm volatile("" : "+r"(seen[w]));   // else its bits are kept apart from one use to the next
+    }
+#pragma unroll
+    for (int i = 0; i < STREAM / 2; i++) x[i] = seen[i / 32] >> i % 32 & 1 ? x[i] : hidden;
+  }
+};
+template <> struct Seen<0> {
+  DEV void find(const Params &, int, int, int) {}
+  DEV void keep(float (&)[STREAM / 2], float) const {}
+};
+
+// The accumulators of a warp's 16 rows as an epilogue sees them: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+template <int N> struct Kept {
+  const float (&d)[N];
+  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+};
+// Takes the step of every tile from n down to lo: cut tiles at the end, whole ones, and cut ones at the beginning.
+template <class Step> DEV void walk_tiles(Step &step, int n, int lo, int from, int to) {
+#if CUT_END
+#pragma unroll 1
+  for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
+#endif
+#if CUT_BEGIN
+#pragma unroll 1
+  for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
+#pragma unroll 1
+  for (; n >= lo; n--) step(Is<1>{}, n);
+#else
+#pragma unroll 1
+  for (; n >= lo; n--) step(Is<0>{}, n);
+#endif
+}
