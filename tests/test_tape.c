@@ -129,6 +129,27 @@ static void draw_arithmetic(drawn *d, epi_link *k) {
     }
 }
 
+/* A comparison with a, or a choice between v, a and b. */
+static void draw_choice(drawn *d, epi_link *k) {
+    static float bufs[2][TAPE_ROWS * WIDTH];
+    k->kind = EPI_LINK_LT + below(EPI_LINK_ELSE - EPI_LINK_LT + 1);
+    k->a = operand((int)below(FORMS), (int)below(4));
+    epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n);
+    if (k->kind < EPI_LINK_IF) {
+        epi_view arg[3] = {v, a};
+        d->s->map[EPI_OP_LT + (k->kind - EPI_LINK_LT)](d->v, WIDTH, arg, TAPE_ROWS, d->n);
+        return;
+    }
+    k->b = operand((int)below(FORMS), (int)below(4));
+    epi_view b = view(d, &k->b, bufs[1], d->n);
+    epi_view arg[3] = {k->kind == EPI_LINK_IF ? v : a,
+                       k->kind == EPI_LINK_IF     ? a
+                       : k->kind == EPI_LINK_THEN ? v
+                                                  : b,
+                       k->kind == EPI_LINK_ELSE ? v : b};
+    d->s->map[EPI_OP_WHERE](d->v, WIDTH, arg, TAPE_ROWS, d->n);
+}
+
 static void draw_function(drawn *d, epi_link *k) {
     static const epi_op ops[] = {EPI_OP_EXP,  EPI_OP_SIGMOID, EPI_OP_SILU, EPI_OP_TANH,
                                  EPI_OP_GELU, EPI_OP_ABS,     EPI_OP_NEG,  EPI_OP_FLOOR};
@@ -205,7 +226,7 @@ static void draw_columns(drawn *d, epi_link *k) {
 
 static void draw_link(drawn *d) {
     epi_link *k = &d->link[d->count];
-    uint32_t what = d->count == 0 ? 0 : below(10);
+    uint32_t what = d->count == 0 ? 0 : below(12);
     *k = (epi_link){.kind = EPI_LINK_NONE};
     if (what > 0 && below(4) == 0)
         draw_from(d, k);
@@ -215,6 +236,8 @@ static void draw_link(drawn *d) {
         draw_arithmetic(d, k);
     else if (what == 5)
         draw_function(d, k);
+    else if (what > 9)
+        draw_choice(d, k);
     else if (what == 6)
         draw_over(d, k);
     else if (what == 7)

@@ -117,6 +117,31 @@ static ALWAYS_INLINE void multiply_add(const epi_link *k, ptrdiff_t r, ptrdiff_t
     }
 }
 
+static ALWAYS_INLINE wide compared(epi_link_kind kind, wide v, wide a) {
+    wide_bits which = kind == EPI_LINK_LT   ? (wide_bits)(v < a)
+                      : kind == EPI_LINK_LE ? (wide_bits)(v <= a)
+                      : kind == EPI_LINK_GT ? (wide_bits)(v > a)
+                      : kind == EPI_LINK_GE ? (wide_bits)(v >= a)
+                      : kind == EPI_LINK_EQ ? (wide_bits)(v == a)
+                                            : (wide_bits)(v != a);
+    return (wide)(which & (wide_bits)wide_of(1));
+}
+
+/* a where c is not 0, else b. */
+static ALWAYS_INLINE wide chosen(wide c, wide a, wide b) {
+    return wide_choose((wide_bits)(c != wide_of(0)), a, b);
+}
+
+static ALWAYS_INLINE void choose_octet(const epi_link *k, ptrdiff_t r, ptrdiff_t j, octet *v) {
+    octet x = operand(&k->a, r, j), y = operand(&k->b, r, j);
+    if (k->kind == EPI_LINK_IF)
+        EACH(v->v[i] = chosen(v->v[i], x.v[i], y.v[i]));
+    else if (k->kind == EPI_LINK_THEN)
+        EACH(v->v[i] = chosen(x.v[i], v->v[i], y.v[i]));
+    else
+        EACH(v->v[i] = chosen(x.v[i], y.v[i], v->v[i]));
+}
+
 static ALWAYS_INLINE void join_octets(const epi_link *k, ptrdiff_t r, ptrdiff_t j, const octet *even,
                                       const octet *odd) {
     float x[2 * OCTET];
@@ -178,6 +203,18 @@ static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_
         break;
     case EPI_LINK_MULADD:
     case EPI_LINK_ADD_PRODUCT: multiply_add(k, r, j, v); break;
+    case EPI_LINK_LT:
+    case EPI_LINK_LE:
+    case EPI_LINK_GT:
+    case EPI_LINK_GE:
+    case EPI_LINK_EQ:
+    case EPI_LINK_NE:
+        x = operand(&k->a, r, j);
+        EACH(v->v[i] = compared(k->kind, v->v[i], x.v[i]));
+        break;
+    case EPI_LINK_IF:
+    case EPI_LINK_THEN:
+    case EPI_LINK_ELSE: choose_octet(k, r, j, v); break;
     case EPI_LINK_SQUARE: EACH(v->v[i] *= v->v[i]); break;
     case EPI_LINK_OVER: over(k, v); break;
     case EPI_LINK_SPLIT: split_get_any(v, place(&k->a, r, 2 * j), k->a.type, floats(&k->b, r, j)); break;
@@ -322,7 +359,19 @@ LINKS_OF_TWO(muladd_from, v.v[i] = wide_fma(v.v[i], -x, y))
 LINKS_OF_TWO(add_product, v.v[i] = wide_fma(x, y, v.v[i]))
 LINKS_OF_TWO(less_product, v.v[i] = wide_fma(-x, y, v.v[i]))
 LINKS_OF_TWO(product_less, v.v[i] = wide_fma(x, y, -v.v[i]))
+LINKS_OF_TWO(if, v.v[i] = chosen(v.v[i], x, y))
+LINKS_OF_TWO(then, v.v[i] = chosen(x, v.v[i], y))
+LINKS_OF_TWO(else, v.v[i] = chosen(x, y, v.v[i]))
 LINK(square, EACH(v.v[i] *= v.v[i]))
+/* With one number. */
+#define LINK_COMPARED(name, kind) \
+    LINK(name, wide a = wide_of(*floats(&k->a, r, 0)); EACH(v.v[i] = compared(kind, v.v[i], a)))
+LINK_COMPARED(lt, EPI_LINK_LT)
+LINK_COMPARED(le, EPI_LINK_LE)
+LINK_COMPARED(gt, EPI_LINK_GT)
+LINK_COMPARED(ge, EPI_LINK_GE)
+LINK_COMPARED(eq, EPI_LINK_EQ)
+LINK_COMPARED(ne, EPI_LINK_NE)
 LINK(over, over(k, &v))
 LINK(exp, octet_map(EPI_OP_EXP, &v))
 LINK(sigmoid, octet_map(EPI_OP_SIGMOID, &v))
@@ -410,6 +459,15 @@ static link_forms forms_of(const epi_link *k) {
                : takes_product ? BY_OPERANDS(less_product)
                : takes_other   ? BY_OPERANDS(product_less)
                                : NULL;
+    case EPI_LINK_LT: return a_one ? lt_links : NULL;
+    case EPI_LINK_LE: return a_one ? le_links : NULL;
+    case EPI_LINK_GT: return a_one ? gt_links : NULL;
+    case EPI_LINK_GE: return a_one ? ge_links : NULL;
+    case EPI_LINK_EQ: return a_one ? eq_links : NULL;
+    case EPI_LINK_NE: return a_one ? ne_links : NULL;
+    case EPI_LINK_IF: return BY_OPERANDS(if);
+    case EPI_LINK_THEN: return BY_OPERANDS(then);
+    case EPI_LINK_ELSE: return BY_OPERANDS(else);
     case EPI_LINK_SQUARE: return square_links;
     case EPI_LINK_OVER: return over_links;
     case EPI_LINK_SPLIT: return by_type(&k->a, split_links, split_bf16_links);

@@ -41,14 +41,23 @@ typedef enum epi_link_kind {
     EPI_LINK_ADD_PRODUCT, /* (sign*a)*b + other*v */
     EPI_LINK_SQUARE,      /* v*v */
     EPI_LINK_OVER,        /* v/a, where a is one number for a row: two factors that are kept in `state` */
-    EPI_LINK_SPLIT,       /* a's elements with even places; those with odd ones go to b */
-    EPI_LINK_JOIN,        /* v stays; v and a alternating go to b */
-    EPI_LINK_KEEP,        /* v stays, and goes to a; only before a tape is set up: then it is a store */
-    EPI_LINK_STORE,       /* v stays, and goes to a */
-    EPI_LINK_FOLD,        /* v stays, and is folded; only before a tape is set up: then a link `folds` */
-    EPI_LINK_COLUMNS,     /* v stays, and is folded into the running values at a */
-    EPI_LINK_PREFETCH,    /* lines from a on come into the first-level cache; after all other links */
-    EPI_LINK_MAP,         /* and all after: the operation of v alone whose number it is more than this */
+    EPI_LINK_LT,          /* 1 where v < a, else 0; the others in the order of the operations */
+    EPI_LINK_LE,
+    EPI_LINK_GT,
+    EPI_LINK_GE,
+    EPI_LINK_EQ,
+    EPI_LINK_NE,
+    EPI_LINK_IF,       /* a where v is not 0, else b */
+    EPI_LINK_THEN,     /* v where a is not 0, else b */
+    EPI_LINK_ELSE,     /* b where a is not 0, else v */
+    EPI_LINK_SPLIT,    /* a's elements with even places; those with odd ones go to b */
+    EPI_LINK_JOIN,     /* v stays; v and a alternating go to b */
+    EPI_LINK_KEEP,     /* v stays, and goes to a; only before a tape is set up: then it is a store */
+    EPI_LINK_STORE,    /* v stays, and goes to a */
+    EPI_LINK_FOLD,     /* v stays, and is folded; only before a tape is set up: then a link `folds` */
+    EPI_LINK_COLUMNS,  /* v stays, and is folded into the running values at a */
+    EPI_LINK_PREFETCH, /* lines from a on come into the first-level cache; after all other links */
+    EPI_LINK_MAP,      /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
 
 /* Where a link finds elements or puts them: neighbours from p on, or (col 0) one f32 for all of a row. */

@@ -32,12 +32,20 @@ static bool is_last(const epi_instr *s, int v) {
 }
 
 static epi_link_kind link_of_map(const builder *b, const epi_instr *s, int v, int other) {
+    bool first = s->arg[0] == v;
     switch (s->op) {
+    case EPI_OP_LT: return first ? EPI_LINK_LT : EPI_LINK_GT;
+    case EPI_OP_LE: return first ? EPI_LINK_LE : EPI_LINK_GE;
+    case EPI_OP_GT: return first ? EPI_LINK_GT : EPI_LINK_LT;
+    case EPI_OP_GE: return first ? EPI_LINK_GE : EPI_LINK_LE;
+    case EPI_OP_EQ: return EPI_LINK_EQ;
+    case EPI_OP_NE: return EPI_LINK_NE;
+    case EPI_OP_WHERE: return first ? EPI_LINK_IF : s->arg[1] == v ? EPI_LINK_THEN : EPI_LINK_ELSE;
     case EPI_OP_MUL: return EPI_LINK_MUL;
     case EPI_OP_ADD: return EPI_LINK_ADD;
-    case EPI_OP_SUB: return s->arg[0] == v ? EPI_LINK_SUB : EPI_LINK_SUB_FROM;
+    case EPI_OP_SUB: return first ? EPI_LINK_SUB : EPI_LINK_SUB_FROM;
     case EPI_OP_DIV:
-        return s->arg[0] != v                             ? EPI_LINK_DIV_FROM
+        return !first                                     ? EPI_LINK_DIV_FROM
                : b->values[other].scale == EPI_SCALE_NONE ? EPI_LINK_OVER
                                                           : EPI_LINK_DIV;
     default: return EPI_LINK_NONE;
@@ -59,7 +67,7 @@ static epi_link_kind link_of(const builder *b, const epi_instr *s, int v, int *x
         return EPI_LINK_NONE;
     bool added = s->kind == EPI_INSTR_MULADD && s->arg[2] == v;
     *x = !added && s->arg[0] == v ? s->arg[1] : s->arg[0];
-    *y = added ? s->arg[1] : s->arg[2];
+    *y = added || s->arg[2] == v ? s->arg[1] : s->arg[2];
     if (s->kind == EPI_INSTR_MULADD)
         return added ? EPI_LINK_ADD_PRODUCT : EPI_LINK_MULADD;
     return link_of_map(b, s, v, *x);

@@ -183,6 +183,12 @@ static void set_link(setter *s, const epi_tape_link *k) {
         to->sign = instr->sign;
         to->other = instr->other;
         break;
+    case EPI_LINK_IF:
+    case EPI_LINK_THEN:
+    case EPI_LINK_ELSE:
+        to->a = operand_of(p, k->a);
+        to->b = operand_of(p, k->b);
+        break;
     case EPI_LINK_SPLIT:
         to->a = operand_of(p, k->a);
         to->a.along *= 2;
