@@ -1495,6 +1495,21 @@ static const struct {
     {{"../tests/attention", "full", "B=1,H=3,S=1,R=1040,E=128,F=64", 0},
      EPI_BF16,
      "attention_split_64x128_d128"},
+    {{"../tests/attention", "latent", "B=2,S=150,R=200,H=2,E=72,P=24,F=40", 0},
+     EPI_BF16,
+     "attention_128x96_d192"},
+    {{"../tests/attention", "latent_queries", "B=2,S=140,R=150,H=2,E=40,P=16,F=24", 0},
+     EPI_BF16,
+     "attention_rows_128x96_d128"},
+    {{"../tests/attention", "latent_queries_f32", "B=1,S=140,R=90,H=2,E=64,P=24,F=24", 0},
+     EPI_F16,
+     "attention_rows_128x64_d128"},
+    {{"../tests/attention", "latent_keys", "B=2,S=150,R=140,H=2,E=72,P=16,F=32", 0},
+     EPI_BF16,
+     "attention_rows_128x48_d192"},
+    {{"../tests/attention", "latent_pair", "B=2,S=150,R=140,H=2,E=72,P=40,F=128", 0},
+     EPI_BF16,
+     "attention_pair_128x64_d192"},
     {{"../tests/attention", "prefix", "B=2,H=1,S=384,R=384,E=16,F=16", 0}, EPI_BF16, "attention_128x128_d64"},
     {{"../tests/attention", "prefix_keys", "B=2,H=1,G=2,S=384,R=384,E=16,F=16", 0},
      EPI_BF16,
@@ -1630,7 +1645,7 @@ static variant attention_variant(int at) {
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 12, 16, 29, 34, 38, 42, 45, 47, 54, 59};
+    static const int some[] = {2, 4, 8, 10, 12, 16, 28, 29, 32, 34, 39, 43, 47, 50, 52, 59, 64};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];

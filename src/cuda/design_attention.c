@@ -8,7 +8,7 @@
 
 #include "cuda/cuda.h"
 
-enum { SECTION_BYTES = 32 << 20, PANEL = 64 };
+enum { SECTION_BYTES = 32 << 20, PANEL = 64, SUMS = 3 };
 
 /* In the order in which they are tried. The name says form, rows and columns of a tile, and features. Hopper
  * has those with mma for who names them. */
@@ -28,12 +28,14 @@ static const epi_attention_config configs[] = {
     {"attention_rows_128x80_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 80, 3, 1, 0, true, 40, 232, 0, 0},
     {"attention_rows_128x64_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 64, 4, 1, 0, true, 24, 240, 0, 0},
     {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232, 0, 0},
+    {"attention_rows_128x48_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 48, 3, 1, 0, true, 40, 232, 0, 0},
     {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232, 0, 0},
     {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232, 0, 0},
     {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240, 0, 0},
     {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 40, 232, 0, 0},
     {"attention_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, true, 40, 232, 0, 0},
-    {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 128, 2, 16, 4, 1, 0, true, 24, 240, 0, 0},
+    {"attention_pair_128x64_d192", EPI_ATTENTION_PAIR, 192, 96, 2, 64, 3, 1, 0, true, 24, 240, 0, 0},
+    {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 160, 2, 16, 4, 1, 0, true, 24, 240, 0, 0},
     {"attention_mma_128x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 64, 4, 1, 8, false, 0, 0, 2, 2},
     {"attention_mma_64x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
     {"attention_mma_128x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 32, 4, 1, 8, false, 0, 0, 2, 2},
@@ -91,11 +93,24 @@ static bool refuse(epi_attention_design *d, const char *fmt, ...) {
 
 /* ---- the form ---- */
 
-/* The score product that sums over the features of this stream operand, or -1. */
-static int product_of(const epi_attention_design *d, int operand) {
-    for (int s = 0; s < d->a->score_count; s++)
-        if (epi_attention_operand(d->g, d->a, d->a->scores[s], 1) == operand)
-            return s;
+/* The products that a score is the sum of: how many, and which. */
+static int terms_of(const epi_attention_design *d, int score, int product[2]) {
+    epi_attention_term all[EPI_ATTENTION_TERMS];
+    int count = 0;
+    for (int t = 0; t < epi_attention_terms(d->g, d->a, all); t++)
+        if (all[t].score == score)
+            product[count++] = all[t].product;
+    return count;
+}
+
+/* The score that sums over the features of this stream operand, and its term; or -1. */
+static int score_of(const epi_attention_design *d, int operand, int *term) {
+    for (int s = 0; s < d->a->score_count; s++) {
+        int product[2];
+        for (*term = terms_of(d, s, product) - 1; *term >= 0; --*term)
+            if (epi_attention_operand(d->g, d->a, product[*term], 1) == operand)
+                return s;
+    }
     return -1;
 }
 
@@ -111,24 +126,31 @@ static bool depends(const epi_graph *g, int value, int node, bool *on) {
 
 static bool find_form(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1);
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1), two = a->value_count == 2;
+    int product[2];
+    d->sum[1] = d->sum[EPI_ATTENTION_MORE] = -1;
     if (!on)
         return false;
-    if (epi_attention_terms(d->g, a, terms) > a->score_count)
-        return refuse(d, "scores that are a sum of products");
     if (a->top != EPI_NO_NODE) {
         d->form = d->config.form == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
+        if (d->form == EPI_ATTENTION_SPLIT && terms_of(d, 0, product) > 1)
+            return refuse(d, "scores that are a sum of products");
         return a->score_count == 1 && a->value_count == 1;
     }
     if (a->score_count != 2)
         return refuse(d, "weights of one product without a softmax");
-    d->form = a->value_count == 2 ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
-    int of[2] = {product_of(d, a->operand[0]), a->value_count == 2 ? product_of(d, a->operand[1]) : -1};
-    if (of[0] < 0 || (a->value_count == 2 && (of[1] < 0 || of[0] == of[1])))
+    int term[2] = {0, 0}, of[2] = {score_of(d, a->operand[0], &term[0]), -1};
+    if (two)
+        of[1] = score_of(d, a->operand[1], &term[1]);
+    bool both = two && of[0] == of[1]; /* terms of one score */
+    if (of[0] < 0 || (two && of[1] < 0) || (both && (term[0] == term[1] || a->weight[0] != a->weight[1])))
         return refuse(d, "what is summed is no operand of the scores");
+    d->form = two && !both ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
     d->first = of[0];
-    if (a->value_count == 2) { /* the second sum's weights should not wait for the second product */
+    if (both) {
+        d->sum[0] = term[0];
+        d->sum[EPI_ATTENTION_MORE] = !term[0];
+    } else if (two) { /* the second sum's weights should not wait for the second product */
         bool waits = depends(d->g, a->weight[1], a->scores[of[1]], on),
              other = depends(d->g, a->weight[0], a->scores[of[0]], on);
         if (waits && !other) {
@@ -137,7 +159,8 @@ static bool find_form(epi_attention_design *d) {
         }
         d->sum[1] = !d->sum[0];
     }
-    return true;
+    d->sum_term = both ? 0 : term[d->sum[0]];
+    return terms_of(d, !d->first, product) == 1 || refuse(d, "two scores that are sums of products");
 }
 
 /* Columns of a chunk: a quarter of a megabyte of keys and values, or as many as make 64 chunks of the longest
@@ -172,11 +195,9 @@ static bool takes(epi_attention_design *d) {
         return refuse(d, "the sequences are short");
     if (f->form != d->form)
         return refuse(d, "it is for another form");
-    if (d->depth[0] > f->depth || d->depth[1] > f->depth || d->width[0] > f->width || d->width[1] > f->width)
-        return d->form == EPI_ATTENTION_PAIR && d->depth[0] <= f->depth && d->depth[1] <= f->width
-                   ? true
-                   : refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
-                            (long)d->width[0]);
+    int64_t width = d->form == EPI_ATTENTION_PAIR ? epi_ceil_div(d->width[0] + d->width[1], 2) : d->width[0];
+    if (d->depth[0] > f->depth || d->depth[1] > f->depth || width > f->width)
+        return refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0], (long)d->width[0]);
     return d->form != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
@@ -397,27 +418,40 @@ static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int 
  * or, forward, the second columns. */
 static bool take_operands(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    int score[2] = {a->scores[d->first], a->scores[!d->first]};
     bool two = !epi_attention_is_online(d);
-    d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, score[0], 0), -1).type;
+    int one[2];
+    terms_of(d, d->first, one);
+    d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, one[0], 0), -1).type;
     if (d->half != EPI_BF16 && d->half != EPI_F16)
         return refuse(d, "tensor cores take operands of one 16-bit type");
     for (int s = 0; s < (two ? 2 : 1); s++) {
-        const epi_axes *over = &d->g->nodes[score[s]].over;
-        int rows = epi_attention_operand(d->g, a, score[s], 0);
-        if (!(d->form == EPI_ATTENTION_SPLIT ? take_rows(d, rows, over, &d->rows_of[s])
-                                             : take_tensor(d, rows, -1, over, false, &d->rows_of[s])) ||
-            !take_tensor(d, epi_attention_operand(d->g, a, score[s], 1), -1, over, true, &d->columns_of[s]))
-            return false;
+        int product[2], count = terms_of(d, s ? !d->first : d->first, product);
+        for (int t = 0; t < count; t++) {
+            int to = t ? EPI_ATTENTION_MORE : s;
+            const epi_axes *over = &d->g->nodes[product[t]].over;
+            int rows = epi_attention_operand(d->g, a, product[t], 0);
+            if (!(d->form == EPI_ATTENTION_SPLIT ? take_rows(d, rows, over, &d->rows_of[to])
+                                                 : take_tensor(d, rows, -1, over, false, &d->rows_of[to])) ||
+                !take_tensor(d, epi_attention_operand(d->g, a, product[t], 1), -1, over, true,
+                             &d->columns_of[to]))
+                return false;
+        }
         d->depth[s] = d->rows_of[s].features.size[0];
+        if (count > 1) {
+            d->more = d->rows_of[EPI_ATTENTION_MORE].features.size[0];
+            d->sum_at = d->sum_term ? epi_round_up(d->depth[s], PANEL) : 0;
+            d->depth[s] = epi_round_up(d->depth[s], PANEL) + d->more;
+        }
     }
-    for (int v = 0; v < a->value_count; v++) {
+    for (int v = 0; v < 2 && d->sum[v] >= 0; v++) {
         epi_attention_tensor t;
         if (!take_tensor(d, a->operand[d->sum[v]], -1, &a->cols[d->sum[v]], true,
                          two ? &t : &d->columns_of[1]))
             return false;
         d->width[v] = (two ? &t : &d->columns_of[1])->features.size[0];
     }
+    if (d->sum[EPI_ATTENTION_MORE] >= 0)
+        d->width[0] = d->depth[0];
     return true;
 }
 
@@ -632,7 +666,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         roots[count++].node = a->score;
     if (epi_attention_is_online(d) && a->factor != EPI_NO_NODE)
         roots[count++].node = a->factor;
-    for (int v = 0; v < a->value_count && !epi_attention_is_online(d); v++)
+    for (int v = 0; v < 2 && d->sum[v] >= 0 && !epi_attention_is_online(d); v++)
         roots[count++].node = a->weight[d->sum[v]];
     d->matched = d->form != EPI_ATTENTION_SPLIT && epi_matches_design(d);
     const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
@@ -656,8 +690,8 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         if (status == EPI_OK && !epi_attention_is_online(d) && !epi_scores_fold(d, t))
             status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     }
-    for (int v = 0; v < a->value_count && status == EPI_OK; v++)
-        status = make_out(d, step, v, err);
+    for (int v = 0; v < SUMS && status == EPI_OK; v++)
+        status = d->sum[v] >= 0 ? make_out(d, step, v, err) : EPI_OK;
     return status;
 }
 
@@ -679,7 +713,6 @@ static void place_partials(epi_attention_design *d, epi_kernel_text *k, epi_kern
 
 static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text *fold) {
     const epi_attention_config *f = &d->config;
-    const epi_attention *a = d->a;
     bool split = d->form == EPI_ATTENTION_SPLIT;
     if (split)
         place_partials(d, k, fold);
@@ -689,13 +722,18 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;
     d->cut.positions = d->whole.positions = !split || d->stream.count == 1;
-    for (int v = 0; v < a->value_count; v++)
-        if (!design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))
+    for (int v = 0; v < SUMS; v++)
+        if (d->sum[v] >= 0 &&
+            !design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))
             return false;
     if (!epi_scores_design(d))
         return refuse(d, "more values of columns than come with a tile");
     bool mma = epi_attention_is_mma(d);
-    d->plain = !split && !mma && is_plain(d, 0) && (a->value_count == 1 || is_plain(d, 1));
+    if (mma && d->more)
+        return refuse(d, "scores that are a sum of two products are for wgmma");
+    d->plain = !split && !mma;
+    for (int v = 0; v < SUMS; v++)
+        d->plain = d->plain && (d->sum[v] < 0 || is_plain(d, v));
     d->reason[0] = 0;
     find_cuts(d);
     bool groups = d->form == EPI_ATTENTION_PAIR;
@@ -708,9 +746,16 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
                  (!online && !add_map(d, &d->rows_of[1], 64, false, k)) ||
                  !add_map(d, &d->columns_of[1], high, groups || d->page, k)))
         return false;
-    for (int v = 0; v < a->value_count && d->plain; v++)
+    for (int v = 0; v < 2 && d->plain && d->sum[v] >= 0; v++)
         if (!add_map(d, &d->result_of[v], 64, false, k))
             return false;
+    d->more_map = k->map_count;
+    if (d->more && (!add_map(d, &d->rows_of[EPI_ATTENTION_MORE], 64, false, k) ||
+                    !add_map(d, &d->columns_of[EPI_ATTENTION_MORE], high, groups, k)))
+        return false;
+    if (d->plain && d->sum[EPI_ATTENTION_MORE] >= 0 &&
+        !add_map(d, &d->result_of[EPI_ATTENTION_MORE], 64, false, k))
+        return false;
     k->block = mma ? 128 * f->groups / f->bands : 128 * f->groups + 128;
     k->shared = shared_bytes(d);
     if (mma)

@@ -11,6 +11,10 @@
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
  * values
  *
+ * The first score may be the sum of two products, whose features lie one after the other in the mainloop: the
+ * second one's *more* rows and columns begin at a multiple of 64. The first sum is then over the columns of
+ * either product, or, in rows, of both: two value products of the same weights.
+ *
  * Everything else is refused, and the program is cut into products and rows. */
 #ifndef EPI_CUDA_DESIGN_ATTENTION_H
 #define EPI_CUDA_DESIGN_ATTENTION_H
@@ -28,7 +32,7 @@ typedef enum epi_attention_form {
 typedef struct epi_attention_config {
     const char *name;
     epi_attention_form form;
-    int depth, width; /* the most features of the score products, and of the value products, that it is for */
+    int depth, width; /* the most features of a score product, and of a sum (pair: of two on average) */
     int groups;       /* warpgroups that compute, 64 rows each */
     int stream;       /* columns of a tile */
     int slots;        /* of the ring; of each of two; mma.sync: at most */
@@ -79,16 +83,20 @@ typedef struct epi_attention_design {
     epi_attention_config config;
     epi_attention_form form;
     int first;                    /* the score product that counts as the first: 0 or 1 */
-    int sum[2];                   /* by sum of the mainloop: the value product */
-    epi_plan score, open, out[2]; /* the children's plans, with rows and columns as the kernel counts them */
+    int sum[3];                   /* by sum of the mainloop, and MORE: the value product, or -1 */
+    epi_plan score, open, out[3]; /* the children's plans, with rows and columns as the kernel counts them */
     epi_axes rows, stream;
     int batch_axes;
     int64_t batches, batch_rows, columns, column_groups;
     int64_t depth[2], width[2];   /* features of the first and second product, and of the sums */
+    int64_t more;                 /* of the first product's, those of its second term; 0: there is none */
+    int sum_term;                 /* the first sum is over the columns of this term, */
+    int64_t sum_at;               /* which begin at this feature */
+    int more_map;                 /* the first of the maps of what is MORE */
     epi_tile_program tile[2];     /* of the scores: of tiles that are cut, and of whole ones */
-    epi_tile_program out_tile[2]; /* by sum */
+    epi_tile_program out_tile[3]; /* by sum, and MORE */
     epi_gemm_design cut, whole;   /* how each is written as text */
-    epi_gemm_design out_design[2];
+    epi_gemm_design out_design[3];
     int weights[2][2]; /* by tile program: the scores, or the sums' weights, as values of it */
     epi_attention_function first_part[2], second_part[2]; /* of cut tiles, and of whole ones; forward: the
                                                                second makes the weights' factor */
@@ -99,7 +107,7 @@ typedef struct epi_attention_design {
                       first sum's result; or -1 */
     double scale;  /* that number */
     bool plain;    /* results are stored by TMA */
-    epi_attention_tensor rows_of[2], columns_of[2], result_of[2];
+    epi_attention_tensor rows_of[3], columns_of[3], result_of[3]; /* of both products, and MORE */
     bool
         exact; /* bounds and equalities say of every row which columns it sees: cut tiles need no condition */
     bool cut_begin, cut_end; /* are there tiles before, or behind, that a row sees in part? */
@@ -124,6 +132,9 @@ typedef struct epi_attention_design {
 static inline bool epi_attention_is_mma(const epi_attention_design *d) {
     return d->config.bands > 0;
 }
+
+/* Beside the first and the second of products and sums: the second term's, which lies behind the first's. */
+enum { EPI_ATTENTION_MORE = 2 };
 
 /* Has it an online softmax? Then there is one function of scores, and none of weights. */
 static inline bool epi_attention_is_online(const epi_attention_design *d) {

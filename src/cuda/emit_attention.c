@@ -358,7 +358,7 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
                  "DEV void rows_load(Rows &R, const Params &P, int row%s, int q) {\n#pragma unroll\n"
                  "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
                  "(void)r;\n%s  }\n}\n",
-                 name, (int)epi_round_up(d->width[v], 16), or_none(&e.members),
+                 name, (int)epi_round_up(p->tile->n, 16), or_none(&e.members),
                  epi_attention_is_online(d) ? ", const float (&top)[2], const float (&sum)[2]" : "",
                  or_none(&e.rows));
     if (d->plain)
@@ -408,7 +408,9 @@ static void write_wgmma(const epi_attention_design *d, epi_text *out, const char
 
 static void write_macros(const epi_attention_design *d, const char *name, epi_text *out) {
     const epi_attention_config *f = &d->config;
-    bool fast = d->out_design[0].fast && (d->a->value_count == 1 || d->out_design[1].fast);
+    bool fast = true;
+    for (int v = 0; v <= EPI_ATTENTION_MORE; v++)
+        fast &= d->sum[v] < 0 || d->out_design[v].fast;
     epi_text_add(out,
                  "#define NAME %s\n#define EPI_FAST %d\n#define HALF %s\n#define SCORE_DEPTH %ld\n"
                  "#define SECOND_DEPTH %ld\n#define VALUE_WIDTH %ld\n#define STREAM %d\n#define GROUPS %d\n"
@@ -430,6 +432,9 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                  epi_emit_number(d->scale * 1.4426950408889634).text, epi_emit_number(d->scale).text,
                  d->a->guarded, d->plain, d->split, d->second_part[0].factor,
                  d->exact && d->matched ? d->a->match_count : 0, d->cut_begin, d->cut_end, d->last_first);
+    epi_text_add(
+        out, "#define MORE_DEPTH %ld\n#define MORE_MAP %d\n#define SUM_AT %ld\n#define OUT_MORE %ld\n",
+        (long)d->more, d->more_map, (long)d->sum_at, (long)(d->sum[EPI_ATTENTION_MORE] >= 0 ? d->more : 0));
     if (d->form == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
                      "#define CHUNK %d\n#define MOST_CHUNKS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
@@ -477,6 +482,8 @@ static void write_operands(const epi_attention_design *d, epi_kernel_text *k, ep
         write_operand(d, k, "rows2", &d->rows_of[1], out);
 }
 
+static const char *const out_names[] = {"out", "out2", "out_more"}; /* by sum, and MORE */
+
 static void write_batches(const epi_attention_design *d, epi_text *out) {
     bool two = !epi_attention_is_online(d);
     if (d->form == EPI_ATTENTION_SPLIT) {
@@ -490,14 +497,20 @@ static void write_batches(const epi_attention_design *d, epi_text *out) {
     epi_batch_emit(out, d->c, "values", &d->columns_of[1].place);
     if (two)
         epi_batch_emit(out, d->c, "rows2", &d->rows_of[1].place);
-    for (int v = 0; v < d->a->value_count && d->plain; v++)
-        epi_batch_emit(out, d->c, v ? "out2" : "out", &d->result_of[v].place);
+    if (d->more) {
+        epi_batch_emit(out, d->c, "more_rows", &d->rows_of[EPI_ATTENTION_MORE].place);
+        epi_batch_emit(out, d->c, "more_keys", &d->columns_of[EPI_ATTENTION_MORE].place);
+    }
+    for (int v = 0; v <= EPI_ATTENTION_MORE && d->plain; v++)
+        if (d->sum[v] >= 0)
+            epi_batch_emit(out, d->c, out_names[v], &d->result_of[v].place);
 }
 
 /* Has it random numbers? */
 static bool draws(const epi_attention_design *d) {
-    const epi_tile_program *const all[] = {&d->tile[0], &d->tile[1], &d->out_tile[0], &d->out_tile[1]};
-    for (int p = 0; p < 4; p++)
+    const epi_tile_program *const all[] = {&d->tile[0], &d->tile[1], &d->out_tile[0], &d->out_tile[1],
+                                           &d->out_tile[EPI_ATTENTION_MORE]};
+    for (int p = 0; p < 5; p++)
         for (int i = 0; i < all[p]->instr_count; i++)
             if (all[p]->instrs[i].kind == EPI_INSTR_RANDOM)
                 return true;
@@ -555,13 +568,14 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         epi_matches_emit_bits(d, k, &own);
     if (d->form == EPI_ATTENTION_PAIR || mma)
         write_staged(d, &own);
-    bool ok = write_scores(d, &own) && (split || write_epilogue(d, 0, "out", &own)) &&
-              (d->a->value_count == 1 || write_epilogue(d, 1, "out2", &own));
+    bool ok = write_scores(d, &own);
+    for (int v = 0; v <= EPI_ATTENTION_MORE && !split; v++)
+        ok = ok && (d->sum[v] < 0 || write_epilogue(d, v, out_names[v], &own));
     if (!mma)
         write_wgmma(d, &own, "wgmma_score", d->config.stream, false);
     if (!mma)
         write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
-    if (!mma && d->a->value_count == 2)
+    if (!mma && d->form == EPI_ATTENTION_PAIR)
         write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
     write_begin(d, k, "attention", out);
     epi_text_add(out, "%s", or_none(&own));

@@ -21,7 +21,10 @@
 //   out::Sums, out::epilogue_subtile                       the epilogue
 //   PLAIN, out::plain(R, h, x)                             or it is this of each element, then stored by TMA
 //   wgmma_score, wgmma_value
-// Maps: 0 rows, 1 columns of the scores, 2 columns of the values, 3 the result where it is PLAIN.
+//   MORE_DEPTH          of the scores' features those of a second product that is added (0: none): they lie behind the first one's,
+//                       which are filled up with zeros to a multiple of 64, and have maps of their own
+// Maps: 0 rows, 1 columns of the scores, 2 columns of the values, 3 the result where it is PLAIN; MORE_MAP rows and columns of the
+// second product.
 
 #define BUFFER (PANELS_BYTES(SCORE_DEPTH > VALUE_WIDTH ? SCORE_DEPTH : VALUE_WIDTH, 64))   // a warpgroup's rows, or its results
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
@@ -71,7 +74,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         auto keys = [&](int n) {
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(full + 8 * s, KEYS_BYTES);
-          load_panels<SCORE_DEPTH, STREAM>(base + RING + s * SLOT, &P.map[1], full + 8 * s, n * STREAM, kz, kw);
+          load_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(base + RING + s * SLOT, &P.map[1], full + 8 * s, n * STREAM, kz, kw);
+#if MORE_DEPTH
+          load_panels<MORE_DEPTH, STREAM>(base + RING + s * SLOT + KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], full + 8 * s, n * STREAM, more_keys_batch0(P, at.batch), more_keys_batch1(P, at.batch));
+#endif
           ADVANCE(s, ph)
         };
         auto values = [&](int n) {
@@ -86,7 +92,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
             const u32 b = j % QUERIES * GROUPS + i, bar = row_full + 8 * b;
             mbar_wait(row_empty + 8 * b, (j / QUERIES & 1) ^ 1);
             mbar_expect(bar, ROWS_BYTES);
-            load_panels<SCORE_DEPTH, 64>(base + b * BUFFER, &P.map[0], bar, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+            load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(base + b * BUFFER, &P.map[0], bar, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+#if MORE_DEPTH
+            load_panels<MORE_DEPTH, 64>(base + b * BUFFER + ROWS_BYTES - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], bar, at.row + 64 * i, more_rows_batch0(P, at.batch), more_rows_batch1(P, at.batch));
+#endif
           }
         };
         if (QUERIES > 1) rows();

@@ -9,13 +9,14 @@
 // A step of a warpgroup: the first product of a tile, the first sum over the tile before it and the second product are on their
 // way together; then the second sum.
 //
-// The emitted part defines what attention_rows.cuh lists, and:
+// The emitted part defines what attention_rows.cuh lists, but for OUT_MORE, and:
 //   EXACT               columns_seen of one row, and equalities, say exactly which columns it sees
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
 //   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, to, batch, group, col, lane)
 //   out::, out2::       the epilogues of the first and of the second sum
-// Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN.
+// Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN; MORE_MAP rows and
+// columns of what is added to the first product.
 
 #define FIRST_BYTES PANELS_BYTES(SCORE_DEPTH, 64)   // a warpgroup's rows
 #define SECOND_BYTES PANELS_BYTES(SECOND_DEPTH, 64)
@@ -28,10 +29,11 @@
 // it puts its results.
 #define STAGED_AT (VALUES + SLOTS * VALUES_BYTES)   // what comes with the columns of the first product
 #define BARRIERS (STAGED_AT + SLOTS * 4 * STAGED * STREAM)
-#define ACCUMULATORS ((SCORE_DEPTH + 15) / 16 * 8)
+#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
+#define SUMMED (KEYS + SUM_AT / 64 * STREAM * 128)   // the columns that the first sum is over
 #define ACCUMULATORS2 ((SECOND_DEPTH + 15) / 16 * 8)
 
-VALUE_PRODUCT(value_product, wgmma_value, SCORE_DEPTH)
+VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 VALUE_PRODUCT(value_product2, wgmma_value2, SECOND_DEPTH)
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
@@ -69,7 +71,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         for (int i = 0; i < GROUPS; i++) {
           mbar_wait(row_empty + 8 * i, (j & 1) ^ 1);
           mbar_expect(row_full + 8 * i, FIRST_BYTES + SECOND_BYTES);
-          load_panels<SCORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+          load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+#if MORE_DEPTH
+          load_panels<MORE_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], row_full + 8 * i, at.row + 64 * i, more_rows_batch0(P, at.batch), more_rows_batch1(P, at.batch));
+#endif
           load_panels<SECOND_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES, &P.map[2], row_full + 8 * i, at.row + 64 * i, rows2_batch0(P, at.batch), rows2_batch1(P, at.batch));
         }
         // Groups inside, tiles outside: blocks that started together stay at the same columns and find them in the L2 cache.
@@ -81,7 +86,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
           asm volatile("" : "+r"(batch));   // what follows from it is worked out here: registers are few
           mbar_wait(bar + 8 * SLOTS, ph);
           mbar_expect(bar, KEYS_BYTES);
-          load_group_panels<SCORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, batch), keys_batch1(P, batch));
+          load_group_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, batch), keys_batch1(P, batch));
+#if MORE_DEPTH
+          load_group_panels<MORE_DEPTH, STREAM>(base + KEYS + (s + 1) * KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], bar, n * STREAM, g, more_keys_batch0(P, batch), more_keys_batch1(P, batch));
+#endif
           mbar_wait(bar + 24 * SLOTS, ph);
           mbar_expect(bar + 16 * SLOTS, VALUES_BYTES);
           load_group_panels<SECOND_DEPTH, STREAM>(base + VALUES + s * VALUES_BYTES, &P.map[3], bar + 16 * SLOTS, n * STREAM, g, values_batch0(P, batch), values_batch1(P, batch));
@@ -163,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         mbar_wait(k_full + 8 * st, ph);
         my_turn();
         score_product<SCORE_DEPTH>(s, rows, keys);
-        if (!FIRST) value_product(dk, ds, base + KEYS + last * KEYS_BYTES, 1);
+        if (!FIRST) value_product(dk, ds, base + SUMMED + last * KEYS_BYTES, 1);
         mbar_wait(v_full + 8 * st, ph);
         score_product<SECOND_DEPTH>(dp, rows2, values);
         your_turn();
@@ -224,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
 #endif
       const u32 last = st ? st - 1 : SLOTS - 1;
       my_turn();
-      value_product(dk, ds, base + KEYS + last * KEYS_BYTES, 1);
+      value_product(dk, ds, base + SUMMED + last * KEYS_BYTES, 1);
       your_turn();
       wg_wait<0>();
       hold(dk);
@@ -248,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         int again = w;
         asm volatile("" : "+r"(again));
         const Place at = Order(P).at(again);
-        store_panels<SCORE_DEPTH>(&P.map[4], rows, at.row + 64 * wg, out_batch0(P, at.batch), out_batch1(P, at.batch));
+        store_panels<VALUE_WIDTH>(&P.map[4], rows, at.row + 64 * wg, out_batch0(P, at.batch), out_batch1(P, at.batch));
         store_panels<SECOND_DEPTH>(&P.map[5], rows2, at.row + 64 * wg, out2_batch0(P, at.batch), out2_batch1(P, at.batch));
         bulk_commit();
         bulk_wait_read<0>();

@@ -15,7 +15,11 @@
 //   columns_seen, columns_whole, MATCHES                            as in attention_forward.cuh
 //   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
 //   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
-// Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4 the result where it is PLAIN.
+//   MORE_DEPTH                                                      as in attention_forward.cuh, of the first product
+//   SUM_AT, VALUE_WIDTH, OUT_MORE   of its columns the features that the sum is over; the last OUT_MORE of those are a result of their
+//                                   own (0: all are one), with an epilogue out_more
+// Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4 the result where it is PLAIN; MORE_MAP rows and columns of
+// what is added, and the other result.
 
 #define FIRST_BYTES PANELS_BYTES(SCORE_DEPTH, 64)   // a warpgroup's rows
 #define SECOND_BYTES PANELS_BYTES(SECOND_DEPTH, 64)
@@ -27,9 +31,10 @@
 // Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
 // it puts its results.
 #define BARRIERS (VALUES + SLOTS * VALUES_BYTES)
-#define ACCUMULATORS ((SCORE_DEPTH + 15) / 16 * 8)
+#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
+#define SUMMED (KEYS + SUM_AT / 64 * STREAM * 128)   // the columns that the sum is over
 
-VALUE_PRODUCT(value_product, wgmma_value, SCORE_DEPTH)
+VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
@@ -67,7 +72,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         for (int i = 0; i < GROUPS; i++) {
           mbar_wait(row_empty + 8 * i, (j & 1) ^ 1);
           mbar_expect(row_full + 8 * i, FIRST_BYTES + SECOND_BYTES);
-          load_panels<SCORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+          load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
+#if MORE_DEPTH
+          load_panels<MORE_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], row_full + 8 * i, at.row + 64 * i, more_rows_batch0(P, at.batch), more_rows_batch1(P, at.batch));
+#endif
           load_panels<SECOND_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES, &P.map[2], row_full + 8 * i, at.row + 64 * i, rows2_batch0(P, at.batch), rows2_batch1(P, at.batch));
         }
         const int kz = keys_batch0(P, at.batch), kw = keys_batch1(P, at.batch), vz = values_batch0(P, at.batch), vw = values_batch1(P, at.batch);
@@ -75,7 +83,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         for (int n = hi - 1; n >= lo; n--) {
           mbar_wait(k_empty + 8 * ks, kp);
           mbar_expect(k_full + 8 * ks, KEYS_BYTES);
-          load_panels<SCORE_DEPTH, STREAM>(base + KEYS + ks * KEYS_BYTES, &P.map[1], k_full + 8 * ks, n * STREAM, kz, kw);
+          load_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(base + KEYS + ks * KEYS_BYTES, &P.map[1], k_full + 8 * ks, n * STREAM, kz, kw);
+#if MORE_DEPTH
+          load_panels<MORE_DEPTH, STREAM>(base + KEYS + (ks + 1) * KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], k_full + 8 * ks, n * STREAM, more_keys_batch0(P, at.batch), more_keys_batch1(P, at.batch));
+#endif
           ADVANCE(ks, kp, SLOTS)
           mbar_wait(v_empty + 8 * vs, vp);
           mbar_expect(v_full + 8 * vs, VALUES_BYTES);
@@ -142,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         mbar_wait(k_full + 8 * ks, kp);
         my_turn();
         score_product<SCORE_DEPTH>(s, rows, base + KEYS + ks * KEYS_BYTES);
-        value_product(dq, ds, base + KEYS + before * KEYS_BYTES, add);
+        value_product(dq, ds, base + SUMMED + before * KEYS_BYTES, add);
         add = 1;
         mbar_wait(v_full + 8 * vs, vp);
         score_product<SECOND_DEPTH>(dp, rows2, base + VALUES + vs * VALUES_BYTES);
@@ -167,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       };
       walk_tiles(step, hi - 2, lo, from, to);
       my_turn();
-      value_product(dq, ds, base + KEYS + before * KEYS_BYTES, add);
+      value_product(dq, ds, base + SUMMED + before * KEYS_BYTES, add);
       your_turn();
       wg_wait<0>();
       hold(dq);
@@ -176,14 +187,25 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       for (int i = 0; i < ACCUMULATORS; i++) dq[i] *= SCALE;
       out::Rows O;
       out::rows_load(O, P, row, lane & 3);
+#if OUT_MORE
+      out_more::Rows O_more;
+      out_more::rows_load(O_more, P, row, lane & 3);
+#endif
 #if PLAIN
 #pragma unroll
-      for (int i = 0; i < ACCUMULATORS; i++) dq[i] = out::plain(O, i >> 1 & 1, dq[i]);
+      for (int i = 0; i < (VALUE_WIDTH - OUT_MORE + 15) / 16 * 8; i++) dq[i] = out::plain(O, i >> 1 & 1, dq[i]);
+#if OUT_MORE
+#pragma unroll
+      for (int i = (VALUE_WIDTH - OUT_MORE) / 2; i < ACCUMULATORS; i++) dq[i] = out_more::plain(O_more, i >> 1 & 1, dq[i]);
+#endif
       stage_panels(rows, dq, t);
       fence_async();
       bar_sync(1 + GROUPS + wg, 128);
       if (t == 0) {
-        store_panels<SCORE_DEPTH>(&P.map[4], rows, first, out_batch0(P, at.batch), out_batch1(P, at.batch));
+        store_panels<VALUE_WIDTH - OUT_MORE>(&P.map[4], rows, first, out_batch0(P, at.batch), out_batch1(P, at.batch));
+#if OUT_MORE
+        store_panels<OUT_MORE>(&P.map[MORE_MAP + 2], rows + PANELS_BYTES(VALUE_WIDTH - OUT_MORE, 64), first, out_more_batch0(P, at.batch), out_more_batch1(P, at.batch));
+#endif
         bulk_commit();
         bulk_wait_read<0>();
         mbar_arrive(row_empty + 8 * wg);
@@ -192,6 +214,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       out::Sums S;
       release(row_empty + 8 * wg);
       if (row_there(P, at.batch * BATCH_PAD + first)) out::epilogue_subtile<0>(Kept<ACCUMULATORS>{dq}, O, S, P, 0, row, 0, t);
+#if OUT_MORE
+      out_more::Sums S_more;
+      if (row_there(P, at.batch * BATCH_PAD + first)) out_more::epilogue_subtile<0>(Kept<ACCUMULATORS, (VALUE_WIDTH - OUT_MORE) / 2>{dq}, O_more, S_more, P, 0, row, 0, t);
+#endif
 #endif
       w = numbers.take(j, lane);
     }

@@ -88,10 +88,10 @@ template <> struct Seen<0> {
   DEV void keep(float (&)[STREAM / 2], float) const {}
 };
 
-// The accumulators of a warp's 16 rows as an epilogue sees them: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
-template <int N> struct Kept {
+// The accumulators of a warp's 16 rows, from number AT on, as an epilogue sees them: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+template <int N, int AT = 0> struct Kept {
   const float (&d)[N];
-  DEV float operator()(int j, int i, int e) const { return d[j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+  DEV float operator()(int j, int i, int e) const { return d[AT + j * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
 };
 // Takes the step of every tile from n down to lo: cut tiles at the end, whole ones, and cut ones at the beginning.
 template <class Step> DEV void walk_tiles(Step &step, int n, int lo, int from, int to) {
