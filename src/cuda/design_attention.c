@@ -53,8 +53,8 @@ static const epi_attention_config configs[] = {
     {"attention_mma_pair_64x32_d64", EPI_ATTENTION_PAIR, 64, 64, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
     {"attention_mma_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, false, 0, 0, 1, 1},
     {"attention_mma_pair_64x32_d128", EPI_ATTENTION_PAIR, 128, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
-    {"attention_mma_pair_64x32_d192", EPI_ATTENTION_PAIR, 192, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 1},
-    {"attention_mma_pair_64x16_d192", EPI_ATTENTION_PAIR, 192, 128, 1, 16, 4, 1, 0, false, 0, 0, 1, 1},
+    {"attention_mma_pair_64x32_d192", EPI_ATTENTION_PAIR, 192, 160, 1, 32, 4, 1, 0, false, 0, 0, 1, 1},
+    {"attention_mma_pair_64x16_d192", EPI_ATTENTION_PAIR, 192, 160, 1, 16, 4, 1, 0, false, 0, 0, 1, 1},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
