@@ -197,11 +197,12 @@ TESTS := micro strips strips_fold tape sums json safetensors lang moves threads 
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
-# They are optimized less than the library: most of their time is that of compiling them.
+# They are optimized less than the library, and under the sanitizers as it is: most of their time is that of compiling them.
+TEST_OPT := $(if $(SAN),,-O1)
 $(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h tests/emulate/*.h)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS_ALL) -O1 -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+	$(Q)$(CC) $(CFLAGS_ALL) $(TEST_OPT) -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
@@ -247,7 +248,8 @@ list:
 # What is made for `make test`: as many compilers at once as there are processors, unless -j says otherwise.
 SUB = $(MAKE) --no-print-directory -s
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
-ASAN = BUILD=$(BUILD)/asan OPT='-O1 -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
+# At -O1 GCC takes twice as long as at -Og for sanitized code, of some files six times; what it makes runs 8 % faster.
+ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
     RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out $(NOT_ASAN),$(TESTS))' ROUNDS=40 GRAD_ROUNDS=40 \
     CUDA_MODE=some CASES_MODE=some $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(NUMERIC)')
 # These go where others go under the sanitizers, many times over: batch and sums where cases and rowloop do, names where cuda does.
