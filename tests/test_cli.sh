@@ -215,7 +215,10 @@ expect 0 '"parts":\[.*"first":1,"mainloop".*"first":2,"mainloop".*{"first":1},{"
 expect 0 '"values":\[{"name":"v[0-9]*","expression":"silu(x @ a)"' show layers.epi --dims T=64,D=32,F=64 --json
 rm layers.epi
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
-expect 0 '"bytes_fused":' show residual_rms --dims T=64,K=32,D=300 --json
+expect 0 '"bytes_fused":.*"kernel_count":1,"launch_count":[1-9],"workspace":[1-9]' show residual_rms --dims T=64,K=32,D=300 --json
+expect 0 '^pass 1: max(x, D)$' show softmax --dims T=4,D=5 --path unfused
+expect 0 'in 1 kernel, 1 launch;' show router --dims T=64,D=32,E=8 --arch sm_90a --type bf16
+expect 0 'in 1 kernel, 1 launch;' show router --dims T=64,D=32,E=8
 expect 0 'its axes are T K D' show residual_rms
 expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
 expect 1 'has 4 programs; say which' show matmul.epi

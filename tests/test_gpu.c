@@ -506,6 +506,8 @@ static struct {
     int (*stream_make)(void **stream, unsigned flags);
     int (*stream_free)(void *stream);
     int (*stream_wait)(void *stream);
+    int (*event_make)(void **event, unsigned flags);
+    int (*event_free)(void *event);
     int (*capture_begin)(void *stream, int capture_mode);
     int (*capture_end)(void *stream, void **graph);
     int (*graph_ready)(void **executable, void *graph, unsigned long long flags);
@@ -523,7 +525,8 @@ static bool find_driver(void) {
         {"cuStreamSynchronize", &cu.stream_wait}, {"cuStreamBeginCapture_v2", &cu.capture_begin},
         {"cuStreamEndCapture", &cu.capture_end},  {"cuGraphInstantiateWithFlags", &cu.graph_ready},
         {"cuGraphLaunch", &cu.graph_start},       {"cuGraphDestroy", &cu.graph_free},
-        {"cuGraphExecDestroy", &cu.ready_free},
+        {"cuGraphExecDestroy", &cu.ready_free},   {"cuEventCreate", &cu.event_make},
+        {"cuEventDestroy_v2", &cu.event_free},
     };
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     bool ok = check(library != NULL, "the driver opens");
@@ -825,6 +828,59 @@ static void test_threads(void) {
     }
 }
 
+/* ---- a run that waits for another stream's ---- */
+
+/* One is added again and again, from one tensor to the other, by two streams in turn: each start waits for
+ * the event that the one before records behind its work. Were one of them early, some sum would be short. */
+static void test_events(void) {
+    enum { ROUNDS = 100, ELEMENTS = 1 << 24 };
+    static const char text[] = "f(x: f32[N]) -> y: f32[N] { y = x + 1 }";
+    epi_dim_binding dims[] = {{"N", ELEMENTS}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1, .device = device);
+    epi_module *m = NULL;
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    void *tensor[2] = {NULL, NULL}, *workspace[2] = {NULL, NULL}, *stream[2] = {NULL, NULL},
+         *event[2] = {NULL, NULL};
+    float *host = calloc(ELEMENTS, sizeof *host);
+    bool ok = host && epi_module_parse(ctx, text, strlen(text), "events", &m, &err) == EPI_OK &&
+              epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK;
+    for (int i = 0; i < 2 && ok; i++)
+        ok = epi_device_alloc(ctx, device, ELEMENTS * sizeof *host, &tensor[i], &err) == EPI_OK &&
+             epi_device_alloc(ctx, device, epi_kernel_workspace(k), &workspace[i], &err) == EPI_OK &&
+             epi_device_copy(ctx, device, tensor[i], host, ELEMENTS * sizeof *host, &err) == EPI_OK &&
+             make_stream(&stream[i]) && cu.event_make(&event[i], 0) == 0;
+    watch("events");
+    for (int i = 0; i < ROUNDS && ok; i++) {
+        epi_tensor tensors[] = {{tensor[i % 2], NULL}, {tensor[!(i % 2)], NULL}};
+        epi_call call = EPI_CALL(.tensors = tensors, .count = 2, .workspace = workspace[i % 2],
+                                 .stream = stream[i % 2], .signal = event[i % 2]);
+        call.wait = i ? event[!(i % 2)] : NULL;
+        ok = epi_kernel_call(k, &call, &err) == EPI_OK;
+    }
+    for (int i = 0; i < 2 && ok; i++)
+        ok = cu.stream_wait(stream[i]) == 0;
+    ok = ok && epi_device_copy(ctx, device, host, tensor[0], ELEMENTS * sizeof *host, &err) == EPI_OK;
+    alarm(0);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < ELEMENTS && ok; i++)
+        wrong += host[i] != ROUNDS;
+    check(ok && !wrong, "starts wait for events and record them: %ld elements are wrong: %s", (long)wrong,
+          err.message);
+    for (int i = 0; i < 2; i++) {
+        if (event[i])
+            cu.event_free(event[i]);
+        free_stream(stream[i]);
+        if (workspace[i])
+            epi_device_free(ctx, device, workspace[i], NULL);
+        if (tensor[i])
+            epi_device_free(ctx, device, tensor[i], NULL);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
+    free(host);
+}
+
 /* ---- a tensor of more than 2^31 elements ---- */
 
 enum { BIG_M = 70000, BIG_N = 32768, BIG_K = 64, SAMPLES = 400 };
@@ -1060,6 +1116,8 @@ static void test_all(void) {
             test_launch_cost();
         if ((driver || !device) && !broken)
             test_threads();
+        if (driver && !broken)
+            test_events();
         if (driver && !broken && (mode == FULL || mode == SAMPLE))
             test_big();
     }
