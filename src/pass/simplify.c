@@ -637,6 +637,8 @@ static int simplify(const epi_graph *in, int first, bool beside, epi_graph *out)
     rewrite_nodes(&r);
     for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {
         int value = value_of(&r, in->tensors[t].node);
+        if (!epi_graph_failed(out) && value >= r.written)
+            value = epi_vanish_last(out, r.written, value);
         if (!epi_graph_failed(out))
             out->tensors[t].node = epi_graph_value(out, epi_graph_complete(out, value, &in->tensors[t].axes));
     }

@@ -11,4 +11,8 @@ void epi_simplify(const epi_graph *in, int first, epi_graph *out);
  * Answers how many nodes of *out they are. */
 int epi_simplify_beside(const epi_graph *in, int first, epi_graph *out);
 
+/* vanish.c: the gradient `node`, or one of the same value that is 0 where its terms have a factor of 0 by a
+ * choice, whatever else they have. Nodes from `first` on are derived. */
+int epi_vanish_last(epi_graph *g, int first, int node);
+
 #endif
