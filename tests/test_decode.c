@@ -19,6 +19,10 @@ static const char whole_text[] =
     "    h = x + sum(softmax(s, R)*v, R) @ wo\n"
     "    m = h*rsqrt(mean(h*h, D) + eps)*g2\n"
     "    y = h + (silu(m @ wg)*(m @ wu)) @ wd\n"
+    "}\n"
+    "turned(x[B,D], wq[G,H,E,D], cos_t: f32[B,E/2], sin_t: f32[B,E/2]) -> q[B,G,H,E] {\n"
+    "    a, b = halves(x @ wq, E)\n"
+    "    q = concat(a*cos_t - b*sin_t, a*sin_t + b*cos_t, E)\n"
     "}\n";
 
 enum { B = 2, S = 21, D = 24, G = 2, H = 3, E = 8, F = 40, R = 32 };
@@ -197,6 +201,20 @@ static void check_shape(int device, int parts, int launches) {
     epi_kernel_free(k);
 }
 
+/* Where halves are turned against each other the weight is read as it lies: there is no copy of it, whatever
+ * the batch. */
+static void check_halves(void) {
+    for (int rows = 1; rows <= 4096; rows *= 64) {
+        epi_dim_binding dims[] = {{"B", rows}, {"D", 4096}, {"G", 8}, {"H", 4}, {"E", 128}};
+        epi_kernel *k = compile("turned", dims, 5, EPI_BF16, EPI_PATH_FUSED, -90);
+        epi_kernel_info info = {0};
+        if (k)
+            epi_kernel_get_info(k, &info);
+        check(info.launches == 1, "halves of %d rows: %d launches, not 1", rows, info.launches);
+        epi_kernel_free(k);
+    }
+}
+
 int main(void) {
     epi_error err = {0};
     epi_text text = {0};
@@ -213,6 +231,7 @@ int main(void) {
         }
         check_shape(0, 9, 0);
         check_shape(-90, 7, 9);
+        check_halves();
         epi_module_free(module);
     }
     epi_context_close(ctx);

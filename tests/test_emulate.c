@@ -358,14 +358,17 @@ static void put_map(const place *at, const epi_map_need *m, unsigned char *to, c
                        (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor, 0}) + m->offset,
                    .sizes = {m->sizes[0], m->sizes[1], 1, 1, 1},
                    .strides = {0, m->strides[1]},
-                   .box = {m->box[0], m->box[1]},
+                   .box = {m->box[0], m->box[1], 1, 1},
                    .swizzle = m->swizzle,
                    .size = (int)epi_dtype_size(m->type)};
     bool fits = m->rank == 2 || m->rank == 4 || m->rank == 5;
     for (int i = 1; i < m->rank && fits; i++) {
         box.sizes[i] = m->sizes[i];
         box.strides[i] = m->strides[i];
-        fits = box.strides[i] % 16 == 0 && box.strides[i] > 0 && (i < 2 || m->box[i] == 1);
+        if (i < 4)
+            box.box[i] = m->box[i];
+        fits =
+            box.strides[i] % 16 == 0 && box.strides[i] > 0 && m->box[i] <= 256 && (i < 4 || m->box[i] == 1);
     }
     check(fits && box.box[0] <= 256 && box.box[1] <= 256 &&
               box.box[0] * (unsigned)box.size == (unsigned)box.swizzle && (uintptr_t)box.base % 16 == 0,
@@ -1331,6 +1334,9 @@ static const struct {
      "sm90_128x64_c1_d",
      false,
      2},
+    {{"rope", "rope_halves", "B=2,S=70,E=72,H=5,D=32", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
+    {{"swiglu", "swiglu_halves", "T=140,D=72,F=328", 0}, EPI_F16, "sm90_128x128_c2_d", true, 4},
+    {{"swiglu", "swiglu_halves", "T=300,D=72,F=584", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
     {{"../tests/updates", "places", "T=140,D=72,H=3,E=40,R=5", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
     {{"matmul", "matmul", "M=5,N=100,K=136", 0}, EPI_BF16, "sm90_64x16_c1_f", false, 3},
     {{"blocks", "router", "T=5,D=136,E=8", 0}, EPI_BF16, "sm90_64x16_c1_f", false, 3},
@@ -1359,6 +1365,8 @@ static const struct {
     {{"blocks", "two_depths", "T=20,D=136,K=72,F=130", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
     {{"blocks", "matmul_batch", "B=3,M=10,N=72,K=128", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 2},
     {{"blocks", "attention_scores", "B=2,S=12,R=168,G=2,H=2,E=64", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
+    {{"rope", "rope_halves", "B=1,S=9,E=136,H=3,D=64", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 2},
+    {{"swiglu", "swiglu_halves", "T=20,D=136,F=200", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
     {{"../tests/updates", "places", "T=20,D=72,H=2,E=33,R=9", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
     {{"../tests/updates", "one_place", "T=20,D=72,E=40,R=9", 0}, EPI_F16, "sm90_64x16_c1_f", true, 2},
     {{"../tests/updates", "both", "B=3,S=10,D=72,E=40,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},

@@ -27,8 +27,8 @@ static bool short_value(const epi_gemm_design *d, int v) {
     return v >= 0 && d->tile->values[v].scale == EPI_SCALE_NONE;
 }
 
-/* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. What has no columns
- * is no tile. */
+/* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. What has no
+ * columns is no tile. */
 static bool may_pack(const epi_gemm_design *d) {
     for (int i = 0; i < d->stream_count; i++) {
         const epi_stream *t = &d->streams[i];
@@ -183,7 +183,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     for (int term = 0; term < d->terms && d->tiling.narrow && !b->mn; term++) { /* its columns alone */
         epi_map_need *m = &k->maps[k->map_count++];
         *m = k->maps[2 * term + 1];
-        m->box[1] = (uint32_t)d->tiling.narrow;
+        if (!epi_operand_box(b, d->tiling.narrow, m))
+            return refuse(d, "a narrow tile cuts through the halves of an operand");
     }
     d->operands[0].last = k->map_count;
     for (int term = 0; term < d->terms && !a->mn; term++)

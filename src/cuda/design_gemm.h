@@ -54,6 +54,7 @@ typedef struct epi_operand {
     int64_t count; /* of rows or columns */
     int64_t deep;  /* how many the depth has */
     bool mn;       /* rows (columns) innermost */
+    bool halves;   /* TMA brings its columns two and two, of halves that lie apart: by a map of four axes */
     int vec;       /* gemm_sm80: elements that can be copied at once */
     int last;      /* of the rows: the map of the last ones, which are fewer than a tile's */
     int pointer;   /* the launch's, for mainloops without TMA */
@@ -140,6 +141,9 @@ epi_operand epi_operand_of(const epi_gemm_design *d, int side);
  * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
                      epi_kernel_text *k);
+/* Gives boxes of a map of it, where the depth is innermost, so many columns; false where they have no such
+ * form. */
+bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);
 /* Adds the same map again with boxes as high as the last of these rows are, rounded up to 8: of those that
  * are left where every box has `most`. Answers which it is. */
 int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);

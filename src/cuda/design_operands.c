@@ -54,6 +54,51 @@ void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype
 
 /* ---- by TMA ---- */
 
+/* Are the operand's columns two and two of halves that lie apart, in an order that boxes of four axes have:
+ * the depth, the two halves, the columns of a half, and groups of these (heads)? Their sizes are numbers.
+ * Groups have a power of two columns, so that tiles for any number of rows can take them: which mainloop it
+ * is, and with it a row's bits, must not depend on the batch. */
+static bool has_halves(const epi_gemm_design *d, const epi_operand *o) {
+    const epi_walk *w = &o->cols.walk;
+    int64_t size = (int64_t)epi_dtype_size(o->ref.type);
+    bool has = o->cols.two && !d->batch_rows && d->products == 1 && d->terms == 1 && o->depth.count == 1 &&
+               o->depth.stride[0] == 1 && w->count >= 1 && w->count <= 2 && o->cols.part > 0 &&
+               o->cols.part * size % 16 == 0 && !epi_emit_grows(d->c, o->cols.part);
+    for (int i = 0; i < w->count && has; i++)
+        has = w->stride[i] > 0 && w->stride[i] * size % 16 == 0 && !epi_emit_grows(d->c, w->size[i]) &&
+              !epi_emit_grows(d->c, w->stride[i]);
+    int64_t inner = has ? w->size[w->count - 1] : 0;
+    return has && (w->count == 1 || (inner >= 8 && (inner & (inner - 1)) == 0));
+}
+
+bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m) {
+    if (!o->halves) {
+        m->box[1] = (uint32_t)columns;
+        return true;
+    }
+    int64_t inner = o->out.size[o->out.count - 1], half = columns / 2;
+    bool groups = o->out.count > 1 && half > inner;
+    m->box[1] = 2;
+    m->box[2] = (uint32_t)(groups ? inner : half);
+    m->box[3] = (uint32_t)(groups ? half / inner : 1);
+    return o->out.count == 1 || (groups ? half % inner : inner % half) == 0;
+}
+
+static bool map_halves(const epi_emit_context *c, const epi_operand *o, int columns, epi_map_need *m) {
+    const epi_walk *w = &o->out;
+    uint64_t size = epi_dtype_size(o->ref.type);
+    *m = (epi_map_need){.node = o->node, .tensor = -1, .type = o->ref.type, .rank = 4, .swizzle = 128};
+    m->sizes[0] = (uint64_t)epi_open_now(c->spec->open, o->deep);
+    m->sizes[1] = 2;
+    m->strides[1] = (uint64_t)o->cols.part * size;
+    m->sizes[2] = (uint64_t)w->size[w->count - 1];
+    m->strides[2] = (uint64_t)w->stride[w->count - 1] * size;
+    m->sizes[3] = w->count > 1 ? (uint64_t)w->size[0] : 1;
+    m->strides[3] = w->count > 1 ? (uint64_t)w->stride[0] * size : m->strides[2];
+    m->box[0] = 64;
+    return epi_operand_box(o, columns, m);
+}
+
 /* Has the operand copied; NULL where that is not worth it. Small products are left to other mainloops, by a
  * rule that does not look at the rows: a row's bits must not depend on the batch. */
 static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_design *d, const epi_operand *o,
@@ -78,6 +123,9 @@ static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_desi
 
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
                      epi_kernel_text *k) {
+    o->halves = has_halves(d, o);
+    if (o->halves)
+        return map_halves(c, o, rows, &k->maps[k->map_count++]);
     int64_t size = (int64_t)epi_dtype_size(o->ref.type);
     int64_t out_stride = o->out.count ? o->out.stride[0] : 0,
             depth_stride = o->depth.count ? o->depth.stride[0] : 0;

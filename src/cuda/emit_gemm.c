@@ -173,8 +173,14 @@ static void write_access(const epi_emitter *e, epi_text *out) {
                      d->operands[0].vec, d->operands[1].vec);
 }
 
-/* TMA's coordinates of a batch, for each tensor that it moves. */
+/* TMA's coordinates of column n, and those of a batch for each tensor that it moves. */
 static void write_batches(const epi_gemm_design *d, epi_text *out) {
+    const epi_operand *b = &d->operands[1];
+    long inner = b->halves && b->out.count > 1 ? (long)b->out.size[1] : 0;
+    if (inner)
+        epi_text_add(out, "#define B_AT(n) 0, (n) / 2 %% %ld, (n) / %ld\n", inner, 2 * inner);
+    else
+        epi_text_add(out, "#define B_AT(n) %s\n", b->halves ? "0, (n) / 2, 0" : "n");
     if (!d->batch_rows || d->config.mainloop != EPI_GEMM_SM90)
         return;
     epi_batch_emit(out, d->c, "A", &d->operands[0].place);

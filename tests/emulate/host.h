@@ -12,11 +12,11 @@ typedef struct emu_range {
     int once; /* each byte is stored once, over ones */
 } emu_range;
 
-typedef struct emu_box { /* a tensor map: of a tensor's first two axes boxes are moved */
+typedef struct emu_box { /* a tensor map: boxes of a tensor's first four axes are moved */
     unsigned char *base;
     unsigned long long sizes[5], strides[5]; /* in bytes, from the second on */
 
-    unsigned box[2];
+    unsigned box[4];
     int swizzle, size; /* bytes of a row in shared memory, and of an element */
 } emu_box;
 

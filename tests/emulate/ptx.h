@@ -343,13 +343,13 @@ static inline u32 turned(u32 at, int swizzle) {
 template <class F>
 static void each_place(const emu_box &m, u32 shared, int x, int y, int z, int w, int v, F f) {
     const u32 size = (u32)m.size, unit = 16 / size;
-    const bool layer =
-        z >= 0 && z < (i64)m.sizes[2] && w >= 0 && w < (i64)m.sizes[3] && v >= 0 && v < (i64)m.sizes[4];
-    for (u32 r = 0; r < m.box[1]; r++) {
-        const i64 at_y = y + (i64)r;
-        const bool row = layer && at_y >= 0 && at_y < (i64)m.sizes[1];
-        const i64 begin = (i64)((u64)at_y * m.strides[1] + (u64)z * m.strides[2] + (u64)w * m.strides[3] +
-                                (u64)v * m.strides[4]);
+    for (u32 r = 0; r < m.box[1] * m.box[2] * m.box[3]; r++) {
+        const i64 at_y = y + (i64)(r % m.box[1]), at_z = z + (i64)(r / m.box[1] % m.box[2]),
+                  at_w = w + (i64)(r / m.box[1] / m.box[2]);
+        const bool row = at_y >= 0 && at_y < (i64)m.sizes[1] && at_z >= 0 && at_z < (i64)m.sizes[2] &&
+                         at_w >= 0 && at_w < (i64)m.sizes[3] && v >= 0 && v < (i64)m.sizes[4];
+        const i64 begin = (i64)((u64)at_y * m.strides[1] + (u64)at_z * m.strides[2] +
+                                (u64)at_w * m.strides[3] + (u64)v * m.strides[4]);
         for (u32 c = 0, count; c < m.box[0]; c += count) {
             const i64 at_x = x + (i64)c;
             count = row && (at_x < 0 || at_x + unit > (i64)m.sizes[0]) ? 1 : unit;
@@ -369,11 +369,14 @@ static void fill_box(const Arriving &a) {
 }
 static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z = 0, int w = 0, int v = 0) {
     const emu_box &m = *(const emu_box *)map;
-    const u32 bytes = m.box[0] * m.box[1] * (u32)m.size;
+    const u32 bytes = m.box[0] * m.box[1] * m.box[2] * m.box[3] * (u32)m.size;
     come(Arriving{to, bytes, barrier, 0, m, x, y, z, w, v}, 128);
 }
 static void tma_load_for(u32 to, const void *map, u32 barrier, int x, int y, u64) {
     tma_load(to, map, barrier, x, y);
+}
+static void tma_load_for(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, u64) {
+    tma_load(to, map, barrier, x, y, z, w);
 }
 static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, u16 mask) {
     for (u32 rank = 0; rank < 16; rank++)

@@ -25,6 +25,7 @@
 //   products that are added up; then a second product's columns, or, unless B_MN, those of a narrow tile of each term; A_LAST is the first of
 //   the rows' maps for the last rows (of a batch), one for each term, unless A_MN
 //   N_SIZE and K_SIZE are constants, or come from P where they are open
+//   B_AT(n): where column n is in the columns' maps: one coordinate, or three where two halves of them meet
 //   TERM_OF(k), TERM_BEGIN(t): stages of the depth belong to one term after the other
 //   struct Rows, rows_load(R, P, row)                     what a thread keeps of its rows `row` and `row + 8`
 //   keep(R, i, a0, a1), keep_pair                         the result up to the packing point, as one word; of a second product
@@ -227,7 +228,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if B_MN
         for (int i = 0; i < TILE_COLS / 64; i++) tma_prefetch(map, n0 + i * 64, deep + rank * (BK / CLUSTER) BATCH_AT(B, m0));
 #else
-        tma_prefetch(map, deep, n0 + rank * (TILE_COLS / CLUSTER) BATCH_AT(B, m0));
+        tma_prefetch(map, deep, B_AT(n0 + rank * (TILE_COLS / CLUSTER)) BATCH_AT(B, m0));
 #endif
       }
     (void)m0;
@@ -256,11 +257,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
-        if (CLUSTER > 1) tma_load_all(b, map, bar, x, y BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
+        if (CLUSTER > 1) tma_load_all(b, map, bar, x, B_AT(y) BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
 #if FEW && GROUPS == 1 && !BATCHED
-        else tma_load_for(b, map, bar, x, y, order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
+        else tma_load_for(b, map, bar, x, B_AT(y), order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
 #else
-        else tma_load(b, map, bar, x, y BATCH_AT(B, m));
+        else tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
 #endif
         (void)m;
       };

@@ -42,10 +42,14 @@ DEV void tma_prefetch(const TMap *m, int x, int y) {
 DEV void tma_store(const TMap *m, u32 src, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");
 }
-// The same of tensors of four axes: boxes of the first two, at a place along the others.
+// The same of tensors of four axes.
 DEV void tma_load(u32 dst, const TMap *m, u32 bar, int x, int y, int z, int w) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
     ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+DEV void tma_load_for(u32 dst, const TMap *m, u32 bar, int x, int y, int z, int w, u64 stay) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+    ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "l"(stay) : "memory");
 }
 DEV void tma_load_all(u32 dst, const TMap *m, u32 bar, int x, int y, int z, int w, u16 mask) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
