@@ -289,7 +289,7 @@ typedef struct fold {
     double count;                  /* elements behind one result */
 } fold;
 
-static void fold_chunk(void *ctx, int64_t item, int thread) {
+static void fold_stretch(void *ctx, int64_t item, int thread) {
     (void)thread;
     const fold *f = ctx;
     int64_t start = item * FOLD;
@@ -321,5 +321,5 @@ void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, int 
     f.length = length;
     f.partial_count = count;
     f.count = (double)epi_axes_size(&t->spec->graph->nodes[s->node].over, sizes);
-    epi_parallel_for(threads, epi_ceil_div(f.length, FOLD), fold_chunk, &f);
+    epi_parallel_for(threads, epi_ceil_div(f.length, FOLD), fold_stretch, &f);
 }

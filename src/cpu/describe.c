@@ -34,7 +34,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->m = k->rows->tile.m;
         out->n = k->rows->tile.n;
         out->tile_m = k->rows->band;
-        out->tile_n = k->rows->chunk;
+        out->tile_n = k->rows->stretch;
         partials = (double)k->rows->partial_count;
     }
     if (k->attention) {
@@ -53,10 +53,10 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
 static void describe_rows(const epi_cpu_kernel *k, epi_text *out) {
     const epi_rows *r = k->rows;
     if (r->tile.plan->flat)
-        epi_text_add(out, "one long row, %ld elements at a time", (long)r->chunk);
+        epi_text_add(out, "one long row, %ld elements at a time", (long)r->stretch);
     else
         epi_text_add(out, "%d row%s at a time, %ld column%s of each", r->band, r->band == 1 ? "" : "s",
-                     (long)epi_min64(r->chunk, r->tile.n), r->chunk == 1 ? "" : "s");
+                     (long)epi_min64(r->stretch, r->tile.n), r->stretch == 1 ? "" : "s");
     if (r->tile.phases > 1)
         epi_text_add(out, ", %d times over a row", r->tile.phases);
     if (r->keep_count)

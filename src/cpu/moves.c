@@ -11,7 +11,7 @@
 #include "cpu/cpu.h"
 #include "ir/index.h"
 
-enum { CHUNK = 1024 };
+enum { STRETCH = 1024 };
 
 typedef struct move {
     const epi_cpu_kernel *k;
@@ -22,7 +22,7 @@ typedef struct move {
     int64_t from_step, to_step;    /* along the axis that the index counts along */
     int64_t size, outer, inner;    /* elements of that axis, of the index, and of the rest */
     bool updates;                  /* where the index names nothing, nothing is written; else 0 is */
-    int64_t rows, chunks;       /* of an item: outer elements (of a scatter: positions); chunks of the rest */
+    int64_t rows, stretches; /* of an item: outer elements (of a scatter: positions); stretches of the rest */
     const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
     float *scratch;
 } move;
@@ -48,8 +48,8 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     m.size = epi_axis_size(axis, sizes);
     m.outer = epi_axes_size(outer, sizes);
     m.inner = epi_axes_size(&inner, sizes);
-    m.rows = epi_max64(1, CHUNK / epi_max64(1, m.inner));
-    m.chunks = epi_ceil_div(m.inner, CHUNK);
+    m.rows = epi_max64(1, STRETCH / epi_max64(1, m.inner));
+    m.stretches = epi_ceil_div(m.inner, STRETCH);
     return m;
 }
 
@@ -63,7 +63,7 @@ static bool is_plain(const epi_walk *w) {
 }
 
 static void run_items(move *m, int64_t rows, epi_parallel_body *body) {
-    epi_parallel_for(m->k->spec.threads, epi_ceil_div(rows, m->rows) * m->chunks, body, m);
+    epi_parallel_for(m->k->spec.threads, epi_ceil_div(rows, m->rows) * m->stretches, body, m);
 }
 
 /* ---- gather and update ---- */
@@ -72,9 +72,9 @@ static void run_items(move *m, int64_t rows, epi_parallel_body *body) {
 static void take_item(void *ctx, int64_t item, int thread) {
     (void)thread;
     const move *m = ctx;
-    float tmp[CHUNK];
-    int64_t first = item / m->chunks * m->rows, start = item % m->chunks * CHUNK;
-    int64_t n = epi_min64(CHUNK, m->inner - start), last = epi_min64(m->outer, first + m->rows);
+    float tmp[STRETCH];
+    int64_t first = item / m->stretches * m->rows, start = item % m->stretches * STRETCH;
+    int64_t n = epi_min64(STRETCH, m->inner - start), last = epi_min64(m->outer, first + m->rows);
     size_t size = epi_dtype_size(m->to.type);
     bool plain = m->to.type == m->from.type && is_plain(&m->from_inner) && is_plain(&m->to_inner);
     for (int64_t i = first; i < last; i++) {
@@ -149,10 +149,10 @@ static void add_run(const epi_strips *s, float *sum, float *lost, float *run, in
 static void scatter_item(void *ctx, int64_t item, int thread) {
     const move *m = ctx;
     const epi_strips *s = m->k->strips;
-    float *room = m->scratch + (int64_t)thread * 4 * CHUNK, *sum = room, *run = sum + CHUNK,
-          *lost = run + CHUNK, *row = lost + CHUNK;
-    int64_t first = item / m->chunks * m->rows, start = item % m->chunks * CHUNK;
-    int64_t n = epi_min64(CHUNK, m->inner - start), last = epi_min64(m->size, first + m->rows);
+    float *room = m->scratch + (int64_t)thread * 4 * STRETCH, *sum = room, *run = sum + STRETCH,
+          *lost = run + STRETCH, *row = lost + STRETCH;
+    int64_t first = item / m->stretches * m->rows, start = item % m->stretches * STRETCH;
+    int64_t n = epi_min64(STRETCH, m->inner - start), last = epi_min64(m->size, first + m->rows);
     bool plain = m->from.type == EPI_F32 && is_plain(&m->from_inner);
     for (int64_t v = first; v < last; v++) {
         int64_t begin = v ? m->ends[v - 1] : 0, end = m->ends[v];

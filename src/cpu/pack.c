@@ -1,7 +1,7 @@
 /* pack.c: copying an operand into the panels that a micro-kernel reads.
  *
  * A panel is its rows, cut into units of q elements and transposed: unit 0 of every row, then unit
- * 1 of every row, and so on. The work goes in chunks of depth, in one of three ways:
+ * 1 of every row, and so on. The work goes in stretches of depth, in one of three ways:
  *   - across: the panel's rows are neighbours in memory, so an element of depth is one run;
  *   - straight: a row's depth is one run of the panel's type, and units move from where they lie;
  *   - staged: all else (conversions, strides, ragged ends) is gathered into a small buffer of zeros
@@ -13,8 +13,8 @@
 #include "cpu/pack_move.h"
 
 enum {
-    CHUNK = 64,  /* depth of one chunk; a multiple of every interleave */
-    ACROSS = 16, /* of one that all panels take in turn: in so many rows the hardware reads ahead */
+    STRETCH = 64, /* depth of one stretch; a multiple of every interleave */
+    ACROSS = 16,  /* of one that all panels take in turn: in so many rows the hardware reads ahead */
     MAX_ROWS = EPI_MICRO_MAX_NR > EPI_MICRO_MAX_MR ? EPI_MICRO_MAX_NR : EPI_MICRO_MAX_MR,
     MAX_SIZE = sizeof(float),
 };
@@ -30,14 +30,14 @@ typedef struct job {
     widen_fn *widen;     /* from one to the other; NULL: they are the same */
 } job;
 
-/* One chunk of one panel. */
-typedef struct chunk {
+/* One stretch of one panel. */
+typedef struct stretch {
     int64_t row, rows; /* of the source; rows may be short of a panel's */
     int64_t k;         /* where its depth starts */
     int64_t depth;     /* how much of it the panel has, */
     int64_t valid;     /* and how much of that the source has */
     void *dst;
-} chunk;
+} stretch;
 
 static int64_t depth_offset(const epi_pack_source *src, int64_t k) {
     return src->koff ? src->koff[k] : k * src->kstride;
@@ -71,8 +71,8 @@ static void copy_run(const job *j, void *dst, const void *src, int64_t n) {
         memcpy(dst, src, (size_t)(n * j->size));
 }
 
-static void pack_across(const job *j, const chunk *c) {
-    const void *column[CHUNK];
+static void pack_across(const job *j, const stretch *c) {
+    const void *column[STRETCH];
     for (int64_t k = 0; k < c->depth; k++)
         column[k] = element(j, c->row, c->k + k);
     if (j->q > 1)
@@ -86,12 +86,12 @@ static void pack_across(const job *j, const chunk *c) {
 }
 
 /* The valid depth of one row, to dst. */
-static void gather(const job *j, const chunk *c, int64_t row, bool touches, void *dst) {
+static void gather(const job *j, const stretch *c, int64_t row, bool touches, void *dst) {
     if (touches) {
         copy_run(j, dst, element(j, row, c->k), c->valid);
         return;
     }
-    uint32_t words[CHUNK];
+    uint32_t words[STRETCH];
     uint16_t *halves = (uint16_t *)(void *)words;
     for (int64_t k = 0; k < c->valid; k++)
         if (j->source_size == sizeof *words)
@@ -101,8 +101,8 @@ static void gather(const job *j, const chunk *c, int64_t row, bool touches, void
     copy_run(j, dst, words, c->valid);
 }
 
-static void pack_rows(const job *j, const chunk *c) {
-    _Alignas(64) char stage[MAX_ROWS][CHUNK * MAX_SIZE];
+static void pack_rows(const job *j, const stretch *c) {
+    _Alignas(64) char stage[MAX_ROWS][STRETCH * MAX_SIZE];
     const void *row[MAX_ROWS];
     const bool touches = depth_touches(j->src, c->k, c->valid);
     const bool straight = touches && !j->widen && c->valid == c->depth;
@@ -124,10 +124,10 @@ static void pack_rows(const job *j, const chunk *c) {
 static void pack_panel(const job *j, int64_t row, int64_t k, int64_t end, char *panel) {
     const int64_t rows = epi_min64(j->r, j->src->rows - row);
     const bool across = rows == j->r && (j->q == 1 || rows >= EPI_PACK_ZIP) && rows_touch(j->src, row, rows);
-    for (; k < end; k += CHUNK) {
-        const int64_t depth = epi_min64(CHUNK, end - k);
+    for (; k < end; k += STRETCH) {
+        const int64_t depth = epi_min64(STRETCH, end - k);
         const int64_t valid = epi_max64(0, epi_min64(depth, j->src->k - k));
-        const chunk c = {row, rows, k, depth, valid, panel + k * j->r * j->size};
+        const stretch c = {row, rows, k, depth, valid, panel + k * j->r * j->size};
         if (j->r == 1)
             gather(j, &c, row, depth_touches(j->src, k, valid), c.dst);
         else if (across && valid == depth)
@@ -151,7 +151,7 @@ void epi_pack_panels(const epi_micro *micro, int r, int q, const epi_pack_source
     };
     EPI_ASSERT(same || micro->type == EPI_F32);
     const int64_t depth = epi_round_up(src->k, micro->depth);
-    /* Rows that touch share cache lines and pages across panels, so all panels take one chunk of
+    /* Rows that touch share cache lines and pages across panels, so all panels take one stretch of
        them before any takes the next. */
     const int64_t span = rows_touch(src, 0, src->rows) ? epi_round_up(ACROSS, j.q) : epi_max64(depth, 1);
     for (int64_t k = 0; k < depth; k += span)

@@ -1,7 +1,7 @@
 /* passes.c: one operation over whole tensors in memory: the unfused path, and what comes before and
  * after a fused product.
  *
- * A pass walks the result in chunks of its fastest axis. Chunks do not depend on the number of
+ * A pass walks the result in stretches of its fastest axis. Stretches do not depend on the number of
  * threads, so neither do the bits. */
 #include <string.h>
 
@@ -9,13 +9,14 @@
 #include "base/philox.h"
 #include "cpu/cpu.h"
 
-enum { CHUNK = 1024, OPERANDS = 3 };
+enum { STRETCH = 1024, OPERANDS = 3 };
 
 /* The result's axes, merged where every tensor involved runs on; index 0 is the result. */
 typedef struct space {
     int count;
     int64_t size[EPI_MAX_AXES], stride[EPI_MAX_AXES][OPERANDS + 1];
-    int64_t chunk, outer, chunks; /* elements of a chunk, rows of the fastest axis, chunks of such a row */
+    int64_t stretch, outer,
+        stretches; /* elements of a stretch, rows of the fastest axis, stretches of such a row */
 } space;
 
 typedef struct pass {
@@ -32,10 +33,10 @@ typedef struct pass {
 } pass;
 
 int64_t epi_pass_scratch(int threads) {
-    return (int64_t)threads * (OPERANDS + 2) * CHUNK * (int64_t)sizeof(float);
+    return (int64_t)threads * (OPERANDS + 2) * STRETCH * (int64_t)sizeof(float);
 }
 
-static void make_space(pass *p, const epi_axes *axes, int64_t chunk) {
+static void make_space(pass *p, const epi_axes *axes, int64_t stretch) {
     space *s = &p->s;
     const int64_t *sizes = p->k->spec.sizes;
     for (int i = 0; i < axes->count; i++) {
@@ -60,14 +61,14 @@ static void make_space(pass *p, const epi_axes *axes, int64_t chunk) {
     s->outer = 1;
     for (int i = 0; i + 1 < s->count; i++)
         s->outer *= s->size[i];
-    s->chunk = chunk;
-    s->chunks = epi_ceil_div(s->size[s->count - 1], chunk);
+    s->stretch = stretch;
+    s->stretches = epi_ceil_div(s->size[s->count - 1], stretch);
 }
 
-/* Where chunk `item` starts, in each tensor, and how long it is. */
-static int chunk_at(const pass *p, int64_t item, int64_t *base) {
+/* Where stretch `item` starts, in each tensor, and how long it is. */
+static int stretch_at(const pass *p, int64_t item, int64_t *base) {
     const space *s = &p->s;
-    int64_t row = item / s->chunks, start = item % s->chunks * s->chunk, last = s->count - 1;
+    int64_t row = item / s->stretches, start = item % s->stretches * s->stretch, last = s->count - 1;
     base[0] = p->to_base;
     for (int a = 0; a < p->operands; a++)
         base[a + 1] = p->from_base[a];
@@ -79,14 +80,14 @@ static int chunk_at(const pass *p, int64_t item, int64_t *base) {
         for (int a = 0; a <= p->operands; a++)
             base[a] += at * s->stride[i][a];
     }
-    return (int)epi_min64(s->chunk, s->size[last] - start);
+    return (int)epi_min64(s->stretch, s->size[last] - start);
 }
 
 static const void *element(const epi_ref *ref, int64_t offset) {
     return ref->data + offset * (int64_t)epi_dtype_size(ref->type);
 }
 
-/* An operand's chunk as a view: in place, as one broadcast element, or converted into tmp. */
+/* An operand's stretch as a view: in place, as one broadcast element, or converted into tmp. */
 static epi_view operand_view(const pass *p, const epi_ref *ref, int64_t base, int64_t stride, int n,
                              float *tmp) {
     const epi_strips *s = p->k->strips;
@@ -106,19 +107,20 @@ static void put(const pass *p, int64_t base, const float *src, int n) {
 }
 
 static float *scratch_of(const pass *p, int thread) {
-    return p->scratch + (int64_t)thread * (OPERANDS + 2) * CHUNK;
+    return p->scratch + (int64_t)thread * (OPERANDS + 2) * STRETCH;
 }
 
 /* ---- bodies ---- */
 
-static void map_chunk(void *ctx, int64_t item, int thread) {
+static void map_stretch(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     float *tmp = scratch_of(p, thread);
     int64_t base[OPERANDS + 1];
-    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    int n = stretch_at(p, item, base), last = p->s.count - 1;
     epi_view v[OPERANDS] = {{0}};
     for (int a = 0; a < p->operands; a++)
-        v[a] = operand_view(p, &p->from[a], base[a + 1], p->s.stride[last][a + 1], n, tmp + (a + 1) * CHUNK);
+        v[a] =
+            operand_view(p, &p->from[a], base[a + 1], p->s.stride[last][a + 1], n, tmp + (a + 1) * STRETCH);
     bool in_place = p->to.type == EPI_F32 && p->s.stride[last][0] == 1;
     float *dst = in_place ? (float *)(uintptr_t)element(&p->to, base[0]) : tmp;
     p->k->strips->map[p->n->op](dst, 0, v, 1, n);
@@ -126,12 +128,12 @@ static void map_chunk(void *ctx, int64_t item, int thread) {
         put(p, base[0], dst, n);
 }
 
-static void copy_chunk(void *ctx, int64_t item, int thread) {
+static void copy_stretch(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     (void)thread;
-    float tmp[CHUNK];
+    float tmp[STRETCH];
     int64_t base[OPERANDS + 1];
-    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    int n = stretch_at(p, item, base), last = p->s.count - 1;
     if (p->from[0].type == p->to.type && p->to.type > EPI_F16) { /* integers and f64 hold more than f32 */
         size_t size = epi_dtype_size(p->to.type);
         for (int j = 0; j < n; j++)
@@ -149,9 +151,9 @@ static void copy_chunk(void *ctx, int64_t item, int thread) {
 static void reduce_inner(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     const epi_strips *s = p->k->strips;
-    float *tmp = scratch_of(p, thread), *acc = tmp + CHUNK, *acc2 = acc + CHUNK, *in = acc2 + CHUNK;
+    float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
     int64_t base[OPERANDS + 1];
-    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    int n = stretch_at(p, item, base), last = p->s.count - 1;
     int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1,
             stride = p->over.count ? p->over.stride[p->over.count - 1] : 0;
     for (int j = 0; j < n; j++) {
@@ -159,7 +161,7 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
         acc2[j] = 0;
         int64_t from = base[1] + j * p->s.stride[last][1];
         for (int64_t i = 0; i < p->over_count;) {
-            int m = (int)epi_min64(CHUNK, run - i % run);
+            int m = (int)epi_min64(STRETCH, run - i % run);
             epi_view v =
                 operand_view(p, &p->from[0], from + epi_walk_offset(&p->over, i), stride ? stride : 1, m, in);
             float x, x2 = 0;
@@ -176,9 +178,9 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
 static void reduce_outer(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     const epi_strips *s = p->k->strips;
-    float *tmp = scratch_of(p, thread), *acc = tmp + CHUNK, *acc2 = acc + CHUNK, *in = acc2 + CHUNK;
+    float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
     int64_t base[OPERANDS + 1];
-    int n = chunk_at(p, item, base), last = p->s.count - 1;
+    int n = stretch_at(p, item, base), last = p->s.count - 1;
     for (int j = 0; j < n; j++) {
         acc[j] = epi_reduce_identity(p->n->op);
         acc2[j] = 0;
@@ -197,37 +199,37 @@ static void reduce_outer(void *ctx, int64_t item, int thread) {
     put(p, base[0], acc, n);
 }
 
-static void random_chunk(void *ctx, int64_t item, int thread) {
+static void random_stretch(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     float *tmp = scratch_of(p, thread);
-    int64_t base[OPERANDS + 1], first = item / p->s.chunks * p->s.size[p->s.count - 1];
-    int n = chunk_at(p, item, base);
-    epi_philox_uniform(tmp, p->seed, first + item % p->s.chunks * p->s.chunk, n);
+    int64_t base[OPERANDS + 1], first = item / p->s.stretches * p->s.size[p->s.count - 1];
+    int n = stretch_at(p, item, base);
+    epi_philox_uniform(tmp, p->seed, first + item % p->s.stretches * p->s.stretch, n);
     put(p, base[0], tmp, n);
 }
 
-static void index_chunk(void *ctx, int64_t item, int thread) {
+static void index_stretch(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     (void)thread;
-    float tmp[CHUNK];
+    float tmp[STRETCH];
     int64_t base[OPERANDS + 1];
-    int n = chunk_at(p, item, base);
+    int n = stretch_at(p, item, base);
     for (int j = 0; j < n; j++)
-        tmp[j] = (float)(item % p->s.chunks * p->s.chunk + j);
+        tmp[j] = (float)(item % p->s.stretches * p->s.stretch + j);
     put(p, base[0], tmp, n);
 }
 
 /* ---- passes ---- */
 
-static void run_chunks(pass *p, const epi_axes *axes, epi_parallel_body *body) {
-    /* a chunk of results that each fold a whole row is short, so that there is work for every thread */
-    make_space(p, axes, body == reduce_inner ? 16 : CHUNK);
-    epi_parallel_for(p->k->spec.threads, p->s.outer * p->s.chunks, body, p);
+static void run_stretches(pass *p, const epi_axes *axes, epi_parallel_body *body) {
+    /* a stretch of results that each fold a whole row is short, so that there is work for every thread */
+    make_space(p, axes, body == reduce_inner ? 16 : STRETCH);
+    epi_parallel_for(p->k->spec.threads, p->s.outer * p->s.stretches, body, p);
 }
 
 void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *from, const epi_axes *axes) {
     pass p = {.k = k, .to = *to, .from = {*from}, .operands = 1};
-    run_chunks(&p, axes, copy_chunk);
+    run_stretches(&p, axes, copy_stretch);
 }
 
 static void run_part(pass p) {
@@ -235,7 +237,7 @@ static void run_part(pass p) {
     if (p.n->op != EPI_OP_JOIN && p.n->op != EPI_OP_CONCAT) {
         p.from_base[0] =
             epi_ref_half(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
-        run_chunks(&p, &p.n->axes, copy_chunk);
+        run_stretches(&p, &p.n->axes, copy_stretch);
         return;
     }
     for (int split = 0; split < 2; split++) {
@@ -243,7 +245,7 @@ static void run_part(pass p) {
         q.operands = 1;
         q.from[0] = p.from[split];
         q.to_base = epi_ref_half(&q.to, p.n, split, sizes);
-        run_chunks(&q, &q.to.axes, copy_chunk);
+        run_stretches(&q, &q.to.axes, copy_stretch);
     }
 }
 
@@ -257,18 +259,18 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
     for (int a = 0; a < p.operands; a++)
         p.from[a] = refs[n->arg[a]];
     switch (epi_ops[n->op].cls) {
-    case EPI_CLASS_MAP: run_chunks(&p, &n->axes, map_chunk); break;
+    case EPI_CLASS_MAP: run_stretches(&p, &n->axes, map_stretch); break;
     case EPI_CLASS_SPLIT: run_part(p); break;
     case EPI_CLASS_REDUCE: {
         p.over = epi_walk_axes(&p.from[0], &n->over, k->spec.sizes);
         p.over_count = epi_axes_size(&n->over, k->spec.sizes);
         bool inner = p.over.count && p.over.stride[p.over.count - 1] == 1;
-        run_chunks(&p, &n->axes, inner ? reduce_inner : reduce_outer);
+        run_stretches(&p, &n->axes, inner ? reduce_inner : reduce_outer);
         break;
     }
     case EPI_CLASS_LEAF:
         if (n->op == EPI_OP_INDEX) {
-            run_chunks(&p, &n->axes, index_chunk);
+            run_stretches(&p, &n->axes, index_stretch);
         } else {
             float x = (float)(n->op == EPI_OP_CONST ? n->value
                                                     : (double)epi_axis_size(n->over.at[0], k->spec.sizes));
@@ -284,7 +286,7 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
     case EPI_CLASS_RANDOM:
         p.seed = epi_seed_load(k->strips, &p.from[0]);
         p.operands = 0;
-        run_chunks(&p, &n->axes, random_chunk);
+        run_stretches(&p, &n->axes, random_stretch);
         break;
     case EPI_CLASS_PRODUCT: EPI_NEVER("a product is no pass"); break;
     case EPI_CLASS_VIEW: EPI_NEVER("another name is no pass"); break;

@@ -1,7 +1,7 @@
 /* rows.h: the rows mainloop: a program without a product, row by row, each read and written once.
  *
- * A thread takes a piece: some rows, or a stretch of one flat row. It works on a band of rows at a time and
- * walks over the band's columns once a phase, chunk by chunk, so that a chunk's values stay in the
+ * A thread takes a piece: some rows, or columns of one flat row. It works on a band of rows at a time and
+ * walks over the band's columns once a phase, stretch by stretch, so that a stretch's values stay in the
  * first-level cache from one item to the next. Folds of the row are complete between phases. */
 #ifndef EPI_CPU_ROWS_H
 #define EPI_CPU_ROWS_H
@@ -23,8 +23,8 @@ typedef struct epi_rows {
     epi_tile_program tile;
     const epi_strips *strips;
     int threads;
-    int band;      /* rows at a time */
-    int64_t chunk; /* columns at a time, of the fine scale; even */
+    int band;        /* rows at a time */
+    int64_t stretch; /* columns at a time, of the fine scale; even */
     int64_t piece_rows, piece_cols, row_pieces, col_pieces;
     int *list, *list_start; /* the instructions on elements: phase p takes list[list_start[p] to list_start[p
                                + 1]) */
@@ -64,7 +64,7 @@ static inline int64_t epi_rows_width(const epi_rows *k, epi_scale scale) {
 
 /* Floats of a slot, of a row buffer and of a short vector. */
 static inline int64_t epi_rows_slot(const epi_rows *k) {
-    return epi_round_up(k->band * k->chunk, 16);
+    return epi_round_up(k->band * k->stretch, 16);
 }
 static inline int64_t epi_rows_keep(const epi_rows *k) {
     return epi_round_up(k->band * k->tile.n, 16);

@@ -11,7 +11,7 @@ typedef struct epi_rows_begun {
     const epi_rows *k;
     epi_tile_access *access; /* by instruction */
     int *source;             /* by value */
-    int *moving, moves;      /* the values that are somewhere else in every chunk */
+    int *moving, moves;      /* the values that are somewhere else in every stretch */
     bool *regular;           /* by item of all phases: its tape can be moved on from row to row */
     float *columns;          /* values that do not depend on the row */
     float *partials;

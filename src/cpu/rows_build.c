@@ -4,7 +4,7 @@
 #include "cpu/rows.h"
 
 enum {
-    CHUNK = 4096,    /* columns of a chunk at most, */
+    STRETCH = 4096,  /* columns of a stretch at most, */
     LONG = 16384,    /* and where all is tapes that need no memory for a row */
     ELEMENTS = 2048, /* of a band at most, about */
     ROWS = 64,       /* rows of a band at most */
@@ -13,7 +13,7 @@ enum {
     PIECE_MOST = 1 << 20,
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
-    TAPED = 512,    /* columns of a chunk at least where there are tapes */
+    TAPED = 512,    /* columns of a stretch at least where there are tapes */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 
@@ -139,7 +139,7 @@ static bool make_items(epi_arena *arena, epi_rows *k, bool *memory) {
                               .count = k->list_start[p + 1] - k->list_start[p],
                               .kept = k->keep,
                               .strips = !t->plan->flat &&
-                                        k->chunk < TAPED}; /* a flat row is as long as the batch */
+                                        k->stretch < TAPED}; /* a flat row is as long as the batch */
         if (epi_tapes_build(arena, k->strips, &list, tapes) != EPI_OK)
             return false;
         k->item_start[p] = items;
@@ -179,19 +179,20 @@ static void choose_sizes(epi_rows *k, int64_t most) {
     bool down = false;
     for (int i = 0; i < t->instr_count; i++)
         down |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
-    int64_t n = epi_max64(1, t->n), chunks = epi_ceil_div(n, t->plan->flat ? CHUNK : most);
-    k->chunk = chunks > 1 ? epi_round_up(epi_ceil_div(n, chunks), 64) : epi_round_up(n, 2);
-    int64_t rows = k->chunk >= TAPED ? 1 : epi_min64(ROWS, ELEMENTS / k->chunk); /* a tape works on one row */
+    int64_t n = epi_max64(1, t->n), stretches = epi_ceil_div(n, t->plan->flat ? STRETCH : most);
+    k->stretch = stretches > 1 ? epi_round_up(epi_ceil_div(n, stretches), 64) : epi_round_up(n, 2);
+    int64_t rows =
+        k->stretch >= TAPED ? 1 : epi_min64(ROWS, ELEMENTS / k->stretch); /* a tape works on one row */
     k->band = (int)epi_max64(1, epi_min64(rows, t->m));
     int64_t piece = epi_min64(PIECE_MOST, epi_max64(PIECE, t->m * n / PIECES));
-    k->piece_cols = t->plan->flat ? epi_round_up(piece, k->chunk) : n;
+    k->piece_cols = t->plan->flat ? epi_round_up(piece, k->stretch) : n;
     k->piece_rows = down ? epi_ceil_div(t->m, FOLDS) : piece / n;
     k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->band);
     k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
     k->col_pieces = t->plan->flat ? epi_ceil_div(t->n, k->piece_cols) : 1;
 }
 
-/* Sizes, phases and items, with chunks of at most so many columns. */
+/* Sizes, phases and items, with stretches of at most so many columns. */
 static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, bool *memory) {
     choose_sizes(k, most);
     return list_phases(arena, k) && list_between(arena, k) && make_items(arena, k, memory);
@@ -285,8 +286,8 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     out->item_start = epi_arena_alloc(arena, phases * sizeof *out->item_start);
     out->link_start = epi_arena_alloc(arena, phases * sizeof *out->link_start);
     bool memory, ok = !arena->failed && cut_up(arena, out, LONG, &memory);
-    if (ok && memory && out->chunk > CHUNK)
-        ok = cut_up(arena, out, CHUNK, &memory);
+    if (ok && memory && out->stretch > STRETCH)
+        ok = cut_up(arena, out, STRETCH, &memory);
     if (!ok)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     assign_slots(out);

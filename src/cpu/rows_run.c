@@ -1,14 +1,15 @@
 /* rows_run.c: walks over the rows of a program without a product.
  *
- * What holds in the loops over pieces, bands, phases, chunks and items:
+ * What holds in the loops over pieces, bands, phases, stretches and items:
  *   - A piece belongs to one thread, and so do the slots, row buffers, short vectors, states and links that
  *     it is worked on with. Threads share what is only read: where tensors lie, and values that do not
  *     depend on the row.
  *   - When phase p begins, the folds of the phases before are complete for every row of the band.
- *   - Elements are stored in the last phase alone. Where an output takes the place of an input, a chunk's
- *     elements are stored after all its items: nothing of the chunk is read any more then.
- *   - A row is folded chunk by chunk, from left to right; chunks follow from its length. Partials of pieces
- *     are folded in the order of the pieces, which follow from the sizes. So no bit depends on the threads.
+ *   - Elements are stored in the last phase alone. Where an output takes the place of an input, a stretch's
+ *     elements are stored after all its items: nothing of the stretch is read any more then.
+ *   - A row is folded stretch by stretch, from left to right; stretches follow from its length. Partials of
+ * pieces are folded in the order of the pieces, which follow from the sizes. So no bit depends on the
+ * threads.
  */
 #include <string.h>
 
@@ -23,10 +24,10 @@ typedef struct worker {
     epi_rows_position *positions; /* of all items */
     float *kept, *shorts, *state;
     float *sums;    /* down the rows of a piece, see epi_rows */
-    float *results; /* by instruction: what a tape folded a chunk of the row to */
+    float *results; /* by instruction: what a tape folded a stretch of the row to */
     int64_t row_piece, col_piece;
     int64_t end; /* of the piece's columns */
-    bool once;   /* a chunk is all of a row */
+    bool once;   /* a stretch is all of a row */
 } worker;
 
 static worker worker_of(const epi_rows_begun *r, int thread) {
@@ -56,17 +57,18 @@ static worker worker_of(const epi_rows_begun *r, int thread) {
         else if (value->scale == EPI_SCALE_NONE)
             w.b.at[v] = (epi_spot){w.shorts + k->slot[v] * epi_rows_short(k), 0, false, false};
         else
-            w.b.at[v] = (epi_spot){slots + epi_max64(0, k->slot[v]) * epi_rows_slot(k),
-                                   value->scale == EPI_SCALE_COARSE ? k->chunk / 2 : k->chunk, false, false};
+            w.b.at[v] =
+                (epi_spot){slots + epi_max64(0, k->slot[v]) * epi_rows_slot(k),
+                           value->scale == EPI_SCALE_COARSE ? k->stretch / 2 : k->stretch, false, false};
     }
     for (int i = 0; i < k->item_start[t->phases]; i++)
         w.positions[i].set = false;
     return w;
 }
 
-/* Moves on to a chunk of columns, */
+/* Moves on to a stretch of columns, */
 static void move_to(worker *w, int64_t column) {
-    int64_t n = epi_min64(w->r->k->chunk, w->end - column);
+    int64_t n = epi_min64(w->r->k->stretch, w->end - column);
     w->b.first[EPI_SCALE_FINE] = column;
     w->b.first[EPI_SCALE_COARSE] = column / 2;
     w->b.columns[EPI_SCALE_FINE] = (int)n;
@@ -108,11 +110,11 @@ static bool is_column(const epi_tile_program *t, int v) {
     return v >= 0 && !t->values[v].rows && t->values[v].scale != EPI_SCALE_NONE;
 }
 
-static void column_chunk(void *ctx, int64_t item, int thread) {
+static void column_stretch(void *ctx, int64_t item, int thread) {
     const epi_rows_begun *r = ctx;
     const epi_tile_program *t = &r->k->tile;
     worker w = worker_of(r, thread);
-    move_to(&w, item * r->k->chunk);
+    move_to(&w, item * r->k->stretch);
     find_values(&w);
     for (int i = 0; i < t->instr_count; i++)
         if (is_column(t, t->instrs[i].dst))
@@ -129,7 +131,7 @@ static void make_columns(epi_rows_begun *r) {
             run_short(&w, i);
     }
     if (any)
-        epi_parallel_for(r->k->threads, epi_ceil_div(t->n, r->k->chunk), column_chunk, r);
+        epi_parallel_for(r->k->threads, epi_ceil_div(t->n, r->k->stretch), column_stretch, r);
 }
 
 /* ---- folds and partials ---- */
@@ -202,12 +204,12 @@ static void reduce(const worker *w, int instr) {
     b->strips->combine(s->op, to.p, to.p2, x, x2, b->rows);
 }
 
-/* Is what a tape folds a chunk to the row's state? */
+/* Is what a tape folds a stretch to the row's state? */
 static bool is_state(const worker *w, const epi_instr *s) {
     return w->once && s->kind == EPI_INSTR_REDUCE_ROW;
 }
 
-/* Where a tape folds to: a row to its state, or to a result that is combined with those of other chunks;
+/* Where a tape folds to: a row to its state, or to a result that is combined with those of other stretches;
  * columns in place. */
 static float *fold_at(const void *ctx, int instr) {
     const worker *w = ctx;
@@ -219,8 +221,8 @@ static float *fold_at(const void *ctx, int instr) {
 
 /* ---- tapes ---- */
 
-/* While a band is worked on, the next one comes into the first-level cache, or of a flat row the next chunk:
- * every item prefetches as much of it as it has of the work. */
+/* While a band is worked on, the next one comes into the first-level cache, or of a flat row the next
+ * stretch: every item prefetches as much of it as it has of the work. */
 static void add_prefetches(const worker *w, const epi_tape_item *item, int number, epi_link **end) {
     const epi_rows *k = w->r->k;
     const epi_tile_program *t = &k->tile;
@@ -237,7 +239,7 @@ static void add_prefetches(const worker *w, const epi_tape_item *item, int numbe
                   along = scale == item->scale      ? size
                           : scale == EPI_SCALE_FINE ? 2 * size
                                                     : size / 2;
-        int64_t ahead = flat ? k->chunk * size >> (scale == EPI_SCALE_COARSE) : row;
+        int64_t ahead = flat ? k->stretch * size >> (scale == EPI_SCALE_COARSE) : row;
         epi_link_operand o = {epi_band_address(&w->b, a, scale) + ahead, a->ref.type, 1, row, row, along};
         epi_tape_prefetch(end, &o, w->b.columns[scale] * size, w->b.columns[item->scale], share);
     }
@@ -279,7 +281,7 @@ static void run_strip(const void *ctx, int instr) {
         epi_band_run(&w->b, instr);
 }
 
-static void run_chunk(worker *w, const epi_tape_place *where, int p) {
+static void run_stretch(worker *w, const epi_tape_place *where, int p) {
     for (int i = 0; i < where->tapes->item_count; i++)
         if (where->tapes->items[i].link_count)
             run_tape(w, where, p, i);
@@ -306,11 +308,11 @@ static void run_phase(worker *w, int p, int64_t start, bool first) {
         state to = state_of(w, k->fold[f]);
         set_identity(t->instrs[k->fold[f]].op, to.p, to.p2, to.n);
     }
-    for (int64_t column = start; column < w->end; column += k->chunk) {
+    for (int64_t column = start; column < w->end; column += k->stretch) {
         move_to(w, column);
         if (first || !w->r->nothing_else)
             find_values(w);
-        run_chunk(w, &where, p);
+        run_stretch(w, &where, p);
     }
     for (int f = folds; f < folds_end; f++) {
         const epi_instr *s = &t->instrs[k->fold[f]];
@@ -333,7 +335,7 @@ static void run_piece(void *ctx, int64_t item, int thread) {
     int64_t first = w.row_piece * k->piece_rows, rows_end = epi_min64(t->m, first + k->piece_rows);
     int64_t start = w.col_piece * k->piece_cols;
     w.end = epi_min64(t->n, start + k->piece_cols);
-    w.once = w.end - start <= k->chunk;
+    w.once = w.end - start <= k->stretch;
     for (int i = 0; i < t->instr_count; i++)
         if (t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS) {
             state to = state_of(&w, i);

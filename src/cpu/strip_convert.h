@@ -227,13 +227,13 @@ static inline void stream_lines(unsigned char *dst, const unsigned char *src, in
 
 /* Whole lines of the destination; what is left at both ends is stored plainly. */
 static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
-    unsigned char buf[CHUNK * sizeof(double)], *to = dst;
+    unsigned char buf[STRETCH * sizeof(double)], *to = dst;
     int64_t size = (int64_t)epi_dtype_size(type), per_line = LINE / size;
     int64_t head = (int64_t)(-(uintptr_t)dst % LINE) / size;
     head = head < n ? head : n;
     store(to, type, 1, src, head);
     for (int64_t j = head; j < n;) {
-        int64_t m = n - j < CHUNK ? n - j : CHUNK, whole = m - m % per_line;
+        int64_t m = n - j < STRETCH ? n - j : STRETCH, whole = m - m % per_line;
         if (!whole) {
             store(to + j * size, type, 1, src + j, m);
             break;

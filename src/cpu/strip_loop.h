@@ -15,11 +15,11 @@
 #define VECTOR_LOOP _Pragma("GCC ivdep")
 #endif
 
-/* Rows are handled in pieces of CHUNK elements where something has to be buffered. */
-enum { CHUNK = 256 };
+/* Rows are handled in stretches of so many elements where something has to be buffered. */
+enum { STRETCH = 256 };
 
-static inline int chunk_length(int n, int j) {
-    return n - j < CHUNK ? n - j : CHUNK;
+static inline int stretch_length(int n, int j) {
+    return n - j < STRETCH ? n - j : STRETCH;
 }
 
 static inline void fill(float *dst, float x, int n) {
@@ -27,13 +27,13 @@ static inline void fill(float *dst, float x, int n) {
         dst[j] = x;
 }
 
-/* Row i as a pointer to vectors: the row itself, or its one element copied over buf. Chunk j of it
+/* Row i as a pointer to vectors: the row itself, or its one element copied over buf. Stretch j of it
  * lies at p + j * col. */
 static inline const float *row_spread(epi_view a, int i, float *buf, int n) {
     const float *p = a.p + i * a.row;
     if (a.col)
         return p;
-    fill(buf, *p, chunk_length(n, 0));
+    fill(buf, *p, stretch_length(n, 0));
     return buf;
 }
 

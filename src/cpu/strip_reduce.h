@@ -72,13 +72,13 @@ static ALWAYS_INLINE float lanes_join(fold *f, float *lane) {
     return f(lane[0], lane[1]);
 }
 
-/* What has no column is one element, spread over a chunk. */
+/* What has no column is one element, spread over a stretch. */
 static ALWAYS_INLINE void span_fold(fold *f, float identity, float *lane, const float *x, int col, int n) {
     fill(lane, identity, LANES);
     if (col)
         lanes_fold(f, lane, x, n);
-    for (int j = 0; j < n && !col; j += CHUNK)
-        lanes_fold(f, lane, x, chunk_length(n, j));
+    for (int j = 0; j < n && !col; j += STRETCH)
+        lanes_fold(f, lane, x, stretch_length(n, j));
 }
 
 static ALWAYS_INLINE float row_fold(fold *f, float identity, const float *x, int col, int n) {
@@ -104,14 +104,14 @@ static inline void exps(float *e, const float *x, float shift, int n) {
 }
 
 static float row_exp_sum(const float *x, int col, int n, float shift) {
-    float lane[LANES], e[CHUNK];
+    float lane[LANES], e[STRETCH];
     if (n < LANES) {
         exps(e, x, shift, n);
         return short_fold(fold_add, 0.0f, e, n);
     }
     fill(lane, 0.0f, LANES);
-    for (int j = 0; j < n; j += CHUNK) {
-        int m = chunk_length(n, j);
+    for (int j = 0; j < n; j += STRETCH) {
+        int m = stretch_length(n, j);
         exps(e, x + j * col, shift, m);
         lanes_fold(fold_add, lane, e, m);
     }
@@ -131,7 +131,7 @@ static state row_state(epi_op op, const float *x, int col, int n) {
 }
 
 static void reduce_rows(epi_op op, float *out, float *out2, epi_view a, int rows, int n) {
-    float buf[CHUNK];
+    float buf[STRETCH];
     for (int i = 0; i < rows; i++) {
         state s = row_state(op, row_spread(a, i, buf, n), a.col, n);
         out[i] = s.first;
@@ -171,11 +171,11 @@ static void row_into(epi_op op, float *acc, float *acc2, const float *x, int n) 
 }
 
 static void reduce_cols(epi_op op, float *acc, float *acc2, epi_view a, int rows, int n) {
-    float buf[CHUNK];
+    float buf[STRETCH];
     for (int i = 0; i < rows; i++) {
         const float *x = row_spread(a, i, buf, n);
-        for (int j = 0; j < n; j += CHUNK)
-            row_into(op, acc + j, acc2 ? acc2 + j : NULL, x + j * a.col, chunk_length(n, j));
+        for (int j = 0; j < n; j += STRETCH)
+            row_into(op, acc + j, acc2 ? acc2 + j : NULL, x + j * a.col, stretch_length(n, j));
     }
 }
 
@@ -243,7 +243,7 @@ static float state_value(epi_op op, state s, double count) {
 }
 
 static void reduce_groups(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g) {
-    float buf[CHUNK];
+    float buf[STRETCH];
     for (int i = 0; i < rows; i++) {
         const float *x = row_spread(a, i, buf, g);
         for (int j = 0; j < n; j += g) {

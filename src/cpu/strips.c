@@ -63,13 +63,13 @@ static ALWAYS_INLINE void map2(float (*f)(float, float), float *dst, ptrdiff_t l
  * compilers refuse a loop in which some of the decisions never change. */
 static ALWAYS_INLINE void map2_spread(float (*f)(float, float), float *dst, ptrdiff_t ld, epi_view a,
                                       epi_view b, int rows, int n) {
-    float bufs[2][CHUNK];
+    float bufs[2][STRETCH];
     for (int i = 0; i < rows; i++) {
         const float *x = row_spread(a, i, bufs[0], n), *y = row_spread(b, i, bufs[1], n);
-        for (int j = 0; j < n; j += CHUNK) {
+        for (int j = 0; j < n; j += STRETCH) {
             const float *xj = x + j * a.col, *yj = y + j * b.col;
             float *z = dst + i * ld + j;
-            int m = chunk_length(n, j);
+            int m = stretch_length(n, j);
             VECTOR_LOOP
             for (int k = 0; k < m; k++)
                 z[k] = f(xj[k], yj[k]);
@@ -80,14 +80,14 @@ static ALWAYS_INLINE void map2_spread(float (*f)(float, float), float *dst, ptrd
 /* Eight mixes of vectors and scalars: the scalars are spread out, and one loop serves. */
 static ALWAYS_INLINE void map3(float (*f)(float, float, float), float *dst, ptrdiff_t ld, epi_view a,
                                epi_view b, epi_view c, int rows, int n) {
-    float bufs[3][CHUNK];
+    float bufs[3][STRETCH];
     for (int i = 0; i < rows; i++) {
         const float *x = row_spread(a, i, bufs[0], n), *y = row_spread(b, i, bufs[1], n),
                     *z = row_spread(c, i, bufs[2], n);
-        for (int j = 0; j < n; j += CHUNK) {
+        for (int j = 0; j < n; j += STRETCH) {
             const float *xj = x + j * a.col, *yj = y + j * b.col, *zj = z + j * c.col;
             float *w = dst + i * ld + j;
-            int m = chunk_length(n, j);
+            int m = stretch_length(n, j);
             VECTOR_LOOP
             for (int k = 0; k < m; k++)
                 w[k] = f(xj[k], yj[k], zj[k]);
@@ -97,14 +97,14 @@ static ALWAYS_INLINE void map3(float (*f)(float, float, float), float *dst, ptrd
 
 /* Multiplying by a sign is exact, so one loop serves the three forms a*b + c, a*b - c and c - a*b. */
 static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, float other, int rows, int n) {
-    float bufs[3][CHUNK];
+    float bufs[3][STRETCH];
     for (int i = 0; i < rows; i++) {
         const float *x = row_spread(v[0], i, bufs[0], n), *y = row_spread(v[1], i, bufs[1], n),
                     *z = row_spread(v[2], i, bufs[2], n);
-        for (int j = 0; j < n; j += CHUNK) {
+        for (int j = 0; j < n; j += STRETCH) {
             const float *xj = x + j * v[0].col, *yj = y + j * v[1].col, *zj = z + j * v[2].col;
             float *w = dst + i * ld + j;
-            int m = chunk_length(n, j);
+            int m = stretch_length(n, j);
             VECTOR_LOOP
             for (int k = 0; k < m; k++)
                 w[k] = fmadd(sign * xj[k], yj[k], other * zj[k]);
@@ -150,13 +150,13 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
 /* ---- pairs --------------------------------------------------------------------------------- */
 
 static void interleave(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n) {
-    float bufs[2][CHUNK];
+    float bufs[2][STRETCH];
     for (int i = 0; i < rows; i++) {
         const float *x = row_spread(a, i, bufs[0], n), *y = row_spread(b, i, bufs[1], n);
-        for (int j = 0; j < n; j += CHUNK) {
+        for (int j = 0; j < n; j += STRETCH) {
             const float *xj = x + j * a.col, *yj = y + j * b.col;
             float *z = dst + i * ld + 2 * (ptrdiff_t)j;
-            int m = chunk_length(n, j);
+            int m = stretch_length(n, j);
             VECTOR_LOOP
             for (int k = 0; k < m; k++) {
                 z[2 * k] = xj[k];

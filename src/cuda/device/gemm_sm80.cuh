@@ -5,7 +5,7 @@
 // STAGES stages, BK deep each, is filled STAGES - 1 ahead; it goes on over the tiles, so the next tile's first stages arrive
 // under the epilogue. Two blocks share a multiprocessor: one's tensor cores run under the other's epilogue.
 //
-// An operand is moved in chunks of 8 elements that are neighbours along the depth or, with A_MN or B_MN, along the rows
+// An operand is moved in vectors of 8 elements that are neighbours along the depth or, with A_MN or B_MN, along the rows
 // (columns). A_VEC and B_VEC say how many of them start at a multiple of their own size in memory: 8, 4 and 2 are copied
 // as such, and with 1 every element is found by itself, wherever it lies. What is not there arrives as zero.
 //
@@ -15,15 +15,15 @@
 #define STAGE_A (TILE_M * BK * 2)
 #define STAGE (STAGE_A + TILE_N * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
-#define CHUNKS (BK / 16)   // that a thread moves of an operand's stage
+#define VECTORS (BK / 16)   // that a thread moves of an operand's stage
 #define RESIDENT (A_VEC > 1 && B_VEC > 1 ? 2 : 1)   // elements found one by one take more registers
 static_assert(TILE_M == 128 && TILE_N == 128 && SUBTILE == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
 
 // ---- the operands' way into the ring
 
-// Where a chunk lies in an operand's share of a stage. Depth innermost: rows of BK, and the chunk's number along the depth.
-// Else: one row of TILE for each depth, and its number along that. Turned so that 8 rows' chunks lie in all 32 banks.
-template <bool MN, int TILE> DEV u32 chunk_at(int row, int c) {
+// Where a vector lies in an operand's share of a stage. Depth innermost: rows of BK, and the vector's number along the depth.
+// Else: one row of TILE for each depth, and its number along that. Turned so that 8 rows' vectors lie in all 32 banks.
+template <bool MN, int TILE> DEV u32 vector_at(int row, int c) {
   return MN ? row * (2 * TILE) + ((c ^ (row & 7)) << 4) : swizzled<2 * BK>(row, c << 4);
 }
 
@@ -40,26 +40,26 @@ struct SideB {
   static DEV i64 depth(const Params &P, int k) { return B_depth(P, k); }
 };
 
-// A thread's chunks of one operand, each 4096 bytes after the one before in the stage.
+// A thread's vectors of one operand, each 4096 bytes after the one before in the stage.
 template <class O> struct Feed {
-  static constexpr int LINE = O::MN ? O::TILE / 8 : BK / 8;   // chunks of a row of the stage
-  static constexpr int APART = 256 / LINE;                    // rows between a thread's chunks
-  const u16 *at[O::MN ? 1 : CHUNKS];   // the chunk's row or, MN, its columns; with the offset along the depth it is whole
-  int left;                            // rows from the first chunk's on or, MN, columns
+  static constexpr int LINE = O::MN ? O::TILE / 8 : BK / 8;   // vectors of a row of the stage
+  static constexpr int APART = 256 / LINE;                    // rows between a thread's vectors
+  const u16 *at[O::MN ? 1 : VECTORS];  // the vector's row or, MN, its columns; with the offset along the depth it is whole
+  int left;                            // rows from the first vector's on or, MN, columns
   int first;                           // of them, for VEC 1
-  u32 w[CHUNKS][4];                    // on its way, for VEC 1
+  u32 w[VECTORS][4];                   // on its way, for VEC 1
 
-  static DEV u32 place() { return chunk_at<O::MN, O::TILE>(threadIdx.x / LINE, threadIdx.x % LINE); }
+  static DEV u32 place() { return vector_at<O::MN, O::TILE>(threadIdx.x / LINE, threadIdx.x % LINE); }
   DEV void aim(const Params &P, const void *from, int origin, int size) {
     first = origin + (O::MN ? threadIdx.x % LINE * 8 : threadIdx.x / LINE);
     left = size - first;
 #pragma unroll
-    for (int i = 0; i < (O::MN ? 1 : CHUNKS); i++)
+    for (int i = 0; i < (O::MN ? 1 : VECTORS); i++)
       at[i] = (const u16 *)from + ((O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(P, first + i * APART));
   }
   DEV void start(const Params &P, u32 stage, int k0) {
 #pragma unroll
-    for (int i = 0; i < CHUNKS; i++) {
+    for (int i = 0; i < VECTORS; i++) {
       const u16 *p = at[O::MN ? 0 : i];
       const int k = k0 + (O::MN ? threadIdx.x / LINE + i * APART : threadIdx.x % LINE * 8);
       int n = O::MN ? left : i * APART >= left ? 0 : K_SIZE % BK ? K_SIZE - k : 8;   // elements that are there
@@ -81,7 +81,7 @@ template <class O> struct Feed {
   DEV void finish(u32 stage) {
     if (O::VEC > 1) return;
 #pragma unroll
-    for (int i = 0; i < CHUNKS; i++) sts128(stage + place() + i * 4096, w[i][0], w[i][1], w[i][2], w[i][3]);
+    for (int i = 0; i < VECTORS; i++) sts128(stage + place() + i * 4096, w[i][0], w[i][1], w[i][2], w[i][3]);
   }
 };
 
@@ -125,10 +125,10 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   const u32 base = smem_u32(memory);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp >> 1, wn = warp & 1;
   // What a lane asks ldmatrix for in a stage: 16 x 16 of an operand, in the order in which mma.sync takes them.
-  const u32 at_a = A_MN ? chunk_at<true, TILE_M>((lane & 7) + (lane >> 4) * 8, wm * 4 + (lane >> 3 & 1))
-                        : chunk_at<false, TILE_M>(wm * 32 + (lane & 15), lane >> 4);
-  const u32 at_b = STAGE_A + (B_MN ? chunk_at<true, TILE_N>(lane & 15, wn * 8 + (lane >> 4))
-                                  : chunk_at<false, TILE_N>(wn * 64 + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1));
+  const u32 at_a = A_MN ? vector_at<true, TILE_M>((lane & 7) + (lane >> 4) * 8, wm * 4 + (lane >> 3 & 1))
+                        : vector_at<false, TILE_M>(wm * 32 + (lane & 15), lane >> 4);
+  const u32 at_b = STAGE_A + (B_MN ? vector_at<true, TILE_N>(lane & 15, wn * 8 + (lane >> 4))
+                                  : vector_at<false, TILE_N>(wn * 64 + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1));
   auto load_a = [&](u32 stage, int kk, int h, u32 (&a)[4]) {
     ldm<A_MN>(stage + (at_a ^ (A_MN ? h : kk) << 5) + (A_MN ? kk * (32 * TILE_M) : h * (32 * BK)), a);
   };

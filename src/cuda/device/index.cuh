@@ -25,9 +25,9 @@ template <class S> DEV void scatter(const S &s, const void *from, const void *in
   __shared__ i64 named[LIST];
   __shared__ int place[LIST], votes_of[8];
   const int t = threadIdx.x, lane = t & 31, warp = t / 32, group = t / S::WIDTH;
-  const i64 chunks = (s.inner() + S::COLS - 1) / S::COLS;   // blocks side by side along the elements of a position
+  const i64 stretches = (s.inner() + S::COLS - 1) / S::COLS;   // blocks side by side along the elements of a position
   for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
-    const i64 first = item / chunks * S::ROWS, start = item % chunks * S::COLS;
+    const i64 first = item / stretches * S::ROWS, start = item % stretches * S::COLS;
     for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i].clear();
     int count = 0;
     const auto work_off = [&] {
