@@ -70,8 +70,6 @@ typedef struct epi_tape_place {
     float *state; /* EPI_STATE_MOST floats for every state */
 } epi_tape_place;
 
-/* Does a tape load or store it, where it lies? */
-bool epi_tape_moves(const epi_tape_place *p, int instr);
 /* Carries out an item that is a strip, unless it is a store or what a tape loads; and, after all items, the
  * stores that no tape does. */
 void epi_tape_strip(const epi_tape_place *p, const epi_tape_item *item);

@@ -5,7 +5,8 @@ static bool is_taken(const epi_tape_place *p, const epi_tile_access *a) {
     return p->alone ? epi_access_is_row(a) : epi_access_is_regular(a);
 }
 
-bool epi_tape_moves(const epi_tape_place *p, int instr) {
+/* Does a tape load or store it, where it lies? */
+static bool tape_moves(const epi_tape_place *p, int instr) {
     const epi_instr *s = &p->band->tile->instrs[instr];
     return is_taken(p, &p->band->access[instr]) &&
            (s->kind == EPI_INSTR_STORE ? !p->held
@@ -14,7 +15,7 @@ bool epi_tape_moves(const epi_tape_place *p, int instr) {
 
 void epi_tape_strip(const epi_tape_place *p, const epi_tape_item *item) {
     int instr = p->tapes->order[item->first];
-    if (p->band->tile->instrs[instr].kind != EPI_INSTR_STORE && !epi_tape_moves(p, instr))
+    if (p->band->tile->instrs[instr].kind != EPI_INSTR_STORE && !tape_moves(p, instr))
         p->strip(p->ctx, instr);
 }
 
@@ -23,7 +24,7 @@ void epi_tape_stores(const epi_tape_place *p) {
     for (int k = 0; k < t->item_count; k++)
         for (int at = t->items[k].first; at < t->items[k].first + t->items[k].count; at++)
             if (p->band->tile->instrs[t->order[at]].kind == EPI_INSTR_STORE &&
-                !(t->items[k].link_count && epi_tape_moves(p, t->order[at])))
+                !(t->items[k].link_count && tape_moves(p, t->order[at])))
                 p->strip(p->ctx, t->order[at]);
 }
 
@@ -63,7 +64,7 @@ static epi_link_operand operand_of(const epi_tape_place *p, int v) {
     int load = v >= 0 ? p->tapes->load[v] : -1;
     if (v < 0)
         return (epi_link_operand){0};
-    return load >= 0 && epi_tape_moves(p, load) ? in_tensor(p, &p->band->access[load], v) : in_memory(p, v);
+    return load >= 0 && tape_moves(p, load) ? in_tensor(p, &p->band->access[load], v) : in_memory(p, v);
 }
 
 static epi_link_operand fold_target(const epi_tape_place *p, int instr) {
@@ -111,7 +112,7 @@ static void add_store(setter *s, epi_link_operand o, bool nontemporal) {
 static void set_store(setter *s, const epi_tape_link *k) {
     const epi_tape_place *p = s->p;
     const epi_tile_access *a = &p->band->access[k->instr];
-    bool moves = epi_tape_moves(p, k->instr), in_registers = is_made(s, k->a) && !is_kept(s, k->a);
+    bool moves = tape_moves(p, k->instr), in_registers = is_made(s, k->a) && !is_kept(s, k->a);
     epi_link_operand to = moves ? in_tensor(p, a, k->a) : in_memory(p, k->a);
     if (in_registers || to.p != p->band->at[k->a].p)
         add_store(s, to, moves && a->nontemporal);
@@ -195,7 +196,7 @@ static void set_link(setter *s, const epi_tape_link *k) {
         to->b = k->b >= 0 ? in_memory(p, k->b) : (epi_link_operand){p->band->tmp, EPI_F32, 1, 0, 0, 0};
         break;
     case EPI_LINK_JOIN: {
-        bool moves = instr && epi_tape_moves(p, k->instr);
+        bool moves = instr && tape_moves(p, k->instr);
         to->a = operand_of(p, k->a);
         to->b = moves ? in_tensor(p, &p->band->access[k->instr], k->b) : in_memory(p, k->b);
         to->b.along *= 2;

@@ -36,7 +36,8 @@ unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes 
     return dims;
 }
 
-bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
+/* Is a value of these axes short beside the tile: one per row, or one per column? */
+static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
     unsigned dims = epi_dims_of(rows, cols, axes), r = epi_dims_of(rows, cols, rows),
              c = epi_dims_of(rows, cols, cols);
     return dims != (r | c) && (!(dims & ~r) || !(dims & ~c));
@@ -666,13 +667,12 @@ static void place_map(epi_sites *s, int node) {
             tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE ||
                     (p->attention && at.kind == EPI_SITE_AFTER);
             vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
-                      epi_dims_are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
+                      are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
         }
     epi_site_kind kind = EPI_SITE_LATE;
     if (p && tile && epi_site_fits(s->g, p, node))
         kind = EPI_SITE_TILE;
-    else if (p && vector && epi_dims_are_vector(&p->rows, &p->cols, &n->axes) &&
-             epi_ops[n->op].cls == EPI_CLASS_MAP)
+    else if (p && vector && are_vector(&p->rows, &p->cols, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
         kind = EPI_SITE_AFTER;
     s->site[node] = (epi_site){kind, time};
 }
@@ -986,7 +986,7 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
         if (limits->pages && plan->attention && epi_attention_is_paged(g, plan->attention, i))
             continue;
         if ((p->before || p->after || p->keep) && g->nodes[i].axes.count &&
-            !epi_dims_are_vector(&plan->rows, &plan->cols, &g->nodes[i].axes))
+            !are_vector(&plan->rows, &plan->cols, &g->nodes[i].axes))
             return false;
     }
     return plan->fused;

@@ -82,8 +82,6 @@ typedef struct epi_sites {
 
 /* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
 unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
-/* Is a value of these axes short beside the tile: one per row, or one per column? */
-bool epi_dims_are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
 void epi_list_sort(epi_node_list *list);
 double epi_sites_bytes(const epi_sites *s, int node);
 /* What a value is a view of, under another name of an axis or a slice; itself where it is none. And how it
