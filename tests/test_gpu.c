@@ -222,7 +222,7 @@ static const struct {
      "attention_mma_64x64_d128"},
     {{"../tests/attention", "lengths", "B=3,H=1,S=70,R=140,E=128,F=128", 0},
      EPI_BF16,
-     "attention_mma_128x32_d128"},
+     "attention_mma_64x32_d128"},
     {{"../tests/attention", "documents", "B=1,H=1,S=200,R=200,E=16,F=16", 0},
      EPI_BF16,
      "attention_mma_128x64_d64"},
