@@ -221,8 +221,8 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
         epi_kernel_get_info(closed ? closed : p->fused.kernel, &p->info);
     options.path = EPI_PATH_UNFUSED;
     options.memory = 0;
-    if (o->tuned)
-        options.config = NULL; /* that was tuned for the fused path */
+    if (o->tuned || !strcmp(p->info.mainloop, "attention"))
+        options.config = NULL; /* that is for the fused path */
     if (status == EPI_OK && both)
         status = cli_runner_make(&p->unfused, s, &options, err);
     if (status == EPI_OK)
