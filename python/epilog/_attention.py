@@ -16,7 +16,7 @@ capabilities = {}
 
 
 def fits(device, dtype, size):
-    """Is attention one kernel for such heads? Elsewhere it is products and rows, with the scores in memory."""
+    """Is attention Epilog's for such heads: one kernel on the CPU or on Hopper? On other GPUs it has not been held against PyTorch's."""
     if device.type != "cuda":
         return device.type == "cpu"
     if device not in capabilities:
