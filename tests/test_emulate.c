@@ -1367,7 +1367,7 @@ static const struct {
     {{"blocks", "attention_scores", "B=2,S=12,R=168,G=2,H=2,E=64", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
     {{"rope", "rope_halves", "B=1,S=9,E=136,H=3,D=64", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 2},
     {{"swiglu", "swiglu_halves", "T=20,D=136,F=200", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
-    {{"../tests/updates", "places", "T=20,D=72,H=2,E=33,R=9", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
+    {{"../tests/updates", "places", "T=20,D=72,H=2,E=33,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
     {{"../tests/updates", "one_place", "T=20,D=72,E=40,R=9", 0}, EPI_F16, "sm90_64x16_c1_f", true, 2},
     {{"../tests/updates", "both", "B=3,S=10,D=72,E=40,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
 };
