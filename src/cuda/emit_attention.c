@@ -230,7 +230,7 @@ static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text
         return false;
     epi_ref ref = epi_emit_ref(d->c, node, -1);
     epi_walk w = epi_walk_axes(&ref, &batch, d->c->spec->sizes);
-    epi_text_add(out, " %s load_early<EARLY, %s>(P.ptr[%d], ", sign, epi_emit_type(ref.type),
+    epi_text_add(out, " %s load<%s>(P.ptr[%d], ", sign, epi_emit_type(ref.type),
                  epi_emit_pointer(k, node, -1));
     epi_emit_walk(out, d->c, &w, "batch");
     epi_text_add(out, ")");
@@ -287,15 +287,13 @@ static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const
     epi_text_free(&other);
 }
 
-/* EARLY: asked before the launch ahead has ended, which may still write what the limits are made of. */
 static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
     static const char *const names[2] = {"columns_seen", "columns_whole"};
     if (d->matched)
         epi_matches_emit_record(d, out);
     for (int i = 0; i < 2; i++) {
         epi_text_add(out,
-                     "template <bool EARLY = false> DEV void %s(const Params &P, int batch, int first, int "
-                     "last, int &from, int &to) {\n",
+                     "DEV void %s(const Params &P, int batch, int first, int last, int &from, int &to) {\n",
                      names[i]);
         for (int b = 0; b < d->a->bound_count; b++)
             write_bound(d, k, &d->a->bounds[b], i ? -1 : 1, out);

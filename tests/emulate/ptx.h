@@ -151,14 +151,6 @@ static u32 take_number(u32 *word) {
     progress++;
     return (*word)++;
 }
-static u16 half_seen(const u16 *word) {
-    check_access(word, 2, 2);
-    return *word;
-}
-static u32 number_seen(const u32 *word) {
-    check_access(word, 4, 4);
-    return *word;
-}
 static u64 word_seen(const u64 *word) {
     check_access(word, 8, 8);
     return *word;

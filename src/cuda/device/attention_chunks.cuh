@@ -2,9 +2,9 @@
 
 #define CHUNKS ((COLUMNS + CHUNK - 1) / CHUNK)
 // Those of which a batch's rows see any column: so many from the first on, perhaps none.
-template <bool EARLY = false> DEV void chunks_seen(const Params &P, int batch, int &first, int &count) {
+DEV void chunks_seen(const Params &P, int batch, int &first, int &count) {
   int from = 0, to = COLUMNS;
-  columns_seen<EARLY>(P, batch, 0, BATCH_ROWS - 1, from, to);
+  columns_seen(P, batch, 0, BATCH_ROWS - 1, from, to);
   from = max(from, 0);
   to = min(to, COLUMNS);
   first = to > from ? from / CHUNK : 0;

@@ -22,7 +22,6 @@
 #define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
 #define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
 #define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
-#define AHEAD_TILES (KEYS_BYTES + VALUES_BYTES < 65536 ? 131072 / (KEYS_BYTES + VALUES_BYTES) : 2)   // of keys and of values, asked for ahead
 #define BOX (PAGE && PAGE < STREAM ? PAGE : STREAM)   // columns that one instruction of TMA brings
 
 VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
@@ -39,14 +38,14 @@ struct Items {
   int batches, first, start, sum, number;   // batches in all; the first of these 32; items before them; theirs; this block's next one
   int lane, lo, count, end;
   DEV Items(const Params &P, int at) : batches((int)P.M / BATCH_ROWS), first(-32), start(0), sum(0), number((int)blockIdx.x), lane(at) {}
-  template <bool EARLY = false> DEV bool next(const Params &P, int &batch, int &chunk) {
+  DEV bool next(const Params &P, int &batch, int &chunk) {
     while (number >= start + sum) {
       start += sum;
       first += 32;
       if (first >= batches) return false;
       lo = 0;
       count = 0;
-      if (first + lane < batches) chunks_seen<EARLY>(P, first + lane, lo, count);
+      if (first + lane < batches) chunks_seen(P, first + lane, lo, count);
       end = count;
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
@@ -64,9 +63,9 @@ struct Items {
 };
 
 // Tiles of a chunk that the rows see any of.
-template <bool EARLY = false> DEV void tiles_of(const Params &P, int batch, int chunk, int &lo, int &hi) {
+DEV void tiles_of(const Params &P, int batch, int chunk, int &lo, int &hi) {
   int from = 0, to = COLUMNS;
-  columns_seen<EARLY>(P, batch, 0, BATCH_ROWS - 1, from, to);
+  columns_seen(P, batch, 0, BATCH_ROWS - 1, from, to);
   lo = max(max(from, 0) / STREAM, chunk * (CHUNK / STREAM));
   hi = min((min(to, COLUMNS) + STREAM - 1) / STREAM, (chunk + 1) * (CHUNK / STREAM));
 }
@@ -83,21 +82,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
   for (int i = threadIdx.x; i < PANELS(SCORE_DEPTH) * 512; i += 256)
     if (i / 8 % 64 >= BATCH_ROWS || i % 8 * 8 + i / 512 * 64 >= SCORE_DEPTH) sts128(base + i / 512 * 8192 + swizzled<128>(i / 8 % 64, i % 8 * 16), 0, 0, 0, 0);
   __syncthreads();
-#if !PAGE
-  // The launch ahead may still be at work, and stores this step's keys and values, or what bounds are made of. What is brought to the
-  // L2 cache meanwhile is right all the same; where a bound has changed until the block reads it again, it was for nothing.
-  if (wg == 1 && t < 32) {
-    Items items(P, lane);
-    int batch, chunk, lo = 0, hi = 0;
-    if (items.next<true>(P, batch, chunk)) tiles_of<true>(P, batch, chunk, lo, hi);
-    const int n = hi - 1 - (lane >> 1);
-    if (n >= lo && (lane >> 1) < AHEAD_TILES) {
-      const bool value = lane & 1;
-      for (int p = 0; p < (value ? PANELS(VALUE_WIDTH) : PANELS(SCORE_DEPTH)); p++)
-        tma_prefetch(&P.map[value], 64 * p, n * STREAM, value ? values_batch0(P, batch) : keys_batch0(P, batch), value ? values_batch1(P, batch) : keys_batch1(P, batch));
-    }
-  }
-#endif
   dependency_wait();
 #define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
 

@@ -111,20 +111,8 @@ DEV void dependency_start() {}
 
 // ---- a word in memory that blocks count in
 
-DEV u16 half_seen(const u16 *p) { u16 x; asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(x) : "l"(p) : "memory"); return x; }
-DEV u32 number_seen(const u32 *p) { u32 x; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory"); return x; }
 DEV u64 word_seen(const u64 *p) { u64 x; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory"); return x; }
 DEV void word_swap(u64 *p, u64 from, u64 to) { asm volatile("{.reg .b64 x; atom.relaxed.gpu.global.cas.b64 x, [%0], %1, %2;}" ::"l"(p), "l"(from), "l"(to) : "memory"); }
-
-// EARLY: before the launch ahead has ended, which may be about to write it: as it is now, and kept in no cache that would give it again.
-template <bool EARLY, int T> DEV float load_early(const void *p, i64 at) {
-  if (!EARLY) return load<T>(p, at);
-  if (T == I64) return (float)(i64)word_seen((const u64 *)p + at);
-  if (T == I32) return (float)(int)number_seen((const u32 *)p + at);
-  if (T == F32) return __uint_as_float(number_seen((const u32 *)p + at));
-  const u16 x = half_seen((const u16 *)p + at);
-  return T == BF16 ? bf16_f32(x) : f16_f32(x);
-}
 
 // ---- memory that is passed over once, in the order of the text
 
