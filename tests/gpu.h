@@ -251,6 +251,28 @@ static inline bool run_once(const epi_kernel *k, on_device *d, const char *what)
     return check(ok && !broken, "%s runs: %s", what, err.message) && intact;
 }
 
+/* The same in a workspace of its own, by a kernel with an open axis that has so many elements; NULL: it has
+ * none. */
+static inline bool run_sized(const epi_kernel *k, on_device *d, const int64_t *rows, const char *what) {
+    epi_error err = {0};
+    bool intact = true, ok = !broken;
+    size_t bytes = 0;
+    void *work = NULL;
+    if (!rows)
+        bytes = epi_kernel_workspace(k);
+    ok = ok && (!rows || epi_kernel_workspace_at(k, rows, 1, &bytes, &err) == EPI_OK) &&
+         epi_device_alloc(ctx, device, bytes, &work, &err) == EPI_OK && upload(d, &err);
+    const epi_call call = EPI_CALL(.tensors = d->args, .count = d->host.count, .workspace = work,
+                                   .workspace_bytes = bytes, .sizes = rows, .size_count = rows != NULL);
+    watch(what);
+    ok = ok && epi_kernel_call(k, &call, &err) == EPI_OK;
+    broken |= ok && epi_device_wait(ctx, device, &err) != EPI_OK;
+    ok = ok && !broken && download(d, &intact, &err) && intact;
+    alarm(0);
+    epi_device_free(ctx, device, work, NULL);
+    return check(ok, "%s runs: %s", what, err.message);
+}
+
 /* ---- bits ---- */
 
 typedef struct bits {

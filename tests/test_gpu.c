@@ -1011,22 +1011,9 @@ static void compare_open(const epi_kernel *open, const loaded *l, int64_t size) 
         return;
     snprintf(what, sizeof what, "%s at %ld", l->from->program, (long)size);
     if (on_device_make(&d, l->program, exact)) {
-        size_t bytes = 0;
-        epi_error err = {0};
-        bool intact = true, ok = run_once(exact, &d, what) && bits_agree(&first, &d.host);
-        ok = ok && epi_kernel_workspace_at(open, &size, 1, &bytes, &err) == EPI_OK;
-        void *work = NULL;
-        ok = ok && epi_device_alloc(ctx, device, bytes, &work, &err) == EPI_OK && upload(&d, &err);
-        const epi_call call = EPI_CALL(.tensors = d.args, .count = d.host.count, .workspace = work,
-                                       .workspace_bytes = bytes, .sizes = &size, .size_count = 1);
-        watch(what);
-        ok = ok && epi_kernel_call(open, &call, &err) == EPI_OK;
-        broken |= ok && epi_device_wait(ctx, device, &err) != EPI_OK;
-        ok = ok && !broken && download(&d, &intact, &err) && intact;
-        alarm(0);
-        check(ok && bits_agree(&first, &d.host), "%s: one handle for all sizes gives the same bits: %s", what,
-              err.message);
-        epi_device_free(ctx, device, work, NULL);
+        check(run_once(exact, &d, what) && bits_agree(&first, &d.host) && run_sized(open, &d, &size, what) &&
+                  bits_agree(&first, &d.host),
+              "%s: one handle for all sizes gives the same bits", what);
         on_device_free(&d);
     }
     bits_free(&first);

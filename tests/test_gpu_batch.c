@@ -93,26 +93,6 @@ static bool make(on_device *d, const entry *e, int64_t rows, const problem *many
     return ok;
 }
 
-static bool run(const epi_kernel *k, on_device *d, const int64_t *rows, const char *what) {
-    epi_error err = {0};
-    bool intact = true, ok = !broken;
-    size_t bytes = 0;
-    void *work = NULL;
-    if (!rows)
-        bytes = epi_kernel_workspace(k);
-    ok = ok && (!rows || epi_kernel_workspace_at(k, rows, 1, &bytes, &err) == EPI_OK) &&
-         epi_device_alloc(ctx, device, bytes, &work, &err) == EPI_OK && upload(d, &err);
-    const epi_call call = EPI_CALL(.tensors = d->args, .count = d->host.count, .workspace = work,
-                                   .workspace_bytes = bytes, .sizes = rows, .size_count = rows != NULL);
-    watch(what);
-    ok = ok && epi_kernel_call(k, &call, &err) == EPI_OK;
-    broken |= ok && epi_device_wait(ctx, device, &err) != EPI_OK;
-    ok = ok && !broken && download(d, &intact, &err) && intact;
-    alarm(0);
-    epi_device_free(ctx, device, work, NULL);
-    return check(ok, "%s runs: %s", what, err.message);
-}
-
 /* Holds the outputs of few rows against those of many. */
 static void compare(const entry *e, const on_device *few, const on_device *many, const char *what) {
     const epi_graph *g = &e->program->graph;
@@ -135,7 +115,7 @@ static void run_few(const entry *e, const epi_kernel *k, int64_t rows, bool open
              e->rounding == EPI_ROUND_EXACT ? "exact" : "packed", (long)rows, open ? "of any" : "alone");
     if (!k || !make(&few, e, rows, &many->host))
         return;
-    if (run(k, &few, open ? &rows : NULL, what))
+    if (run_sized(k, &few, open ? &rows : NULL, what))
         compare(e, &few, many, what);
     on_device_free(&few);
 }
@@ -151,7 +131,7 @@ static void check_entry(entry *e, epi_kernel *const *k) {
     if (make(&one, e, 1, NULL))
         hold_indices(&many.host, &one.host);
     on_device_free(&one);
-    if (run(k[OPEN], &many, &rows, what)) {
+    if (run_sized(k[OPEN], &many, &rows, what)) {
         for (int c = 0; c < COUNTS && !broken; c++)
             run_few(e, k[OPEN], counts[c], true, &many);
         for (int w = ALONE_1; w < KERNELS && !broken; w++)

@@ -18,6 +18,8 @@ typedef struct epi_form {
 
 /* A constant, or one with a minus. */
 bool epi_is_number(const epi_graph *g, int node, double *number);
+/* Is it 0*index(X), by which epi_graph_complete gives a value an axis? */
+bool epi_is_zeros(const epi_graph *g, int node);
 epi_form epi_form_of(const epi_graph *g, int node, int power);
 /* *f times another, or with sign -1 over it; false where there is no room. */
 bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign);

@@ -257,12 +257,8 @@ static void merge_equal(const epi_graph *g, terms *t) {
 static bool is_zero(const epi_graph *g, const epi_form *f) {
     for (int i = 0; i < f->count; i++) {
         epi_op op = g->nodes[f->at[i].node].op;
-        if (op == EPI_OP_MUL && f->count == 1) { /* 0*index(X) */
-            const epi_node *n = &g->nodes[f->at[i].node];
-            double number;
-            return epi_is_number(g, n->arg[0], &number) && number == 0 &&
-                   g->nodes[n->arg[1]].op == EPI_OP_INDEX;
-        }
+        if (op == EPI_OP_MUL && f->count == 1)
+            return epi_is_zeros(g, f->at[i].node);
         if (op != EPI_OP_INDEX && op != EPI_OP_SIZE)
             return false;
     }

@@ -1,4 +1,5 @@
 /* slab_loops.c: which parts of a cut can go through the rows slab by slab, and which loops they make. */
+#include "pass/form.h"
 #include "pass/slabs.h"
 
 static bool has_dim(const epi_axes *axes, int dim) {
@@ -10,16 +11,12 @@ bool epi_slabs_is_sum(const epi_slab_maker *m, const epi_node *n) {
            has_dim(&n->over, m->dim);
 }
 
-/* Are positions wanted for nothing but 0*index(X), which gives a value the axis (epi_graph_complete)? */
-static bool is_for_zeros(const epi_graph *g, const epi_node *index) {
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
+/* Are positions wanted for nothing but to give a value the axis? */
+static bool is_for_zeros(const epi_graph *g, int index) {
+    for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < 3; a++)
-            if (n->arg[a] == (int)(index - g->nodes) &&
-                (n->op != EPI_OP_MUL || g->nodes[n->arg[!a]].op != EPI_OP_CONST ||
-                 g->nodes[n->arg[!a]].value != 0))
+            if (g->nodes[i].arg[a] == index && !epi_is_zeros(g, i))
                 return false;
-    }
     return true;
 }
 
@@ -35,7 +32,7 @@ static bool node_can(const epi_slab_maker *m, const epi_part *p, const epi_node 
     if (epi_ops[n->op].cls == EPI_CLASS_RANDOM && has_dim(&n->axes, m->dim))
         return false; /* it is drawn by its place */
     if (has_dim(&n->over, m->dim) && !epi_slabs_is_sum(m, n) && n->op != EPI_OP_SIZE &&
-        !(n->op == EPI_OP_INDEX && is_for_zeros(g, n)))
+        !(n->op == EPI_OP_INDEX && is_for_zeros(g, (int)(n - g->nodes))))
         return false;
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && has_dim(&g->nodes[n->arg[a]].axes, m->dim) &&
