@@ -178,6 +178,8 @@ void put_cell(epi_text *out, const char *format, double value) {
 void put_shape(epi_text *out, double m, double n, double k) {
     if (isnan(m) || isnan(n) || isnan(k))
         epi_text_add(out, " |");
+    else if (m == 0)
+        epi_text_add(out, " several |"); /* a program of several products */
     else
         epi_text_add(out, " %.0f×%.0f×%.0f |", m, n, k);
 }

@@ -19,19 +19,23 @@ typedef struct alternative {
 #define FOLDER "bench/results/"
 #define TORCH FOLDER "h200-torch.json", "kernels", NULL, 0
 #define RMSNORM FOLDER "h200-rows.json", "rows", "rmsnorm", 8192
-#define ATTENTION(section, other) \
-    FOLDER "h200-attention.json", section, NULL, 0, "times/" other "/median_ms", "times/epilog/median_ms"
+#define ATTENTION(file, section, other) \
+    FOLDER file ".json", section, NULL, 0, "times/" other "/median_ms", "times/epilog/median_ms"
 
 static const alternative alternatives[] = {
     {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
     {"eager PyTorch", "the same", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
     {"torch.compile, cuDNN", "a Llama layer, forward and backward, two sizes, bf16", "H200",
      FOLDER "h200-layers.json", "layer", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
-    {"torch.compile", "the same without attention, three sizes", "H200", FOLDER "h200-layers-alone.json",
-     "block", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
-    {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("forward", "cudnn")},
-    {"cuDNN", "attention backward, 11 shapes, bf16", "H200", ATTENTION("backward", "cudnn")},
-    {"FlexAttention", "forward with ALiBi, soft cap or window, bf16", "H200", ATTENTION("score", "flex")},
+    {"torch.compile", "the same without attention, three sizes", "H200", FOLDER "h200-layers.json", "block",
+     NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
+    {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("h200-attention", "forward", "cudnn")},
+    {"cuDNN", "attention backward, 11 shapes, bf16", "H200",
+     ATTENTION("h200-attention", "backward", "cudnn")},
+    {"FlexAttention", "forward with ALiBi, soft cap or window, bf16", "H200",
+     ATTENTION("h200-attention", "score", "flex")},
+    {"FlexAttention", "forward of packed documents, 3 shapes, bf16", "H200",
+     ATTENTION("h200-documents", "documents", "flex")},
     {"cuBLAS", "plain product of 1 to 128 rows, 7 shapes, bf16", "H200", FOLDER "h200-few-rows.json",
      "few rows", "matmul", 0, "cublas_us", "ours_us"},
     {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
