@@ -7,6 +7,7 @@
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
  * <!-- table: FILE blocks --> is of a file that bench/torch_blocks.py wrote; `layers`, `attention` and `few`
  * are of torch_layers.py, torch_attention.py and few_rows.py, `read` of few_rows.c.
+ * <!-- table: FILE derived --> is of a run of `epilog bench` over pairs of a gradient by hand and a derived one.
  * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
@@ -16,6 +17,29 @@
 #include <string.h>
 
 #include "record.h"
+
+/* ---- derived gradients ---- */
+
+/* Of each gradient two rows: the text by hand, then the derived one. */
+static void put_derived(const results *res, const char *path, epi_text *out) {
+    const record *h = &res->head;
+    epi_text_add(out, "%s; %s at commit %s (`%s`)\n\n", text(h, *text(h, "gpu") ? "gpu" : "cpu"),
+                 text(h, "date"), text(h, "commit"), path);
+    epi_text_add(out,
+                 "| gradient | by hand, ms | derived, ms | derived / by hand | error by hand | derived |\n");
+    put_rule(out, 6);
+    for (const record *hand = res->rows; hand && hand->next; hand = hand->next->next) {
+        const record *derived = hand->next;
+        double ms[2] = {number(hand, "fused_ms"), number(derived, "fused_ms")};
+        epi_text_add(out, "| %s |", text(hand, "kernel"));
+        put_cell(out, "%.4f", ms[0]);
+        put_cell(out, "%.4f", ms[1]);
+        put_cell(out, "**%.3f**", ms[1] / ms[0]);
+        put_cell(out, "%.1e", number(hand, "error"));
+        put_cell(out, "%.1e", number(derived, "error"));
+        epi_text_add(out, "\n");
+    }
+}
 
 /* ---- the CPU's table ---- */
 
@@ -106,9 +130,9 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         const char *name;
         void (*put)(const results *res, const char *path, epi_text *out);
     } tables[] = {
-        {"blocks", put_blocks},     {"layers", put_layers},  {"attention", put_attention},
-        {"few", put_few},           {"read", put_read_loop}, {"training", put_training},
-        {"decoding", put_decoding}, {"cached", put_cached},
+        {"derived", put_derived},     {"blocks", put_blocks},     {"layers", put_layers},
+        {"attention", put_attention}, {"few", put_few},           {"read", put_read_loop},
+        {"training", put_training},   {"decoding", put_decoding}, {"cached", put_cached},
     };
     bool found = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && ok && !found; i++)

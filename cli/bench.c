@@ -336,43 +336,68 @@ static bool has_axis(const epi_program *program, const char *dim) {
     return false;
 }
 
+static bool has_tensor(const epi_program *program, const char *name) {
+    epi_tensor_info info;
+    for (int i = 0; i < epi_program_tensor_count(program); i++)
+        if (epi_program_tensor(program, i, &info) == EPI_OK && !strcmp(info.name, name))
+            return true;
+    return false;
+}
+
+/* Of --dims, --types and --set: what one of the named programs at least has. */
+typedef struct known_names {
+    bool dims[CLI_MAX_BINDINGS], types[CLI_MAX_BINDINGS], scalars[CLI_MAX_BINDINGS];
+} known_names;
+
 /* Complains of an axis of --open that none of the named programs has, or that has no size. */
-static int check_open(const cli_options *o, const bool *known) {
+static int check_open(const cli_options *o, const known_names *known) {
     for (int i = 0; i < o->open_count; i++) {
         int d = 0;
         while (d < o->dim_count && strcmp(o->dims[d].name, o->open[i].name) != 0)
             d++;
         if (d == o->dim_count)
             return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
-        if (!known[d])
+        if (!known->dims[d])
             return cli_complain(EXIT_USAGE, "--open names %s: no program has such an axis", o->open[i].name);
     }
     return EXIT_OK;
 }
 
-/* Several programs share the sizes that are given: each takes those of its axes. An axis that no program has
- * is left to the first of them to complain of. */
-static void keep_own_dims(cli_options *o, const epi_program *program, const bool *known) {
-    int count = 0, opens = 0;
+/* Several programs share what is given: each takes the sizes of its axes, and the types and numbers of its
+ * tensors. A name that no program has is left to the first of them to complain of. */
+static void keep_own(cli_options *o, const epi_program *program, const known_names *known) {
+    int opens = 0, dims = 0, types = 0, scalars = 0;
     for (int i = 0; i < o->open_count; i++)
         if (has_axis(program, o->open[i].name))
             o->open[opens++] = o->open[i];
-    o->open_count = opens;
     for (int i = 0; i < o->dim_count; i++)
-        if (!known[i] || has_axis(program, o->dims[i].name))
-            o->dims[count++] = o->dims[i];
-    o->dim_count = count;
+        if (!known->dims[i] || has_axis(program, o->dims[i].name))
+            o->dims[dims++] = o->dims[i];
+    for (int i = 0; i < o->type_count; i++)
+        if (!known->types[i] || has_tensor(program, o->types[i].tensor))
+            o->types[types++] = o->types[i];
+    for (int i = 0; i < o->scalar_count; i++)
+        if (!known->scalars[i] || has_tensor(program, o->scalars[i].name))
+            o->scalars[scalars++] = o->scalars[i];
+    o->open_count = opens;
+    o->dim_count = dims;
+    o->type_count = types;
+    o->scalar_count = scalars;
 }
 
-/* Notes the sizes whose axis one of the named programs has; one that cannot be opened says so in its turn. */
-static void find_known_dims(const cli_options *o, bool *known) {
+/* A program that cannot be opened says so in its turn. */
+static void find_known(const cli_options *o, known_names *known) {
     for (int n = 0; n < o->name_count; n++) {
         cli_source s;
         epi_error err;
         if (cli_program_open(&s, o->names[n], &err) != EPI_OK)
             continue;
         for (int i = 0; i < o->dim_count; i++)
-            known[i] |= has_axis(s.program, o->dims[i].name);
+            known->dims[i] |= has_axis(s.program, o->dims[i].name);
+        for (int i = 0; i < o->type_count; i++)
+            known->types[i] |= has_tensor(s.program, o->types[i].tensor);
+        for (int i = 0; i < o->scalar_count; i++)
+            known->scalars[i] |= has_tensor(s.program, o->scalars[i].name);
         cli_source_close(&s);
     }
 }
@@ -393,7 +418,7 @@ static int keep_texts(const cli_options *o) {
     return status;
 }
 
-static int bench_one(const char *name, const cli_options *given, const bool *known, const tuning *t,
+static int bench_one(const char *name, const cli_options *given, const known_names *known, const tuning *t,
                      const blas *b, bench_report *report) {
     cli_options o = *given;
     cli_source s;
@@ -402,7 +427,8 @@ static int bench_one(const char *name, const cli_options *given, const bool *kno
     if (cli_program_open(&s, name, &err) != EPI_OK)
         return cli_fail(&err);
     snprintf(r.name, sizeof r.name, "%s", epi_program_name(s.program));
-    keep_own_dims(&o, s.program, known);
+    snprintf(r.file, sizeof r.file, "%s", s.path);
+    keep_own(&o, s.program, known);
     cli_progress("measuring %s, %d of %d", r.name, ++report->begun, report->all);
     int status = tuning_apply(t, &s, &o);
     if (status == EXIT_OK && bench_program(&s, &o, b, &r, &err) != EPI_OK)
@@ -417,20 +443,20 @@ static int bench_one(const char *name, const cli_options *given, const bool *kno
 
 static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_report *report) {
     int status = EXIT_OK, one;
-    bool known[CLI_MAX_BINDINGS] = {0};
-    find_known_dims(o, known);
-    if ((status = check_open(o, known)) != EXIT_OK)
+    known_names known = {0};
+    find_known(o, &known);
+    if ((status = check_open(o, &known)) != EXIT_OK)
         return status;
     if (!o->size_count)
         o->sizes[o->size_count++] = o->device ? 4096 : 1024;
     report->all = o->name_count ? o->name_count : o->size_count * (int)(sizeof standard / sizeof *standard);
     for (int i = 0; i < o->name_count; i++)
-        if ((one = bench_one(o->names[i], o, known, t, b, report)) != EXIT_OK)
+        if ((one = bench_one(o->names[i], o, &known, t, b, report)) != EXIT_OK)
             status = one;
     for (int s = 0; s < o->size_count && !o->name_count; s++)
         for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
             standard_dims(o, standard[i].dims, o->sizes[s]);
-            if ((one = bench_one(standard[i].name, o, known, t, b, report)) != EXIT_OK)
+            if ((one = bench_one(standard[i].name, o, &known, t, b, report)) != EXIT_OK)
                 status = one;
         }
     if (!report->json)

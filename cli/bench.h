@@ -6,7 +6,8 @@
 #include "cli.h"
 
 typedef struct bench_row {
-    char name[128], config[64];        /* the GPU configuration or the CPU micro-kernel */
+    char name[128], file[2048];        /* of the program, and where its text is */
+    char config[64];                   /* the GPU configuration or the CPU micro-kernel */
     int64_t m, n, k;                   /* of the one kernel; all 0 where it is of several */
     int kernels;                       /* that a run goes through */
     double flops, fused, unfused, raw; /* seconds; raw 0 where there is no BLAS */

@@ -69,6 +69,7 @@ static void print_row(const bench_report *p, const bench_row *r) {
 static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *r) {
     epi_json_put_open(w, '{');
     cli_put_text(w, "kernel", r->name);
+    cli_put_text(w, "file", r->file);
     cli_put_integer(w, "m", r->m);
     cli_put_integer(w, "n", r->n);
     cli_put_integer(w, "k", r->k);

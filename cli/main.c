@@ -102,7 +102,7 @@ static const cli_command commands[] = {
      "epilog bench FILE:NAME... --dims M=...,N=... [--open T=N,...] [--types x=T,...] [--set s=V,...] [the "
      "same but --size]\n\n"
      "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
-     "Of the sizes in --dims each of several programs takes those of its own axes.\n"
+     "Of --dims, --types and --set each of several programs takes what names its own axes and tensors.\n"
      "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
      "(default 1024, on a GPU 4096). Where OpenBLAS is installed, its sgemm of the same shape is timed in\n"
      "between, of a program of several kernels one after the other: 'of raw' is fused over that. A program "
