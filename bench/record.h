@@ -65,6 +65,7 @@ void put_torch_head(const results *res, const char *path, const char *how, epi_t
 void put_blocks(const results *res, const char *path, epi_text *out);
 void put_layers(const results *res, const char *path, epi_text *out);
 void put_attention(const results *res, const char *path, epi_text *out);
+void put_mma(const results *res, const char *path, epi_text *out);
 void put_few(const results *res, const char *path, epi_text *out);
 /* table_gpu.c: the tables of a file that bench/vs_torch.py wrote; `names` of them, or all where it is empty.
  */

@@ -7,7 +7,8 @@
  * the tables it wants, as in <!-- table: bench/results/h200.json product kernels -->; it gets all without.
  * <!-- table: FILE blocks --> is of a file that bench/torch_blocks.py wrote; `layers`, `attention` and `few`
  * are of torch_layers.py, torch_attention.py and few_rows.py, `read` of few_rows.c.
- * <!-- table: FILE derived --> is of a run of `epilog bench` over pairs of a gradient by hand and a derived one.
+ * <!-- table: FILE derived --> is of a run of `epilog bench` over pairs of a gradient by hand and a derived
+ * one.
  * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
@@ -131,8 +132,9 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         void (*put)(const results *res, const char *path, epi_text *out);
     } tables[] = {
         {"derived", put_derived},     {"blocks", put_blocks},     {"layers", put_layers},
-        {"attention", put_attention}, {"few", put_few},           {"read", put_read_loop},
-        {"training", put_training},   {"decoding", put_decoding}, {"cached", put_cached},
+        {"attention", put_attention}, {"mma", put_mma},           {"few", put_few},
+        {"read", put_read_loop},      {"training", put_training}, {"decoding", put_decoding},
+        {"cached", put_cached},
     };
     bool found = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && ok && !found; i++)

@@ -6,6 +6,8 @@
   documents causal within documents of random lengths, packed into sequences, forward and backward, beside FlexAttention, whose
             block mask is made before it is timed; what Epilog works out of the documents' numbers is in its time
   backward  the derived backward: rowsum(d_o*o), gradients of queries, gradients of keys and values
+  mma       causal, forward and backward, by the mma.sync configurations that GPUs before Hopper run, beside PyTorch's
+            flash attention, which is written for those too
   decode    one query of each sequence over a long cache, contiguous and in pages of 64, beside cuDNN, flash and a copy on the device
 
 Each row is checked in the run that times it: its relative distance from an f64 reference of some of its rows may be at
@@ -17,13 +19,14 @@ is in L2 from the last call; GB/s counts the bytes of keys and values, and what 
 
   PYTHONPATH=python python3 bench/torch_attention.py --out bench/results/h200-attention.json
 """
-import argparse, datetime, json, math, os, statistics, subprocess, sys, time
+import argparse, datetime, json, math, os, re, statistics, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 import epilog
+from epilog._library import Program
 from epilog._run import Plan
 
 SCORE = {
@@ -233,6 +236,70 @@ def backward(args, kind, b, h, hk, s, d, mean=None):
     return row
 
 
+def parts_of(op, tensors):
+    """The programs of an operation's parts, in order, and the mainloop of each."""
+    return re.findall(r"^part \d+ of \d+, (\w+)\n(.*?^\}\n)", op.show(*tensors), re.S | re.M)
+
+
+def mma(args, kind, b, h, hk, s, d, back=False):
+    """One named configuration for each kernel: the forward, or the parts of the backward one after another."""
+    g = h // hk
+    row = dict(section="mma backward" if back else "mma", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
+    configs = {128: ("128x32_d128", "rows_128x32_d128", "pair_128x32_d128"), 64: ("128x64_d64", "rows_128x32_d64", "pair_64x32_d64")}[d]
+    make = lambda *shape: torch.randn(*shape, device="cuda", dtype=args.dtype)
+    q, k, v, d_o = make(b, s, hk, g, d), make(b, s, hk, d), make(b, s, hk, d), make(b, s, hk, g, d)
+    known = dict(q=q, k=k, v=v, d_o=d_o)
+    pick = lambda op: [known[n] for n in op.names]
+    first, second = (epilog.op(p.text) for p in epilog.op(text(kind, d)).program.grad(("q", "k", "v"), True))
+
+    def plan_of(text, config):
+        op = epilog.op(text)
+        prog = Program(op.program.text)  # of its own: it has a configuration
+        prog.config = config and "attention_mma_" + config
+        tensors = pick(op)
+        plan = Plan(prog, tensors, None, open_rows=False)
+        known.update(zip([t.name for t in prog.outputs], plan.run(tensors, False)))
+        return lambda: plan.run([known[n] for n in op.names], False)
+
+    plans, row["configs"] = [plan_of(first.program.text, configs[0])], [configs[0]]
+    if back:
+        parts, plans = parts_of(second, pick(second)), []
+        row["configs"] = []
+        for mainloop, part in parts:
+            sums = part.split("->")[1].split("{")[0].count("d_")
+            config = configs[sums] if mainloop == "attention" else None
+            row["configs"].append(config or mainloop)
+            plans.append(plan_of(part, config))
+    ours = lambda: [out for p in plans for out in p()]
+    mine = ours()
+    row["same_bits"] = all(torch.equal(x, y) for x, y in zip(mine, ours()))
+    leaves = [x.transpose(1, 2).detach().requires_grad_(back) for x in (q.reshape(b, s, h, d), k, v)]
+
+    def flash():
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=kind == "causal", enable_gqa=g > 1)
+    if back:
+        out, gradient = flash(), d_o.reshape(b, s, h, d).transpose(1, 2)
+        theirs = lambda: torch.autograd.grad(out, leaves, gradient, retain_graph=True)
+        exact = head_gradients(kind, q, k, v, d_o, None)
+        grads = [x.transpose(1, 2) for x in theirs()]
+        grads = [grads[0].reshape(b, s, hk, g, d)[0, :, 0], grads[1][0, :, 0], grads[2][0, :, 0]]
+        mine = [known[n][0, :, 0] for n in ("d_q", "d_k", "d_v")]
+    else:
+        theirs, rows = flash, torch.randint(0, s, (64,), device="cuda").sort().values
+        exact = [reference(kind, q, k, v, None, rows)]
+        grads = [flash().transpose(1, 2).reshape(b, s, hk, g, d)[:1, rows]]
+        mine = [known["o"][:1, rows]]
+    row["error"] = {"epilog": max(distance(x, e) for x, e in zip(mine, exact)), "flash": max(distance(x, e) for x, e in zip(grads, exact))}
+    row["ok"] = row["same_bits"] and row["error"]["epilog"] <= 2 * row["error"]["flash"]
+    del exact, grads, mine
+    row["times"] = bursts({"epilog": ours, "flash": theirs}, args.rounds, args.rest)
+    count = (10.0 if back else 4.0) * b * h * d * (s * s if kind == "full" else s * (s + 1) / 2)
+    row["tflops"] = {n: count / t["median_ms"] / 1e9 for n, t in row["times"].items()}
+    row["over"] = {"flash": row["times"]["flash"]["median_ms"] / row["times"]["epilog"]["median_ms"]}
+    return row
+
+
 DECODE = '''decode(q[B,G,H,E], k[B,R,G,E], v[B,R,G,E], length: i32[B]) -> o[B,G,H,E] {
     s = where(index(R) < length, sum(q*k, E)*rsqrt(size(E)), -inf)
     o = sum(softmax(s, R)*v, R)
@@ -326,7 +393,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rest", type=float, default=0.012, help="seconds between bursts")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too, where there is a score function")
-    parser.add_argument("--section", choices=("all", "forward", "backward", "documents", "decode"), default="all")
+    parser.add_argument("--section", choices=("all", "forward", "backward", "documents", "mma", "decode"), default="all")
     parser.add_argument("--few", action="store_true", help="three shapes, to look quickly")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
@@ -356,6 +423,7 @@ def main():
     work = [(forward, *w) for w in work if asked("forward")] + \
            [(backward, *w) for w in work if asked("backward") and w[0] in ("full", "causal")] + \
            [(measure, "documents", *p) for p in packed[:1 if args.few else None] for measure in (forward, backward) if asked("documents")] + \
+           [(mma, "causal", *shape, back) for shape in (shapes[0], shapes[4]) for back in (False, True) if asked("mma")] + \
            [(decode, kind, *c) for c in caches[:1 if args.few else None] for kind in ("decode", "paged") if asked("decode")]
     failed = 0
     for measure, kind, *shape in work:

@@ -189,7 +189,7 @@ class Program:
             lib.epi_module_free(module)
             raise EpilogValueError(f"the text has no program {name or ''}: it has {', '.join(have) or 'none'}")
         self.text, self.module, self.handle = text, module, found  # programs live as long as the process
-        self.name = lib.epi_program_name(found).decode()
+        self.name, self.config = lib.epi_program_name(found).decode(), None  # a GPU's configuration by name, for measurements
         self.dims = [lib.epi_program_dim(found, i).decode() for i in range(lib.epi_program_dim_count(found))]
         self.tensors = []
         for i in range(lib.epi_program_tensor_count(found)):
@@ -289,7 +289,7 @@ class Kernel:
                               types=c.cast(kinds, P), type_count=len(bound), type=storage, threads=threads,
                               row_axes=c.cast(rows, P), row_axis_count=len(known),
                               open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes),
-                              memory=program.memory)
+                              memory=program.memory, config=program.config and program.config.encode())
         self.handle, self.program, self.free, self.open, self.sizes = P(), program, lib.epi_kernel_free, open_axes, sizes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
         if lib.epi_kernel_prepare_size(self.handle):
