@@ -349,7 +349,9 @@ static void drop_launches(epi_cuda_kernel *k) {
 
 static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     const epi_graph *g = k->spec.graph;
+    epi_arena words = {0};
     epi_emit_context c = {.arena = k->arena,
+                          .words = &words,
                           .spec = &k->form,
                           .sizes = k->spec.sizes,
                           .chosen = k->like ? k->like->spec.sizes : k->spec.sizes,
@@ -366,7 +368,11 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
         c.partials[i] = -1;
     k->workspace = epi_round_up(k->steps.workspace, 64);
     k->repacked = k->counted = 0;
-    return emit_all(k, &c, target, err);
+    epi_status status = emit_all(k, &c, target, err);
+    if (status == EPI_OK && words.failed)
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_arena_free(&words);
+    return status;
 }
 
 /* ---- cubins ---- */
@@ -633,7 +639,8 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
                                    epi_error *err) {
     const epi_graph *g = spec->graph;
     epi_spec form = *spec;
-    epi_emit_context c = {.arena = arena, .spec = &form, .capability = target->capability};
+    epi_arena words = {0};
+    epi_emit_context c = {.arena = arena, .words = &words, .spec = &form, .capability = target->capability};
     int count = 0;
     if (spec->open)
         memcpy(form.sizes, spec->open->sizes, sizeof form.sizes);
@@ -661,6 +668,9 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
             l->elements = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, spec->sizes);
             status = epi_emit_check(&c, i, k->count - 1, &l->text, err);
         }
+    if (status == EPI_OK && words.failed)
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_arena_free(&words);
     shape_launches(k, target);
     const epi_launch *slow = NULL;
     if (status == EPI_OK && like)

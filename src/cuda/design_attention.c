@@ -305,7 +305,7 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
                  t->rows.stride[0] % 8 == 0 && t->groups.count == 1 && t->groups.stride[0] % 8 == 0 &&
                  epi_batch_place_of(&places, t->ref.type, &t->place);
     if (!there)
-        return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->g, t->node).text);
+        return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, t->node));
     if (t->ref.type != d->half)
         return refuse(d, "tensor cores take operands of one 16-bit type");
     int tile = d->config.stream;
@@ -357,10 +357,10 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
                  begin_aligned(&t->batch, size);
     if (!there)
         return refuse(d, "rows of '%s' do not lie in one run each, from multiples of 16 bytes on",
-                      epi_emit_name(d->g, node).text);
+                      epi_emit_name(d->c, node));
     if (!epi_batch_place_of(&t->batch, t->ref.type, &t->place) || t->groups.count > 1)
         if (!epi_attention_is_mma(d))
-            return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->g, node).text);
+            return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, node));
     if (t->ref.type != d->half)
         return refuse(d, "tensor cores take operands of one 16-bit type");
     return true;
@@ -376,8 +376,7 @@ static bool take_rows(epi_attention_design *d, int node, const epi_axes *feature
     for (int i = 0; i < t->rows.count; i++)
         there &= t->rows.stride[i] % 8 == 0;
     if (!there)
-        return refuse(d, "rows of '%s' do not begin at multiples of 16 bytes",
-                      epi_emit_name(d->g, node).text);
+        return refuse(d, "rows of '%s' do not begin at multiples of 16 bytes", epi_emit_name(d->c, node));
     return t->ref.type == d->half || refuse(d, "tensor cores take operands of one 16-bit type");
 }
 

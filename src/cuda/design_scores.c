@@ -203,60 +203,46 @@ bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t) {
 
 /* ---- columns that come with a tile ---- */
 
-/* The value of a column as text: of the column n of a group of a batch. False: it needs more than that. */
-static bool put_column(const epi_attention_design *d, const epi_gemm_design *p, int value, epi_text *out) {
-    const epi_tile_program *t = p->tile;
-    const epi_tile_value *v = &t->values[value];
-    int at = maker_of(t, value);
-    if (epi_emit_is_number(d->c, v->node) && !epi_emit_is_open_number(d->c, v->node)) {
-        epi_text_add(out, "%s", epi_emit_node_number(d->c, v->node).text);
-        return true;
-    }
+/* The value of a column as text: of the column n of a group of a batch. NULL: it needs more than that. */
+static const char *put_column(const epi_attention_design *d, const epi_gemm_design *p, int value) {
+    const epi_emit_context *c = d->c;
+    const epi_tile_value *v = &p->tile->values[value];
+    int at = maker_of(p->tile, value);
+    if (epi_emit_is_number(c, v->node) && !epi_emit_is_open_number(c, v->node))
+        return epi_emit_node_number(c, v->node);
     if (at < 0 || v->rows || v->scale == EPI_SCALE_NONE)
-        return false;
-    const epi_instr *s = &t->instrs[at];
+        return NULL;
+    const epi_instr *s = &p->tile->instrs[at];
     if (s->kind == EPI_INSTR_LOAD) {
-        const int64_t *sizes = d->c->spec->sizes;
-        epi_ref ref = epi_emit_ref(d->c, s->node, -1);
+        epi_ref ref = epi_emit_ref(c, s->node, -1);
         epi_axes batch = d->rows;
         batch.count = d->batch_axes;
-        epi_walk batches = epi_walk_axes(&ref, &batch, sizes),
-                 columns = epi_walk_axes(&ref, &d->stream, sizes);
-        epi_text_add(out, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), p->instrs[at].pointer);
-        epi_emit_walk(out, d->c, &batches, "batch");
-        epi_text_add(out, " + ");
-        epi_emit_walk(out, d->c, &columns, "(group * COLUMNS + n)");
-        epi_text_add(out, ")");
-        return true;
+        epi_walk batches = epi_walk_axes(&ref, &batch, c->spec->sizes),
+                 columns = epi_walk_axes(&ref, &d->stream, c->spec->sizes);
+        return epi_emit_load(c, ref.type, p->instrs[at].pointer,
+                             epi_emit_text(c, "%s + %s", epi_emit_walk(c, &batches, "batch"),
+                                           epi_emit_walk(c, &columns, "(group * COLUMNS + n)")));
     }
     if (s->kind != EPI_INSTR_MAP)
-        return false;
-    epi_text arg[3] = {{0}, {0}, {0}};
-    bool ok = true;
-    for (int a = 0; a < epi_ops[s->op].arity && ok; a++) {
-        epi_text_add(&arg[a], "(");
-        ok = put_column(d, p, s->arg[a], &arg[a]);
-        epi_text_add(&arg[a], ")");
+        return NULL;
+    const char *arg[3] = {"", "", ""};
+    for (int a = 0; a < epi_ops[s->op].arity; a++) {
+        const char *operand = put_column(d, p, s->arg[a]);
+        if (!operand)
+            return NULL;
+        arg[a] = epi_emit_text(c, "(%s)", operand);
     }
-    if (ok)
-        epi_emit_op(out, s->op, arg[0].data, arg[1].data ? arg[1].data : "", arg[2].data ? arg[2].data : "");
-    for (int a = 0; a < 3; a++) {
-        out->failed |= arg[a].failed;
-        epi_text_free(&arg[a]);
-    }
-    return ok;
+    return epi_emit_op(c, s->op, arg);
 }
 
 /* The number of the staged column of this text; -1 where there is no room for more. */
-static int add_column(epi_attention_design *d, const epi_text *text) {
+static int add_column(epi_attention_design *d, const char *text) {
     for (int i = 0; i < d->staged_count; i++)
-        if (!strcmp(d->staged[i], text->data))
+        if (!strcmp(d->staged[i], text))
             return i;
-    char *copy = epi_arena_alloc(d->c->arena, text->length + 1);
-    if (d->staged_count == EPI_ATTENTION_COLUMNS || !copy)
+    if (d->staged_count == EPI_ATTENTION_COLUMNS)
         return -1;
-    memcpy(copy, text->data, text->length + 1);
-    d->staged[d->staged_count] = copy;
+    d->staged[d->staged_count] = text;
     return d->staged_count++;
 }
 
@@ -273,19 +259,17 @@ static bool used_by_elements(const epi_tile_program *t, int value) {
  * positions, which cost nothing. False: there are too many. */
 static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
     const epi_tile_program *t = p->tile;
-    bool ok = true;
-    for (int i = 0; i < t->instr_count && ok; i++) {
+    for (int i = 0; i < t->instr_count; i++) {
         int v = t->instrs[i].dst;
-        epi_text text = {0};
-        if (v >= 0 && !t->values[v].rows && t->values[v].scale != EPI_SCALE_NONE && used_by_elements(t, v) &&
-            t->instrs[i].kind != EPI_INSTR_INDEX && !epi_emit_is_number(d->c, t->values[v].node) &&
-            put_column(d, p, v, &text)) {
-            p->instrs[i].column_at = text.failed ? 0 : 1 + add_column(d, &text);
-            ok = p->instrs[i].column_at > 0;
-        }
-        epi_text_free(&text);
+        if (v < 0 || t->values[v].rows || t->values[v].scale == EPI_SCALE_NONE || !used_by_elements(t, v) ||
+            t->instrs[i].kind == EPI_INSTR_INDEX || epi_emit_is_number(d->c, t->values[v].node))
+            continue;
+        const char *text = put_column(d, p, v);
+        p->instrs[i].column_at = text ? 1 + add_column(d, text) : 0;
+        if (text && !p->instrs[i].column_at)
+            return false;
     }
-    return ok;
+    return true;
 }
 
 bool epi_scores_design(epi_attention_design *d) {

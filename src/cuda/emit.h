@@ -116,6 +116,7 @@ typedef struct epi_kernel_text {
  * of the launch's parameter (epi_emit_count), and worked out for the launch by epi_open_now. */
 typedef struct epi_emit_context {
     epi_arena *arena;
+    epi_arena *words;      /* what epi_emit_text and those after it answer, until all texts are made */
     const epi_spec *spec;  /* its open axes have stand-ins for their sizes */
     const int64_t *sizes;  /* by dim: the sizes of this kernel's launches */
     const int64_t *chosen; /* by dim: the sizes that the form was chosen for */
@@ -168,10 +169,10 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
 void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 int64_t epi_scatter_items(const epi_emit_context *c, int node);
 /* The seed of a node's random numbers, which that pointer leads to. */
-void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out);
+const char *epi_emit_seed(const epi_emit_context *c, int node, int pointer);
 /* The place that an index means, walked along these axes; the pointer to the index is a C expression. */
-void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
-                       const char *pointer, const char *index, epi_text *out);
+const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                              const char *pointer, const char *index);
 /* The pointer to what a gather is indexed by; -1 where that is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 
@@ -193,50 +194,51 @@ epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor);
 const char *epi_emit_type(epi_dtype type); /* "BF16" */
 /* The architecture a text is compiled for: its machine code runs on this capability. */
 const char *epi_emit_arch(const epi_emit_context *c); /* "sm_90a" */
-typedef struct epi_name {
-    char text[120];
-} epi_name;
+/* What printf would write, in the context's words; "" where memory is short, which they remember. All below
+ * are made by it. */
+const char *epi_emit_text(const epi_emit_context *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* What the program calls a node, or t<number>: for comments. */
-epi_name epi_emit_name(const epi_graph *g, int node);
+const char *epi_emit_name(const epi_emit_context *c, int node);
 /* The same as an identifier, of the value that has this number in its kernel: over_v2. Nothing else in a text
  * is called _v<digits>: whatever a program calls its values, they clash with no identifier, macro or keyword.
  */
-epi_name epi_emit_value(const epi_graph *g, int node, int number);
-/* The line of the launch's parameter that holds open sizes; "" where there are none. */
-epi_name epi_emit_open(const epi_emit_context *c);
+const char *epi_emit_value(const epi_emit_context *c, int node, int number);
 /* A number made of sizes: "4096LL" (that is, with the suffix), or "(4LL * P.open[0])". The second where an
  * int is wanted: "4096", or "(int)(4LL * P.open[0])". */
-epi_name epi_emit_count(const epi_emit_context *c, int64_t number, const char *suffix);
-epi_name epi_emit_int(const epi_emit_context *c, int64_t number);
+const char *epi_emit_count(const epi_emit_context *c, int64_t number, const char *suffix);
+const char *epi_emit_int(const epi_emit_context *c, int64_t number);
 /* The same divided by a constant, rounded up. */
-epi_name epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, const char *suffix);
+const char *epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, const char *suffix);
 /* Does it depend on an open size? */
 bool epi_emit_grows(const epi_emit_context *c, int64_t number);
 /* The offset of element `index` (a C expression) of a walk. */
-void epi_emit_walk(epi_text *t, const epi_emit_context *c, const epi_walk *w, const char *index);
+const char *epi_emit_walk(const epi_emit_context *c, const epi_walk *w, const char *index);
+/* The same of a column of a tile, whose two parts may lie apart. The index is a name, or in brackets. */
+const char *epi_emit_columns(const epi_emit_context *c, const epi_columns *cols, const char *index);
+/* An element of the tensor that a pointer leads to, as a float: "load<BF16>(P.ptr[2], …)". */
+const char *epi_emit_load(const epi_emit_context *c, epi_dtype type, int pointer, const char *offset);
 /* An operation's CUDA expression with its operands put in. */
-void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c);
-/* The same of a column of a tile, whose two parts may lie apart. */
-void epi_emit_columns(epi_text *t, const epi_emit_context *c, const epi_columns *cols, const char *index);
+const char *epi_emit_op(const epi_emit_context *c, epi_op op, const char *const operands[3]);
 /* A literal that reads back as the same f32. */
-epi_name epi_emit_number(double value);
+const char *epi_emit_number(const epi_emit_context *c, double value);
 /* The type of device/folds.cuh that a reduction folds with: "Total". */
 const char *epi_emit_fold(epi_op op);
 /* What a fold of that name ends with, of so many elements. */
-epi_name epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count);
+const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count);
 /* What the text of a pass starts with: the texts that all have, `more`, and the parameter. */
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more);
-/* The only parameter of a kernel without maps; and whether its text is whole. */
-void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k);
+/* The only parameter of a kernel, with these names for its four integers; and whether its text is whole. */
+void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k, const char *integers);
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err);
 /* Is the node a number known before the launch: a constant or a size? Texts hold those; they are never stored
  * to be loaded. */
 bool epi_emit_is_number(const epi_emit_context *c, int node);
 /* A number that is the size of an open axis: its text needs the launch's parameter. */
 bool epi_emit_is_open_number(const epi_emit_context *c, int node);
-epi_name epi_emit_node_number(const epi_emit_context *c, int node);
+const char *epi_emit_node_number(const epi_emit_context *c, int node);
 /* The number of a digit of `index` when it counts through these axes, the last fastest. */
-void epi_emit_digit(epi_text *t, const epi_emit_context *c, const epi_axes *axes, int at, const char *index);
+const char *epi_emit_digit(const epi_emit_context *c, const epi_axes *axes, int at, const char *index);
 int epi_emit_pointer(epi_kernel_text *k, int node, int tensor);
 /* A pointer of its own into the workspace, so that the text does not depend on where that is. */
 int epi_emit_place(epi_kernel_text *k, int64_t offset);

@@ -1,8 +1,5 @@
 /* emit_attention.c: the text of an attention kernel: the program's scores, weights, bounds and epilogues as
  * functions that the mainloop calls. Nothing is decided here: that was done in the design. */
-#include <stdio.h>
-#include <string.h>
-
 #include "cuda/design_attention.h"
 #include "cuda/emit_gemm.h"
 
@@ -62,10 +59,10 @@ static void put_made(const epi_attention_design *d, const epi_emitter *e, const 
             if (cut)
                 put_seen(d, el, out);
             if (cut)
-                epi_text_add(out, "%s : %s;\n", epi_value_use(e, f->made[i], el).text,
+                epi_text_add(out, "%s : %s;\n", epi_value_use(e, f->made[i], el),
                              epi_attention_is_online(d) ? "-INF" : "0.f");
             else
-                epi_text_add(out, "%s;\n", epi_value_use(e, f->made[i], el).text);
+                epi_text_add(out, "%s;\n", epi_value_use(e, f->made[i], el));
         }
 }
 
@@ -73,8 +70,8 @@ static void put_made(const epi_attention_design *d, const epi_emitter *e, const 
 static void put_unscaled(epi_emitter *e, const epi_instr *s) {
     int scores = e->d->tile->values[s->arg[0]].scale == EPI_SCALE_NONE;
     for (int el = 0; el < 2; el++)
-        epi_text_add(&e->cell, "      const float %s_%d = %s;\n", epi_value_name(e, s->dst).text, el,
-                     epi_value_use(e, s->arg[scores], el).text);
+        epi_text_add(&e->cell, "      const float %s_%d = %s;\n", epi_value_name(e, s->dst), el,
+                     epi_value_use(e, s->arg[scores], el));
 }
 
 /* One namespace: what a thread keeps of its rows for the function, and the function. */
@@ -96,7 +93,7 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
     for (int i = 0; i < 2; i++)
         for (int el = 0; el < 2 && f->given[i] >= 0 && needed[f->given[i]]; el++)
             epi_text_add(&given, "      const float %s_%d = %s" ELEMENT ";\n",
-                         epi_value_name(&e, f->given[i]).text, el, arrays[i], el);
+                         epi_value_name(&e, f->given[i]), el, arrays[i], el);
     if (cut && d->exact)
         put_limits(&e);
     put_made(d, &e, f, cut, &made);
@@ -179,112 +176,87 @@ static void write_staged(const epi_attention_design *d, epi_text *out) {
 /* ---- bounds ---- */
 
 /* The position along an axis of the rows, as it is for the rows `first` to `last`: at its most, or at its
- * least. False: it is none of theirs. Rows count through several axes where they are those of a split form:
+ * least. NULL: it is none of theirs. Rows count through several axes where they are those of a split form:
  * the first grows with them, others are known of one row alone. */
-static bool put_position(const epi_attention_design *d, epi_text *out, epi_axis axis, const char *sign,
-                         bool most) {
-    const char *row = most ? "last" : "first";
+static const char *put_position(const epi_attention_design *d, epi_axis axis, bool most) {
+    const char *row = most ? "last" : "first", *alone = "";
     epi_axes rows = {0};
     for (int i = d->batch_axes; i < d->rows.count; i++)
         rows.at[rows.count++] = d->rows.at[i];
     int at = epi_axes_find(&rows, axis);
     if (at < 0)
-        return false;
-    epi_text_add(out, " %s (float)(", sign);
+        return NULL;
     if (at > 0)
-        epi_text_add(out, "first < last ? %s : ",
-                     most ? epi_emit_int(d->c, epi_axis_size(axis, d->c->spec->sizes) - 1).text : "0");
-    if (rows.count == 1)
-        epi_text_add(out, "%s", row);
-    else
-        epi_emit_digit(out, d->c, &rows, at, row);
-    epi_text_add(out, ")");
-    return true;
+        alone = epi_emit_text(d->c, "first < last ? %s : ",
+                              most ? epi_emit_int(d->c, epi_axis_size(axis, d->c->spec->sizes) - 1) : "0");
+    return epi_emit_text(d->c, "(float)(%s%s)", alone,
+                         rows.count == 1 ? row : epi_emit_digit(d->c, &rows, at, row));
 }
 
-/* A term of a limit, as it is for the rows `first` to `last` of a batch: at its most (+1) or at its least;
- * false where that is not known. */
-static bool put_term(const epi_attention_design *d, epi_kernel_text *k, epi_text *out, int node, int factor,
-                     int most) {
+/* A term of a limit, as it is for the rows `first` to `last` of a batch: at its most or at its least; NULL
+ * where that is not known. */
+static const char *put_term(const epi_attention_design *d, epi_kernel_text *k, int node, bool most) {
     const epi_node *n = &d->g->nodes[node];
     epi_axes batch = d->rows;
     batch.count = d->batch_axes;
-    const char *sign = factor < 0 ? "-" : "+";
-    if (epi_emit_is_number(d->c, node)) {
-        epi_text_add(out, " %s %s", sign, epi_emit_node_number(d->c, node).text);
-        return true;
-    }
-    if (n->op == EPI_OP_INDEX && put_position(d, out, n->over.at[0], sign, factor * most > 0))
-        return true;
-    for (int i = 0; i < n->axes.count; i++)
-        if (epi_axes_find(&batch, n->axes.at[i]) < 0)
-            return false;
-    if (n->op == EPI_OP_INDEX) {
-        epi_text_add(out, " %s (float)(", sign);
-        epi_emit_digit(out, d->c, &batch, epi_axes_find(&batch, n->over.at[0]), "batch");
-        epi_text_add(out, ")");
-        return true;
-    }
+    if (epi_emit_is_number(d->c, node))
+        return epi_emit_node_number(d->c, node);
+    const char *position = n->op == EPI_OP_INDEX ? put_position(d, n->over.at[0], most) : NULL;
+    if (position)
+        return position;
+    if (!epi_axes_include(&batch, &n->axes))
+        return NULL;
+    if (n->op == EPI_OP_INDEX)
+        return epi_emit_text(d->c, "(float)(%s)",
+                             epi_emit_digit(d->c, &batch, epi_axes_find(&batch, n->over.at[0]), "batch"));
     const epi_home *home = &d->c->steps->homes[node];
     if (home->tensor < 0 && home->offset < 0)
-        return false;
+        return NULL;
     epi_ref ref = epi_emit_ref(d->c, node, -1);
     epi_walk w = epi_walk_axes(&ref, &batch, d->c->spec->sizes);
-    epi_text_add(out, " %s load<%s>(P.ptr[%d], ", sign, epi_emit_type(ref.type),
-                 epi_emit_pointer(k, node, -1));
-    epi_emit_walk(out, d->c, &w, "batch");
-    epi_text_add(out, ")");
-    return true;
+    return epi_emit_load(d->c, ref.type, epi_emit_pointer(k, node, -1), epi_emit_walk(d->c, &w, "batch"));
 }
 
-static bool put_linear(const epi_attention_design *d, epi_kernel_text *k, const epi_linear *l, int most,
-                       epi_text *out) {
-    epi_text_add(out, "%s", epi_emit_number(l->offset).text);
-    bool known = true;
-    for (int t = 0; t < l->count && known; t++)
-        known = put_term(d, k, out, l->term[t], l->factor[t], most);
-    return known;
+/* The whole limit; NULL where that is not known. */
+static const char *put_linear(const epi_attention_design *d, epi_kernel_text *k, const epi_linear *l,
+                              int most) {
+    const char *sum = epi_emit_number(d->c, l->offset);
+    for (int t = 0; t < l->count; t++) {
+        const char *term = put_term(d, k, l->term[t], l->factor[t] * most > 0);
+        if (!term)
+            return NULL;
+        sum = epi_emit_text(d->c, "%s %s %s", sum, l->factor[t] < 0 ? "-" : "+", term);
+    }
+    return sum;
 }
 
 /* The column behind the last that a limit lets through, or the first one. */
-static void put_column(const epi_linear *l, int sign, const epi_text *sum, epi_text *out) {
-    if (sign > 0)
-        epi_text_add(out, "%s(%s)%s", l->strict ? "__float2int_ru" : "__float2int_rd", or_none(sum),
-                     l->strict ? "" : " + 1");
-    else
-        epi_text_add(out, "%s(-(%s))%s", l->strict ? "__float2int_rd" : "__float2int_ru", or_none(sum),
-                     l->strict ? " + 1" : "");
+static const char *put_column(const epi_attention_design *d, const epi_linear *l, int sign, const char *sum) {
+    bool up = (sign > 0) == l->strict, more = (sign > 0) != l->strict;
+    return epi_emit_text(d->c, sign > 0 ? "__float2int_%s(%s)%s" : "__float2int_%s(-(%s))%s",
+                         up ? "ru" : "rd", sum, more ? " + 1" : "");
 }
 
 /* One bound's share of a range of columns: those that some row sees (most 1), or that all rows see (-1). A
  * limit that is not known leaves all columns in the first, and none in the second. */
 static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const epi_bound *b, int most,
                         epi_text *out) {
-    epi_text limit = {0}, other = {0};
-    bool known = epi_attention_counts(d, b) && put_linear(d, k, &b->limit, most, &limit) &&
-                 (b->or == EPI_OR_NOTHING || put_linear(d, k, &b->other, most, &other));
-    const char *to = b->sign > 0 ? "to = min(to, " : "from = max(from, ";
-    if (!known) {
+    const char *limit = epi_attention_counts(d, b) ? put_linear(d, k, &b->limit, most) : NULL,
+               *other = limit && b->or != EPI_OR_NOTHING ? put_linear(d, k, &b->other, most) : "0.f";
+    if (!limit || !other) {
         epi_text_add(out, most > 0 ? "" : "  to = from;\n");
-    } else {
-        if (most < 0 && !d->exact) /* a limit that is no number hides everything */
-            epi_text_add(out, "  if (!(fabsf(%s + (%s)) <= INF)) to = from;\n", or_none(&limit),
-                         other.data ? other.data : "0.f");
-        epi_text_add(out, "  ");
-        if (b->or == EPI_OR_ROW)
-            epi_text_add(out, "if (!(%s %s 0.f)) ", or_none(&other), b->other.strict ? ">" : ">=");
-        epi_text_add(out, "%s%s", to, b->or != EPI_OR_LIMIT ? "" : b->sign > 0 ? "max(" : "min(");
-        put_column(&b->limit, b->sign, &limit, out);
-        if (b->or == EPI_OR_LIMIT) {
-            epi_text_add(out, ", ");
-            put_column(&b->other, b->sign, &other, out);
-            epi_text_add(out, ")");
-        }
-        epi_text_add(out, ");\n");
+        return;
     }
-    out->failed |= limit.failed || other.failed;
-    epi_text_free(&limit);
-    epi_text_free(&other);
+    if (most < 0 && !d->exact) /* a limit that is no number hides everything */
+        epi_text_add(out, "  if (!(fabsf(%s + (%s)) <= INF)) to = from;\n", limit, other);
+    epi_text_add(out, "  ");
+    if (b->or == EPI_OR_ROW)
+        epi_text_add(out, "if (!(%s %s 0.f)) ", other, b->other.strict ? ">" : ">=");
+    const char *column = put_column(d, &b->limit, b->sign, limit);
+    if (b->or == EPI_OR_LIMIT)
+        column = epi_emit_text(d->c, b->sign > 0 ? "max(%s, %s)" : "min(%s, %s)", column,
+                               put_column(d, &b->other, b->sign, other));
+    epi_text_add(out, b->sign > 0 ? "to = min(to, %s);\n" : "from = max(from, %s);\n", column);
 }
 
 static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
@@ -310,19 +282,19 @@ static bool put_row(const epi_attention_design *d, epi_emitter *e, int i) {
     const epi_instr *s = &e->d->tile->instrs[i];
     if (s->kind == EPI_INSTR_STORE && !s->full) {
         const epi_stream *t = &e->d->streams[e->d->instrs[i].stream];
-        epi_text_add(&e->rows, "    if (q == 0 && row_there(P, row + 8 * h)) store<%s>((void *)P.ptr[%d], ",
-                     epi_emit_type(t->ref.type), t->pointer);
-        epi_emit_walk(&e->rows, e->d->c, &t->rows, "r");
-        epi_text_add(&e->rows, ", %s);\n", epi_value_use_in_row(e, s->arg[0]).text);
+        epi_text_add(&e->rows,
+                     "    if (q == 0 && row_there(P, row + 8 * h)) store<%s>((void *)P.ptr[%d], %s, %s);\n",
+                     epi_emit_type(t->ref.type), t->pointer, epi_emit_walk(d->c, &t->rows, "r"),
+                     epi_value_use_in_row(e, s->arg[0]));
         return true;
     }
     bool top = s->kind == EPI_INSTR_LOAD && s->node == d->a->top,
          sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->sum;
     if (!top && !sum)
         return false;
-    epi_name name = epi_value_name(e, s->dst);
-    epi_text_add(&e->members, "  float %s_r[2];\n", name.text);
-    epi_text_add(&e->rows, "    R.%s_r[h] = %s[h];\n", name.text, top ? "top" : "sum");
+    const char *name = epi_value_name(e, s->dst);
+    epi_text_add(&e->members, "  float %s_r[2];\n", name);
+    epi_text_add(&e->rows, "    R.%s_r[h] = %s[h];\n", name, top ? "top" : "sum");
     return true;
 }
 
@@ -330,7 +302,7 @@ static bool put_row(const epi_attention_design *d, epi_emitter *e, int i) {
 static void write_plain(const epi_emitter *e, epi_text *out) {
     const epi_tile_program *t = e->d->tile;
     epi_text_add(out, "DEV float plain(const Rows &R, int i, float x) {\n  const float %s_0 = x;\n",
-                 epi_value_name(e, 0).text);
+                 epi_value_name(e, 0));
     int last = 0;
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *s = &t->instrs[i];
@@ -338,18 +310,17 @@ static void write_plain(const epi_emitter *e, epi_text *out) {
             continue;
         bool by = s->op == EPI_OP_DIV;
         int other = s->arg[s->arg[0] == last];
-        epi_text_add(out, "  const float %s_0 = %s * %s%s%s;\n", epi_value_name(e, s->dst).text,
-                     epi_value_use(e, last, 0).text, by ? "rcp(" : "", epi_value_use(e, other, 0).text,
-                     by ? ")" : "");
+        epi_text_add(out, "  const float %s_0 = %s * %s%s%s;\n", epi_value_name(e, s->dst),
+                     epi_value_use(e, last, 0), by ? "rcp(" : "", epi_value_use(e, other, 0), by ? ")" : "");
         last = s->dst;
     }
-    epi_text_add(out, "  return %s;\n}\n", epi_value_use(e, last, 0).text);
+    epi_text_add(out, "  return %s;\n}\n", epi_value_use(e, last, 0));
 }
 
 static bool write_epilogue(const epi_attention_design *d, int v, const char *name, epi_text *out) {
     const epi_gemm_design *p = &d->out_design[v];
     epi_emitter e = {.d = p};
-    epi_name acc = epi_value_name(&e, 0);
+    const char *acc = epi_value_name(&e, 0);
     for (int i = 0; i < p->tile->instr_count; i++)
         if (!put_row(d, &e, i) && !(d->plain && p->tile->instrs[i].full))
             epi_instr_emit(&e, i);
@@ -374,7 +345,7 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
             "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
             "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
             "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-            or_none(&e.sums), or_none(&e.begin), or_none(&e.fragment), acc.text, acc.text, or_none(&e.cell),
+            or_none(&e.sums), or_none(&e.begin), or_none(&e.fragment), acc, acc, or_none(&e.cell),
             or_none(&e.after), or_none(&e.end));
     epi_text_add(out, "#undef SUBTILE\n}\n");
     return !epi_emitter_free(&e);
@@ -427,9 +398,9 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                  "#define EXACT %d\n#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN "
                  "%d\n#define SPLIT %d\n#define FACTOR %d\n#define MATCHES %d\n"
                  "#define CUT_BEGIN %d\n#define CUT_END %d\n#define LAST_FIRST %d\n#define SUBTILES 1\n",
-                 epi_emit_int(d->c, d->columns).text, epi_emit_int(d->c, d->column_groups).text,
-                 epi_emit_int(d->c, d->batch_rows).text, d->exact,
-                 epi_emit_number(d->scale * 1.4426950408889634).text, epi_emit_number(d->scale).text,
+                 epi_emit_int(d->c, d->columns), epi_emit_int(d->c, d->column_groups),
+                 epi_emit_int(d->c, d->batch_rows), d->exact,
+                 epi_emit_number(d->c, d->scale * 1.4426950408889634), epi_emit_number(d->c, d->scale),
                  d->a->guarded, d->plain, d->split, d->second_part[0].factor,
                  d->exact && d->matched ? d->a->match_count : 0, d->cut_begin, d->cut_end, d->last_first);
     epi_text_add(
@@ -450,13 +421,11 @@ static void write_pages(const epi_attention_design *d, epi_kernel_text *k, epi_t
         int gather = i ? d->a->operand[0] : epi_attention_operand(d->g, d->a, d->a->scores[0], 1);
         epi_text_add(out,
                      "DEV int %s_page(const Params &P, int batch, int n) {\n  return n < %s ? "
-                     "(int)position<%s>(P.ptr[%d], ",
-                     names[i], epi_emit_int(d->c, t->slots).text, epi_emit_type(t->index.type),
-                     epi_emit_pointer(k, d->g->nodes[gather].arg[1], -1));
-        epi_emit_walk(out, d->c, &t->index_batch, "batch");
-        epi_text_add(out, " + ");
-        epi_emit_walk(out, d->c, &t->index_slots, "n");
-        epi_text_add(out, ", %s) : -1;\n}\n", epi_emit_count(d->c, t->group_count, "LL").text);
+                     "(int)position<%s>(P.ptr[%d], %s + %s, %s) : -1;\n}\n",
+                     names[i], epi_emit_int(d->c, t->slots), epi_emit_type(t->index.type),
+                     epi_emit_pointer(k, d->g->nodes[gather].arg[1], -1),
+                     epi_emit_walk(d->c, &t->index_batch, "batch"), epi_emit_walk(d->c, &t->index_slots, "n"),
+                     epi_emit_count(d->c, t->group_count, "LL"));
     }
 }
 
@@ -465,13 +434,10 @@ static void write_operand(const epi_attention_design *d, epi_kernel_text *k, con
                           const epi_attention_tensor *t, epi_text *out) {
     epi_text_add(out,
                  "DEV const u16 *%s_from(const Params &P, int batch, int group) { return (const u16 "
-                 "*)P.ptr[%d] + ",
-                 which, epi_emit_pointer(k, t->node, t->tensor));
-    epi_emit_walk(out, d->c, &t->batch, "batch");
-    epi_text_add(out, " + ");
-    epi_emit_walk(out, d->c, &t->groups, "group");
-    epi_text_add(out, "; }\nDEV i64 %s_apart(const Params &P) { return %s; }\n", which,
-                 epi_emit_count(d->c, t->rows.count ? t->rows.stride[0] : 0, "LL").text);
+                 "*)P.ptr[%d] + %s + %s; }\nDEV i64 %s_apart(const Params &P) { return %s; }\n",
+                 which, epi_emit_pointer(k, t->node, t->tensor), epi_emit_walk(d->c, &t->batch, "batch"),
+                 epi_emit_walk(d->c, &t->groups, "group"), which,
+                 epi_emit_count(d->c, t->rows.count ? t->rows.stride[0] : 0, "LL"));
 }
 
 static void write_operands(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
@@ -486,13 +452,11 @@ static const char *const out_names[] = {"out", "out2", "out_more"}; /* by sum, a
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
     bool two = !epi_attention_is_online(d);
-    if (d->form == EPI_ATTENTION_SPLIT) {
-        epi_text_add(out, "DEV i64 row_at(const Params &P, int r) { return ");
-        epi_emit_walk(out, d->c, &d->rows_of[0].rows, "r");
-        epi_text_add(out, "; }\n");
-    } else {
+    if (d->form == EPI_ATTENTION_SPLIT)
+        epi_text_add(out, "DEV i64 row_at(const Params &P, int r) { return %s; }\n",
+                     epi_emit_walk(d->c, &d->rows_of[0].rows, "r"));
+    else
         epi_batch_emit(out, d->c, "rows", &d->rows_of[0].place);
-    }
     epi_batch_emit(out, d->c, "keys", &d->columns_of[0].place);
     epi_batch_emit(out, d->c, "values", &d->columns_of[1].place);
     if (two)
@@ -518,38 +482,24 @@ static bool draws(const epi_attention_design *d) {
 }
 
 /* What both texts begin with: up to what is written for the program, and the texts that all of that needs. */
-static void write_begin(const epi_attention_design *d, const epi_kernel_text *k, const char *name,
-                        epi_text *out) {
-    write_macros(d, name, out);
-    epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
-                 draws(d) ? epi_device_text("random") : "");
-    epi_text_add(out,
-                 "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n%s",
-                 k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1,
-                 epi_emit_open(d->c).text, epi_device_text("batch"));
-}
-
-/* Frees the text where it is not whole, and says why. */
-static epi_status end_text(epi_kernel_text *k, bool ok, epi_error *err) {
-    if (ok && !k->source.failed && k->full)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
-    if (ok && !k->source.failed)
-        return EPI_OK;
-    epi_text_free(&k->source);
-    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+static void write_begin(const epi_attention_design *d, epi_kernel_text *k, const char *name) {
+    write_macros(d, name, &k->source);
+    epi_text_add(&k->source, "%s%s%s%s\n// ---- written for this program\n\n", epi_device_text("base"),
+                 epi_device_text("ptx"), epi_device_text("folds"), draws(d) ? epi_device_text("random") : "");
+    epi_emit_params(d->c, k, "M, raster, queue, counter");
+    epi_text_add(&k->source, "%s", epi_device_text("batch"));
 }
 
 epi_status epi_emit_attention_fold(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
     epi_text own = {0};
     write_bounds(d, k, &own);
     bool ok = write_epilogue(d, 0, "out", &own);
-    write_begin(d, k, "attention_fold", &k->source);
+    write_begin(d, k, "attention_fold");
     epi_text_add(&k->source, "%s\n// ---- the fold\n\n%s%s", or_none(&own),
                  epi_device_text("attention_chunks"), epi_device_text("attention_fold"));
-    ok = ok && !own.failed;
+    k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
-    return end_text(k, ok, err);
+    return epi_emit_end(k, err);
 }
 
 epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k, epi_error *err) {
@@ -557,7 +507,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         {"attention_forward", "attention_split", "attention_rows", "attention_pair"},
         {"attention_mma_forward", NULL, "attention_mma_sums", "attention_mma_sums"}};
     bool split = d->form == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d);
-    epi_text *out = &k->source, own = {0};
+    epi_text own = {0};
     if (mma)
         write_operands(d, k, &own);
     else
@@ -577,13 +527,13 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
     if (!mma && d->form == EPI_ATTENTION_PAIR)
         write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
-    write_begin(d, k, "attention", out);
-    epi_text_add(out, "%s", or_none(&own));
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s%s%s", epi_device_text(mma ? "mma" : "counter"),
-                 epi_device_text("attention_tiles"), epi_device_text(mma ? "attention_mma" : "attention"),
+    write_begin(d, k, "attention");
+    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s", or_none(&own),
+                 epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
+                 epi_device_text(mma ? "attention_mma" : "attention"),
                  epi_attention_is_online(d) ? epi_device_text("attention_softmax") : "",
                  split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->form]));
-    ok = ok && !own.failed;
+    k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
-    return end_text(k, ok, err);
+    return epi_emit_end(k, err);
 }

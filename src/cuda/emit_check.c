@@ -23,9 +23,9 @@ epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_ker
         "  if (t == 0) {\n    i64 *out = (i64 *)P.ptr[%d] + %d;\n    const bool inside = found[0] == "
         "P.extra[0];\n    out[0] = inside ? -1 : found[0];\n    out[1] = inside ? 0 : integer<%s>(P.ptr[%d], "
         "found[0]);\n  }\n}\n",
-        epi_emit_name(g, node).text, n->place.line, EPI_CHECK_THREADS, EPI_CHECK_THREADS, EPI_CHECK_THREADS,
+        epi_emit_name(c, node), n->place.line, EPI_CHECK_THREADS, EPI_CHECK_THREADS, EPI_CHECK_THREADS,
         epi_emit_type(c->spec->types[index->tensor]), from,
-        epi_emit_count(c, epi_axis_size(n->over.at[0], c->spec->sizes), "LL").text, EPI_CHECK_THREADS / 2, to,
+        epi_emit_count(c, epi_axis_size(n->over.at[0], c->spec->sizes), "LL"), EPI_CHECK_THREADS / 2, to,
         2 * slot, epi_emit_type(c->spec->types[index->tensor]), from);
     return epi_emit_end(k, err);
 }

@@ -1,6 +1,4 @@
 /* emit_direct.c: tiles that are loaded and stored element by element, not through staging. */
-#include <stdio.h>
-
 #include "cuda/emit_gemm.h"
 
 /* Are a cell's elements neighbours in memory that start at a multiple of their number? */
@@ -15,27 +13,23 @@ static bool is_vector(const epi_emitter *e, const epi_stream *t) {
  * nowhere, at -1. */
 static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
     epi_text_add(&e->members, "  i64 at%d[2];\n", t->instr);
+    const epi_emit_context *c = e->d->c;
+    const char *place = "";
     if (t->moved) {
-        char pointer[32];
-        snprintf(pointer, sizeof pointer, "P.ptr[%d]", t->index);
-        epi_text_add(&e->rows, "    const i64 place%d = ", t->instr);
-        epi_emit_position(e->d->c, &e->d->g->nodes[t->node], &e->d->plan->rows, pointer, "r", &e->rows);
-        epi_text_add(&e->rows, ";\n");
+        const char *pointer = epi_emit_text(c, "P.ptr[%d]", t->index);
+        epi_text_add(&e->rows, "    const i64 place%d = %s;\n", t->instr,
+                     epi_emit_position(c, &e->d->g->nodes[t->node], &e->d->plan->rows, pointer, "r"));
+        place = epi_emit_text(c, "place%d < 0 ? -1 : place%d * %s + ", t->instr, t->instr,
+                              epi_emit_count(c, t->apart, "LL"));
     }
-    epi_text_add(&e->rows, "    R.at%d[h] = ", t->instr);
-    if (t->moved)
-        epi_text_add(&e->rows, "place%d < 0 ? -1 : place%d * %s + ", t->instr, t->instr,
-                     epi_emit_count(e->d->c, t->apart, "LL").text);
-    epi_emit_walk(&e->rows, e->d->c, &t->rows, "r");
-    epi_text_add(&e->rows, ";\n");
+    epi_text_add(&e->rows, "    R.at%d[h] = %s%s;\n", t->instr, place, epi_emit_walk(c, &t->rows, "r"));
 }
 
 /* "row_there(P, row + 8 * (i & 1))": whether the cell's row is stored. */
-static epi_name emit_row_there(const epi_stream *t) {
-    epi_name n = {"row_there(P, row + 8 * (i & 1))"};
-    if (t->moved)
-        snprintf(n.text, sizeof n.text, "row_there(P, row + 8 * (i & 1)) && R.at%d[i & 1] >= 0", t->instr);
-    return n;
+static const char *emit_row_there(const epi_emitter *e, const epi_stream *t) {
+    return t->moved
+               ? epi_emit_text(e->d->c, "row_there(P, row + 8 * (i & 1)) && R.at%d[i & 1] >= 0", t->instr)
+               : "row_there(P, row + 8 * (i & 1))";
 }
 
 /* May an output be stored over what the stream loads? */
@@ -49,54 +43,50 @@ static bool is_replaced(const epi_emitter *e, const epi_stream *t) {
 
 /* Elements past the last column are read from one that is there; nothing comes of them. */
 static void load_direct(epi_emitter *e, const epi_stream *t) {
-    epi_name name = epi_value_name(e, e->d->tile->instrs[t->instr].dst);
-    const char *first = epi_cell_index(t->elements);
-    epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, t->elements));
-    char type[24];
-    snprintf(type, sizeof type, "%s%s", epi_emit_type(t->ref.type), is_replaced(e, t) ? ", true" : "");
+    const epi_emit_context *c = e->d->c;
+    const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
+               *first = epi_cell_index(t->elements), *more = is_replaced(e, t) ? ", true" : "",
+               *columns = epi_emit_int(c, epi_cell_columns(e->d->tile, t->elements)),
+               *type = epi_emit_type(t->ref.type);
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell,
-                     "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
+                     "      float %s_v[%d];\n      load_n<%s%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
                      "%s : 0));\n",
-                     name.text, t->elements, type, name.text, t->pointer, t->instr, first, columns.text,
-                     first);
+                     name, t->elements, type, more, name, t->pointer, t->instr, first, columns, first);
         for (int el = 0; el < t->elements; el++)
-            epi_text_add(&e->cell, "      const float %s_%d = %s_v[%d];\n", name.text, el, name.text, el);
+            epi_text_add(&e->cell, "      const float %s_%d = %s_v[%d];\n", name, el, name, el);
         return;
     }
     for (int el = 0; el < t->elements; el++) {
-        char index[240];
-        snprintf(index, sizeof index, "min(%s + %d, %s - 1)", first, el, columns.text);
-        epi_text_add(&e->cell, "      const float %s_%d = load<%s>(P.ptr[%d], R.at%d[i & 1] + ", name.text,
-                     el, type, t->pointer, t->instr);
-        epi_cell_emit_column(&e->cell, e->d->c, &t->cols, index);
-        epi_text_add(&e->cell, ");\n");
+        const char *index = epi_emit_text(c, "min(%s + %d, %s - 1)", first, el, columns);
+        epi_text_add(&e->cell, "      const float %s_%d = load<%s%s>(P.ptr[%d], R.at%d[i & 1] + %s);\n", name,
+                     el, type, more, t->pointer, t->instr, epi_emit_columns(c, &t->cols, index));
     }
 }
 
 static void store_direct(epi_emitter *e, const epi_stream *t) {
+    const epi_emit_context *c = e->d->c;
     int v = e->d->tile->instrs[t->instr].arg[0];
-    const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements);
-    epi_name columns = epi_emit_int(e->d->c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements));
+    const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements),
+               *columns = epi_emit_int(c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements));
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell, "      if (%s && %s < %s) {\n        const float v[%d] = {",
-                     emit_row_there(t).text, first, columns.text, t->elements);
+                     emit_row_there(e, t), first, columns, t->elements);
         for (int el = 0; el < t->elements; el++)
-            epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el).text);
+            epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el));
         epi_text_add(&e->cell,
                      "};\n        store_n<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, v);\n      }\n", type,
                      t->pointer, t->instr, first);
         return;
     }
     for (int el = 0; el < (t->per_row ? 1 : t->elements); el++) {
-        char index[120];
-        snprintf(index, sizeof index, "(%s + %d)", first, el);
-        epi_text_add(&e->cell, "      if (%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + ",
-                     emit_row_there(t).text, index, columns.text, type, t->pointer, t->instr);
-        epi_cell_emit_column(&e->cell, e->d->c, &t->cols, index);
-        epi_text_add(&e->cell, ", %s);\n", epi_value_use(e, v, el).text);
+        const char *index = epi_emit_text(c, "(%s + %d)", first, el);
+        epi_text_add(&e->cell,
+                     "      if (%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, %s);\n",
+                     emit_row_there(e, t), index, columns, type, t->pointer, t->instr,
+                     epi_emit_columns(c, &t->cols, index), epi_value_use(e, v, el));
     }
 }
 

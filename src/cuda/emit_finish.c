@@ -1,7 +1,5 @@
 /* emit_finish.c: the kernel that folds the partials of reductions that left a tile, and computes what only
  * needs their results. */
-#include <stdio.h>
-
 #include "cuda/emit.h"
 
 typedef struct finish {
@@ -125,10 +123,8 @@ static void put_loads(const finish *f) {
                 continue;
             epi_ref ref = epi_emit_ref(f->c, arg, -1);
             epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
-            PUT("  const float a%d_%d = mine ? load<%s>(P.ptr[%d], ", a, i, epi_emit_type(ref.type),
-                epi_emit_pointer(f->k, arg, -1));
-            epi_emit_walk(&f->k->source, f->c, &w, "r");
-            PUT(") : 0.f;\n");
+            PUT("  const float a%d_%d = mine ? %s : 0.f;\n", a, i,
+                epi_emit_load(f->c, ref.type, epi_emit_pointer(f->k, arg, -1), epi_emit_walk(f->c, &w, "r")));
         }
 }
 
@@ -139,11 +135,10 @@ static void put_folds(const finish *f) {
             continue;
         const epi_node *n = &f->g->nodes[i];
         const char *fold = epi_emit_fold(n->op);
-        char number[32]; /* of partials */
-        snprintf(number, sizeof number, f->open ? "P.group" : "%ldLL", (long)f->partials);
+        const char *number = f->open ? "P.group" : epi_emit_text(f->c, "%ldLL", (long)f->partials);
         PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n", i,
             epi_ops[n->op].text, n->place.line, fold,
-            f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL").text);
+            f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL"));
         if (f->open)
             PUT("    if (at < count) f = fold_some<%s>((int)%s, ", fold, number);
         else
@@ -151,44 +146,39 @@ static void put_folds(const finish *f) {
         PUT("(const float *)P.ptr[%d] + at, threadIdx.x / 32, count, %s * count);\n"
             "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
             f->places[i], number, f->segments, room++ & 1, i,
-            epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)).text);
+            epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)));
     }
 }
 
 /* A value that comes from the results. */
 static void put_map(const finish *f, int node) {
     const epi_node *n = &f->g->nodes[node];
-    char name[3][32];
-    for (int a = 0; a < 3; a++)
-        snprintf(name[a], sizeof name[a], "a%d_%d", a, node);
+    const char *name[3] = {"", "", ""};
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
         int arg = n->arg[a];
+        name[a] = epi_emit_text(f->c, "a%d_%d", a, node);
         if (is_loaded(f, arg))
             continue;
-        PUT("    const float %s = ", name[a]);
+        const char *value = "";
         if (f->in[arg])
-            PUT("v%d", arg);
+            value = epi_emit_text(f->c, "v%d", arg);
         else if (epi_emit_is_number(f->c, arg))
-            PUT("%s", epi_emit_node_number(f->c, arg).text);
-        else {
-            PUT("(float)(");
-            epi_emit_digit(&f->k->source, f->c, &f->axes,
-                           epi_axes_find(&f->axes, f->g->nodes[arg].over.at[0]), "r");
-            PUT(")");
-        }
-        PUT(";\n");
+            value = epi_emit_node_number(f->c, arg);
+        else
+            value = epi_emit_text(
+                f->c, "(float)(%s)",
+                epi_emit_digit(f->c, &f->axes, epi_axes_find(&f->axes, f->g->nodes[arg].over.at[0]), "r"));
+        PUT("    const float %s = %s;\n", name[a], value);
     }
-    PUT("    const float v%d = ", node);
-    epi_emit_op(&f->k->source, n->op, name[0], name[1], name[2]);
-    PUT(";   // %s, line %d\n", epi_emit_name(f->g, node).text, n->place.line);
+    PUT("    const float v%d = %s;   // %s, line %d\n", node, epi_emit_op(f->c, n->op, name),
+        epi_emit_name(f->c, node), n->place.line);
 }
 
 static void put_store(const finish *f, int node, int tensor) {
     epi_ref ref = epi_emit_ref(f->c, node, tensor);
     epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
-    PUT("    store<%s>((void *)P.ptr[%d], ", epi_emit_type(ref.type), epi_emit_pointer(f->k, node, tensor));
-    epi_emit_walk(&f->k->source, f->c, &w, "r");
-    PUT(", v%d);   // %s\n", node, epi_emit_name(f->g, node).text);
+    PUT("    store<%s>((void *)P.ptr[%d], %s, v%d);   // %s\n", epi_emit_type(ref.type),
+        epi_emit_pointer(f->k, node, tensor), epi_emit_walk(f->c, &w, "r"), node, epi_emit_name(f->c, node));
 }
 
 static void put_kernel(const finish *f) {

@@ -5,20 +5,17 @@
 
 /* An element that is not there counts as the reduction's identity: a column behind the last one, where a fold
  * takes `every` columns; or, where that is 0, a row behind the last. */
-static void emit_masked(epi_emitter *e, epi_text *out, epi_op op, int v, int el, int every) {
+static const char *masked(const epi_emitter *e, epi_op op, int v, int el, int every) {
+    const epi_emit_context *c = e->d->c;
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[v].scale);
     bool ragged = every ? e->d->tile->n % every != 0 : e->d->tile->m % EPI_PARTIAL_ROWS != 0;
-    if (!ragged) {
-        epi_text_add(out, "%s", epi_value_use(e, v, el).text);
-        return;
-    }
+    const char *use = epi_value_use(e, v, el);
+    if (!ragged)
+        return use;
     if (every)
-        epi_text_add(out, "(%s + %d < %s ? %s : %s::none())", epi_cell_index(elements), el,
-                     epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements)).text,
-                     epi_value_use(e, v, el).text, epi_emit_fold(op));
-    else
-        epi_text_add(out, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", epi_value_use(e, v, el).text,
-                     epi_emit_fold(op));
+        return epi_emit_text(c, "(%s + %d < %s ? %s : %s::none())", epi_cell_index(elements), el,
+                             epi_emit_int(c, epi_cell_columns(e->d->tile, elements)), use, epi_emit_fold(op));
+    return epi_emit_text(c, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", use, epi_emit_fold(op));
 }
 
 /* One partial per row, which covers so many columns whatever the tile. */
@@ -27,26 +24,22 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
     const epi_instr_design *at = &e->d->instrs[number];
     const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
-    epi_name blocks = epi_emit_ceil(e->d->c, e->d->tile->n, EPI_PARTIAL_COLS, "");
+    const char *blocks = epi_emit_ceil(e->d->c, e->d->tile->n, EPI_PARTIAL_COLS, "");
     bool two = s->op == EPI_OP_LOGSUMEXP;
     epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
     epi_text_add(&e->begin, "  if (C * SUBTILE %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
                  EPI_PARTIAL_COLS, number, number);
     if (two) {
         epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
-        for (int el = 0; el < elements; el++) {
-            epi_text_add(&e->cell, "      x%d[i][%d] = ", number, el);
-            emit_masked(e, &e->cell, s->op, s->arg[0], el, EPI_PARTIAL_COLS);
-            epi_text_add(&e->cell, ";\n");
-        }
+        for (int el = 0; el < elements; el++)
+            epi_text_add(&e->cell, "      x%d[i][%d] = %s;\n", number, el,
+                         masked(e, s->op, s->arg[0], el, EPI_PARTIAL_COLS));
         epi_text_add(&e->after, "    S.s%d[0].take(x%d[0], x%d[2]);\n    S.s%d[1].take(x%d[1], x%d[3]);\n",
                      number, number, number, number, number, number);
     } else {
-        for (int el = 0; el < elements; el++) {
-            epi_text_add(&e->cell, "      S.s%d[i & 1].take(", number);
-            emit_masked(e, &e->cell, s->op, s->arg[0], el, EPI_PARTIAL_COLS);
-            epi_text_add(&e->cell, ");\n");
-        }
+        for (int el = 0; el < elements; el++)
+            epi_text_add(&e->cell, "      S.s%d[i & 1].take(%s);\n", number,
+                         masked(e, s->op, s->arg[0], el, EPI_PARTIAL_COLS));
     }
     epi_text_add(
         &e->end,
@@ -57,8 +50,8 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
         "      if (q == 0 && row_there(P, row + 8 * h) && block < %s) S.s%d[h].leave((float *)P.ptr[%d], "
         "(i64)block * P.M + row_number(P, row + 8 * h), %s * P.M);\n"
         "    }\n  }\n",
-        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, blocks.text,
-        number, at->pointer, blocks.text);
+        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, blocks, number,
+        at->pointer, blocks);
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the
@@ -69,13 +62,11 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
     const char *fold = epi_emit_fold(s->op);
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
     int wide = e->d->config.subtile * elements / 2; /* columns of a subtile */
-    epi_name columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements));
+    const char *columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements));
     epi_text_add(&e->fragment, "    %s c%d[%d];\n", fold, number, 2 * elements);
-    for (int el = 0; el < elements; el++) {
-        epi_text_add(&e->cell, "      c%d[(i >> 1) * %d + %d].fold_row(i & 1, ", number, elements, el);
-        emit_masked(e, &e->cell, s->op, s->arg[0], el, 0);
-        epi_text_add(&e->cell, ");\n");
-    }
+    for (int el = 0; el < elements; el++)
+        epi_text_add(&e->cell, "      c%d[(i >> 1) * %d + %d].fold_row(i & 1, %s);\n", number, elements, el,
+                     masked(e, s->op, s->arg[0], el, 0));
     epi_text_add(
         &e->after,
         "    {   // %s over 16 rows\n      int at;\n      const float x = down_rows(c%d, lane, at);\n"
@@ -88,7 +79,7 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
                  "    const float v = down_warps<%s>(staging + %d + 4 * x, %d);\n"
                  "    if (at < %s) ((float *)P.ptr[%d])[(i64)(m / %d) * %s + at] = v;\n  }\n",
                  wide, epi_ops[s->op].text, EPI_PARTIAL_ROWS, elements, fold, at->staged_at, 4 * wide,
-                 columns.text, at->pointer, EPI_PARTIAL_ROWS, columns.text);
+                 columns, at->pointer, EPI_PARTIAL_ROWS, columns);
 }
 
 /* ---- reductions inside the tile ---- */
@@ -97,8 +88,8 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
 static void emit_result(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
     for (int el = 0; el < epi_cell_elements(e->d->tile, e->d->tile->values[s->dst].scale); el++)
-        epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", epi_value_name(e, s->dst).text,
-                     el, number);
+        epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", epi_value_name(e, s->dst), el,
+                     number);
 }
 
 /* The instructions marked, as a fragment's and a cell's text of their own. Another reduction inside the tile
@@ -122,7 +113,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     int columns = t->group[t->acc_scale],
         elements = epi_cell_elements(e->d->tile, t->values[s->arg[0]].scale);
     bool whole = epi_plan_is_whole(e->d->plan);
-    epi_name kept = epi_value_name(e, e->d->kept[0]);
+    const char *kept = epi_value_name(e, e->d->kept[0]);
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(
         &e->fragment,
@@ -132,20 +123,17 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
         "    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
-        whole ? "TILE_COLS" : epi_emit_int(e->d->c, columns).text, epi_ops[s->op].text, columns,
-        e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op), (columns + 15) / 16, fragment->data ? fragment->data : "", kept.text, kept.text,
-        cell->data ? cell->data : "");
-    for (int el = 0; el < elements; el++) {
-        epi_text_add(&e->fragment, "      f[i & 1].take(");
-        emit_masked(e, &e->fragment, s->op, s->arg[0], el, 16);
-        epi_text_add(&e->fragment, ");\n");
-    }
+        whole ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
+        e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op), (columns + 15) / 16,
+        fragment->data ? fragment->data : "", kept, kept, cell->data ? cell->data : "");
+    for (int el = 0; el < elements; el++)
+        epi_text_add(&e->fragment, "      f[i & 1].take(%s);\n", masked(e, s->op, s->arg[0], el, 16));
     epi_text_add(&e->fragment,
                  "    }\n        }\n      }\n#pragma unroll\n      for (int h = 0; h < 2; h++) {\n"
                  "        f[h].across_columns();\n");
     if (s->op == EPI_OP_MEAN)
         epi_text_add(&e->fragment, "        S.g%d[h] = f[h].end(1.f) * %s;\n", number,
-                     epi_emit_number(1.0 / (double)(columns * elements / 2)).text);
+                     epi_emit_number(e->d->c, 1.0 / (double)(columns * elements / 2)));
     else
         epi_text_add(&e->fragment, "        S.g%d[h] = f[h].end(1.f);\n", number);
     epi_text_add(&e->fragment, "      }\n    }\n");

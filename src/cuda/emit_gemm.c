@@ -2,8 +2,6 @@
  * belongs, and the pieces put together. */
 #include "cuda/emit_gemm.h"
 
-#include <stdio.h>
-
 /* ---- instructions ---- */
 
 void epi_instr_emit(epi_emitter *e, int i) {
@@ -26,25 +24,25 @@ void epi_instr_emit(epi_emitter *e, int i) {
 /* before_packing() and keep(), and the same of a pair's second product: the instructions before the packing
  * point on a pair of accumulators. */
 static void emit_keep(const epi_emitter *e, int product, epi_text *out) {
-    epi_name acc = epi_value_name(e, product);
+    const char *acc = epi_value_name(e, product);
     const char *which = product ? "_pair" : "";
     int kept = e->d->kept[product], split = e->d->split[product];
     epi_text_add(out,
                  "// The result up to the point where it is rounded to 16 bits.\n"
                  "DEV void before_packing%s(const Rows &R, int i, float &v0, float &v1) {\n"
                  "  const float %s_0 = v0, %s_1 = v1;\n",
-                 which, acc.text, acc.text);
+                 which, acc, acc);
     for (int i = 0; i < e->d->tile->instr_count; i++)
         if (e->d->instrs[i].before && e->d->instrs[i].product == product)
             epi_value_emit_elements(e, i, out, "  ");
-    char scale[160] = "";
+    const char *scale = "";
     if (split >= 0) {
         const epi_instr *s = &e->d->tile->instrs[split];
-        snprintf(scale, sizeof scale, " * %s%s", s->sign < 0 ? "-" : "",
-                 epi_value_use(e, s->arg[0] == kept ? s->arg[1] : s->arg[0], 0).text);
+        scale = epi_emit_text(e->d->c, " * %s%s", s->sign < 0 ? "-" : "",
+                              epi_value_use(e, s->arg[0] == kept ? s->arg[1] : s->arg[0], 0));
     }
-    epi_text_add(out, "  v0 = %s%s;\n  v1 = %s%s;\n}\n", epi_value_use(e, kept, 0).text, scale,
-                 epi_value_use(e, kept, 1).text, scale);
+    epi_text_add(out, "  v0 = %s%s;\n  v1 = %s%s;\n}\n", epi_value_use(e, kept, 0), scale,
+                 epi_value_use(e, kept, 1), scale);
     epi_text_add(out,
                  "DEV u32 keep%s(const Rows &R, int i, float v0, float v1) {\n  before_packing%s(R, i, v0, "
                  "v1);\n  return pack<HALF>(v0, v1);\n}\n",
@@ -59,18 +57,15 @@ static const char *or_none(const epi_text *t) {
 
 /* Of products that are added up: which one a stage of the depth belongs to, and the first stage of each. */
 static void write_terms(const epi_gemm_design *d, epi_text *out) {
-    epi_text begins = {0};
+    const char *of = "0", *begins = "";
     int64_t stages = 0;
-    epi_text_add(out, "#define TERMS %d\n#define TERM_OF(k) (0", d->terms);
     for (int t = 0; t < d->terms - 1; t++) {
         stages += epi_operand_stages(&d->operands[2 * t]);
-        epi_text_add(out, " + ((k) >= %ld)", (long)stages);
-        epi_text_add(&begins, " : (t) == %d ? %ld", t + 1, (long)stages);
+        of = epi_emit_text(d->c, "%s + ((k) >= %ld)", of, (long)stages);
+        begins = epi_emit_text(d->c, "%s(t) == %d ? %ld : ", begins, t + 1, (long)stages);
     }
-    epi_text_add(out, ")\n#define TERM_BEGIN(t) (%s%s)\n", begins.data ? begins.data + 3 : "0",
-                 begins.data ? " : 0" : "");
-    out->failed |= begins.failed;
-    epi_text_free(&begins);
+    epi_text_add(out, "#define TERMS %d\n#define TERM_OF(k) (%s)\n#define TERM_BEGIN(t) (%s0)\n", d->terms,
+                 of, begins);
 }
 
 /* What the device texts are told by macros. Depths that come one after the other begin with a stage each. */
@@ -88,10 +83,10 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
         "#define HALF %s\n#define SUBTILE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
         "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
-        d->fast, epi_emit_int(d->c, d->tile->n).text, epi_emit_int(d->c, depth).text, f->tile_m, f->tile_n,
-        f->stages, f->cluster, f->subtile, f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed,
-        d->operands[0].mn, d->operands[1].mn, epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes,
-        d->load_bytes, d->loads, d->lanes, d->folds);
+        d->fast, epi_emit_int(d->c, d->tile->n), epi_emit_int(d->c, depth), f->tile_m, f->tile_n, f->stages,
+        f->cluster, f->subtile, f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn,
+        d->operands[1].mn, epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes, d->load_bytes,
+        d->loads, d->lanes, d->folds);
     epi_text_add(
         out,
         "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
@@ -100,18 +95,17 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n"
         "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n",
         f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy, d->batch_rows > 0,
-        epi_emit_int(d->c, d->batch_rows).text, d->operands[0].last, d->clamped, f->few, f->panels,
-        d->ring_bytes, EPI_AHEAD_BYTES);
+        epi_emit_int(d->c, d->batch_rows), d->operands[0].last, d->clamped, f->few, f->panels, d->ring_bytes,
+        EPI_AHEAD_BYTES);
 }
 
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
 static void write_epilogue(const epi_emitter *e, epi_text *out) {
-    epi_text results = {0};
+    const char *results = "";
     for (int p = 0; p < e->d->products; p++) {
-        epi_name kept = epi_value_name(e, e->d->kept[p]);
-        const char *name = kept.text, *first = p ? "j + PAIR" : "j";
-        epi_text_add(&results, "      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n", name, first,
-                     name, first);
+        const char *name = epi_value_name(e, e->d->kept[p]), *first = p ? "j + PAIR" : "j";
+        results = epi_emit_text(e->d->c, "%s      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n",
+                                results, name, first, name, first);
     }
     epi_text_add(out,
                  "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma "
@@ -133,9 +127,8 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
         "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "%s%s    }\n%s  }\n%s}\n",
-        or_none(&e->begin), or_none(&e->fragment), or_none(&results), or_none(&e->cell), or_none(&e->after),
+        or_none(&e->begin), or_none(&e->fragment), results, or_none(&e->cell), or_none(&e->after),
         or_none(&e->end));
-    epi_text_free(&results);
     if (e->leave.data)
         epi_text_add(
             out,
@@ -186,11 +179,9 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
     epi_batch_emit(out, d->c, "A", &d->operands[0].place);
     epi_batch_emit(out, d->c, "B", &d->operands[1].place);
     for (int i = 0; i < d->stream_count; i++)
-        if (d->streams[i].staged) {
-            char name[24];
-            snprintf(name, sizeof name, "tile%d", d->streams[i].instr);
-            epi_batch_emit(out, d->c, name, &d->streams[i].place);
-        }
+        if (d->streams[i].staged)
+            epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->streams[i].instr),
+                           &d->streams[i].place);
 }
 
 static void write_source(const epi_emitter *e, epi_kernel_text *k) {
@@ -198,13 +189,10 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     epi_mainloop mainloop = e->d->config.mainloop;
     epi_text *out = &k->source;
     write_macros(e->d, out);
-    epi_text_add(out, "%s%s%s%s", epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
+    epi_text_add(out, "%s%s%s%s\n// ---- written for this program\n\n", epi_device_text("base"),
+                 epi_device_text("ptx"), epi_device_text("folds"),
                  e->d->lanes ? epi_device_text("tiles") : "");
-    epi_text_add(out,
-                 "\n// ---- written for this program\n\nstruct Params {\n  TMap map[%d];\n  const void "
-                 "*ptr[%d];\n  i64 M, raster, queue, counter;\n%s};\n",
-                 k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1,
-                 epi_emit_open(e->d->c).text);
+    epi_emit_params(e->d->c, k, "M, raster, queue, counter");
     epi_text_add(out, "%s", epi_device_text("batch"));
     write_batches(e->d, out);
     write_epilogue(e, out);
@@ -233,8 +221,6 @@ epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *k, epi_error
     for (int i = 0; i < d->tile->instr_count; i++)
         epi_instr_emit(&e, i);
     write_source(&e, k);
-    if (!epi_emitter_free(&e) && !k->source.failed)
-        return EPI_OK;
-    epi_text_free(&k->source);
-    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    k->source.failed |= epi_emitter_free(&e);
+    return epi_emit_end(k, err);
 }

@@ -41,16 +41,13 @@ bool epi_emitter_free(epi_emitter *e);
 
 /* The number of a cell's first element among its row's, inside the loops. */
 const char *epi_cell_index(int elements);
-/* The offset of element `index` along the columns. */
-void epi_cell_emit_column(epi_text *out, const epi_emit_context *c, const epi_columns *cols,
-                          const char *index);
 /* Are a cell's elements neighbours along the columns that start at a multiple of their number? */
 bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements);
-epi_name epi_value_name(const epi_emitter *e, int v);
+const char *epi_value_name(const epi_emitter *e, int v);
 /* How element `el` of a value is written inside the cell loop. */
-epi_name epi_value_use(const epi_emitter *e, int v, int el);
+const char *epi_value_use(const epi_emitter *e, int v, int el);
 /* The same of a value per row, inside the loop over rows, which counts h. */
-epi_name epi_value_use_in_row(const epi_emitter *e, int v);
+const char *epi_value_use_in_row(const epi_emitter *e, int v);
 /* An instruction that computes a value: per element, per column, per row or for the whole tile. */
 void epi_value_emit(epi_emitter *e, int instr);
 /* The same of elements alone, into a text of its own. */

@@ -58,8 +58,8 @@ void epi_matches_place(epi_attention_design *d, epi_kernel_text *k) {
 
 /* ---- what attention reads ---- */
 
-static void put_records(const epi_attention_design *d, epi_text *out) {
-    epi_text_add(out, "((%s + %d) / %d)", epi_emit_int(d->c, d->batch_rows).text, ROWS - 1, ROWS);
+static const char *put_records(const epi_attention_design *d) {
+    return epi_emit_text(d->c, "((%s + %d) / %d)", epi_emit_int(d->c, d->batch_rows), ROWS - 1, ROWS);
 }
 
 void epi_matches_emit_record(const epi_attention_design *d, epi_text *out) {
@@ -69,12 +69,8 @@ void epi_matches_emit_record(const epi_attention_design *d, epi_text *out) {
     epi_text_add(out,
                  "// What the equalities of the mask leave to 64 rows: see attention_matches.cuh.\n"
                  "DEV uint4 match_record(const Params &P, int batch, int n) {\n  return __ldg((const uint4 "
-                 "*)P.ptr[%d] + (",
-                 d->match_pointer);
-    epi_emit_walk(out, d->c, &walk, "batch");
-    epi_text_add(out, ") * ");
-    put_records(d, out);
-    epi_text_add(out, " + n);\n}\n");
+                 "*)P.ptr[%d] + (%s) * %s + n);\n}\n",
+                 d->match_pointer, epi_emit_walk(d->c, &walk, "batch"), put_records(d));
 }
 
 /* Of what some rows see, the least that holds all of their intervals; of what all see, what is in all. */
@@ -104,12 +100,10 @@ static void put_values(const epi_attention_design *d, epi_kernel_text *k, const 
         epi_ref ref = epi_emit_ref(c, node, -1);
         epi_walk batches = epi_walk_axes(&ref, batch, c->spec->sizes),
                  values = epi_walk_axes(&ref, &along, c->spec->sizes);
-        epi_text_add(out, "  if (M == %d) return load<%s>(P.ptr[%d], ", m, epi_emit_type(ref.type),
-                     epi_emit_pointer(k, node, -1));
-        epi_emit_walk(out, c, &batches, "batch");
-        epi_text_add(out, " + ");
-        epi_emit_walk(out, c, &values, "n");
-        epi_text_add(out, ");\n");
+        const char *at =
+            epi_emit_text(c, "%s + %s", epi_emit_walk(c, &batches, "batch"), epi_emit_walk(c, &values, "n"));
+        epi_text_add(out, "  if (M == %d) return %s;\n", m,
+                     epi_emit_load(c, ref.type, epi_emit_pointer(k, node, -1), at));
     }
     epi_text_add(out, "  return 0.f;\n}\n");
 }
@@ -147,13 +141,11 @@ epi_status epi_emit_matches(const epi_attention_design *d, epi_kernel_text *k, i
         epi_emit_pointer(k, d->a->matches[m].column, -1);
     }
     epi_emit_begin(d->c, k, "");
-    epi_text_add(&k->source, "#define STREAM %d\n#define COLUMNS %s\n#define BATCH_ROWS %s\n#define RECORDS ",
-                 d->config.stream, epi_emit_int(d->c, d->columns).text,
-                 epi_emit_int(d->c, d->batch_rows).text);
-    put_records(d, &k->source);
     epi_text_add(&k->source,
-                 "\n#define BLOCKS ((RECORDS + %d) / %d)\n#define MATCHES %d\n#define RECORDS_PTR %d\n",
-                 WARPS - 1, WARPS, d->a->match_count, to);
+                 "#define STREAM %d\n#define COLUMNS %s\n#define BATCH_ROWS %s\n#define RECORDS %s\n"
+                 "#define BLOCKS ((RECORDS + %d) / %d)\n#define MATCHES %d\n#define RECORDS_PTR %d\n",
+                 d->config.stream, epi_emit_int(d->c, d->columns), epi_emit_int(d->c, d->batch_rows),
+                 put_records(d), WARPS - 1, WARPS, d->a->match_count, to);
     put_values(d, k, &d->match_batch, true, &k->source);
     put_values(d, k, &d->match_batch, false, &k->source);
     epi_text_add(&k->source, "\n// ---- the records\n\n%s", epi_device_text("attention_matches"));

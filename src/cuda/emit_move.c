@@ -1,6 +1,4 @@
 /* emit_move.c: gather, scatter, update and random numbers as passes over memory. */
-#include <stdio.h>
-
 #include "cuda/emit.h"
 
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node) {
@@ -10,27 +8,19 @@ int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int no
 }
 
 /* `position<I32>(P.ptr[1], …, 50257LL)`, with the index's elements walked along these axes. */
-void epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
-                       const char *pointer, const char *index, epi_text *out) {
+const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                              const char *pointer, const char *index) {
     const int64_t *sizes = c->spec->sizes;
-    epi_name size = epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL");
-    if (epi_emit_is_number(c, n->arg[1])) {
-        epi_text_add(out, "position_of(%s, %s)", epi_emit_node_number(c, n->arg[1]).text, size.text);
-        return;
-    }
+    const char *size = epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL");
+    if (epi_emit_is_number(c, n->arg[1]))
+        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, n->arg[1]), size);
     const epi_node *i = &c->spec->graph->nodes[n->arg[1]];
     bool counts = i->op == EPI_OP_INDEX; /* inside the axis: compiling has seen to it */
     epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, n->arg[1], -1);
     epi_walk w = epi_walk_axes(&ref, axes, sizes);
-    if (counts)
-        epi_text_add(out, "(i64)(");
-    else
-        epi_text_add(out, "position<%s>(%s, ", epi_emit_type(ref.type), pointer);
-    epi_emit_walk(out, c, &w, index);
-    if (counts)
-        epi_text_add(out, ")");
-    else
-        epi_text_add(out, ", %s)", size.text);
+    const char *at = epi_emit_walk(c, &w, index);
+    return counts ? epi_emit_text(c, "(i64)(%s)", at)
+                  : epi_emit_text(c, "position<%s>(%s, %s, %s)", epi_emit_type(ref.type), pointer, at, size);
 }
 
 void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
@@ -39,34 +29,26 @@ void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointer
     int64_t stride = epi_ref_drop(&from, n->over.at[0]);
     epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
              write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
-    char pointer[32];
-    snprintf(pointer, sizeof pointer, "P.ptr[%d]", p->from[1]);
-    epi_text_add(out, "    const i64 at = ");
-    epi_emit_position(c, n, &n->axes, pointer, "x", out);
-    epi_text_add(out, ";\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %s + ",
-                 epi_emit_type(from.type), p->from[0], epi_emit_count(c, stride, "LL").text);
-    epi_emit_walk(out, c, &read, "x");
-    epi_text_add(out, ");\n    store<%s>((void *)P.ptr[%d], ", epi_emit_type(to.type), p->to);
-    epi_emit_walk(out, c, &write, "x");
-    epi_text_add(out, ", v);\n");
+    epi_text_add(out,
+                 "    const i64 at = %s;\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %s + "
+                 "%s);\n    store<%s>((void *)P.ptr[%d], %s, v);\n",
+                 epi_emit_position(c, n, &n->axes, epi_emit_text(c, "P.ptr[%d]", p->from[1]), "x"),
+                 epi_emit_type(from.type), p->from[0], epi_emit_count(c, stride, "LL"),
+                 epi_emit_walk(c, &read, "x"), epi_emit_type(to.type), p->to, epi_emit_walk(c, &write, "x"));
 }
 
 /* `const float v = load<BF16>(P.ptr[1], …);`, of an operand that is walked along these axes; integers that
  * stay integers of the same type are loaded as they are. */
-static void put_operand(const epi_emit_context *c, const epi_node *n, int operand, const epi_axes *axes,
-                        int pointer, epi_dtype to, epi_text *out) {
-    if (pointer < 0) {
-        epi_text_add(out, "const float v = %s;", epi_emit_node_number(c, n->arg[operand]).text);
-        return;
-    }
+static const char *put_operand(const epi_emit_context *c, const epi_node *n, int operand,
+                               const epi_axes *axes, int pointer, epi_dtype to) {
+    if (pointer < 0)
+        return epi_emit_text(c, "const float v = %s;", epi_emit_node_number(c, n->arg[operand]));
     epi_ref from = epi_emit_ref(c, n->arg[operand], -1);
     epi_walk walk = epi_walk_axes(&from, axes, c->spec->sizes);
+    const char *at = epi_emit_walk(c, &walk, "x");
     if (from.type == to && epi_dtype_is_integer(to))
-        epi_text_add(out, "const i64 v = integer<%s>(P.ptr[%d], ", epi_emit_type(to), pointer);
-    else
-        epi_text_add(out, "const float v = load<%s>(P.ptr[%d], ", epi_emit_type(from.type), pointer);
-    epi_emit_walk(out, c, &walk, "x");
-    epi_text_add(out, ");");
+        return epi_emit_text(c, "const i64 v = integer<%s>(P.ptr[%d], %s);", epi_emit_type(to), pointer, at);
+    return epi_emit_text(c, "const float v = %s;", epi_emit_load(c, from.type, pointer, at));
 }
 
 /* In its operand's place an update goes through the elements that are new, and stores each where the index
@@ -78,35 +60,25 @@ void epi_emit_update(const epi_emit_context *c, int node, const epi_pass_pointer
     int64_t stride = epi_ref_drop(&one, n->over.at[0]);
     epi_walk all = epi_walk_axes(&to, &n->axes, c->spec->sizes),
              few = epi_walk_axes(&one, &rest, c->spec->sizes);
-    char index[32], value[32];
-    snprintf(index, sizeof index, "P.ptr[%d]", p->from[1]);
-    snprintf(value, sizeof value, "put<%s>((void *)P.ptr[%d]", epi_emit_type(to.type), p->to);
-    epi_text_add(out, "    if (P.ptr[%d] == P.ptr[%d]) {\n      const i64 at = ", p->from[0], p->to);
-    epi_emit_position(c, n, &rest, index, "x", out);
-    epi_text_add(out, ";\n      ");
-    put_operand(c, n, 2, &rest, p->from[2], to.type, out);
-    epi_text_add(out, "\n      if (at >= 0) %s, at * %s + ", value, epi_emit_count(c, stride, "LL").text);
-    epi_emit_walk(out, c, &few, "x");
-    epi_text_add(out, ", v);\n      continue;\n    }\n    if (");
-    epi_emit_digit(out, c, &n->axes, epi_axes_find(&n->axes, n->over.at[0]), "x");
-    epi_text_add(out, " == ");
-    epi_emit_position(c, n, &n->axes, index, "x", out);
-    for (int taken = 2; taken >= 0; taken -= 2) {
-        epi_text_add(out, taken ? ") {\n      " : "    } else {\n      ");
-        put_operand(c, n, taken, &n->axes, p->from[taken], to.type, out);
-        epi_text_add(out, "\n      %s, ", value);
-        epi_emit_walk(out, c, &all, "x");
-        epi_text_add(out, ", v);\n");
-    }
-    epi_text_add(out, "    }\n");
+    const char *index = epi_emit_text(c, "P.ptr[%d]", p->from[1]), *at = epi_emit_walk(c, &all, "x"),
+               *put = epi_emit_text(c, "put<%s>((void *)P.ptr[%d]", epi_emit_type(to.type), p->to);
+    epi_text_add(
+        out,
+        "    if (P.ptr[%d] == P.ptr[%d]) {\n      const i64 at = %s;\n      %s\n"
+        "      if (at >= 0) %s, at * %s + %s, v);\n      continue;\n    }\n    if (%s == %s) {\n"
+        "      %s\n      %s, %s, v);\n    } else {\n      %s\n      %s, %s, v);\n    }\n",
+        p->from[0], p->to, epi_emit_position(c, n, &rest, index, "x"),
+        put_operand(c, n, 2, &rest, p->from[2], to.type), put, epi_emit_count(c, stride, "LL"),
+        epi_emit_walk(c, &few, "x"), epi_emit_digit(c, &n->axes, epi_axes_find(&n->axes, n->over.at[0]), "x"),
+        epi_emit_position(c, n, &n->axes, index, "x"), put_operand(c, n, 2, &n->axes, p->from[2], to.type),
+        put, at, put_operand(c, n, 0, &n->axes, p->from[0], to.type), put, at);
 }
 
-void epi_emit_seed(const epi_emit_context *c, int node, int pointer, epi_text *out) {
-    epi_ref seed = epi_emit_ref(c, c->spec->graph->nodes[node].arg[0], -1);
-    if (epi_dtype_is_integer(seed.type))
-        epi_text_add(out, "(u32)integer<%s>(P.ptr[%d], 0)", epi_emit_type(seed.type), pointer);
-    else
-        epi_text_add(out, "(u32)__float2int_rn(load<%s>(P.ptr[%d], 0))", epi_emit_type(seed.type), pointer);
+const char *epi_emit_seed(const epi_emit_context *c, int node, int pointer) {
+    epi_dtype type = epi_emit_ref(c, c->spec->graph->nodes[node].arg[0], -1).type;
+    return epi_dtype_is_integer(type)
+               ? epi_emit_text(c, "(u32)integer<%s>(P.ptr[%d], 0)", epi_emit_type(type), pointer)
+               : epi_emit_text(c, "(u32)__float2int_rn(%s)", epi_emit_load(c, type, pointer, "0"));
 }
 
 /* Four neighbours a thread: what one counter gives. */
@@ -114,15 +86,13 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref to = epi_emit_ref(c, node, -1);
     epi_walk write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
-    epi_text_add(out, "    u32 word[4];\n    philox(x, ");
-    epi_emit_seed(c, node, p->from[0], out);
     epi_text_add(out,
-                 ", word);\n#pragma unroll\n    for (int w = 0; w < 4; w++) {\n"
-                 "      const i64 e = 4 * x + w;\n      if (e < %s) store<%s>((void *)P.ptr[%d], ",
-                 epi_emit_count(c, epi_axes_size(&n->axes, c->spec->sizes), "LL").text,
-                 epi_emit_type(to.type), p->to);
-    epi_emit_walk(out, c, &write, "e");
-    epi_text_add(out, ", uniform(word[w]));\n    }\n");
+                 "    u32 word[4];\n    philox(x, %s, word);\n#pragma unroll\n"
+                 "    for (int w = 0; w < 4; w++) {\n      const i64 e = 4 * x + w;\n"
+                 "      if (e < %s) store<%s>((void *)P.ptr[%d], %s, uniform(word[w]));\n    }\n",
+                 epi_emit_seed(c, node, p->from[0]),
+                 epi_emit_count(c, epi_axes_size(&n->axes, c->spec->sizes), "LL"), epi_emit_type(to.type),
+                 p->to, epi_emit_walk(c, &write, "e"));
 }
 
 /* ---- scatter ---- */
@@ -175,30 +145,25 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
     /* an operand or an index that is a number has no pointer, and none is read */
     int result = pointers->to, operand = pointers->from[0] < 0 ? result : pointers->from[0],
         index = pointers->from[1] < 0 ? result : pointers->from[1];
+    const char *value = pointers->from[0] < 0
+                            ? epi_emit_node_number(c, n->arg[0])
+                            : epi_emit_text(c, "load<%s>(p, at + %s)", epi_emit_type(from.type),
+                                            epi_emit_walk(c, &inner, "x"));
+    epi_text_add(
+        out,
+        "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
+        "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
+        "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
+        "  DEV i64 at(const void *p, i64 q) const { return %s; }\n  DEV i64 outer(i64 q) const { return %s; "
+        "}\n  DEV float value(const void *p, i64 at, i64 x) const { return %s; }\n"
+        "  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, v * %s + %s, sum); }\n};\n",
+        epi_emit_count(c, p.size, "LL"), epi_emit_count(c, p.count, "LL"), epi_emit_count(c, p.inner, "LL"),
+        (long)p.rows, (long)p.cols, p.width, p.groups, epi_emit_position(c, n, &p.outer, "p", "q"),
+        epi_emit_walk(c, &outer, "q"), value, epi_emit_type(to.type), epi_emit_count(c, stride, "LL"),
+        epi_emit_walk(c, &write, "x"));
     epi_text_add(out,
-                 "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
-                 "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
-                 "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
-                 "  DEV i64 at(const void *p, i64 q) const { return ",
-                 epi_emit_count(c, p.size, "LL").text, epi_emit_count(c, p.count, "LL").text,
-                 epi_emit_count(c, p.inner, "LL").text, (long)p.rows, (long)p.cols, p.width, p.groups);
-    epi_emit_position(c, n, &p.outer, "p", "q", out);
-    epi_text_add(out, "; }\n  DEV i64 outer(i64 q) const { return ");
-    epi_emit_walk(out, c, &outer, "q");
-    epi_text_add(out, "; }\n  DEV float value(const void *p, i64 at, i64 x) const { return ");
-    if (pointers->from[0] < 0) {
-        epi_text_add(out, "%s", epi_emit_node_number(c, n->arg[0]).text);
-    } else {
-        epi_text_add(out, "load<%s>(p, at + ", epi_emit_type(from.type));
-        epi_emit_walk(out, c, &inner, "x");
-        epi_text_add(out, ")");
-    }
-    epi_text_add(out, "; }\n  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, v * %s + ",
-                 epi_emit_type(to.type), epi_emit_count(c, stride, "LL").text);
-    epi_emit_walk(out, c, &write, "x");
-    epi_text_add(out,
-                 ", sum); }\n};\n// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
+                 "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
                  "  scatter(S{P}, P.ptr[%d], P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
-                 epi_emit_name(c->spec->graph, node).text, n->place.line, operand, index, result);
+                 epi_emit_name(c, node), n->place.line, operand, index, result);
 }

@@ -24,25 +24,20 @@ void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
     for (int i = 0; i < EPI_BATCH_PLACES; i++) {
         epi_text_add(out, "DEV int %s_batch%d(const Params &P, int b) { return ", which, i);
         if (i < place->count)
-            epi_text_add(out, "b / %s %% %s; }\n", epi_emit_int(c, place->below[i]).text,
-                         epi_emit_int(c, place->size[i]).text);
+            epi_text_add(out, "b / %s %% %s; }\n", epi_emit_int(c, place->below[i]),
+                         epi_emit_int(c, place->size[i]));
         else
             epi_text_add(out, "b * 0; }\n");
     }
 }
 
 void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, const epi_operand *o) {
-    epi_text_add(out, "#define %c_TYPE %s\nDEV i64 %c_row(const Params &P, int r) { return ", which,
-                 epi_emit_type(o->ref.type), which);
-    if (o->cols.two) {
-        epi_emit_walk(out, c, &o->cols.walk, "(r >> 1)");
-        epi_text_add(out, " + (r & 1) * %s", epi_emit_count(c, o->cols.part, "LL").text);
-    } else {
-        epi_emit_walk(out, c, &o->out, "r");
-    }
-    epi_text_add(out, "; }\nDEV i64 %c_depth(const Params &P, int k) { return ", which);
-    epi_emit_walk(out, c, &o->depth, "k");
-    epi_text_add(out, "; }\nDEV i64 %c_batch(const Params &P, int b) { return ", which);
-    epi_emit_walk(out, c, &o->batch, "b");
-    epi_text_add(out, "; }\n#define %c_PTR %d\n", which, o->pointer);
+    epi_text_add(out,
+                 "#define %c_TYPE %s\nDEV i64 %c_row(const Params &P, int r) { return %s; }\n"
+                 "DEV i64 %c_depth(const Params &P, int k) { return %s; }\n"
+                 "DEV i64 %c_batch(const Params &P, int b) { return %s; }\n#define %c_PTR %d\n",
+                 which, epi_emit_type(o->ref.type), which,
+                 o->cols.two ? epi_emit_columns(c, &o->cols, "r") : epi_emit_walk(c, &o->out, "r"), which,
+                 epi_emit_walk(c, &o->depth, "k"), which, epi_emit_walk(c, &o->batch, "b"), which,
+                 o->pointer);
 }

@@ -40,20 +40,19 @@ typedef struct pass {
     epi_text *out;
 } pass;
 
-static void put_load(pass *p, epi_ref *ref, int pointer, int64_t start) {
+/* Where the element x is, so far behind the first. */
+static const char *put_place(pass *p, const epi_ref *ref, int64_t start) {
     epi_walk w = epi_walk_axes(ref, &p->axes, p->c->spec->sizes);
-    epi_text_add(p->out, "load<%s>(P.ptr[%d], %s + ", epi_emit_type(ref->type), pointer,
-                 epi_emit_count(p->c, start, "LL").text);
-    epi_emit_walk(p->out, p->c, &w, "x");
-    epi_text_add(p->out, ")");
+    return epi_emit_text(p->c, "%s + %s", epi_emit_count(p->c, start, "LL"), epi_emit_walk(p->c, &w, "x"));
 }
 
-static void put_store(pass *p, epi_ref *ref, int64_t start, const char *value) {
-    epi_walk w = epi_walk_axes(ref, &p->axes, p->c->spec->sizes);
-    epi_text_add(p->out, "store<%s>((void *)P.ptr[%d], %s + ", epi_emit_type(ref->type), p->pointers.to,
-                 epi_emit_count(p->c, start, "LL").text);
-    epi_emit_walk(p->out, p->c, &w, "x");
-    epi_text_add(p->out, ", %s);\n", value);
+static const char *put_load(pass *p, const epi_ref *ref, int pointer, int64_t start) {
+    return epi_emit_load(p->c, ref->type, pointer, put_place(p, ref, start));
+}
+
+static void put_store(pass *p, const epi_ref *ref, int64_t start, const char *value) {
+    epi_text_add(p->out, "store<%s>((void *)P.ptr[%d], %s, %s);\n", epi_emit_type(ref->type), p->pointers.to,
+                 put_place(p, ref, start), value);
 }
 
 static void copy_body(pass *p, int node, int to) {
@@ -62,35 +61,27 @@ static void copy_body(pass *p, int node, int to) {
         const char *type = dst.type == EPI_I32 ? "int" : "i64";
         epi_walk wf = epi_walk_axes(&from, &p->axes, p->c->spec->sizes),
                  wt = epi_walk_axes(&dst, &p->axes, p->c->spec->sizes);
-        epi_text_add(p->out, "    ((%s *)P.ptr[%d])[", type, p->pointers.to);
-        epi_emit_walk(p->out, p->c, &wt, "x");
-        epi_text_add(p->out, "] = ((const %s *)P.ptr[%d])[", type, p->pointers.from[0]);
-        epi_emit_walk(p->out, p->c, &wf, "x");
-        epi_text_add(p->out, "];\n");
+        epi_text_add(p->out, "    ((%s *)P.ptr[%d])[%s] = ((const %s *)P.ptr[%d])[%s];\n", type,
+                     p->pointers.to, epi_emit_walk(p->c, &wt, "x"), type, p->pointers.from[0],
+                     epi_emit_walk(p->c, &wf, "x"));
         return;
     }
-    epi_text_add(p->out, "    const float v = ");
-    put_load(p, &from, p->pointers.from[0], 0);
-    epi_text_add(p->out, ";\n    ");
+    epi_text_add(p->out, "    const float v = %s;\n    ", put_load(p, &from, p->pointers.from[0], 0));
     put_store(p, &dst, 0, "v");
 }
 
 static void map_body(pass *p, int node) {
     const epi_node *n = p->n;
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
-        epi_text_add(p->out, "    const float a%d = ", a);
-        if (epi_emit_is_number(p->c, n->arg[a])) {
-            epi_text_add(p->out, "%s;\n", epi_emit_node_number(p->c, n->arg[a]).text);
-            continue;
-        }
+        bool number = epi_emit_is_number(p->c, n->arg[a]);
         epi_ref from = epi_emit_ref(p->c, n->arg[a], -1);
-        put_load(p, &from, p->pointers.from[a], 0);
-        epi_text_add(p->out, ";\n");
+        epi_text_add(p->out, "    const float a%d = %s;\n", a,
+                     number ? epi_emit_node_number(p->c, n->arg[a])
+                            : put_load(p, &from, p->pointers.from[a], 0));
     }
-    epi_text_add(p->out, "    const float v = ");
-    epi_emit_op(p->out, n->op, "a0", "a1", "a2");
-    epi_text_add(p->out, ";\n    ");
     epi_ref to = epi_emit_ref(p->c, node, -1);
+    epi_text_add(p->out, "    const float v = %s;\n    ",
+                 epi_emit_op(p->c, n->op, (const char *const[]){"a0", "a1", "a2"}));
     put_store(p, &to, 0, "v");
 }
 
@@ -104,9 +95,8 @@ static void split_body(pass *p, int node) {
             write = epi_ref_half(&to, n, split, sizes);
         else
             read = epi_ref_half(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
-        epi_text_add(p->out, "    const float v%d = ", split);
-        put_load(p, &from, p->pointers.from[split], read);
-        epi_text_add(p->out, ";\n    ");
+        epi_text_add(p->out, "    const float v%d = %s;\n    ", split,
+                     put_load(p, &from, p->pointers.from[split], read));
         put_store(p, &to, write, split ? "v1" : "v0");
     }
 }
@@ -115,7 +105,7 @@ static void leaf_body(pass *p, int node) {
     epi_ref to = epi_emit_ref(p->c, node, -1);
     bool number = epi_emit_is_number(p->c, node); /* else the position along an axis */
     epi_text_add(p->out, "    ");
-    put_store(p, &to, 0, number ? epi_emit_node_number(p->c, node).text : "(float)x");
+    put_store(p, &to, 0, number ? epi_emit_node_number(p->c, node) : "(float)x");
 }
 
 /* One warp folds one result: lanes take every 32nd element, then each other. A lane may have any number of
@@ -128,15 +118,14 @@ static void reduce_body(pass *p, int node) {
     int64_t count = epi_axes_size(&n->over, sizes);
     bool sums = n->op == EPI_OP_SUM || n->op == EPI_OP_MEAN;
     epi_text_add(p->out,
-                 "    %s f;\n    f.clear();\n    const i64 at = ", sums ? "Long" : epi_emit_fold(n->op));
-    epi_emit_walk(p->out, p->c, &base, "x");
-    epi_text_add(p->out,
-                 ";\n    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + ",
-                 epi_emit_count(p->c, count, "LL").text, epi_emit_type(from.type), p->pointers.from[0]);
-    epi_emit_walk(p->out, p->c, &over, "y");
-    epi_text_add(p->out, "));\n#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n    if "
-                         "((threadIdx.x & 31) == 0) ");
-    put_store(p, &to, 0, epi_emit_fold_end(p->c, n->op, "f", count).text);
+                 "    %s f;\n    f.clear();\n    const i64 at = %s;\n"
+                 "    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + %s));\n"
+                 "#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n"
+                 "    if ((threadIdx.x & 31) == 0) ",
+                 sums ? "Long" : epi_emit_fold(n->op), epi_emit_walk(p->c, &base, "x"),
+                 epi_emit_count(p->c, count, "LL"), epi_emit_type(from.type), p->pointers.from[0],
+                 epi_emit_walk(p->c, &over, "y"));
+    put_store(p, &to, 0, epi_emit_fold_end(p->c, n->op, "f", count));
 }
 
 /* The operands that are in memory, then the result. */
@@ -199,7 +188,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         "Params P) {\n  dependency_start();\n  dependency_wait();\n"
         "  const i64 stride = (i64)gridDim.x * 256%s;\n"
         "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += stride) {\n",
-        epi_emit_name(c->spec->graph, node).text, p.n->place.line, warps, warps);
+        epi_emit_name(c, node), p.n->place.line, warps, warps);
     put_body(&p, node, copy_to);
     epi_text_add(p.out, "  }\n}\n");
     return epi_emit_end(k, err);

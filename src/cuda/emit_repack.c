@@ -2,19 +2,17 @@
  * multiple of 16 bytes. */
 #include "cuda/emit.h"
 
-#include <stdio.h>
-
 /* Eight neighbours of a row of the copy. They are neighbours in the operand too, or come one by one. */
 static void emit_eight(const epi_emit_context *c, epi_kernel_text *k, const epi_repack *r, int number) {
-    epi_name inner = epi_emit_count(c, r->inner, "");
+    const char *inner = epi_emit_count(c, r->inner, "");
     const epi_walk *along = r->mn ? &r->out.walk : &r->depth, *across = r->mn ? &r->depth : &r->out.walk;
     bool simple = !r->out.two && along->count == 1 && along->stride[0] == 1 && across->count == 1;
     if (simple) {
-        epi_name apart = epi_emit_count(c, across->stride[0], "LL");
+        const char *apart = epi_emit_count(c, across->stride[0], "LL");
         epi_text_add(&k->source,
                      "  const uint4 v = eight_from(from, row * %s + first, (%s - 1) * %s + %s, (int)min(%s - "
                      "first, (i64)8));\n",
-                     apart.text, epi_emit_count(c, r->outer, "").text, apart.text, inner.text, inner.text);
+                     apart, epi_emit_count(c, r->outer, ""), apart, inner, inner);
         return;
     }
     epi_text_add(
@@ -24,30 +22,24 @@ static void emit_eight(const epi_emit_context *c, epi_kernel_text *k, const epi_
         ": 0u;\n  }\n"
         "  const uint4 v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] "
         "| e[7] << 16);\n",
-        inner.text, number, r->mn ? "at" : "row", number, r->mn ? "row" : "at");
+        inner, number, r->mn ? "at" : "row", number, r->mn ? "row" : "at");
 }
 
 /* copy_N(P, x): number x of the eights of a copy; answers how many there are. */
 static int64_t emit_copy(epi_emit_context *c, epi_kernel_text *k, const epi_repack *r, int number, int to) {
     int from = epi_emit_pointer(k, r->node, -1);
-    epi_name eights = epi_emit_ceil(c, r->inner, 8, "");
-    char pitch[140];
-    snprintf(pitch, sizeof pitch, "%s * %d", epi_emit_ceil(c, r->inner, EPI_REPACK_ROUND, "LL").text,
-             EPI_REPACK_ROUND);
-    epi_text_add(&k->source,
-                 "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at_%d(const Params &P, i64 x) "
-                 "{ return ",
-                 epi_emit_name(c->spec->graph, r->node).text, number);
-    epi_emit_columns(&k->source, c, &r->out, "x");
-    epi_text_add(&k->source, "; }\nDEV i64 depth_at_%d(const Params &P, i64 x) { return ", number);
-    epi_emit_walk(&k->source, c, &r->depth, "x");
+    const char *eights = epi_emit_ceil(c, r->inner, 8, "");
     epi_text_add(
         &k->source,
-        "; }\nDEV void copy_%d(const Params &P, i64 x) {\n  const u16 *from = (const u16 *)P.ptr[%d];\n"
+        "// %s, copied to rows of a multiple of 16 bytes\nDEV i64 out_at_%d(const Params &P, i64 x) { return "
+        "%s; }\nDEV i64 depth_at_%d(const Params &P, i64 x) { return %s; }\n"
+        "DEV void copy_%d(const Params &P, i64 x) {\n  const u16 *from = (const u16 *)P.ptr[%d];\n"
         "  u16 *to = (u16 *)P.ptr[%d];\n  const i64 row = x / %s, first = x %% %s * 8;\n",
-        number, from, to, eights.text, eights.text);
+        epi_emit_name(c, r->node), number, epi_emit_columns(c, &r->out, "(x)"), number,
+        epi_emit_walk(c, &r->depth, "x"), number, from, to, eights, eights);
     emit_eight(c, k, r, number);
-    epi_text_add(&k->source, "  *(uint4 *)(to + row * %s + first) = v;\n}\n", pitch);
+    epi_text_add(&k->source, "  *(uint4 *)(to + row * %s * %d + first) = v;\n}\n",
+                 epi_emit_ceil(c, r->inner, EPI_REPACK_ROUND, "LL"), EPI_REPACK_ROUND);
     const epi_open *open = c->spec->open;
     return epi_open_now(open, r->outer) * epi_ceil_div(epi_open_now(open, r->inner), 8);
 }
@@ -74,10 +66,10 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
         "256)\n    ",
         k->name);
     if (count == 2) {
-        epi_name outer = epi_emit_count(c, all[0].outer, "LL"),
-                 eights = epi_emit_ceil(c, all[0].inner, 8, "LL");
-        epi_text_add(&k->source, "if (x >= %s * %s) copy_1(P, x - %s * %s); else ", outer.text, eights.text,
-                     outer.text, eights.text);
+        const char *outer = epi_emit_count(c, all[0].outer, "LL"),
+                   *eights = epi_emit_ceil(c, all[0].inner, 8, "LL");
+        epi_text_add(&k->source, "if (x >= %s * %s) copy_1(P, x - %s * %s); else ", outer, eights, outer,
+                     eights);
     }
     epi_text_add(&k->source, "copy_0(P, x);\n}\n");
     return epi_emit_end(k, err);

@@ -10,8 +10,6 @@
  *         }
  *     }
  *     partials */
-#include <stdio.h>
-
 #include "cuda/emit_rows.h"
 
 /* ---- vectors and phases ---- */
@@ -50,16 +48,14 @@ static void put_shorts(const epi_rows_design *d, epi_text *t, int phase) {
 /* The fold over all lanes, and what it ends with. */
 static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
-    char fold[16];
-    snprintf(fold, sizeof fold, "f%d", s->dst);
+    const char *fold = epi_emit_text(d->c, "f%d", s->dst);
     int64_t count = epi_axes_size(&d->g->nodes[s->node].over, d->c->spec->sizes);
-    PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold,
-        epi_rows_name(d, s->dst).text);
+    PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold, epi_rows_name(d, s->dst));
     if (d->pair[i] < 0) {
-        PUT("%s;", epi_emit_fold_end(d->c, s->op, fold, count).text);
+        PUT("%s;", epi_emit_fold_end(d->c, s->op, fold, count));
     } else {
         const epi_instr *second = &d->tile.instrs[d->pair[i]];
-        PUT("%s.m, %s = %s.%s();", fold, epi_rows_name(d, second->dst).text, fold,
+        PUT("%s.m, %s = %s.%s();", fold, epi_rows_name(d, second->dst), fold,
             epi_rows_sums_exponentials(d, second, s, true) ? "safe_sum" : "sum");
     }
     epi_rows_put_comment(d, t, s->node);
@@ -68,15 +64,15 @@ static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
 /* A vector enters a sum that leaves the kernel. */
 static void put_partial(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
-    epi_name name = epi_rows_name(d, s->arg[0]);
+    const char *name = epi_rows_name(d, s->arg[0]);
     bool coarse = d->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
     if (s->kind == EPI_INSTR_PARTIAL_COLS)
-        PUT("        EACH(%d) sum%d[i][e].take(%s[e]);\n", epi_rows_width(d, s->arg[0]), i, name.text);
+        PUT("        EACH(%d) sum%d[i][e].take(%s[e]);\n", epi_rows_width(d, s->arg[0]), i, name);
     else if (d->tail)
-        PUT("        if (N - c < VEC) take_some(sum%d, %s, %s); else take_all(sum%d, %s);\n", i, name.text,
-            coarse ? "(N - c) / 2" : "N - c", i, name.text);
+        PUT("        if (N - c < VEC) take_some(sum%d, %s, %s); else take_all(sum%d, %s);\n", i, name,
+            coarse ? "(N - c) / 2" : "N - c", i, name);
     else
-        PUT("        take_all(sum%d, %s);\n", i, name.text);
+        PUT("        take_all(sum%d, %s);\n", i, name);
 }
 
 /* The running value of a reduction along the row. Rows that no block holds are as long as they like: there
@@ -102,7 +98,7 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
     for (int n = 0; n < p->count; n++) {
         const epi_instr *s = &d->tile.instrs[p->instrs[n]];
         if (s->kind == EPI_INSTR_REDUCE_ROW)
-            PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]).text);
+            PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
         else if (s->kind == EPI_INSTR_PARTIAL_COLS || s->kind == EPI_INSTR_PARTIAL_ROWS)
             put_partial(d, t, p->instrs[n]);
         else if (s->kind == EPI_INSTR_STORE)
@@ -125,11 +121,11 @@ static void put_registers(const epi_rows_design *d, epi_text *t, const char *suf
         const epi_rows_access *a = &d->access[i];
         for (int split = 0; split < epi_rows_pieces(a) && a->fetched; split++)
             PUT("    Raw<%s, %d> %s_raw%d%s[NV];\n", epi_emit_type(a->ref.type),
-                epi_rows_width(d, s->dst) / epi_rows_pieces(a), epi_rows_name(d, s->dst).text, split, suffix);
+                epi_rows_width(d, s->dst) / epi_rows_pieces(a), epi_rows_name(d, s->dst), split, suffix);
     }
     for (int i = 0; i < d->tile.instr_count && d->shape.ahead && suffix[0]; i++)
         if (epi_rows_loads_row(d, i))
-            PUT("    float %s%s;\n", epi_rows_name(d, d->tile.instrs[i].dst).text, suffix);
+            PUT("    float %s%s;\n", epi_rows_name(d, d->tile.instrs[i].dst), suffix);
 }
 
 static void put_fill(const epi_rows_design *d, epi_text *t, const char *suffix) {
@@ -143,17 +139,14 @@ static void put_fill(const epi_rows_design *d, epi_text *t, const char *suffix) 
         const epi_instr *s = &d->tile.instrs[i];
         const epi_rows_access *a = &d->access[i];
         for (int split = 0; split < epi_rows_pieces(a) && a->fetched; split++) {
-            epi_name name = epi_rows_name(d, s->dst);
+            const char *name = epi_rows_name(d, s->dst);
             bool coarse = d->tile.values[s->dst].scale == EPI_SCALE_COARSE;
             PUT("        ");
             if (d->tail)
-                PUT("if (N - c < VEC) %s_raw%d%s[i].some(P.ptr[%d], %s, %s); else ", name.text, split, suffix,
+                PUT("if (N - c < VEC) %s_raw%d%s[i].some(P.ptr[%d], %s, %s); else ", name, split, suffix,
                     a->pointer, coarse ? "c / 2" : "c", coarse ? "(N - c) / 2" : "N - c");
-            PUT("%s_raw%d%s[i].%s(P.ptr[%d], ", name.text, split, suffix, epi_rows_reader(a), a->pointer);
-            epi_rows_put_row(d, t, a, "row");
-            PUT(" + ");
-            epi_rows_put_vector(d, t, i, split);
-            PUT(");\n");
+            PUT("%s_raw%d%s[i].%s(P.ptr[%d], %s + %s);\n", name, split, suffix, epi_rows_reader(a),
+                a->pointer, epi_rows_row(d, i), epi_rows_vector(d, i, split));
         }
     }
     end_vectors(t);
@@ -163,10 +156,8 @@ static void put_row_values(const epi_rows_design *d, epi_text *t, const char *su
     for (int i = 0; i < d->tile.instr_count; i++)
         if (epi_rows_loads_row(d, i)) {
             const epi_rows_access *a = &d->access[i];
-            PUT("    %s%s = on ? load<%s>(P.ptr[%d], ", epi_rows_name(d, d->tile.instrs[i].dst).text, suffix,
-                epi_emit_type(a->ref.type), a->pointer);
-            epi_rows_put_row(d, t, a, "row");
-            PUT(") : 0.f;\n");
+            PUT("    %s%s = on ? %s : 0.f;\n", epi_rows_name(d, d->tile.instrs[i].dst), suffix,
+                epi_emit_load(d->c, a->ref.type, a->pointer, epi_rows_row(d, i)));
         }
 }
 
@@ -177,10 +168,9 @@ static void put_take_over(const epi_rows_design *d, epi_text *t) {
         const epi_rows_access *a = &d->access[i];
         for (int split = 0; split < epi_rows_pieces(a) && a->fetched && !d->shape.stages; split++)
             PUT("    UNROLL for (int i = 0; i < NV; i++) %s_raw%d[i] = %s_raw%d_next[i];\n",
-                epi_rows_name(d, s->dst).text, split, epi_rows_name(d, s->dst).text, split);
+                epi_rows_name(d, s->dst), split, epi_rows_name(d, s->dst), split);
         if (epi_rows_loads_row(d, i))
-            PUT("    const float %s_now = %s_next;\n", epi_rows_name(d, s->dst).text,
-                epi_rows_name(d, s->dst).text);
+            PUT("    const float %s_now = %s_next;\n", epi_rows_name(d, s->dst), epi_rows_name(d, s->dst));
     }
 }
 
@@ -190,14 +180,12 @@ static void put_weights(const epi_rows_design *d, epi_text *t) {
         const epi_rows_access *a = &d->access[i];
         for (int split = 0; split < epi_rows_pieces(a) && a->held; split++) {
             int v = d->tile.instrs[i].dst;
-            epi_name name = epi_rows_name(d, v);
+            const char *name = epi_rows_name(d, v);
             PUT("  Raw<%s, %d> %s_raw%d[NV];\n  UNROLL for (int i = 0; i < NV; i++) { const int c = "
                 "COLUMN(i); "
-                "if (c < N) %s_raw%d[i].cached(P.ptr[%d], ",
-                epi_emit_type(a->ref.type), epi_rows_width(d, v) / epi_rows_pieces(a), name.text, split,
-                name.text, split, a->pointer);
-            epi_rows_put_vector(d, t, i, split);
-            PUT("); }\n");
+                "if (c < N) %s_raw%d[i].cached(P.ptr[%d], %s); }\n",
+                epi_emit_type(a->ref.type), epi_rows_width(d, v) / epi_rows_pieces(a), name, split, name,
+                split, a->pointer, epi_rows_vector(d, i, split));
         }
     }
 }
@@ -206,13 +194,10 @@ static void put_weights(const epi_rows_design *d, epi_text *t) {
 
 /* The seeds of random numbers, once. */
 static void put_seeds(const epi_rows_design *d, epi_text *t) {
-    for (int i = 0; i < d->tile.instr_count; i++) {
-        if (d->tile.instrs[i].kind != EPI_INSTR_RANDOM)
-            continue;
-        PUT("  const u32 seed%d = ", i);
-        epi_emit_seed(d->c, d->tile.instrs[i].node, d->access[i].pointer, t);
-        PUT(";\n");
-    }
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->tile.instrs[i].kind == EPI_INSTR_RANDOM)
+            PUT("  const u32 seed%d = %s;\n", i,
+                epi_emit_seed(d->c, d->tile.instrs[i].node, d->access[i].pointer));
 }
 
 /* The positions that this row gathers from, once a row. */
@@ -221,11 +206,9 @@ static void put_positions(const epi_rows_design *d, epi_text *t) {
         if (d->tile.instrs[i].kind != EPI_INSTR_TAKE)
             continue;
         const epi_node *n = &d->g->nodes[d->tile.instrs[i].node];
-        char pointer[32];
-        snprintf(pointer, sizeof pointer, "P.ptr[%d]", d->access[i].index);
-        PUT("    const i64 take%d = on ? ", i);
-        epi_emit_position(d->c, n, &d->plan->rows, pointer, "row", t);
-        PUT(" : -1;   // %s\n", epi_emit_name(d->g, n->arg[1]).text);
+        const char *pointer = epi_emit_text(d->c, "P.ptr[%d]", d->access[i].index);
+        PUT("    const i64 take%d = on ? %s : -1;   // %s\n", i,
+            epi_emit_position(d->c, n, &d->plan->rows, pointer, "row"), epi_emit_name(d->c, n->arg[1]));
     }
 }
 
@@ -312,7 +295,7 @@ static void put_partials(const epi_rows_design *d, epi_text *t) {
             "N, %s, room);\n",
             d->shape.stages && d->shape.rows > 1 ? "leave_together" : "leave_columns",
             epi_rows_width(d, s->arg[0]), i, to,
-            epi_emit_count(d->c, coarse ? d->tile.n / 2 : d->tile.n, "LL").text, coarse ? "2" : "1");
+            epi_emit_count(d->c, coarse ? d->tile.n / 2 : d->tile.n, "LL"), coarse ? "2" : "1");
     }
 }
 
@@ -325,13 +308,13 @@ static bool is_open(const epi_rows_design *d) {
 
 static void put_kernel(const epi_rows_design *d, epi_text *t) {
     const epi_rows_shape *s = &d->shape;
-    char bound[16] = ""; /* registers such that so many threads are there at once */
+    const char *bound = ""; /* registers such that so many threads are there at once */
     if (s->threads > s->lanes * s->rows)
-        snprintf(bound, sizeof bound, ", %d", s->threads / (s->lanes * s->rows));
+        bound = epi_emit_text(d->c, ", %d", s->threads / (s->lanes * s->rows));
     PUT("extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ Params P) {\n",
         s->lanes * s->rows, bound, d->kernel.name);
     if (is_open(d))
-        PUT("  const i64 M = P.M, N = %s;\n  (void)M;\n", epi_emit_count(d->c, d->tile.n, "LL").text);
+        PUT("  const i64 M = P.M, N = %s;\n  (void)M;\n", epi_emit_count(d->c, d->tile.n, "LL"));
     if (s->stages)
         PUT("  extern __shared__ __align__(128) u8 ring[];\n");
     if (d->folds)
@@ -362,10 +345,10 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
 static void put_head(const epi_rows_design *d, epi_kernel_text *k) {
     const epi_rows_shape *s = &d->shape;
     epi_text *t = &k->source;
-    char sizes[100] = "";
+    const char *sizes = "";
     if (!is_open(d))
-        snprintf(sizes, sizeof sizes, "static const i64 M = %ldLL, N = %ldLL;\n", (long)d->tile.m,
-                 (long)d->tile.n);
+        sizes =
+            epi_emit_text(d->c, "static const i64 M = %ldLL, N = %ldLL;\n", (long)d->tile.m, (long)d->tile.n);
     PUT("#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS %d\n"
         "#define CLUSTER %d\n#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "
         "TEAM)\n%s%s%s%s%s%s\n// ---- written for "
@@ -373,7 +356,7 @@ static void put_head(const epi_rows_design *d, epi_kernel_text *k) {
         d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"), sizes,
         epi_device_text("ptx"), epi_device_text("folds"), d->random ? epi_device_text("random") : "",
         epi_device_text("rows"));
-    epi_emit_params(d->c, k);
+    epi_emit_params(d->c, k, "M, group, extra[2]");
     if (s->stages)
         PUT("#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages, (long)s->row_bytes,
             (long)d->slice);

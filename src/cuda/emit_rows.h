@@ -10,7 +10,7 @@
 /* ---- emit_rows_values.c ---- */
 
 /* The name of a value: what the program calls it, and its number. */
-epi_name epi_rows_name(const epi_rows_design *d, int v);
+const char *epi_rows_name(const epi_rows_design *d, int v);
 /* An instruction that makes or stores a number or a value per row. */
 void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char *indent);
 /* One that makes the elements of a vector. */
@@ -20,8 +20,8 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i);
 /* The function of Raw that reads elements of the instruction's tensor from memory. */
 const char *epi_rows_reader(const epi_rows_access *a);
 /* The offset of a row, and of the vector in hand beyond it: of one split, where the two lie apart. */
-void epi_rows_put_row(const epi_rows_design *d, epi_text *t, const epi_rows_access *a, const char *row);
-void epi_rows_put_vector(const epi_rows_design *d, epi_text *t, int i, int split);
+const char *epi_rows_row(const epi_rows_design *d, int i);
+const char *epi_rows_vector(const epi_rows_design *d, int i, int split);
 /* Where a line comes from. */
 void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node);
 

@@ -34,15 +34,13 @@ static void put_copies(const epi_rows_design *d, epi_text *t, bool load) {
         long size = (long)epi_dtype_size(a->ref.type);
         const char *half = a->fetched && loads_half(d, i) ? " / 2" : "";
         for (int split = 0; split < epi_rows_pieces(a) && a->fetched; split++) {
-            if (load)
-                PUT("      bulk_load(to + %ld, ", (long)(a->staged + split * a->bytes));
-            else
-                PUT("      bulk_prefetch(");
-            PUT("(const char *)P.ptr[%d] + %ld * (", a->pointer, size);
-            epi_rows_put_row(d, t, a, "row");
-            PUT(" + %s + %s * (SLICE%s)), columns * %ld%s%s);   // %s\n",
-                epi_emit_count(d->c, split * a->cols.part, "LL").text, rank, half, size, half,
-                load ? ", full + 8 * s" : "", epi_emit_name(d->g, d->tile.instrs[i].node).text);
+            const char *to =
+                epi_emit_text(d->c, "bulk_load(to + %ld, ", (long)(a->staged + split * a->bytes));
+            PUT("      %s(const char *)P.ptr[%d] + %ld * (%s + %s + %s * (SLICE%s)), columns * %ld%s%s);   "
+                "// %s\n",
+                load ? to : "bulk_prefetch(", a->pointer, size, epi_rows_row(d, i),
+                epi_emit_count(d->c, split * a->cols.part, "LL"), rank, half, size, half,
+                load ? ", full + 8 * s" : "", epi_emit_name(d->c, d->tile.instrs[i].node));
         }
     }
 }

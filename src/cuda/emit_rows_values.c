@@ -1,11 +1,8 @@
 /* emit_rows_values.c: the values of a row as text: a vector of elements, or one number. */
-#include <stdio.h>
-#include <string.h>
-
 #include "cuda/emit_rows.h"
 
-epi_name epi_rows_name(const epi_rows_design *d, int v) {
-    return epi_emit_value(d->g, d->tile.values[v].node, v);
+const char *epi_rows_name(const epi_rows_design *d, int v) {
+    return epi_emit_value(d->c, d->tile.values[v].node, v);
 }
 
 const char *epi_rows_reader(const epi_rows_access *a) {
@@ -16,20 +13,24 @@ static bool is_coarse(const epi_rows_design *d, int i) {
     return d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
 }
 
-/* The offset of element e of the vector in hand, beyond the row's. */
-static void put_element(const epi_rows_design *d, epi_text *t, int i) {
-    epi_emit_columns(t, d->c, &d->access[i].cols, is_coarse(d, i) ? "c / 2 + e" : "c + e");
+const char *epi_rows_row(const epi_rows_design *d, int i) {
+    return epi_emit_walk(d->c, &d->access[i].rows, "row");
 }
 
-void epi_rows_put_vector(const epi_rows_design *d, epi_text *t, int i, int split) {
+const char *epi_rows_vector(const epi_rows_design *d, int i, int split) {
     const epi_columns *cols = &d->access[i].cols;
-    epi_emit_walk(t, d->c, &cols->walk, is_coarse(d, i) || cols->two ? "(c / 2)" : "c");
-    if (split)
-        PUT(" + %s", epi_emit_count(d->c, cols->part, "LL").text);
+    const char *at = epi_emit_walk(d->c, &cols->walk, is_coarse(d, i) || cols->two ? "(c / 2)" : "c");
+    return split ? epi_emit_text(d->c, "%s + %s", at, epi_emit_count(d->c, cols->part, "LL")) : at;
 }
 
-void epi_rows_put_row(const epi_rows_design *d, epi_text *t, const epi_rows_access *a, const char *row) {
-    epi_emit_walk(t, d->c, &a->rows, row);
+/* The offset of element e of the vector in hand, beyond the row's. */
+static const char *element(const epi_rows_design *d, int i) {
+    return epi_emit_columns(d->c, &d->access[i].cols, is_coarse(d, i) ? "(c / 2 + e)" : "(c + e)");
+}
+
+/* The same with the row's, where there is `row`. */
+static const char *in_row(const epi_rows_design *d, int i, bool row, const char *beyond) {
+    return row ? epi_emit_text(d->c, "%s + %s", epi_rows_row(d, i), beyond) : beyond;
 }
 
 void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node) {
@@ -38,26 +39,21 @@ void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node) {
 }
 
 /* An operand in an expression on element e, or on one number. */
-static epi_name operand(const epi_rows_design *d, int v) {
-    epi_name n = epi_rows_name(d, v);
-    size_t at = strlen(n.text);
-    if (epi_rows_has_columns(d, v))
-        snprintf(n.text + at, sizeof n.text - at, "[e]");
-    return n;
+static const char *operand(const epi_rows_design *d, int v) {
+    return epi_emit_text(d->c, epi_rows_has_columns(d, v) ? "%s[e]" : "%s", epi_rows_name(d, v));
 }
 
 static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
-    epi_name a[3] = {{{0}}};
+    const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(d, s->arg[i]);
     PUT("%s = ", to);
     if (epi_rows_divides_often(d, s))
-        PUT("over_%d.of(%s)", s->dst, a[0].text);
+        PUT("over_%d.of(%s)", s->dst, a[0]);
     else if (s->kind == EPI_INSTR_MULADD)
-        PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0].text, a[1].text,
-            s->other < 0 ? "-" : "", a[2].text);
+        PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0], a[1], s->other < 0 ? "-" : "", a[2]);
     else
-        epi_emit_op(t, s->op, a[0].text, a[1].text, a[2].text);
+        PUT("%s", epi_emit_op(d->c, s->op, a));
     PUT(";");
 }
 
@@ -67,20 +63,13 @@ static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, c
  * stores, not through the read-only cache. */
 static void put_load_one_by_one(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
-    int w = epi_rows_width(d, d->tile.instrs[i].dst);
-    const char *type = epi_emit_type(a->ref.type);
+    int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);
+    const char *at = in_row(d, i, epi_rows_is_full(d, v), element(d, i));
     if (a->overwritten)
-        PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], ", w, type, a->pointer);
+        PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], %s); %s[e] = r.one(0); }", w,
+            epi_emit_type(a->ref.type), a->pointer, at, name);
     else
-        PUT("EACH(%d) %s[e] = load<%s>(P.ptr[%d], ", w, name, type, a->pointer);
-    if (epi_rows_is_full(d, d->tile.instrs[i].dst)) {
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-    }
-    put_element(d, t, i);
-    PUT(");");
-    if (a->overwritten)
-        PUT(" %s[e] = r.one(0); }", name);
+        PUT("EACH(%d) %s[e] = %s;", w, name, epi_emit_load(d->c, a->ref.type, a->pointer, at));
 }
 
 /* A load of a vector: from the ring, from registers, or from memory. */
@@ -90,23 +79,17 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
     int w = epi_rows_width(d, s->dst) / epi_rows_pieces(a);
     const char *type = epi_emit_type(a->ref.type);
     for (int split = 0; split < epi_rows_pieces(a); split++) {
-        char get[160] = "";
-        snprintf(get, sizeof get, a->cols.two ? "get_split(%s, %d)" : "get(%s)", name, split);
-        if (a->fetched && d->shape.stages) {
+        const char *get = a->cols.two ? epi_emit_text(d->c, "get_split(%s, %d)", name, split)
+                                      : epi_emit_text(d->c, "get(%s)", name);
+        if (a->fetched && d->shape.stages)
             PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type, w,
                 (long)(a->staged + split * a->bytes), (long)epi_dtype_size(a->ref.type),
                 is_coarse(d, i) || a->cols.two ? " / 2" : "", get);
-        } else if ((a->fetched && d->shape.resident) || a->held) {
+        else if ((a->fetched && d->shape.resident) || a->held)
             PUT("%s_raw%d[i].%s%s; ", name, split, a->held && d->words ? "held()." : "", get);
-        } else {
-            PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], ", type, w, epi_rows_reader(a), a->pointer);
-            if (a->fetched) {
-                epi_rows_put_row(d, t, a, "row");
-                PUT(" + ");
-            }
-            epi_rows_put_vector(d, t, i, split);
-            PUT("); r.%s; } ", get);
-        }
+        else
+            PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], %s); r.%s; } ", type, w, epi_rows_reader(a), a->pointer,
+                in_row(d, i, a->fetched, epi_rows_vector(d, i, split)), get);
     }
 }
 
@@ -120,86 +103,60 @@ static bool counts_columns(const epi_rows_design *d, const epi_rows_access *a) {
 static void put_index(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);
-    if (counts_columns(d, a)) { /* exact: one conversion serves a vector */
+    if (counts_columns(d, a)) /* exact: one conversion serves a vector */
         PUT("{ const float first = (float)(%s); EACH(%d) %s[e] = first + (float)e; }",
             is_coarse(d, i) ? "c / 2" : "c", w, name);
-        return;
-    }
-    PUT("EACH(%d) %s[e] = (float)(", w, name);
-    if (epi_rows_is_full(d, v) && a->rows.count) {
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-    }
-    put_element(d, t, i);
-    PUT(");");
+    else
+        PUT("EACH(%d) %s[e] = (float)(%s);", w, name,
+            in_row(d, i, epi_rows_is_full(d, v) && a->rows.count, element(d, i)));
 }
 
 static void put_random(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     int w = epi_rows_width(d, d->tile.instrs[i].dst);
-    if (a->vectors && !a->cols.two) {
-        PUT("uniform_n<%d, %s>(%s, seed%d, ", w, w % 4 == 0 && !d->tail ? "true" : "false", name, i);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-        epi_rows_put_vector(d, t, i, 0);
-        PUT(");");
-        return;
-    }
-    PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, ", w, i);
-    epi_rows_put_row(d, t, a, "row");
-    PUT(" + ");
-    put_element(d, t, i);
-    PUT("); %s[e] = u[0]; }", name);
+    if (a->vectors && !a->cols.two)
+        PUT("uniform_n<%d, %s>(%s, seed%d, %s);", w, w % 4 == 0 && !d->tail ? "true" : "false", name, i,
+            in_row(d, i, true, epi_rows_vector(d, i, 0)));
+    else
+        PUT("EACH(%d) { float u[1]; uniform_n<1, false>(u, seed%d, %s); %s[e] = u[0]; }", w, i,
+            in_row(d, i, true, element(d, i)), name);
 }
 
 /* Elements of the table's row that this row's index names; zeros where it names none. */
 static void put_taken(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     int w = epi_rows_width(d, d->tile.instrs[i].dst);
-    const char *type = epi_emit_type(a->ref.type);
-    if (!a->vectors) {
-        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + ", w, name, i, type,
-            a->pointer, i, epi_emit_count(d->c, a->stride, "LL").text);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-        put_element(d, t, i);
-        PUT(");");
-        return;
-    }
-    for (int split = 0; split < epi_rows_pieces(a); split++) {
-        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %s + ", type,
-            w / epi_rows_pieces(a), i, a->pointer, i, epi_emit_count(d->c, a->stride, "LL").text);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-        epi_rows_put_vector(d, t, i, split);
-        PUT("); r.");
+    const char *type = epi_emit_type(a->ref.type), *stride = epi_emit_count(d->c, a->stride, "LL");
+    if (!a->vectors)
+        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + %s);", w, name, i, type,
+            a->pointer, i, stride, in_row(d, i, true, element(d, i)));
+    for (int split = 0; split < epi_rows_pieces(a) && a->vectors; split++) {
+        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %s + %s); r.", type,
+            w / epi_rows_pieces(a), i, a->pointer, i, stride,
+            in_row(d, i, true, epi_rows_vector(d, i, split)));
         PUT(a->cols.two ? "get_split(%s, %d); } " : "get(%s); } ", name, split);
     }
 }
 
 void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
-    epi_name name = epi_rows_name(d, s->dst);
+    const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
     int w = epi_rows_width(d, s->dst);
-    char to[160];
-    snprintf(to, sizeof to, "%s[e]", name.text);
-    PUT("        float %s[%d]; ", name.text, w);
+    PUT("        float %s[%d]; ", name, w);
     if (epi_rows_divides_often(d, s))
-        PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(d, s->arg[1]).text);
+        PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(d, s->arg[1]));
     switch (s->kind) {
-    case EPI_INSTR_LOAD:
-        (d->access[i].vectors ? put_load_vector : put_load_one_by_one)(d, t, i, name.text);
-        break;
-    case EPI_INSTR_INDEX: put_index(d, t, i, name.text); break;
-    case EPI_INSTR_RANDOM: put_random(d, t, i, name.text); break;
-    case EPI_INSTR_TAKE: put_taken(d, t, i, name.text); break;
-    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(d->c, s->node).text); break;
+    case EPI_INSTR_LOAD: (d->access[i].vectors ? put_load_vector : put_load_one_by_one)(d, t, i, name); break;
+    case EPI_INSTR_INDEX: put_index(d, t, i, name); break;
+    case EPI_INSTR_RANDOM: put_random(d, t, i, name); break;
+    case EPI_INSTR_TAKE: put_taken(d, t, i, name); break;
+    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_SPLIT:
-        PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]).text, s->odd);
+        PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]), s->odd);
         break;
     case EPI_INSTR_JOIN:
-        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name.text, operand(d, s->arg[0]).text,
-            name.text, operand(d, s->arg[1]).text);
+        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name, operand(d, s->arg[0]), name,
+            operand(d, s->arg[1]));
         break;
     default: PUT("EACH(%d) ", w); put_map(d, t, s, to);
     }
@@ -209,77 +166,52 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
 void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
-    epi_name name = epi_rows_name(d, s->arg[0]);
+    const char *name = epi_rows_name(d, s->arg[0]), *type = epi_emit_type(a->ref.type);
     int w = epi_rows_width(d, s->arg[0]);
     bool coarse = is_coarse(d, i);
-    const char *type = epi_emit_type(a->ref.type);
-    if (!a->vectors) {
-        PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], ", w, type, a->pointer);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-        put_element(d, t, i);
-        PUT(", %s[e]);", name.text);
-    }
+    if (!a->vectors)
+        PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], %s, %s[e]);", w, type, a->pointer,
+            in_row(d, i, true, element(d, i)), name);
     for (int split = 0; split < epi_rows_pieces(a) && a->vectors; split++) {
-        PUT("        { Raw<%s, %d> r; r.put_split(%s, %d, %d); ", type, w / epi_rows_pieces(a), name.text,
-            split, epi_rows_pieces(a));
+        PUT("        { Raw<%s, %d> r; r.put_split(%s, %d, %d); ", type, w / epi_rows_pieces(a), name, split,
+            epi_rows_pieces(a));
         if (d->tail)
             PUT("if (N - c < VEC) r.write_some((void *)P.ptr[%d], %s, %s); else ", a->pointer,
                 coarse ? "c / 2" : "c", coarse ? "(N - c) / 2" : "N - c");
-        PUT("r.write((void *)P.ptr[%d], ", a->pointer);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(" + ");
-        epi_rows_put_vector(d, t, i, split);
-        PUT("); }");
+        PUT("r.write((void *)P.ptr[%d], %s); }", a->pointer,
+            in_row(d, i, true, epi_rows_vector(d, i, split)));
     }
     PUT("   // %s\n", d->g->tensors[s->tensor >= 0 ? s->tensor : 0].name);
 }
 
 /* ---- numbers, and values per row ---- */
 
-static void put_load_row(const epi_rows_design *d, epi_text *t, int i, const char *to, const char *name) {
-    const epi_rows_access *a = &d->access[i];
-    bool row = epi_rows_loads_row(d, i);
-    if (d->shape.ahead && row) {
-        PUT("%s = %s_now;", to, name);
-        return;
-    }
-    PUT("%s = %sload<%s>(P.ptr[%d], ", to, row ? "on ? " : "", epi_emit_type(a->ref.type), a->pointer);
-    epi_rows_put_row(d, t, a, "row");
-    PUT(")%s;", row ? " : 0.f" : "");
-}
-
 void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char *indent) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
-    epi_name name = epi_rows_name(d, epi_rows_value(s));
-    char to[160];
-    snprintf(to, sizeof to, "const float %s", name.text);
+    const char *name = epi_rows_name(d, epi_rows_value(s)), *to = epi_emit_text(d->c, "const float %s", name),
+               *type = epi_emit_type(a->ref.type), *row = epi_rows_row(d, i);
     PUT("%s", indent);
     switch (s->kind) {
-    case EPI_INSTR_LOAD: put_load_row(d, t, i, to, name.text); break;
-    case EPI_INSTR_INDEX:
-        PUT("%s = (float)(", to);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(");");
+    case EPI_INSTR_LOAD:
+        if (d->shape.ahead && epi_rows_loads_row(d, i))
+            PUT("%s = %s_now;", to, name);
+        else
+            PUT(epi_rows_loads_row(d, i) ? "%s = on ? %s : 0.f;" : "%s = %s;", to,
+                epi_emit_load(d->c, a->ref.type, a->pointer, row));
         break;
+    case EPI_INSTR_INDEX: PUT("%s = (float)(%s);", to, row); break;
     case EPI_INSTR_RANDOM:
-        PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, ", i, i, i);
-        epi_rows_put_row(d, t, a, "row");
-        PUT("); %s = u%d[0];", to, i);
+        PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, %s); %s = u%d[0];", i, i, i, row, to, i);
         break;
     case EPI_INSTR_TAKE:
-        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + ", to, i, epi_emit_type(a->ref.type),
-            a->pointer, i, epi_emit_count(d->c, a->stride, "LL").text);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(");");
+        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + %s);", to, i, type, a->pointer, i,
+            epi_emit_count(d->c, a->stride, "LL"), row);
         break;
-    case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node).text); break;
+    case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_STORE:
-        PUT("if (on && lane == 0%s) store<%s>((void *)P.ptr[%d], ",
-            d->shape.cluster > 1 ? " && rank == 0" : "", epi_emit_type(a->ref.type), a->pointer);
-        epi_rows_put_row(d, t, a, "row");
-        PUT(", %s);", name.text);
+        PUT("if (on && lane == 0%s) store<%s>((void *)P.ptr[%d], %s, %s);",
+            d->shape.cluster > 1 ? " && rank == 0" : "", type, a->pointer, row, name);
         break;
     default: put_map(d, t, s, to);
     }

@@ -1,8 +1,5 @@
 /* emit_streams.c: staged tiles as text: how they are moved between memory and shared memory, and how cells
  * read and write them there. */
-#include <stdio.h>
-#include <string.h>
-
 #include "cuda/emit_gemm.h"
 
 /* ---- how they get there ---- */
@@ -10,14 +7,13 @@
 /* A panel that lanes move: where it stands, and how far its tensor goes. */
 static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *x, const char *y,
                        const char *name) {
-    const epi_walk *r = &t->rows, *c = &t->cols.walk;
-    char place[1200], height[200] = "(int)P.M";
+    const epi_emit_context *c = e->d->c;
+    const epi_walk *rows = &t->rows, *cols = &t->cols.walk;
     int width = t->panel_width, size = (int)epi_dtype_size(t->ref.type);
-    if (t->row_mod)
-        snprintf(height, sizeof height, "%s + %d", y, EPI_STAGED_ROWS);
-    snprintf(place, sizeof place, "%s, %s, %s, %s, %s, lane", y, x, height,
-             epi_emit_int(e->d->c, c->size[c->count - 1]).text,
-             epi_emit_count(e->d->c, r->stride[r->count - 1], "").text);
+    const char *height = t->row_mod ? epi_emit_text(c, "%s + %d", y, EPI_STAGED_ROWS) : "(int)P.M";
+    const char *place = epi_emit_text(c, "%s, %s, %s, %s, %s, lane", y, x, height,
+                                      epi_emit_int(c, cols->size[cols->count - 1]),
+                                      epi_emit_count(c, rows->stride[rows->count - 1], ""));
     if (t->store) {
         epi_text_add(
             &e->moves_out,
@@ -37,26 +33,23 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
 
 /* The copies of one subtile: loads and their prefetches, or stores, panel by panel. */
 static void emit_moves(epi_emitter *e, const epi_stream *t) {
+    const epi_emit_context *c = e->d->c;
     int width = t->panel_width, inner = width / (int)epi_dtype_size(t->ref.type);
-    const char *name = e->d->g->nodes[t->node].name ? e->d->g->nodes[t->node].name : "";
-    const char *one = e->d->clamped ? "lane == 0 && rows > 0" : "lane == 0";
+    const char *name = e->d->g->nodes[t->node].name ? e->d->g->nodes[t->node].name : "",
+               *one = e->d->clamped ? "lane == 0 && rows > 0" : "lane == 0",
+               *map = e->d->clamped
+                          ? epi_emit_text(c, "rows < %d ? %d : %d", EPI_STAGED_ROWS, t->last, t->map)
+                          : epi_emit_text(c, "%d", t->map),
+               *y = t->row_mod         ? epi_emit_text(c, "m %% %s", epi_emit_int(c, t->row_mod))
+                    : e->d->batch_rows ? epi_emit_text(c, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr)
+                                       : "m";
     for (int p = 0; p < t->panels; p++) {
-        char x[240], y[160] = "m";
-        snprintf(x, sizeof x, "%s", epi_cell_index(t->elements));
+        const char *x = epi_cell_index(t->elements);
         if (t->col_mod)
-            snprintf(x + strlen(x), sizeof x - strlen(x), " %% %s", epi_emit_int(e->d->c, t->col_mod).text);
+            x = epi_emit_text(c, "%s %% %s", x, epi_emit_int(c, t->col_mod));
         if (p)
-            snprintf(x + strlen(x), sizeof x - strlen(x), " + %d", p * inner);
-        if (t->row_mod)
-            snprintf(y, sizeof y, "m %% %s", epi_emit_int(e->d->c, t->row_mod).text);
-        else if (e->d->batch_rows)
-            snprintf(y, sizeof y, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr);
+            x = epi_emit_text(c, "%s + %d", x, p * inner);
         int at = t->offset + p * width * EPI_STAGED_ROWS;
-        char map[48];
-        if (e->d->clamped)
-            snprintf(map, sizeof map, "rows < %d ? %d : %d", EPI_STAGED_ROWS, t->last, t->map);
-        else
-            snprintf(map, sizeof map, "%d", t->map);
         if (t->lanes) {
             emit_lanes(e, t, at, x, y, name);
         } else if (t->store) {
@@ -84,14 +77,19 @@ void epi_streams_emit_moves(epi_emitter *e) {
 
 /* The address of bytes of a fragment's row in the staging. Where there are several panels, fragments fill
  * them in turn. */
-static void emit_address(epi_text *out, const epi_stream *t, const char *row, const char *byte) {
+static const char *address(const epi_emitter *e, const epi_stream *t, const char *row, const char *byte) {
     int width = t->panel_width, fragment = 8 * t->bytes;
-    if (t->panels > 1)
-        epi_text_add(out, "staging + %d + j * %d / %d * %d + swizzled<%d>(%s, j * %d %% %d + %s)", t->offset,
-                     fragment, width, width * EPI_STAGED_ROWS, width, row, fragment, width, byte);
-    else
-        epi_text_add(out, "staging + %d + swizzled<%d>(%s, j * %d + %s)", t->offset, width, row, fragment,
-                     byte);
+    return t->panels > 1
+               ? epi_emit_text(
+                     e->d->c, "staging + %d + j * %d / %d * %d + swizzled<%d>(%s, j * %d %% %d + %s)",
+                     t->offset, fragment, width, width * EPI_STAGED_ROWS, width, row, fragment, width, byte)
+               : epi_emit_text(e->d->c, "staging + %d + swizzled<%d>(%s, j * %d + %s)", t->offset, width, row,
+                               fragment, byte);
+}
+
+/* The same of a cell's. */
+static const char *cell_address(const epi_emitter *e, const epi_stream *t) {
+    return address(e, t, "srow + 8 * (i & 1)", epi_emit_text(e->d->c, "(4 * (i >> 1) + q) * %d", t->bytes));
 }
 
 /* Cells of two 16-bit elements are what ldmatrix and stmatrix move, four at a time. */
@@ -101,26 +99,21 @@ static bool by_matrix(const epi_stream *t) {
 
 /* Loads of a fragment come before its cells and stores after them, so that the cells' chains overlap. */
 static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
-    epi_name value = epi_value_name(e, e->d->tile->instrs[t->instr].dst);
-    const char *type = epi_emit_type(t->ref.type), *name = value.text;
+    const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
+               *type = epi_emit_type(t->ref.type);
     static const char *const words[] = {"", "u32", "u32", "uint2", "uint4"};
     static const char field[] = "xyzw";
     if (by_matrix(t)) {
-        epi_text_add(&e->fragment, "    u32 %s_w[4];\n    ldm4(", name);
-        emit_address(&e->fragment, t, "mrow", "munit");
-        epi_text_add(&e->fragment, ", %s_w);\n", name);
+        epi_text_add(&e->fragment, "    u32 %s_w[4];\n    ldm4(%s, %s_w);\n", name,
+                     address(e, t, "mrow", "munit"), name);
         epi_text_add(&e->cell, "      const float %s_0 = low<%s>(%s_w[i]), %s_1 = high<%s>(%s_w[i]);\n", name,
                      type, name, name, type, name);
         return;
     }
-    char byte[64];
     int size = t->bytes == 16 ? 4 : t->bytes == 8 ? 3 : t->bytes == 4 ? 2 : 1;
-    snprintf(byte, sizeof byte, "(4 * (i >> 1) + q) * %d", t->bytes);
     epi_text_add(&e->fragment,
-                 "    %s %s_w[4];\n#pragma unroll\n    for (int i = 0; i < 4; i++) %s_w[i] = lds%d(",
-                 words[size], name, name, 8 * t->bytes);
-    emit_address(&e->fragment, t, "srow + 8 * (i & 1)", byte);
-    epi_text_add(&e->fragment, ");\n");
+                 "    %s %s_w[4];\n#pragma unroll\n    for (int i = 0; i < 4; i++) %s_w[i] = lds%d(%s);\n",
+                 words[size], name, name, 8 * t->bytes, cell_address(e, t));
     for (int el = 0; el < t->elements; el++) {
         epi_text_add(&e->cell, "      const float %s_%d = ", name, el);
         if (t->ref.type == EPI_F32 && t->elements == 1)
@@ -147,38 +140,32 @@ static void emit_staged_store(epi_emitter *e, const epi_stream *t) {
                          product ? " + PAIR" : ""); /* it is there already */
         else
             epi_text_add(&e->cell, "      out%d_words[i] = pack<%s>(%s, %s);\n", number, type,
-                         epi_value_use(e, v, 0).text, epi_value_use(e, v, 1).text);
-        epi_text_add(&e->after, "    stm4(");
-        emit_address(&e->after, t, "mrow", "munit");
-        epi_text_add(&e->after, ", out%d_words);\n", number);
+                         epi_value_use(e, v, 0), epi_value_use(e, v, 1));
+        epi_text_add(&e->after, "    stm4(%s, out%d_words);\n", address(e, t, "mrow", "munit"), number);
         return;
     }
     if (t->elements == 1 && t->bytes == 2) { /* neighbouring lanes swap halves, so that each stores a word */
         epi_text_add(&e->fragment, "    float out%d_floats[4];\n", number);
-        epi_text_add(&e->cell, "      out%d_floats[i] = %s;\n", number, epi_value_use(e, v, 0).text);
+        epi_text_add(&e->cell, "      out%d_floats[i] = %s;\n", number, epi_value_use(e, v, 0));
         epi_text_add(&e->after,
                      "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
                      "      const u32 own = pack<%s>(out%d_floats[h], out%d_floats[h + 2]), other = "
                      "__shfl_xor_sync(~0u, own, 1);\n"
-                     "      sts32(",
-                     type, number, number);
-        emit_address(&e->after, t, "srow + 8 * h", "8 * (q & 1) + 4 * (q >> 1)");
-        epi_text_add(&e->after, ", __byte_perm(own, other, q & 1 ? 0x3276 : 0x5410));\n    }\n");
+                     "      sts32(%s, __byte_perm(own, other, q & 1 ? 0x3276 : 0x5410));\n    }\n",
+                     type, number, number, address(e, t, "srow + 8 * h", "8 * (q & 1) + 4 * (q >> 1)"));
         return;
     }
-    char byte[64];
     int words = t->bytes / 4;
-    snprintf(byte, sizeof byte, "(4 * (i >> 1) + q) * %d", t->bytes);
     epi_text_add(&e->fragment, "    u32 out%d_words[4][%d];\n", number, words);
     for (int w = 0; w < words; w++)
         if (t->ref.type == EPI_F32)
             epi_text_add(&e->cell, "      out%d_words[i][%d] = __float_as_uint(%s);\n", number, w,
-                         epi_value_use(e, v, w).text);
+                         epi_value_use(e, v, w));
         else
             epi_text_add(&e->cell, "      out%d_words[i][%d] = pack<%s>(%s, %s);\n", number, w, type,
-                         epi_value_use(e, v, 2 * w).text, epi_value_use(e, v, 2 * w + 1).text);
-    epi_text_add(&e->after, "#pragma unroll\n    for (int i = 0; i < 4; i++) sts%d(", 8 * t->bytes);
-    emit_address(&e->after, t, "srow + 8 * (i & 1)", byte);
+                         epi_value_use(e, v, 2 * w), epi_value_use(e, v, 2 * w + 1));
+    epi_text_add(&e->after, "#pragma unroll\n    for (int i = 0; i < 4; i++) sts%d(%s", 8 * t->bytes,
+                 cell_address(e, t));
     for (int w = 0; w < words; w++)
         epi_text_add(&e->after, ", out%d_words[i][%d]", number, w);
     epi_text_add(&e->after, ");\n");

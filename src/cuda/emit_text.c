@@ -1,5 +1,6 @@
 /* emit_text.c: the small pieces that generated texts are made of. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,117 +36,110 @@ const char *epi_emit_type(epi_dtype type) {
     return names[type];
 }
 
-epi_name epi_emit_name(const epi_graph *g, int node) {
-    epi_name n;
-    const char *name = g->nodes[node].name;
-    if (name && strlen(name) < 40)
-        snprintf(n.text, sizeof n.text, "%s", name);
-    else
-        snprintf(n.text, sizeof n.text, "t%d", node);
-    return n;
+const char *epi_emit_text(const epi_emit_context *c, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    char *text = epi_arena_alloc(c->words, (size_t)length + 1);
+    if (!text)
+        return "";
+    va_start(args, fmt);
+    vsnprintf(text, (size_t)length + 1, fmt, args);
+    va_end(args);
+    return text;
 }
 
-epi_name epi_emit_value(const epi_graph *g, int node, int number) {
-    epi_name n = epi_emit_name(g, node), out;
-    snprintf(out.text, sizeof out.text, "%.40s_v%d", n.text, number);
-    return out;
+const char *epi_emit_name(const epi_emit_context *c, int node) {
+    const char *name = c->spec->graph->nodes[node].name;
+    return name && strlen(name) < 40 ? name : epi_emit_text(c, "t%d", node);
 }
 
-epi_name epi_emit_open(const epi_emit_context *c) {
-    epi_name n = {""};
-    if (c->spec->open)
-        snprintf(n.text, sizeof n.text, "  i64 open[%d];\n", c->spec->open->count);
-    return n;
+const char *epi_emit_value(const epi_emit_context *c, int node, int number) {
+    return epi_emit_text(c, "%s_v%d", epi_emit_name(c, node), number);
 }
 
 bool epi_emit_grows(const epi_emit_context *c, int64_t number) {
     return epi_open_grows(c->spec->open, number);
 }
 
-epi_name epi_emit_count(const epi_emit_context *c, int64_t number, const char *suffix) {
+const char *epi_emit_count(const epi_emit_context *c, int64_t number, const char *suffix) {
     const epi_open *open = c->spec->open;
-    epi_name n, factors = {""};
-    size_t at = 0;
-    if (!epi_open_grows(open, number)) {
-        snprintf(n.text, sizeof n.text, "%ld%s", (long)number, suffix);
-        return n;
-    }
+    const char *factors = "";
+    if (!epi_open_grows(open, number))
+        return epi_emit_text(c, "%ld%s", (long)number, suffix);
     for (int i = 0; i < open->count; i++)
-        for (int power = epi_open_power(open, i, number, &number); power > 0 && at < 80; power--)
-            at += (size_t)snprintf(factors.text + at, sizeof factors.text - at, " * P.open[%d]", i);
-    if (number == 1)
-        snprintf(n.text, sizeof n.text, "(%.90s)", factors.text + 3);
-    else
-        snprintf(n.text, sizeof n.text, "(%ldLL%.90s)", (long)number, factors.text);
-    return n;
+        for (int power = epi_open_power(open, i, number, &number); power > 0; power--)
+            factors = epi_emit_text(c, "%s%sP.open[%d]", factors, *factors ? " * " : "", i);
+    return number == 1 ? epi_emit_text(c, "(%s)", factors)
+                       : epi_emit_text(c, "(%ldLL * %s)", (long)number, factors);
 }
 
-epi_name epi_emit_int(const epi_emit_context *c, int64_t number) {
-    epi_name n = epi_emit_count(c, number, ""), cast;
-    if (!epi_emit_grows(c, number))
-        return n;
-    snprintf(cast.text, sizeof cast.text, "(int)%.110s", n.text);
-    return cast;
+const char *epi_emit_int(const epi_emit_context *c, int64_t number) {
+    return epi_emit_text(c, epi_emit_grows(c, number) ? "(int)%s" : "%s", epi_emit_count(c, number, ""));
 }
 
-epi_name epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, const char *suffix) {
-    epi_name n = epi_emit_count(c, number, ""), up;
+const char *epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, const char *suffix) {
     if (!epi_emit_grows(c, number))
         return epi_emit_count(c, epi_ceil_div(number, by), suffix);
-    snprintf(up.text, sizeof up.text, "((%.90s + %d) / %d)", n.text, by - 1, by);
-    return up;
+    return epi_emit_text(c, "((%s + %d) / %d)", epi_emit_count(c, number, ""), by - 1, by);
 }
 
-void epi_emit_walk(epi_text *t, const epi_emit_context *c, const epi_walk *w, const char *index) {
+const char *epi_emit_walk(const epi_emit_context *c, const epi_walk *w, const char *index) {
+    const char *sum = w->count ? "" : "0";
     int64_t inner = 1;
-    if (!w->count)
-        epi_text_add(t, "0");
-    for (int d = w->count - 1; d >= 0; d--) {
-        const char *plus = d < w->count - 1 ? " + " : "";
-        if (w->stride[d] == 0) {
-            epi_text_add(t, "%s0", plus);
-        } else {
-            epi_text_add(t, "%s(i64)(", plus);
-            epi_text_add(t, inner > 1 ? "%s / %s" : "%s", index, epi_emit_count(c, inner, "").text);
-            if (d > 0)
-                epi_text_add(t, " %% %s", epi_emit_count(c, w->size[d], "").text);
-            epi_text_add(t, ") * %s", epi_emit_count(c, w->stride[d], "LL").text);
-        }
-        inner *= w->size[d];
+    for (int d = w->count - 1; d >= 0; inner *= w->size[d--]) {
+        const char *digit = index, *plus = *sum ? " + " : "";
+        if (inner > 1)
+            digit = epi_emit_text(c, "%s / %s", digit, epi_emit_count(c, inner, ""));
+        if (d > 0)
+            digit = epi_emit_text(c, "%s %% %s", digit, epi_emit_count(c, w->size[d], ""));
+        sum = w->stride[d] ? epi_emit_text(c, "%s%s(i64)(%s) * %s", sum, plus, digit,
+                                           epi_emit_count(c, w->stride[d], "LL"))
+                           : epi_emit_text(c, "%s%s0", sum, plus);
     }
+    return sum;
+}
+
+const char *epi_emit_columns(const epi_emit_context *c, const epi_columns *cols, const char *index) {
+    if (!cols->two)
+        return epi_emit_walk(c, &cols->walk, index);
+    return epi_emit_text(c, "%s + (%s & 1) * %s",
+                         epi_emit_walk(c, &cols->walk, epi_emit_text(c, "(%s >> 1)", index)), index,
+                         epi_emit_count(c, cols->part, "LL"));
+}
+
+const char *epi_emit_load(const epi_emit_context *c, epi_dtype type, int pointer, const char *offset) {
+    return epi_emit_text(c, "load<%s>(P.ptr[%d], %s)", epi_emit_type(type), pointer, offset);
 }
 
 static bool is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
-void epi_emit_op(epi_text *t, epi_op op, const char *a, const char *b, const char *c) {
-    const char *operand[3] = {a, b, c};
+const char *epi_emit_op(const epi_emit_context *c, epi_op op, const char *const operands[3]) {
+    const char *all = "";
     for (const char *p = epi_ops[op].cuda; *p;) {
         size_t n = 0;
         while (is_word(p[n]))
             n++;
-        if (n == 1 && *p >= 'a' && *p <= 'c')
-            epi_text_add(t, "%s", operand[*p - 'a']);
-        else
-            epi_text_add(t, "%.*s", (int)(n ? n : 1), p);
-        p += n ? n : 1;
+        bool operand = n == 1 && *p >= 'a' && *p <= 'c';
+        n = n ? n : 1;
+        all = operand ? epi_emit_text(c, "%s%s", all, operands[*p - 'a'])
+                      : epi_emit_text(c, "%s%.*s", all, (int)n, p);
+        p += n;
     }
+    return all;
 }
 
-epi_name epi_emit_number(double value) {
-    epi_name n;
+const char *epi_emit_number(const epi_emit_context *c, double value) {
     float f = (float)value;
     if (isinf(f))
-        snprintf(n.text, sizeof n.text, f > 0 ? "INF" : "(-INF)");
-    else if (isnan(f))
-        snprintf(n.text, sizeof n.text, "__int_as_float(0x7fffffff)");
-    else {
-        epi_number_text w = epi_number_write((double)f);
-        bool whole = !strpbrk(w.text, ".eE");
-        snprintf(n.text, sizeof n.text, signbit(f) ? "(%s%s)" : "%s%s", w.text, whole ? ".f" : "f");
-    }
-    return n;
+        return f > 0 ? "INF" : "(-INF)";
+    if (isnan(f))
+        return "__int_as_float(0x7fffffff)";
+    epi_number_text w = epi_number_write((double)f);
+    return epi_emit_text(c, signbit(f) ? "(%s%s)" : "%s%s", w.text, strpbrk(w.text, ".eE") ? "f" : ".f");
 }
 
 const char *epi_emit_fold(epi_op op) {
@@ -166,31 +160,29 @@ bool epi_emit_is_open_number(const epi_emit_context *c, int node) {
 }
 
 /* The f32 nearest to a count: a literal, or converted by the kernel. */
-static epi_name emit_count_as_number(const epi_emit_context *c, int64_t count) {
-    epi_name n;
-    if (!epi_emit_grows(c, count))
-        return epi_emit_number((double)count);
-    snprintf(n.text, sizeof n.text, "(float)%.100s", epi_emit_count(c, count, "").text);
-    return n;
+static const char *emit_count_as_number(const epi_emit_context *c, int64_t count) {
+    return epi_emit_grows(c, count) ? epi_emit_text(c, "(float)%s", epi_emit_count(c, count, ""))
+                                    : epi_emit_number(c, (double)count);
 }
 
-epi_name epi_emit_node_number(const epi_emit_context *c, int node) {
+const char *epi_emit_node_number(const epi_emit_context *c, int node) {
     const epi_node *n = &c->spec->graph->nodes[node];
-    if (epi_emit_is_open_number(c, node))
-        return emit_count_as_number(c, epi_axis_size(n->over.at[0], c->spec->sizes));
-    return epi_emit_number(n->op == EPI_OP_CONST ? n->value
-                                                 : (double)epi_axis_size(n->over.at[0], c->spec->sizes));
+    return n->op == EPI_OP_CONST ? epi_emit_number(c, n->value)
+                                 : emit_count_as_number(c, epi_axis_size(n->over.at[0], c->spec->sizes));
 }
 
-void epi_emit_digit(epi_text *t, const epi_emit_context *c, const epi_axes *axes, int at, const char *index) {
+const char *epi_emit_digit(const epi_emit_context *c, const epi_axes *axes, int at, const char *index) {
     const int64_t *sizes = c->spec->sizes;
     int64_t inner = 1;
     for (int i = axes->count - 1; i > at; i--)
         inner *= epi_max64(1, epi_axis_size(axes->at[i], sizes));
-    epi_text_add(t, inner > 1 ? "(%s) / %s" : "(%s)", index, epi_emit_count(c, inner, "").text);
+    const char *digit = epi_emit_text(c, "(%s)", index);
+    if (inner > 1)
+        digit = epi_emit_text(c, "%s / %s", digit, epi_emit_count(c, inner, ""));
     if (at > 0)
-        epi_text_add(t, " %% %s",
-                     epi_emit_count(c, epi_max64(1, epi_axis_size(axes->at[at], sizes)), "").text);
+        digit = epi_emit_text(c, "%s %% %s", digit,
+                              epi_emit_count(c, epi_max64(1, epi_axis_size(axes->at[at], sizes)), ""));
+    return digit;
 }
 
 static int add_pointer(epi_kernel_text *k, epi_pointer_need need) {
@@ -213,35 +205,25 @@ int epi_emit_place(epi_kernel_text *k, int64_t offset) {
     return add_pointer(k, (epi_pointer_need){EPI_NO_NODE, EPI_POINTER_WORKSPACE, offset});
 }
 
-void epi_emit_columns(epi_text *t, const epi_emit_context *c, const epi_columns *cols, const char *index) {
-    char half[64];
-    snprintf(half, sizeof half, cols->two ? "((%s) >> 1)" : "(%s)", index);
-    epi_emit_walk(t, c, &cols->walk, half);
-    if (cols->two)
-        epi_text_add(t, " + ((%s) & 1) * %s", index, epi_emit_count(c, cols->part, "LL").text);
-}
-
-epi_name epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count) {
-    epi_name n;
-    if (op == EPI_OP_MEAN)
-        snprintf(n.text, sizeof n.text, "__fdiv_rn(%s.end(1.f), %.90s)", fold,
-                 emit_count_as_number(c, count).text);
-    else
-        snprintf(n.text, sizeof n.text, "%s.end(1.f)", fold);
-    return n;
+const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count) {
+    return op == EPI_OP_MEAN
+               ? epi_emit_text(c, "__fdiv_rn(%s.end(1.f), %s)", fold, emit_count_as_number(c, count))
+               : epi_emit_text(c, "%s.end(1.f)", fold);
 }
 
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more) {
     k->arch = epi_emit_arch(c);
     epi_text_add(&k->source, "#define EPI_FAST 0\n%s%s%s%s\n// ---- written for this program\n\n",
                  epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), more);
-    epi_emit_params(c, k);
+    epi_emit_params(c, k, "M, group, extra[2]");
 }
 
-void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k) {
-    epi_text_add(&k->source,
-                 "struct Params {\n  TMap map[1];\n  const void *ptr[%d];\n  i64 M, group, extra[2];\n%s};\n",
-                 k->pointer_count ? k->pointer_count : 1, epi_emit_open(c).text);
+void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k, const char *integers) {
+    epi_text_add(&k->source, "struct Params {\n  TMap map[%d];\n  const void *ptr[%d];\n  i64 %s;\n",
+                 k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1, integers);
+    if (c->spec->open)
+        epi_text_add(&k->source, "  i64 open[%d];\n", c->spec->open->count);
+    epi_text_add(&k->source, "};\n");
 }
 
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err) {

@@ -1,6 +1,5 @@
 /* emit_values.c: the values of a tile as text: what they are called, and how rows, columns and elements are
  * computed. */
-#include <stdio.h>
 #include <string.h>
 
 #include "cuda/emit_gemm.h"
@@ -9,18 +8,6 @@
 
 const char *epi_cell_index(int elements) {
     return elements == 1 ? "n / 2" : elements == 2 ? "n" : "n * 2";
-}
-
-void epi_cell_emit_column(epi_text *out, const epi_emit_context *c, const epi_columns *cols,
-                          const char *index) {
-    if (!cols->two) {
-        epi_emit_walk(out, c, &cols->walk, index);
-        return;
-    }
-    char half[280];
-    snprintf(half, sizeof half, "((%s) >> 1)", index);
-    epi_emit_walk(out, c, &cols->walk, half);
-    epi_text_add(out, " + ((%s) & 1) * %s", index, epi_emit_count(c, cols->part, "LL").text);
 }
 
 bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements) {
@@ -33,36 +20,32 @@ bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_colu
 
 /* ---- names ---- */
 
-epi_name epi_value_name(const epi_emitter *e, int v) {
-    return epi_emit_value(e->d->g, e->d->tile->values[v].node, v);
+const char *epi_value_name(const epi_emitter *e, int v) {
+    return epi_emit_value(e->d->c, e->d->tile->values[v].node, v);
 }
 
-epi_name epi_value_use(const epi_emitter *e, int v, int el) {
+const char *epi_value_use(const epi_emitter *e, int v, int el) {
+    const epi_emit_context *c = e->d->c;
     const epi_tile_value *value = &e->d->tile->values[v];
-    epi_name out, name = epi_value_name(e, v);
-    if (epi_emit_is_number(e->d->c, value->node) && !epi_emit_is_open_number(e->d->c, value->node))
-        return epi_emit_node_number(e->d->c, value->node);
+    const char *name = epi_value_name(e, v);
+    if (epi_emit_is_number(c, value->node) && !epi_emit_is_open_number(c, value->node))
+        return epi_emit_node_number(c, value->node);
     if (epi_value_is_full(value))
-        snprintf(out.text, sizeof out.text, "%.60s_%d", name.text, el);
-    else if (value->scale != EPI_SCALE_NONE)
-        snprintf(out.text, sizeof out.text, "%.60s_c[(i >> 1) * %d + %d]", name.text,
-                 epi_cell_elements(e->d->tile, value->scale), el);
-    else if (value->rows)
-        snprintf(out.text, sizeof out.text, "R.%.60s_r[i & 1]", name.text);
-    else
-        snprintf(out.text, sizeof out.text, "R.%.60s_u", name.text);
-    return out;
+        return epi_emit_text(c, "%s_%d", name, el);
+    if (value->scale != EPI_SCALE_NONE)
+        return epi_emit_text(c, "%s_c[(i >> 1) * %d + %d]", name, epi_cell_elements(e->d->tile, value->scale),
+                             el);
+    return epi_emit_text(c, value->rows ? "R.%s_r[i & 1]" : "R.%s_u", name);
 }
 
 /* ---- expressions ---- */
 
 /* One operation on operands that are written out already. */
-static void put_operation(epi_text *out, const epi_instr *s, const char *a, const char *b, const char *c) {
-    if (s->kind == EPI_INSTR_MULADD)
-        epi_text_add(out, "__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a, b, s->other < 0 ? "-" : "",
-                     c);
-    else
-        epi_emit_op(out, s->op, a, b, c);
+static const char *put_operation(const epi_emitter *e, const epi_instr *s, const char *const a[3]) {
+    return s->kind == EPI_INSTR_MULADD
+               ? epi_emit_text(e->d->c, "__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0], a[1],
+                               s->other < 0 ? "-" : "", a[2])
+               : epi_emit_op(e->d->c, s->op, a);
 }
 
 /* The instruction that makes a value which nothing else uses, or NULL. */
@@ -85,11 +68,10 @@ static bool is_short(const epi_emitter *e, int v) {
 }
 
 /* An exponential as a power of two: its change of base goes into the multiply-add or the difference below it.
- * False: neither is there. */
-static bool put_power(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
+ * NULL: neither is there. */
+static const char *put_power(const epi_emitter *e, const epi_instr *s, int el) {
     const epi_instr *below = only_maker(e, s->arg[0]), *scaled = NULL;
-    epi_name x, factor = {""}, less;
-    const char *sign = "-";
+    const char *x, *factor = "", *less, *sign = "-";
     if (below && below->kind == EPI_INSTR_MULADD && below->sign > 0) {
         bool swap = is_short(e, below->arg[0]);
         x = epi_value_use(e, below->arg[swap], el);
@@ -106,51 +88,44 @@ static bool put_power(const epi_emitter *e, epi_text *out, const epi_instr *s, i
             }
         less = epi_value_use(e, below->arg[1], el);
     } else {
-        return false;
+        return NULL;
     }
-    epi_text_add(out, "ex2(__fmaf_rn(%s, %s%sLOG2E, %s%s * LOG2E))", x.text, factor.text,
-                 factor.text[0] ? " * " : "", sign, less.text);
-    return true;
+    return epi_emit_text(e->d->c, "ex2(__fmaf_rn(%s, %s%sLOG2E, %s%s * LOG2E))", x, factor,
+                         *factor ? " * " : "", sign, less);
 }
 
 /* Short forms: an exponential, and a division by a short value, which is a multiplication whose factor is
- * worked out once. False: there is none. */
-static bool put_quick(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
+ * worked out once. NULL: there is none. */
+static const char *put_quick(const epi_emitter *e, const epi_instr *s, int el) {
     if (!e->d->quick || s->kind != EPI_INSTR_MAP)
-        return false;
+        return NULL;
     if (s->op == EPI_OP_EXP)
-        return e->d->fast && put_power(e, out, s, el);
+        return e->d->fast ? put_power(e, s, el) : NULL;
     if (s->op != EPI_OP_DIV || !is_short(e, s->arg[1]))
-        return false;
-    epi_text_add(out, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el).text,
-                 epi_value_use(e, s->arg[1], el).text);
-    return true;
+        return NULL;
+    return epi_emit_text(e->d->c, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el),
+                         epi_value_use(e, s->arg[1], el));
 }
 
 /* Element `el` of what an instruction computes. */
-static void put_element(const epi_emitter *e, epi_text *out, const epi_instr *s, int el) {
-    if (put_quick(e, out, s, el))
-        return;
+static const char *put_element(const epi_emitter *e, const epi_instr *s, int el) {
+    const char *quick = put_quick(e, s, el), *a[3] = {"", "", ""};
+    if (quick)
+        return quick;
     if (s->kind == EPI_INSTR_SPLIT)
-        epi_text_add(out, "%s", epi_value_use(e, s->arg[0], 2 * el + s->odd).text);
-    else if (s->kind == EPI_INSTR_JOIN)
-        epi_text_add(out, "%s", epi_value_use(e, s->arg[el & 1], el / 2).text);
-    else
-        put_operation(out, s, epi_value_use(e, s->arg[0], el).text,
-                      s->arg[1] >= 0 ? epi_value_use(e, s->arg[1], el).text : "",
-                      s->arg[2] >= 0 ? epi_value_use(e, s->arg[2], el).text : "");
+        return epi_value_use(e, s->arg[0], 2 * el + s->odd);
+    if (s->kind == EPI_INSTR_JOIN)
+        return epi_value_use(e, s->arg[el & 1], el / 2);
+    for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
+        a[i] = epi_value_use(e, s->arg[i], el);
+    return put_operation(e, s, a);
 }
 
 /* ---- per row ---- */
 
-epi_name epi_value_use_in_row(const epi_emitter *e, int v) {
-    epi_name name = {""};
-    if (v >= 0)
-        name = epi_value_use(e, v, 0);
-    char *at = strstr(name.text, "[i & 1]");
-    if (at)
-        memcpy(at, "[h]", sizeof "[h]");
-    return name;
+const char *epi_value_use_in_row(const epi_emitter *e, int v) {
+    const char *use = v >= 0 ? epi_value_use(e, v, 0) : "", *at = strstr(use, "[i & 1]");
+    return at ? epi_emit_text(e->d->c, "%.*s[h]", (int)(at - use), use) : use;
 }
 
 /* Computed once a tile and kept in Rows. */
@@ -159,56 +134,50 @@ static void emit_row(epi_emitter *e, int instr) {
     const epi_plan *plan = e->d->plan;
     const epi_emit_context *c = e->d->c;
     bool rows = e->d->tile->values[s->dst].rows;
-    epi_name name = epi_value_name(e, s->dst);
+    const char *name = epi_value_name(e, s->dst);
     if (s->kind == EPI_INSTR_CONST && !epi_emit_is_open_number(c, s->node))
         return;
-    epi_text_add(&e->members, rows ? "  float %s_r[2];\n" : "  float %s_u;\n", name.text);
-    epi_text_add(&e->rows, rows ? "    R.%s_r[h] = " : "    R.%s_u = ", name.text);
+    epi_text_add(&e->members, rows ? "  float %s_r[2];\n" : "  float %s_u;\n", name);
+    epi_text_add(&e->rows, rows ? "    R.%s_r[h] = " : "    R.%s_u = ", name);
     if (s->kind == EPI_INSTR_CONST) {
-        epi_text_add(&e->rows, "%s;\n", epi_emit_node_number(c, s->node).text);
+        epi_text_add(&e->rows, "%s;\n", epi_emit_node_number(c, s->node));
     } else if (s->kind == EPI_INSTR_LOAD) {
         epi_ref ref = epi_emit_ref(c, s->node, -1);
         epi_walk w = epi_walk_axes(&ref, &plan->rows, c->spec->sizes);
-        epi_text_add(&e->rows, "load<%s>(P.ptr[%d], ", epi_emit_type(ref.type), e->d->instrs[instr].pointer);
-        epi_emit_walk(&e->rows, c, &w, "r");
-        epi_text_add(&e->rows, ");\n");
+        epi_text_add(&e->rows, "%s;\n",
+                     epi_emit_load(c, ref.type, e->d->instrs[instr].pointer, epi_emit_walk(c, &w, "r")));
     } else if (s->kind == EPI_INSTR_INDEX) {
-        epi_text_add(&e->rows, "(float)(");
-        epi_emit_digit(&e->rows, c, &plan->rows,
-                       epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]), "r");
-        epi_text_add(&e->rows, ");\n");
+        int at = epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]);
+        epi_text_add(&e->rows, "(float)(%s);\n", epi_emit_digit(c, &plan->rows, at, "r"));
     } else {
-        put_operation(&e->rows, s, epi_value_use_in_row(e, s->arg[0]).text,
-                      epi_value_use_in_row(e, s->arg[1]).text, epi_value_use_in_row(e, s->arg[2]).text);
-        epi_text_add(&e->rows, ";   // line %d\n", e->d->g->nodes[s->node].place.line);
+        const char *a[3];
+        for (int i = 0; i < 3; i++)
+            a[i] = epi_value_use_in_row(e, s->arg[i]);
+        epi_text_add(&e->rows, "%s;   // line %d\n", put_operation(e, s, a),
+                     e->d->g->nodes[s->node].place.line);
     }
 }
 
 /* ---- per column ---- */
 
 /* The position along an axis of the column whose number at its scale is `index`. */
-static void emit_column_index(epi_emitter *e, epi_axis axis, epi_scale scale, const char *index) {
+static const char *emit_column_index(const epi_emitter *e, epi_axis axis, epi_scale scale,
+                                     const char *index) {
     const epi_plan *p = e->d->plan;
     const epi_emit_context *c = e->d->c;
     epi_axes axes = p->cols;
-    if (p->split == EPI_OP_COUNT) {
-        epi_emit_digit(&e->fragment, c, &axes, epi_axes_find(&axes, axis), index);
-        return;
-    }
+    if (p->split == EPI_OP_COUNT)
+        return epi_emit_digit(c, &axes, epi_axes_find(&axes, axis), index);
     epi_axis coarse = {p->fine.dim, (int16_t)(p->fine.shift - 1)};
     int at = epi_axes_find_dim(&axes, p->fine.dim), wanted = epi_axes_find_dim(&axes, axis.dim);
     axes.at[at] = coarse;
-    char half[280];
-    snprintf(half, sizeof half, scale == EPI_SCALE_FINE ? "((%s) >> 1)" : "(%s)", index);
-    if (wanted == at && axis.shift == p->fine.shift) { /* the parted axis itself, at its longer scale */
-        bool pairs = p->split == EPI_OP_EVEN;
-        epi_text_add(&e->fragment, pairs ? "2 * (" : "(");
-        epi_emit_digit(&e->fragment, c, &axes, at, half);
-        epi_text_add(&e->fragment, ") + ((%s) & 1) * %s", index,
-                     epi_emit_int(c, pairs ? 1 : epi_axis_size(coarse, c->spec->sizes)).text);
-        return;
-    }
-    epi_emit_digit(&e->fragment, c, &axes, wanted, half);
+    const char *half = epi_emit_text(c, scale == EPI_SCALE_FINE ? "((%s) >> 1)" : "(%s)", index),
+               *digit = epi_emit_digit(c, &axes, wanted, half);
+    if (wanted != at || axis.shift != p->fine.shift)
+        return digit;
+    bool pairs = p->split == EPI_OP_EVEN; /* the parted axis itself, at its longer scale */
+    return epi_emit_text(c, "%s(%s) + ((%s) & 1) * %s", pairs ? "2 * " : "", digit, index,
+                         epi_emit_int(c, pairs ? 1 : epi_axis_size(coarse, c->spec->sizes)));
 }
 
 /* Attention's scores: a position along the last axis of the columns, which counts on from the tile's first
@@ -223,32 +192,29 @@ static void emit_column(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
     const epi_tile_value *v = &e->d->tile->values[s->dst];
     const epi_emit_context *c = e->d->c;
-    epi_name name = epi_value_name(e, s->dst);
     bool load = s->kind == EPI_INSTR_LOAD;
     epi_ref ref = epi_emit_ref(c, s->node, -1);
     epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, v->scale);
     int elements = epi_cell_elements(e->d->tile, v->scale), pointer = e->d->instrs[instr].pointer;
-    const char *type = epi_emit_type(ref.type), *first = epi_cell_index(elements);
-    epi_name columns = epi_emit_int(c, epi_cell_columns(e->d->tile, elements));
+    const char *name = epi_value_name(e, s->dst), *type = epi_emit_type(ref.type), *of_batch = "",
+               *first = epi_cell_index(elements),
+               *columns = epi_emit_int(c, epi_cell_columns(e->d->tile, elements));
     bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
     epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
-    char of_batch[40] = "";
     bool staged = e->d->instrs[instr].column_at;
     for (int d = 0; d < rows.count && load && !staged; d++)
         if (rows.stride[d]) {
-            snprintf(of_batch, sizeof of_batch, "R.at%d + ", instr);
+            of_batch = epi_emit_text(c, "R.at%d + ", instr);
             vector &= rows.stride[d] % elements == 0;
         }
     if (of_batch[0]) {
         epi_text_add(&e->members, "  i64 at%d;\n", instr);
-        epi_text_add(&e->rows, "    R.at%d = ", instr);
-        epi_emit_walk(&e->rows, c, &rows, "r");
-        epi_text_add(&e->rows, ";\n");
+        epi_text_add(&e->rows, "    R.at%d = %s;\n", instr, epi_emit_walk(c, &rows, "r"));
     }
     epi_text_add(&e->fragment,
                  "    float %s_c[%d];\n#pragma unroll\n    for (int i = 0; i < 4; i += 2) {\n      const int "
                  "n = col + 16 * j + 4 * i + 2 * q;\n      (void)n;\n",
-                 name.text, 2 * elements);
+                 name, 2 * elements);
     if (staged)
         epi_text_add(&e->fragment,
                      "      const uint2 v = lds64(staged + 4 * (%d * STREAM + 16 * j + 4 * i + 2 * q));\n",
@@ -256,29 +222,25 @@ static void emit_column(epi_emitter *e, int instr) {
     else if (vector)
         epi_text_add(&e->fragment,
                      "      float v[%d];\n      load_n<%s>(v, P.ptr[%d], %s(%s < %s ? %s : 0));\n", elements,
-                     type, pointer, of_batch, first, columns.text, first);
+                     type, pointer, of_batch, first, columns, first);
     for (int el = 0; el < elements; el++) {
-        char index[240]; /* past the last column the last one is read again */
-        epi_text_add(&e->fragment, "      %s_c[(i >> 1) * %d + %d] = ", name.text, elements, el);
-        snprintf(index, sizeof index, "min(%s + %d, %s - 1)", first, el, columns.text);
-        if (staged) {
-            epi_text_add(&e->fragment, "__uint_as_float(v.%c)", "xy"[el]);
-        } else if (vector) {
-            epi_text_add(&e->fragment, "v[%d]", el);
-        } else if (load) {
-            epi_text_add(&e->fragment, "load<%s>(P.ptr[%d], %s", type, pointer, of_batch);
-            epi_cell_emit_column(&e->fragment, c, &cols, index);
-            epi_text_add(&e->fragment, ")");
-        } else if (s->kind == EPI_INSTR_INDEX && is_position(e, s)) {
-            epi_text_add(&e->fragment, "position + (float)(16 * j + 4 * i + %d)", el);
-        } else if (s->kind == EPI_INSTR_INDEX) {
-            epi_text_add(&e->fragment, "(float)(");
-            emit_column_index(e, e->d->g->nodes[s->node].over.at[0], v->scale, index);
-            epi_text_add(&e->fragment, ")");
-        } else {
-            put_element(e, &e->fragment, s, el);
-        }
-        epi_text_add(&e->fragment, ";\n");
+        /* past the last column the last one is read again */
+        const char *index = epi_emit_text(c, "min(%s + %d, %s - 1)", first, el, columns), *value;
+        if (staged)
+            value = epi_emit_text(c, "__uint_as_float(v.%c)", "xy"[el]);
+        else if (vector)
+            value = epi_emit_text(c, "v[%d]", el);
+        else if (load)
+            value = epi_emit_text(c, "load<%s>(P.ptr[%d], %s%s)", type, pointer, of_batch,
+                                  epi_emit_columns(c, &cols, index));
+        else if (s->kind == EPI_INSTR_INDEX && is_position(e, s))
+            value = epi_emit_text(c, "position + (float)(16 * j + 4 * i + %d)", el);
+        else if (s->kind == EPI_INSTR_INDEX)
+            value = epi_emit_text(c, "(float)(%s)",
+                                  emit_column_index(e, e->d->g->nodes[s->node].over.at[0], v->scale, index));
+        else
+            value = put_element(e, s, el);
+        epi_text_add(&e->fragment, "      %s_c[(i >> 1) * %d + %d] = %s;\n", name, elements, el, value);
     }
     epi_text_add(&e->fragment, "    }\n");
 }
@@ -288,17 +250,15 @@ static void emit_column(epi_emitter *e, int instr) {
 /* Of a multiply-add that the packing point splits, the sum is left: the product is what was packed. */
 void epi_value_emit_elements(const epi_emitter *e, int instr, epi_text *out, const char *indent) {
     const epi_instr *s = &e->d->tile->instrs[instr];
-    epi_name name = epi_value_name(e, s->dst);
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->dst].scale);
+    int product = instr == e->d->split[0] ? 0 : e->d->products > 1 && instr == e->d->split[1] ? 1 : -1;
     for (int el = 0; el < elements; el++) {
-        epi_text_add(out, "%sconst float %s_%d = ", indent, name.text, el);
-        int product = instr == e->d->split[0] ? 0 : e->d->products > 1 && instr == e->d->split[1] ? 1 : -1;
+        epi_text_add(out, "%sconst float %s_%d = ", indent, epi_value_name(e, s->dst), el);
         if (product >= 0)
-            epi_text_add(out, "%s %c %s", epi_value_use(e, e->d->kept[product], el).text,
-                         s->other < 0 ? '-' : '+', epi_value_use(e, s->arg[2], el).text);
+            epi_text_add(out, "%s %c %s;\n", epi_value_use(e, e->d->kept[product], el),
+                         s->other < 0 ? '-' : '+', epi_value_use(e, s->arg[2], el));
         else
-            put_element(e, out, s, el);
-        epi_text_add(out, ";\n");
+            epi_text_add(out, "%s;\n", put_element(e, s, el));
     }
 }
 
@@ -316,7 +276,7 @@ static bool in_fours(const epi_emitter *e, const epi_walk *w, bool next) {
 static void emit_random(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
     const epi_emit_context *c = e->d->c;
-    epi_name name = epi_value_name(e, s->dst);
+    const char *name = epi_value_name(e, s->dst);
     epi_ref ref = epi_ref_of_axes(&e->d->g->nodes[s->node].axes, c->spec->sizes);
     epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, EPI_SCALE_FINE);
     epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
@@ -325,25 +285,22 @@ static void emit_random(epi_emitter *e, int instr) {
          down = plain && in_fours(e, &cols.walk, false) && in_fours(e, &rows, true);
     epi_text_add(&e->begin,
                  "  i64 at%d[2];\n#pragma unroll\n  for (int h = 0; h < 2; h++) {\n"
-                 "    const int r = row_near(P, row + 8 * h);\n    at%d[h] = ",
-                 instr, instr);
-    epi_emit_walk(&e->begin, c, &rows, "r");
-    epi_text_add(&e->begin, ";\n  }\n  const u32 seed%d = ", instr);
-    epi_emit_seed(c, s->node, e->d->instrs[instr].pointer, &e->begin);
-    epi_text_add(&e->begin, ";\n");
+                 "    const int r = row_near(P, row + 8 * h);\n    at%d[h] = %s;\n  }\n"
+                 "  const u32 seed%d = %s;\n",
+                 instr, instr, epi_emit_walk(c, &rows, "r"), instr,
+                 epi_emit_seed(c, s->node, e->d->instrs[instr].pointer));
     epi_text_add(&e->fragment,
                  "    float %s_f[8];\n    uniform_%s(%s_f, seed%d, [&](int i, int e) {\n"
                  "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q + e;\n"
-                 "      return (u64)((i & 1 ? at%d[1] : at%d[0]) + ",
-                 name.text,
+                 "      return (u64)((i & 1 ? at%d[1] : at%d[0]) + %s);\n    }%s);\n",
+                 name,
                  along  ? "along"
                  : down ? "down"
                         : "any",
-                 name.text, instr, instr, instr);
-    epi_cell_emit_column(&e->fragment, c, &cols, "n");
-    epi_text_add(&e->fragment, ");\n    }%s);\n", along || down ? ", (u32)t & 31" : "");
+                 name, instr, instr, instr, epi_emit_columns(c, &cols, "n"),
+                 along || down ? ", (u32)t & 31" : "");
     for (int el = 0; el < 2; el++)
-        epi_text_add(&e->cell, "      const float %s_%d = %s_f[2 * i + %d];\n", name.text, el, name.text, el);
+        epi_text_add(&e->cell, "      const float %s_%d = %s_f[2 * i + %d];\n", name, el, name, el);
 }
 
 /* Says in the text which line of the program comes next. */
