@@ -29,6 +29,14 @@ bool epi_graph_failed(epi_graph *g) {
     return g->error.status != EPI_OK;
 }
 
+epi_status epi_graph_status(const epi_graph *g, epi_error *err) {
+    if (g->arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (g->error.status != EPI_OK && err)
+        *err = g->error;
+    return g->error.status;
+}
+
 /* ---- nodes ---- */
 
 static bool same_node(const epi_node *a, const epi_node *b) {
@@ -585,4 +593,32 @@ void epi_graph_take_dims(epi_graph *g, const epi_graph *from) {
     memcpy(g->dims, from->dims, sizeof g->dims);
     memcpy(g->fixed, from->fixed, sizeof g->fixed);
     memcpy(g->same, from->same, sizeof g->same);
+}
+
+/* ---- a graph anew ---- */
+
+bool epi_graph_begin(epi_graph *g, const epi_graph *old) {
+    epi_arena *arena = g->arena;
+    size_t tensors = (size_t)old->tensor_count;
+    *g = (epi_graph){.arena = arena, .tensor_count = old->tensor_count, .input_count = old->input_count};
+    epi_graph_take_dims(g, old);
+    g->tensors = epi_arena_alloc(arena, (tensors + 1) * sizeof *g->tensors);
+    if (epi_graph_failed(g))
+        return false;
+    memcpy(g->tensors, old->tensors, tensors * sizeof *g->tensors);
+    return true;
+}
+
+int epi_graph_copy(epi_graph *g, const epi_node *n, const int *fresh) {
+    int arg[3];
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
+    g->place = n->place;
+    return epi_graph_value(g, epi_graph_again(g, n, arg));
+}
+
+void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh) {
+    for (int t = 0; t < old->tensor_count && !epi_graph_failed(g); t++)
+        g->tensors[t].node = epi_graph_value(g, fresh[old->tensors[t].node]);
+    epi_graph_finish(g);
 }

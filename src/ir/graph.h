@@ -102,6 +102,16 @@ bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
 /* Gives an empty graph the dims of another. */
 void epi_graph_take_dims(epi_graph *g, const epi_graph *from);
 
+/* A pass that writes a graph anew begins with an empty one, in the arena that is set in it, with the dims and
+ * tensors of the old one (false: no memory), and ends with the tensors' values, where fresh[] has the new node
+ * of every old one. Between them a node may be copied as it is: with the operands that fresh[] has for its
+ * own. */
+bool epi_graph_begin(epi_graph *g, const epi_graph *old);
+int epi_graph_copy(epi_graph *g, const epi_node *n, const int *fresh);
+void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh);
+/* What came of it: EPI_OK, or its error, which *err gets. */
+epi_status epi_graph_status(const epi_graph *g, epi_error *err);
+
 /* Builders. They answer the node, or EPI_NO_NODE after an error. */
 int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);

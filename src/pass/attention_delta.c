@@ -9,8 +9,6 @@
  * or would be: a forward that is made again reads keys and values once, and gives the softmax's statistics as
  * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
  * this. */
-#include <string.h>
-
 #include "pass/cut_sites.h"
 
 typedef struct delta {
@@ -78,7 +76,7 @@ static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, co
     int o = epi_graph_contract(out, make_weight(out, in, &d, d.outer, inner, value), v, &n->over);
     int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map(out, EPI_OP_MUL, other, o, EPI_NO_NODE),
                                &product->over);
-    return epi_graph_failed(out) ? EPI_NO_NODE : epi_graph_value(out, sum);
+    return epi_graph_value(out, sum);
 }
 
 /* Marks the elements of all attentions there may be. */
@@ -102,23 +100,13 @@ static void mark_elements(const epi_spec *spec, const epi_tile_limits *limits, b
 /* The graph again, with the sums in their other form. */
 static void rewrite(const epi_graph *in, const delta *deltas, const bool *inner, int *value, epi_graph *out) {
     for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++) {
-        int arg[3];
         if (!in->live[i] && in->nodes[i].op != EPI_OP_INPUT)
             continue;
         out->place = in->nodes[i].place;
-        if (deltas[i].weight != EPI_NO_NODE) {
-            value[i] = make_delta(out, in, i, deltas[i], inner, value);
-            continue;
-        }
-        for (int a = 0; a < 3; a++)
-            arg[a] = in->nodes[i].arg[a] == EPI_NO_NODE ? EPI_NO_NODE : value[in->nodes[i].arg[a]];
-        int same = epi_graph_again(out, &in->nodes[i], arg);
-        value[i] = epi_graph_failed(out) ? EPI_NO_NODE : epi_graph_value(out, same);
+        value[i] = deltas[i].weight != EPI_NO_NODE ? make_delta(out, in, i, deltas[i], inner, value)
+                                                   : epi_graph_copy(out, &in->nodes[i], value);
     }
-    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++)
-        out->tensors[t].node = value[in->tensors[t].node];
-    if (!epi_graph_failed(out))
-        epi_graph_finish(out);
+    epi_graph_end(out, in, value);
 }
 
 epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
@@ -129,8 +117,7 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile
     int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
     delta *deltas = epi_arena_alloc(arena, nodes * sizeof *deltas);
     epi_graph *out = epi_arena_alloc(arena, sizeof *out);
-    epi_tensor_decl *tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *tensors);
-    if (!all || !inner || !scratch || !deltas || !out || !tensors)
+    if (!all || !inner || !scratch || !deltas || !out)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     mark_elements(spec, limits, all, inner, scratch);
     for (int i = 0; i < in->node_count; i++) {
@@ -139,11 +126,9 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile
     }
     if (!any)
         return EPI_OK;
-    *out = (epi_graph){
-        .arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count, .tensors = tensors};
-    memcpy(tensors, in->tensors, (size_t)in->tensor_count * sizeof *tensors);
-    epi_graph_take_dims(out, in);
-    rewrite(in, deltas, all, scratch, out);
+    out->arena = arena;
+    if (epi_graph_begin(out, in))
+        rewrite(in, deltas, all, scratch, out);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status == EPI_OK)

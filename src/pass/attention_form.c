@@ -17,7 +17,6 @@
  *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
 #include <math.h>
-#include <string.h>
 
 #include "pass/cut_sites.h"
 
@@ -281,7 +280,7 @@ static int make_apart(former *f, int node) {
 
 static void copy(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
-    int arg[3], of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
+    int of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
     f->g->place = n->place;
     if (f->weights[node].found) {
         f->value[node] = make_product(f, node);
@@ -300,14 +299,10 @@ static void copy(former *f, int node) {
         f->in->nodes[n->arg[2]].op == EPI_OP_RMAX &&
         f->product[f->in->nodes[n->arg[2]].arg[0]] != EPI_NO_NODE) {
         const epi_node *top = &f->in->nodes[n->arg[2]]; /* the same one, whoever wrote it */
-        int shift = make_shift(f, f->value[top->arg[0]], &top->over);
-        f->value[node] = epi_graph_failed(f->g) ? EPI_NO_NODE : epi_graph_value(f->g, shift);
+        f->value[node] = epi_graph_value(f->g, make_shift(f, f->value[top->arg[0]], &top->over));
         return;
     }
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : f->value[n->arg[a]];
-    int value = epi_graph_again(f->g, n, arg);
-    f->value[node] = epi_graph_failed(f->g) ? EPI_NO_NODE : epi_graph_value(f->g, value);
+    f->value[node] = epi_graph_copy(f->g, n, f->value);
 }
 
 /* ---- the whole ---- */
@@ -413,19 +408,12 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!find_weights(&f, spec, limits, inner, scratch))
         return EPI_OK;
-    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(out, in);
-    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
-    if (!out->tensors)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
+    out->arena = arena;
+    epi_graph_begin(out, in);
     for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++)
         if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
             copy(&f, i);
-    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++)
-        out->tensors[t].node = f.value[in->tensors[t].node];
-    if (!epi_graph_failed(out))
-        epi_graph_finish(out);
+    epi_graph_end(out, in, f.value);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status == EPI_OK) /* else it stays as it is: too many nodes */

@@ -259,15 +259,10 @@ static bool knows_dim(const writer *w, int dim) {
 }
 
 static int copy_node(const writer *w, epi_graph *part, const epi_node *n) {
-    const int *fresh = w->fresh;
-    int arg[3];
     /* as a program of its own the part could not name the axis */
     if (n->op == EPI_OP_SIZE && !knows_dim(w, n->over.at[0].dim))
         return epi_graph_const(part, (double)epi_axis_size(n->over.at[0], w->spec->sizes));
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
-    part->place = n->place;
-    return epi_graph_again(part, n, arg);
+    return epi_graph_copy(part, n, w->fresh);
 }
 
 static epi_part_tensor place_of(const writer *w, int node) {
@@ -327,13 +322,8 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     if (slices > EPI_PART_SLICES)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d slices", EPI_PART_SLICES);
     epi_graph_finish(&p->graph);
-    if (w->arena->failed || p->graph.error.status != EPI_OK) {
-        if (err && p->graph.error.status != EPI_OK)
-            *err = p->graph.error;
-        return w->arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : p->graph.error.status;
-    }
     w->cut->part_count++;
-    return EPI_OK;
+    return epi_graph_status(&p->graph, err);
 }
 
 static bool is_copy(epi_site_kind kind) {

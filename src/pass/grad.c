@@ -256,12 +256,7 @@ static void declare_inputs(reverse *r) {
 
 static void copy_forward(reverse *r) {
     for (int i = 0; i < r->f->node_count; i++) {
-        const epi_node *n = &r->f->nodes[i];
-        int arg[3];
-        for (int a = 0; a < 3; a++)
-            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
-        r->g->place = n->place;
-        r->copy[i] = epi_graph_value(r->g, epi_graph_again(r->g, n, arg));
+        r->copy[i] = epi_graph_copy(r->g, &r->f->nodes[i], r->copy);
         r->gradient[i] = EPI_NO_NODE;
     }
 }

@@ -770,8 +770,6 @@ static int room_needed(const walk *w) {
 void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
     const epi_graph *in = ask->in;
     epi_arena *arena = out->arena;
-    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(out, in);
     const epi_facts fresh = {.g = out,
                              .is_weight = ask->is_weight,
                              .is_foreign = ask->is_foreign,
@@ -785,10 +783,8 @@ void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
     walk w = {.ask = ask, .in = in, .g = out, .facts = facts};
     w.memo = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *w.memo);
     int *todo = epi_arena_alloc(arena, (size_t)room_needed(&w) * sizeof *todo);
-    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
-    if (epi_graph_failed(out))
+    if (!epi_graph_begin(out, in))
         return;
-    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
     for (int i = 0; i < in->node_count; i++)
         w.memo[i] = EPI_NO_NODE;
     for (int i = 0; i < ask->count && !epi_graph_failed(out); i++)

@@ -69,17 +69,13 @@ static bool has_name_of_tensor(const epi_graph *in, int node) {
 void epi_order(const epi_graph *in, int count, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)count + 1;
-    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(out, in);
     ordering o = {.in = in};
     o.height = epi_arena_alloc(arena, nodes * sizeof *o.height);
     o.missing = epi_arena_alloc(arena, nodes * sizeof *o.missing);
     o.heap = epi_arena_alloc(arena, nodes * sizeof *o.heap);
     int *copy = epi_arena_alloc(arena, nodes * sizeof *copy);
-    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
-    if (epi_graph_failed(out))
+    if (!epi_graph_begin(out, in))
         return;
-    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
     find_heights(&o, count);
     for (int t = 0; t < in->input_count; t++) /* inputs are the first nodes, used or not */
         copy[in->tensors[t].node] = epi_graph_input(out, t);
@@ -87,12 +83,8 @@ void epi_order(const epi_graph *in, int count, epi_graph *out) {
         if (in->live[i] && !o.missing[i])
             heap_put(&o, i);
     while (o.count && !epi_graph_failed(out)) {
-        int node = heap_take(&o), arg[3];
-        const epi_node *n = &in->nodes[node];
-        for (int a = 0; a < 3; a++)
-            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : copy[n->arg[a]];
-        out->place = n->place;
-        copy[node] = n->op == EPI_OP_INPUT ? copy[node] : epi_graph_value(out, epi_graph_again(out, n, arg));
+        int node = heap_take(&o);
+        copy[node] = epi_graph_copy(out, &in->nodes[node], copy);
         if (has_name_of_tensor(in, node) && copy[node] != EPI_NO_NODE)
             out->nodes[copy[node]].name = NULL;
         epi_use_list uses = epi_graph_uses(in, node);
@@ -100,9 +92,5 @@ void epi_order(const epi_graph *in, int count, epi_graph *out) {
             if (uses.at[u].node != EPI_NO_NODE && --o.missing[uses.at[u].node] == 0)
                 heap_put(&o, uses.at[u].node);
     }
-    for (int t = in->input_count; t < in->tensor_count && !epi_graph_failed(out); t++)
-        out->tensors[t].node = copy[in->tensors[t].node];
-    for (int t = 0; t < in->input_count && !epi_graph_failed(out); t++)
-        out->tensors[t].node = copy[in->tensors[t].node];
-    epi_graph_finish(out);
+    epi_graph_end(out, in, copy);
 }

@@ -188,14 +188,10 @@ static bool knows_dim(const epi_graph *g, int dim) {
 static void add_node(writing *w, int node) {
     const epi_node *n = &w->c->g->nodes[node];
     epi_graph *g = &w->half->graph;
-    int arg[3];
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w->fresh[n->arg[a]];
-    g->place = n->place;
     if (n->op == EPI_OP_SIZE && !w->c->spec->is_row[n->over.at[0].dim] && !knows_dim(g, n->over.at[0].dim))
         w->fresh[node] = epi_graph_const(g, (double)epi_axis_size(n->over.at[0], w->c->spec->sizes));
     else
-        w->fresh[node] = epi_graph_again(g, n, arg);
+        w->fresh[node] = epi_graph_copy(g, n, w->fresh);
 }
 
 /* Writes the half that has these nodes; the first one makes prepared values, the second takes them. */
@@ -230,11 +226,7 @@ static epi_status write_half(epi_arena *arena, const chooser *c, const epi_prepa
         if (wanted[i])
             half->node[w.fresh[i]] = i;
     epi_graph_finish(&half->graph);
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (half->graph.error.status != EPI_OK && err)
-        *err = half->graph.error;
-    return half->graph.error.status;
+    return epi_graph_status(&half->graph, err);
 }
 
 epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepared *out, epi_error *err) {

@@ -346,22 +346,16 @@ static void copy_from(copying *c, int first, int *todo) {
 void epi_replace(const epi_graph *in, int count, const int *found, bool cancels, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)in->node_count + 1;
-    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(out, in);
     copying c = {.in = in, .count = count, .found = found, .cancels = cancels, .facts = {.g = out}};
     c.copy = epi_arena_alloc(arena, nodes * sizeof *c.copy);
     c.forms = epi_arena_alloc(arena, nodes * sizeof *c.forms);
     int *todo = epi_arena_alloc(arena, 4 * nodes * sizeof *todo);
-    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
-    if (epi_graph_failed(out))
+    if (!epi_graph_begin(out, in))
         return;
-    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
     for (int i = 0; i < in->node_count; i++)
         c.copy[i] = EPI_NO_NODE;
     for (int i = 0; i < count && !epi_graph_failed(out); i++)
         if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
             copy_from(&c, i, todo);
-    for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++)
-        out->tensors[t].node = c.copy[in->tensors[t].node];
-    epi_graph_finish(out);
+    epi_graph_end(out, in, c.copy);
 }

@@ -3,8 +3,6 @@
  * Queries and keys are made of the same rows by two names, so their gradients come back by two names. */
 #include "pass/renames.h"
 
-#include <string.h>
-
 /* Is the value a sum of products, or one, that nothing else wants, and can it have this axis? */
 static bool can_have(const epi_graph *g, int node, epi_axis axis) {
     const epi_node *n = &g->nodes[node];
@@ -52,23 +50,16 @@ static int push(epi_graph *g, const epi_graph *in, int node, const epi_axes *nam
 static void write_graph(const epi_graph *in, const bool *pushed, int *fresh, epi_graph *g) {
     for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
         const epi_node *n = &in->nodes[i];
-        int arg[3];
         if (!in->live[i] && n->op != EPI_OP_INPUT)
             continue;
-        for (int a = 0; a < 3; a++)
-            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
-        g->place = n->place;
-        fresh[i] = pushed[i] ? push(g, in, n->arg[0], &n->over, fresh)
-                             : epi_graph_value(g, epi_graph_again(g, n, arg));
+        fresh[i] = pushed[i] ? push(g, in, n->arg[0], &n->over, fresh) : epi_graph_copy(g, n, fresh);
         epi_graph_store_as(g, fresh[i], n);
     }
-    for (int t = 0; t < in->tensor_count && !epi_graph_failed(g); t++)
-        g->tensors[t].node = fresh[in->tensors[t].node];
-    epi_graph_finish(g);
+    epi_graph_end(g, in, fresh);
 }
 
 epi_status epi_renames_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err) {
-    size_t nodes = (size_t)in->node_count + 1, tensors = (size_t)in->tensor_count + 1;
+    size_t nodes = (size_t)in->node_count + 1;
     bool *pushed = epi_arena_alloc(arena, nodes), any = false;
     *out = in;
     for (int i = 0; i < in->node_count && pushed; i++) {
@@ -79,19 +70,11 @@ epi_status epi_renames_push(epi_arena *arena, const epi_graph *in, const epi_gra
         return EPI_OK;
     int *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
     epi_graph *g = epi_arena_alloc(arena, sizeof *g);
-    epi_tensor_decl *decls = epi_arena_alloc(arena, tensors * sizeof *decls);
-    if (!pushed || !fresh || !g || !decls)
+    if (!pushed || !fresh || !g)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    memcpy(decls, in->tensors, (tensors - 1) * sizeof *decls);
-    *g = (epi_graph){
-        .arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count, .tensors = decls};
-    epi_graph_take_dims(g, in);
-    write_graph(in, pushed, fresh, g);
-    if (epi_graph_failed(g)) {
-        if (err)
-            *err = g->error;
-        return g->error.status;
-    }
+    g->arena = arena;
+    if (epi_graph_begin(g, in))
+        write_graph(in, pushed, fresh, g);
     *out = g;
-    return EPI_OK;
+    return epi_graph_status(g, err);
 }

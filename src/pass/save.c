@@ -29,14 +29,8 @@ typedef struct split {
 /* ---- both in one ---- */
 
 static void copy_nodes(epi_graph *to, const epi_graph *from, int *copy) {
-    for (int i = 0; i < from->node_count && !epi_graph_failed(to); i++) {
-        const epi_node *n = &from->nodes[i];
-        int arg[3];
-        for (int a = 0; a < 3; a++)
-            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : copy[n->arg[a]];
-        to->place = n->place;
-        copy[i] = epi_graph_value(to, epi_graph_again(to, n, arg));
-    }
+    for (int i = 0; i < from->node_count && !epi_graph_failed(to); i++)
+        copy[i] = epi_graph_copy(to, &from->nodes[i], copy);
 }
 
 static void unite(split *s, const epi_graph *program, const epi_graph *gradient) {
@@ -360,14 +354,9 @@ static void extract(const split *s, const epi_tensor_decl *tensors, int inputs, 
         for (int a = 0; a < 3 && needed[i] && copy[i] == EPI_NO_NODE; a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE)
                 needed[g->nodes[i].arg[a]] = true;
-    for (int i = 0; i < g->node_count && !epi_graph_failed(out); i++) {
-        if (!needed[i] || copy[i] != EPI_NO_NODE)
-            continue;
-        int arg[3];
-        for (int a = 0; a < 3; a++)
-            arg[a] = g->nodes[i].arg[a] == EPI_NO_NODE ? EPI_NO_NODE : copy[g->nodes[i].arg[a]];
-        copy[i] = epi_graph_value(out, epi_graph_again(out, &g->nodes[i], arg));
-    }
+    for (int i = 0; i < g->node_count && !epi_graph_failed(out); i++)
+        if (needed[i] && copy[i] == EPI_NO_NODE)
+            copy[i] = epi_graph_copy(out, &g->nodes[i], copy);
     for (int t = inputs; t < count && !epi_graph_failed(out); t++)
         out->tensors[t].node =
             renamed_to(out, copy[tensors[t].node], &g->nodes[tensors[t].node].axes, &tensors[t].axes);

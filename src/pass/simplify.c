@@ -575,13 +575,10 @@ static epi_form rewritten(rewrite *r, int node) {
 
 /* A value that stays as it is; but where there is sigmoid(x), silu(x) is x times it. */
 static int copied(rewrite *r, const epi_node *n) {
-    int arg[3];
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->value[n->arg[a]];
     if (n->op != EPI_OP_SILU || !r->sigmoid[n->arg[0]] || r->beside)
-        return epi_graph_value(r->g, epi_graph_again(r->g, n, arg));
-    int s = epi_graph_map(r->g, EPI_OP_SIGMOID, arg[0], EPI_NO_NODE, EPI_NO_NODE);
-    int value = map2(r->g, EPI_OP_MUL, arg[0], s);
+        return epi_graph_copy(r->g, n, r->value);
+    int x = r->value[n->arg[0]], s = epi_graph_map(r->g, EPI_OP_SIGMOID, x, EPI_NO_NODE, EPI_NO_NODE);
+    int value = map2(r->g, EPI_OP_MUL, x, s);
     if (value != EPI_NO_NODE && !r->g->nodes[value].name)
         r->g->nodes[value].name = n->name;
     return value;
@@ -618,18 +615,14 @@ static void rewrite_nodes(rewrite *r) {
 static int simplify(const epi_graph *in, int first, bool beside, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)in->node_count + 1;
-    *out = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(out, in);
     rewrite r = {.in = in, .g = out, .first = first, .beside = beside};
     r.forms = epi_arena_alloc(arena, nodes * sizeof *r.forms);
     r.value = epi_arena_alloc(arena, nodes * sizeof *r.value);
     r.terms = epi_arena_alloc(arena, sizeof *r.terms);
     r.sigmoid = epi_arena_alloc(arena, nodes);
     r.quotients = epi_arena_alloc(arena, nodes * sizeof *r.quotients);
-    out->tensors = epi_arena_alloc(arena, ((size_t)in->tensor_count + 1) * sizeof *out->tensors);
-    if (epi_graph_failed(out))
+    if (!epi_graph_begin(out, in))
         return 0;
-    memcpy(out->tensors, in->tensors, (size_t)in->tensor_count * sizeof *out->tensors);
     rewrite_nodes(&r);
     for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {
         int value = value_of(&r, in->tensors[t].node);

@@ -125,18 +125,13 @@ static void add_inputs(writing *w) {
 static void add_node(writing *w, int node) {
     const epi_node *n = &w->from->graph.nodes[node];
     epi_graph *g = &w->to->graph;
-    int arg[3];
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w->fresh[n->arg[a]];
     g->place = n->place;
-    if (w->whole)
-        w->fresh[node] = epi_graph_again(g, n, arg);
-    else if (n->op == EPI_OP_SIZE && n->over.at[0].dim == w->m->dim)
+    if (!w->whole && n->op == EPI_OP_SIZE && n->over.at[0].dim == w->m->dim)
         w->fresh[node] = epi_graph_const(g, (double)epi_axis_size(n->over.at[0], w->m->spec->sizes));
-    else if (n->op == EPI_OP_MEAN && epi_slabs_is_sum(w->m, n))
-        w->fresh[node] = epi_graph_reduce(g, EPI_OP_SUM, arg[0], &n->over);
+    else if (!w->whole && n->op == EPI_OP_MEAN && epi_slabs_is_sum(w->m, n))
+        w->fresh[node] = epi_graph_reduce(g, EPI_OP_SUM, w->fresh[n->arg[0]], &n->over);
     else
-        w->fresh[node] = epi_graph_again(g, n, arg);
+        w->fresh[node] = epi_graph_copy(g, n, w->fresh);
 }
 
 /* Adds the needed nodes but those with `stop` set, which are there. */
@@ -148,16 +143,9 @@ static void add_nodes(writing *w, const int *stop) {
 
 static epi_status end(writing *w, bool in_loop, epi_error *err) {
     epi_graph_finish(&w->to->graph);
-    if (w->m->arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (w->to->graph.error.status != EPI_OK) {
-        if (err)
-            *err = w->to->graph.error;
-        return w->to->graph.error.status;
-    }
     w->to->loop = in_loop ? w->m->to->loop_count : -1;
     w->m->to->part_count++;
-    return EPI_OK;
+    return epi_graph_status(&w->to->graph, err);
 }
 
 /* ---- sums over slabs ---- */

@@ -166,20 +166,13 @@ static int make_product(pusher *p, int node) {
 /* A value that is made whole. */
 static int make_value(pusher *p, int node) {
     const epi_node *n = &p->in->nodes[node];
-    int arg[3];
     int64_t at;
-    if (n->op == EPI_OP_INPUT)
-        return epi_graph_input(p->g, n->tensor);
     if (p->slice_of[node] >= 0)
         return slice_value(p, n->arg[0], p->slice_of[node]);
     if (n->op == EPI_OP_SCATTER && epi_graph_at_number(p->in, node, &at))
         return make_choice(p->g, p->fresh[n->arg[0]], n->over.at[0], at);
     int product = n->op == EPI_OP_MATMUL ? make_product(p, node) : EPI_NO_NODE;
-    if (product != EPI_NO_NODE || epi_graph_failed(p->g))
-        return product;
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : p->fresh[n->arg[a]];
-    return epi_graph_again(p->g, n, arg);
+    return product != EPI_NO_NODE || epi_graph_failed(p->g) ? product : epi_graph_copy(p->g, n, p->fresh);
 }
 
 /* A new value has what the text says of the old one. */
@@ -210,13 +203,11 @@ static void write_graph(pusher *p) {
         if (!epi_graph_failed(g))
             take_over(g, p->fresh[i], n);
     }
-    for (int t = 0; t < g->tensor_count && !epi_graph_failed(g); t++)
-        g->tensors[t].node = p->fresh[in->tensors[t].node];
-    epi_graph_finish(g);
+    epi_graph_end(g, in, p->fresh);
 }
 
 epi_status epi_slices_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err) {
-    size_t nodes = (size_t)in->node_count + 1, tensors = (size_t)in->tensor_count + 1;
+    size_t nodes = (size_t)in->node_count + 1;
     pusher p = {.in = in};
     int64_t at;
     bool any = false;
@@ -238,21 +229,10 @@ epi_status epi_slices_push(epi_arena *arena, const epi_graph *in, const epi_grap
     for (int i = in->node_count - 1; i >= 0; i--)
         if (in->live[i])
             p.wants[i] = wanted_slices(&p, i);
-    *p.g = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(p.g, in);
     p.sliced = epi_arena_alloc(arena, nodes * (size_t)(p.count + 1) * sizeof *p.sliced);
-    p.g->tensors = epi_arena_alloc(arena, tensors * sizeof *p.g->tensors);
-    if (!p.sliced || !p.g->tensors)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    memcpy(p.g->tensors, in->tensors, (tensors - 1) * sizeof *p.g->tensors);
-    write_graph(&p);
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (p.g->error.status != EPI_OK) {
-        if (err)
-            *err = p.g->error;
-        return p.g->error.status;
-    }
+    p.g->arena = arena;
+    if (epi_graph_begin(p.g, in))
+        write_graph(&p);
     *out = p.g;
-    return EPI_OK;
+    return epi_graph_status(p.g, err);
 }

@@ -237,10 +237,7 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *f
         epi_graph_store_as(g, value, n);
         return value;
     }
-    int arg[3];
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
-    int copy = n->op == EPI_OP_INPUT ? epi_graph_input(g, n->tensor) : epi_graph_again(g, n, arg);
+    int copy = epi_graph_copy(g, n, fresh);
     if (scale[node] == EPI_NO_NODE || epi_graph_failed(g))
         return copy;
     int number = write_number(g, &in->nodes[scale[node]], in);
@@ -253,7 +250,7 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *f
 
 epi_status epi_gather_terms(epi_arena *arena, const epi_graph *in, bool products, const epi_graph **out,
                             epi_error *err) {
-    size_t nodes = (size_t)in->node_count + 1, tensors = (size_t)in->tensor_count + 1;
+    size_t nodes = (size_t)in->node_count + 1;
     int *scale = epi_arena_alloc(arena, nodes * sizeof *scale),
         *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
     bool *forward = epi_arena_alloc(arena, nodes);
@@ -267,22 +264,15 @@ epi_status epi_gather_terms(epi_arena *arena, const epi_graph *in, bool products
     bool scales = products && find_scales(in, forward, scale);
     if (!scales && !find_sums(in, forward))
         return EPI_OK;
-    *g = (epi_graph){.arena = arena, .tensor_count = in->tensor_count, .input_count = in->input_count};
-    epi_graph_take_dims(g, in);
-    g->tensors = epi_arena_alloc(arena, tensors * sizeof *g->tensors);
-    if (!g->tensors)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    memcpy(g->tensors, in->tensors, (tensors - 1) * sizeof *g->tensors);
+    g->arena = arena;
+    if (!epi_graph_begin(g, in))
+        return epi_graph_status(g, err);
     for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
         g->place = in->nodes[i].place;
         if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
             fresh[i] = write_node(g, in, i, forward, scale, fresh);
     }
-    for (int t = 0; t < g->tensor_count && !epi_graph_failed(g); t++)
-        g->tensors[t].node = epi_graph_value(g, fresh[in->tensors[t].node]);
-    epi_graph_finish(g);
-    if (arena->failed || g->error.status != EPI_OK)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_graph_end(g, in, fresh);
     *out = g;
-    return EPI_OK;
+    return epi_graph_status(g, err);
 }
