@@ -1,0 +1,348 @@
+/* train.c: a small Transformer learns to foretell the next byte of a text, on a GPU if there is one, else on
+ * the CPU.
+ *
+ *     cc train.c $(pkg-config --cflags --libs epilog) -lm -o train
+ *     ./train [FILE [STEPS [LAYERS [FEATURES]]]]
+ *
+ * A step of training is one program: the loss, the gradients, which are derived, and Adam. So it is one
+ * kernel handle, which keeps activations in its workspace and updates weights where their gradients are made.
+ * Without a file it learns from its own text, and fails if it does not.
+ */
+#include <epilog.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BYTES = 256, BATCH = 8, LENGTH = 64, HEAD = 16, MAX_LAYERS = 32, MAX_WEIGHTS = 8 * MAX_LAYERS + 2 };
+
+static const char layer_text[] =
+    "layer(x[B,S,D], cos_t: f32[S,E/2], sin_t: f32[S,E/2],\n"
+    "    g1[D], wq[H,E,D], wk[H,E,D], wv[H,E,D], wo[D,H,E], g2[D], w1[F,D], w2[D,F]) -> y[B,S,D] {\n"
+    "    n = rmsnorm(x, g1, 1e-5)\n"
+    "    a, b = halves(n @ wq, E)\n"
+    "    q = concat(a*cos_t - b*sin_t, b*cos_t + a*sin_t, E)\n"
+    "    c, d = halves(n @ wk, E)\n"
+    "    k = rename(concat(c*cos_t - d*sin_t, d*cos_t + c*sin_t, E), S, R)\n"
+    "    v = rename(n @ wv, S, R)\n"
+    "    s = where(index(R) <= index(S), sum(q*k, E)*rsqrt(size(E)), -inf)\n"
+    "    h = x + sum(softmax(s, R)*v, R) @ wo\n"
+    "    y = h + gelu(rmsnorm(h, g2, 1e-5) @ w1) @ w2\n"
+    "}\n";
+
+typedef struct weight {
+    char name[16];
+    const char *axes;
+    float spread;                         /* of the first values; 0: all are 1 */
+    void *value[2], *mean[2], *square[2]; /* before a step and after it, which may be one place */
+} weight;
+
+typedef struct trainer {
+    epi_context *ctx;
+    epi_module *module;
+    epi_kernel *kernel;
+    int device, layers, weights;
+    int64_t features;
+    epi_dtype type;
+    weight weight[MAX_WEIGHTS];
+    void *ids, *targets, *cosines, *sines, *rate, *loss, *workspace;
+    uint32_t random;
+} trainer;
+
+/* ---- errors end an example ---- */
+
+static epi_error error;
+
+static void stop(const char *what) {
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+static void check(epi_status status) {
+    char message[2048];
+    if (status == EPI_OK)
+        return;
+    epi_error_format(&error, message, sizeof message);
+    stop(message);
+}
+
+/* ---- the text of a step ---- */
+
+static char *text;
+static size_t text_size;
+
+static void say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    size_t more = (size_t)vsnprintf(NULL, 0, format, args) + 1;
+    va_end(args);
+    text = realloc(text, text_size + more);
+    if (!text)
+        stop("out of memory");
+    va_start(args, format);
+    vsnprintf(text + text_size, more, format, args);
+    va_end(args);
+    text_size += more - 1;
+}
+
+static void name_weight(trainer *t, const char *name, int layer, const char *axes, double spread) {
+    weight *w = &t->weight[t->weights++];
+    *w = (weight){.axes = axes, .spread = (float)spread};
+    snprintf(w->name, sizeof w->name, layer < 0 ? "%s" : "%s_%d", name, layer);
+}
+
+static void name_weights(trainer *t) {
+    double narrow = sqrt(3.0 / (double)t->features), wide = narrow / 2, deep = 1 / sqrt(2.0 * t->layers);
+    name_weight(t, "table", -1, "[V,D]", 0.1);
+    for (int l = 0; l < t->layers; l++) {
+        name_weight(t, "g1", l, "[D]", 0);
+        name_weight(t, "wq", l, "[H,E,D]", narrow);
+        name_weight(t, "wk", l, "[H,E,D]", narrow);
+        name_weight(t, "wv", l, "[H,E,D]", narrow);
+        name_weight(t, "wo", l, "[D,H,E]", narrow * deep);
+        name_weight(t, "g2", l, "[D]", 0);
+        name_weight(t, "w1", l, "[F,D]", narrow);
+        name_weight(t, "w2", l, "[D,F]", wide * deep);
+    }
+    name_weight(t, "g", -1, "[D]", 0);
+}
+
+/* The weights one after another: `before` each name, and `type` before its axes, which stand where type does.
+ */
+static void say_weights(const trainer *t, const char *before, const char *type) {
+    for (int i = 0; i < t->weights; i++)
+        say("%s%s%s%s%s", i ? ", " : "", before, t->weight[i].name, type ? type : "",
+            type ? t->weight[i].axes : "");
+}
+
+static void write_text(const trainer *t) {
+    const char inputs[] = "ids: i32[B,S], next: i32[B,S], cos_t: f32[S,E/2], sin_t: f32[S,E/2], ";
+    say("%smodel(%s", layer_text, inputs);
+    say_weights(t, "", "");
+    say(") -> loss {\n    x_0 = table[ids]\n");
+    for (int l = 0; l < t->layers; l++)
+        say("    x_%d = layer(x_%d, cos_t, sin_t, g1_%d, wq_%d, wk_%d, wv_%d, wo_%d, g2_%d, w1_%d, w2_%d)\n",
+            l + 1, l, l, l, l, l, l, l, l, l);
+    say("    z = rmsnorm(x_%d, g, 1e-5) @ table\n", t->layers);
+    say("    loss = mean(logsumexp(z, V) - gather(z, next, V), B, S)\n}\n");
+    say("step(%srate, ", inputs);
+    say_weights(t, "", "");
+    say(", ");
+    say_weights(t, "m_", ": f32");
+    say(", ");
+    say_weights(t, "v_", ": f32");
+    say(") -> (loss, ");
+    say_weights(t, "new_", "");
+    say(", ");
+    say_weights(t, "new_m_", ": f32");
+    say(", ");
+    say_weights(t, "new_v_", ": f32");
+    say(") {\n    loss = model(ids, next, cos_t, sin_t, ");
+    say_weights(t, "", NULL);
+    say(")\n    ");
+    say_weights(t, "d_", NULL);
+    say(" = grad(model, ");
+    say_weights(t, "", NULL);
+    say(")(ids, next, cos_t, sin_t, ");
+    say_weights(t, "", NULL);
+    say(", 1)\n");
+    for (int i = 0; i < t->weights; i++) {
+        const char *n = t->weight[i].name;
+        say("    new_m_%s = 0.9*m_%s + 0.1*d_%s\n    new_v_%s = 0.99*v_%s + 0.01*d_%s**2\n", n, n, n, n, n,
+            n);
+        say("    new_%s = %s - rate*new_m_%s/(sqrt(new_v_%s) + 1e-8)\n", n, n, n, n);
+    }
+    say("}\n");
+}
+
+/* ---- memory ---- */
+
+static void *make(const trainer *t, size_t bytes, const void *from) {
+    void *memory;
+    check(epi_device_alloc(t->ctx, t->device, bytes, &memory, &error));
+    if (from)
+        check(epi_device_copy(t->ctx, t->device, memory, from, bytes, &error));
+    return memory;
+}
+
+static double uniform(trainer *t) {
+    t->random = t->random * 1664525u + 1013904223u;
+    return (double)(t->random >> 8) / (1 << 24);
+}
+
+/* First values of a tensor, in its type; kernels take an output's place as an input's where they can. */
+static void make_places(trainer *t, void **places, int input, int output, float middle, float spread) {
+    epi_tensor_shape shape;
+    check(epi_kernel_tensor(t->kernel, input, &shape));
+    float *x = malloc((size_t)shape.count * sizeof *x);
+    void *typed = malloc((size_t)shape.count * sizeof *x);
+    if (!x || !typed)
+        stop("out of memory");
+    for (int64_t i = 0; i < shape.count; i++)
+        x[i] = middle + spread * (float)(2 * uniform(t) - 1);
+    check(epi_convert(typed, shape.type, x, EPI_F32, shape.count));
+    size_t bytes = (size_t)shape.count * epi_dtype_size(shape.type);
+    places[0] = make(t, bytes, typed);
+    places[1] = epi_kernel_in_place(t->kernel, output, input) ? places[0] : make(t, bytes, NULL);
+    free(x);
+    free(typed);
+}
+
+static void make_tensors(trainer *t) {
+    float turns[2][LENGTH][HEAD / 2];
+    for (int s = 0; s < LENGTH; s++)
+        for (int e = 0; e < HEAD / 2; e++) {
+            double angle = s * pow(10000, -2.0 * e / HEAD);
+            turns[0][s][e] = (float)cos(angle);
+            turns[1][s][e] = (float)sin(angle);
+        }
+    t->cosines = make(t, sizeof turns[0], turns[0]);
+    t->sines = make(t, sizeof turns[1], turns[1]);
+    t->ids = make(t, BATCH * LENGTH * 4, NULL);
+    t->targets = make(t, BATCH * LENGTH * 4, NULL);
+    t->rate = make(t, 4, NULL);
+    t->loss = make(t, 4, NULL);
+    t->workspace = make(t, epi_kernel_workspace(t->kernel), NULL);
+    int n = t->weights;
+    for (int i = 0; i < n;
+         i++) { /* inputs: five, then values, means, squares; outputs: the loss, then those */
+        weight *w = &t->weight[i];
+        int input = 5 + i, output = 5 + 3 * n + 1 + i;
+        make_places(t, w->value, input, output, w->spread == 0, w->spread);
+        make_places(t, w->mean, input + n, output + n, 0, 0);
+        make_places(t, w->square, input + 2 * n, output + 2 * n, 0, 0);
+    }
+}
+
+/* ---- training ---- */
+
+static float step(trainer *t, int number, const int32_t *ids, const int32_t *next) {
+    epi_tensor tensors[6 * MAX_WEIGHTS + 6] = {
+        {t->ids, NULL}, {t->targets, NULL}, {t->cosines, NULL}, {t->sines, NULL}, {t->rate, NULL}};
+    int n = t->weights, after = 5 + 3 * n;
+    for (int i = 0; i < n; i++) {
+        const weight *w = &t->weight[i];
+        tensors[5 + i].data = w->value[0];
+        tensors[5 + n + i].data = w->mean[0];
+        tensors[5 + 2 * n + i].data = w->square[0];
+        tensors[after + 1 + i].data = w->value[1];
+        tensors[after + 1 + n + i].data = w->mean[1];
+        tensors[after + 1 + 2 * n + i].data = w->square[1];
+    }
+    tensors[after].data = t->loss;
+    /* Adam's means begin at 0, which the rate makes up for; it rises over the first steps */
+    double warm = number < 20 ? number / 20.0 : 1;
+    float rate = (float)(0.003 * warm * sqrt(1 - pow(0.99, number)) / (1 - pow(0.9, number))), loss;
+    check(epi_device_copy(t->ctx, t->device, t->ids, ids, BATCH * LENGTH * 4, &error));
+    check(epi_device_copy(t->ctx, t->device, t->targets, next, BATCH * LENGTH * 4, &error));
+    check(epi_device_copy(t->ctx, t->device, t->rate, &rate, 4, &error));
+    check(epi_kernel_start(t->kernel, tensors, 6 + 6 * n, t->workspace, NULL, &error));
+    check(epi_device_wait(t->ctx, t->device, &error));
+    check(epi_device_copy(t->ctx, t->device, &loss, t->loss, 4, &error));
+    for (int i = 0; i < n; i++) { /* what a step made is what the next one takes */
+        void **places[] = {t->weight[i].value, t->weight[i].mean, t->weight[i].square};
+        for (int k = 0; k < 3; k++) {
+            void *made = places[k][1];
+            places[k][1] = places[k][0];
+            places[k][0] = made;
+        }
+    }
+    return loss;
+}
+
+/* Sequences from random places of the text. */
+static void pick(trainer *t, const unsigned char *data, size_t size, int32_t *ids, int32_t *next) {
+    for (int b = 0; b < BATCH; b++) {
+        size_t at = (size_t)(uniform(t) * (double)(size - LENGTH - 1));
+        for (int s = 0; s < LENGTH; s++) {
+            ids[b * LENGTH + s] = data[at + (size_t)s];
+            next[b * LENGTH + s] = data[at + (size_t)s + 1];
+        }
+    }
+}
+
+static void open_trainer(trainer *t) {
+    check(epi_context_open(&t->ctx, &error));
+    epi_device_info device;
+    t->device = epi_device_find(t->ctx, "gpu");
+    t->type = t->device < 0 ? EPI_F32 : EPI_BF16; /* of weights and activations; Adam's means are f32 */
+    t->device = t->device < 0 ? 0 : t->device;
+    check(epi_device_get(t->ctx, t->device, &device));
+    name_weights(t);
+    write_text(t);
+    check(epi_module_parse(t->ctx, text, text_size, "train.c", &t->module, &error));
+    epi_dim_binding dims[] = {
+        {"B", BATCH}, {"S", LENGTH},          {"D", t->features}, {"H", t->features / HEAD},
+        {"E", HEAD},  {"F", 4 * t->features}, {"V", BYTES}};
+    epi_type_binding types[] = {{"loss", EPI_F32}};
+    epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 7, .type = t->type, .types = types,
+                                      .type_count = 1, .device = t->device);
+    check(epi_kernel_compile(epi_module_find(t->module, "step"), &options, &t->kernel, &error));
+    epi_kernel_info info;
+    epi_kernel_get_info(t->kernel, &info);
+    printf("on %s: a step is %d kernels, with %zu bytes between them\n", device.name, info.parts,
+           epi_kernel_workspace(t->kernel));
+    make_tensors(t);
+}
+
+static void close_trainer(trainer *t) {
+    void *shared[] = {t->ids, t->targets, t->cosines, t->sines, t->rate, t->loss, t->workspace};
+    for (int i = 0; i < 7; i++)
+        check(epi_device_free(t->ctx, t->device, shared[i], &error));
+    for (int i = 0; i < t->weights; i++) {
+        void **places[] = {t->weight[i].value, t->weight[i].mean, t->weight[i].square};
+        for (int k = 0; k < 3; k++) {
+            if (places[k][1] != places[k][0])
+                check(epi_device_free(t->ctx, t->device, places[k][1], &error));
+            check(epi_device_free(t->ctx, t->device, places[k][0], &error));
+        }
+    }
+    epi_kernel_free(t->kernel);
+    epi_module_free(t->module);
+    epi_context_close(t->ctx);
+    free(text);
+}
+
+static unsigned char *read_bytes(const char *path, size_t *size) {
+    FILE *f = fopen(path, "rb");
+    unsigned char *data = malloc(1 << 26);
+    *size = f && data ? fread(data, 1, 1 << 26, f) : 0;
+    if (*size < LENGTH + 2)
+        stop("the file cannot be read, or is too short");
+    fclose(f);
+    return data;
+}
+
+int main(int count, char **words) {
+    static trainer t = {.random = 1};
+    int steps = count > 2 ? atoi(words[2]) : count > 1 ? 500 : 60;
+    t.layers = count > 3 ? atoi(words[3]) : 2;
+    t.features = count > 4 ? atoll(words[4]) : 64;
+    if (steps < 1 || t.layers < 1 || t.layers > MAX_LAYERS || t.features < HEAD || t.features % HEAD)
+        stop("train [FILE [STEPS [LAYERS, up to 32 [FEATURES, a multiple of 16]]]]");
+    open_trainer(&t);
+    size_t size = text_size;
+    unsigned char *data = count > 1 ? read_bytes(words[1], &size) : (unsigned char *)text;
+    int32_t ids[BATCH * LENGTH], next[BATCH * LENGTH];
+    float loss = 0, first = 0;
+    struct timespec begin, end;
+    timespec_get(&begin, TIME_UTC);
+    for (int i = 1; i <= steps; i++) {
+        pick(&t, data, size, ids, next);
+        loss = step(&t, i, ids, next);
+        if (i == 1)
+            first = loss;
+        if (i == 1 || i == steps || i % 20 == 0)
+            printf("step %d: loss %.3f\n", i, (double)loss);
+    }
+    timespec_get(&end, TIME_UTC);
+    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    printf("%.1f ms a step\n", 1e3 * seconds / steps);
+    if (count > 1)
+        free(data);
+    close_trainer(&t);
+    return count == 1 && !(loss < first / 2) ? 1 : 0; /* its own text is easy */
+}
