@@ -46,14 +46,15 @@ static bool has_tensor(const epi_program *p, const char *name, bool output) {
     return false;
 }
 
-/* What lies in memory from the forward to the backward, and how much it is, as comments. Only dims of the
- * backward's own axes count. */
-static int print_kept(const epi_program *program, const epi_program *backward, const cli_options *o) {
+/* What lies in memory from the forward to the backward: how many bytes, and as comments if `print`. Only dims
+ * of the backward's own axes count. */
+static int count_kept(const epi_program *program, const epi_program *backward, const cli_options *o,
+                      bool print, double *total) {
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     epi_options options = cli_compile_options(o);
     epi_kernel *kernel;
     epi_error err;
-    double total = 0;
+    *total = 0;
     options.dims = dims;
     options.dim_count = 0;
     options.path = EPI_PATH_REFERENCE;
@@ -64,7 +65,7 @@ static int print_kept(const epi_program *program, const epi_program *backward, c
                 dims[options.dim_count++] = o->dims[i];
     if (epi_kernel_compile(backward, &options, &kernel, &err) != EPI_OK)
         return cli_fail(&err);
-    printf("\n");
+    printf("%s", print ? "\n" : "");
     for (int t = 0; t < epi_program_tensor_count(backward); t++) {
         epi_tensor_info info;
         epi_tensor_shape shape;
@@ -76,33 +77,56 @@ static int print_kept(const epi_program *program, const epi_program *backward, c
                            : has_tensor(program, info.name, true) ? "a result"
                                                                   : "saved";
         double bytes = (double)shape.count * (double)epi_dtype_size(shape.type);
-        total += bytes;
-        printf("# %-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes, what);
+        *total += bytes;
+        if (print)
+            printf("# %-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes, what);
     }
-    printf("# %-18s %14.0f bytes  kept until the backward\n", "", total);
+    if (print)
+        printf("# %-18s %14.0f bytes  kept until the backward\n", "", *total);
     epi_kernel_free(kernel);
     return EXIT_OK;
+}
+
+typedef epi_status derive(const epi_program *program, const char *const *wrt, int wrt_count, epi_module **out,
+                          epi_error *err);
+
+/* Derives; again with less that is saved, where that is more than --memory allows. */
+static int derive_within(const epi_program *program, const cli_wrt *a, const cli_options *o,
+                         epi_module **derived) {
+    epi_error err;
+    double kept = 0;
+    derive *how = o->forward ? epi_program_grad_saved : epi_program_grad;
+    if (how(program, a->names, a->count, derived, &err) != EPI_OK)
+        return cli_fail(&err);
+    int status = o->memory ? count_kept(program, epi_module_program(*derived, 1), o, false, &kept) : EXIT_OK;
+    if (status != EXIT_OK || kept <= (double)o->memory)
+        return status;
+    epi_module_free(*derived);
+    return epi_program_grad_lean(program, a->names, a->count, derived, &err) == EPI_OK ? EXIT_OK
+                                                                                       : cli_fail(&err);
 }
 
 int cmd_grad(const cli_options *o) {
     cli_source s;
     epi_error err;
     cli_wrt a;
+    double kept;
     epi_module *derived = NULL;
     if (o->name_count != 1)
         return cli_complain(EXIT_USAGE, "grad wants one FILE:NAME; see 'epilog help grad'");
     if (o->dim_count && !o->forward)
         return cli_complain(EXIT_USAGE, "--dims is for what --forward saves: give that too");
+    if (o->memory && !o->dim_count)
+        return cli_complain(EXIT_USAGE, "--memory counts bytes that are kept: give --forward and --dims too");
     if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
         return cli_fail(&err);
     int status = cli_wrt_read(&a, s.program, o);
-    if (status == EXIT_OK && (o->forward ? epi_program_grad_saved : epi_program_grad)(
-                                 s.program, a.names, a.count, &derived, &err) != EPI_OK)
-        status = cli_fail(&err);
+    if (status == EXIT_OK)
+        status = derive_within(s.program, &a, o, &derived);
     if (status == EXIT_OK)
         status = print_programs(derived);
     if (status == EXIT_OK && o->dim_count)
-        status = print_kept(s.program, epi_module_program(derived, 1), o);
+        status = count_kept(s.program, epi_module_program(derived, 1), o, true, &kept);
     epi_module_free(derived);
     cli_source_close(&s);
     return status;

@@ -120,18 +120,18 @@ static const cli_command commands[] = {
      "mainloop.\n\n" GPU_OPTIONS TUNING_OPTION,
      "PROGRAM", cmd_bench},
     {"grad", "derive the program of a program's gradients",
-     "epilog grad FILE:NAME [--wrt x,w] [--forward] [--dims M=...,N=... [--type T] [--types x=T,...]]\n\n"
+     "epilog grad FILE:NAME [--wrt x,w] [--forward] [--dims M=...,N=... [--type T] [--types x=T,...]\n"
+     "            [--memory BYTES]]\n\n"
      "Prints the program that takes the inputs of FILE:NAME and, for each result y, the gradient d_y of "
      "some\n"
      "number by it, and gives the gradients of that number by the inputs that --wrt names, or by all that "
      "are\n"
      "no integers. What is printed is a program like any other.\n\n"
      "--forward prints two programs instead: the forward, which also gives what the backward needs of its\n"
-     "values, and the backward, which takes that. Products, reductions and what the text says keep(x) of "
-     "are\n"
-     "saved; the rest, and what it says again(x) of, is made again. With --dims what is kept between the "
-     "two\n"
-     "is listed with its bytes, in comments.\n",
+     "values, and the backward, which takes that. Products, reductions, rows that both would make by a pass\n"
+     "over memory and what the text says keep(x) of are saved; the rest, and what it says again(x) of, is\n"
+     "made again. With --dims what is kept between the two is listed with its bytes, in comments; where\n"
+     "that is more than --memory BYTES (500M, 2G), such rows are made again, too.\n",
      "PROGRAM", cmd_grad},
     {"gradcheck", "hold derived gradients against differences",
      "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--set s=V,...] [--seed N] [--json]\n\n"

@@ -198,11 +198,16 @@ EPI_API epi_status epi_program_grad(const epi_program *program, const char *cons
 
 /* The same as two programs, NAME_forward and NAME_backward, so that nothing is computed twice that is worth
  * saving. The first has the program's inputs and results, and gives as well what the second needs of its
- * values: products and reductions, and what the text says keep(x) of. The second takes those of the program's
+ * values: products and reductions, rows that both would make by a pass over memory, and what the text says
+ * keep(x) of. The second takes those of the program's
  * inputs and results that it needs, what was saved, and the cotangents; everything else, and what the text
  * says again(x) of, it makes again. */
 EPI_API epi_status epi_program_grad_saved(const epi_program *program, const char *const *wrt, int wrt_count,
                                           epi_module **out, epi_error *err);
+/* The same where memory counts for more than time: rows that the forward stores for a product, as those of a
+ * LayerNorm, are not saved, but made again. */
+EPI_API epi_status epi_program_grad_lean(const epi_program *program, const char *const *wrt, int wrt_count,
+                                         epi_module **out, epi_error *err);
 
 /* ---- kernels ------------------------------------------------------------------------------- */
 

@@ -44,6 +44,11 @@ expect 0 '^# saved  *f32  *64 bytes  saved' grad norms:rmsnorm --wrt x --forward
 "$epilog" grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16 >derived.epi
 expect 0 'd_x  *f32' run derived.epi:rmsnorm_backward --dims T=16,D=32
 expect 2 'give that too' grad norms:rmsnorm --dims T=16,D=32
+echo 'f(x[T,D], g[D], b[D], w[F,D]) -> y[T,F] { n = layernorm(x, g, b, 1e-5)  y = n @ w }' >layer.epi
+expect 0 '^# n  *bf16  *1024 bytes  saved' grad layer.epi --forward --dims T=16,D=32,F=8 --type bf16 --memory 1M
+expect 0 ' 1792 bytes  kept' grad layer.epi --forward --dims T=16,D=32,F=8 --type bf16 --memory 2k
+expect 2 'give --forward and --dims too' grad layer.epi --forward --memory 2k
+rm layer.epi
 expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wrt epz
 expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
 expect 1 "losses.epi:8:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y

@@ -705,6 +705,44 @@ static void check_taken(const char *text, const char *wrt, const char *want) {
     epi_module_free(m);
 }
 
+/* Rows that the forward stores for a product are saved for one of the backward, unless memory comes first. */
+static void test_passed(void) {
+#define CENTRED(then) \
+    "f(x[T,D], g[D], w[F,D]) -> y[T,F] { c = x - mean(x, D)  r = rsqrt(mean(c*c, D) + 0.1)  n = " then \
+    "  y = n @ w }"
+    static const char *const wrt[] = {"x", "w"};
+    check_taken(CENTRED("c*r*g"), "w", "n ");
+    check_taken(CENTRED("tanh(c*r*g)"), "w", "n ");
+    check_taken(CENTRED("again(c*r*g)"), "w", "x g saved r ");
+    check_taken(CENTRED("c*r*g"), "x", "x g w y saved r "); /* no product of the backward wants them */
+    /* a scale goes past the product; scores are in no memory */
+    check_taken("f(x[T,D], w[F,D]) -> y[T,F] { r = rsqrt(mean(x*x, D) + 0.1)  n = x*r  y = n @ w }", "w",
+                "x r ");
+    check_taken("f(q[S,E], k[R,E], v[R,C]) -> o[S,C] { p = softmax(q @ k, R)  o = p @ v }", "v",
+                "q k saved saved_2 ");
+    /* where the rows that are scaled are a result, they are in memory; else what is scaled is stored */
+    check_taken("f(x[T,D], w[F,D]) -> (h[T,D], y[T,F]) { h = x - mean(x, D)  n = h*rsqrt(mean(h*h, D) + 0.1)"
+                "  y = n @ w }",
+                "w", "h saved ");
+    check_taken("f(x[T,D], w[F,D]) -> y[T,F] { h = x - mean(x, D)  n = h*rsqrt(mean(h*h, D) + 0.1)"
+                "  y = n @ w }",
+                "w", "n ");
+    epi_module *m, *lean;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, CENTRED("c*r*g"), strlen(CENTRED("c*r*g")), "test", &m, &err) == EPI_OK,
+               "%s", err.message))
+        return;
+    if (check(epi_program_grad_lean(epi_module_program(m, 0), wrt, 2, &lean, &err) == EPI_OK, "%s",
+              err.message)) {
+        const epi_graph *g = &epi_module_program(lean, 1)->graph;
+        for (int t = 0; t < g->input_count; t++)
+            check(strcmp(g->tensors[t].name, "n") != 0, "rows are made again where memory comes first");
+        epi_module_free(lean);
+    }
+    epi_module_free(m);
+#undef CENTRED
+}
+
 static void test_choice(void) {
     /* a result that suffices is taken, and the product it was made of is not saved */
     check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  y = sigmoid(z) }", "x", "w y ");
@@ -718,6 +756,7 @@ static void test_choice(void) {
                 "x g r ");
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = rsqrt(mean(x*x, D) + 0.1)  n = keep(x*r)  y = n*g }", "g",
                 "n ");
+    test_passed();
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = again(rsqrt(again(mean(x*x, D)) + 0.1))  y = x*r*g }", "x",
                 "x g ");
 }

@@ -86,6 +86,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
     "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_saved": (INT, P, P, INT, P, P),
+    "epi_program_grad_lean": (INT, P, P, INT, P, P),
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
     "epi_kernel_workspace": (SIZE, P), "epi_kernel_workspace_at": (INT, P, P, INT, P, P),
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
@@ -217,7 +218,8 @@ class Program:
             if key not in self.derived:
                 lib, err, module = library(), library().Error(), P()
                 names = (TEXT * len(wrt))(*[n.encode() for n in wrt])
-                derive = lib.epi_program_grad_saved if saved else lib.epi_program_grad
+                save = lib.epi_program_grad_lean if self.memory else lib.epi_program_grad_saved
+                derive = save if saved else lib.epi_program_grad
                 lib.check(derive(self.handle, names, len(wrt), c.byref(module), c.byref(err)), err)
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]

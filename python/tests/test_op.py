@@ -406,6 +406,20 @@ LOSS = """loss(x[T,D], w[V,D], y: i64[T]) -> l: f32[T] {
 }"""
 
 
+def test_rows_are_saved():
+    """Rows that the forward stores for its product are kept for the backward's, but not where there is a budget."""
+    text = "f(x[T,D], g[D], b[D], w[F,D]) -> y[T,F] { n = layernorm(x, g, b, 1e-5)  y = n @ w }"
+    x, g, b, w = (torch.randn(s).requires_grad_() for s in ((7, 16), (16,), (16,), (5, 16)))
+    grads = []
+    for f in (epilog.op(text), epilog.op(text, memory=1_000_000)):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
+            y = f(x, g, b, w)
+        grads.append(torch.autograd.grad(y, (x, g, b, w), torch.ones_like(y)))
+        assert kept.count((7, 16)) == (1 if f.program.memory else 2)  # x, and the rows that are normalised
+    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(*grads))
+
+
 def test_memory():
     """Within a budget rows have the same bits; logits are neither saved nor stored whole."""
     torch.manual_seed(3)

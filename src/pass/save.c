@@ -21,7 +21,10 @@ typedef struct split {
     int results;     /* how many of the outputs are the program's */
     bool *backward;  /* by node: it depends on a cotangent */
     bool *statistic; /* by node: what reductions give, and what is made of that alone */
-    bool *scores;    /* by node: a product whose softmax weighs a sum: it is made again */
+    bool *scores;    /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
+    bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
+                        backward */
+    bool lean;       /* memory comes first: what can be made again is */
     bool *looked;    /* by node: the backward may read it, or make it again */
     bool *saved;     /* by node: the backward reads it: an input, a result or a saved value */
 } split;
@@ -97,6 +100,7 @@ static bool allocate(split *s) {
     s->backward = epi_arena_alloc(s->g.arena, nodes);
     s->statistic = epi_arena_alloc(s->g.arena, nodes);
     s->scores = epi_arena_alloc(s->g.arena, nodes);
+    s->passed = epi_arena_alloc(s->g.arena, nodes);
     s->looked = epi_arena_alloc(s->g.arena, nodes);
     s->saved = epi_arena_alloc(s->g.arena, nodes);
     return !epi_graph_failed(&s->g);
@@ -125,17 +129,27 @@ static bool can_remake(const split *s, int node) {
            (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
-/* What it costs to have the value in the backward: its bytes, and again if they are stored for it alone.
- * Sizes are not known yet: every axis counts as one of 1024, vectors as f32, the rest as 16 bits. */
-static double price(const split *s, int node) {
+/* Sizes are not known yet: every axis counts as one of 1024, vectors as f32, the rest as 16 bits. */
+static double bytes_of(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     double bytes = n->axes.count < 2 ? 4 : 2;
     for (int i = 0; i < n->axes.count; i++)
         bytes *= ldexp(1024, n->axes.at[i].shift);
+    return bytes;
+}
+
+/* What it costs to have the value in the backward: its bytes, and again if they are stored for it alone. */
+static double price(const split *s, int node) {
+    const epi_node *n = &s->g.nodes[node];
+    double bytes = bytes_of(s, node);
     if (n->op == EPI_OP_INPUT || is_result(s, node))
         return bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
+    if (s->scores[node])
+        return INFINITY;
+    if (s->passed[node])
+        return bytes;
     if (n->op == EPI_OP_GATHER && s->g.nodes[n->arg[0]].op == EPI_OP_INPUT &&
         s->g.nodes[n->arg[1]].op == EPI_OP_CONST)
         return INFINITY; /* a slice of an input is a view of it: a copy would save nothing */
@@ -200,6 +214,69 @@ static void find_scores(split *s, int *by) {
             epi_axes_same_set(&g->nodes[one].axes, &g->nodes[other].axes))
             s->scores[one] = s->scores[other] = s->scores[one] || s->scores[other];
     }
+    for (int i = 0; i < g->node_count && over; i++)
+        s->scores[i] |= by[i] != EPI_NO_NODE && s->scores[by[i]];
+}
+
+/* ---- what takes a pass over memory ---- */
+
+/* How a value depends on a statistic of its own rows, such as the mean of a norm: not; as one that is
+ * multiplied by it, which the algebra takes past a product; or in another way, so that rows are made as a
+ * whole. */
+enum { NEEDS_NOTHING, NEEDS_SCALE, NEEDS_ROWS };
+
+/* The first statistic that it is made of, or EPI_NO_NODE: `of` has those of its operands. */
+static int statistic_of(const split *s, int node, const int *of) {
+    const epi_node *n = &s->g.nodes[node];
+    if (epi_ops[n->op].cls == EPI_CLASS_REDUCE)
+        return node;
+    for (int a = 0; a < 3 && s->statistic[node]; a++)
+        if (n->arg[a] != EPI_NO_NODE && of[n->arg[a]] != EPI_NO_NODE)
+            return of[n->arg[a]];
+    return EPI_NO_NODE;
+}
+
+/* What a map needs, by what its operands need. An operand that is in memory needs nothing. */
+static int need_of(const split *s, int node, const int *need, const int *of) {
+    const epi_node *n = &s->g.nodes[node];
+    bool scales = n->op == EPI_OP_MUL || n->op == EPI_OP_DIV;
+    int most = NEEDS_NOTHING;
+    for (int a = 0; a < 3 && epi_ops[n->op].cls == EPI_CLASS_MAP; a++) {
+        int arg = n->arg[a];
+        if (arg == EPI_NO_NODE)
+            continue;
+        int own = is_result(s, arg) ? NEEDS_NOTHING : need[arg];
+        if (of[arg] != EPI_NO_NODE && epi_axes_count_in(&n->axes, &s->g.nodes[of[arg]].over))
+            own = NEEDS_SCALE;
+        if (own != NEEDS_NOTHING && !scales)
+            own = NEEDS_ROWS;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+static bool has_product(const split *s, int node, bool backward) {
+    epi_use_list uses = epi_graph_uses(&s->g, node);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user != EPI_NO_NODE && s->g.live[user] && s->backward[user] == backward &&
+            epi_ops[s->g.nodes[user].op].cls == EPI_CLASS_PRODUCT)
+            return true;
+    }
+    return false;
+}
+
+/* Rows that are made as a whole for a product: the forward stores them by a pass over memory and reads them,
+ * and so would the backward for a product of its own, as for a weight's gradient. To save them moves nothing
+ * more. What is made of scores is in no memory. `of` is scratch. */
+static void find_passed(split *s, int *of) {
+    int count = s->g.node_count, *need = epi_arena_alloc(s->g.arena, ((size_t)count + 1) * sizeof *need);
+    for (int i = 0; i < count && need && !s->lean; i++) {
+        of[i] = statistic_of(s, i, of);
+        need[i] = need_of(s, i, need, of);
+        s->passed[i] = need[i] == NEEDS_ROWS && !s->backward[i] && has_product(s, i, false) &&
+                       has_product(s, i, true) && !s->scores[i];
+    }
 }
 
 /* Statistics of the backward that can be had from a result of the forward, or from what it reads anyway, are
@@ -240,6 +317,7 @@ static bool choose(split *s) {
     find_backward(s);
     find_scores(s, scratch);
     find_statistics(s);
+    find_passed(s, scratch);
     find_wanted(s, wanted);
     for (int i = 0; i < g->node_count; i++) {
         if (!s->looked[i])
@@ -249,6 +327,8 @@ static bool choose(split *s) {
             epi_flow_add(&f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
         if (!can_remake(s, i))
             epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
+        else if (s->passed[i]) /* made again, it is written and read */
+            epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), 2 * bytes_of(s, i));
         for (int a = 0; a < 3 && can_remake(s, i); a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE && s->looked[g->nodes[i].arg[a]])
                 epi_flow_add(&f, epi_flow_leaves(g->nodes[i].arg[a]), epi_flow_enters(i), INFINITY);
@@ -412,8 +492,9 @@ static void write_backward(const split *s, const epi_tensor_decl *saved, int sav
         extract(s, tensors, inputs, count, out);
 }
 
-void epi_save(const epi_graph *program, const epi_graph *gradient, epi_graph *forward, epi_graph *backward) {
-    split s = {.g = {.arena = forward->arena}};
+void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, epi_graph *forward,
+              epi_graph *backward) {
+    split s = {.g = {.arena = forward->arena}, .lean = lean};
     unite(&s, program, gradient);
     if (!epi_graph_failed(&s.g))
         take_results(&s);

@@ -10,7 +10,9 @@
  *
  * Products and reductions are not made again, but for scores, unless the text says again(x) of them; of all
  * ways to have what is wanted the one that moves the fewest bytes is taken. What the text says keep(x) of
- * costs nothing. The arenas of both are set; an error is in forward->error. */
-void epi_save(const epi_graph *program, const epi_graph *gradient, epi_graph *forward, epi_graph *backward);
+ * costs nothing. Where `lean`, memory comes first: what the forward stores for itself alone is made again,
+ * too. The arenas of both are set; an error is in forward->error. */
+void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, epi_graph *forward,
+              epi_graph *backward);
 
 #endif

@@ -52,23 +52,26 @@ static epi_status tell(const epi_program *program, epi_graph *g, epi_error *err)
     return g->error.status;
 }
 
-static epi_status derive(const epi_program *program, const int *asked, int count, bool saves,
+/* One program, or two; of these, which values are saved. */
+typedef enum saving { SAVE_NOTHING, SAVE_FOR_TIME, SAVE_FOR_MEMORY } saving;
+
+static epi_status derive(const epi_program *program, const int *asked, int count, saving saves,
                          epi_arena *arena, epi_module **out, epi_error *err) {
     epi_graph derived = {.arena = arena}, forward = {.arena = arena}, backward = {.arena = arena};
     epi_derive(&program->graph, asked, count, NULL, &derived);
     epi_status status = tell(program, &derived, err);
-    if (status == EPI_OK && !saves)
+    if (status == EPI_OK && saves == SAVE_NOTHING)
         return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
     if (status != EPI_OK)
         return status;
-    epi_save(&program->graph, &derived, &forward, &backward);
+    epi_save(&program->graph, &derived, saves == SAVE_FOR_MEMORY, &forward, &backward);
     status = tell(program, &forward, err);
     return status == EPI_OK ? parse_derived(program, (const epi_graph *[]){&forward, &backward},
                                             (const char *[]){"forward", "backward"}, 2, out, err)
                             : status;
 }
 
-static epi_status make(const epi_program *program, const char *const *wrt, int wrt_count, bool saves,
+static epi_status make(const epi_program *program, const char *const *wrt, int wrt_count, saving saves,
                        epi_module **out, epi_error *err) {
     epi_error_clear(err);
     if (out)
@@ -92,10 +95,15 @@ static epi_status make(const epi_program *program, const char *const *wrt, int w
 
 epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
                             epi_module **out, epi_error *err) {
-    return make(program, wrt, wrt_count, false, out, err);
+    return make(program, wrt, wrt_count, SAVE_NOTHING, out, err);
 }
 
 epi_status epi_program_grad_saved(const epi_program *program, const char *const *wrt, int wrt_count,
                                   epi_module **out, epi_error *err) {
-    return make(program, wrt, wrt_count, true, out, err);
+    return make(program, wrt, wrt_count, SAVE_FOR_TIME, out, err);
+}
+
+epi_status epi_program_grad_lean(const epi_program *program, const char *const *wrt, int wrt_count,
+                                 epi_module **out, epi_error *err) {
+    return make(program, wrt, wrt_count, SAVE_FOR_MEMORY, out, err);
 }
