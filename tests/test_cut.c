@@ -606,6 +606,48 @@ static void check_stored_index(void) {
     epi_module_free(m);
 }
 
+/* A step of training from token ids: rows are all axes of the ids, so that what is made of tokens lies token
+ * by token; and of the logits, which a norm's scale leaves and a loss picks some of, one form is stored. */
+static void check_step(void) {
+    epi_module *m =
+        parse("model(ids: i32[B,S], next: i32[B,S], table[V,D], g[D], w[H,E,D], u[D,H,E]) -> loss {\n"
+              "    x = table[ids]\n"
+              "    k = rmsnorm(x, g, 1e-5) @ w\n"
+              "    r = rename(k, S, R)\n"
+              "    s = softmax(where(index(R) <= index(S), sum(k*r, E), -inf), R)\n"
+              "    z = rmsnorm(x + sum(s*r, R) @ u, g, 1e-5) @ table\n"
+              "    loss = mean(logsumexp(z, V) - gather(z, next, V), B, S)\n"
+              "}\n"
+              "step(ids: i32[B,S], next: i32[B,S], table[V,D], g[D], w[H,E,D], u[D,H,E])\n"
+              "    -> (loss, d_table[V,D], d_g[D], d_w[H,E,D], d_u[D,H,E]) {\n"
+              "    loss = model(ids, next, table, g, w, u)\n"
+              "    d_table, d_g, d_w, d_u = grad(model, table, g, w, u)(ids, next, table, g, w, u, 1)\n"
+              "}\n");
+    epi_dim_binding dims[] = {{"B", 2}, {"S", 40}, {"V", 320}, {"D", 16}, {"H", 3}, {"E", 8}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 6, .threads = 2);
+    epi_kernel *k;
+    epi_error err;
+    epi_value_info v;
+    check_program(epi_module_program(m, 1), o, "a step");
+    o.device = -90;
+    o.type = EPI_BF16;
+    dims[2].size = 32768;
+    dims[3].size = 1024;
+    check(epi_kernel_compile(epi_module_program(m, 1), &o, &k, &err) == EPI_OK, "%s", err.message);
+    int logits = 0;
+    for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
+        logits += v.bytes == 2 * 40 * 32768 * 2;
+    check(logits == 2, "logits and their gradient are stored, each once: %d", logits);
+    char text[1 << 12];
+    for (int i = 0; epi_kernel_part_print(k, i, text, sizeof text); i++) {
+        check(!strstr(text, "E,R]") && !strstr(text, "H,R,") && !strstr(text, "E,S]") &&
+                  !strstr(text, "H,S,"),
+              "tokens come before heads: %s", text);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 /* Values between parts are named by number, but not as a tensor of the program is. */
 static void check_stored_names(void) {
     epi_module *m = parse("f(x[T,D], w[F,D], v4[F]) -> (y[T,D], v5[T]) {\n"
@@ -891,6 +933,7 @@ int main(int argc, char **argv) {
     check_stored_once();
     check_stored_types();
     check_types_replaced();
+    check_step();
     check_stored_index();
     check_stored_names();
     check_stored_slice();

@@ -207,7 +207,9 @@ class Program:
                 if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
                     self.sources[dim] = i, a, shift
         # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
-        self.rows = list(rows) if rows is not None else [d for d, shift in self.inputs[0].axes[:-1]] if self.inputs else []
+        first = self.inputs[0] if self.inputs else None  # its last axis counts features, which integers have not
+        axes = first.axes[:None if first.type in (I32, I64) else -1] if first else []
+        self.rows = list(rows) if rows is not None else [d for d, shift in axes]
         self.memory = memory  # bytes that a workspace may have; 0: any number
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 

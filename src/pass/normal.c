@@ -4,7 +4,8 @@
  *     + -          the terms of the whole sum; equal ones are one term, and a factor that all have goes out
  *     sum, @       of the factors those that lack the axes go out; what stays is a product of two operands
  *                  where it is one, else a map and a sum
- *     pairs, join  factors that lack the axis go out
+ *     pairs, join, gather
+ *                  factors that lack the axis go out
  *     else         the same operation
  *
  * Not every factor that could go out of a product of matrices does: one that is complete while its
@@ -658,6 +659,22 @@ static int renamed(walk *w, const epi_node *n) {
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
 }
 
+/* Elements along an axis, by an index: factors that lack the axis go out. So a row's scale leaves the logits
+ * that a loss picks one of, and the picked ones are of those that are stored anyway. */
+static int gathered(walk *w, const epi_node *n) {
+    epi_graph *g = w->g;
+    epi_form f = form_at(w, n->arg[0]), rest, own = epi_form_having(g, &f, &n->over, &rest);
+    int64_t number;
+    if (!own.count || !rest.count || epi_graph_at_number(w->in, (int)(n - w->in->nodes), &number))
+        return rebuild(w, n);
+    int value = epi_normal_build(w->facts, &own);
+    if (value != EPI_NO_NODE)
+        value = valued(
+            g, epi_graph_move(g, EPI_OP_GATHER, value, w->memo[n->arg[1]], EPI_NO_NODE, n->over.at[0]));
+    epi_form core = value == EPI_NO_NODE ? rest : epi_form_of(g, value, 1);
+    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
+}
+
 static int rewritten(walk *w, const epi_node *n) {
     switch (n->op) {
     case EPI_OP_MUL:
@@ -675,6 +692,7 @@ static int rewritten(walk *w, const epi_node *n) {
     case EPI_OP_JOIN:
     case EPI_OP_CONCAT: return put_together(w, n);
     case EPI_OP_RENAME: return renamed(w, n);
+    case EPI_OP_GATHER: return gathered(w, n);
     default: return rebuild(w, n);
     }
 }

@@ -20,9 +20,11 @@ static int find_dim(const epi_graph *g, const char *name) {
     return dim;
 }
 
-/* The axes that count rows: those that are named, else every axis of the first input but its last. */
+/* The axes that count rows: those that are named, else every axis of the first input but its last, which
+ * counts features; integers have none: all of their axes count rows. */
 static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_row, epi_error *err) {
-    for (int i = 0; !o->row_axes && g->input_count && i + 1 < g->tensors[0].axes.count; i++)
+    bool whole = g->input_count && g->tensors[0].has_type && epi_dtype_is_integer(g->tensors[0].type);
+    for (int i = 0; !o->row_axes && g->input_count && i + !whole < g->tensors[0].axes.count; i++)
         is_row[g->tensors[0].axes.at[i].dim] = true;
     for (int i = 0; o->row_axes && i < o->row_axis_count; i++) {
         if (!o->row_axes[i])
