@@ -146,6 +146,21 @@ static void check_memory(const epi_cut *cut, const char *label) {
     check(cut->bytes >= cut->lowest, "%s: no less memory than is alive at once", label);
 }
 
+/* Parts come after those that store what they load. */
+static void check_order(const epi_cut *cut, const char *label) {
+    for (int q = 0; q < cut->part_count; q++)
+        for (int t = 0; t < cut->parts[q].graph.input_count; t++) {
+            epi_part_tensor at = cut->parts[q].tensors[t];
+            const epi_cut_value *v = at.tensor < 0 ? &cut->values[at.value] : NULL;
+            check(!v || (v->part < q && v->first <= v->part && q <= v->last),
+                  "%s: part %d loads what is there", label, q + 1);
+            for (int r = q; r < cut->part_count && at.tensor >= 0; r++)
+                for (int u = cut->parts[r].graph.input_count; u < cut->parts[r].graph.tensor_count; u++)
+                    check(cut->parts[r].tensors[u].tensor != at.tensor,
+                          "%s: part %d loads what part %d stores", label, q + 1, r + 1);
+        }
+}
+
 static void check_program(const epi_program *program, epi_options o, const char *label) {
     epi_kernel *k;
     epi_error err;
@@ -164,6 +179,7 @@ static void check_program(const epi_program *program, epi_options o, const char 
         cut_count++;
         part_count += k->part_count;
         check_memory(&k->cut, label);
+        check_order(&k->cut, label);
         compare_by_hand(k, program, &o, &out, label);
     }
     epi_kernel_free(k);

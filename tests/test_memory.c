@@ -251,6 +251,61 @@ static void test_models(const char *path) {
     free(text);
 }
 
+/* Parts come in such an order that no more is alive at once than one of them stores and loads, and products
+ * that run side by side still do. */
+static void test_order(const char *path) {
+    static const struct {
+        const char *name, *dims;
+        int beside;
+    } layers[] = {{"llama_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4", 6},
+                  {"qwen3_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4", 6},
+                  {"llama_loss", "T=4096,D=256,H=8,E=32,F=1024,V=4096", 4}};
+    size_t length;
+    char *text = read_whole(path, &length);
+    epi_module *m = NULL;
+    epi_error err = {0};
+    bool ok = text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK;
+    for (size_t i = 0; check(ok, "%s: %s", path, err.message) && i < sizeof layers / sizeof *layers; i++) {
+        const epi_program *p = epi_module_find(m, layers[i].name);
+        const char *wrt[EPI_MAX_TENSORS];
+        epi_module *two = NULL;
+        epi_kernel *k = NULL;
+        int count = 0;
+        bound b;
+        for (int t = 0; p && t < p->graph.input_count; t++)
+            if (!p->graph.tensors[t].has_type)
+                wrt[count++] = p->graph.tensors[t].name;
+        bind_dims(&b, layers[i].dims, EPI_BF16, -90);
+        if (!check(p && epi_program_grad_saved(p, wrt, count, &two, &err) == EPI_OK &&
+                       epi_kernel_compile(epi_module_program(two, 1), &b.options, &k, &err) == EPI_OK,
+                   "%s: %s", layers[i].name, err.message))
+            continue;
+        int64_t most = 0;
+        int beside = 0;
+        for (int q = 0; q < k->cut.part_count; q++) {
+            int64_t bytes = 0;
+            beside += k->parts[q].apart;
+            for (int v = 0; v < k->cut.value_count; v++) {
+                bool touched = false;
+                for (int t = 0; t < k->cut.parts[q].graph.tensor_count; t++)
+                    touched |= k->cut.parts[q].tensors[t].tensor < 0 && k->cut.parts[q].tensors[t].value == v;
+                bytes += touched ? k->cut.values[v].bytes : 0;
+            }
+            most = epi_max64(most, bytes);
+        }
+        printf(
+            "%s: %ld bytes between the %d parts of the backward, of which one touches %ld; %d start beside "
+            "another\n",
+            layers[i].name, (long)k->cut.bytes, k->part_count, (long)most, beside);
+        check(k->cut.bytes == most, "%s: no more is alive than one part touches", layers[i].name);
+        check(beside >= layers[i].beside, "%s: products stay side by side", layers[i].name);
+        epi_kernel_free(k);
+        epi_module_free(two);
+    }
+    epi_module_free(m);
+    free(text);
+}
+
 /* What has no budget, and that a budget may not be given with. */
 static void test_refused(void) {
     const char *text = "one(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }";
@@ -295,8 +350,10 @@ int main(int argc, char **argv) {
         check_gpu(p, texts[i].dims, -80);
         epi_module_free(m);
     }
-    if (argc > 1)
+    if (argc > 1) {
         test_models(argv[1]);
+        test_order(argv[1]);
+    }
     test_refused();
     check(tails_in_place > 0, "some shorter slabs are added up in place");
     epi_context_close(ctx);

@@ -99,6 +99,10 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
                         epi_error *err);
 
+/* cut_order.c: brings the parts into another order where less memory is alive at once in it. Those from
+ * `backward` on stay behind the others. False: no memory. */
+bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int backward);
+
 /* cut_parts.c: gives the values their places in the workspace. */
 epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err);
 

@@ -330,8 +330,9 @@ static bool is_copy(epi_site_kind kind) {
     return kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW;
 }
 
-/* Writes the parts that store something; values then count by what was written. */
-static epi_status write_parts(writer *w, epi_error *err) {
+/* Writes the parts that store something; values then count by what was written. *backward is the first of the
+ * direction that comes last. */
+static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     epi_node_list stores = {epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stores.at), 0};
     int *number = epi_arena_alloc(w->arena, ((size_t)w->s->part_count + 1) * sizeof *number);
@@ -353,6 +354,7 @@ static epi_status write_parts(writer *w, epi_error *err) {
         }
     if (status == EPI_OK)
         number[w->s->part_count] = w->cut->part_count - 1; /* the last copy */
+    *backward = status == EPI_OK && w->s->first ? number[w->s->first] : 0;
     for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
         w->cut->values[i].first = w->cut->values[i].part = number[w->cut->values[i].first];
         w->cut->values[i].last = number[w->cut->values[i].last];
@@ -365,6 +367,7 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     epi_sites sites;
+    int backward;
     writer w = {.arena = arena, .spec = spec, .s = &sites, .cut = out};
     *out = (epi_cut){0};
     epi_status status = epi_sites_make(arena, spec, limits, NULL, &sites, err);
@@ -389,6 +392,8 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     status = give_homes(&w, err);
     if (status == EPI_OK)
-        status = write_parts(&w, err);
+        status = write_parts(&w, &backward, err);
+    if (status == EPI_OK && !epi_cut_order(arena, spec, out, backward))
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     return status == EPI_OK ? epi_cut_lay_out(arena, out, err) : status;
 }
