@@ -2,7 +2,6 @@
  * what fits in shared memory, and what the launch needs. */
 #include "cuda/design_attention.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,16 +80,6 @@ bool epi_attention_config_suits(int index, int capability) {
     return configs[index].bands ? capability >= 80 : capability == 90;
 }
 
-/* Keeps why the program is not taken; answers false. */
-static bool refuse(epi_attention_design *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(epi_attention_design *d, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(d->reason, sizeof d->reason, fmt, args);
-    va_end(args);
-    return false;
-}
-
 /* ---- the form ---- */
 
 /* The products that a score is the sum of: how many, and which. */
@@ -134,17 +123,17 @@ static bool find_form(epi_attention_design *d) {
     if (a->top != EPI_NO_NODE) {
         d->form = d->config.form == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
         if (d->form == EPI_ATTENTION_SPLIT && terms_of(d, 0, product) > 1)
-            return refuse(d, "scores that are a sum of products");
+            return epi_refuse(d, "scores that are a sum of products");
         return a->score_count == 1 && a->value_count == 1;
     }
     if (a->score_count != 2)
-        return refuse(d, "weights of one product without a softmax");
+        return epi_refuse(d, "weights of one product without a softmax");
     int term[2] = {0, 0}, of[2] = {score_of(d, a->operand[0], &term[0]), -1};
     if (two)
         of[1] = score_of(d, a->operand[1], &term[1]);
     bool both = two && of[0] == of[1]; /* terms of one score */
     if (of[0] < 0 || (two && of[1] < 0) || (both && (term[0] == term[1] || a->weight[0] != a->weight[1])))
-        return refuse(d, "what is summed is no operand of the scores");
+        return epi_refuse(d, "what is summed is no operand of the scores");
     d->form = two && !both ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
     d->first = of[0];
     if (both) {
@@ -160,7 +149,7 @@ static bool find_form(epi_attention_design *d) {
         d->sum[1] = !d->sum[0];
     }
     d->sum_term = both ? 0 : term[d->sum[0]];
-    return terms_of(d, !d->first, product) == 1 || refuse(d, "two scores that are sums of products");
+    return terms_of(d, !d->first, product) == 1 || epi_refuse(d, "two scores that are sums of products");
 }
 
 /* Columns of a chunk: a quarter of a megabyte of keys and values, or as many as make 64 chunks of the longest
@@ -177,12 +166,12 @@ static int chunk_of(const epi_attention_design *d) {
 static bool takes_split(epi_attention_design *d) {
     int64_t columns = epi_open_most(d->c->spec->open, d->columns);
     if (epi_open_most(d->c->spec->open, d->batch_rows) > 64)
-        return refuse(d, "more than 64 rows of a batch");
+        return epi_refuse(d, "more than 64 rows of a batch");
     if (d->a->factor != EPI_NO_NODE)
-        return refuse(d, "the weights have a factor that their sum lacks");
+        return epi_refuse(d, "the weights have a factor that their sum lacks");
     d->chunk = chunk_of(d);
     d->most_chunks = (int)epi_ceil_div(columns, d->chunk);
-    return d->most_chunks > 1 || refuse(d, "the stream is short");
+    return d->most_chunks > 1 || epi_refuse(d, "the stream is short");
 }
 
 /* Three warpgroups are worth it where there are many tiles, and more than 64 rows of a block where there are
@@ -192,12 +181,13 @@ static bool takes(epi_attention_design *d) {
     const epi_attention_config *f = &d->config;
     int least = f->groups > 2 ? SHORT : epi_attention_is_mma(d) && f->groups > 1 ? 64 : 0;
     if (!d->c->config && epi_axis_size(d->rows.at[d->batch_axes], d->c->chosen) <= least)
-        return refuse(d, "the sequences are short");
+        return epi_refuse(d, "the sequences are short");
     if (f->form != d->form)
-        return refuse(d, "it is for another form");
+        return epi_refuse(d, "it is for another form");
     int64_t width = d->form == EPI_ATTENTION_PAIR ? epi_ceil_div(d->width[0] + d->width[1], 2) : d->width[0];
     if (d->depth[0] > f->depth || d->depth[1] > f->depth || width > f->width)
-        return refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0], (long)d->width[0]);
+        return epi_refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
+                          (long)d->width[0]);
     return d->form != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
@@ -238,7 +228,7 @@ static bool shape(epi_attention_design *d) {
     const int64_t *sizes = d->c->spec->sizes;
     bool split = d->form == EPI_ATTENTION_SPLIT;
     if (!rows.count || !stream.count)
-        return refuse(d, "attention of one row");
+        return epi_refuse(d, "attention of one row");
     epi_axis row = rows.at[choose_axis(d, &rows, false)], column = stream.at[choose_axis(d, &stream, true)];
     for (int i = 0; i < rows.count && !split; i++)
         if (!epi_axis_equal(rows.at[i], row))
@@ -259,9 +249,9 @@ static bool shape(epi_attention_design *d) {
     d->columns = split ? epi_axes_size(&stream, sizes) : epi_axis_size(column, sizes);
     d->column_groups = epi_axes_size(&groups, sizes);
     if (d->batches < 1 || d->batch_rows < 1 || d->columns < 1)
-        return refuse(d, "a size is zero");
+        return epi_refuse(d, "a size is zero");
     if (d->column_groups > 1 && d->form != EPI_ATTENTION_PAIR)
-        return refuse(d, "columns along more than one axis");
+        return epi_refuse(d, "columns along more than one axis");
     return true;
 }
 
@@ -305,15 +295,16 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
                  t->rows.stride[0] % 8 == 0 && t->groups.count == 1 && t->groups.stride[0] % 8 == 0 &&
                  epi_batch_place_of(&places, t->ref.type, &t->place);
     if (!there)
-        return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, t->node));
+        return epi_refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, t->node));
     if (t->ref.type != d->half)
-        return refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "tensor cores take operands of one 16-bit type");
     int tile = d->config.stream;
     if (epi_emit_grows(d->c, t->row_count) || t->row_count % 8 || t->row_count > 1 << 20 ||
         (tile % t->row_count && t->row_count % tile))
-        return refuse(d, "a tile of %d columns is no whole number of pages of %ld", tile, (long)t->row_count);
+        return epi_refuse(d, "a tile of %d columns is no whole number of pages of %ld", tile,
+                          (long)t->row_count);
     if (d->page && d->page != (int)t->row_count)
-        return refuse(d, "keys and values have pages of different sizes");
+        return epi_refuse(d, "keys and values have pages of different sizes");
     d->page = (int)t->row_count;
     return true;
 }
@@ -334,7 +325,7 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     groups.count--;
     if (stream && d->plan->placement[node].paged)
         return d->form == EPI_ATTENTION_SPLIT ? take_pages(d, node, features, t)
-                                              : refuse(d, "pages are for attention of few rows alone");
+                                              : epi_refuse(d, "pages are for attention of few rows alone");
     if (stream && d->form == EPI_ATTENTION_SPLIT) {
         along = d->stream;
         groups.count = 0;
@@ -356,13 +347,13 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
                  begin_aligned(&t->rows, size) && begin_aligned(&t->groups, size) &&
                  begin_aligned(&t->batch, size);
     if (!there)
-        return refuse(d, "rows of '%s' do not lie in one run each, from multiples of 16 bytes on",
-                      epi_emit_name(d->c, node));
+        return epi_refuse(d, "rows of '%s' do not lie in one run each, from multiples of 16 bytes on",
+                          epi_emit_name(d->c, node));
     if (!epi_batch_place_of(&t->batch, t->ref.type, &t->place) || t->groups.count > 1)
         if (!epi_attention_is_mma(d))
-            return refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, node));
+            return epi_refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, node));
     if (t->ref.type != d->half)
-        return refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "tensor cores take operands of one 16-bit type");
     return true;
 }
 
@@ -376,8 +367,8 @@ static bool take_rows(epi_attention_design *d, int node, const epi_axes *feature
     for (int i = 0; i < t->rows.count; i++)
         there &= t->rows.stride[i] % 8 == 0;
     if (!there)
-        return refuse(d, "rows of '%s' do not begin at multiples of 16 bytes", epi_emit_name(d->c, node));
-    return t->ref.type == d->half || refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "rows of '%s' do not begin at multiples of 16 bytes", epi_emit_name(d->c, node));
+    return t->ref.type == d->half || epi_refuse(d, "tensor cores take operands of one 16-bit type");
 }
 
 /* A map of boxes of so many rows and a panel of features. */
@@ -386,7 +377,7 @@ static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int 
     const epi_open *open = d->c->spec->open;
     uint64_t size = epi_dtype_size(t->ref.type);
     if (k->map_count == EPI_MAX_MAPS)
-        return refuse(d, "it needs more tensors than one launch takes");
+        return epi_refuse(d, "it needs more tensors than one launch takes");
     epi_map_need *m = &k->maps[k->map_count++], places = {0};
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .swizzle = 128};
     m->sizes[0] = (uint64_t)t->features.size[0];
@@ -422,7 +413,7 @@ static bool take_operands(epi_attention_design *d) {
     terms_of(d, d->first, one);
     d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, one[0], 0), -1).type;
     if (d->half != EPI_BF16 && d->half != EPI_F16)
-        return refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "tensor cores take operands of one 16-bit type");
     for (int s = 0; s < (two ? 2 : 1); s++) {
         int product[2], count = terms_of(d, s ? !d->first : d->first, product);
         for (int t = 0; t < count; t++) {
@@ -482,14 +473,14 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
     for (int i = 0; i < tile->instr_count; i++) {
         epi_instr_kind kind = tile->instrs[i].kind;
         if (kind == EPI_INSTR_PARTIAL_COLS || kind == EPI_INSTR_PARTIAL_ROWS)
-            return refuse(d, "a reduction beside attention's own");
+            return epi_refuse(d, "a reduction beside attention's own");
         p->fast &= !is_store(&tile->instrs[i]) || !tile->instrs[i].full ||
                    epi_dtype_size(epi_emit_ref(d->c, tile->instrs[i].node, tile->instrs[i].tensor).type) == 2;
     }
     if (!epi_streams_make(p))
-        return refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
+        return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
     epi_streams_address(p, k);
-    return epi_gemm_design_instrs(d->c, p, k) || refuse(d, "%s", p->reason);
+    return epi_gemm_design_instrs(d->c, p, k) || epi_refuse(d, "%s", p->reason);
 }
 
 /* ---- bounds ---- */
@@ -726,10 +717,10 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
             !design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))
             return false;
     if (!epi_scores_design(d))
-        return refuse(d, "more values of columns than come with a tile");
+        return epi_refuse(d, "more values of columns than come with a tile");
     bool mma = epi_attention_is_mma(d);
     if (mma && d->more)
-        return refuse(d, "scores that are a sum of two products are for wgmma");
+        return epi_refuse(d, "scores that are a sum of two products are for wgmma");
     d->plain = !split && !mma;
     for (int v = 0; v < SUMS; v++)
         d->plain = d->plain && (d->sum[v] < 0 || is_plain(d, v));
@@ -738,7 +729,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     bool groups = d->form == EPI_ATTENTION_PAIR;
     int high = d->page && d->page < f->stream ? d->page : f->stream; /* a box of columns */
     if (d->page && !(d->columns_of[0].paged && d->columns_of[1].paged))
-        return refuse(d, "of keys and values one is in pages alone");
+        return epi_refuse(d, "of keys and values one is in pages alone");
     bool online = epi_attention_is_online(d);
     if (!mma && ((!split && !add_map(d, &d->rows_of[0], 64, false, k)) ||
                  !add_map(d, &d->columns_of[0], high, groups || d->page, k) ||
@@ -764,8 +755,8 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
         fold->shared =
             4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) * ((int)d->width[0] + d->most_chunks + 2);
     if (k->shared > shared_most(d) || fold->shared > shared_most(d))
-        return refuse(d, "its tiles do not fit in shared memory");
-    return (!k->full && !fold->full) || refuse(d, "it needs more tensors than one launch takes");
+        return epi_refuse(d, "its tiles do not fit in shared memory");
+    return (!k->full && !fold->full) || epi_refuse(d, "it needs more tensors than one launch takes");
 }
 
 /* As many batches as have their columns in the L2 cache together, where those before them are done. Batches
@@ -785,8 +776,8 @@ static int64_t section_of(const epi_attention_design *d) {
 static bool suits(epi_attention_design *d) {
     bool hopper = d->c->capability == 90;
     if (!epi_attention_is_mma(d))
-        return hopper || refuse(d, "it is for Hopper's GPUs alone");
-    return !hopper || d->c->config || refuse(d, "Hopper's GPUs have configurations of their own");
+        return hopper || epi_refuse(d, "it is for Hopper's GPUs alone");
+    return !hopper || d->c->config || epi_refuse(d, "Hopper's GPUs have configurations of their own");
 }
 
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,

@@ -2,23 +2,12 @@
  * and what the launch needs. */
 #include "cuda/design_gemm.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376 };
 
 /* For few rows: stages that a ring has room for with whole tiles at least, and bytes of a stage at most. */
 enum { FEW_STAGES = 2, FEW_STAGE_MOST = 32 * 1024 };
-
-/* Keeps why the program is not taken; answers false. */
-static bool refuse(epi_gemm_design *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(epi_gemm_design *d, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(d->reason, sizeof d->reason, fmt, args);
-    va_end(args);
-    return false;
-}
 
 /* ---- the packing point ---- */
 
@@ -146,13 +135,13 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
         f->subtile = widths[i];
         epi_streams_place(d);
         if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && d->lanes && d->loads && d->heavy)
-            return refuse(
+            return epi_refuse(
                 d, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
                 f->tile_n);
         if (fit_staging(d, k))
             return true;
     }
-    return refuse(d, "the epilogue's tiles do not fit beside %d stages", f->stages);
+    return epi_refuse(d, "the epilogue's tiles do not fit beside %d stages", f->stages);
 }
 
 /* ---- the mainloops ---- */
@@ -166,25 +155,25 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         some &= d->operands[side].deep >= 1;
     if (!some)
-        return refuse(d, "a size is zero");
+        return epi_refuse(d, "a size is zero");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
         epi_operand *o = &d->operands[side];
         bool rows = side == 0 || (d->terms > 1 && side % 2 == 0);
         if (!epi_operand_map(c, d, o, rows ? f->tile_m : columns / f->cluster, rows ? 64 : 64 / f->cluster,
                              k))
-            return refuse(d, "TMA cannot take an operand as it lies in memory");
+            return epi_refuse(d, "TMA cannot take an operand as it lies in memory");
         alike &= o->mn == (rows ? a : b)->mn;
     }
     if (!alike)
-        return refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
-                                      : "the columns of two products lie in different ways");
+        return epi_refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
+                                          : "the columns of two products lie in different ways");
     if (b->mn && columns % 64)
-        return refuse(d, "boxes of 64 columns do not fill a stage");
+        return epi_refuse(d, "boxes of 64 columns do not fill a stage");
     for (int term = 0; term < d->terms && d->tiling.narrow && !b->mn; term++) { /* its columns alone */
         epi_map_need *m = &k->maps[k->map_count++];
         *m = k->maps[2 * term + 1];
         if (!epi_operand_box(b, d->tiling.narrow, m))
-            return refuse(d, "a narrow tile cuts through the halves of an operand");
+            return epi_refuse(d, "a narrow tile cuts through the halves of an operand");
     }
     d->operands[0].last = k->map_count;
     for (int term = 0; term < d->terms && !a->mn; term++)
@@ -199,11 +188,11 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     epi_config *f = &d->config;
     bool sm80 = f->mainloop == EPI_GEMM_SM80;
     if (d->products > 1)
-        return refuse(d, "two products share a tile on Hopper's mainloop only");
+        return epi_refuse(d, "two products share a tile on Hopper's mainloop only");
     if (d->terms > 1)
-        return refuse(d, "products are added up in a tile on Hopper's mainloop only");
+        return epi_refuse(d, "products are added up in a tile on Hopper's mainloop only");
     if (sm80 && d->depth < 1)
-        return refuse(d, "a size is zero");
+        return epi_refuse(d, "a size is zero");
     f->subtile = 64;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
@@ -218,7 +207,7 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
         int slot = (f->tile_m + f->tile_n) * EPI_SM80_DEPTH * 2, folds = 4 * d->subtile_bytes;
         k->shared = f->stages * slot + (folds > slot ? folds : 0); /* else they fit in a slot that is idle */
         if (k->shared > SM80_SHARED_MOST)
-            return refuse(d, "more reductions down the rows than fit in shared memory");
+            return epi_refuse(d, "more reductions down the rows than fit in shared memory");
     }
     return true;
 }
@@ -232,10 +221,10 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     int elements = epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale);
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS, two = s->op == EPI_OP_LOGSUMEXP;
     if (!rows && two)
-        return refuse(d, "a logsumexp down the rows does not leave a tile");
+        return epi_refuse(d, "a logsumexp down the rows does not leave a tile");
     if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
-        return refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
-                      epi_tile_columns(d));
+        return epi_refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
+                          epi_tile_columns(d));
     const epi_open *open = c->spec->open;
     int64_t m = epi_open_now(open, d->tile->m), n = epi_open_now(open, d->tile->n),
             columns = epi_open_now(open, epi_cell_columns(d->tile, elements));
@@ -274,13 +263,13 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     bool *makers = d->instrs[at].makers = epi_arena_alloc(c->arena, (size_t)t->instr_count + 1);
     bool *needed = epi_arena_alloc(c->arena, (size_t)t->value_count + 1);
     if (d->products > 1)
-        return refuse(d, "a reduction inside the tile of two products");
+        return epi_refuse(d, "a reduction inside the tile of two products");
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90; /* others have a subtile at hand */
     if (epi_plan_is_whole(d->plan) ? !sm90 && columns > EPI_PARTIAL_COLS
                                    : columns % 16 || (!sm90 && EPI_PARTIAL_COLS % columns))
-        return refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
+        return epi_refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
     if (makers && needed && !mark_makers(d, at, needed, makers))
-        return refuse(d, "a reduction inside the tile of a value that is loaded");
+        return epi_refuse(d, "a reduction inside the tile of a value that is loaded");
     return true;
 }
 
@@ -318,7 +307,7 @@ static bool take_operands(epi_gemm_design *d) {
     if (!d->fast || !halves)
         f->packed = false;
     return f->mainloop == EPI_GEMM_ANY || halves ||
-           refuse(d, "tensor cores take two operands of one 16-bit type");
+           epi_refuse(d, "tensor cores take two operands of one 16-bit type");
 }
 
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
@@ -326,11 +315,11 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     int group = t->group[t->acc_scale];
     bool whole = epi_plan_is_whole(d->plan);
     if (whole && epi_tile_columns(d) < group)
-        return refuse(d, "a row of %d columns is longer than a tile of %d", group, epi_tile_columns(d));
+        return epi_refuse(d, "a row of %d columns is longer than a tile of %d", group, epi_tile_columns(d));
     if (!whole && epi_tile_columns(d) % group)
-        return refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
+        return epi_refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
     if (!epi_streams_make(d))
-        return refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
+        return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
     d->heavy = is_heavy(d);
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90;
     if (!take_operands(d) || !(sm90 ? design_sm90(c, d, k) : design_other(c, d, k)))
@@ -342,7 +331,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         return false;
     for (int side = 0; side < 2 && !sm90; side++)
         d->operands[side].pointer = epi_emit_pointer(k, d->operands[side].node, -1);
-    return !k->full || refuse(d, "it needs more tensors than one launch takes");
+    return !k->full || epi_refuse(d, "it needs more tensors than one launch takes");
 }
 
 epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,

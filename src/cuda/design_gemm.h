@@ -105,6 +105,9 @@ typedef struct epi_gemm_design {
     char reason[240];
 } epi_gemm_design;
 
+/* Keeps why a design does not take the program; answers false. */
+#define epi_refuse(d, ...) (snprintf((d)->reason, sizeof(d)->reason, __VA_ARGS__), false)
+
 /* Takes one candidate. Fills the design and, of `out`, everything but the source: what the launch needs. The
  * workspace of the context grows by copies of operands and by partials. Fails with EPI_ERR_UNSUPPORTED, and
  * says why, where the configuration cannot take the program. */

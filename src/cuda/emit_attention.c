@@ -3,10 +3,6 @@
 #include "cuda/design_attention.h"
 #include "cuda/emit_gemm.h"
 
-static const char *or_none(const epi_text *t) {
-    return t->data ? t->data : "";
-}
-
 /* ---- functions of a score tile ---- */
 
 static const char *const arrays[2] = {"s", "dp"};
@@ -109,15 +105,15 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
         "  const int q = t & 3, col = group * COLUMNS + first;\n"
         "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
         "  (void)q; (void)col; (void)position; (void)left;\n%s",
-        name, or_none(&e.members), or_none(&e.rows), or_none(&e.begin));
+        name, epi_piece(&e.members), epi_piece(&e.rows), epi_piece(&e.begin));
     if (made.data)
         epi_text_add(out,
                      "#pragma unroll\n  for (int j = 0; j < STREAM / 16; j++) {\n%s#pragma unroll\n"
                      "    for (int i = 0; i < 4; i++) {\n"
                      "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n%s%s%s    "
                      "}\n%s  }\n%s",
-                     or_none(&e.fragment), or_none(&given), or_none(&e.cell), made.data, or_none(&e.after),
-                     or_none(&e.end));
+                     epi_piece(&e.fragment), epi_piece(&given), epi_piece(&e.cell), made.data,
+                     epi_piece(&e.after), epi_piece(&e.end));
     epi_text_add(out, "}\n}\n");
     bool failed = given.failed || made.failed;
     epi_text_free(&given);
@@ -329,9 +325,9 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
                  "DEV void rows_load(Rows &R, const Params &P, int row%s, int q) {\n#pragma unroll\n"
                  "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
                  "(void)r;\n%s  }\n}\n",
-                 name, (int)epi_round_up(p->tile->n, 16), or_none(&e.members),
+                 name, (int)epi_round_up(p->tile->n, 16), epi_piece(&e.members),
                  epi_attention_is_online(d) ? ", const float (&top)[2], const float (&sum)[2]" : "",
-                 or_none(&e.rows));
+                 epi_piece(&e.rows));
     if (d->plain)
         write_plain(&e, out);
     else
@@ -345,34 +341,10 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
             "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
             "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
             "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-            or_none(&e.sums), or_none(&e.begin), or_none(&e.fragment), acc, acc, or_none(&e.cell),
-            or_none(&e.after), or_none(&e.end));
+            epi_piece(&e.sums), epi_piece(&e.begin), epi_piece(&e.fragment), acc, acc, epi_piece(&e.cell),
+            epi_piece(&e.after), epi_piece(&e.end));
     epi_text_add(out, "#undef SUBTILE\n}\n");
     return !epi_emitter_free(&e);
-}
-
-/* ---- products ---- */
-
-/* Every accumulator is an operand of its own. The first operand in shared memory, or four words in registers;
- * the second has its depth innermost, or not. */
-static void write_wgmma(const epi_attention_design *d, epi_text *out, const char *name, int n,
-                        bool registers) {
-    int r = n / 2, words = registers ? 4 : 1;
-    const char *type = d->half == EPI_BF16 ? "bf16" : "f16";
-    epi_text_add(out, "DEV void %s(float (&d)[%d], %s, u64 b, int add) {\n", name, r,
-                 registers ? "u32 a0, u32 a1, u32 a2, u32 a3" : "u64 a");
-    epi_text_add(out,
-                 "  asm volatile(\"{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n\"\n"
-                 "    \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {",
-                 r + words + 1, n, type, type);
-    for (int i = 0; i < r; i++)
-        epi_text_add(out, "%s%%%d", i ? ", " : "", i);
-    epi_text_add(out, registers ? "}, {%%%d, %%%d, %%%d, %%%d}, " : "}, %%%d, ", r, r + 1, r + 2, r + 3);
-    epi_text_add(out, "%%%d, p, 1, 1, %s;}\"\n    : ", r + words, registers ? "1" : "0, 0");
-    for (int i = 0; i < r; i++)
-        epi_text_add(out, "%s\"+f\"(d[%d])", i ? ", " : "", i);
-    epi_text_add(out, " : %s, \"l\"(b), \"r\"(add));\n}\n",
-                 registers ? "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)" : "\"l\"(a)");
 }
 
 /* ---- the whole ---- */
@@ -495,7 +467,7 @@ epi_status epi_emit_attention_fold(const epi_attention_design *d, epi_kernel_tex
     write_bounds(d, k, &own);
     bool ok = write_epilogue(d, 0, "out", &own);
     write_begin(d, k, "attention_fold");
-    epi_text_add(&k->source, "%s\n// ---- the fold\n\n%s%s", or_none(&own),
+    epi_text_add(&k->source, "%s\n// ---- the fold\n\n%s%s", epi_piece(&own),
                  epi_device_text("attention_chunks"), epi_device_text("attention_fold"));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
@@ -521,14 +493,16 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     bool ok = write_scores(d, &own);
     for (int v = 0; v <= EPI_ATTENTION_MORE && !split; v++)
         ok = ok && (d->sum[v] < 0 || write_epilogue(d, v, out_names[v], &own));
-    if (!mma)
-        write_wgmma(d, &own, "wgmma_score", d->config.stream, false);
-    if (!mma)
-        write_wgmma(d, &own, "wgmma_value", (int)epi_round_up(d->width[0], 16), true);
+    int columns = d->config.stream, width = (int)epi_round_up(d->width[0], 16),
+        width2 = (int)epi_round_up(d->width[1], 16);
+    if (!mma) {
+        epi_emit_wgmma(&own, d->half, "wgmma_score", columns / 2, columns, false, "0, 0");
+        epi_emit_wgmma(&own, d->half, "wgmma_value", width / 2, width, true, "1");
+    }
     if (!mma && d->form == EPI_ATTENTION_PAIR)
-        write_wgmma(d, &own, "wgmma_value2", (int)epi_round_up(d->width[1], 16), true);
+        epi_emit_wgmma(&own, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
-    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s", or_none(&own),
+    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s", epi_piece(&own),
                  epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
                  epi_device_text(mma ? "attention_mma" : "attention"),
                  epi_attention_is_online(d) ? epi_device_text("attention_softmax") : "",

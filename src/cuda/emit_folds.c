@@ -124,8 +124,8 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
         whole ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
-        e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op), (columns + 15) / 16,
-        fragment->data ? fragment->data : "", kept, kept, cell->data ? cell->data : "");
+        e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op), (columns + 15) / 16, epi_piece(fragment),
+        kept, kept, epi_piece(cell));
     for (int el = 0; el < elements; el++)
         epi_text_add(&e->fragment, "      f[i & 1].take(%s);\n", masked(e, s->op, s->arg[0], el, 16));
     epi_text_add(&e->fragment,

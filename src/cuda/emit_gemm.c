@@ -51,10 +51,6 @@ static void emit_keep(const epi_emitter *e, int product, epi_text *out) {
 
 /* ---- the whole ---- */
 
-static const char *or_none(const epi_text *t) {
-    return t->data ? t->data : "";
-}
-
 /* Of products that are added up: which one a stage of the depth belongs to, and the first stage of each. */
 static void write_terms(const epi_gemm_design *d, epi_text *out) {
     const char *of = "0", *begins = "";
@@ -111,10 +107,10 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
                  "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma "
                  "unroll\n  for (int h = 0; h < 2; h++) {\n"
                  "    const int r = row_near(P, row + 8 * h);\n    (void)r;\n%s  }\n}\n",
-                 or_none(&e->members), or_none(&e->rows));
+                 epi_piece(&e->members), epi_piece(&e->rows));
     for (int p = 0; p < e->d->products; p++)
         emit_keep(e, p, out);
-    epi_text_add(out, "struct Sums {\n%s};\n", or_none(&e->sums));
+    epi_text_add(out, "struct Sums {\n%s};\n", epi_piece(&e->sums));
     epi_text_add(
         out,
         "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
@@ -127,8 +123,8 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
         "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "%s%s    }\n%s  }\n%s}\n",
-        or_none(&e->begin), or_none(&e->fragment), results, or_none(&e->cell), or_none(&e->after),
-        or_none(&e->end));
+        epi_piece(&e->begin), epi_piece(&e->fragment), results, epi_piece(&e->cell), epi_piece(&e->after),
+        epi_piece(&e->end));
     if (e->leave.data)
         epi_text_add(
             out,
@@ -145,18 +141,20 @@ static void write_access(const epi_emitter *e, epi_text *out) {
         epi_text_add(
             out,
             "DEV void subtile_load(const Params &P, u32 staging, u32 bar, int m, int n, int lane) {\n%s}\n",
-            or_none(&e->moves));
+            epi_piece(&e->moves));
         epi_text_add(out,
                      "DEV void subtile_store(const Params &P, u32 staging, int m, int n, int lane, bool "
                      "lanes) {\n%s}\n"
                      "DEV void subtile_store_own(const Params &P, u32 staging, int m, int n, int lane, int "
                      "warp) {\n%s}\n",
-                     or_none(&e->moves_out), or_none(&e->own_out));
+                     epi_piece(&e->moves_out), epi_piece(&e->own_out));
         epi_text_add(out, "DEV void subtile_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
-                     or_none(&e->prefetch));
-        epi_operand_emit_wgmma(d, out, "wgmma", d->config.tile_n);
-        if (d->tiling.narrow)
-            epi_operand_emit_wgmma(d, out, "wgmma_narrow", d->tiling.narrow);
+                     epi_piece(&e->prefetch));
+        int wide = d->config.tile_n, narrow = d->tiling.narrow;
+        const char *last = epi_emit_text(d->c, "%d, %d", d->operands[0].mn, d->operands[1].mn);
+        epi_emit_wgmma(out, d->half, "wgmma", wide / 2, wide, false, last);
+        if (narrow)
+            epi_emit_wgmma(out, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
     } else {
         epi_operand_emit(out, d->c, 'A', &d->operands[0]);
         epi_operand_emit(out, d->c, 'B', &d->operands[1]);

@@ -34,6 +34,10 @@ epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *out, epi_err
 
 /* An instruction, in the pieces where it belongs. */
 void epi_instr_emit(epi_emitter *e, int instr);
+/* What is in a piece; "" where there is nothing. */
+static inline const char *epi_piece(const epi_text *t) {
+    return t->data ? t->data : "";
+}
 /* Frees the pieces; answers whether one of them ran out of memory. */
 bool epi_emitter_free(epi_emitter *e);
 
@@ -79,7 +83,9 @@ void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, cons
 /* The coordinates of a batch in a map, as functions whose names start with `which`. */
 void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
                     const epi_batch_place *place);
-/* wgmma for so many columns of a tile. */
-void epi_operand_emit_wgmma(const epi_gemm_design *d, epi_text *out, const char *name, int n);
+/* wgmma of n columns, as a function with so many accumulators. Its first operand is in shared memory, or four
+ * words in registers; `last` says of each in shared memory whether its depth is not innermost. */
+void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumulators, int n, bool registers,
+                    const char *last);
 
 #endif

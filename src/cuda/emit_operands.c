@@ -2,21 +2,24 @@
 #include "cuda/emit_gemm.h"
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */
-void epi_operand_emit_wgmma(const epi_gemm_design *d, epi_text *out, const char *name, int n) {
-    int r = n / 2;
-    const char *type = d->half == EPI_BF16 ? "bf16" : "f16";
+void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumulators, int n, bool registers,
+                    const char *last) {
+    int r = n / 2, words = registers ? 4 : 1;
+    const char *type = half == EPI_BF16 ? "bf16" : "f16";
     epi_text_add(out,
-                 "DEV void %s(float (&d)[%d], u64 a, u64 b, int add) {\n  asm volatile(\"{.reg .pred p; "
-                 "setp.ne.b32 p, %%%d, 0;\\n\"\n"
+                 "DEV void %s(float (&d)[%d], %s, u64 b, int add) {\n"
+                 "  asm volatile(\"{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n\"\n"
                  "    \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {",
-                 name, d->config.tile_n / 2, r + 2, n, type, type);
+                 name, accumulators, registers ? "u32 a0, u32 a1, u32 a2, u32 a3" : "u64 a", r + words + 1, n,
+                 type, type);
     for (int i = 0; i < r; i++)
         epi_text_add(out, "%s%%%d", i ? ", " : "", i);
-    epi_text_add(out, "}, %%%d, %%%d, p, 1, 1, %d, %d;}\"\n    : ", r, r + 1, d->operands[0].mn,
-                 d->operands[1].mn);
+    epi_text_add(out, registers ? "}, {%%%d, %%%d, %%%d, %%%d}, " : "}, %%%d, ", r, r + 1, r + 2, r + 3);
+    epi_text_add(out, "%%%d, p, 1, 1, %s;}\"\n    : ", r + words, last);
     for (int i = 0; i < r; i++)
         epi_text_add(out, "%s\"+f\"(d[%d])", i ? ", " : "", i);
-    epi_text_add(out, " : \"l\"(a), \"l\"(b), \"r\"(add));\n}\n");
+    epi_text_add(out, " : %s, \"l\"(b), \"r\"(add));\n}\n",
+                 registers ? "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)" : "\"l\"(a)");
 }
 
 void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
