@@ -402,7 +402,7 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     }
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
     /* blocks that queue for tiles wait for each other, and others should meet, if they are not too many */
-    bool together = hopper && (s->text.config.queue || s->how.grid[0] <= MOST_AT_ONCE);
+    bool together = hopper && (s->text.config.queue || s->how.grid <= MOST_AT_ONCE);
     emu_host host = {.seed = late, .late = late, .at_once = together};
     for (int i = 0; i < at->p->count; i++) {
         const tensor *x = &at->p->t[i];
@@ -414,7 +414,7 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
                         hopper && i >= at->p->inputs && !over};
     }
     host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
-    int ended = t->run(&host, params, (int)(in_place ? s->fewer_blocks : s->how.grid[0]),
+    int ended = t->run(&host, params, (int)(in_place ? s->fewer_blocks : s->how.grid),
                        s->how.cluster ? (int)s->how.cluster : 1, (int)s->how.block, (int)s->how.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
     check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
@@ -1119,7 +1119,7 @@ static void run_check(int launch, const int32_t *ids, int64_t element, int64_t v
     memset(found, SENTINEL, sizeof found);
     memcpy(params + 128, pointers, sizeof pointers);
     memcpy(params + 128 + sizeof pointers, numbers, sizeof numbers);
-    bool ended = t->run && t->run(&host, params, (int)l->how.grid[0], 1, (int)l->how.block, 0);
+    bool ended = t->run && t->run(&host, params, (int)l->how.grid, 1, (int)l->how.block, 0);
     check(ended && !host.wrong, "a check of indices: %s", host.first);
     check(found[2 * launch] == element && found[2 * launch + 1] == value,
           "element %ld, %ld instead of %ld, %ld", (long)found[2 * launch], (long)found[2 * launch + 1],

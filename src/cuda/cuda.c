@@ -92,12 +92,20 @@ static epi_status list_candidates(const epi_cuda_target *target, const epi_launc
     return EPI_OK;
 }
 
-/* The product of the form that the next launches will be like. A copy of operands may come before it. */
-static const epi_launch *like_product(const epi_cuda_kernel *k) {
+/* The product, or attention, of the form that the next launches will be like. A copy of operands, or a mask's
+ * records, may come before it. */
+static const epi_launch *like_next(const epi_cuda_kernel *k, epi_launch_kind kind) {
     int at = k->count;
-    while (k->like->launches[at].kind != EPI_LAUNCH_GEMM)
+    while (k->like->launches[at].kind != kind)
         at++;
     return &k->like->launches[at];
+}
+
+/* A counter in the workspace, for who queues for tiles. */
+static void add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_launch *l) {
+    l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
+    k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
+    c->workspace = l->counter + EPI_COUNTER_BYTES;
 }
 
 /* The first candidate that takes the program; the last, gemm_any, takes everything that a tile can hold. */
@@ -118,7 +126,7 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     if (status != EPI_OK)
         return status;
     if (k->like) {
-        order[0] = like_product(k)->choice;
+        order[0] = like_next(k, EPI_LAUNCH_GEMM)->choice;
         count = 1;
     }
     status =
@@ -152,15 +160,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         status = epi_emit_gemm(d, &l->text, err);
     if (status != EPI_OK)
         return status;
-    for (int r = 0; r < l->text.repack_count; r++) {
-        const epi_repack *copy = &l->text.repacks[r];
-        k->repacked += copy->bytes;
-    }
-    if (d->config.queue) {
-        l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
-        k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
-        c->workspace = l->counter + EPI_COUNTER_BYTES;
-    }
+    for (int r = 0; r < l->text.repack_count; r++)
+        k->repacked += l->text.repacks[r].bytes;
+    if (d->config.queue)
+        add_counter(k, c, l);
     k->workspace = c->workspace;
     l->kind = EPI_LAUNCH_GEMM;
     l->rows = l->size.m;
@@ -175,12 +178,6 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
 
 /* ---- attention ---- */
 
-/* The attention of the form that the next launches will be like. A mask's records may come before it. */
-static const epi_launch *like_attention(const epi_cuda_kernel *k) {
-    const epi_launch *l = &k->like->launches[k->count];
-    return l->kind == EPI_LAUNCH_MATCHES ? l + 1 : l;
-}
-
 /* The first candidate that takes the program. */
 static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                    const epi_step *step, epi_attention_design *d, epi_launch *l,
@@ -190,7 +187,7 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration of attention would be slow");
     for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
         const epi_attention_config *config = epi_attention_config_at(i);
-        if (k->refused_attention >> i & 1 || (k->like && i != like_attention(k)->choice) ||
+        if (k->refused_attention >> i & 1 || (k->like && i != like_next(k, EPI_LAUNCH_ATTENTION)->choice) ||
             (target->config && strcmp(target->config, config->name) != 0))
             continue;
         l->choice = i;
@@ -237,9 +234,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
         l->partial_bytes = d->partial_bytes;
         l->blocks = epi_min64(batches * l->chunks, target->multiprocessors);
     } else if (!mma) {
-        l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
-        k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
-        c->workspace = l->counter + EPI_COUNTER_BYTES;
+        add_counter(k, c, l);
     }
     k->workspace = c->workspace;
     if (d->matched) {
@@ -447,8 +442,7 @@ static int64_t grid_of(const epi_launch *l, int multiprocessors) {
 static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
     for (int i = 0; i < k->count; i++) {
         epi_launch *l = &k->launches[i];
-        l->how.grid[0] = (unsigned)grid_of(l, target->multiprocessors);
-        l->how.grid[1] = l->how.grid[2] = 1;
+        l->how.grid = (unsigned)grid_of(l, target->multiprocessors);
         l->fewer_blocks = (unsigned)pass_grid(l->fewer, target->multiprocessors);
         l->how.block = (unsigned)l->text.block;
         l->how.shared = (unsigned)l->text.shared;
@@ -730,7 +724,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     epi_cuda_launch how = l->how;
     bool in_place = l->fewer && to == first;
     if (in_place)
-        how.grid[0] = l->fewer_blocks;
+        how.grid = l->fewer_blocks;
     int64_t elements = in_place ? l->fewer : l->elements;
     int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
                                          l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside : elements,
@@ -739,8 +733,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
         numbers[count++] = k->spec.open->units[i];
     memcpy(p, numbers, count * sizeof *numbers);
-    return epi_cuda_start(k->cuda, &how, args.bytes, (size_t)(p - args.bytes) + count * sizeof *numbers,
-                          stream, err);
+    return epi_cuda_start(k->cuda, &how, args.bytes, stream, err);
 }
 
 /* Is there nothing to do, for these tensors? */

@@ -55,8 +55,8 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out,
                      "tile %d x %d, %s: %u block%s of %u threads, %d stages, %d bytes of shared memory\n",
-                     c->tile_m, c->tile_n, epi_config_name(p->choice), p->how.grid[0],
-                     p->how.grid[0] == 1 ? "" : "s", p->how.block, c->stages, p->text.shared);
+                     c->tile_m, c->tile_n, epi_config_name(p->choice), p->how.grid,
+                     p->how.grid == 1 ? "" : "s", p->how.block, c->stages, p->text.shared);
         epi_text_add(out, "%s, rounded %s\n", epilogue[c->schedule],
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         if (c->queue)
@@ -78,7 +78,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
     if (a) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out, "%s: %u block%s of %u threads, %d bytes of shared memory\n", a->text.label,
-                     a->how.grid[0], a->how.grid[0] == 1 ? "" : "s", a->how.block, a->text.shared);
+                     a->how.grid, a->how.grid == 1 ? "" : "s", a->how.block, a->text.shared);
         if (find_launch(k, EPI_LAUNCH_MATCHES))
             epi_text_add(out, "equalities of the mask are decided by tile, ahead\n");
         if (a->chunks)
@@ -87,7 +87,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                 "the stream in %ld chunks of %ld, %ld in all; their partials, %ld bytes, are folded by "
                 "%u block%s\n",
                 (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->size.batches), (long)a->partial_bytes,
-                a[1].how.grid[0], a[1].how.grid[0] == 1 ? "" : "s");
+                a[1].how.grid, a[1].how.grid == 1 ? "" : "s");
     }
     for (int i = 0; i < k->count; i++) {
         const epi_launch *s = &k->launches[i];

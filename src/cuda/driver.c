@@ -21,10 +21,8 @@ enum {
     CU_NO_DEVICE = 100,
     CU_DEVICE_CLOCK_RATE = 13,
     CU_DEVICE_MULTIPROCESSORS = 16,
-    CU_DEVICE_L2_BYTES = 38,
     CU_DEVICE_MAJOR = 75,
     CU_DEVICE_MINOR = 76,
-    CU_DEVICE_SHARED_OPTIN = 97,
     CU_FUNCTION_MAX_DYNAMIC_SHARED = 8,
     CU_LAUNCH_CLUSTER = 4,
     CU_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6,
@@ -141,6 +139,10 @@ static bool missing(const epi_cuda *cuda, epi_error *err) {
     return cuda->count == 0;
 }
 
+/* Calls a function of the driver, if there is a device, for a caller who has `cuda` and `err`. */
+#define ASK(what, function, ...) \
+    (missing(cuda, err) ? EPI_ERR_UNSUPPORTED : answer(cuda, cuda->calls->function(__VA_ARGS__), what, err))
+
 /* ---- opening ---- */
 
 static void say_why(epi_cuda *cuda, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -237,8 +239,6 @@ static bool read_device(const epi_cuda *cuda, int ordinal, epi_cuda_device *d) {
     d->minor = read_attribute(cuda, device, CU_DEVICE_MINOR);
     d->multiprocessors = read_attribute(cuda, device, CU_DEVICE_MULTIPROCESSORS);
     d->clock_mhz = read_attribute(cuda, device, CU_DEVICE_CLOCK_RATE) / 1000;
-    d->shared_bytes = read_attribute(cuda, device, CU_DEVICE_SHARED_OPTIN);
-    d->l2_bytes = read_attribute(cuda, device, CU_DEVICE_L2_BYTES);
     write_features(cuda, d);
     return true;
 }
@@ -324,108 +324,84 @@ static epi_cu_ptr address(const void *p) {
 
 epi_status epi_cuda_alloc(epi_cuda *cuda, size_t bytes, void **out, epi_error *err) {
     *out = NULL;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
     epi_cu_ptr p = 0;
     char what[64];
     snprintf(what, sizeof what, "%zu bytes of memory", bytes);
     /* the driver knows no empty allocation */
-    epi_status status = answer(cuda, cuda->calls->cuMemAlloc_v2(&p, bytes ? bytes : 1), what, err);
+    epi_status status = ASK(what, cuMemAlloc_v2, &p, bytes ? bytes : 1);
     if (status == EPI_OK)
         *out = (void *)(uintptr_t)p;
     return status;
 }
 
 epi_status epi_cuda_free(epi_cuda *cuda, void *p, epi_error *err) {
-    if (!p)
-        return EPI_OK;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuMemFree_v2(address(p)), "to free memory", err);
+    return p ? ASK("to free memory", cuMemFree_v2, address(p)) : EPI_OK;
 }
 
 epi_status epi_cuda_copy(epi_cuda *cuda, void *to, const void *from, size_t bytes, epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    int code = cuda->calls->cuMemcpy(address(to), address(from), bytes);
-    if (!code) /* a copy from pageable memory may still be on its way */
-        code = cuda->calls->cuCtxSynchronize();
-    return answer(cuda, code, "a copy", err);
+    epi_status status = ASK("a copy", cuMemcpy, address(to), address(from), bytes);
+    /* a copy from pageable memory may still be on its way */
+    return status == EPI_OK ? ASK("a copy", cuCtxSynchronize) : status;
 }
 
 epi_status epi_cuda_fill(epi_cuda *cuda, void *to, int byte, size_t bytes, epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuMemsetD8_v2(address(to), (unsigned char)byte, bytes), "to fill memory",
-                  err);
+    return ASK("to fill memory", cuMemsetD8_v2, address(to), (unsigned char)byte, bytes);
 }
 
 epi_status epi_cuda_wait(epi_cuda *cuda, epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuCtxSynchronize(), "to wait, or work before it failed", err);
+    return ASK("to wait, or work before it failed", cuCtxSynchronize);
 }
 
 epi_status epi_cuda_put(const epi_cuda *cuda, void *to, const void *element, size_t bytes,
                         epi_cu_stream stream, epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
     uint16_t half = 0;
     uint32_t word = 0;
     memcpy(bytes == 2 ? (void *)&half : (void *)&word, element, bytes == 2 ? 2 : 4);
-    int code = bytes == 2 ? cuda->calls->cuMemsetD16Async(address(to), half, 1, stream)
-                          : cuda->calls->cuMemsetD32Async(address(to), word, 1, stream);
-    return answer(cuda, code, "to store a number", err);
+    return bytes == 2 ? ASK("to store a number", cuMemsetD16Async, address(to), half, 1, stream)
+                      : ASK("to store a number", cuMemsetD32Async, address(to), word, 1, stream);
 }
 
 epi_status epi_cuda_clear(const epi_cuda *cuda, void *to, size_t bytes, epi_cu_stream stream,
                           epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuMemsetD32Async(address(to), 0, bytes / 4, stream), "to fill memory",
-                  err);
+    return ASK("to fill memory", cuMemsetD32Async, address(to), 0, bytes / 4, stream);
+}
+
+epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
+                                 epi_error *err) {
+    return ASK("to record an event", cuEventRecord, event, stream);
 }
 
 epi_status epi_cuda_event_wait(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuStreamWaitEvent(stream, event, 0), "to wait for an event", err);
+    return ASK("to wait for an event", cuStreamWaitEvent, stream, event, 0);
 }
 
 epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuStreamSynchronize(stream), "to wait, or work before it failed", err);
+    return ASK("to wait, or work before it failed", cuStreamSynchronize, stream);
 }
 
 /* ---- kernels ---- */
 
 static epi_status find_function(const epi_cuda *cuda, epi_cu_library_handle library, const char *name,
                                 int shared, epi_cu_function_handle *function, epi_error *err) {
-    const struct epi_cuda_calls *calls = cuda->calls;
     char what[160];
     cu_kernel kernel = NULL;
     snprintf(what, sizeof what, "to find the kernel %.100s in its cubin", name);
-    epi_status status = answer(cuda, calls->cuLibraryGetKernel(&kernel, library, name), what, err);
+    epi_status status = ASK(what, cuLibraryGetKernel, &kernel, library, name);
     if (status == EPI_OK)
-        status = answer(cuda, calls->cuKernelGetFunction(function, kernel), what, err);
+        status = ASK(what, cuKernelGetFunction, function, kernel);
     if (status != EPI_OK || shared <= 0)
         return status;
     snprintf(what, sizeof what, "%d bytes of shared memory to the kernel %.100s", shared, name);
-    return answer(cuda, calls->cuFuncSetAttribute(*function, CU_FUNCTION_MAX_DYNAMIC_SHARED, shared), what,
-                  err);
+    return ASK(what, cuFuncSetAttribute, *function, CU_FUNCTION_MAX_DYNAMIC_SHARED, shared);
 }
 
 epi_status epi_cuda_load(epi_cuda *cuda, const void *cubin, const char *name, int shared,
                          epi_cu_library_handle *library, epi_cu_function_handle *function, epi_error *err) {
     *library = NULL;
     *function = NULL;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
     epi_status status =
-        answer(cuda, cuda->calls->cuLibraryLoadData(library, cubin, NULL, NULL, 0, NULL, NULL, 0),
-               "to load a cubin", err);
+        ASK("to load a cubin", cuLibraryLoadData, library, cubin, NULL, NULL, 0, NULL, NULL, 0);
     if (status == EPI_OK)
         status = find_function(cuda, *library, name, shared, function, err);
     if (status != EPI_OK) {
@@ -441,37 +417,23 @@ void epi_cuda_unload(epi_cuda *cuda, epi_cu_library_handle library) {
         cuda->calls->cuLibraryUnload(library);
 }
 
-enum { MAX_ATTRIBUTES = 2 };
-
-static cu_launch_config configure(const epi_cuda_launch *l, cu_launch_attribute attributes[MAX_ATTRIBUTES],
-                                  epi_cu_stream stream) {
-    cu_launch_config config = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
-                               .block = {l->block, 1, 1},
-                               .shared = l->shared,
-                               .stream = stream,
-                               .attributes = attributes};
-    if (l->cluster > 1) {
-        cu_launch_attribute *a = &attributes[config.count++];
-        *a = (cu_launch_attribute){.id = CU_LAUNCH_CLUSTER, .value.cluster = {l->cluster, 1, 1}};
-    }
-    if (l->overlap) {
-        cu_launch_attribute *a = &attributes[config.count++];
-        *a = (cu_launch_attribute){.id = CU_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value.allowed = 1};
-    }
-    return config;
-}
-
 /* The driver knows from the cubin how many bytes to take from `arguments`: they are copied in the call. */
 epi_status epi_cuda_start(const epi_cuda *cuda, const epi_cuda_launch *launch, const void *arguments,
-                          size_t bytes, epi_cu_stream stream, epi_error *err) {
-    (void)bytes;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    cu_launch_attribute attributes[MAX_ATTRIBUTES];
-    cu_launch_config config = configure(launch, attributes, stream);
+                          epi_cu_stream stream, epi_error *err) {
+    cu_launch_attribute attributes[2];
+    cu_launch_config config = {.grid = {launch->grid, 1, 1},
+                               .block = {launch->block, 1, 1},
+                               .shared = launch->shared,
+                               .stream = stream,
+                               .attributes = attributes};
+    if (launch->cluster > 1)
+        attributes[config.count++] =
+            (cu_launch_attribute){.id = CU_LAUNCH_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    if (launch->overlap)
+        attributes[config.count++] =
+            (cu_launch_attribute){.id = CU_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value.allowed = 1};
     void *parameters[] = {(void *)(uintptr_t)arguments};
-    int code = cuda->calls->cuLaunchKernelEx(&config, launch->function, parameters, NULL);
-    return answer(cuda, code, "a launch", err);
+    return ASK("a launch", cuLaunchKernelEx, &config, launch->function, parameters, NULL);
 }
 
 /* ---- tensor maps ---- */
@@ -485,27 +447,14 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
     static const uint32_t element_strides[MAX_RANK] = {1, 1, 1, 1, 1};
     static const uint64_t no_strides[1] = {0};
     int pattern = swizzle == 0 ? 0 : swizzle == 32 ? 1 : swizzle == 64 ? 2 : swizzle == 128 ? 3 : -1;
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
     if ((unsigned)type >= EPI_DTYPE_COUNT || rank < 1 || rank > MAX_RANK || pattern < 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "no tensor map has type %d, rank %d and a swizzle of %d bytes",
                         (int)type, rank, swizzle);
-    int code = cuda->calls->cuTensorMapEncodeTiled(
-        out, types[type], (uint32_t)rank, (void *)(uintptr_t)data, sizes, rank > 1 ? strides : no_strides,
-        box, element_strides, CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_128, CU_MAP_FILL_ZERO);
-    return answer(cuda, code, "a tensor map", err);
+    return ASK("a tensor map", cuTensorMapEncodeTiled, out, types[type], (uint32_t)rank,
+               (void *)(uintptr_t)data, sizes, rank > 1 ? strides : no_strides, box, element_strides,
+               CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_128, CU_MAP_FILL_ZERO);
 }
 
 epi_status epi_cuda_map_move(const epi_cuda *cuda, epi_tensor_map *map, const void *data, epi_error *err) {
-    int code = cuda->calls->cuTensorMapReplaceAddress(map, (void *)(uintptr_t)data);
-    return code ? answer(cuda, code, "a tensor map's address", err) : EPI_OK;
-}
-
-/* ---- events ---- */
-
-epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
-                                 epi_error *err) {
-    if (missing(cuda, err))
-        return EPI_ERR_UNSUPPORTED;
-    return answer(cuda, cuda->calls->cuEventRecord(event, stream), "to record an event", err);
+    return ASK("a tensor map's address", cuTensorMapReplaceAddress, map, (void *)(uintptr_t)data);
 }

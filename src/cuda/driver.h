@@ -30,8 +30,8 @@ typedef struct epi_cuda_device {
     char features[256]; /* "sm_90, 132 multiprocessors, 140 GiB, 1980 MHz, driver 13.0, mainloops: gemm_sm90
                            gemm_sm80 gemm_any" */
     int major, minor, multiprocessors, clock_mhz;
-    int64_t memory, shared_bytes, l2_bytes; /* shared_bytes: per block, opted in */
-    epi_cu_context_handle context;          /* the primary one, retained at first use */
+    int64_t memory;
+    epi_cu_context_handle context; /* the primary one, retained at first use */
 } epi_cuda_device;
 
 typedef struct epi_cuda {
@@ -72,13 +72,13 @@ void epi_cuda_unload(epi_cuda *cuda, epi_cu_library_handle library);
 /* One launch. `arguments` is one block of memory handed on as the kernel's only parameter. */
 typedef struct epi_cuda_launch {
     epi_cu_function_handle function;
-    unsigned grid[3], block, cluster; /* cluster: blocks along x; 0 or 1 for none */
-    unsigned shared;                  /* dynamic bytes */
-    bool overlap;                     /* may begin before the kernel ahead has ended (it waits by itself) */
+    unsigned grid, block, cluster; /* cluster: 0 or 1 for none */
+    unsigned shared;               /* dynamic bytes */
+    bool overlap;                  /* may begin before the kernel ahead has ended (it waits by itself) */
 } epi_cuda_launch;
 
 epi_status epi_cuda_start(const epi_cuda *cuda, const epi_cuda_launch *launch, const void *arguments,
-                          size_t bytes, epi_cu_stream stream, epi_error *err);
+                          epi_cu_stream stream, epi_error *err);
 
 /* A tiled tensor map. `type` is a storage type; `sizes` in elements and `strides` in bytes (stride 0 is the
  * element itself and not given), the fastest dimension first; `box` in elements. `swizzle` is the row of a

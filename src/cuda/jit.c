@@ -26,6 +26,23 @@ typedef struct nvrtc_program *nvrtc_program;
 
 /* ---- NVRTC ---- */
 
+/* One row per function: what it answers, what it is called here and in NVRTC, and its parameters. */
+#define CALLS(X) \
+    X(int, version, "nvrtcVersion", (int *major, int *minor)) \
+    X(int, create, "nvrtcCreateProgram", \
+      (nvrtc_program * out, const char *source, const char *name, int headers, const char *const *texts, \
+       const char *const *names)) \
+    X(int, destroy, "nvrtcDestroyProgram", (nvrtc_program * program)) \
+    X(int, compile, "nvrtcCompileProgram", (nvrtc_program program, int count, const char *const *options)) \
+    X(int, cubin_size, "nvrtcGetCUBINSize", (nvrtc_program program, size_t * size)) \
+    X(int, cubin, "nvrtcGetCUBIN", (nvrtc_program program, char *to)) \
+    X(int, log_size, "nvrtcGetProgramLogSize", (nvrtc_program program, size_t * size)) \
+    X(int, log, "nvrtcGetProgramLog", (nvrtc_program program, char *to)) \
+    X(const char *, error_text, "nvrtcGetErrorString", (int code))
+
+#define DECLARE(type, name, text, parameters) type(*name) parameters;
+#define PLACE(type, name, text, parameters) {text, offsetof(struct nvrtc, name)},
+
 /* The one thing of the library that belongs to the process and not to a context: the handle of a shared
  * library, which the loader itself keeps once per process. Each half is filled once and then only read. */
 static struct nvrtc {
@@ -35,32 +52,13 @@ static struct nvrtc {
     char stamp[1152]; /* stands for the compiler in the key */
     char why[768];    /* where it could not be opened */
     void *library;
-    int (*version)(int *major, int *minor);
-    int (*create)(nvrtc_program *out, const char *source, const char *name, int headers,
-                  const char *const *texts, const char *const *names);
-    int (*destroy)(nvrtc_program *program);
-    int (*compile)(nvrtc_program program, int count, const char *const *options);
-    int (*cubin_size)(nvrtc_program program, size_t *size);
-    int (*cubin)(nvrtc_program program, char *to);
-    int (*log_size)(nvrtc_program program, size_t *size);
-    int (*log)(nvrtc_program program, char *to);
-    const char *(*error_text)(int code);
+    CALLS(DECLARE)
 } nvrtc = {.found_once = PTHREAD_ONCE_INIT, .opened_once = PTHREAD_ONCE_INIT};
 
 static const struct {
     const char *name;
     size_t offset;
-} functions[] = {
-    {"nvrtcVersion", offsetof(struct nvrtc, version)},
-    {"nvrtcCreateProgram", offsetof(struct nvrtc, create)},
-    {"nvrtcDestroyProgram", offsetof(struct nvrtc, destroy)},
-    {"nvrtcCompileProgram", offsetof(struct nvrtc, compile)},
-    {"nvrtcGetCUBINSize", offsetof(struct nvrtc, cubin_size)},
-    {"nvrtcGetCUBIN", offsetof(struct nvrtc, cubin)},
-    {"nvrtcGetProgramLogSize", offsetof(struct nvrtc, log_size)},
-    {"nvrtcGetProgramLog", offsetof(struct nvrtc, log)},
-    {"nvrtcGetErrorString", offsetof(struct nvrtc, error_text)},
-};
+} functions[] = {CALLS(PLACE)};
 
 static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 static const char *const folders[] = {
