@@ -756,9 +756,9 @@ static void parts_stand_apart(void) {
                 const epi_part_kernel *part = &k->parts[p];
                 check(p < 4 && part->apart == some[i].apart[p], "%s: part %d starts %s", some[i].text, p + 1,
                       part->apart ? "beside the one before" : "after the one before");
-                check(!part->apart || part->own >= part[-1].own + part[-1].cuda->workspace,
+                check(!part->apart || part->own >= part[-1].own + part[-1].full.cuda->workspace,
                       "%s: part %d has a workspace of its own", some[i].text, p + 1);
-                check(part->own + part->cuda->workspace <= k->values, "%s: room for part %d", some[i].text,
+                check(part->own + part->full.cuda->workspace <= k->values, "%s: room for part %d", some[i].text,
                       p + 1);
             }
         epi_kernel_free(k);

@@ -753,8 +753,8 @@ static void add_wholes(void) {
             continue;
         int attentions = 0;
         for (int q = 0; q < w->k->part_count; q++)
-            for (int n = 0; n < w->k->parts[q].cuda->count; n++) {
-                const epi_launch *launch = &w->k->parts[q].cuda->launches[n];
+            for (int n = 0; n < w->k->parts[q].full.cuda->count; n++) {
+                const epi_launch *launch = &w->k->parts[q].full.cuda->launches[n];
                 w->texts[q][n] = add_text(&launch->text);
                 attentions += launch->kind == EPI_LAUNCH_ATTENTION;
             }
@@ -795,7 +795,7 @@ static void run_parts(const struct whole *w, const problem *p) {
         for (int t = part.inputs; t < part.count; t++) /* whose memory another value may have had */
             if (w->k->parts[q].part->tensors[w->k->parts[q].to ? w->k->parts[q].to[t] : t].tensor < 0)
                 memset(part.t[t].data, POISON, (size_t)part.t[t].span * epi_dtype_size(part.t[t].shape.type));
-        place at = {w->k->parts[q].cuda, &part, workspace};
+        place at = {w->k->parts[q].full.cuda, &part, workspace};
         memset(workspace, POISON, (size_t)w->k->values);
         for (int n = 0; n < at.k->count; n++)
             if (!at.k->launches[n].empty && texts[w->texts[q][n]].run)
@@ -926,14 +926,14 @@ static void add_longs(void) {
         if (!check(epi_kernel_compile(s->l.program, &o, &s->k, &err) == EPI_OK && s->k->part_count == 1,
                    "%s: %s", s->name, err.message))
             continue;
-        for (int n = 0; n < s->k->parts[0].cuda->count; n++)
-            s->texts[n] = add_text(&s->k->parts[0].cuda->launches[n].text);
+        for (int n = 0; n < s->k->parts[0].full.cuda->count; n++)
+            s->texts[n] = add_text(&s->k->parts[0].full.cuda->launches[n].text);
     }
 }
 
 static double run_long(const struct long_sum *s, problem *p, float x) {
-    place at = {s->k->parts[0].cuda, p,
-                aligned_alloc(256, (size_t)epi_round_up(s->k->parts[0].cuda->workspace + 1, 256))};
+    place at = {s->k->parts[0].full.cuda, p,
+                aligned_alloc(256, (size_t)epi_round_up(s->k->parts[0].full.cuda->workspace + 1, 256))};
     for (int64_t e = 0; e < p->t[0].shape.count; e++)
         put_element(p->t[0].data, EPI_F32, e, (double)x);
     for (int64_t e = 0; p->inputs > 1 && e < p->t[1].shape.count; e++)

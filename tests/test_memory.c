@@ -185,8 +185,8 @@ static void check_cpu(const epi_program *p, const char *dims, epi_dtype type, in
 static void check_tail_in_place(const epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++) {
         const epi_part_kernel *p = &k->parts[i];
-        epi_plan *plan = p->tail_cpu    ? &p->tail_cpu->steps.plan
-                         : p->tail_cuda ? &p->tail_cuda->steps.plan
+        epi_plan *plan = p->tail.cpu    ? &p->tail.cpu->steps.plan
+                         : p->tail.cuda ? &p->tail.cuda->steps.plan
                                         : NULL;
         for (int t = p->part->graph.input_count; plan && t < p->part->graph.tensor_count; t++)
             for (int u = 0; u < p->part->graph.input_count; u++) {
@@ -218,8 +218,8 @@ static void check_gpu(const epi_program *p, const char *dims, int device) {
           "%s for %d: %zu bytes of %zu in %d slabs", name, device, epi_kernel_workspace(k), least,
           info.slabs);
     for (int i = 0; i < k->part_count; i++)
-        check(k->parts[i].cuda && k->parts[i].cuda->count > 0 &&
-                  (k->parts[i].tail_cuda != NULL) ==
+        check(k->parts[i].full.cuda && k->parts[i].full.cuda->count > 0 &&
+                  (k->parts[i].tail.cuda != NULL) ==
                       (k->parts[i].part->loop >= 0 && epi_slab_tail(k) != k->cut.slab_rows),
               "%s for %d: part %d has its texts", name, device, i);
     check_tail_in_place(k);

@@ -55,13 +55,13 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
 void epi_parts_set_apart(epi_kernel *k) {
     for (int i = 1, first = 0; k->gpu && i < k->part_count; i++) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
-        const epi_launch *last = find_end(before->cuda, true), *next = find_end(p->cuda, false);
+        const epi_launch *last = find_end(before->full.cuda, true), *next = find_end(p->full.cuda, false);
         p->apart = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
-                   !p->tail_cuda && is_hopper(last) && is_hopper(next);
+                   !p->tail.cuda && is_hopper(last) && is_hopper(next);
         for (int j = first; j < i && p->apart; j++)
             p->apart = !depends(k, j, i);
         if (p->apart)
-            p->own = epi_round_up(before->own + before->cuda->workspace, 256);
+            p->own = epi_round_up(before->own + before->full.cuda->workspace, 256);
         else
             first = i;
     }

@@ -150,13 +150,21 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
 }
 
 /* Points the error at the operation whose axis does not come out. */
-static epi_status fail_node(const epi_program *p, int node, epi_status status, epi_error *err) {
+static epi_status fail_node(const epi_program *p, int node, epi_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static epi_status fail_node(const epi_program *p, int node, epi_error *err, const char *fmt, ...) {
+    char message[sizeof err->message];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    epi_fail(err, EPI_ERR_DIMS, "%s", message);
     if (err) {
         err->line = p->graph.nodes[node].place.line;
         err->column = p->graph.nodes[node].place.column;
         epi_ast_locate(&p->module->text, err);
     }
-    return status;
+    return EPI_ERR_DIMS;
 }
 
 /* Positions along an axis that name places on a shorter one: some of them name nothing. And numbers that name
@@ -167,21 +175,16 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
         const epi_node *n = &g->nodes[i];
         int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
         if (epi_graph_at_number(g, i, &at) && at >= size)
-            return fail_node(p, i,
-                             epi_fail(err, EPI_ERR_DIMS,
-                                      "the number %ld is outside the axis %s, which has %ld elements",
-                                      (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size),
-                             err);
+            return fail_node(p, i, err, "the number %ld is outside the axis %s, which has %ld elements",
+                             (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size);
         if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_INDEX)
             continue;
         epi_axis from = g->nodes[n->arg[1]].over.at[0], to = n->over.at[0];
         int64_t have = epi_axis_size(to, sizes), want = epi_axis_size(from, sizes);
         if (want > have)
-            return fail_node(p, i,
-                             epi_fail(err, EPI_ERR_DIMS, "index(%s) counts to %ld, but %s has %ld elements",
-                                      epi_axis_label(g, from).text, (long)want - 1,
-                                      epi_axis_label(g, to).text, (long)have),
-                             err);
+            return fail_node(p, i, err, "index(%s) counts to %ld, but %s has %ld elements",
+                             epi_axis_label(g, from).text, (long)want - 1, epi_axis_label(g, to).text,
+                             (long)have);
     }
     return EPI_OK;
 }
@@ -195,11 +198,9 @@ static epi_status check_renames(const epi_program *p, const int64_t *sizes, epi_
             continue;
         int64_t from = epi_axis_size(n->over.at[0], sizes), to = epi_axis_size(n->over.at[1], sizes);
         if (from != to)
-            return fail_node(p, i,
-                             epi_fail(err, EPI_ERR_DIMS, "rename of %s to %s: %ld elements are not %ld",
-                                      epi_axis_label(g, n->over.at[0]).text,
-                                      epi_axis_label(g, n->over.at[1]).text, (long)from, (long)to),
-                             err);
+            return fail_node(p, i, err, "rename of %s to %s: %ld elements are not %ld",
+                             epi_axis_label(g, n->over.at[0]).text, epi_axis_label(g, n->over.at[1]).text,
+                             (long)from, (long)to);
     }
     return EPI_OK;
 }
@@ -215,22 +216,13 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
                 if (epi_axis_size(a, sizes) >= 0)
                     continue;
                 if (a.shift < 0)
-                    return fail_node(p, i,
-                                     epi_fail(err, EPI_ERR_DIMS,
-                                              "%s needs %s to be divisible by %ld: it is %ld",
-                                              epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift,
-                                              (long)sizes[a.dim]),
-                                     err);
-                return fail_node(p, i,
-                                 epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits",
-                                          epi_axis_label(g, a).text),
-                                 err);
+                    return fail_node(p, i, err, "%s needs %s to be divisible by %ld: it is %ld",
+                                     epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift,
+                                     (long)sizes[a.dim]);
+                return fail_node(p, i, err, "the size of %s overflows 64 bits", epi_axis_label(g, a).text);
             }
         if (epi_axes_size(&g->nodes[i].axes, sizes) < 0)
-            return fail_node(
-                p, i,
-                epi_fail(err, EPI_ERR_DIMS, "the size of %s overflows 64 bits", epi_node_label(g, i).text),
-                err);
+            return fail_node(p, i, err, "the size of %s overflows 64 bits", epi_node_label(g, i).text);
     }
     return EPI_OK;
 }

@@ -28,13 +28,13 @@ static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
     return target;
 }
 
-static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o,
-                               epi_part_kernel *out, epi_error *err) {
+static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o, epi_part_kernel *p,
+                               epi_compiled *out, epi_error *err) {
     epi_cuda_target target = target_of(k, o);
     const epi_cuda_kernel *forms[EPI_MAX_FORMS];
     for (int i = 0; k->owner && i <= k->owner->form_count; i++) {
         const epi_kernel *form = i ? k->owner->forms[i - 1] : k->owner;
-        forms[target.form_count++] = form->parts[out - k->parts].cuda;
+        forms[target.form_count++] = form->parts[p - k->parts].full.cuda;
     }
     target.forms = forms;
     target.is_form = k->is_form;
@@ -42,7 +42,7 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
                         target.capability / 10, target.capability % 10);
-    return epi_cuda_compile(&out->arena, spec, &target, &out->cuda, err);
+    return epi_cuda_compile(&p->arena, spec, &target, &out->cuda, err);
 }
 
 /* Looks for an equal part before this one, whose kernel it takes. */
@@ -66,34 +66,35 @@ static void find_equal(epi_kernel *k, epi_part_kernel *p) {
     epi_arena_free(&scratch);
 }
 
-static epi_status compile_spec(epi_kernel *k, const epi_spec *spec, const epi_options *o,
-                               epi_part_kernel *out, epi_error *err) {
-    return o->device ? compile_cuda(k, spec, o, out, err)
-                     : epi_cpu_compile(&out->arena, spec, &out->cpu, err);
+static epi_status compile_spec(epi_kernel *k, const epi_spec *spec, const epi_options *o, epi_part_kernel *p,
+                               epi_compiled *out, epi_error *err) {
+    return o->device ? compile_cuda(k, spec, o, p, out, err)
+                     : epi_cpu_compile(&p->arena, spec, &out->cpu, err);
 }
 
-static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_kernel *out, epi_error *err) {
+static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_kernel *p, epi_error *err) {
     epi_spec spec = k->spec;
-    if (out->part) {
-        spec.graph = &out->part->graph;
-        spec.types = out->part->types;
-        spec.slices = out->part->slices;
+    if (p->part) {
+        spec.graph = &p->part->graph;
+        spec.types = p->part->types;
+        spec.slices = p->part->slices;
     }
-    if (!out->part || out->part->loop < 0)
-        return compile_spec(k, &spec, o, out, err);
+    if (!p->part || p->part->loop < 0)
+        return compile_spec(k, &spec, o, p, &p->full, err);
     spec.sizes[k->cut.slab_dim] = k->cut.slab_rows;
-    epi_status status = compile_spec(k, &spec, o, out, err);
+    epi_status status = compile_spec(k, &spec, o, p, &p->full, err);
     if (status != EPI_OK || epi_slab_tail(k) == k->cut.slab_rows)
         return status;
-    struct epi_cpu_kernel *cpu = out->cpu;
-    struct epi_cuda_kernel *cuda = out->cuda;
     spec.sizes[k->cut.slab_dim] = epi_slab_tail(k);
-    status = compile_spec(k, &spec, o, out, err);
-    out->tail_cpu = out->cpu;
-    out->tail_cuda = out->cuda;
-    out->cpu = cpu;
-    out->cuda = cuda;
-    return status;
+    return compile_spec(k, &spec, o, p, &p->tail, err);
+}
+
+const epi_steps *epi_compiled_steps(const epi_compiled *c) {
+    return c->cpu ? &c->cpu->steps : &c->cuda->steps;
+}
+
+static int64_t workspace_of(const epi_compiled *c) {
+    return c->cpu ? c->cpu->workspace : c->cuda ? c->cuda->workspace : 0;
 }
 
 int64_t epi_slab_count(const epi_kernel *k) {
@@ -327,8 +328,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
 void epi_parts_free(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++)
         if (k->parts[i].first == i) {
-            epi_cuda_kernel_free(k->parts[i].cuda);
-            epi_cuda_kernel_free(k->parts[i].tail_cuda);
+            epi_cuda_kernel_free(k->parts[i].full.cuda);
+            epi_cuda_kernel_free(k->parts[i].tail.cuda);
             epi_arena_free(&k->parts[i].arena);
         }
     k->part_count = 0;
@@ -340,9 +341,7 @@ static void place_values(epi_kernel *k) {
     k->values = 0;
     for (int i = 0; i < k->part_count; i++) {
         const epi_part_kernel *p = &k->parts[i];
-        int64_t most = p->cpu ? p->cpu->workspace : p->cuda->workspace;
-        if (p->tail_cpu || p->tail_cuda)
-            most = epi_max64(most, p->cpu ? p->tail_cpu->workspace : p->tail_cuda->workspace);
+        int64_t most = epi_max64(workspace_of(&p->full), workspace_of(&p->tail));
         k->values = epi_max64(k->values, p->own + most);
     }
     k->values = epi_round_up(epi_max64(64, k->values), 256);
@@ -383,10 +382,8 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     epi_parallel_for(o->device > 0 ? epi_parallel_default() : 1, count, compile_one, &all);
     for (int i = 0; i < count; i++) {
         epi_part_kernel *p = &k->parts[i];
-        p->cpu = k->parts[p->first].cpu;
-        p->cuda = k->parts[p->first].cuda;
-        p->tail_cpu = k->parts[p->first].tail_cpu;
-        p->tail_cuda = k->parts[p->first].tail_cuda;
+        p->full = k->parts[p->first].full;
+        p->tail = k->parts[p->first].tail;
         if (all.ends[i].status != EPI_OK) {
             if (err)
                 *err = all.ends[i].error;
@@ -397,62 +394,32 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     return EPI_OK;
 }
 
-/* Did the backend find that a tile cannot have two products? */
-static bool pairs_refused(const epi_kernel *k) {
-    for (int i = 0; i < k->part_count; i++) {
-        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused && (steps->plan.pair != EPI_NO_NODE || steps->plan.added_count))
-            return true;
-    }
-    return false;
-}
-
-/* Did the backend find that a tile cannot hold a reduction that was to stay in it? Over all columns (whole),
- * or over some. */
-static bool too_tight(const epi_kernel *k, bool whole) {
-    for (int i = 0; i < k->part_count; i++) {
-        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused && steps->plan.local_axes && epi_plan_is_whole(&steps->plan) == whole)
-            return true;
-    }
-    return false;
-}
-
-/* Did the backend find that it cannot read attention's keys and values through a table of pages? */
-static bool pages_refused(const epi_kernel *k) {
-    for (int i = 0; i < k->part_count; i++) {
-        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        for (int n = 0; n < steps->spec->graph->node_count && !steps->plan.fused && steps->plan.attention;
-             n++)
-            if (steps->plan.placement[n].paged)
-                return true;
-    }
-    return false;
-}
-
-/* Did the backend find that a part which was to be attention cannot be one kernel? */
-static bool attention_refused(const epi_kernel *k) {
-    for (int i = 0; i < k->part_count; i++) {
-        const epi_steps *steps = k->parts[i].cpu ? &k->parts[i].cpu->steps : &k->parts[i].cuda->steps;
-        if (!steps->plan.fused && steps->plan.attention)
-            return true;
-    }
-    return false;
-}
-
 /* Where the backend refused something that the cut took for granted, the cut is told not to: one thing at a
  * time, so that a program loses no more than it must. False: nothing was refused. */
 static bool give_up(epi_kernel *k) {
     epi_tile_limits *limits = &k->limits;
-    if (limits->pages && pages_refused(k))
+    bool pages = false, attention = false, pairs = false, whole = false, local = false;
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_steps *steps = epi_compiled_steps(&k->parts[i].full);
+        const epi_plan *plan = &steps->plan;
+        if (plan->fused)
+            continue;
+        attention |= plan->attention != NULL; /* it cannot be one kernel, */
+        for (int n = 0; n < steps->spec->graph->node_count && plan->attention; n++)
+            pages |= plan->placement[n].paged; /* or cannot read keys and values through a table of pages */
+        pairs |= plan->pair != EPI_NO_NODE || plan->added_count; /* a tile cannot have two products */
+        whole |= plan->local_axes && epi_plan_is_whole(plan);    /* or hold a reduction over all columns, */
+        local |= plan->local_axes && !epi_plan_is_whole(plan);   /* or over some */
+    }
+    if (limits->pages && pages)
         limits->pages = false;
-    else if (limits->attention_most && attention_refused(k))
+    else if (limits->attention_most && attention)
         limits->attention_most = 0;
-    else if (limits->pairs && pairs_refused(k))
+    else if (limits->pairs && pairs)
         limits->pairs = false;
-    else if (limits->whole_most && too_tight(k, true))
+    else if (limits->whole_most && whole)
         limits->whole_most = 0;
-    else if (limits->local_most && too_tight(k, false))
+    else if (limits->local_most && local)
         limits->local_most = 0;
     else
         return false;

@@ -35,15 +35,15 @@ epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_sha
 }
 
 bool epi_part_in_place(const epi_part_kernel *p, int output, int input) {
-    const epi_steps *steps = p->cpu ? &p->cpu->steps : &p->cuda->steps;
-    const epi_steps *tail = p->tail_cpu ? &p->tail_cpu->steps : p->tail_cuda ? &p->tail_cuda->steps : steps;
+    bool tail = p->tail.cpu || p->tail.cuda;
     if (p->to) { /* the kernel is an equal part's: as that one counts its inputs */
         int t = 0;
         while (p->to[t] != input)
             t++;
         input = t;
     }
-    return epi_steps_in_place(steps, output, input) && epi_steps_in_place(tail, output, input);
+    return epi_steps_in_place(epi_compiled_steps(&p->full), output, input) &&
+           (!tail || epi_steps_in_place(epi_compiled_steps(&p->tail), output, input));
 }
 
 /* Where a tensor of the program is among those of a part: from `first` on and before `past`, or -1. */
@@ -76,8 +76,8 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
 
 /* ---- parts ---- */
 
-static void part_info(const epi_part_kernel *p, epi_kernel_info *out) {
-    p->cpu ? epi_cpu_info(p->cpu, out) : epi_cuda_info(p->cuda, out);
+static void part_info(const epi_compiled *c, epi_kernel_info *out) {
+    c->cpu ? epi_cpu_info(c->cpu, out) : epi_cuda_info(c->cuda, out);
     out->parts = out->kernels = out->forms = out->slabs = 1;
 }
 
@@ -85,17 +85,12 @@ static void part_info(const epi_part_kernel *p, epi_kernel_info *out) {
 static int count_forms(const epi_kernel *kernel, int part) {
     int forms = 1;
     for (int i = 0; i < kernel->form_count; i++)
-        forms += !kernel->forms[i]->parts[part].cuda->like;
+        forms += !kernel->forms[i]->parts[part].full.cuda->like;
     return forms;
 }
 
 static bool has_part(const epi_kernel *kernel, int index) {
     return kernel && index >= 0 && index < kernel->part_count;
-}
-
-/* And for the last slab, where that has fewer rows. */
-static void tail_info(const epi_part_kernel *p, epi_kernel_info *out) {
-    p->tail_cpu ? epi_cpu_info(p->tail_cpu, out) : epi_cuda_info(p->tail_cuda, out);
 }
 
 static void add_info(epi_kernel_info *out, const epi_kernel_info *part, int64_t times) {
@@ -108,7 +103,7 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
     int forms = 1;
     for (int i = 0; i < kernel->part_count; i++)
         forms = count_forms(kernel, i) > forms ? count_forms(kernel, i) : forms;
-    part_info(&kernel->parts[0], out);
+    part_info(&kernel->parts[0].full, out);
     out->terms = kernel->terms;
     out->forms = forms;
     out->slabs = 1;
@@ -135,13 +130,13 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
         whole--;
     for (int i = 0; i < kernel->part_count; i++) {
         epi_kernel_info part;
-        part_info(&kernel->parts[i], &part);
+        part_info(&kernel->parts[i].full, &part);
         out->kernels += kernel->parts[i].first == i;
         if (i < kernel->cut.prepared_parts)
             continue;
         add_info(out, &part, kernel->parts[i].part->loop < 0 ? 1 : whole);
-        if (kernel->parts[i].tail_cpu || kernel->parts[i].tail_cuda) {
-            tail_info(&kernel->parts[i], &part);
+        if (kernel->parts[i].tail.cpu || kernel->parts[i].tail.cuda) {
+            part_info(&kernel->parts[i].tail, &part);
             add_info(out, &part, 1);
         }
     }
@@ -159,7 +154,7 @@ epi_status epi_kernel_part_sized(const epi_kernel *kernel, int index, epi_part_i
     if (!has_part(kernel, index) || !out)
         return EPI_ERR_ARGUMENT;
     epi_part_info info = {.first = kernel->parts[index].first};
-    part_info(&kernel->parts[index], &info.info);
+    part_info(&kernel->parts[index].full, &info.info);
     info.info.forms = count_forms(kernel, index);
     epi_struct_give(out, size, &info, sizeof info);
     return EPI_OK;
@@ -180,11 +175,11 @@ static void print_part(const epi_kernel *kernel, int index, epi_text *out) {
 static void describe_forms(const epi_kernel *kernel, int index, epi_text *out) {
     const char *before = "another form, for fewer rows: ";
     for (int i = 0; i < kernel->form_count; i++) {
-        const epi_part_kernel *p = &kernel->forms[i]->parts[index];
+        const epi_compiled *c = &kernel->forms[i]->parts[index].full;
         epi_kernel_info info;
-        if (p->cuda->like)
+        if (c->cuda->like)
             continue;
-        part_info(p, &info);
+        part_info(c, &info);
         epi_text_add(out, "%s%s", before, info.micro);
         before = "; for more: ";
     }
@@ -193,8 +188,8 @@ static void describe_forms(const epi_kernel *kernel, int index, epi_text *out) {
 }
 
 static void describe_part(const epi_kernel *kernel, int index, epi_text *out) {
-    const epi_part_kernel *p = &kernel->parts[index];
-    p->cpu ? epi_cpu_describe(p->cpu, out) : epi_cuda_describe(p->cuda, out);
+    const epi_compiled *c = &kernel->parts[index].full;
+    c->cpu ? epi_cpu_describe(c->cpu, out) : epi_cuda_describe(c->cuda, out);
     describe_forms(kernel, index, out);
 }
 
@@ -417,7 +412,7 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
         epi_kernel_info info;
         if (kernel->parts[i].first != i)
             continue;
-        part_info(&kernel->parts[i], &info);
+        part_info(&kernel->parts[i].full, &info);
         head_part(kernel, i, &info, &t);
         print_part(kernel, i, &t);
         describe_part(kernel, i, &t);
@@ -436,8 +431,8 @@ size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size) {
     for (int i = 0; kernel && kernel->checks && i < kernel->checks->count; i++)
         epi_text_add(&t, "%s%s", t.length ? "\n" : "", kernel->checks->launches[i].text.source.data);
     for (int p = 0; kernel && kernel->gpu && p < kernel->part_count; p++)
-        for (int i = 0; kernel->parts[p].first == p && i < kernel->parts[p].cuda->count; i++)
+        for (int i = 0; kernel->parts[p].first == p && i < kernel->parts[p].full.cuda->count; i++)
             epi_text_add(&t, "%s%s", t.length ? "\n" : "",
-                         kernel->parts[p].cuda->launches[i].text.source.data);
+                         kernel->parts[p].full.cuda->launches[i].text.source.data);
     return epi_text_give(&t, buf, size);
 }

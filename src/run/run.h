@@ -31,19 +31,23 @@ struct epi_module {
     int count;
 };
 
+/* A spec as its backend compiled it: one of the two, or neither. */
+typedef struct epi_compiled {
+    struct epi_cpu_kernel *cpu;
+    struct epi_cuda_kernel *cuda;
+} epi_compiled;
+
 /* A part as its backend compiled it. Equal parts have one kernel, that of the first of them. */
 typedef struct epi_part_kernel {
     epi_arena arena;      /* what its kernel is made of, so that parts can be compiled side by side */
     const epi_part *part; /* NULL: the program as a whole */
     uint64_t hash;
-    int first;                  /* the first part that is equal to it: itself, or one before it */
-    int *to;                    /* by tensor of that part: which tensor of this one it is; NULL: the same */
-    struct epi_cpu_kernel *cpu; /* one of the two */
-    struct epi_cuda_kernel *cuda;
-    struct epi_cpu_kernel *tail_cpu; /* of a loop over slabs whose last one has fewer rows: for that one */
-    struct epi_cuda_kernel *tail_cuda;
-    bool apart;  /* it starts beside the part before it (apart.c) */
-    int64_t own; /* where in the workspace that begins which it uses for itself */
+    int first;         /* the first part that is equal to it: itself, or one before it */
+    int *to;           /* by tensor of that part: which tensor of this one it is; NULL: the same */
+    epi_compiled full; /* of all rows, or of the rows of a slab */
+    epi_compiled tail; /* of a loop over slabs whose last one has fewer rows: for that one */
+    bool apart;        /* it starts beside the part before it (apart.c) */
+    int64_t own;       /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
 /* What the algebra made of the program. */
@@ -114,6 +118,8 @@ epi_status epi_kernel_make(const epi_program *program, const epi_options *option
 /* kernel.c: compiles the parts of the cut; what they use of the workspace is known then. And their end. */
 epi_status epi_parts_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
 void epi_parts_free(epi_kernel *kernel);
+/* The steps of one that there is. */
+const struct epi_steps *epi_compiled_steps(const epi_compiled *c);
 /* look.c: may the part store the output over the input, both by their place among its tensors? */
 bool epi_part_in_place(const epi_part_kernel *part, int output, int input);
 /* memory.c: brings a kernel whose parts are compiled, or drafts, within the budget of the options. */

@@ -161,14 +161,14 @@ static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
     const epi_part_kernel *part = &r->kernel->parts[index];
     const epi_tensor *given =
         part_tensors(r->kernel, index, row, r->tensors, r->memory, r->prepared, &r->room);
-    bool tail = (part->tail_cpu || part->tail_cuda) &&
+    bool tail = (part->tail.cpu || part->tail.cuda) &&
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
+    const epi_compiled *compiled = tail ? &part->tail : &part->full;
     int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
                  (index + 1 < r->kernel->part_count && part[1].apart ? EPI_BESIDE_NEXT : 0);
     if (r->kernel->gpu)
-        return epi_cuda_run(tail ? part->tail_cuda : part->cuda, given, r->memory + part->own, r->stream,
-                            beside, err);
-    epi_cpu_run(tail ? part->tail_cpu : part->cpu, given, r->memory);
+        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside, err);
+    epi_cpu_run(compiled->cpu, given, r->memory);
     return EPI_OK;
 }
 
@@ -221,7 +221,7 @@ static epi_status clear_sums(const running *r, int loop, epi_error *err) {
                                      : r->memory + k->values + k->cut.values[s->at.value].offset;
         size_t bytes = (size_t)epi_axes_size(&s->axes, k->spec.sizes) * sizeof(float);
         if (k->gpu) {
-            epi_status status = epi_cuda_clear(k->parts[0].cuda->cuda, to, bytes, r->stream, err);
+            epi_status status = epi_cuda_clear(k->parts[0].full.cuda->cuda, to, bytes, r->stream, err);
             if (status != EPI_OK)
                 return status;
         } else if (strides) {
@@ -307,14 +307,14 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     epi_status status = check_tensors(&r, args->count, err);
     if (status != EPI_OK)
         return status;
-    if (kernel->gpu && !kernel->parts[0].cuda->cuda)
+    if (kernel->gpu && !kernel->parts[0].full.cuda->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     if (!kernel->gpu && args->stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
     for (int i = first_part(&r); i < past_part(&r) && status == EPI_OK && !kernel->gpu; i++)
         status = epi_indices_check(
-            kernel->parts[i].cpu, part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room),
-            err);
+            kernel->parts[i].full.cpu,
+            part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room), err);
     if (kernel->checks && !r.prepares)
         status = epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err);
     return status == EPI_OK ? run_parts(&r, err) : status;
@@ -347,7 +347,7 @@ static epi_status place_numbers(const epi_kernel *kernel, const epi_call *call, 
         size_t size = epi_dtype_size(kernel->spec.types[t]);
         epi_status status = EPI_OK;
         if (kernel->gpu)
-            status = epi_cuda_put(kernel->parts[0].cuda->cuda, at, bytes, size, call->stream, err);
+            status = epi_cuda_put(kernel->parts[0].full.cuda->cuda, at, bytes, size, call->stream, err);
         else
             memcpy(at, bytes, size);
         if (status != EPI_OK)
@@ -374,7 +374,7 @@ static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void
                         call->workspace_bytes, needed);
     if (!kernel->gpu && (call->wait || call->signal))
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no events");
-    epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].cuda : NULL;
+    epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].full.cuda : NULL;
     if (k && !k->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     epi_status status = k ? epi_cuda_use(k->cuda, k->device, err) : EPI_OK;
