@@ -103,11 +103,11 @@ static int score_of(const epi_attention_design *d, int operand, int *term) {
     return -1;
 }
 
-/* Does the value depend on the node, by maps alone? Nodes come after their operands. */
-static bool depends(const epi_graph *g, int value, int node, bool *on) {
+/* Does the value depend on the node, through no product unless `past` it? Nodes come after their operands. */
+static bool depends(const epi_graph *g, int value, int node, bool past, bool *on) {
     for (int i = node; i <= value; i++) {
         on[i] = i == node;
-        for (int k = 0; k < 3 && i != node && g->nodes[i].op != EPI_OP_MATMUL; k++)
+        for (int k = 0; k < 3 && i != node && (past || g->nodes[i].op != EPI_OP_MATMUL); k++)
             on[i] |= g->nodes[i].arg[k] >= node && on[g->nodes[i].arg[k]];
     }
     return value >= node && on[value];
@@ -140,8 +140,8 @@ static bool find_form(epi_attention_design *d) {
         d->sum[0] = term[0];
         d->sum[EPI_ATTENTION_MORE] = !term[0];
     } else if (two) { /* the second sum's weights should not wait for the second product */
-        bool waits = depends(d->g, a->weight[1], a->scores[of[1]], on),
-             other = depends(d->g, a->weight[0], a->scores[of[0]], on);
+        bool waits = depends(d->g, a->weight[1], a->scores[of[1]], false, on),
+             other = depends(d->g, a->weight[0], a->scores[of[0]], false, on);
         if (waits && !other) {
             d->sum[0] = 1;
             d->first = of[1];
@@ -271,8 +271,8 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
     const int64_t *sizes = d->c->spec->sizes;
     const epi_node *n = &d->g->nodes[node];
     const epi_axes *index = &d->g->nodes[n->arg[1]].axes;
-    epi_axes batch = d->rows, slots = {0}, page = {0}, table = {.at = {n->over.at[0]}, .count = 1};
-    batch.count = d->batch_axes;
+    epi_axes batch = epi_attention_batch(d), slots = {0}, page = {0},
+             table = {.at = {n->over.at[0]}, .count = 1};
     for (int i = 0; i < d->stream.count; i++) {
         epi_axes *to = epi_axes_find(index, d->stream.at[i]) >= 0 ? &slots : &page;
         to->at[to->count++] = d->stream.at[i];
@@ -309,19 +309,10 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
     return true;
 }
 
-/* Do all places of the walk begin at multiples of 16 bytes? */
-static bool begin_aligned(const epi_walk *w, int64_t size) {
-    for (int i = 0; i < w->count; i++)
-        if (w->stride[i] * size % 16)
-            return false;
-    return true;
-}
-
 static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi_axes *features, bool stream,
                         epi_attention_tensor *t) {
     const int64_t *sizes = d->c->spec->sizes;
-    epi_axes batch = d->rows, groups = d->stream, along = {0};
-    batch.count = d->batch_axes;
+    epi_axes batch = epi_attention_batch(d), groups = d->stream, along = {0};
     groups.count--;
     if (stream && d->plan->placement[node].paged)
         return d->form == EPI_ATTENTION_SPLIT ? take_pages(d, node, features, t)
@@ -342,10 +333,10 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     if (stream)
         t->groups = epi_walk_axes(&t->ref, &groups, sizes);
     t->batch = epi_walk_axes(&t->ref, &batch, sizes);
-    int64_t size = (int64_t)epi_dtype_size(t->ref.type);
+    int64_t run = 16 / (int64_t)epi_dtype_size(t->ref.type); /* elements */
     bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->rows.count <= 1 &&
-                 begin_aligned(&t->rows, size) && begin_aligned(&t->groups, size) &&
-                 begin_aligned(&t->batch, size);
+                 epi_walk_aligned(&t->rows, run) && epi_walk_aligned(&t->groups, run) &&
+                 epi_walk_aligned(&t->batch, run);
     if (!there)
         return epi_refuse(d, "rows of '%s' do not lie in one run each, from multiples of 16 bytes on",
                           epi_emit_name(d->c, node));
@@ -363,10 +354,7 @@ static bool take_rows(epi_attention_design *d, int node, const epi_axes *feature
     *t = (epi_attention_tensor){.node = node, .tensor = -1, .ref = epi_emit_ref(d->c, node, -1)};
     t->features = epi_walk_axes(&t->ref, features, sizes);
     t->rows = epi_walk_axes(&t->ref, &d->rows, sizes);
-    bool there = t->features.count == 1 && t->features.stride[0] == 1;
-    for (int i = 0; i < t->rows.count; i++)
-        there &= t->rows.stride[i] % 8 == 0;
-    if (!there)
+    if (t->features.count != 1 || t->features.stride[0] != 1 || !epi_walk_aligned(&t->rows, 8))
         return epi_refuse(d, "rows of '%s' do not begin at multiples of 16 bytes", epi_emit_name(d->c, node));
     return t->ref.type == d->half || epi_refuse(d, "tensor cores take operands of one 16-bit type");
 }
@@ -602,15 +590,8 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
         bool made[2] = {false, false};
         if (d->plan->placement[step->roots[r].node].leave == EPI_LEAVE_ROWS)
             continue; /* nobody reads it but this kernel, unless it is an output: below */
-        for (int i = 0; i < d->a->value_count; i++) {
-            int node = d->a->values[i];
-            for (int n = node; n <= step->roots[r].node; n++) {
-                on[n] = n == node;
-                for (int k = 0; k < 3 && n != node; k++)
-                    on[n] |= g->nodes[n].arg[k] >= node && on[g->nodes[n].arg[k]];
-            }
-            made[i] = step->roots[r].node >= node && on[step->roots[r].node];
-        }
+        for (int i = 0; i < d->a->value_count; i++)
+            made[i] = depends(g, step->roots[r].node, d->a->values[i], true, on);
         if (made[d->sum[v]] || (v == 0 && !made[0] && !made[1]))
             roots[count++] = step->roots[r];
     }
@@ -626,13 +607,11 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
  * sees is an interval between them, less those that an equality hides, and what lies outside has no weight.
  */
 static bool is_exact(const epi_attention_design *d, const epi_linear *l) {
-    epi_axes batch = d->rows;
-    batch.count = d->batch_axes;
+    epi_axes batch = epi_attention_batch(d);
     for (int t = 0; t < l->count; t++) {
         const epi_node *n = &d->g->nodes[l->term[t]];
-        const epi_home *home = &d->c->steps->homes[l->term[t]];
-        bool integers = (home->tensor >= 0 || home->offset >= 0) && epi_axes_include(&batch, &n->axes) &&
-                        (home->type == EPI_I32 || home->type == EPI_I64);
+        bool integers = epi_emit_lies(d->c, l->term[t]) && epi_axes_include(&batch, &n->axes) &&
+                        epi_dtype_is_integer(d->c->steps->homes[l->term[t]].type);
         if (n->op != EPI_OP_INDEX && !epi_emit_is_number(d->c, l->term[t]) && !integers)
             return false;
     }

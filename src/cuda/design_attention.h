@@ -141,6 +141,13 @@ static inline bool epi_attention_is_online(const epi_attention_design *d) {
     return d->form == EPI_ATTENTION_FORWARD || d->form == EPI_ATTENTION_SPLIT;
 }
 
+/* The axes of the batches. */
+static inline epi_axes epi_attention_batch(const epi_attention_design *d) {
+    epi_axes batch = d->rows;
+    batch.count = d->batch_axes;
+    return batch;
+}
+
 /* Is the bound about the positions that the kernel counts columns by? */
 bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b);
 

@@ -175,6 +175,20 @@ static inline int epi_kept_product(const epi_gemm_design *d, int value) {
             return p;
     return -1;
 }
+/* The instruction that makes a value, or -1; and how often others use it. */
+static inline int epi_tile_maker(const epi_tile_program *t, int value) {
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].dst == value)
+            return i;
+    return -1;
+}
+static inline int epi_tile_uses(const epi_tile_program *t, int value) {
+    int uses = 0;
+    for (int i = 0; i < t->instr_count; i++)
+        for (int a = 0; a < 3; a++)
+            uses += t->instrs[i].arg[a] == value;
+    return uses;
+}
 /* Has the value rows and columns? */
 static inline bool epi_value_is_full(const epi_tile_value *v) {
     return v->rows && v->scale != EPI_SCALE_NONE;

@@ -191,17 +191,10 @@ void epi_operand_measure(epi_operand *o) {
     bool by_depth = ends_in_neighbours(d) || (!d->count && !by_out);
     o->mn = !by_depth && (by_out || ends_in_neighbours(r));
     const epi_walk *along = o->mn ? r : d, *across = o->mn ? d : r;
-    int run = along->count - 1;
+    epi_walk outer = *along;
+    int run = outer.count -= along->count > 0;
     o->vec = (by_out || by_depth) && (run < 1 || along->size[run] % 8 == 0) ? 8 : 1;
-    for (int i = 0; i < run; i++)
-        while (along->stride[i] % o->vec)
-            o->vec /= 2;
-    for (int i = 0; i < across->count; i++)
-        while (across->stride[i] % o->vec)
-            o->vec /= 2;
-    for (int i = 0; i < o->batch.count; i++)
-        while (o->batch.stride[i] % o->vec)
-            o->vec /= 2;
-    while (o->cols.two && o->cols.part % o->vec)
+    while (!epi_walk_aligned(&outer, o->vec) || !epi_walk_aligned(across, o->vec) ||
+           !epi_walk_aligned(&o->batch, o->vec) || (o->cols.two && o->cols.part % o->vec))
         o->vec /= 2;
 }

@@ -5,22 +5,6 @@
 
 #include "cuda/design_attention.h"
 
-/* The instruction that makes a value, or -1. */
-static int maker_of(const epi_tile_program *t, int value) {
-    for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].dst == value)
-            return i;
-    return -1;
-}
-
-static int use_count(const epi_tile_program *t, int value) {
-    int uses = 0;
-    for (int i = 0; i < t->instr_count; i++)
-        for (int a = 0; a < 3; a++)
-            uses += t->instrs[i].arg[a] == value;
-    return uses;
-}
-
 /* Does this value, made of what is given, need the other value? Not past `stop`. */
 static bool needs(const epi_tile_program *t, int value, int other, int stop, bool *needed) {
     memset(needed, 0, (size_t)t->value_count);
@@ -55,10 +39,10 @@ static bool constant_of(const epi_emit_context *c, int node, double *out) {
 static int find_scale(const epi_attention_design *d, const epi_tile_program *t, int value, double hidden,
                       double *scale) {
     for (;;) {
-        int i = maker_of(t, value);
+        int i = epi_tile_maker(t, value);
         const epi_instr *s = i >= 0 ? &t->instrs[i] : NULL;
         double other;
-        if (!s || s->kind != EPI_INSTR_MAP || use_count(t, value) > (s->dst == value ? 1 : 0))
+        if (!s || s->kind != EPI_INSTR_MAP || epi_tile_uses(t, value) > (s->dst == value ? 1 : 0))
             return -1;
         if (s->op == EPI_OP_WHERE && constant_of(d->c, t->values[s->arg[2]].node, &other) &&
             other == hidden) {
@@ -141,9 +125,10 @@ static bool fold_division(epi_arena *arena, epi_tile_program *t, int at, bool *f
     const epi_instr *by = &t->instrs[at];
     if (by->kind != EPI_INSTR_MAP || by->op != EPI_OP_DIV)
         return true;
-    int power = maker_of(t, by->arg[0]), below = power < 0 ? -1 : maker_of(t, t->instrs[power].arg[0]);
+    int power = epi_tile_maker(t, by->arg[0]),
+        below = power < 0 ? -1 : epi_tile_maker(t, t->instrs[power].arg[0]);
     if (below < 0 || t->instrs[power].kind != EPI_INSTR_MAP || t->instrs[power].op != EPI_OP_EXP ||
-        use_count(t, by->arg[0]) != 1 || use_count(t, t->instrs[power].arg[0]) != 1)
+        epi_tile_uses(t, by->arg[0]) != 1 || epi_tile_uses(t, t->instrs[power].arg[0]) != 1)
         return true;
     epi_instr less = t->instrs[below];
     bool muladd = less.kind == EPI_INSTR_MULADD && less.other < 0;
@@ -207,7 +192,7 @@ bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t) {
 static const char *put_column(const epi_attention_design *d, const epi_gemm_design *p, int value) {
     const epi_emit_context *c = d->c;
     const epi_tile_value *v = &p->tile->values[value];
-    int at = maker_of(p->tile, value);
+    int at = epi_tile_maker(p->tile, value);
     if (epi_emit_is_number(c, v->node) && !epi_emit_is_open_number(c, v->node))
         return epi_emit_node_number(c, v->node);
     if (at < 0 || v->rows || v->scale == EPI_SCALE_NONE)
@@ -215,8 +200,7 @@ static const char *put_column(const epi_attention_design *d, const epi_gemm_desi
     const epi_instr *s = &p->tile->instrs[at];
     if (s->kind == EPI_INSTR_LOAD) {
         epi_ref ref = epi_emit_ref(c, s->node, -1);
-        epi_axes batch = d->rows;
-        batch.count = d->batch_axes;
+        epi_axes batch = epi_attention_batch(d);
         epi_walk batches = epi_walk_axes(&ref, &batch, c->spec->sizes),
                  columns = epi_walk_axes(&ref, &d->stream, c->spec->sizes);
         return epi_emit_load(c, ref.type, p->instrs[at].pointer,

@@ -191,6 +191,19 @@ int64_t epi_pass_fewer(const epi_emit_context *c, int node, int copy_to);
 
 /* A tensor as the kernel sees it at compile time: contiguous, at its home. */
 epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor);
+/* Is the node in memory? */
+static inline bool epi_emit_lies(const epi_emit_context *c, int node) {
+    return c->steps->homes[node].tensor >= 0 || c->steps->homes[node].offset >= 0;
+}
+/* Are all of a walk's distances multiples of this? */
+static inline bool epi_walk_aligned(const epi_walk *w, int64_t by) {
+    for (int i = 0; i < w->count; i++)
+        if (w->stride[i] % by)
+            return false;
+    return true;
+}
+/* A map or a multiply-add of operands that are written out already. */
+const char *epi_emit_instr(const epi_emit_context *c, const epi_instr *s, const char *const operands[3]);
 const char *epi_emit_type(epi_dtype type); /* "BF16" */
 /* The architecture a text is compiled for: its machine code runs on this capability. */
 const char *epi_emit_arch(const epi_emit_context *c); /* "sm_90a" */

@@ -193,8 +193,7 @@ static const char *put_position(const epi_attention_design *d, epi_axis axis, bo
  * where that is not known. */
 static const char *put_term(const epi_attention_design *d, epi_kernel_text *k, int node, bool most) {
     const epi_node *n = &d->g->nodes[node];
-    epi_axes batch = d->rows;
-    batch.count = d->batch_axes;
+    epi_axes batch = epi_attention_batch(d);
     if (epi_emit_is_number(d->c, node))
         return epi_emit_node_number(d->c, node);
     const char *position = n->op == EPI_OP_INDEX ? put_position(d, n->over.at[0], most) : NULL;
@@ -205,8 +204,7 @@ static const char *put_term(const epi_attention_design *d, epi_kernel_text *k, i
     if (n->op == EPI_OP_INDEX)
         return epi_emit_text(d->c, "(float)(%s)",
                              epi_emit_digit(d->c, &batch, epi_axes_find(&batch, n->over.at[0]), "batch"));
-    const epi_home *home = &d->c->steps->homes[node];
-    if (home->tensor < 0 && home->offset < 0)
+    if (!epi_emit_lies(d->c, node))
         return NULL;
     epi_ref ref = epi_emit_ref(d->c, node, -1);
     epi_walk w = epi_walk_axes(&ref, &batch, d->c->spec->sizes);

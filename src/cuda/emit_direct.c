@@ -3,10 +3,8 @@
 
 /* Are a cell's elements neighbours in memory that start at a multiple of their number? */
 static bool is_vector(const epi_emitter *e, const epi_stream *t) {
-    for (int d = 0; d < t->rows.count; d++)
-        if (t->rows.stride[d] % t->elements)
-            return false;
-    return t->apart % t->elements == 0 && epi_cell_is_vector(e, &t->ref, &t->cols, t->elements);
+    return epi_walk_aligned(&t->rows, t->elements) && t->apart % t->elements == 0 &&
+           epi_cell_is_vector(e, &t->ref, &t->cols, t->elements);
 }
 
 /* Where the cells' two rows start is worked out once a tile. A row whose place is outside of the axis starts

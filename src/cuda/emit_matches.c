@@ -4,28 +4,18 @@
 
 enum { ROWS = 64, WARPS = 8 }; /* of a record, and of a block of the kernel that makes them */
 
-static epi_axes batch_of(const epi_attention_design *d) {
-    epi_axes batch = d->rows;
-    batch.count = d->batch_axes;
-    return batch;
-}
-
 static epi_axes one(epi_axis axis) {
     return (epi_axes){.at = {axis}, .count = 1};
 }
 
-static bool lies(const epi_attention_design *d, int node) {
-    const epi_home *home = &d->c->steps->homes[node];
-    return home->tensor >= 0 || home->offset >= 0;
-}
-
 bool epi_matches_design(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    const epi_axes batch = batch_of(d), columns = one(d->stream.at[d->stream.count - 1]);
+    const epi_axes batch = epi_attention_batch(d), columns = one(d->stream.at[d->stream.count - 1]);
     d->match_batch = (epi_axes){0};
     for (int m = 0; m < a->match_count; m++) {
         epi_axes rest = epi_axes_without(&d->g->nodes[a->matches[m].column].axes, &columns);
-        if (!lies(d, a->matches[m].row) || !lies(d, a->matches[m].column) || !epi_axes_include(&batch, &rest))
+        if (!epi_emit_lies(d->c, a->matches[m].row) || !epi_emit_lies(d->c, a->matches[m].column) ||
+            !epi_axes_include(&batch, &rest))
             return false;
     }
     for (int i = 0; i < batch.count; i++) {
@@ -63,7 +53,7 @@ static const char *put_records(const epi_attention_design *d) {
 }
 
 void epi_matches_emit_record(const epi_attention_design *d, epi_text *out) {
-    const epi_axes batch = batch_of(d);
+    const epi_axes batch = epi_attention_batch(d);
     epi_ref ref = epi_ref_of_axes(&d->match_batch, d->c->spec->sizes);
     epi_walk walk = epi_walk_axes(&ref, &batch, d->c->spec->sizes);
     epi_text_add(out,
@@ -110,7 +100,7 @@ static void put_values(const epi_attention_design *d, epi_kernel_text *k, const 
 
 /* Four columns of eight at a time: their loads are on their way together. */
 void epi_matches_emit_bits(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
-    const epi_axes batch = batch_of(d);
+    const epi_axes batch = epi_attention_batch(d);
     put_values(d, k, &batch, true, out);
     put_values(d, k, &batch, false, out);
     epi_text_add(out, "// Of a thread's elements of 64 columns, those whose values are equal.\n"

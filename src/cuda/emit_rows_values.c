@@ -47,14 +47,10 @@ static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, c
     const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(d, s->arg[i]);
-    PUT("%s = ", to);
     if (epi_rows_divides_often(d, s))
-        PUT("over_%d.of(%s)", s->dst, a[0]);
-    else if (s->kind == EPI_INSTR_MULADD)
-        PUT("__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0], a[1], s->other < 0 ? "-" : "", a[2]);
+        PUT("%s = over_%d.of(%s);", to, s->dst, a[0]);
     else
-        PUT("%s", epi_emit_op(d->c, s->op, a));
-    PUT(";");
+        PUT("%s = %s;", to, epi_emit_instr(d->c, s, a));
 }
 
 /* ---- elements ---- */

@@ -132,6 +132,13 @@ const char *epi_emit_op(const epi_emit_context *c, epi_op op, const char *const 
     return all;
 }
 
+const char *epi_emit_instr(const epi_emit_context *c, const epi_instr *s, const char *const operands[3]) {
+    return s->kind == EPI_INSTR_MULADD
+               ? epi_emit_text(c, "__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", operands[0],
+                               operands[1], s->other < 0 ? "-" : "", operands[2])
+               : epi_emit_op(c, s->op, operands);
+}
+
 const char *epi_emit_number(const epi_emit_context *c, double value) {
     float f = (float)value;
     if (isinf(f))

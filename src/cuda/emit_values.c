@@ -40,26 +40,10 @@ const char *epi_value_use(const epi_emitter *e, int v, int el) {
 
 /* ---- expressions ---- */
 
-/* One operation on operands that are written out already. */
-static const char *put_operation(const epi_emitter *e, const epi_instr *s, const char *const a[3]) {
-    return s->kind == EPI_INSTR_MULADD
-               ? epi_emit_text(e->d->c, "__fmaf_rn(%s%s, %s, %s%s)", s->sign < 0 ? "-" : "", a[0], a[1],
-                               s->other < 0 ? "-" : "", a[2])
-               : epi_emit_op(e->d->c, s->op, a);
-}
-
 /* The instruction that makes a value which nothing else uses, or NULL. */
 static const epi_instr *only_maker(const epi_emitter *e, int v) {
-    const epi_tile_program *t = e->d->tile;
-    const epi_instr *maker = NULL;
-    int uses = 0;
-    for (int i = 0; i < t->instr_count; i++) {
-        if (t->instrs[i].dst == v)
-            maker = &t->instrs[i];
-        for (int a = 0; a < 3; a++)
-            uses += t->instrs[i].arg[a] == v;
-    }
-    return uses == 1 ? maker : NULL;
+    int at = epi_tile_maker(e->d->tile, v);
+    return at >= 0 && epi_tile_uses(e->d->tile, v) == 1 ? &e->d->tile->instrs[at] : NULL;
 }
 
 /* Is it the same for all rows, or all columns, of a tile? */
@@ -118,7 +102,7 @@ static const char *put_element(const epi_emitter *e, const epi_instr *s, int el)
         return epi_value_use(e, s->arg[el & 1], el / 2);
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = epi_value_use(e, s->arg[i], el);
-    return put_operation(e, s, a);
+    return epi_emit_instr(e->d->c, s, a);
 }
 
 /* ---- per row ---- */
@@ -153,7 +137,7 @@ static void emit_row(epi_emitter *e, int instr) {
         const char *a[3];
         for (int i = 0; i < 3; i++)
             a[i] = epi_value_use_in_row(e, s->arg[i]);
-        epi_text_add(&e->rows, "%s;   // line %d\n", put_operation(e, s, a),
+        epi_text_add(&e->rows, "%s;   // line %d\n", epi_emit_instr(e->d->c, s, a),
                      e->d->g->nodes[s->node].place.line);
     }
 }
@@ -264,11 +248,12 @@ void epi_value_emit_elements(const epi_emitter *e, int instr, epi_text *out, con
 
 /* Are all of a walk's distances multiples of four, but for the last one where that may be 1? */
 static bool in_fours(const epi_emitter *e, const epi_walk *w, bool next) {
-    bool fours = true;
-    for (int i = 0; i < w->count; i++)
-        fours &= next && i == w->count - 1 ? w->stride[i] == 1 : w->stride[i] % 4 == 0;
-    return fours && (!next || (w->count && !epi_emit_grows(e->d->c, w->size[w->count - 1]) &&
-                               w->size[w->count - 1] % 4 == 0));
+    int last = w->count - 1;
+    epi_walk outer = *w;
+    outer.count -= next && w->count;
+    return epi_walk_aligned(&outer, 4) &&
+           (!next || (w->count && w->stride[last] == 1 && !epi_emit_grows(e->d->c, w->size[last]) &&
+                      w->size[last] % 4 == 0));
 }
 
 /* Random numbers, a fragment at a time: lanes share what one counter gives where they can. Registers are few:

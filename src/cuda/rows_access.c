@@ -54,14 +54,10 @@ void epi_rows_find_access(epi_rows_design *d) {
 /* Do `w` neighbouring columns lie together, at a multiple of w, for every vector of every row? */
 static bool lies_in_vectors(const epi_rows_design *d, const epi_rows_access *a, int w) {
     const epi_walk *c = &a->cols.walk;
-    if (a->cols.part % w && a->cols.two)
+    epi_walk outer = *c;
+    outer.count = c->count - 1;
+    if ((a->cols.part % w && a->cols.two) || !epi_walk_aligned(&a->rows, w) || !epi_walk_aligned(&outer, w))
         return false;
-    for (int i = 0; i < a->rows.count; i++)
-        if (a->rows.stride[i] % w)
-            return false;
-    for (int i = 0; i < c->count - 1; i++)
-        if (c->stride[i] % w)
-            return false;
     if (!c->count)
         return w == 1;
     return c->stride[c->count - 1] == 1 &&
@@ -110,11 +106,9 @@ bool epi_rows_lies_whole(const epi_rows_design *d, int i) {
     bool coarse = d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
     int64_t n = coarse ? d->tile.n / 2 : d->tile.n;
     int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
-    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16 || epi_emit_grows(d->c, n))
+    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16 || epi_emit_grows(d->c, n) ||
+        !epi_walk_aligned(&a->rows, 16 / bytes))
         return false;
-    for (int r = 0; r < a->rows.count; r++)
-        if (a->rows.stride[r] * bytes % 16)
-            return false;
     if (a->cols.two)
         return 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 && n / 2 * bytes % 16 == 0;
     return a->cols.walk.size[0] == n;
