@@ -241,6 +241,8 @@ const char *epi_emit_fold(epi_op op);
 const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count);
 /* What the text of a pass starts with: the texts that all have, `more`, and the parameter. */
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more);
+/* The same behind macros: the device texts that all have, `more`, and the parameter. */
+void epi_emit_head(const epi_emit_context *c, epi_kernel_text *k, const char *more, const char *integers);
 /* The only parameter of a kernel, with these names for its four integers; and whether its text is whole. */
 void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k, const char *integers);
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err);

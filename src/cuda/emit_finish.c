@@ -8,6 +8,7 @@ typedef struct finish {
     const epi_plan *plan;
     epi_leave leave;
     epi_kernel_text *k;
+    epi_text *out;    /* the kernel itself: what stands before it is written when all pointers are known */
     epi_axes axes;    /* of the results, in the order in which partials count them */
     int64_t results;  /* so many */
     int64_t partials; /* of each result: in this kernel's launches, */
@@ -94,25 +95,9 @@ static bool is_stored(const finish *f, int node, int t) {
     return f->in[node] && (t < 0 ? needed_later(f, node) : f->g->tensors[t].node == node);
 }
 
-/* The partials, then what is loaded, then what is stored, in the order of the nodes. */
-static void give_pointers(finish *f) {
-    const epi_graph *g = f->g;
-    for (int i = 0; i < g->node_count; i++)
-        if (leaves(f, i))
-            f->places[i] = epi_emit_place(f->k, f->c->partials[i]);
-    for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < epi_ops[g->nodes[i].op].arity && f->in[i] && !leaves(f, i); a++)
-            if (is_loaded(f, g->nodes[i].arg[a]))
-                epi_emit_pointer(f->k, g->nodes[i].arg[a], -1);
-    for (int i = 0; i < g->node_count; i++)
-        for (int t = -1; t < g->tensor_count; t++)
-            if ((t < 0 || t >= g->input_count) && is_stored(f, i, t))
-                epi_emit_pointer(f->k, i, t);
-}
-
 /* ---- the text ---- */
 
-#define PUT(...) epi_text_add(&f->k->source, __VA_ARGS__)
+#define PUT(...) epi_text_add(f->out, __VA_ARGS__)
 
 /* Operands from memory are loaded before the partials are folded, so that they are there when these are. */
 static void put_loads(const finish *f) {
@@ -223,7 +208,8 @@ static int64_t count_partials(const finish *f, const int64_t *sizes, int64_t of_
 
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave leave, epi_kernel_text *k,
                            int64_t *results, int64_t *partials, epi_error *err) {
-    finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .leave = leave, .k = k};
+    epi_text own = {0};
+    finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .leave = leave, .k = k, .out = &own};
     const epi_open *open = c->spec->open;
     *k = (epi_kernel_text){.name = "finish"};
     if (!find_axes(&f))
@@ -241,11 +227,16 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave 
     f.most = f.open ? count_partials(&f, open->largest, c->partial_blocks_most) : f.partials;
     f.segments = count_segments(f.most);
     k->block = 32 * f.segments;
-    for (int i = 0; i < f.g->node_count; i++)
+    for (int i = 0; i < f.g->node_count; i++) {
         f.in[i] = leaves(&f, i) || finishes(&f, i);
-    give_pointers(&f);
-    epi_emit_begin(c, k, "");
+        if (leaves(&f, i))
+            f.places[i] = epi_emit_place(k, c->partials[i]);
+    }
     put_kernel(&f);
     note_done(&f);
+    epi_emit_begin(c, k, "");
+    epi_text_add(&k->source, "%s", own.data ? own.data : "");
+    k->source.failed |= own.failed;
+    epi_text_free(&own);
     return epi_emit_end(k, err);
 }

@@ -187,10 +187,7 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     epi_mainloop mainloop = e->d->config.mainloop;
     epi_text *out = &k->source;
     write_macros(e->d, out);
-    epi_text_add(out, "%s%s%s%s\n// ---- written for this program\n\n", epi_device_text("base"),
-                 epi_device_text("ptx"), epi_device_text("folds"),
-                 e->d->lanes ? epi_device_text("tiles") : "");
-    epi_emit_params(e->d->c, k, "M, raster, queue, counter");
+    epi_emit_head(e->d->c, k, e->d->lanes ? epi_device_text("tiles") : "", "M, raster, queue, counter");
     epi_text_add(out, "%s", epi_device_text("batch"));
     write_batches(e->d, out);
     write_epilogue(e, out);

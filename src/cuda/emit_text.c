@@ -220,9 +220,14 @@ const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *
 
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more) {
     k->arch = epi_emit_arch(c);
-    epi_text_add(&k->source, "#define EPI_FAST 0\n%s%s%s%s\n// ---- written for this program\n\n",
-                 epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"), more);
-    epi_emit_params(c, k, "M, group, extra[2]");
+    epi_text_add(&k->source, "#define EPI_FAST 0\n");
+    epi_emit_head(c, k, more, "M, group, extra[2]");
+}
+
+void epi_emit_head(const epi_emit_context *c, epi_kernel_text *k, const char *more, const char *integers) {
+    epi_text_add(&k->source, "%s%s%s%s\n// ---- written for this program\n\n", epi_device_text("base"),
+                 epi_device_text("ptx"), epi_device_text("folds"), more);
+    epi_emit_params(c, k, integers);
 }
 
 void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k, const char *integers) {
