@@ -924,7 +924,7 @@ static const struct {
     {"dropout_apart", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_64x64_d64", EPI_BF16},
     {"window", "B=2,H=4,G=4,S=1000,R=1000,E=128,F=128", "attention_mma_128x32_d128", EPI_BF16},
     {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=96", "attention_mma_128x32_d128", EPI_BF16},
-    {"dropout", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_mma_64x64_d128", EPI_BF16},
+    {"dropout", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_mma_64x32_d128", EPI_BF16},
     {"causal", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_mma_64x64_d192", EPI_F16},
     {"biased", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_64x16_d256", EPI_BF16},
     {"causal", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_64x32_d256", EPI_BF16},

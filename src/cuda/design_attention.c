@@ -39,7 +39,6 @@ static const epi_attention_config configs[] = {
     {"attention_mma_64x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
     {"attention_mma_128x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 32, 4, 1, 8, false, 0, 0, 2, 2},
     {"attention_mma_64x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 1, 32, 4, 1, 8, false, 0, 0, 1, 2},
-    {"attention_mma_64x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
     {"attention_mma_64x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
     {"attention_mma_64x32_d256", EPI_ATTENTION_FORWARD, 256, 256, 1, 32, 4, 1, 8, false, 0, 0, 1, 2},
     {"attention_mma_64x16_d256", EPI_ATTENTION_FORWARD, 256, 256, 1, 16, 4, 1, 8, false, 0, 0, 1, 2},
