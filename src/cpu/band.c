@@ -212,25 +212,13 @@ void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2)
 
 void epi_band_run(const epi_band *t, int i) {
     const epi_instr *s = &t->tile->instrs[i];
-    if (s->kind == EPI_INSTR_LOAD) {
-        run_load(t, s, &t->access[i]);
-        return;
-    }
-    if (s->kind == EPI_INSTR_STORE) {
-        run_store(t, s, &t->access[i]);
-        return;
-    }
-    if (s->kind == EPI_INSTR_INDEX) {
-        run_index(t, s, &t->access[i]);
-        return;
-    }
-    if (s->kind == EPI_INSTR_TAKE) {
-        run_take(t, s, &t->access[i]);
-        return;
-    }
-    if (s->kind == EPI_INSTR_RANDOM) {
-        run_random(t, s, &t->access[i]);
-        return;
+    switch (s->kind) {
+    case EPI_INSTR_LOAD: run_load(t, s, &t->access[i]); return;
+    case EPI_INSTR_STORE: run_store(t, s, &t->access[i]); return;
+    case EPI_INSTR_INDEX: run_index(t, s, &t->access[i]); return;
+    case EPI_INSTR_TAKE: run_take(t, s, &t->access[i]); return;
+    case EPI_INSTR_RANDOM: run_random(t, s, &t->access[i]); return;
+    default: break;
     }
     const epi_tile_value *v = &t->tile->values[s->dst];
     float *dst = result_of(t, s);

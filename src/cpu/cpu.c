@@ -9,30 +9,27 @@
 
 /* ---- compile ---- */
 
-static epi_status build_product(epi_cpu_kernel *k, const epi_step *s, epi_gemm **out, epi_error *err) {
+static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm **gemm, epi_error *err) {
     epi_dtype types[EPI_MAX_OPERANDS];
-    for (int side = 0; side < epi_plan_operands(s->plan); side++)
-        types[side] = k->steps.homes[epi_plan_operand(k->spec.graph, s->plan, side)].type;
-    *out = epi_arena_alloc(k->arena, sizeof **out);
-    if (!*out)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    return epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots, s->root_count, *out, err);
-}
-
-static epi_status build_rows(epi_cpu_kernel *k, const epi_step *s, epi_rows **out, epi_error *err) {
-    *out = epi_arena_alloc(k->arena, sizeof **out);
-    if (!*out)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    return epi_rows_build(k->arena, &k->spec, s->plan, k->strips, s->roots, s->root_count, *out, err);
-}
-
-static epi_status build_attention(epi_cpu_kernel *k, const epi_step *s, epi_attention_loop **out,
-                                  epi_error *err) {
-    *out = epi_arena_alloc(k->arena, sizeof **out);
-    if (!*out)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    return epi_attention_build(k->arena, &k->spec, s->plan, k->strips, k->steps.homes, s->roots,
-                               s->root_count, *out, err);
+    if (s->plan->kind == EPI_KIND_ROWS) {
+        k->rows = epi_arena_alloc(k->arena, sizeof *k->rows);
+        if (k->rows)
+            return epi_rows_build(k->arena, &k->spec, s->plan, k->strips, s->roots, s->root_count, k->rows,
+                                  err);
+    } else if (s->plan->kind == EPI_KIND_ATTENTION) {
+        k->attention = epi_arena_alloc(k->arena, sizeof *k->attention);
+        if (k->attention)
+            return epi_attention_build(k->arena, &k->spec, s->plan, k->strips, k->steps.homes, s->roots,
+                                       s->root_count, k->attention, err);
+    } else {
+        for (int side = 0; side < epi_plan_operands(s->plan); side++)
+            types[side] = k->steps.homes[epi_plan_operand(k->spec.graph, s->plan, side)].type;
+        *gemm = epi_arena_alloc(k->arena, sizeof **gemm);
+        if (*gemm)
+            return epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots, s->root_count,
+                                  *gemm, err);
+    }
+    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
 }
 
 /* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
@@ -40,14 +37,9 @@ static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     epi_status status = EPI_OK;
     k->attention = NULL;
     for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
-        const epi_step *s = &k->steps.at[i];
         k->gemms[i] = NULL;
-        if (s->plan && s->plan->kind == EPI_KIND_ROWS)
-            status = build_rows(k, s, &k->rows, err);
-        else if (s->plan && s->plan->kind == EPI_KIND_ATTENTION)
-            status = build_attention(k, s, &k->attention, err);
-        else if (s->plan)
-            status = build_product(k, s, &k->gemms[i], err);
+        if (k->steps.at[i].plan)
+            status = build_mainloop(k, &k->steps.at[i], &k->gemms[i], err);
     }
     return status;
 }

@@ -18,7 +18,8 @@ bool epi_has_plain(void) {
 #include <unistd.h>
 #endif
 
-/* __builtin_cpu_supports asks the system too: it is false where the registers are not saved. */
+/* __builtin_cpu_supports asks the system too: it is false where the registers are not saved. Not every
+ * compiler's knows f16c; the others imply the system's support. */
 bool epi_has_avx2(void) {
     unsigned a, b, c, d;
     const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);

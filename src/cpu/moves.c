@@ -184,8 +184,6 @@ void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, uns
 
 /* ---- indices ---- */
 
-/* "ids[3,1] is 7: outside axis V of 5" */
-
 epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {

@@ -19,40 +19,21 @@ typedef struct octet {
 
 /* The statement for every vector i. Not a loop: compilers unroll those after they have decided what lies in
  * registers. */
+#define AT_VECTOR(number, ...) \
+    { \
+        enum { i = number }; \
+        __VA_ARGS__; \
+    }
 #define EACH(...) \
     do { \
-        { \
-            enum { i = 0 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 1 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 2 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 3 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 4 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 5 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 6 }; \
-            __VA_ARGS__; \
-        } \
-        { \
-            enum { i = 7 }; \
-            __VA_ARGS__; \
-        } \
+        AT_VECTOR(0, __VA_ARGS__) \
+        AT_VECTOR(1, __VA_ARGS__) \
+        AT_VECTOR(2, __VA_ARGS__) \
+        AT_VECTOR(3, __VA_ARGS__) \
+        AT_VECTOR(4, __VA_ARGS__) \
+        AT_VECTOR(5, __VA_ARGS__) \
+        AT_VECTOR(6, __VA_ARGS__) \
+        AT_VECTOR(7, __VA_ARGS__) \
     } while (0)
 
 static ALWAYS_INLINE void octet_get(octet *x, const float *p) {
