@@ -367,9 +367,8 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
             continue;
         const epi_node *n = &g->nodes[i];
         e.value[i] = (double *)(void *)next;
-        e.computed[i] = n->op == EPI_OP_INPUT && !epi_dtype_is_integer(tensors[n->tensor].type);
-        for (int a = 0; a < 3; a++)
-            e.computed[i] |= n->arg[a] != EPI_NO_NODE && e.computed[n->arg[a]];
+        e.computed[i] = n->op == EPI_OP_INPUT ? !epi_dtype_is_integer(tensors[n->tensor].type)
+                                              : epi_node_takes(n, e.computed);
         next += count_of(&e, &n->axes) * (int64_t)sizeof(double);
         switch (epi_ops[n->op].cls) {
         case EPI_CLASS_MAP: eval_map(&e, i); break;

@@ -50,6 +50,19 @@ bool epi_axes_include(const epi_axes *a, const epi_axes *b) {
     return true;
 }
 
+bool epi_axes_meet(const epi_axes *a, const epi_axes *b) {
+    return epi_axes_without(a, b).count < a->count;
+}
+
+bool epi_axes_unite(epi_axes *into, const epi_axes *more) {
+    epi_axes lacks = epi_axes_without(more, into);
+    if (into->count + lacks.count > EPI_MAX_AXES)
+        return false;
+    for (int i = 0; i < lacks.count; i++)
+        into->at[into->count++] = lacks.at[i];
+    return true;
+}
+
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b) {
     return a->count == b->count && epi_axes_include(a, b);
 }

@@ -191,16 +191,10 @@ static bool scales_agree(epi_graph *g, int a, int b) {
 
 /* Appends to *into the axes of b that it lacks. */
 static bool unite(epi_graph *g, epi_axes *into, const epi_axes *b) {
-    for (int i = 0; i < b->count; i++) {
-        if (epi_axes_find(into, b->at[i]) >= 0)
-            continue;
-        if (into->count == EPI_MAX_AXES) {
-            epi_graph_fail(g, "the result would have more than %d axes", EPI_MAX_AXES);
-            return false;
-        }
-        into->at[into->count++] = b->at[i];
-    }
-    return true;
+    bool fits = epi_axes_unite(into, b);
+    if (!fits)
+        epi_graph_fail(g, "the result would have more than %d axes", EPI_MAX_AXES);
+    return fits;
 }
 
 /* Has a all axes of b? Carried ones do not count. */
@@ -324,11 +318,8 @@ static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
 
 /* The axes that both have: what `@` sums over, but for those that a call carries. */
 static epi_axes shared_axes(const epi_axes *x, const epi_axes *y) {
-    epi_axes shared = {0};
-    for (int i = 0; i < x->count; i++)
-        if (epi_axes_find(y, x->at[i]) >= 0)
-            shared.at[shared.count++] = x->at[i];
-    return shared;
+    epi_axes own = epi_axes_without(x, y);
+    return epi_axes_without(x, &own);
 }
 
 bool epi_product_sums_all(const epi_graph *g, const epi_node *n) {
@@ -382,7 +373,7 @@ int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
         return EPI_NO_NODE;
     if (epi_graph_is_contraction(g, a, b, over))
         return contract(g, a, b, over, true);
-    return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map(g, EPI_OP_MUL, a, b, EPI_NO_NODE), over);
+    return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map2(g, EPI_OP_MUL, a, b), over);
 }
 
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
@@ -559,6 +550,22 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
     return add_node(g, n);
 }
 
+int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axes) {
+    int a = arg[0], b = arg[1];
+    switch (epi_ops[op].cls) {
+    case EPI_CLASS_MAP: return epi_graph_map(g, op, a, b, arg[2]);
+    case EPI_CLASS_REDUCE: return epi_graph_reduce(g, op, a, axes);
+    case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, axes);
+    case EPI_CLASS_MOVE: return epi_graph_move(g, op, a, b, arg[2], axes->at[0]);
+    case EPI_CLASS_VIEW: return epi_graph_rename(g, a, axes->at[0], axes->at[1]);
+    case EPI_CLASS_RANDOM: return epi_graph_random(g, op, a, axes);
+    case EPI_CLASS_LEAF: return epi_graph_leaf(g, op, axes->at[0]);
+    case EPI_CLASS_SPLIT: break;
+    }
+    return b == EPI_NO_NODE ? epi_graph_split(g, op, a, axes->at[0])
+                            : epi_graph_join(g, op, a, b, axes->at[0]);
+}
+
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
     epi_node copy = *n;
     memcpy(copy.arg, arg, sizeof copy.arg);
@@ -581,10 +588,24 @@ int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {
     for (int i = 0; i < axes->count && !epi_graph_failed(g); i++)
         if (epi_axes_find(&g->nodes[value].axes, axes->at[i]) < 0) {
             int along = epi_graph_leaf(g, EPI_OP_INDEX, axes->at[i]);
-            int zeros = epi_graph_map(g, EPI_OP_MUL, epi_graph_const(g, 0), along, EPI_NO_NODE);
-            value = epi_graph_map(g, EPI_OP_ADD, value, zeros, EPI_NO_NODE);
+            int zeros = epi_graph_map2(g, EPI_OP_MUL, epi_graph_const(g, 0), along);
+            value = epi_graph_map2(g, EPI_OP_ADD, value, zeros);
         }
     return value;
+}
+
+bool epi_node_takes(const epi_node *n, const bool *marked) {
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (marked[n->arg[a]])
+            return true;
+    return false;
+}
+
+int epi_graph_find_tensor(const epi_graph *g, const char *name) {
+    for (int t = 0; t < g->tensor_count; t++)
+        if (!strcmp(g->tensors[t].name, name))
+            return t;
+    return -1;
 }
 
 void epi_graph_take_dims(epi_graph *g, const epi_graph *from) {

@@ -97,15 +97,18 @@ int epi_axes_count_in(const epi_axes *axes, const epi_axes *group); /* how many 
 void epi_axes_remove(epi_axes *axes, int position);
 epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone);
 bool epi_axes_include(const epi_axes *a, const epi_axes *b); /* has a all of b? */
+bool epi_axes_meet(const epi_axes *a, const epi_axes *b);    /* have they one in common? */
+bool epi_axes_unite(epi_axes *into,
+                    const epi_axes *more); /* appends what it lacks; false: there is no room */
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
 
 /* Gives an empty graph the dims of another. */
 void epi_graph_take_dims(epi_graph *g, const epi_graph *from);
 
 /* A pass that writes a graph anew begins with an empty one, in the arena that is set in it, with the dims and
- * tensors of the old one (false: no memory), and ends with the tensors' values, where fresh[] has the new node
- * of every old one. Between them a node may be copied as it is: with the operands that fresh[] has for its
- * own. */
+ * tensors of the old one (false: no memory), and ends with the tensors' values, where fresh[] has the new
+ * node of every old one. Between them a node may be copied as it is: with the operands that fresh[] has for
+ * its own. */
 bool epi_graph_begin(epi_graph *g, const epi_graph *old);
 int epi_graph_copy(epi_graph *g, const epi_node *n, const int *fresh);
 void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh);
@@ -117,6 +120,12 @@ int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
 int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c); /* a map that is `fixed` */
+static inline int epi_graph_map1(epi_graph *g, epi_op op, int a) {
+    return epi_graph_map(g, op, a, EPI_NO_NODE, EPI_NO_NODE);
+}
+static inline int epi_graph_map2(epi_graph *g, epi_op op, int a, int b) {
+    return epi_graph_map(g, op, a, b, EPI_NO_NODE);
+}
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
@@ -145,6 +154,8 @@ typedef struct epi_factor {
 int epi_graph_sum_product(epi_graph *g, const epi_factor *factors, int count, const epi_axes *over);
 /* The value with all of these axes: along those it lacked it is the same. */
 int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes);
+/* Any of these but a constant and an input, by its operation; of splits and joins one half, or one join. */
+int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axes);
 /* A node of another graph of the same dims once more, with these operands. */
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
 /* A value that takes the place of `n` is stored as the text says of that one, unless it says so of the value
@@ -156,6 +167,14 @@ void epi_graph_store_as(epi_graph *g, int value, const epi_node *n);
 enum { EPI_OP_ORDER = EPI_OP_COUNT };
 int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes);
 int epi_graph_value(const epi_graph *g, int node);
+
+/* How many operands it has, and is one of them marked? */
+static inline int epi_node_operands(const epi_node *n) {
+    return 3 - (n->arg[0] == EPI_NO_NODE) - (n->arg[1] == EPI_NO_NODE) - (n->arg[2] == EPI_NO_NODE);
+}
+bool epi_node_takes(const epi_node *n, const bool *marked);
+/* The tensor of this name, or -1. */
+int epi_graph_find_tensor(const epi_graph *g, const char *name);
 
 /* What a value is under other names of axes: the value itself, through all renames; and these axes of it with
  * those names. */

@@ -6,20 +6,18 @@ static void mark_live(epi_graph *g) {
     for (int t = g->input_count; t < g->tensor_count; t++)
         g->live[g->tensors[t].node] = true;
     for (int i = g->node_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3 && g->live[i]; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                g->live[g->nodes[i].arg[a]] = true;
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && g->live[i]; a++)
+            g->live[g->nodes[i].arg[a]] = true;
 }
 
 /* Goes through all uses in order: counts them by what they use in next[], or puts each where that says. */
 static void each_use(epi_graph *g, int *next, bool put) {
     for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < 3 && g->live[i]; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE) {
-                int at = next[g->nodes[i].arg[a]]++;
-                if (put)
-                    g->uses[at] = (epi_use){i, a};
-            }
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && g->live[i]; a++) {
+            int at = next[g->nodes[i].arg[a]]++;
+            if (put)
+                g->uses[at] = (epi_use){i, a};
+        }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int at = next[g->tensors[t].node]++;
         if (put)
@@ -86,9 +84,8 @@ static int contracted_by(epi_graph *g, int node, int dim, int least) {
                 return i;
             continue;
         }
-        for (int a = 0; a < 3; a++)
-            if (n->arg[a] != EPI_NO_NODE)
-                seen[n->arg[a]] = true;
+        for (int a = 0; a < epi_node_operands(n); a++)
+            seen[n->arg[a]] = true;
     }
     return EPI_NO_NODE;
 }

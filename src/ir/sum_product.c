@@ -11,10 +11,7 @@ typedef struct operands {
 } operands;
 
 static bool has_some(const epi_graph *g, int node, const epi_axes *over) {
-    for (int i = 0; i < over->count; i++)
-        if (epi_axes_find(&g->nodes[node].axes, over->at[i]) >= 0)
-            return true;
-    return false;
+    return epi_axes_meet(over, &g->nodes[node].axes);
 }
 
 /* The pair of most axes; false: there is none. */
@@ -47,7 +44,7 @@ static int side_of(const epi_graph *g, const epi_factor *f, int at, const operan
 }
 
 static int multiply(epi_graph *g, int value, const epi_factor *f) {
-    return epi_graph_map(g, f->divides ? EPI_OP_DIV : EPI_OP_MUL, value, f->node, EPI_NO_NODE);
+    return epi_graph_map2(g, f->divides ? EPI_OP_DIV : EPI_OP_MUL, value, f->node);
 }
 
 int epi_graph_sum_product(epi_graph *g, const epi_factor *f, int count, const epi_axes *over) {

@@ -31,9 +31,8 @@ static bool is_taken(const writer *w, const char *name) {
     for (int d = 0; d < g->dim_count; d++)
         if (!strcmp(g->dims[d], name))
             return true;
-    for (int t = 0; t < g->tensor_count; t++)
-        if (!strcmp(g->tensors[t].name, name))
-            return true;
+    if (epi_graph_find_tensor(g, name) >= 0)
+        return true;
     for (int i = 0; i < g->node_count; i++)
         if (w->names[i] && !strcmp(w->names[i], name))
             return true;

@@ -258,16 +258,16 @@ static int lower_operand(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     }
     int a = epi_lower_one(lo, f, e->args[0]);
     epi_lower_at(lo, e->place);
-    return epi_lower_ok(lo) ? epi_graph_map(lo->g, e->op, a, EPI_NO_NODE, EPI_NO_NODE) : EPI_NO_NODE;
+    return epi_lower_ok(lo) ? epi_graph_map1(lo->g, e->op, a) : EPI_NO_NODE;
 }
 
 /* Squares and cubes are products, which cost less than powers and are as close. */
 static EPI_NOINLINE int lower_power(epi_graph *g, int a, int b) {
     double power = g->nodes[b].op == EPI_OP_CONST ? g->nodes[b].value : 0;
     if (power != 2 && power != 3)
-        return epi_graph_map(g, EPI_OP_POW, a, b, EPI_NO_NODE);
-    int square = epi_graph_map(g, EPI_OP_MUL, a, a, EPI_NO_NODE);
-    return power == 2 ? square : epi_graph_map(g, EPI_OP_MUL, square, a, EPI_NO_NODE);
+        return epi_graph_map2(g, EPI_OP_POW, a, b);
+    int square = epi_graph_map2(g, EPI_OP_MUL, a, a);
+    return power == 2 ? square : epi_graph_map2(g, EPI_OP_MUL, square, a);
 }
 
 /* One more operation of a chain, whose first operand is there already. */
@@ -280,8 +280,7 @@ static int lower_link(epi_lowering *lo, epi_frame *f, const epi_ast *e, int a) {
         return take(lo->g, a, b);
     if (e->op == EPI_OP_POW)
         return lower_power(lo->g, a, b);
-    return e->op == EPI_OP_MATMUL ? epi_graph_product(lo->g, a, b)
-                                  : epi_graph_map(lo->g, e->op, a, b, EPI_NO_NODE);
+    return e->op == EPI_OP_MATMUL ? epi_graph_product(lo->g, a, b) : epi_graph_map2(lo->g, e->op, a, b);
 }
 
 /* A chain of operators is lowered from its first operand on: its length does not count as depth. */

@@ -116,20 +116,13 @@ void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, const b
 
 /* ---- calls ---- */
 
-static int find_input(const epi_graph *g, const char *name) {
-    for (int t = 0; t < g->input_count; t++)
-        if (!strcmp(g->tensors[t].name, name))
-            return t;
-    return -1;
-}
-
 /* Which inputs of f are asked for, by the names that stand behind it. */
 static int find_asked(epi_lowering *lo, const epi_ast *names, const epi_graph *f, int *wrt) {
     for (int i = 1; i < names->arg_count && epi_lower_ok(lo); i++) {
         const epi_ast *name = names->args[i];
         epi_lower_at(lo, name->place);
-        wrt[i - 1] = name->kind == EPI_AST_NAME ? find_input(f, name->name) : -1;
-        if (wrt[i - 1] < 0)
+        wrt[i - 1] = name->kind == EPI_AST_NAME ? epi_graph_find_tensor(f, name->name) : -1;
+        if (wrt[i - 1] < 0 || wrt[i - 1] >= f->input_count)
             epi_graph_fail(lo->g, "%s wants inputs of %s by their names there, and this is none of them",
                            names->name, names->args[0]->name);
         for (int j = 0; j < i - 1 && epi_lower_ok(lo); j++)
@@ -185,10 +178,7 @@ static void take_backward(epi_lowering *lo, const epi_graph *f, const char *name
     epi_save(f, derived, true, &two[0], &two[1]); /* what is no result cannot be had */
     for (int t = 0; t < two[1].input_count && two[0].error.status == EPI_OK; t++) {
         const epi_tensor_decl *in = &two[1].tensors[t];
-        bool known = in->cotangent;
-        for (int u = 0; u < f->tensor_count && !known; u++)
-            known = !strcmp(in->name, f->tensors[u].name);
-        if (!known) {
+        if (!in->cotangent && epi_graph_find_tensor(f, in->name) < 0) {
             two[0].place = lo->g->place;
             epi_graph_fail(
                 &two[0],

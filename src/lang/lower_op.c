@@ -109,19 +109,9 @@ static epi_values build_split(epi_lowering *lo, epi_op op, int a, epi_axis axis)
 }
 
 static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, const epi_axes *axes) {
-    epi_graph *g = lo->g;
-    switch (epi_ops[op].cls) {
-    case EPI_CLASS_MAP: return epi_lower_value(lo, epi_graph_map(g, op, a[0], a[1], a[2]));
-    case EPI_CLASS_REDUCE: return epi_lower_value(lo, epi_graph_reduce(g, op, a[0], axes));
-    case EPI_CLASS_MOVE: return epi_lower_value(lo, epi_graph_move(g, op, a[0], a[1], a[2], axes->at[0]));
-    case EPI_CLASS_RANDOM: return epi_lower_value(lo, epi_graph_random(g, op, a[0], axes));
-    case EPI_CLASS_VIEW: return epi_lower_value(lo, epi_graph_rename(g, a[0], axes->at[0], axes->at[1]));
-    case EPI_CLASS_LEAF: return epi_lower_value(lo, epi_graph_leaf(g, op, axes->at[0]));
-    case EPI_CLASS_SPLIT: break;
-    case EPI_CLASS_PRODUCT: EPI_NEVER("@ is no name");
-    }
-    return a[1] == EPI_NO_NODE ? build_split(lo, op, a[0], axes->at[0])
-                               : epi_lower_value(lo, epi_graph_join(g, op, a[0], a[1], axes->at[0]));
+    bool splits = epi_ops[op].cls == EPI_CLASS_SPLIT && a[1] == EPI_NO_NODE;
+    return splits ? build_split(lo, op, a[0], axes->at[0])
+                  : epi_lower_value(lo, epi_graph_apply(lo->g, op, a, axes));
 }
 
 /* A word's errors name the word, not what it stands for. */
@@ -185,8 +175,7 @@ static EPI_NOINLINE int lower_contraction(epi_lowering *lo, epi_frame *f, const 
         return EPI_NO_NODE;
     int value = epi_graph_sum_product(lo->g, all.at, all.count, &over);
     for (int i = 0; i < over.count && value != EPI_NO_NODE && op == EPI_OP_MEAN; i++)
-        value = epi_graph_map(lo->g, EPI_OP_DIV, value, epi_graph_leaf(lo->g, EPI_OP_SIZE, over.at[i]),
-                              EPI_NO_NODE);
+        value = epi_graph_map2(lo->g, EPI_OP_DIV, value, epi_graph_leaf(lo->g, EPI_OP_SIZE, over.at[i]));
     return value;
 }
 

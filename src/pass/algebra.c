@@ -70,13 +70,21 @@ static int relocate(epi_facts *facts, int *found) {
     return epi_relocate(facts, live, live, found);
 }
 
+/* Room for what stands for each node; nothing does yet. NULL after an error. */
+static int *nothing_found(passes *p) {
+    int count = p->facts.finished;
+    int *found = epi_arena_alloc(p->g.arena, ((size_t)count + 1) * sizeof *found);
+    for (int i = 0; i < count && found; i++)
+        found[i] = EPI_NO_NODE;
+    return epi_graph_failed(&p->g) ? NULL : found;
+}
+
 static void apply(passes *p, epi_algebra_rule rule, int (*find)(epi_facts *facts, int *found)) {
-    epi_graph *g = &p->g;
-    int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+    int count = p->facts.finished, *found = nothing_found(p);
     if (!found || (p->choice->without >> rule & 1))
         return;
     p->log->applied[rule] = find(&p->facts, found);
-    if (p->log->applied[rule] && !epi_graph_failed(g))
+    if (p->log->applied[rule] && !epi_graph_failed(&p->g))
         walk_with(p, count, found, NULL, NULL);
 }
 
@@ -103,7 +111,7 @@ static void unify(passes *p) {
     epi_operand *operand = epi_arena_alloc(p->g.arena, ((size_t)count + 1) * sizeof *operand);
     bool *cancels = epi_arena_alloc(p->g.arena, (size_t)inputs + 1);
     bool *divisor = epi_arena_alloc(p->g.arena, (size_t)inputs + 1);
-    if (!operand || !cancels || !divisor || (p->choice->without >> EPI_RULE_UNIFY & 1))
+    if (epi_graph_failed(&p->g) || (p->choice->without >> EPI_RULE_UNIFY & 1))
         return;
     find_divisors(&p->facts, divisor);
     for (int t = 0; t < inputs; t++)
@@ -127,36 +135,32 @@ static void unify(passes *p) {
     p->facts.cancels = NULL;
 }
 
-/* Puts what was found in its place. */
-static void replace(passes *p, int count, const int *found) {
+/* Puts what is found in its place, with nothing else written anew. The graph was finished. */
+static void replace(passes *p, bool (*find)(epi_graph *g, int count, int *found)) {
+    int count = p->facts.finished, *found = nothing_found(p);
+    if (!found || !find(&p->g, count, found) || epi_graph_failed(&p->g))
+        return;
     epi_graph out = {.arena = p->g.arena};
     epi_replace(&p->g, count, found, false, &out);
     p->g = out;
     p->facts = (epi_facts){.g = &p->g, .finished = out.node_count};
 }
 
-/* silu(x) beside sigmoid(x) is x times it: one exponential for both. The graph was finished. */
-static void tidy(passes *p) {
-    epi_graph *g = &p->g;
-    int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
-    int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid);
+/* silu(x) beside sigmoid(x) is x times it: one exponential for both. */
+static bool find_silu(epi_graph *g, int count, int *found) {
+    int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid); /* of each; 0: none */
     bool any = false;
-    for (int i = 0; i < count && found && sigmoid; i++)
-        found[i] = sigmoid[i] = EPI_NO_NODE;
-    for (int i = 0; i < count && found && sigmoid; i++)
+    for (int i = 0; i < count && sigmoid; i++)
         if (g->live[i] && g->nodes[i].op == EPI_OP_SIGMOID)
             sigmoid[g->nodes[i].arg[0]] = i;
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         const epi_node n = g->nodes[i];
-        if (!g->live[i] || n.op != EPI_OP_SILU || sigmoid[n.arg[0]] == EPI_NO_NODE)
+        if (!g->live[i] || n.op != EPI_OP_SILU || !sigmoid[n.arg[0]])
             continue;
-        found[i] = epi_graph_map(g, EPI_OP_MUL, n.arg[0], sigmoid[n.arg[0]], EPI_NO_NODE);
-        found[i] = epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, found[i]);
+        found[i] = epi_graph_value(g, epi_graph_map2(g, EPI_OP_MUL, n.arg[0], sigmoid[n.arg[0]]));
         any = true;
     }
-    if (!any || epi_graph_failed(g))
-        return;
-    replace(p, count, found);
+    return any;
 }
 
 /* What a factor of a renamed product is before it is renamed: the operand of the same rename, or itself where
@@ -170,15 +174,12 @@ static int before_rename(const epi_graph *g, int node, const epi_axes *names) {
 }
 
 /* rename(a)*rename(b) is rename(a*b): a part that makes a can then make the product, and what is renamed is
- * what it stores. The graph was finished. */
-static void rename_products(passes *p) {
-    epi_graph *g = &p->g;
-    int count = p->facts.finished, *found = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *found);
+ * what it stores. */
+static bool find_renamed(epi_graph *g, int count, int *found) {
     bool any = false;
-    for (int i = 0; i < count && found; i++) {
+    for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         const epi_node n = g->nodes[i];
-        found[i] = EPI_NO_NODE;
-        if (!g->live[i] || (n.op != EPI_OP_MUL && n.op != EPI_OP_DIV) || epi_graph_failed(g))
+        if (!g->live[i] || (n.op != EPI_OP_MUL && n.op != EPI_OP_DIV))
             continue;
         int arg[2], inner[2] = {EPI_NO_NODE, EPI_NO_NODE};
         epi_axes names = {0};
@@ -192,14 +193,11 @@ static void rename_products(passes *p) {
         if (inner[0] == EPI_NO_NODE || inner[1] == EPI_NO_NODE)
             continue;
         g->place = n.place;
-        int product = epi_graph_map(g, n.op, inner[0], inner[1], EPI_NO_NODE);
-        product = epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_rename(g, product, names.at[0], names.at[1]);
-        found[i] = epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, product);
+        int product = epi_graph_map2(g, n.op, inner[0], inner[1]);
+        found[i] = epi_graph_value(g, epi_graph_rename(g, product, names.at[0], names.at[1]));
         any = true;
     }
-    if (!any || epi_graph_failed(g))
-        return;
-    replace(p, count, found);
+    return any;
 }
 
 void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
@@ -216,20 +214,13 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
     p.g.arena = arena;
     walk_with(&p, spec->graph->node_count, NULL, NULL, NULL);
     log->applied[EPI_RULE_DELAY] = p.facts.delayed;
-    if (!epi_graph_failed(&p.g))
-        apply(&p, EPI_RULE_SHIFT, epi_shift);
-    if (!epi_graph_failed(&p.g))
-        apply(&p, EPI_RULE_RELOCATE, relocate);
-    if (!epi_graph_failed(&p.g))
-        apply(&p, EPI_RULE_REORDER, epi_reorder);
-    if (!epi_graph_failed(&p.g))
-        apply(&p, EPI_RULE_TRANSPOSE, epi_transpose);
-    if (!epi_graph_failed(&p.g))
-        unify(&p);
-    if (!epi_graph_failed(&p.g))
-        tidy(&p);
-    if (!epi_graph_failed(&p.g))
-        rename_products(&p);
+    apply(&p, EPI_RULE_SHIFT, epi_shift);
+    apply(&p, EPI_RULE_RELOCATE, relocate);
+    apply(&p, EPI_RULE_REORDER, epi_reorder);
+    apply(&p, EPI_RULE_TRANSPOSE, epi_transpose);
+    unify(&p);
+    replace(&p, find_silu);
+    replace(&p, find_renamed);
     if (epi_graph_failed(&p.g))
         *out = p.g;
     else

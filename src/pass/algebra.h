@@ -35,7 +35,9 @@ typedef struct epi_algebra_choice {
 void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
                          epi_algebra_log *log);
 
-/* shift.c: (n + b) @ w with b of weights alone is n @ w + b @ w. */
+/* The rules: each notes by node what stands for it, where nothing does before, and answers how often.
+ *
+ * shift.c: (n + b) @ w with b of weights alone is n @ w + b @ w. */
 int epi_shift(epi_facts *facts, int *found);
 /* reorder.c: (x @ a) @ b with a and b of weights is x @ (a @ b) where that is less work. */
 int epi_reorder(epi_facts *facts, int *found);

@@ -92,9 +92,9 @@ static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, in
                 inner[list[--count]] = false;
             return -1;
         }
-        for (int i = 0; i < 3 && (sum || !score); i++) {
+        for (int i = 0; i < epi_node_operands(n) && (sum || !score); i++) {
             int arg = n->arg[i];
-            if (arg == EPI_NO_NODE || inner[arg] || !is_element(g, arg, full))
+            if (inner[arg] || !is_element(g, arg, full))
                 continue;
             inner[arg] = true;
             list[count++] = arg;
@@ -122,10 +122,7 @@ static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *l
 /* What is not made of a score product is none of its elements: a bias, a condition. */
 static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
     for (int i = 0; i < g->node_count; i++) {
-        bool depends = inner[i] && is_term(g, a, i);
-        for (int k = 0; k < 3 && inner[i] && !depends; k++)
-            depends = g->nodes[i].arg[k] != EPI_NO_NODE && inner[g->nodes[i].arg[k]];
-        inner[i] = inner[i] && depends;
+        inner[i] = inner[i] && (is_term(g, a, i) || epi_node_takes(&g->nodes[i], inner));
     }
 }
 
@@ -165,8 +162,7 @@ static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention
     epi_plan_sort(&rows, order);
     shape->batch_axes = batch.count;
     shape->rows = batch;
-    for (int i = 0; i < rows.count; i++)
-        shape->rows.at[shape->rows.count++] = rows.at[i];
+    epi_axes_unite(&shape->rows, &rows);
 }
 
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node) {

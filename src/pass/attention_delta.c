@@ -65,7 +65,7 @@ static int make_weight(epi_graph *out, const epi_graph *in, const delta *d, int 
     int rest = chosen || (n->op == EPI_OP_MUL && !inner[n->arg[0]]) ? 1 : 0;
     int inside = make_weight(out, in, d, n->arg[rest], inner, value);
     return chosen ? epi_graph_map(out, EPI_OP_WHERE, value[n->arg[0]], inside, value[n->arg[2]])
-                  : epi_graph_map(out, n->op, inside, value[n->arg[!rest]], EPI_NO_NODE);
+                  : epi_graph_map2(out, n->op, inside, value[n->arg[!rest]]);
 }
 
 static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, const bool *inner,
@@ -74,8 +74,7 @@ static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, co
     int first_has = has(&in->nodes[product->arg[0]].axes, &n->over);
     int v = value[product->arg[!first_has]], other = value[product->arg[first_has]];
     int o = epi_graph_contract(out, make_weight(out, in, &d, d.outer, inner, value), v, &n->over);
-    int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map(out, EPI_OP_MUL, other, o, EPI_NO_NODE),
-                               &product->over);
+    int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map2(out, EPI_OP_MUL, other, o), &product->over);
     return epi_graph_value(out, sum);
 }
 

@@ -168,14 +168,6 @@ static epi_axes all_summed(const epi_graph *g, int node, int side) {
 
 /* ---- the graph again ---- */
 
-static int map1(former *f, epi_op op, int a) {
-    return epi_graph_map(f->g, op, a, EPI_NO_NODE, EPI_NO_NODE);
-}
-
-static int map2(former *f, epi_op op, int a, int b) {
-    return epi_graph_map(f->g, op, a, b, EPI_NO_NODE);
-}
-
 /* A new value, by the name of the one that it stands for. */
 static int named(former *f, int value, const epi_node *old) {
     if (epi_graph_failed(f->g))
@@ -189,9 +181,9 @@ static int named(former *f, int value, const epi_node *old) {
 /* max(s, stream), or 0 where that is -inf; as the word softmax has it. */
 static int make_shift(former *f, int score, const epi_axes *stream) {
     int top = epi_graph_reduce(f->g, EPI_OP_RMAX, score, stream);
-    int lowest = map1(f, EPI_OP_NEG, epi_graph_const(f->g, (double)INFINITY));
-    return epi_graph_fixed(f->g, EPI_OP_WHERE, map2(f, EPI_OP_EQ, top, lowest), epi_graph_const(f->g, 0),
-                           top);
+    int lowest = epi_graph_map1(f->g, EPI_OP_NEG, epi_graph_const(f->g, (double)INFINITY));
+    return epi_graph_fixed(f->g, EPI_OP_WHERE, epi_graph_map2(f->g, EPI_OP_EQ, top, lowest),
+                           epi_graph_const(f->g, 0), top);
 }
 
 /* The exponential times all that stays beside it. */
@@ -202,9 +194,9 @@ static int keep_some(former *f, const weight *w, int e) {
         if (w->chosen[i])
             one =
                 epi_graph_fixed(f->g, EPI_OP_WHERE, one, epi_graph_const(f->g, 1), epi_graph_const(f->g, 0));
-        all = all == EPI_NO_NODE ? one : map2(f, EPI_OP_MUL, all, one);
+        all = all == EPI_NO_NODE ? one : epi_graph_map2(f->g, EPI_OP_MUL, all, one);
     }
-    return all == EPI_NO_NODE ? e : map2(f, EPI_OP_MUL, e, all);
+    return all == EPI_NO_NODE ? e : epi_graph_map2(f->g, EPI_OP_MUL, e, all);
 }
 
 /* The product, or the sum, of the exponential alone, then what was taken off its weight. */
@@ -213,7 +205,7 @@ static int make_product(former *f, int node) {
     const weight *w = &f->weights[node];
     int score = f->value[w->score];
     int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : make_shift(f, score, &n->over);
-    int e = map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, score, shift));
+    int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
     int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     if (epi_graph_failed(f->g))
         return EPI_NO_NODE;
@@ -230,27 +222,31 @@ static int make_product(former *f, int node) {
         if (i == w->shift)
             continue;
         if (!shifted && is_logsumexp(f->in, w->rows[i], w->score, &n->over)) {
-            value = map2(f, EPI_OP_DIV, value, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over));
+            value = epi_graph_map2(f->g, EPI_OP_DIV, value, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over));
             shifted = true;
         } else if (!shifted && knows_row(f->in, w->rows[i], w->score, &n->over, 0)) {
-            value = map2(f, EPI_OP_MUL, value, map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, shift, off)));
+            value = epi_graph_map2(
+                f->g, EPI_OP_MUL, value,
+                epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, shift, off)));
             shifted = true;
         } else if (row->op == EPI_OP_LOG) {
-            value = map2(f, EPI_OP_DIV, value, f->value[row->arg[0]]);
+            value = epi_graph_map2(f->g, EPI_OP_DIV, value, f->value[row->arg[0]]);
         } else {
-            value = map2(f, EPI_OP_MUL, value, map1(f, EPI_OP_EXP, map1(f, EPI_OP_NEG, off)));
+            value = epi_graph_map2(f->g, EPI_OP_MUL, value,
+                                   epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map1(f->g, EPI_OP_NEG, off)));
         }
     }
     for (int i = w->factor_count - 1; i >= 0; i--)
-        value = map2(f, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
+        value = epi_graph_map2(f->g, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
     return named(f, value, n);
 }
 
 static int make_logsumexp(former *f, const epi_node *n) {
     int score = f->value[n->arg[0]], shift = make_shift(f, score, &n->over);
-    int e = map1(f, EPI_OP_EXP, map2(f, EPI_OP_SUB, score, shift));
+    int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
     int value =
-        map2(f, EPI_OP_ADD, shift, map1(f, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
+        epi_graph_map2(f->g, EPI_OP_ADD, shift,
+                       epi_graph_map1(f->g, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
     return named(f, value, n);
 }
 
@@ -262,8 +258,8 @@ static int make_sums(former *f, int node) {
     epi_axes all = all_summed(f->in, node, side), rest = epi_axes_without(&all, stream);
     if (side >= 0) {
         const epi_node *times = &f->in->nodes[n->arg[0]];
-        value =
-            map2(f, EPI_OP_MUL, f->value[f->in->nodes[times->arg[side]].arg[0]], f->value[times->arg[!side]]);
+        value = epi_graph_map2(f->g, EPI_OP_MUL, f->value[f->in->nodes[times->arg[side]].arg[0]],
+                               f->value[times->arg[!side]]);
     }
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, stream);
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, &rest);

@@ -23,9 +23,8 @@ static bool is_constant(const epi_graph *g, int node, double value) {
 static unsigned char hidden_map(const epi_graph *g, const epi_node *n, const unsigned char *is,
                                 int condition) {
     unsigned char of[3] = {OPEN, OPEN, OPEN};
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE)
-            of[a] = is[n->arg[a]];
+    for (int a = 0; a < epi_node_operands(n); a++)
+        of[a] = is[n->arg[a]];
     switch (n->op) {
     case EPI_OP_WHERE:
         if (n->arg[0] == condition)

@@ -405,9 +405,9 @@ static void find_cone(epi_sites *s, int node) {
             continue;
         }
         s->cone.at[s->cone.count++] = i;
-        for (int a = 0; a < 3; a++) {
+        for (int a = 0; a < epi_node_operands(&s->g->nodes[i]); a++) {
             int arg = s->g->nodes[i].arg[a];
-            if (arg == EPI_NO_NODE || s->seen[arg] == s->round)
+            if (s->seen[arg] == s->round)
                 continue;
             s->seen[arg] = s->round;
             stack[count++] = arg;
@@ -634,10 +634,8 @@ static bool note_value(epi_sites *s, int part, int node) {
     const epi_site_part *p = &s->parts[part];
     int value = -1;
     s->gated[node] = false;
-    for (int a = 0; a < 3; a++) {
+    for (int a = 0; a < epi_node_operands(n); a++) {
         int arg = n->arg[a];
-        if (arg == EPI_NO_NODE)
-            continue;
         bool own = s->site[arg].kind == EPI_SITE_TILE && s->site[arg].part == part;
         s->gated[node] |= own ? s->gated[arg] : is_tile(&s->g->nodes[arg].axes, &p->rows, &p->cols);
         if (!own)
@@ -661,14 +659,13 @@ static void place_map(epi_sites *s, int node) {
     epi_site_part *p = time < s->first ? NULL : &s->parts[time];
     if (p && p->attention)
         tile = note_value(s, time, node);
-    for (int a = 0; a < 3 && p; a++)
-        if (n->arg[a] != EPI_NO_NODE) {
-            epi_site at = s->site[n->arg[a]];
-            tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE ||
-                    (p->attention && at.kind == EPI_SITE_AFTER);
-            vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
-                      are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
-        }
+    for (int a = 0; a < epi_node_operands(n) && p; a++) {
+        epi_site at = s->site[n->arg[a]];
+        tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE ||
+                (p->attention && at.kind == EPI_SITE_AFTER);
+        vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
+                  are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
+    }
     epi_site_kind kind = EPI_SITE_LATE;
     if (p && tile && epi_site_fits(s->g, p, node))
         kind = EPI_SITE_TILE;
@@ -943,9 +940,7 @@ static bool reduces_gated(const epi_graph *g, const epi_plan *plan) {
         const epi_node *n = &g->nodes[i];
         gated[i] = !plan->placement[i].tile || n->op == EPI_OP_INPUT
                        ? is_tile(&n->axes, &plan->rows, &plan->cols)
-                       : false;
-        for (int a = 0; a < 3 && plan->placement[i].tile && n->op != EPI_OP_MATMUL; a++)
-            gated[i] |= n->arg[a] != EPI_NO_NODE && gated[n->arg[a]];
+                       : n->op != EPI_OP_MATMUL && epi_node_takes(n, gated);
         found |= plan->placement[i].leave == EPI_LEAVE_LOCAL && gated[i];
     }
     epi_arena_free(&scratch);

@@ -158,14 +158,10 @@ static void claim(epi_sites *s, bool *inner) {
             continue;
         for (int i = 0; i < a->inner.count; i++)
             inner[a->inner.at[i]] = true;
-        for (int v = 0; v < a->plan.value_count; v++)
-            s->attention_of[a->plan.values[v]] = k + 1;
-        if (a->plan.crossed != EPI_NO_NODE)
-            s->attention_of[a->plan.crossed] = k + 1;
-        if (a->plan.top != EPI_NO_NODE)
-            s->attention_of[a->plan.top] = k + 1;
-        if (a->plan.sum != EPI_NO_NODE)
-            s->attention_of[a->plan.sum] = k + 1;
+        int own[] = {a->plan.values[0], a->plan.values[1], a->plan.crossed, a->plan.top, a->plan.sum};
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+            if (own[i] != EPI_NO_NODE)
+                s->attention_of[own[i]] = k + 1;
     }
     for (int k = 0; k < s->attention_count; k++) {
         const epi_site_attention *a = &s->attentions[k];
@@ -271,16 +267,13 @@ void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part) {
     p->rows = a->shape.rows;
     p->cols = a->plan.cols[0];
     p->attention = a;
-    for (int v = 0; v < a->plan.value_count; v++) {
-        s->site[a->plan.values[v]] = (epi_site){EPI_SITE_TILE, part};
-        s->value[a->plan.values[v]] = (signed char)v;
-        s->placed[a->plan.values[v]] = true;
-    }
-    if (a->plan.crossed != EPI_NO_NODE) {
-        s->site[a->plan.crossed] = (epi_site){EPI_SITE_TILE, part};
-        s->value[a->plan.crossed] = 2;
-        s->placed[a->plan.crossed] = true;
-    }
+    int products[] = {a->plan.values[0], a->plan.values[1], a->plan.crossed};
+    for (int v = 0; v < 3; v++)
+        if (products[v] != EPI_NO_NODE) {
+            s->site[products[v]] = (epi_site){EPI_SITE_TILE, part};
+            s->value[products[v]] = (signed char)v;
+            s->placed[products[v]] = true;
+        }
     for (int i = 0; i < a->leaving.count; i++) {
         s->site[a->leaving.at[i]] = (epi_site){EPI_SITE_AFTER, part};
         s->placed[a->leaving.at[i]] = true;

@@ -159,10 +159,7 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
 /* ---- a part's graph ---- */
 
 static bool has_tensor(const epi_graph *g, const char *name) {
-    for (int t = 0; t < g->tensor_count; t++)
-        if (g->tensors[t].name && !strcmp(g->tensors[t].name, name))
-            return true;
-    return false;
+    return epi_graph_find_tensor(g, name) >= 0;
 }
 
 /* A name for a value between parts: its own, if no other tensor of the part has it; else one that neither the
@@ -175,7 +172,8 @@ static const char *name_of(const writer *w, const epi_graph *part, int node) {
     snprintf(text, sizeof text, "v%d", node);
     for (int i = 2; has_tensor(part, text) || has_tensor(w->spec->graph, text); i++)
         snprintf(text, sizeof text, "v%d_%d", node, i);
-    return epi_arena_text(w->arena, text, strlen(text));
+    name = epi_arena_text(w->arena, text, strlen(text));
+    return name ? name : "";
 }
 
 static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_part_tensor at, bool output) {

@@ -19,15 +19,11 @@ static double value_bytes(const epi_steps *k, int node) {
     return count_of(k, &n->axes) * (double)epi_dtype_size(k->spec->type);
 }
 
-/* Bytes that an operation reads of an operand: gather only reads what it takes. */
-static double read_bytes(const epi_steps *k, int node, int operand) {
-    const epi_graph *g = k->spec->graph;
-    const epi_node *n = &g->nodes[node];
-    double all = value_bytes(k, n->arg[operand]), count = count_of(k, &g->nodes[n->arg[operand]].axes);
-    if (n->op != EPI_OP_GATHER || operand != 0 || count == 0)
-        return all;
-    double taken = count_of(k, &n->axes);
-    return taken < count ? all * (taken / count) : all;
+/* What an operation reads of an operand of so many bytes: all of it, but gather takes only some elements. */
+static double read_of(const epi_steps *k, int node, int operand, double all) {
+    const epi_node *n = &k->spec->graph->nodes[node];
+    double taken = count_of(k, &n->axes), count = count_of(k, &k->spec->graph->nodes[n->arg[operand]].axes);
+    return n->op == EPI_OP_GATHER && operand == 0 && taken < count ? all * (taken / count) : all;
 }
 
 /* Bytes of a value where it lies. */
@@ -39,12 +35,9 @@ static double home_bytes(const epi_steps *k, int node) {
                          : count_of(k, &k->spec->graph->nodes[node].axes) * (double)epi_dtype_size(h->type);
 }
 
-/* What an operation reads of an operand where that lies: all of it, but gather takes only some elements. */
+/* Of an operand where that lies. */
 static double taken_bytes(const epi_steps *k, int node, int operand) {
-    const epi_node *n = &k->spec->graph->nodes[node];
-    double all = home_bytes(k, n->arg[operand]), taken = count_of(k, &n->axes),
-           count = count_of(k, &k->spec->graph->nodes[n->arg[operand]].axes);
-    return n->op == EPI_OP_GATHER && operand == 0 && taken < count ? all * (taken / count) : all;
+    return read_of(k, node, operand, home_bytes(k, k->spec->graph->nodes[node].arg[operand]));
 }
 
 /* May the update take its operand's place? */
@@ -140,7 +133,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
             out->flops += count_of(k, &n->axes);
         out->bytes_unfused += value_bytes(k, i);
         for (int a = 0; a < epi_ops[n->op].arity; a++)
-            out->bytes_unfused += read_bytes(k, i, a);
+            out->bytes_unfused += read_of(k, i, a, value_bytes(k, n->arg[a]));
     }
     for (int t = g->input_count; t < g->tensor_count; t++) /* plain copies */
         if (g->nodes[g->tensors[t].node].op == EPI_OP_INPUT)

@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-static bool depends(const epi_graph *g, const bool *on, int node) {
-    for (int a = 0; a < 3; a++)
-        if (g->nodes[node].arg[a] != EPI_NO_NODE && on[g->nodes[node].arg[a]])
-            return true;
-    return false;
-}
-
 bool epi_has_both_directions(const epi_graph *g) {
     bool any = false;
     for (int t = 0; t < g->input_count; t++)
@@ -27,7 +20,7 @@ bool epi_find_forward(const epi_graph *g, bool *forward) {
     bool any = false, both[2] = {false, false};
     for (int i = 0; i < g->node_count; i++) { /* first: does it depend on a cotangent? */
         const epi_node *n = &g->nodes[i];
-        forward[i] = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].cotangent : depends(g, forward, i);
+        forward[i] = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].cotangent : epi_node_takes(n, forward);
         any |= forward[i];
     }
     for (int t = g->input_count; t < g->tensor_count && any; t++)

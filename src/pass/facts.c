@@ -42,15 +42,14 @@ static void find_signs(const epi_facts *facts, const epi_node *n, epi_fact *out)
 static epi_fact learn(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
     epi_fact out = {.weights = true, .params = true};
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE) {
-            const epi_fact *of = &facts->at[n->arg[a]];
-            out.depth = of->depth > out.depth ? of->depth : out.depth;
-            out.weights &= of->weights;
-            out.params &= of->params;
-            out.marked |= of->marked;
-            out.folds |= of->folds;
-        }
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        const epi_fact *of = &facts->at[n->arg[a]];
+        out.depth = of->depth > out.depth ? of->depth : out.depth;
+        out.weights &= of->weights;
+        out.params &= of->params;
+        out.marked |= of->marked;
+        out.folds |= of->folds;
+    }
     out.depth += n->op == EPI_OP_MATMUL;
     if (n->op == EPI_OP_INPUT)
         out.weights = facts->is_weight && facts->is_weight[n->tensor];
@@ -87,11 +86,6 @@ const epi_fact *epi_fact_of(epi_facts *facts, int node) {
 
 /* ---- products ---- */
 
-static void drop_factor(epi_form *f, int at) {
-    memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
-    f->count--;
-}
-
 /* By number, powers above 0 first: the same product is always written in the same order. */
 static void sort_factors(epi_form *f) {
     for (int i = 1; i < f->count; i++) {
@@ -120,7 +114,7 @@ bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int si
         int first = other; /* the other goes, and this one too if nothing is left of it */
         for (int gone = 0; gone < (f->at[i].power ? 1 : 2); gone++) {
             int at = gone ? i - (first < i) : first;
-            drop_factor(f, at);
+            epi_form_drop(f, at);
         }
         i = -1; /* from the start: few factors cancel */
     }
@@ -135,16 +129,21 @@ bool epi_flat_is_steep(const epi_graph *g, const epi_form *f) {
     return false;
 }
 
+bool epi_flat_over_sizes(epi_facts *facts, epi_form *f, const epi_axes *axes) {
+    epi_graph *g = facts->g;
+    bool fits = true;
+    for (int i = 0; i < axes->count && fits && !epi_graph_failed(g); i++) {
+        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, axes->at[i]), 1);
+        fits = epi_flat_multiply(facts, f, &size, -1);
+    }
+    return fits;
+}
+
 static epi_form flatten_mean(epi_facts *facts, int node) {
     epi_graph *g = facts->g;
     const epi_node n = g->nodes[node];
     epi_form f = epi_form_of(g, epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, n.arg[0], &n.over)), 1);
-    for (int i = 0; i < n.over.count && !epi_graph_failed(g); i++) {
-        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, n.over.at[i]), 1);
-        if (!epi_flat_multiply(facts, &f, &size, -1))
-            return epi_form_of(g, node, 1);
-    }
-    return f;
+    return epi_flat_over_sizes(facts, &f, &n.over) ? f : epi_form_of(g, node, 1);
 }
 
 static epi_form flatten(epi_facts *facts, int node) {
@@ -180,33 +179,7 @@ epi_form epi_flat_form(epi_facts *facts, int node) {
     return *facts->at[node].form;
 }
 
-epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others) {
-    epi_form out = {.number = 1};
-    *others = (epi_form){.number = f->number};
-    for (int i = 0; i < f->count; i++) {
-        bool has = epi_axes_without(axes, &g->nodes[f->at[i].node].axes).count < axes->count;
-        epi_form *to = has ? &out : others;
-        to->at[to->count++] = f->at[i];
-    }
-    return out;
-}
-
-bool epi_forms_match(const epi_form *a, const epi_form *b) {
-    for (int i = 0; i < a->count && a->count == b->count; i++) {
-        int j = epi_form_find(b, a->at[i].node, a->at[i].power);
-        if (j < 0 || b->at[j].power != a->at[i].power)
-            return false;
-    }
-    return a->count == b->count;
-}
-
 /* ---- sums ---- */
-
-/* Which factor of f is this one, with the same power, or -1. */
-static int same_factor(const epi_form *f, epi_form_factor wanted) {
-    int at = epi_form_find(f, wanted.node, wanted.power);
-    return at >= 0 && f->at[at].power == wanted.power ? at : -1;
-}
 
 /* Takes out what all terms have. */
 static epi_form take_common(epi_form *terms, int count) {
@@ -215,12 +188,12 @@ static epi_form take_common(epi_form *terms, int count) {
         epi_form_factor factor = terms[0].at[i];
         bool all = true;
         for (int k = 1; k < count && all; k++)
-            all = same_factor(&terms[k], factor) >= 0;
+            all = epi_form_find_factor(&terms[k], factor) >= 0;
         if (!all)
             continue;
         out.at[out.count++] = factor;
         for (int k = 0; k < count; k++)
-            drop_factor(&terms[k], same_factor(&terms[k], factor));
+            epi_form_drop(&terms[k], epi_form_find_factor(&terms[k], factor));
         i--;
     }
     return out;
@@ -309,15 +282,15 @@ epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
     double sign = terms[0].number < 0 ? -1 : 1; /* all are negative then */
     int value = epi_form_build_positive(g, &terms[0]);
     for (int i = 1; i < count && !epi_graph_failed(g); i++)
-        value = epi_graph_map(g, terms[i].number * sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
-                              epi_form_build_positive(g, &terms[i]), EPI_NO_NODE);
+        value = epi_graph_map2(g, terms[i].number * sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
+                               epi_form_build_positive(g, &terms[i]));
     if (epi_graph_failed(g))
         return common;
     epi_form sum = epi_form_of(g, epi_graph_value(g, value), 1), out = common;
     out.number = sign;
     return epi_flat_multiply(facts, &out, &sum, 1)
                ? out
-               : epi_form_of(g, epi_graph_map(g, EPI_OP_MUL, value, epi_form_build(g, &out), EPI_NO_NODE), 1);
+               : epi_form_of(g, epi_graph_map2(g, EPI_OP_MUL, value, epi_form_build(g, &out)), 1);
 }
 
 /* ---- what depends on what ---- */

@@ -44,6 +44,10 @@ epi_form epi_flat_form(epi_facts *facts, int node);
  * there is no room. */
 bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign);
 
+/* *f over the number of elements along these axes, as a mean is over its sum; false where there is no room.
+ */
+bool epi_flat_over_sizes(epi_facts *facts, epi_form *f, const epi_axes *axes);
+
 /* Has a long value a power above 2? It is not multiplied out then: of (r*x)**3 the cube of x may be too large
  * for f32 where that of r*x is not; its square is not where the norm of the row is a number. */
 bool epi_flat_is_steep(const epi_graph *g, const epi_form *f);
@@ -56,12 +60,6 @@ int epi_flat_terms(epi_facts *facts, int node, epi_form *terms);
 /* The sum of products as one: equal ones are added up, and factors that all have go out of it. Changes the
  * list. */
 epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count);
-
-/* The factors that have some of these axes; *others are the rest, with the number. */
-epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others);
-
-/* Do both have the same factors with the same powers? */
-bool epi_forms_match(const epi_form *a, const epi_form *b);
 
 /* Does a value depend on a node, with found[n], where it is a node, instead of n for n below `count`? Two
  * values that are one number would otherwise be replaced by each other. */

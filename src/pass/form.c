@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int map2(epi_graph *g, epi_op op, int a, int b) {
-    return a == EPI_NO_NODE || b == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, op, a, b, EPI_NO_NODE);
-}
-
-static int negated(epi_graph *g, int a) {
-    return a == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_NEG, a, EPI_NO_NODE, EPI_NO_NODE);
-}
-
 /* A constant, or one with a minus. */
 bool epi_is_number(const epi_graph *g, int node, double *number) {
     if (node == EPI_NO_NODE)
@@ -64,10 +56,8 @@ bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int 
         if (at == out.count)
             out.at[out.count++] = (epi_form_factor){by->at[i].node, 0};
         out.at[at].power += power;
-        if (!out.at[at].power) {
-            memmove(&out.at[at], &out.at[at + 1], (size_t)(out.count - at - 1) * sizeof *out.at);
-            out.count--;
-        }
+        if (!out.at[at].power)
+            epi_form_drop(&out, at);
     }
     *f = out;
     return true;
@@ -82,16 +72,16 @@ typedef struct group {
 } group;
 
 static int times(epi_graph *g, int a, int b) {
-    return a == EPI_NO_NODE ? b : map2(g, EPI_OP_MUL, a, b);
+    return a == EPI_NO_NODE ? b : epi_graph_map2(g, EPI_OP_MUL, a, b);
 }
 
 /* a times what a group is. */
 static int times_group(epi_graph *g, int a, const group *b) {
     if (b->above != EPI_NO_NODE && b->below != EPI_NO_NODE)
-        return times(g, a, map2(g, EPI_OP_DIV, b->above, b->below));
+        return times(g, a, epi_graph_map2(g, EPI_OP_DIV, b->above, b->below));
     if (b->below == EPI_NO_NODE)
         return times(g, a, b->above);
-    return map2(g, EPI_OP_DIV, a == EPI_NO_NODE ? epi_graph_const(g, 1) : a, b->below);
+    return epi_graph_map2(g, EPI_OP_DIV, a == EPI_NO_NODE ? epi_graph_const(g, 1) : a, b->below);
 }
 
 /* Groups the factors, those of the fewest axes first. The number goes to the first of them. */
@@ -139,8 +129,7 @@ static void find_means(epi_graph *g, epi_form *f) {
         for (int a = 0; a < n.over.count; a++) {
             int at = find_size(g, f, n.over.at[a]);
             if (++f->at[at].power == 0) {
-                memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
-                f->count--;
+                epi_form_drop(f, at);
                 i -= at < i;
             }
         }
@@ -182,9 +171,12 @@ int epi_form_build_positive(epi_graph *g, const epi_form *f) {
 
 int epi_form_build(epi_graph *g, const epi_form *f) {
     if (f->number >= 0 || f->number == -1)
-        return f->number < 0 ? negated(g, epi_form_build_positive(g, f)) : epi_form_build_positive(g, f);
-    return build_with(g, f, negated(g, epi_graph_const(g, -f->number)));
+        return f->number < 0 ? epi_graph_map1(g, EPI_OP_NEG, epi_form_build_positive(g, f))
+                             : epi_form_build_positive(g, f);
+    return build_with(g, f, epi_graph_map1(g, EPI_OP_NEG, epi_graph_const(g, -f->number)));
 }
+
+/* ---- factors ---- */
 
 int epi_form_find(const epi_form *f, int node, int sign) {
     int i = 0;
@@ -193,11 +185,43 @@ int epi_form_find(const epi_form *f, int node, int sign) {
     return i < f->count ? i : -1;
 }
 
-/* ---- sums ---- */
-
-static bool has_some(const epi_axes *axes, const epi_axes *of) {
-    return epi_axes_without(of, axes).count < of->count;
+int epi_form_find_factor(const epi_form *f, epi_form_factor factor) {
+    int at = epi_form_find(f, factor.node, factor.power);
+    return at >= 0 && f->at[at].power == factor.power ? at : -1;
 }
+
+void epi_form_drop(epi_form *f, int at) {
+    memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
+    f->count--;
+}
+
+bool epi_forms_match(const epi_form *a, const epi_form *b) {
+    for (int i = 0; i < a->count && a->count == b->count; i++)
+        if (epi_form_find_factor(b, a->at[i]) < 0)
+            return false;
+    return a->count == b->count;
+}
+
+epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others) {
+    epi_form out = {.number = 1};
+    *others = (epi_form){.number = f->number};
+    for (int i = 0; i < f->count; i++) {
+        epi_form *to = epi_axes_meet(axes, &g->nodes[f->at[i].node].axes) ? &out : others;
+        to->at[to->count++] = f->at[i];
+    }
+    return out;
+}
+
+bool epi_forms_join(const epi_graph *g, const epi_form *x, const epi_form *y) {
+    if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 || x->number != 1 ||
+        y->number != 1)
+        return false;
+    const epi_node *a = &g->nodes[x->at[0].node], *b = &g->nodes[y->at[0].node];
+    return a->op == b->op && (a->op == EPI_OP_JOIN || a->op == EPI_OP_CONCAT) &&
+           epi_axis_equal(a->over.at[0], b->over.at[0]) && epi_axes_same_set(&a->axes, &b->axes);
+}
+
+/* ---- sums ---- */
 
 /* The sum of factors that have some of these axes, as a product where it is one. */
 static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over) {
@@ -213,13 +237,9 @@ static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over
     return epi_graph_value(g, value);
 }
 
-epi_form epi_form_sum(epi_graph *g, const epi_form *of, const epi_axes *along) {
-    epi_form all = *of, inside = {.number = 1}, outside = {.number = all.number};
+epi_form epi_form_sum(epi_graph *g, const epi_form *all, const epi_axes *along) {
+    epi_form outside, inside = epi_form_having(g, all, along, &outside);
     epi_axes over = {0};
-    for (int i = 0; i < all.count; i++) {
-        epi_form *side = has_some(&g->nodes[all.at[i].node].axes, along) ? &inside : &outside;
-        side->at[side->count++] = all.at[i];
-    }
     for (int i = 0; i < along->count && !epi_graph_failed(g); i++) {
         bool found = false;
         for (int j = 0; j < inside.count; j++)
@@ -233,8 +253,8 @@ epi_form epi_form_sum(epi_graph *g, const epi_form *of, const epi_axes *along) {
     if (over.count) {
         epi_form core = epi_form_of(g, sum_inside(g, &inside, &over), 1);
         if (!epi_form_multiply(g, &outside, &core, 1))
-            return epi_form_of(g, map2(g, EPI_OP_MUL, epi_form_build(g, &outside), epi_form_build(g, &core)),
-                               1);
+            return epi_form_of(
+                g, epi_graph_map2(g, EPI_OP_MUL, epi_form_build(g, &outside), epi_form_build(g, &core)), 1);
     }
     return outside;
 }

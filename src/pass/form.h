@@ -23,8 +23,16 @@ bool epi_is_zeros(const epi_graph *g, int node);
 epi_form epi_form_of(const epi_graph *g, int node, int power);
 /* *f times another, or with sign -1 over it; false where there is no room. */
 bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign);
-/* Which factor is this node with a power of this sign, or -1. */
+/* Which factor is this node with a power of this sign, or -1; and which is this one, with the same power. */
 int epi_form_find(const epi_form *f, int node, int sign);
+int epi_form_find_factor(const epi_form *f, epi_form_factor factor);
+void epi_form_drop(epi_form *f, int factor);
+/* Do both have the same factors with the same powers? */
+bool epi_forms_match(const epi_form *a, const epi_form *b);
+/* The factors that have some of these axes; *others are the rest, with the number. */
+epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others);
+/* Are both joins of the same halves, and nothing else? Then their sum is a join of sums. */
+bool epi_forms_join(const epi_graph *g, const epi_form *a, const epi_form *b);
 
 /* The form as nodes: factors of few axes are multiplied with each other first. */
 int epi_form_build(epi_graph *g, const epi_form *f);

@@ -76,10 +76,9 @@ static epi_axes rule_axes(const epi_graph *f, const epi_node *n, int operand) {
     if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
     if (n->op == EPI_OP_SCATTER) { /* what gather takes back */
+        epi_axes rest = epi_axes_without(&n->axes, &n->over);
         axes = f->nodes[n->arg[1]].axes;
-        for (int i = 0; i < n->axes.count; i++)
-            if (!epi_axis_equal(n->axes.at[i], n->over.at[0]) && axes.count < EPI_MAX_AXES)
-                axes.at[axes.count++] = n->axes.at[i];
+        epi_axes_unite(&axes, &rest);
     }
     return axes;
 }
@@ -87,11 +86,7 @@ static epi_axes rule_axes(const epi_graph *f, const epi_node *n, int operand) {
 /* Does the index have an axis of what it takes from? */
 static bool gathers_by_batch(const epi_graph *f, const epi_node *n) {
     epi_axes rest = epi_axes_without(&f->nodes[n->arg[0]].axes, &n->over);
-    const epi_axes *index = &f->nodes[n->arg[1]].axes;
-    for (int i = 0; i < rest.count; i++)
-        if (epi_axes_find(index, rest.at[i]) >= 0)
-            return true;
-    return false;
+    return epi_axes_meet(&rest, &f->nodes[n->arg[1]].axes);
 }
 
 /* The sum that scatter cannot take: every element of the axis beside every index. Where the index has that
@@ -198,18 +193,12 @@ static void walk_back(reverse *r) {
 
 /* ---- the derived program ---- */
 
-static bool is_taken(const epi_graph *g, const char *name) {
-    for (int t = 0; t < g->tensor_count; t++)
-        if (!strcmp(g->tensors[t].name, name))
-            return true;
-    return false;
-}
-
 /* A name that no tensor of either program has yet. */
 static const char *free_name(const reverse *r, const char *wanted) {
     char text[180];
     snprintf(text, sizeof text, "%.160s", wanted);
-    for (int number = 2; is_taken(r->g, text) || is_taken(r->f, text); number++)
+    for (int number = 2; epi_graph_find_tensor(r->g, text) >= 0 || epi_graph_find_tensor(r->f, text) >= 0;
+         number++)
         snprintf(text, sizeof text, "%.160s_%d", wanted, number);
     return epi_arena_text(r->g->arena, text, strlen(text));
 }

@@ -50,15 +50,6 @@ static bool is_sum(const epi_graph *g, int node) {
     return g->nodes[node].op == EPI_OP_ADD || g->nodes[node].op == EPI_OP_SUB;
 }
 
-static bool shares_axis(const epi_axes *a, const epi_axes *b) {
-    return epi_axes_without(a, b).count < a->count;
-}
-
-static void drop(epi_form *f, int at) {
-    memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
-    f->count--;
-}
-
 /* ---- products of matrices ---- */
 
 /* The two operands that factors fall into. */
@@ -69,15 +60,6 @@ typedef struct sides {
     int depth[2];
     bool acts[2]; /* it is not of weights alone */
 } sides;
-
-static bool unite(epi_axes *into, const epi_axes *more) {
-    epi_axes lacks = epi_axes_without(more, into);
-    if (into->count + lacks.count > EPI_MAX_AXES)
-        return false;
-    for (int i = 0; i < lacks.count; i++)
-        into->at[into->count++] = lacks.at[i];
-    return true;
-}
 
 static void put(epi_facts *facts, sides *s, int side, epi_form_factor factor) {
     const epi_fact *f = fact(facts, factor.node);
@@ -159,7 +141,7 @@ static bool split(epi_facts *facts, const epi_form *f, const epi_axes *over, con
             if (both[i])
                 continue;
             put(facts, s, side, f->at[i]);
-            if (!unite(&s->axes[side], have))
+            if (!epi_axes_unite(&s->axes[side], have))
                 return false;
         }
     for (int i = 0; i < f->count; i++)
@@ -200,7 +182,7 @@ static bool leaves(epi_facts *facts, int node, const epi_form *inside) {
     if (v->weights)
         return !is_to_stay(facts, node);
     for (int i = 0; i < inside->count; i++)
-        if (shares_axis(&g->nodes[node].axes, &g->nodes[inside->at[i].node].axes) &&
+        if (epi_axes_meet(&g->nodes[node].axes, &g->nodes[inside->at[i].node].axes) &&
             v->depth < fact(facts, inside->at[i].node)->depth)
             return false;
     return true;
@@ -230,7 +212,7 @@ static bool cancel_terms(epi_facts *facts, const epi_form *inside, const epi_axe
     epi_form terms[EPI_MOST_TERMS], rest = *inside;
     int count = epi_flat_terms(facts, inside->at[at].node, terms), all = 0;
     epi_form sums[2 * EPI_MOST_TERMS];
-    drop(&rest, at);
+    epi_form_drop(&rest, at);
     for (int i = 0; i < count && !epi_graph_failed(facts->g); i++) {
         epi_form more[EPI_MOST_TERMS];
         if (!epi_flat_multiply(facts, &terms[i], &rest, 1))
@@ -275,7 +257,7 @@ static bool take_out(epi_facts *facts, const written *origin, epi_form *inside, 
                 continue;
             }
             inside->at[inside->count++] = v;
-            drop(outside, i--);
+            epi_form_drop(outside, i--);
         }
     for (int i = 0; i < over->count && !epi_graph_failed(g); i++) {
         bool found = false;
@@ -298,7 +280,7 @@ static int as_operand(epi_facts *facts, int node) {
     if (epi_graph_failed(g) || g->nodes[node].op != EPI_OP_INPUT || !facts->is_foreign ||
         !facts->is_foreign[g->nodes[node].tensor])
         return node;
-    return valued(g, epi_graph_map(g, EPI_OP_ADD, node, epi_graph_const(g, 0), EPI_NO_NODE));
+    return valued(g, epi_graph_map2(g, EPI_OP_ADD, node, epi_graph_const(g, 0)));
 }
 
 /* The sum of factors of which all belong inside. */
@@ -307,7 +289,7 @@ static int sum_inside(epi_facts *facts, const epi_form *inside, const epi_axes *
     const epi_node one = g->nodes[inside->at[0].node];
     if (inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM) { /* a sum of a sum */
         epi_axes all = one.over;
-        if (unite(&all, over))
+        if (epi_axes_unite(&all, over))
             return valued(g, epi_graph_reduce(g, EPI_OP_SUM, one.arg[0], &all));
     }
     sides s;
@@ -361,28 +343,13 @@ static int operand(walk *w, const epi_node *n, int a) {
 }
 
 static int rebuild(walk *w, const epi_node *n) {
-    epi_graph *g = w->g;
     epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_MAP) {
-        int arg[3];
-        for (int a = 0; a < 3; a++)
-            arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : w->memo[n->arg[a]];
-        return epi_graph_map(g, n->op, arg[0], arg[1],
-                             arg[2]); /* gradients are taken already: none is fixed */
-    }
-    int a = operand(w, n, 0), b = operand(w, n, 1), c = operand(w, n, 2), arg[] = {a, b, c};
-    if (epi_graph_failed(g))
-        return EPI_NO_NODE;
-    switch (cls) {
-    case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
-    case EPI_CLASS_VIEW: return epi_graph_rename(g, a, n->over.at[0], n->over.at[1]);
-    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, c, n->over.at[0]);
-    case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, &n->over);
-    case EPI_CLASS_SPLIT:
-        return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])
-                                : epi_graph_join(g, n->op, a, b, n->over.at[0]);
-    default: return epi_graph_again(g, n, arg);
-    }
+    int arg[3];
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] != EPI_NO_NODE && cls == EPI_CLASS_MAP ? w->memo[n->arg[a]] : operand(w, n, a);
+    if (cls == EPI_CLASS_LEAF)
+        return epi_graph_again(w->g, n, arg);
+    return epi_graph_apply(w->g, n->op, arg, &n->over); /* gradients are taken already: none is fixed */
 }
 
 /* x*sigmoid(x) is silu(x), as it may be written elsewhere: then both are one value. */
@@ -397,16 +364,15 @@ static void find_silu(epi_facts *facts, epi_form *f) {
             int at = epi_form_find(&rest, x.at[k].node, x.at[k].power);
             all = at >= 0 && abs(rest.at[at].power) >= abs(x.at[k].power);
             if (all && (rest.at[at].power -= x.at[k].power) == 0)
-                drop(&rest, at);
+                epi_form_drop(&rest, at);
         }
         if (!all)
             continue;
         int at = epi_form_find(&rest, f->at[i].node, 1);
-        epi_form silu = epi_form_of(
-            facts->g,
-            valued(facts->g, epi_graph_map(facts->g, EPI_OP_SILU, n.arg[0], EPI_NO_NODE, EPI_NO_NODE)), 1);
+        epi_form silu =
+            epi_form_of(facts->g, valued(facts->g, epi_graph_map1(facts->g, EPI_OP_SILU, n.arg[0])), 1);
         if (--rest.at[at].power == 0)
-            drop(&rest, at);
+            epi_form_drop(&rest, at);
         if (epi_graph_failed(facts->g) || !epi_flat_multiply(facts, &rest, &silu, 1))
             return;
         *f = rest;
@@ -451,14 +417,9 @@ static int pick_joins(walk *w, epi_form *terms, int count) {
     epi_graph *g = w->g;
     for (int i = 0; i < count; i++)
         for (int j = i + 1; j < count && !epi_graph_failed(g); j++) {
-            const epi_form *x = &terms[i], *y = &terms[j];
-            if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 ||
-                x->number != 1 || y->number != 1)
+            if (!epi_forms_join(g, &terms[i], &terms[j]))
                 continue;
-            const epi_node a = g->nodes[x->at[0].node], b = g->nodes[y->at[0].node];
-            if (a.op != b.op || (a.op != EPI_OP_JOIN && a.op != EPI_OP_CONCAT) ||
-                !epi_axis_equal(a.over.at[0], b.over.at[0]) || !epi_axes_same_set(&a.axes, &b.axes))
-                continue;
+            const epi_node a = g->nodes[terms[i].at[0].node], b = g->nodes[terms[j].at[0].node];
             int half[2];
             for (int k = 0; k < 2; k++) {
                 epi_form both[2] = {epi_flat_form(w->facts, a.arg[k]), epi_flat_form(w->facts, b.arg[k])};
@@ -519,10 +480,9 @@ static int summed_with(walk *w, const epi_node *n) {
     int a = replaced(w, n, of, 0, &by, &any), b = replaced(w, n, of, 1, &by, &any);
     if (!any || epi_graph_failed(g))
         return EPI_NO_NODE;
-    int sum =
-        n->op == EPI_OP_MATMUL
-            ? epi_graph_contract(g, a, b, &n->over)
-            : epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map(g, EPI_OP_MUL, a, b, EPI_NO_NODE), &n->over);
+    int sum = n->op == EPI_OP_MATMUL
+                  ? epi_graph_contract(g, a, b, &n->over)
+                  : epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map2(g, EPI_OP_MUL, a, b), &n->over);
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_form core = epi_form_of(g, epi_graph_value(g, sum), 1);
@@ -540,11 +500,8 @@ static int summed(walk *w, const epi_node *n) {
     for (int a = 0; a < 2 && two; a++)
         origin.side[a] = form_at(w, of->arg[a]);
     epi_form sum = sum_of(w->facts, &f, &n->over, two ? &origin : NULL, true);
-    for (int i = 0; i < n->over.count && n->op == EPI_OP_MEAN && !epi_graph_failed(w->g); i++) {
-        epi_form size = epi_form_of(w->g, epi_graph_leaf(w->g, EPI_OP_SIZE, n->over.at[i]), 1);
-        if (!epi_flat_multiply(w->facts, &sum, &size, -1))
-            return rebuild(w, n);
-    }
+    if (n->op == EPI_OP_MEAN && !epi_flat_over_sizes(w->facts, &sum, &n->over))
+        return rebuild(w, n);
     return epi_normal_build(w->facts, &sum);
 }
 
@@ -596,13 +553,12 @@ int epi_normal_join(epi_facts *facts, epi_op op, int a, int b, epi_axis axis) {
     epi_form f[2] = {epi_flat_form(facts, a), epi_flat_form(facts, b)}, rest = {.number = 1};
     int part[2];
     for (int i = 0; i < f[0].count; i++) {
-        int other = epi_form_find(&f[1], f[0].at[i].node, f[0].at[i].power);
-        if (other < 0 || f[1].at[other].power != f[0].at[i].power ||
-            epi_axes_find(&g->nodes[f[0].at[i].node].axes, half) >= 0)
+        int other = epi_form_find_factor(&f[1], f[0].at[i]);
+        if (other < 0 || epi_axes_find(&g->nodes[f[0].at[i].node].axes, half) >= 0)
             continue;
         rest.at[rest.count++] = f[0].at[i];
-        drop(&f[1], other);
-        drop(&f[0], i--);
+        epi_form_drop(&f[1], other);
+        epi_form_drop(&f[0], i--);
     }
     if (f[0].number == f[1].number && f[0].number != 0) {
         rest.number = f[0].number;
@@ -742,9 +698,8 @@ static int list_needed(const walk *w, int node, int *out) {
         return count;
     }
     const epi_node *n = &w->in->nodes[node];
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE)
-            out[count++] = n->arg[a];
+    for (int a = 0; a < epi_node_operands(n); a++)
+        out[count++] = n->arg[a];
     const epi_node *of = product_of(w, n);
     for (int a = 0; a < 2 && of; a++) {
         const epi_operand *o = operand_for(w, n, of->arg[a]);

@@ -206,8 +206,7 @@ static void shape_tile(planner *p, int row_arg) {
     epi_plan_sort(&batch, order);
     plan->batch_axes = batch.count;
     plan->rows = batch;
-    for (int i = 0; i < rows.count; i++)
-        plan->rows.at[plan->rows.count++] = rows.at[i];
+    epi_axes_unite(&plan->rows, &rows);
     epi_plan_sort(&plan->cols, order);
     epi_plan_sort(&plan->depth, with_cols);
     for (int i = 0; i < plan->added_count; i++) {
@@ -269,11 +268,8 @@ bool epi_plan_make_local(planner *p, const epi_axes *over) {
         for (int i = 0; i < cols->count; i++)
             if (!epi_axis_equal(cols->at[i], i < first.count ? first.at[i] : last.at[i - first.count]))
                 return epi_plan_refuse(p, "two reductions inside the tile remove different axes");
-    cols->count = 0;
-    for (int i = 0; i < first.count; i++)
-        cols->at[cols->count++] = first.at[i];
-    for (int i = 0; i < last.count; i++)
-        cols->at[cols->count++] = last.at[i];
+    *cols = first;
+    epi_axes_unite(cols, &last);
     p->plan->local_axes = over->count;
     return true;
 }
@@ -375,9 +371,7 @@ static bool sort_dependents(planner *p) {
             s->tile = true;
             continue;
         }
-        for (int a = 0; a < 3; a++) {
-            if (n->arg[a] == EPI_NO_NODE)
-                continue;
+        for (int a = 0; a < epi_node_operands(n); a++) {
             const epi_placement *from = &plan->placement[n->arg[a]];
             s->after |= from->after || from->leave > EPI_LEAVE_LOCAL;
             s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
@@ -431,9 +425,8 @@ void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pen
         if (placement[node].before || g->nodes[node].op == EPI_OP_INPUT)
             continue;
         placement[node].before = true;
-        for (int a = 0; a < 3; a++)
-            if (g->nodes[node].arg[a] != EPI_NO_NODE)
-                pending[count++] = g->nodes[node].arg[a];
+        for (int a = 0; a < epi_node_operands(&g->nodes[node]); a++)
+            pending[count++] = g->nodes[node].arg[a];
     }
 }
 
@@ -475,9 +468,9 @@ static bool sort_others(planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         if (!depends[i])
             continue;
-        for (int a = 0; a < 3; a++) {
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]); a++) {
             int arg = g->nodes[i].arg[a];
-            if (arg == EPI_NO_NODE || depends[arg])
+            if (depends[arg])
                 continue;
             if (g->nodes[i].op == EPI_OP_MATMUL || plan->placement[i].after)
                 mark_before(p, arg);
@@ -561,9 +554,8 @@ static bool find_pair(planner *p) {
         return false; /* the arena tells */
     behind[p->plan->pair] = true;
     for (int i = p->plan->pair; i >= first; i--)
-        for (int a = 0; a < 3 && behind[i]; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                behind[g->nodes[i].arg[a]] = true;
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && behind[i]; a++)
+            behind[g->nodes[i].arg[a]] = true;
     return !behind[first];
 }
 

@@ -53,16 +53,13 @@ enum { MOST = 3 }; /* value products */
 
 /* Lets two value products be of one kernel: in the first place as they are, else crossed. */
 static bool join_all(epi_attention *found, epi_attention_shape *shapes, int count) {
-    for (int i = 0; i < count; i++)
-        for (int k = 0; k < count; k++)
-            if (i != k && found[i].value_count && found[k].value_count &&
-                epi_attention_join(&found[i], &shapes[i], &found[k], &shapes[k]))
-                found[k].value_count = 0;
-    for (int i = 0; i < count; i++)
-        for (int k = 0; k < count; k++)
-            if (i != k && found[i].value_count && found[k].value_count &&
-                epi_attention_cross(&found[i], &shapes[i], &found[k], &shapes[k]))
-                found[k].value_count = 0;
+    for (int crossed = 0; crossed < 2; crossed++)
+        for (int i = 0; i < count; i++)
+            for (int k = 0; k < count; k++)
+                if (i != k && found[i].value_count && found[k].value_count &&
+                    (crossed ? epi_attention_cross : epi_attention_join)(&found[i], &shapes[i], &found[k],
+                                                                         &shapes[k]))
+                    found[k].value_count = 0;
     int left = 0;
     for (int i = 0; i < count; i++)
         left += found[i].value_count > 0;
@@ -158,10 +155,8 @@ static bool is_value(const epi_attention *a, int node) {
 static bool place_dependent(attention_planner *p, int node) {
     const epi_node *n = &p->whole.g->nodes[node];
     bool of_scores = false;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < epi_node_operands(n); k++) {
         int arg = n->arg[k];
-        if (arg == EPI_NO_NODE)
-            continue;
         of_scores |= p->inner[arg];
         p->left[node] |= p->left[arg];
         if (p->value[arg] >= 0 && p->value[node] >= 0 && p->value[arg] != p->value[node])
@@ -226,9 +221,9 @@ static bool place_dependents(attention_planner *p) {
 /* What the products and the values on a tile are made of, which is made of none of them. */
 static void place_operands(attention_planner *p, epi_planner *on, int node) {
     const epi_graph *g = p->whole.g;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < epi_node_operands(&g->nodes[node]); k++) {
         int arg = g->nodes[node].arg[k];
-        if (arg == EPI_NO_NODE || p->inner[arg] || p->left[arg] || p->value[arg] >= 0)
+        if (p->inner[arg] || p->left[arg] || p->value[arg] >= 0)
             continue;
         if (g->nodes[node].op == EPI_OP_MATMUL)
             epi_plan_mark_before(g, on->plan->placement, p->whole.pending, arg);

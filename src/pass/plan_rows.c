@@ -160,11 +160,10 @@ static void sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
     epi_placement *stage = &s->plan->placement[i];
     bool late = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE) {
-            const epi_placement *from = &s->plan->placement[n->arg[a]];
-            late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
-        }
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        const epi_placement *from = &s->plan->placement[n->arg[a]];
+        late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
+    }
     epi_op_class cls = epi_ops[n->op].cls;
     bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
@@ -177,9 +176,8 @@ static void sort_node(shaper *s, int i) {
         mark_before(s, i);
     } else if (late || (reduces && leave == EPI_LEAVE_NONE)) {
         stage->after = true;
-        for (int a = 0; a < 3; a++)
-            if (n->arg[a] != EPI_NO_NODE)
-                keep_operand(s, n->arg[a]);
+        for (int a = 0; a < epi_node_operands(n); a++)
+            keep_operand(s, n->arg[a]);
     } else {
         stage->tile = !is_leaf(s, i);
         stage->leave = leave;

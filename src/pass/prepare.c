@@ -112,11 +112,10 @@ static int choose(chooser *c) {
             c->chosen[i] = c->once[i] = true;
             count++;
         }
-        for (int a = 0; a < 3; a++)
-            if (n->arg[a] != EPI_NO_NODE) {
-                c->once[n->arg[a]] |= c->once[i];
-                c->rest[n->arg[a]] |= c->rest[i] && !c->chosen[i];
-            }
+        for (int a = 0; a < epi_node_operands(n); a++) {
+            c->once[n->arg[a]] |= c->once[i];
+            c->rest[n->arg[a]] |= c->rest[i] && !c->chosen[i];
+        }
     }
     return count;
 }
@@ -136,10 +135,7 @@ static const char *name_of(epi_arena *arena, const epi_graph *g, int node) {
     char text[32];
     const char *name = g->nodes[node].name;
     for (int tried = 0;; tried++) {
-        bool taken = !name;
-        for (int t = 0; t < g->tensor_count && !taken; t++)
-            taken = !strcmp(g->tensors[t].name, name);
-        if (!taken)
+        if (name && epi_graph_find_tensor(g, name) < 0)
             return name;
         snprintf(text, sizeof text, tried ? "v%d_%d" : "v%d", node, tried);
         name = epi_arena_text(arena, text, strlen(text));

@@ -9,8 +9,6 @@
  *
  * The inner sum is looked for by its factors, so neither the order of factors nor where vectors that lack X
  * are multiplied in matters. */
-#include <string.h>
-
 #include "base/hash.h"
 #include "pass/algebra.h"
 
@@ -84,7 +82,7 @@ static bool feeds_back(search *s, int node, const epi_axes *over) {
             int user = uses.at[u].node;
             if (user == EPI_NO_NODE || s->seen[user] == s->stamp || s->g->nodes[user].op == EPI_OP_MATMUL)
                 continue;
-            if (epi_axes_without(over, &s->g->nodes[user].axes).count < over->count)
+            if (epi_axes_meet(over, &s->g->nodes[user].axes))
                 return true;
             s->seen[user] = s->stamp;
             s->stack[count++] = user;
@@ -97,10 +95,6 @@ static bool feeds_back(search *s, int node, const epi_axes *over) {
 
 static bool has_all(const epi_graph *g, int node, const epi_axes *axes) {
     return epi_axes_include(&g->nodes[node].axes, axes);
-}
-
-static bool has_some(const epi_graph *g, int node, const epi_axes *axes) {
-    return epi_axes_without(axes, &g->nodes[node].axes).count < axes->count;
 }
 
 /* The only product among the factors that has all of these axes, with X in one operand alone: which factor,
@@ -118,13 +112,13 @@ static int only_product(const epi_graph *g, const epi_form *f, const epi_axes *o
         return -1;
     const epi_node *n = &g->nodes[f->at[found].node];
     *side = has_all(g, n->arg[0], over) ? 0 : 1;
-    return has_all(g, n->arg[*side], over) && !has_some(g, n->arg[1 - *side], over) ? found : -1;
+    return has_all(g, n->arg[*side], over) && !epi_axes_meet(over, &g->nodes[n->arg[1 - *side]].axes) ? found
+                                                                                                      : -1;
 }
 
 static epi_form without_factor(const epi_form *f, int at) {
     epi_form out = *f;
-    memmove(&out.at[at], &out.at[at + 1], (size_t)(out.count - at - 1) * sizeof *out.at);
-    out.count--;
+    epi_form_drop(&out, at);
     return out;
 }
 
@@ -196,11 +190,8 @@ static int relocate_by(search *s, const epi_form *f, int factor, const epi_axes 
 static int relocate(search *s, int node) {
     const epi_node n = s->g->nodes[node];
     epi_form f = epi_flat_form(s->facts, n.arg[0]);
-    for (int i = 0; i < n.over.count && n.op == EPI_OP_MEAN; i++) {
-        epi_form size = epi_form_of(s->g, epi_graph_leaf(s->g, EPI_OP_SIZE, n.over.at[i]), 1);
-        if (!epi_flat_multiply(s->facts, &f, &size, -1))
-            return EPI_NO_NODE;
-    }
+    if (n.op == EPI_OP_MEAN && !epi_flat_over_sizes(s->facts, &f, &n.over))
+        return EPI_NO_NODE;
     int best = EPI_NO_NODE, deepest = -1;
     bool tried[EPI_MOST_FACTORS] = {false};
     for (int round = 0; round < f.count && best == EPI_NO_NODE && !epi_graph_failed(s->g); round++) {

@@ -36,7 +36,7 @@ static int push(epi_graph *g, const epi_graph *in, int node, const epi_axes *nam
         else
             arg[a] = epi_graph_rename(g, fresh[n->arg[a]], names->at[0], names->at[1]);
     g->place = n->place;
-    int value = n->op == EPI_OP_ADD ? epi_graph_map(g, n->op, arg[0], arg[1], EPI_NO_NODE)
+    int value = n->op == EPI_OP_ADD ? epi_graph_map2(g, n->op, arg[0], arg[1])
                                     : epi_graph_contract(g, arg[0], arg[1], &n->over);
     if (epi_graph_failed(g))
         return EPI_NO_NODE;

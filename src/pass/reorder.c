@@ -23,25 +23,18 @@ static bool is_prepared(epi_facts *facts, int a, int b) {
     return f && g && f->params && g->params && (f->marked || g->marked);
 }
 
-static bool shares_none(const epi_axes *a, const epi_axes *b) {
-    return epi_axes_without(a, b).count == a->count;
-}
-
 /* The product of x and a @ b, or EPI_NO_NODE: it is no less work, or no such product. `of` is x @ a, with a
  * its operand `side`. */
 static int reordered(epi_facts *facts, const epi_node *c, const epi_node *of, int side, int b) {
     epi_graph *g = facts->g;
     int a = of->arg[side], x = of->arg[1 - side];
     const epi_axes *xs = &g->nodes[x].axes, *as = &g->nodes[a].axes, *bs = &g->nodes[b].axes;
-    if (!is_of_weights(facts, a) || !epi_axes_include(as, &c->over) || !shares_none(&c->over, xs) ||
-        !shares_none(bs, &of->over) || !epi_graph_is_contraction(g, a, b, &c->over))
+    if (!is_of_weights(facts, a) || !epi_axes_include(as, &c->over) || epi_axes_meet(&c->over, xs) ||
+        epi_axes_meet(bs, &of->over) || !epi_graph_is_contraction(g, a, b, &c->over))
         return EPI_NO_NODE;
     epi_axes ab = epi_axes_without(as, &c->over), more = epi_axes_without(bs, &c->over);
-    more = epi_axes_without(&more, &ab);
-    if (ab.count + more.count > EPI_MAX_AXES)
+    if (!epi_axes_unite(&ab, &more))
         return EPI_NO_NODE;
-    for (int i = 0; i < more.count; i++)
-        ab.at[ab.count++] = more.at[i];
     double now = work(facts, xs, as) + work(facts, &of->axes, bs),
            then = (is_prepared(facts, a, b) ? 0 : work(facts, as, bs)) + work(facts, xs, &ab);
     if (then >= now)
@@ -59,7 +52,6 @@ int epi_reorder(epi_facts *facts, int *found) {
     epi_graph *g = facts->g;
     int count = facts->finished, applied = 0;
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
-        found[i] = EPI_NO_NODE;
         const epi_node c = g->nodes[i];
         for (int s = 0; s < 2 && g->live[i] && c.op == EPI_OP_MATMUL && found[i] == EPI_NO_NODE; s++) {
             const epi_node of = g->nodes[c.arg[s]];

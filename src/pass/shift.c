@@ -54,7 +54,6 @@ int epi_shift(epi_facts *facts, int *found) {
     for (int i = 0; i < count && !epi_graph_failed(facts->g); i++) {
         bool product = facts->g->live[i] && facts->g->nodes[i].op == EPI_OP_MATMUL;
         int value = product ? shifted(facts, i) : EPI_NO_NODE;
-        found[i] = EPI_NO_NODE;
         if (value != EPI_NO_NODE && !epi_reaches(facts, value, i, found, i)) /* b may be 0 */
             found[i] = value;
         applied += found[i] != EPI_NO_NODE;

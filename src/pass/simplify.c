@@ -42,14 +42,6 @@ typedef struct rewrite {
     int *quotients, quotient_count; /* old nodes a/b, and a - log(b), that stay as they are */
 } rewrite;
 
-static int map2(epi_graph *g, epi_op op, int a, int b) {
-    return a == EPI_NO_NODE || b == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, op, a, b, EPI_NO_NODE);
-}
-
-static int negated(epi_graph *g, int a) {
-    return a == EPI_NO_NODE ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_NEG, a, EPI_NO_NODE, EPI_NO_NODE);
-}
-
 /* ---- values of the old graph ---- */
 
 static int value_of(rewrite *r, int node) {
@@ -72,8 +64,7 @@ static int operand(rewrite *r, const epi_node *n, int a) {
     if (n->arg[a] == EPI_NO_NODE)
         return EPI_NO_NODE;
     int value = value_of(r, n->arg[a]);
-    return epi_graph_failed(r->g) ? EPI_NO_NODE
-                                  : epi_graph_complete(r->g, value, &r->in->nodes[n->arg[a]].axes);
+    return epi_graph_complete(r->g, value, &r->in->nodes[n->arg[a]].axes);
 }
 
 /* The factor exp(node), or -1. */
@@ -101,7 +92,7 @@ static void find_quotients(rewrite *r, epi_form *f) {
         if (a < 0 || b < 0)
             continue;
         if (logs)
-            stands = epi_graph_map(r->g, EPI_OP_EXP, stands, EPI_NO_NODE, EPI_NO_NODE);
+            stands = epi_graph_map1(r->g, EPI_OP_EXP, stands);
         if (epi_graph_failed(r->g))
             return;
         epi_form value = epi_form_of(r->g, epi_graph_value(r->g, stands), 1);
@@ -180,7 +171,8 @@ static epi_form scaled(rewrite *r, const epi_node *n) {
     b = epi_form_of(r->g, value_of(r, n->arg[1]), 1);
     return epi_form_multiply(r->g, &a, &b, sign)
                ? a
-               : epi_form_of(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
+               : epi_form_of(r->g,
+                             epi_graph_map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
 }
 
 /* ---- sums of terms ---- */
@@ -198,17 +190,6 @@ static void collect_terms(rewrite *r, int node, double sign, int depth, terms *o
         out->at[out->count].number *= sign;
     }
     out->count++;
-}
-
-static bool same_factors(const epi_form *a, const epi_form *b) {
-    for (int i = 0; i < a->count && a->count == b->count; i++) {
-        int j = 0;
-        while (j < b->count && !(a->at[i].node == b->at[j].node && a->at[i].power == b->at[j].power))
-            j++;
-        if (j == b->count)
-            return false;
-    }
-    return a->count == b->count;
 }
 
 /* The form with products that are values of the program written out; false where there is no room. */
@@ -235,8 +216,9 @@ static bool write_out(const epi_graph *g, const epi_form *f, int depth, epi_form
  * factors? */
 static bool are_equal(const epi_graph *g, const epi_form *a, const epi_form *b) {
     epi_form x, y;
-    return same_factors(a, b) || (write_out(g, a, 0, &x) && write_out(g, b, 0, &y) && same_factors(&x, &y) &&
-                                  x.number == a->number && y.number == b->number);
+    return epi_forms_match(a, b) ||
+           (write_out(g, a, 0, &x) && write_out(g, b, 0, &y) && epi_forms_match(&x, &y) &&
+            x.number == a->number && y.number == b->number);
 }
 
 static void drop_term(terms *t, int at) {
@@ -293,21 +275,16 @@ static int add_nodes(epi_graph *g, int a, int b) {
     double sign;
     drop_zeros(g, &two);
     int value = build_sum(g, &two, &sign);
-    return sign < 0 ? negated(g, value) : value;
+    return sign < 0 ? epi_graph_map1(g, EPI_OP_NEG, value) : value;
 }
 
 /* join(a, b) + join(c, d) */
 static void merge_joins(epi_graph *g, terms *t) {
     for (int i = 0; i < t->count; i++)
         for (int j = i + 1; j < t->count && !epi_graph_failed(g); j++) {
-            const epi_form *x = &t->at[i], *y = &t->at[j];
-            if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 ||
-                x->number != 1 || y->number != 1)
+            if (!epi_forms_join(g, &t->at[i], &t->at[j]))
                 continue;
-            epi_node a = g->nodes[x->at[0].node], b = g->nodes[y->at[0].node];
-            if (a.op != b.op || (a.op != EPI_OP_JOIN && a.op != EPI_OP_CONCAT) ||
-                !epi_axis_equal(a.over.at[0], b.over.at[0]) || !epi_axes_same_set(&a.axes, &b.axes))
-                continue;
+            epi_node a = g->nodes[t->at[i].at[0].node], b = g->nodes[t->at[j].at[0].node];
             int low = add_nodes(g, a.arg[0], b.arg[0]), high = add_nodes(g, a.arg[1], b.arg[1]);
             t->at[i] =
                 epi_form_of(g, epi_graph_value(g, epi_graph_join(g, a.op, low, high, a.over.at[0])), 1);
@@ -325,8 +302,8 @@ static int build_sum(epi_graph *g, terms *t, double *sign) {
     int value = epi_form_build_positive(g, &t->at[head]);
     for (int i = 0; i < t->count; i++)
         if (i != head)
-            value = map2(g, t->at[i].number * *sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
-                         epi_form_build_positive(g, &t->at[i]));
+            value = epi_graph_map2(g, t->at[i].number * *sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
+                                   epi_form_build_positive(g, &t->at[i]));
     return epi_graph_value(g, value);
 }
 
@@ -344,8 +321,7 @@ static epi_form take_divisors(terms *t) {
             epi_form *f = &t->at[k];
             int at = epi_form_find(f, node, -1);
             if (++f->at[at].power == 0) {
-                memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
-                f->count--;
+                epi_form_drop(f, at);
                 i -= k == 0;
             }
         }
@@ -359,7 +335,8 @@ static epi_form added(rewrite *r, const epi_node *n) {
     collect_terms(r, n->arg[0], 1, 0, t);
     collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -1 : 1, 0, t);
     if (t->count > MOST_TERMS)
-        return epi_form_of(r->g, map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])), 1);
+        return epi_form_of(r->g, epi_graph_map2(r->g, n->op, value_of(r, n->arg[0]), value_of(r, n->arg[1])),
+                           1);
     drop_zeros(r->g, t);
     merge_joins(r->g, t);
     merge_equal(r->g, t);
@@ -370,15 +347,13 @@ static epi_form added(rewrite *r, const epi_node *n) {
     f.number *= sign;
     return epi_form_multiply(r->g, &f, &out, 1)
                ? f
-               : epi_form_of(r->g,
-                             map2(r->g, EPI_OP_MUL, epi_form_build(r->g, &f), epi_form_build(r->g, &out)), 1);
+               : epi_form_of(
+                     r->g,
+                     epi_graph_map2(r->g, EPI_OP_MUL, epi_form_build(r->g, &f), epi_form_build(r->g, &out)),
+                     1);
 }
 
 /* ---- sums over axes ---- */
-
-static bool has_some(const epi_axes *axes, const epi_axes *of) {
-    return epi_axes_without(of, axes).count < of->count;
-}
 
 /* x - mean(x, X), whose sum over X is 0. */
 static bool is_centred(const epi_graph *g, int node, const epi_axes *over) {
@@ -393,7 +368,7 @@ static bool is_centred(const epi_graph *g, int node, const epi_axes *over) {
 static bool sums_to_zero(const epi_graph *g, const epi_form *f, const epi_axes *over) {
     int inside = -1;
     for (int i = 0; i < f->count; i++)
-        if (has_some(&g->nodes[f->at[i].node].axes, over)) {
+        if (epi_axes_meet(&g->nodes[f->at[i].node].axes, over)) {
             if (inside >= 0 || f->at[i].power != 1)
                 return false;
             inside = i;
@@ -450,7 +425,7 @@ static int freed_operand(rewrite *r, const epi_node *n, int a, epi_form *out) {
     }
     bool whole = (gone.number == 1 && !gone.count) || !kept.count || !epi_form_multiply(g, out, &gone, 1);
     int value = whole ? value_of(r, n->arg[a]) : epi_form_build(g, &kept);
-    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_complete(g, value, &r->in->nodes[n->arg[a]].axes);
+    return epi_graph_complete(g, value, &r->in->nodes[n->arg[a]].axes);
 }
 
 static epi_form times_node(epi_graph *g, epi_form f, int node) {
@@ -459,41 +434,28 @@ static epi_form times_node(epi_graph *g, epi_form f, int node) {
         core = epi_form_of(g, epi_graph_value(g, node), 1);
     if (epi_form_multiply(g, &f, &core, 1))
         return f;
-    return epi_form_of(g, map2(g, EPI_OP_MUL, epi_form_build(g, &f), epi_form_build(g, &core)), 1);
+    return epi_form_of(g, epi_graph_map2(g, EPI_OP_MUL, epi_form_build(g, &f), epi_form_build(g, &core)), 1);
 }
 
 static epi_form contracted(rewrite *r, const epi_node *n) {
     epi_form out = {.number = 1};
     int a = freed_operand(r, n, 0, &out), b = freed_operand(r, n, 1, &out);
-    return times_node(r->g, out,
-                      epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_contract(r->g, a, b, &n->over));
+    return times_node(r->g, out, epi_graph_contract(r->g, a, b, &n->over));
 }
 
 static epi_form scattered(rewrite *r, const epi_node *n) {
     epi_form out = {.number = 1};
     int a = freed_operand(r, n, 0, &out), b = operand(r, n, 1);
-    return times_node(r->g, out,
-                      epi_graph_failed(r->g) ? EPI_NO_NODE
-                                             : epi_graph_move(r->g, n->op, a, b, EPI_NO_NODE, n->over.at[0]));
+    return times_node(r->g, out, epi_graph_move(r->g, n->op, a, b, EPI_NO_NODE, n->over.at[0]));
 }
 
 /* ---- other operations ---- */
 
 static int rebuild(rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
-    epi_graph *g = r->g;
-    int a = operand(r, n, 0), b = operand(r, n, 1), c = operand(r, n, 2), arg[] = {a, b, c};
-    if (epi_graph_failed(g))
-        return EPI_NO_NODE;
-    switch (epi_ops[n->op].cls) {
-    case EPI_CLASS_REDUCE: return epi_graph_reduce(g, n->op, a, &n->over);
-    case EPI_CLASS_VIEW: return epi_graph_rename(g, a, n->over.at[0], n->over.at[1]);
-    case EPI_CLASS_MOVE: return epi_graph_move(g, n->op, a, b, c, n->over.at[0]);
-    case EPI_CLASS_SPLIT:
-        return b == EPI_NO_NODE ? epi_graph_split(g, n->op, a, n->over.at[0])
-                                : epi_graph_join(g, n->op, a, b, n->over.at[0]);
-    default: return epi_graph_again(g, n, arg);
-    }
+    int arg[] = {operand(r, n, 0), operand(r, n, 1), operand(r, n, 2)};
+    return epi_ops[n->op].cls == EPI_CLASS_LEAF ? epi_graph_again(r->g, n, arg)
+                                                : epi_graph_apply(r->g, n->op, arg, &n->over);
 }
 
 /* where(c, x, 0) lets numbers and signs go, and divisors that are not 0. */
@@ -577,8 +539,8 @@ static epi_form rewritten(rewrite *r, int node) {
 static int copied(rewrite *r, const epi_node *n) {
     if (n->op != EPI_OP_SILU || !r->sigmoid[n->arg[0]] || r->beside)
         return epi_graph_copy(r->g, n, r->value);
-    int x = r->value[n->arg[0]], s = epi_graph_map(r->g, EPI_OP_SIGMOID, x, EPI_NO_NODE, EPI_NO_NODE);
-    int value = map2(r->g, EPI_OP_MUL, x, s);
+    int x = r->value[n->arg[0]], s = epi_graph_map1(r->g, EPI_OP_SIGMOID, x);
+    int value = epi_graph_map2(r->g, EPI_OP_MUL, x, s);
     if (value != EPI_NO_NODE && !r->g->nodes[value].name)
         r->g->nodes[value].name = n->name;
     return value;

@@ -77,14 +77,10 @@ static bool part_can(const epi_slab_maker *m, const epi_part *p, bool *late, int
         const epi_node *n = &g->nodes[i];
         if (!node_can(m, p, n))
             return false;
-        late[i] = epi_slabs_is_sum(m, n);
-        for (int a = 0; a < 3 && !late[i]; a++)
-            late[i] = n->arg[a] != EPI_NO_NODE && late[n->arg[a]];
-        if (late[i] && has_dim(&n->axes, m->dim))
+        bool takes = epi_node_takes(n, late), sum = epi_slabs_is_sum(m, n);
+        late[i] = sum || takes;
+        if ((late[i] && has_dim(&n->axes, m->dim)) || (sum && takes))
             return false; /* the sum must be complete first */
-        for (int a = 0; a < 3; a++)
-            if (epi_slabs_is_sum(m, n) && n->arg[a] != EPI_NO_NODE && late[n->arg[a]])
-                return false;
     }
     for (int t = 0; t < g->tensor_count; t++)
         if (!tensor_can(m, p, t, grain, aligned))

@@ -42,22 +42,20 @@ static bool begin(writing *w, epi_slab_maker *m, const epi_part *from) {
 /* Marks what the needed nodes are made of; what is made of nodes with `stop` set comes from memory. */
 static void need_operands(writing *w, const int *stop) {
     for (int i = w->from->graph.node_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3 && w->needed[i] && (!stop || stop[i] < 0); a++)
-            if (w->from->graph.nodes[i].arg[a] != EPI_NO_NODE)
-                w->needed[w->from->graph.nodes[i].arg[a]] = true;
+        for (int a = 0;
+             a < epi_node_operands(&w->from->graph.nodes[i]) && w->needed[i] && (!stop || stop[i] < 0); a++)
+            w->needed[w->from->graph.nodes[i].arg[a]] = true;
 }
 
 /* A name that no tensor of the part has. */
 static const char *free_name(writing *w, const char *name) {
     char text[80];
-    for (int t = 0, tried = 2; t < w->to->graph.tensor_count; t++)
-        if (!strcmp(w->to->graph.tensors[t].name, name)) {
-            snprintf(text, sizeof text, "%.60s_%d", name, tried++);
-            name = epi_arena_text(w->m->arena, text, strlen(text));
-            if (!name)
-                return "";
-            t = -1;
-        }
+    for (int tried = 2; epi_graph_find_tensor(&w->to->graph, name) >= 0; tried++) {
+        snprintf(text, sizeof text, "%.60s_%d", name, tried);
+        name = epi_arena_text(w->m->arena, text, strlen(text));
+        if (!name)
+            return "";
+    }
     return name;
 }
 
@@ -194,7 +192,7 @@ static epi_status write_addition(epi_slab_maker *m, const epi_part *p, const epi
     if (!begin(&w, m, p))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int a = add_input(&w, decl, sum, EPI_F32), b = add_input(&w, decl, slab, EPI_F32);
-    int both = epi_graph_map(&w.to->graph, EPI_OP_ADD, a, b, EPI_NO_NODE);
+    int both = epi_graph_map2(&w.to->graph, EPI_OP_ADD, a, b);
     add_output(&w, decl, sum, EPI_F32, both);
     return end(&w, true, err);
 }
@@ -205,17 +203,34 @@ static bool is_dropped(const epi_slab_maker *m, const epi_part *p, int t, int lo
     return at.tensor < 0 && m->slab[at.value] && !epi_slabs_wanted_in(m, at.value, loop);
 }
 
+/* Stores a value of the part as its output t, at a place of its own in the new cut, which number[] gets. */
+static void store(writing *w, int t, bool slab, int *number) {
+    const epi_tensor_decl *decl = &w->from->graph.tensors[t];
+    epi_part_tensor to = w->from->tensors[t];
+    if (to.tensor < 0) {
+        const epi_cut_value *v = &w->m->from->values[to.value];
+        to.value = number[to.value] = add_value(w->m, &decl->axes, v->type, v->node, slab);
+    }
+    add_output(w, decl, to, w->from->types[t], w->fresh[decl->node]);
+}
+
+/* A sum over slabs that a part makes. */
+typedef struct slab_sum {
+    int node;
+    epi_tensor_decl decl;
+    epi_part_tensor apart; /* where the sum of a slab is stored: where all of it is added up, or by itself */
+    int before;            /* in the part that is written: the sum of the slabs before, or EPI_NO_NODE */
+} slab_sum;
+
 /* What a part of a loop does for one slab. `at` is by node: the place where a sum is added up. */
 static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_tensor *at, epi_error *err) {
     const epi_part *p = &m->from->parts[part];
     const epi_graph *g = &p->graph;
     const bool *late = m->late[part];
-    size_t nodes = (size_t)g->node_count + 1;
     writing w;
-    epi_tensor_decl *decl = epi_arena_alloc(m->arena, nodes * sizeof *decl);
-    epi_part_tensor *apart = epi_arena_alloc(m->arena, nodes * sizeof *apart);
-    int *before = epi_arena_alloc(m->arena, nodes * sizeof *before), kept = 0, sums = 0;
-    if (!decl || !apart || !before || !begin(&w, m, p))
+    slab_sum *sums = epi_arena_alloc(m->arena, ((size_t)g->node_count + 1) * sizeof *sums);
+    int kept = 0, count = 0;
+    if (!sums || !begin(&w, m, p))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (!late[g->tensors[t].node] && !is_dropped(m, p, t, loop)) {
@@ -225,49 +240,39 @@ static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_ten
     for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && epi_slabs_is_sum(m, &g->nodes[i])) {
             w.needed[i] = true;
-            sums++;
+            sums[count++] = (slab_sum){.node = i, .decl = sum_decl(m, p, i), .before = EPI_NO_NODE};
         }
-    if (!kept && !sums)
+    if (!kept && !count)
         return EPI_OK;
     need_operands(&w, NULL);
     add_inputs(&w);
-    for (int i = 0; i < g->node_count; i++) {
-        if (!g->live[i] || !epi_slabs_is_sum(m, &g->nodes[i]))
-            continue;
-        decl[i] = sum_decl(m, p, i);
-        at[i] = place_sum(m, p, i, &decl[i]);
-        before[i] = EPI_NO_NODE;
-        if (g->nodes[i].op == EPI_OP_MATMUL && !m->sums_apart)
-            before[i] = add_input(&w, &decl[i], at[i], EPI_F32);
+    for (slab_sum *s = sums; s < sums + count; s++) {
+        s->apart = at[s->node] = place_sum(m, p, s->node, &s->decl);
+        if (g->nodes[s->node].op == EPI_OP_MATMUL && !m->sums_apart)
+            s->before = add_input(&w, &s->decl, at[s->node], EPI_F32);
     }
     add_nodes(&w, NULL);
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        epi_part_tensor to = p->tensors[t];
-        if (late[g->tensors[t].node] || is_dropped(m, p, t, loop))
-            continue;
-        if (to.tensor < 0) {
-            const epi_cut_value *v = &m->from->values[to.value];
-            to.value = m->value[to.value] =
-                add_value(m, &g->tensors[t].axes, v->type, v->node, m->slab[to.value]);
-        }
-        add_output(&w, &g->tensors[t], to, p->types[t], w.fresh[g->tensors[t].node]);
-    }
-    for (int i = 0; i < g->node_count; i++) {
-        if (!g->live[i] || !epi_slabs_is_sum(m, &g->nodes[i]))
-            continue;
-        int node = w.fresh[i];
-        apart[i] = at[i];
-        if (before[i] != EPI_NO_NODE)
-            node = epi_graph_map(&w.to->graph, EPI_OP_ADD, before[i], node, EPI_NO_NODE);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (!late[g->tensors[t].node] && !is_dropped(m, p, t, loop))
+            store(&w, t, p->tensors[t].tensor < 0 && m->slab[p->tensors[t].value], m->value);
+    for (slab_sum *s = sums; s < sums + count; s++) {
+        int node = w.fresh[s->node];
+        if (s->before != EPI_NO_NODE)
+            node = epi_graph_map2(&w.to->graph, EPI_OP_ADD, s->before, node);
         else
-            apart[i] = (epi_part_tensor){-1, add_value(m, &decl[i].axes, EPI_F32, EPI_NO_NODE, true)};
-        add_output(&w, &decl[i], apart[i], EPI_F32, node);
+            s->apart = (epi_part_tensor){-1, add_value(m, &s->decl.axes, EPI_F32, EPI_NO_NODE, true)};
+        add_output(&w, &s->decl, s->apart, EPI_F32, node);
     }
     epi_status status = end(&w, true, err);
-    for (int i = 0; i < g->node_count && status == EPI_OK; i++)
-        if (g->live[i] && epi_slabs_is_sum(m, &g->nodes[i]) && before[i] == EPI_NO_NODE)
-            status = write_addition(m, p, &decl[i], at[i], apart[i], err);
+    for (const slab_sum *s = sums; s < sums + count && status == EPI_OK; s++)
+        if (s->before == EPI_NO_NODE)
+            status = write_addition(m, p, &s->decl, at[s->node], s->apart, err);
     return status;
+}
+
+/* Is the tensor of the program where the sum is added up? */
+static bool is_home(const epi_part_tensor *at, const int *stop, int node, epi_part_tensor to) {
+    return stop[node] >= 0 && to.tensor >= 0 && epi_slabs_same_place(at[node], to);
 }
 
 /* After a loop: what is made of the sums of one of its parts. */
@@ -282,8 +287,7 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
         stop[i] = g->live[i] && epi_slabs_is_sum(m, &g->nodes[i]) ? i : -1;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (!m->late[part][node] ||
-            (stop[node] >= 0 && epi_slabs_same_place(at[node], p->tensors[t]) && p->tensors[t].tensor >= 0))
+        if (!m->late[part][node] || is_home(at, stop, node, p->tensors[t]))
             continue; /* it is no sum, or is added up where it belongs */
         w.needed[node] = true;
         wanted++;
@@ -302,21 +306,14 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
         const epi_node *n = &g->nodes[i];
         if (w.needed[i] && stop[i] >= 0 && n->op == EPI_OP_MEAN) {
             int count = epi_graph_const(&w.to->graph, (double)epi_axes_size(&n->over, m->spec->sizes));
-            w.fresh[i] = epi_graph_map(&w.to->graph, EPI_OP_DIV, w.fresh[i], count, EPI_NO_NODE);
+            w.fresh[i] = epi_graph_map2(&w.to->graph, EPI_OP_DIV, w.fresh[i], count);
         }
     }
     add_nodes(&w, stop);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        epi_part_tensor to = p->tensors[t];
-        if (!m->late[part][node] || !w.needed[node] ||
-            (stop[node] >= 0 && epi_slabs_same_place(at[node], to) && to.tensor >= 0))
-            continue;
-        if (to.tensor < 0) {
-            const epi_cut_value *v = &m->from->values[to.value];
-            to.value = m->value[to.value] = add_value(m, &g->tensors[t].axes, v->type, v->node, false);
-        }
-        add_output(&w, &g->tensors[t], to, p->types[t], w.fresh[node]);
+        if (m->late[part][node] && w.needed[node] && !is_home(at, stop, node, p->tensors[t]))
+            store(&w, t, false, m->value);
     }
     return end(&w, false, err);
 }
@@ -358,15 +355,9 @@ static epi_status write_some(epi_slab_maker *m, int part, const bool *again, epi
     need_operands(&w, NULL);
     add_inputs(&w);
     add_nodes(&w, NULL);
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        epi_part_tensor to = p->tensors[t];
-        if (stored[t] && to.tensor < 0) {
-            const epi_cut_value *v = &m->from->values[to.value];
-            to.value = number[to.value] = add_value(m, &g->tensors[t].axes, v->type, v->node, again != NULL);
-        }
+    for (int t = g->input_count; t < g->tensor_count; t++)
         if (stored[t])
-            add_output(&w, &g->tensors[t], to, p->types[t], w.fresh[g->tensors[t].node]);
-    }
+            store(&w, t, again != NULL, number);
     return end(&w, again != NULL, err);
 }
 

@@ -121,8 +121,8 @@ static int make_slice(pusher *p, int node, int which) {
 
 /* scatter(d, 2, C) of the new d. */
 static int make_choice(epi_graph *g, int d, epi_axis axis, int64_t at) {
-    int here = epi_graph_map(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, axis),
-                             epi_graph_const(g, (double)at), EPI_NO_NODE);
+    int here =
+        epi_graph_map2(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, axis), epi_graph_const(g, (double)at));
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_WHERE, here, d, epi_graph_const(g, 0));
 }
 
@@ -144,7 +144,7 @@ static int sum_products(pusher *p, int product, int node, int other, bool first)
     if (n->op == EPI_OP_ADD) {
         int a = sum_products(p, product, n->arg[0], other, first),
             b = sum_products(p, product, n->arg[1], other, first);
-        return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_ADD, a, b, EPI_NO_NODE);
+        return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_map2(g, EPI_OP_ADD, a, b);
     }
     epi_graph_at_number(p->in, node, &at);
     int d = p->fresh[n->arg[0]], rest = take(g, p->fresh[other], (slice){n->over.at[0], at});

@@ -316,11 +316,8 @@ static bool is_long(const epi_plan *plan, const epi_axes *axes) {
 static bool depends_on(const epi_graph *g, int node, int on) {
     epi_arena scratch = {0};
     bool *yes = epi_arena_alloc(&scratch, (size_t)g->node_count + 1);
-    for (int i = on; i <= node && yes; i++) {
-        yes[i] = i == on;
-        for (int a = 0; a < 3; a++)
-            yes[i] |= g->nodes[i].arg[a] != EPI_NO_NODE && yes[g->nodes[i].arg[a]];
-    }
+    for (int i = on; i <= node && yes; i++)
+        yes[i] = i == on || epi_node_takes(&g->nodes[i], yes);
     bool depends = yes && node >= on && yes[node];
     epi_arena_free(&scratch);
     return depends;

@@ -136,9 +136,8 @@ static void find_sources(const epi_graph *g, int node, int depth, sources *out) 
     if (out->count < 0 || cls == EPI_CLASS_LEAF)
         return;
     if (cls == EPI_CLASS_MAP && depth < MOST_DEPTH) {
-        for (int a = 0; a < 3; a++)
-            if (n->arg[a] != EPI_NO_NODE)
-                find_sources(g, n->arg[a], depth + 1, out);
+        for (int a = 0; a < epi_node_operands(n); a++)
+            find_sources(g, n->arg[a], depth + 1, out);
         return;
     }
     int at = 0;
@@ -204,7 +203,7 @@ static int write_terms(epi_graph *g, const epi_graph *in, int node, const int *f
     if (n->op != EPI_OP_ADD && n->op != EPI_OP_SUB)
         return fresh[n->arg[0]];
     int a = write_terms(g, in, n->arg[0], fresh), b = write_terms(g, in, n->arg[1], fresh);
-    return epi_graph_map(g, n->op, a, b, EPI_NO_NODE);
+    return epi_graph_map2(g, n->op, a, b);
 }
 
 /* ---- the new graph ---- */
@@ -230,9 +229,8 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *f
     scaled s = scaled_product(in, node);
     const int *both = s.product == EPI_NO_NODE ? NULL : operands_of(in, s.product);
     if (both && (scale[both[0]] == s.number || scale[both[1]] == s.number))
-        value = s.rest == EPI_NO_NODE
-                    ? fresh[s.product]
-                    : epi_graph_map(g, EPI_OP_MUL, fresh[s.product], fresh[s.rest], EPI_NO_NODE);
+        value = s.rest == EPI_NO_NODE ? fresh[s.product]
+                                      : epi_graph_map2(g, EPI_OP_MUL, fresh[s.product], fresh[s.rest]);
     if (value != EPI_NO_NODE) {
         epi_graph_store_as(g, value, n);
         return value;
@@ -243,7 +241,7 @@ static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *f
     int number = write_number(g, &in->nodes[scale[node]], in);
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
-    int times = epi_graph_value(g, epi_graph_map(g, EPI_OP_MUL, copy, number, EPI_NO_NODE));
+    int times = epi_graph_value(g, epi_graph_map2(g, EPI_OP_MUL, copy, number));
     epi_graph_store_as(g, times, n);
     return times;
 }

@@ -299,9 +299,8 @@ static void find_repeated(builder *b) {
     for (int i = 0; i < b->g->node_count && b->repeated; i++) {
         if (!p->placement[i].tile || epi_plan_has(b->g, i, &p->cols))
             continue;
-        b->repeated[i] = p->placement[i].leave == EPI_LEAVE_LOCAL;
-        for (int a = 0; a < 3; a++)
-            b->repeated[i] |= b->g->nodes[i].arg[a] != EPI_NO_NODE && b->repeated[b->g->nodes[i].arg[a]];
+        b->repeated[i] =
+            p->placement[i].leave == EPI_LEAVE_LOCAL || epi_node_takes(&b->g->nodes[i], b->repeated);
     }
 }
 

@@ -234,11 +234,8 @@ static int find_one(search *s, int node, int *stored) {
     }
     if (!found && !from_stored(s, &f, stored))
         return EPI_NO_NODE;
-    for (int i = 0; i < n.over.count && n.op == EPI_OP_MEAN; i++) {
-        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, n.over.at[i]), 1);
-        if (!epi_flat_multiply(s->facts, &f, &size, -1))
-            return EPI_NO_NODE;
-    }
+    if (n.op == EPI_OP_MEAN && !epi_flat_over_sizes(s->facts, &f, &n.over))
+        return EPI_NO_NODE;
     epi_form sum = epi_normal_sum(s->facts, &f, &n.over);
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_normal_build(s->facts, &sum);
 }
@@ -255,7 +252,6 @@ int epi_transpose(epi_facts *facts, int *found) {
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         bool sum = g->live[i] && (g->nodes[i].op == EPI_OP_SUM || g->nodes[i].op == EPI_OP_MEAN);
         int stored, value = sum ? find_one(&s, i, &stored) : EPI_NO_NODE;
-        found[i] = EPI_NO_NODE;
         if (value != EPI_NO_NODE && !epi_reaches(facts, value, i, found, i))
             found[i] = value, g->nodes[stored].whole = true;
         applied += found[i] != EPI_NO_NODE;

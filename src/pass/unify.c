@@ -64,8 +64,8 @@ static bool differ_by_vectors(epi_facts *facts, const bool *cancels, int x, int 
         return false;
     /* what both have is the same in both: no need that it be positive */
     for (int i = 0; i < of.count; i++) {
-        int at = epi_form_find(by, of.at[i].node, of.at[i].power);
-        if (at < 0 || by->at[at].power != of.at[i].power)
+        int at = epi_form_find_factor(by, of.at[i]);
+        if (at < 0)
             continue;
         by->at[at] = by->at[--by->count];
         of.at[i--] = of.at[--of.count];
