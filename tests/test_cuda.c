@@ -142,9 +142,11 @@ static int emit(const loaded *l, variant v, bool to_compile) {
         bool right = true;
         snprintf(arch, sizeof arch, "sm_%d", v.capability);
         for (int i = 0; i < k->count; i++) {
-            const char *a = k->launches[i].text.arch;
+            const char *a = k->launches[i].text.arch, *source = k->launches[i].text.source.data;
             size_t n = strlen(arch);
-            right &= !strncmp(a, arch, n) && (!a[n] || a[n] == 'a') && k->launches[i].text.source.data;
+            right &= !strncmp(a, arch, n) && (!a[n] || a[n] == 'a') && source;
+            check(source && !strstr(source, "= ;"), "%s: every value of launch %d has an expression", label,
+                  i);
         }
         check(right, "%s is written for %s", label, arch);
         if (!v.config && strcmp(l->from->file, "random") != 0) /* there a product may vanish in a sum */

@@ -96,6 +96,8 @@ static const char *put_element(const epi_emitter *e, const epi_instr *s, int el)
     const char *quick = put_quick(e, s, el), *a[3] = {"", "", ""};
     if (quick)
         return quick;
+    if (s->kind == EPI_INSTR_CONST)
+        return epi_emit_node_number(e->d->c, s->node);
     if (s->kind == EPI_INSTR_SPLIT)
         return epi_value_use(e, s->arg[0], 2 * el + s->odd);
     if (s->kind == EPI_INSTR_JOIN)
@@ -119,8 +121,6 @@ static void emit_row(epi_emitter *e, int instr) {
     const epi_emit_context *c = e->d->c;
     bool rows = e->d->tile->values[s->dst].rows;
     const char *name = epi_value_name(e, s->dst);
-    if (s->kind == EPI_INSTR_CONST && !epi_emit_is_open_number(c, s->node))
-        return;
     epi_text_add(&e->members, rows ? "  float %s_r[2];\n" : "  float %s_u;\n", name);
     epi_text_add(&e->rows, rows ? "    R.%s_r[h] = " : "    R.%s_u = ", name);
     if (s->kind == EPI_INSTR_CONST) {
@@ -298,6 +298,8 @@ static void emit_comment(epi_emitter *e, const epi_instr *s) {
 void epi_value_emit(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
     const epi_tile_value *v = &e->d->tile->values[s->dst];
+    if (s->kind == EPI_INSTR_CONST && !epi_emit_is_open_number(e->d->c, s->node))
+        return; /* a number is written where it is used */
     if (s->kind == EPI_INSTR_RANDOM) {
         emit_random(e, instr);
     } else if (epi_value_is_full(v)) {
@@ -305,7 +307,7 @@ void epi_value_emit(epi_emitter *e, int instr) {
         epi_value_emit_elements(e, instr, &e->cell, "      ");
     } else if (v->scale == EPI_SCALE_NONE) {
         emit_row(e, instr);
-    } else if (!epi_emit_is_number(e->d->c, s->node)) {
+    } else {
         emit_column(e, instr);
     }
 }
