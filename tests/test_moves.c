@@ -449,6 +449,51 @@ static void test_not_in_place(void) {
     }
 }
 
+/* What is made of an update that is stored in a narrower type is made of the update, not of what is stored;
+ * in its operand's place too. */
+static void test_stored_narrow(void) {
+    static const char text[] = "f(x[R,D], v: f32[D], i: i32) -> (c[R,D], z: f32[R,D]) {\n"
+                               "    c = update(x, v, i, R)\n    z = 2*c\n}";
+    static const epi_dtype types[][2] = {{EPI_F32, EPI_BF16},
+                                         {EPI_F32, EPI_I32},
+                                         {EPI_BF16, EPI_BF16},
+                                         {EPI_BF16, EPI_F16},
+                                         {EPI_F32, EPI_F64}};
+    enum { TYPES = sizeof types / sizeof *types };
+    for (int n = 0; n < 2 * TYPES; n++) {
+        epi_type_binding given_types[] = {{"x", types[n / 2][0]}, {"c", types[n / 2][1]}};
+        epi_options o = EPI_OPTIONS(.types = given_types, .type_count = 2);
+        const double row = 2;
+        given g;
+        if (prepare(&g, text, "R=5,D=7", o, LAYOUT_PLAIN)) {
+            const tensor *x = &g.p.t[0], *v = &g.p.t[1], *c = &g.p.t[3], *z = &g.p.t[4];
+            double want[5 * 7];
+            bool over = n % 2, right = true;
+            problem_fill(&g.p, 5);
+            put(&g, 2, &row);
+            for (int i = 0; i < 5 * 7; i++)
+                want[i] = i / 7 == 2 ? get_element(v->data, EPI_F32, i % 7)
+                                     : get_element(x->data, x->shape.type, i);
+            if (over && epi_kernel_in_place(g.kernel, 3, 0)) {
+                g.p.args[3] = g.p.args[0];
+                c = x;
+            }
+            check(!over || (c == x) == (types[n / 2][0] == types[n / 2][1]),
+                  "types that are alike, in place");
+            right = check(problem_run(g.kernel, &g.p), "an update with two types runs");
+            for (int i = 0; i < 5 * 7 && right; i++) {
+                unsigned char rounded[8];
+                put_element(rounded, c->shape.type, 0, want[i]);
+                right &= get_element(c->data, c->shape.type, i) == get_element(rounded, c->shape.type, 0);
+                right &= get_element(z->data, EPI_F32, i) == 2 * want[i];
+            }
+            check(right, "an update of %s, stored as %s: what is made of it is not rounded",
+                  epi_dtype_name(types[n / 2][0]), epi_dtype_name(types[n / 2][1]));
+        }
+        drop(&g);
+    }
+}
+
 /* ---- each is the derivative of the other ---- */
 
 /* sum(scatter(d)*x) == sum(d*gather(x)), for integers exactly. */
@@ -586,6 +631,7 @@ int main(void) {
     test_out_of_range();
     test_in_place();
     test_not_in_place();
+    test_stored_narrow();
     test_adjoint();
     test_derivatives();
     test_dither();

@@ -674,7 +674,7 @@ static void place_map(epi_sites *s, int node) {
     s->site[node] = (epi_site){kind, time};
 }
 
-/* Can the part that makes the new elements of an update store them where its index says? The result is an
+/* Can the part that makes the new elements of an update store them where its index says? The result is one
  * output, so that it may take its operand's place, and has the type in which the new elements would be kept.
  */
 static bool updates_on_tile(const epi_sites *s, int node) {
@@ -684,10 +684,14 @@ static bool updates_on_tile(const epi_sites *s, int node) {
         s->site[n->arg[2]].part < s->first)
         return false;
     const epi_site_part *p = &s->parts[s->site[n->arg[2]].part];
-    bool output = false;
+    int outputs = 0;
+    bool alike = true;
     for (int t = g->input_count; t < g->tensor_count; t++)
-        output |= g->tensors[t].node == node && s->spec->types[t] == s->spec->type;
-    return output && p->kind == EPI_KIND_GEMM && epi_update_fits(g, node, &p->rows, &p->cols);
+        if (g->tensors[t].node == node) {
+            outputs++;
+            alike &= s->spec->types[t] == s->spec->type;
+        }
+    return outputs == 1 && alike && p->kind == EPI_KIND_GEMM && epi_update_fits(g, node, &p->rows, &p->cols);
 }
 
 /* What only rows can make, from operands in memory: gathers, scatters and random numbers. An update is a part

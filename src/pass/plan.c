@@ -347,15 +347,13 @@ bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const e
            value->count == rows->count + cols->count && epi_axes_count_in(value, rows) == rows->count;
 }
 
-/* The same of a value of this tile; and nothing but outputs need the result. */
+/* The same of a value of this tile; and nothing but one output needs the result. */
 static bool can_move(const planner *p, int node) {
     const epi_graph *g = p->g;
     epi_use_list uses = epi_graph_uses(g, node);
-    bool can = epi_update_fits(g, node, &p->plan->rows, &p->plan->cols) &&
-               p->plan->placement[g->nodes[node].arg[2]].tile;
-    for (int i = 0; i < uses.count; i++)
-        can &= uses.at[i].node == EPI_NO_NODE;
-    return can;
+    return epi_update_fits(g, node, &p->plan->rows, &p->plan->cols) &&
+           p->plan->placement[g->nodes[node].arg[2]].tile && uses.count == 1 &&
+           uses.at[0].node == EPI_NO_NODE;
 }
 
 /* Sorts the values that depend on the product. */

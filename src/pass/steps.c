@@ -189,6 +189,25 @@ static bool ends_with(const epi_graph *g, int value, int node) {
     return uses.count && uses.at[uses.count - 1].node == node;
 }
 
+/* Is every number of the one type one of the other, too? */
+static bool holds(epi_dtype type, epi_dtype other) {
+    return type == other || type == EPI_F64 || (type == EPI_F32 && is_short(other));
+}
+
+/* May an update be made in this output, if another output has it as well? Not where it would be rounded there
+ * and the other one would have kept it: an output has its value rounded once, to its own type. */
+static bool holds_update(const epi_steps *k, int output) {
+    const epi_graph *g = k->spec->graph;
+    const epi_node *n = node_at(k, g->tensors[output].node);
+    epi_dtype type = k->spec->types[output];
+    bool all = true, others = true;
+    for (int a = 0; a < 3; a += 2) /* what it is made of: its first operand and the new elements */
+        all &= has_home(k, n->arg[a]) && holds(type, k->homes[n->arg[a]].type);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        others &= g->tensors[t].node != g->tensors[output].node || holds(type, k->spec->types[t]);
+    return all || others;
+}
+
 /* Every product by itself, every other operation a pass over memory. */
 static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
@@ -201,8 +220,8 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         bool rounds = k->spec->path == EPI_PATH_UNFUSED &&
-                      k->spec->types[t] <= EPI_F16;      /* as a chain of passes would */
-        bool moves = g->nodes[node].op == EPI_OP_UPDATE; /* nothing is computed that could be rounded twice */
+                      k->spec->types[t] <= EPI_F16; /* as a chain of passes would */
+        bool moves = g->nodes[node].op == EPI_OP_UPDATE && holds_update(k, t);
         if (!has_home(k, node) && (rounds || moves || k->spec->types[t] == between))
             give_tensor(k, node, t);
     }
@@ -332,14 +351,14 @@ static bool is_added(const epi_graph *g, int output, int input) {
            depends_on(g, g->tensors[output].node, user);
 }
 
-/* Is the output made of the input by an update that a pass or a tile stores there, and the input used by
- * nothing else? */
+/* Is the output made of the input by an update that a pass or a tile stores there, or of which it is a copy
+ * that is made last; and the input used by nothing else? */
 static bool is_updated(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     int node = g->tensors[output].node, from = g->tensors[input].node;
     return k->count && (!k->plan.fused || k->plan.placement[node].moved) &&
            g->nodes[node].op == EPI_OP_UPDATE && g->nodes[node].arg[0] == from &&
-           epi_graph_uses(g, from).count == 1 && k->homes[node].tensor == output;
+           epi_graph_uses(g, from).count == 1 && (!k->plan.fused || k->homes[node].tensor == output);
 }
 
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {
