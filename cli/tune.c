@@ -66,7 +66,10 @@ static epi_status add_candidates(race *r, const cli_source *s, const cli_options
     if (!*info.micro)
         status = epi_fail(err, EPI_ERR_UNSUPPORTED, "%s has no product, and so no configuration to choose",
                           epi_program_name(s->program));
+    bool attention = !strncmp(info.micro, "attention_", 10);
     for (int i = 0; i < epi_gpu_config_count() && r->count < MAX_CANDIDATES && status == EPI_OK; i++) {
+        if (!strncmp(epi_gpu_config_name(i), "attention_", 10) != attention)
+            continue; /* of another mainloop */
         status = add_candidate(r, s, o, epi_gpu_config_name(i), info.mainloop, err);
         if (status == EPI_OK && !strcmp(epi_gpu_config_name(i), info.micro) &&
             !r->all[r->count - 1].reason[0])

@@ -11,6 +11,7 @@ import sys
 import threading
 
 P, TEXT, INT, I64, SIZE = c.c_void_p, c.c_char_p, c.c_int, c.c_int64, c.c_size_t
+INTEGERS = 3, 5  # of epi_dtype: i32 and i64
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -208,7 +209,7 @@ class Program:
                     self.sources[dim] = i, a, shift
         # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
         first = self.inputs[0] if self.inputs else None  # its last axis counts features, which integers have not
-        axes = first.axes[:None if first.type in (I32, I64) else -1] if first else []
+        axes = first.axes[:None if first.type in INTEGERS else -1] if first else []
         self.rows = list(rows) if rows is not None else [d for d, shift in axes]
         self.memory = memory  # bytes that a workspace may have; 0: any number
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
