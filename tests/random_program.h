@@ -126,7 +126,7 @@ static inline void begin_program(maker *m, uint64_t seed) {
 
 /* A program whose last values become outputs; some of them reduced. */
 static void make_program(maker *m, uint64_t seed) {
-    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
+    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp", "var"};
     begin_program(m, seed);
     char body[8192], outputs[1024] = "";
     bool local = random_below(&m->s, 3) == 0; /* a reduction inside a head */
@@ -134,7 +134,7 @@ static void make_program(maker *m, uint64_t seed) {
     if (local) {
         value *v = add(m, true, true, false, true);
         v->cols = false; /* may stand beside anything */
-        say(m, "    %s = %s(p, D)\n", v->name, reductions[random_below(&m->s, 5)]);
+        say(m, "    %s = %s(p, D)\n", v->name, reductions[random_below(&m->s, 6)]);
     }
     for (int i = 0, n = 2 + random_below(&m->s, 9); i < n; i++)
         grow(m);
@@ -148,9 +148,9 @@ static void make_program(maker *m, uint64_t seed) {
         size_t n = strlen(outputs);
         int kind = random_below(&m->s, 4);
         if (kind == 0)
-            say(m, "    o%d = %s(%s, H, %s)\n", stored, reductions[random_below(&m->s, 5)], v->name, d);
+            say(m, "    o%d = %s(%s, H, %s)\n", stored, reductions[random_below(&m->s, 6)], v->name, d);
         else if (kind == 1)
-            say(m, "    o%d = %s(%s, B, S)\n", stored, reductions[random_below(&m->s, 5)], v->name);
+            say(m, "    o%d = %s(%s, B, S)\n", stored, reductions[random_below(&m->s, 6)], v->name);
         else
             say(m, "    o%d = %s + 0*p%s\n", stored, v->name, v->half ? "h" : "");
         snprintf(outputs + n, sizeof outputs - n, "%so%d[%s%s]", stored ? ", " : "", stored,
@@ -183,7 +183,7 @@ static void make_program(maker *m, uint64_t seed) {
 /* A program without a product over rows [B,S] and columns [H,D]: reductions over the columns stand beside
  * anything afterwards; others leave, or make passes. */
 static inline void make_rows_program(maker *m, uint64_t seed) {
-    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp"};
+    static const char *const reductions[] = {"sum", "mean", "max", "min", "logsumexp", "var"};
     static const char *const over[] = {"H, %s", "B, S", "B, S, H, %s", "%s", "S"};
     static const char *const left[] = {"[B,S]", "[H,%s]", "", "[B,S,H]", "[B,H,%s]"};
     begin_program(m, seed);
@@ -195,7 +195,7 @@ static inline void make_rows_program(maker *m, uint64_t seed) {
             continue;
         }
         value *v = add(m, true, false, false, true); /* of the whole row, or of a head of it */
-        say(m, "    %s = %s(%s + 0*%s, %s%s)\n", v->name, reductions[random_below(&m->s, 5)], last.name,
+        say(m, "    %s = %s(%s + 0*%s, %s%s)\n", v->name, reductions[random_below(&m->s, 6)], last.name,
             last.half ? "ph" : "p", random_below(&m->s, 6) ? "H, " : "", last.half ? "D/2" : "D");
     }
     int stored = 0;
@@ -210,7 +210,7 @@ static inline void make_rows_program(maker *m, uint64_t seed) {
         if (kind < 5) {
             snprintf(list, sizeof list, over[kind], d);
             snprintf(axes, sizeof axes, left[kind], d);
-            say(m, "    o%d = %s(%s + 0*%s, %s)\n", stored, reductions[random_below(&m->s, 5)], v->name,
+            say(m, "    o%d = %s(%s + 0*%s, %s)\n", stored, reductions[random_below(&m->s, 6)], v->name,
                 v->half ? "ph" : "p", list);
         } else {
             say(m, "    o%d = %s + 0*%s\n", stored, v->name, v->half ? "ph" : "p");

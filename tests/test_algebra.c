@@ -415,7 +415,9 @@ static void test_rules(void) {
         /* the mean does not go past the product, and the variance is of what is left without it */
         {"f(x[T,D], g[D], w[F,D]) -> z[T,F] { c = x - mean(x, D)  z = (c*rsqrt(mean(c*c, D) + 0.1)*g) @ w }",
          "T=3,D=4,F=5", 0, "x - mean(x, D)", "x @ w"},
-        {"f(x[T,D]) -> y[T] { y = var(x, D) }", "T=3,D=4", 0, "x - mean(x, D)", "mean(x*x, D)"},
+        {"f(x[T,D]) -> y[T] { y = mean((x - mean(x, D))**2, D) }", "T=3,D=4", 0, "x - mean(x, D)",
+         "mean(x*x, D)"},
+        {"f(x[T,D]) -> y[T] { y = var(x, D) }", "T=3,D=4", 0, "var(x, D)", "mean(x*x, D)"},
         /* LayerNorm's shift goes past the product; then, and only then, its statistic is relocated */
         {"f(x[T,D], g[D], b[D], w[F,D]) -> z[T,F] { " NORM
          "  z = n @ w }\n" GRAD("x[T,D], g[D], b[D], w[F,D]"),

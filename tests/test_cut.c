@@ -402,7 +402,7 @@ static void grow(grower *g, int number) {
         say(g, "    %s_e = exp(tanh(%s) - max(tanh(%s), %s))\n", name, x, x, axis);
         say(g, "    %s = %s_e/sum(%s_e, %s)\n", name, name, name, axis);
     } else if (what == 4) {
-        say(g, "    %s = mean(%s, %s)\n", name, x, axis);
+        say(g, "    %s = %s(%s, %s)\n", name, random_below(&g->s, 2) ? "mean" : "var", x, axis);
         shape = SHAPE_T;
     } else if (what == 5) {
         say(g, "    %s_a, %s_b = %s(%s, %s)\n", name, name, random_below(&g->s, 2) ? "pairs" : "halves", x,
@@ -851,6 +851,75 @@ static void check_handed_on(void) {
     }
 }
 
+/* Variances that are one reduction, in parts with a product; and elsewhere, where they are two. */
+static int count_variances(const epi_program *program, const epi_options *o, int *parts, int *elsewhere) {
+    epi_kernel *k = NULL;
+    epi_error err;
+    int count = 0;
+    if (!check(epi_kernel_compile(program, o, &k, &err) == EPI_OK, "%s", err.message))
+        return -1;
+    for (int p = 0; p < k->part_count; p++) {
+        const epi_graph *g = k->parts[p].part ? &k->parts[p].part->graph : k->spec.graph;
+        int variances = 0, products = 0;
+        for (int n = 0; n < g->node_count; n++) {
+            variances += g->live[n] && g->nodes[n].op == EPI_OP_VAR;
+            products += g->live[n] && g->nodes[n].op == EPI_OP_MATMUL;
+        }
+        *(products ? &count : elsewhere) += variances;
+    }
+    *parts = k->part_count;
+    epi_kernel_free(k);
+    return count;
+}
+
+#define LINEAR "f(x[T,K], w[D,K], res[T,D], u[F,D], b: f32[F]) -> "
+/* A variance leaves a product's tile as one reduction, however it is written, where nothing of the row's
+ * elements is made of it; rows make the others, by two. */
+static void check_variances(void) {
+    static const struct {
+        const char *text;
+        int parts, variances;
+    } some[] = {
+        {LINEAR
+         "(h[T,D], m: f32[T], r: f32[T]) { h = x @ w + res  m = mean(h, D)  r = rsqrt(var(h, D) + 1) }",
+         1, 1},
+        {LINEAR "(h[T,D], r: f32[T]) { h = x @ w + res  c = h - mean(h, D)  r = rsqrt(mean(c**2, D) + 1) }",
+         1, 1},
+        {LINEAR "v[T] { v = var(tanh(x @ w)*res, D) }", 1, 1},
+        /* halves of the columns, and the other order of the operands */
+        {LINEAR "v[T] { p, q = pairs(x @ w, D)  v = var(silu(p)*q, D/2) }", 1, 1},
+        {LINEAR "(v[T], h[D,T]) { h = w @ x  v = var(h, D) }", 1, 1},
+        /* the next product takes the statistics on its own tile: no pass over [T,D] is left */
+        {LINEAR "(h[T,D], z[T,F]) { h = x @ w + res  m = mean(h, D)  r = rsqrt(mean((h - m)**2, D) + 1)  "
+                "z = r*(h @ u) - r*m*b }",
+         2, 1},
+        /* what has elements made of it comes to rows in any case */
+        {LINEAR "y[T,D] { h = x @ w + res  y = (h - mean(h, D))*rsqrt(var(h, D) + 1) }", 2, 0},
+        {LINEAR "(y[T,D], v[T]) { h = x @ w + res  y = h - mean(h, D)  v = var(h, D) }", 2, 0},
+        {LINEAR "v[T] { h = x @ w  v = var(h*rsqrt(mean(h*h, D) + 1), D) }", 2, 0},
+        /* what is compared is of values as they are stored */
+        {LINEAR "(h[T,D], c[T], z[T,F]) { h = x @ w  c = var(h, D) < 1  z = tanh(h) @ u }", 3, 0},
+        /* down the rows, and along a part of the columns */
+        {LINEAR "(v[D], h[T,D]) { h = x @ w  v = var(h, T) }", 2, 0},
+        {"f(x[T,K], w[F,D,K]) -> v[T,F] { v = var(x @ w, D) }", 2, 0},
+        {LINEAR "(v[T], s[D], c[F]) { v = var(res, D)  s = var(res, T)  c = u @ mean(w, K) }", 4, 0},
+    };
+    for (size_t i = 0; i < 2 * sizeof some / sizeof *some; i++) {
+        epi_module *m = parse(some[i / 2].text);
+        epi_dim_binding dims[] = {{"T", 37}, {"D", 320}, {"K", 40}, {"F", 48}};
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .threads = 2, .type = EPI_BF16,
+                                    .algebra = EPI_ALGEBRA_WRITTEN, .device = i % 2 ? -90 : 0);
+        int parts = 0, elsewhere = 0,
+            count = count_variances(epi_module_program(m, 0), &o, &parts, &elsewhere);
+        check(count == some[i / 2].variances && !elsewhere && parts == some[i / 2].parts,
+              "%s: %d variances leave tiles, not %d, %d are elsewhere; %d parts, not %d", some[i / 2].text,
+              count, some[i / 2].variances, elsewhere, parts, some[i / 2].parts);
+        if (i % 2 == 0)
+            check_program(epi_module_program(m, 0), o, "variances");
+        epi_module_free(m);
+    }
+}
+
 /* In a long program all products hand on, or none. */
 static void check_handed_on_often(void) {
     enum { LAYERS = 12 };
@@ -958,6 +1027,7 @@ int main(int argc, char **argv) {
     check_shared();
     check_handed_on();
     check_handed_on_often();
+    check_variances();
     check_scaled();
     check_late();
     check_columns();

@@ -1288,6 +1288,16 @@ static const struct {
     {{"swiglu_backward", "swiglu_backward", "T=300,D=136,F=552", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
     {{"rmsnorm_backward", "rmsnorm_backward", "T=300,D=552,F=72", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 4},
     {{"residual_rms", "residual_rms", "T=300,D=549,K=72", 0}, EPI_BF16, "sm90_128x192_c2_dq", true, 4},
+    {{"layernorm_linear", "layernorm_residual", "T=300,D=549,K=72", 0},
+     EPI_BF16,
+     "sm90_128x192_c2_dq",
+     true,
+     4},
+    {{"layernorm_linear", "layernorm_residual", "T=140,D=576,K=72", 0},
+     EPI_BF16,
+     "sm90_128x256_c2_d",
+     false,
+     2},
     {{"matmul", "matmul", "M=520,N=549,K=521", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 8},
     {{"matmul", "matmul", "M=300,N=549,K=521", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 8},
     {{"norm_swiglu", "norm_swiglu", "T=520,F=550,D=521", 0}, EPI_BF16, "sm90_128x256_c2_e", true, 8},
@@ -1356,6 +1366,7 @@ static const struct {
     {{"matmul", "matmul_tt", "M=72,N=130,K=128", 0}, EPI_BF16, "sm90_64x64_c2_f", false, 2},
     {{"linear", "linear_gelu", "T=3,D=256,F=101", 0}, EPI_F16, "sm90_64x32_c1_f", false, 2},
     {{"residual_rms", "residual_rms", "T=20,D=136,K=256", 0}, EPI_BF16, "sm90_64x64_c1_f", true, 2},
+    {{"layernorm_linear", "layernorm_residual", "T=20,D=136,K=256", 0}, EPI_BF16, "sm90_64x64_c1_f", true, 2},
     {{"norm_swiglu", "norm_swiglu", "T=33,F=230,D=128", 0}, EPI_BF16, "sm90_64x112_c1_f", false, 2},
     {{"swiglu_backward", "swiglu_backward", "T=70,D=136,F=264", 0}, EPI_BF16, "sm90_64x128_c2_f", false, 4},
     {{"rmsnorm_backward", "rmsnorm_backward", "T=100,D=264,F=72", 0}, EPI_BF16, "sm90_128x128_c1_f", true, 4},
@@ -1409,7 +1420,7 @@ static void add_many(int first) {
 static void add_open_hopper(int first) {
     static const char *const some[] = {"swiglu_backward", "rmsnorm_backward", "residual_rms",
                                        "gate_up",         "two_depths",       "matmul_batch",
-                                       "cross_entropy",   "attention_scores"};
+                                       "cross_entropy",   "attention_scores", "layernorm_residual"};
     static loaded less[HOPPER];
     for (size_t s = 0; s < 2 * (sizeof some / sizeof *some); s++) {
         bool few = s % 2;

@@ -387,6 +387,57 @@ static void test_cancellation(void) {
     }
 }
 
+/* ---- the variance of a product's rows ---- */
+
+enum { VAR_T = 5, VAR_K = 16, VAR_D = 700 };
+
+/* x @ w is small integers over 64, exact in f32; res is the mean, also exact beside it. One row has an
+ * outlier in its first column, and one is infinite there. */
+static void fill_far(problem *p, void *arg) {
+    double mean = ((offset *)arg)->mean;
+    uint64_t s = 5;
+    for (int i = 0; i < 2; i++)
+        for (int64_t e = 0; e < p->t[i].shape.count; e++)
+            put_element(p->t[i].data, EPI_F32, e, (random_below(&s, 15) - 7) / 8.0);
+    for (int64_t e = 0; e < p->t[2].shape.count; e++)
+        put_element(p->t[2].data, EPI_F32, e, mean);
+    put_element(p->t[2].data, EPI_F32, 3 * VAR_D, mean + 4096);
+    put_element(p->t[2].data, EPI_F32, 4 * VAR_D, (double)INFINITY);
+}
+
+/* Partials of a tile are merged without cancellation: the statistics are as good as those of the row's exact
+ * elements from a mean that is off by a rounding of every addition. And of rows that are infinite the mean
+ * is, too. Differences of squares would be off by more than 2^-24 times the squared mean. */
+static void test_variance(void) {
+    static const char text[] = "f(x[T,K], w[D,K], res[T,D]) -> (h[T,D], m[T], v[T]) "
+                               "{ h = x @ w + res  m = mean(h, D)  v = var(h, D) }";
+    static const double means[] = {0, 1000, -32768};
+    for (int n = 0; n < 3; n++) {
+        offset at = {means[n]};
+        problem out = {0};
+        bool ok =
+            run_text(text, "T=5,K=16,D=700", (epi_options)EPI_OPTIONS(.threads = 2), fill_far, &at, &out);
+        for (int i = 0; ok && i < VAR_T - 1; i++) {
+            double mean = 0, var = 0, h[VAR_D], m = get_element(out.t[4].data, EPI_F32, i),
+                   v = get_element(out.t[5].data, EPI_F32, i);
+            for (int j = 0; j < VAR_D; j++)
+                mean += (h[j] = get_element(out.t[3].data, EPI_F32, i * VAR_D + j)) / VAR_D;
+            for (int j = 0; j < VAR_D; j++)
+                var += (h[j] - mean) * (h[j] - mean) / VAR_D;
+            double off =
+                0x1p-24 * 16 * (fabs(mean) + 8); /* 16 additions in a row, at most, are of numbers like it */
+            check(fabs(m - mean) <= off, "the mean of row %d at %g is off by %g, allowed %g", i, means[n],
+                  fabs(m - mean), off);
+            check(fabs(v - var) <= 0x1p-24 * 64 * var + 2 * off * sqrt(var) + off * off,
+                  "the variance of row %d at %g, %g, is off by %g", i, means[n], var, fabs(v - var));
+        }
+        check(ok && isinf(get_element(out.t[4].data, EPI_F32, VAR_T - 1)) &&
+                  isnan(get_element(out.t[5].data, EPI_F32, VAR_T - 1)),
+              "an infinite element at %g", means[n]);
+        problem_free(&out);
+    }
+}
+
 /* ---- stages ---- */
 
 static void fill_seven(problem *p, void *arg) {
@@ -974,6 +1025,7 @@ int main(void) {
     test_concurrent();
     test_derivatives();
     test_cancellation();
+    test_variance();
     test_stages();
     test_exact_copy();
     test_special();

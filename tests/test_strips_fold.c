@@ -132,6 +132,50 @@ static void check_reduce_groups(const epi_strips *s) {
     report(s, "reduce_groups as reduce_rows of each", "");
 }
 
+/* The variance of a row far from 0, and of its two pieces merged, whatever their lengths: a distance from the
+ * mean is off by the rounding of that, as in the plain formula, and nothing else is lost. */
+static void check_variance(const epi_strips *s) {
+    static const float means[] = {0, 1000, -3e6f};
+    static const int lengths[] = {1, 2, 31, 33, 150, COLS};
+    for (int m = 0; m < 3; m++)
+        for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
+            for (int cut = 0; cut < lengths[l]; cut += 1 + cut) {
+                int n = lengths[l];
+                double mean = 0, exact = 0;
+                for (int j = 0; j < n; j++) {
+                    operands[0][j] = means[m] + random_between(-8, 8);
+                    mean += (double)operands[0][j] / n;
+                }
+                for (int j = 0; j < n; j++)
+                    exact += ((double)operands[0][j] - mean) * ((double)operands[0][j] - mean) / n;
+                float first[2] = {0}, second[2] = {0};
+                s->reduce_rows(EPI_OP_VAR, first, second, (epi_view){operands[0], 0, 1}, 1, n - cut);
+                s->reduce_rows(EPI_OP_VAR, first + 1, second + 1, (epi_view){operands[0] + n - cut, 0, 1}, 1,
+                               cut);
+                if (cut)
+                    s->combine_var(first, second, first + 1, second + 1, 1, n - cut, cut);
+                double off = (n + 8) * 0x1p-24 * (fabs(means[m]) + 8); /* of the mean */
+                if (!(fabs(first[0] - mean) <= off))
+                    wrong("the mean of %d and %d near %g: %a", n - cut, cut, means[m], first[0]);
+                s->finish(EPI_OP_VAR, first, second, 1, n);
+                if (!(fabs(first[0] - exact) <=
+                      (n + 8) * 0x1p-24 * exact + 2 * off * sqrt(exact) + off * off))
+                    wrong("the variance of %d and %d near %g: %a", n - cut, cut, means[m], first[0]);
+                float *group = fresh();
+                s->reduce_groups(EPI_OP_VAR, group, n, (epi_view){operands[0], 0, 1}, 1, n, n);
+                if (!cut && !same(group[n - 1], first[0]))
+                    wrong("the variance of a group of %d", n);
+            }
+    /* an infinite element: the mean is infinite, and the variance NaN */
+    float x[4] = {1, INFINITY, 2, 3}, mean[2], squares[2];
+    for (int h = 0; h < 2; h++)
+        s->reduce_rows(EPI_OP_VAR, mean + h, squares + h, (epi_view){x + 2 * h, 0, 1}, 1, 2);
+    s->combine_var(mean, squares, mean + 1, squares + 1, 1, 2, 2);
+    if (mean[0] != INFINITY || !isnan(squares[0]))
+        wrong("of an infinite element the state is (%g, %g)", mean[0], squares[0]);
+    report(s, "variances", "");
+}
+
 /* ---- pairs --------------------------------------------------------------------------------- */
 
 static void check_pairs(const epi_strips *s) {
@@ -334,6 +378,7 @@ int main(void) {
         check_special_reductions(s);
         check_reduce_cols(s);
         check_reduce_groups(s);
+        check_variance(s);
         check_pairs(s);
         check_rounding(s);
         check_patterns(s, EPI_BF16, 0x7f80, 0x40);

@@ -270,11 +270,11 @@ typedef struct fold {
     const epi_instr *s;
     epi_states at;
     const float *partials;
-    epi_ref home;
-    epi_walk rows;
+    epi_ref home, mean; /* no data: there is no mean beside it */
+    epi_walk rows, mean_rows;
     epi_columns cols;
     int64_t length, partial_count; /* results, partials of each */
-    double count;                  /* elements behind one result */
+    int64_t covered, count;        /* elements behind a partial, but for the last, and behind one result */
 } fold;
 
 static void fold_stretch(void *ctx, int64_t item, int thread) {
@@ -287,11 +287,18 @@ static void fold_stretch(void *ctx, int64_t item, int thread) {
         acc[j] = epi_reduce_identity(f->s->op);
         acc2[j] = 0;
     }
-    for (int64_t t = 0; t < f->partial_count; t++)
-        f->strips->combine(
-            f->s->op, acc, acc2, f->partials + f->at.first + t * f->length + start,
-            f->s->op == EPI_OP_LOGSUMEXP ? f->partials + f->at.second + t * f->length + start : NULL, n);
-    f->strips->finish(f->s->op, acc, acc2, n, f->count);
+    for (int64_t t = 0; t < f->partial_count; t++) {
+        const float *p = f->partials + f->at.first + t * f->length + start,
+                    *p2 = f->partials + f->at.second + t * f->length + start;
+        int64_t have = t * f->covered, more = epi_min64(f->covered, f->count - have);
+        if (f->s->op == EPI_OP_VAR)
+            f->strips->combine_var(acc, acc2, p, p2, n, (double)have, (double)more);
+        else
+            f->strips->combine(f->s->op, acc, acc2, p, epi_op_has_two(f->s->op) ? p2 : NULL, n);
+    }
+    if (f->mean.data)
+        epi_walk_store(f->strips, &f->mean, 0, &f->mean_rows, start, acc, n);
+    f->strips->finish(f->s->op, acc, acc2, n, (double)f->count);
     if (f->s->kind == EPI_INSTR_PARTIAL_ROWS)
         epi_walk_store(f->strips, &f->home, 0, &f->rows, start, acc, n);
     else
@@ -299,15 +306,21 @@ static void fold_stretch(void *ctx, int64_t item, int thread) {
 }
 
 void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, int instr, const epi_states *at,
-                       const epi_ref *home, const float *partials, int64_t length, int64_t count,
+                       const epi_ref *homes, const float *partials, int64_t length, int64_t count,
                        int threads) {
     const epi_instr *s = &t->instrs[instr];
     const int64_t *sizes = t->spec->sizes;
-    fold f = {.strips = strips, .s = s, .at = *at, .partials = partials, .home = *home};
-    f.rows = epi_walk_axes(home, &t->plan->rows, sizes);
-    f.cols = epi_columns_of(t->plan, home, sizes, t->values[s->arg[0]].scale);
+    epi_scale scale = t->values[s->arg[0]].scale;
+    fold f = {.strips = strips, .s = s, .at = *at, .partials = partials, .home = homes[s->node]};
+    f.rows = epi_walk_axes(&f.home, &t->plan->rows, sizes);
+    f.cols = epi_columns_of(t->plan, &f.home, sizes, scale);
     f.length = length;
     f.partial_count = count;
-    f.count = (double)epi_axes_size(&t->spec->graph->nodes[s->node].over, sizes);
+    f.covered = t->width[scale];
+    f.count = epi_axes_size(&t->spec->graph->nodes[s->node].over, sizes);
+    if (s->mean != EPI_NO_NODE) {
+        f.mean = homes[s->mean];
+        f.mean_rows = epi_walk_axes(&f.mean, &t->plan->rows, sizes);
+    }
     epi_parallel_for(threads, epi_ceil_div(f.length, FOLD), fold_stretch, &f);
 }

@@ -90,16 +90,21 @@ void epi_band_run(const epi_band *b, int instr);
 /* Such a reduction: a state per row into p and p2, or the band's rows into those per column. */
 void epi_band_reduce(const epi_band *b, const epi_instr *s, float *p, float *p2);
 
-/* Where a reduction's states lie: the first words of all, and the second ones, which of partials LOGSUMEXP
- * alone has. */
+/* Has a state of the reduction two words, wherever it is? */
+static inline bool epi_op_has_two(epi_op op) {
+    return op == EPI_OP_LOGSUMEXP || op == EPI_OP_VAR;
+}
+
+/* Where a reduction's states lie: the first words of all, and the second ones, which of partials those alone
+ * have that have two. */
 typedef struct epi_states {
     int64_t first, second;
 } epi_states;
 
 /* Folds the partials of a reduction that left, `count` of each of `length` results, in order, and stores the
- * results in their home. */
+ * results in their home; so the mean that a variance's partials give. */
 void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, int instr, const epi_states *at,
-                       const epi_ref *home, const float *partials, int64_t length, int64_t count,
+                       const epi_ref *homes, const float *partials, int64_t length, int64_t count,
                        int threads);
 
 #endif

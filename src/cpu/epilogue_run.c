@@ -231,7 +231,7 @@ void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads) 
         if (!rows && s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
         epi_scale scale = e->tile.values[s->arg[0]].scale;
-        epi_partials_fold(&e->tile, e->strips, i, &e->states[i], &homes[s->node], r->partials,
+        epi_partials_fold(&e->tile, e->strips, i, &e->states[i], homes, r->partials,
                           rows ? e->tile.m : e->tile.n * e->tile.width[scale] / e->tile.tile_n,
                           rows ? e->col_tiles : e->row_tiles, threads);
     }

@@ -166,7 +166,10 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
                 operand_view(p, &p->from[0], from + epi_walk_offset(&p->over, i), stride ? stride : 1, m, in);
             float x, x2 = 0;
             s->reduce_rows(p->n->op, &x, &x2, v, 1, m);
-            s->combine(p->n->op, acc + j, acc2 + j, &x, &x2, 1);
+            if (p->n->op == EPI_OP_VAR)
+                s->combine_var(acc + j, acc2 + j, &x, &x2, 1, (double)i, m);
+            else
+                s->combine(p->n->op, acc + j, acc2 + j, &x, &x2, 1);
             i += m;
         }
     }
@@ -174,28 +177,45 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
     put(p, base[0], acc, n);
 }
 
-/* A reduction whose fastest axis stays: rows of the operand are folded into a row of results. */
+/* Rows of the operand, or their squared distances from `mean`, are folded into a row of states. */
+static void fold_outer(const pass *p, epi_op op, int64_t from, int n, const float *mean, float *tmp) {
+    const epi_strips *s = p->k->strips;
+    float *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
+    bool sums = op == EPI_OP_SUM || op == EPI_OP_MEAN;
+    for (int j = 0; j < n; j++) {
+        acc[j] = epi_reduce_identity(op);
+        acc2[j] = 0;
+    }
+    for (int64_t i = 0; i < p->over_count; i++) {
+        epi_view v = operand_view(p, &p->from[0], from + epi_walk_offset(&p->over, i),
+                                  p->s.stride[p->s.count - 1][1], n, in);
+        if (sums && i % EPI_SUM_TERMS == 0)
+            memset(tmp, 0, (size_t)n * sizeof *tmp);
+        for (int j = n - 1; j >= 0 && mean; j--) /* where all are in[0], that is the last to change */
+            in[j] = (v.p[j * v.col] - mean[j]) * (v.p[j * v.col] - mean[j]);
+        s->reduce_cols(op, sums ? tmp : acc, acc2, mean ? (epi_view){in, 0, 1} : v, 1, n);
+        if (sums && (i % EPI_SUM_TERMS == EPI_SUM_TERMS - 1 || i + 1 == p->over_count))
+            s->combine(op, acc, acc2, tmp, NULL, n);
+    }
+}
+
+/* A reduction whose fastest axis stays. A variance walks over its rows twice: nothing cancels. */
 static void reduce_outer(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     const epi_strips *s = p->k->strips;
-    float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
+    float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH,
+          *mean = tmp + 4 * STRETCH;
     int64_t base[OPERANDS + 1];
-    int n = stretch_at(p, item, base), last = p->s.count - 1;
-    for (int j = 0; j < n; j++) {
-        acc[j] = epi_reduce_identity(p->n->op);
-        acc2[j] = 0;
+    int n = stretch_at(p, item, base);
+    bool var = p->n->op == EPI_OP_VAR;
+    epi_op op = var ? EPI_OP_MEAN : p->n->op;
+    fold_outer(p, op, base[1], n, NULL, tmp);
+    s->finish(op, acc, acc2, n, (double)p->over_count);
+    if (var) {
+        memcpy(mean, acc, (size_t)n * sizeof *mean);
+        fold_outer(p, op, base[1], n, mean, tmp);
+        s->finish(op, acc, acc2, n, (double)p->over_count);
     }
-    bool sums = p->n->op == EPI_OP_SUM || p->n->op == EPI_OP_MEAN;
-    for (int64_t i = 0; i < p->over_count; i++) {
-        epi_view v =
-            operand_view(p, &p->from[0], base[1] + epi_walk_offset(&p->over, i), p->s.stride[last][1], n, in);
-        if (sums && i % EPI_SUM_TERMS == 0)
-            memset(tmp, 0, (size_t)n * sizeof *tmp);
-        s->reduce_cols(p->n->op, sums ? tmp : acc, acc2, v, 1, n);
-        if (sums && (i % EPI_SUM_TERMS == EPI_SUM_TERMS - 1 || i + 1 == p->over_count))
-            s->combine(p->n->op, acc, acc2, tmp, NULL, n);
-    }
-    s->finish(p->n->op, acc, acc2, n, (double)p->over_count);
     put(p, base[0], acc, n);
 }
 

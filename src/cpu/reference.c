@@ -141,6 +141,19 @@ static void eval_map(const eval *e, int node) {
     }
 }
 
+/* The elements folded in order; of `var` their squared distances from the mean. */
+static double folded(const eval *e, epi_op op, const double *from, const epi_walk *over, int64_t length,
+                     double mean) {
+    double x = epi_op_identity(op);
+    for (int64_t j = 0; j < length; j++) {
+        double v = from[epi_walk_offset(over, j)];
+        x = epi_op_combine(op, x, op == EPI_OP_VAR ? (v - mean) * (v - mean) : v);
+        if (e->naive)
+            x = (double)(float)x;
+    }
+    return x;
+}
+
 static void eval_reduce(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     epi_ref r = as_ref(e, n->arg[0]);
@@ -149,13 +162,10 @@ static void eval_reduce(const eval *e, int node) {
     int64_t length = count_of(e, &n->over);
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
         const double *from = e->value[n->arg[0]] + epi_walk_offset(&kept, i);
-        double x = epi_op_identity(n->op);
-        for (int64_t j = 0; j < length; j++) {
-            x = epi_op_combine(n->op, x, from[epi_walk_offset(&over, j)]);
-            if (e->naive)
-                x = (double)(float)x;
-        }
-        e->value[node][i] = rounded(e, node, n->op == EPI_OP_MEAN ? x / (double)length : x);
+        bool var = n->op == EPI_OP_VAR, mean = n->op == EPI_OP_MEAN || var;
+        double middle = var ? folded(e, EPI_OP_SUM, from, &over, length, 0) / (double)length : 0;
+        double x = folded(e, n->op, from, &over, length, middle);
+        e->value[node][i] = rounded(e, node, mean ? x / (double)length : x);
     }
 }
 

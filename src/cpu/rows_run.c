@@ -380,7 +380,7 @@ void epi_rows_run(const epi_rows *k, const epi_ref *homes, const epi_ref *tensor
         const epi_instr *s = &t->instrs[i];
         bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
         if (rows || s->kind == EPI_INSTR_PARTIAL_COLS)
-            epi_partials_fold(t, k->strips, i, &k->states[i], &homes[s->node], r.partials,
+            epi_partials_fold(t, k->strips, i, &k->states[i], homes, r.partials,
                               rows ? t->m : epi_rows_width(k, t->values[s->arg[0]].scale),
                               rows ? k->col_pieces : k->row_pieces, k->threads);
     }

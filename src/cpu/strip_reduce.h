@@ -5,7 +5,8 @@
  * row shorter than LANES from left to right. So the order of
  * additions follows from the row's length alone and is the same for every instruction set. The state of
  * LOGSUMEXP is (max, sum of exp(x - max)); an infinite max is not subtracted, so that -inf - -inf never
- * arises.
+ * arises. That of VAR is (mean, sum of squared distances from the mean): a stretch of a row is walked over
+ * twice, so nothing cancels.
  */
 #ifndef EPI_CPU_STRIP_REDUCE_H
 #define EPI_CPU_STRIP_REDUCE_H
@@ -118,6 +119,25 @@ static float row_exp_sum(const float *x, int col, int n, float shift) {
     return lanes_join(fold_add, lane);
 }
 
+static float row_square_sum(const float *x, int col, int n, float mean) {
+    float lane[LANES], run[LANES], e[STRETCH];
+    fill(lane, 0.0f, LANES);
+    for (int j = 0; j < n; j += STRETCH) {
+        const float *p = x + j * col;
+        int m = stretch_length(n, j);
+        VECTOR_LOOP
+        for (int i = 0; i < m; i++)
+            e[i] = (p[i] - mean) * (p[i] - mean);
+        if (n < LANES)
+            return short_fold(fold_add, 0.0f, e, n);
+        fill(run, 0.0f, LANES);
+        lanes_fold(fold_add, run, e, m);
+        for (int l = 0; l < LANES; l++)
+            lane[l] += run[l];
+    }
+    return lanes_join(fold_add, lane);
+}
+
 static state row_state(epi_op op, const float *x, int col, int n) {
     switch (op) {
     case EPI_OP_RMAX: return (state){row_fold(fold_max, -INFINITY, x, col, n), 0.0f};
@@ -125,6 +145,10 @@ static state row_state(epi_op op, const float *x, int col, int n) {
     case EPI_OP_LOGSUMEXP: {
         float max = row_fold(fold_max, -INFINITY, x, col, n);
         return (state){max, row_exp_sum(x, col, n, exp_shift(max))};
+    }
+    case EPI_OP_VAR: {
+        float mean = row_fold(fold_add, 0.0f, x, col, n) / (float)(n ? n : 1);
+        return (state){mean, row_square_sum(x, col, n, mean)};
     }
     default: return (state){row_fold(fold_add, 0.0f, x, col, n), 0.0f};
     }
@@ -135,7 +159,7 @@ static void reduce_rows(epi_op op, float *out, float *out2, epi_view a, int rows
     for (int i = 0; i < rows; i++) {
         state s = row_state(op, row_spread(a, i, buf, n), a.col, n);
         out[i] = s.first;
-        if (op == EPI_OP_LOGSUMEXP)
+        if (op == EPI_OP_LOGSUMEXP || op == EPI_OP_VAR)
             out2[i] = s.second;
     }
 }
@@ -207,6 +231,20 @@ static void combine(epi_op op, float *acc, float *acc2, const float *x, const fl
     }
 }
 
+/* The squared distance of the means counts for as many elements as half the harmonic mean of both numbers.
+ * Means are weighted, not moved by a share of their distance: that of an infinite one is NaN. */
+static void combine_var(float *mean, float *squares, const float *mean2, const float *squares2, int64_t n,
+                        double have, double more) {
+    float share = (float)(more / (have + more)), rest = (float)(have / (have + more)),
+          weight = (float)(have * more / (have + more));
+    VECTOR_LOOP
+    for (int64_t j = 0; j < n; j++) {
+        float apart = mean2[j] - mean[j];
+        squares[j] += fmadd(apart * weight, apart, squares2[j]);
+        mean[j] = fmadd(mean[j], rest, mean2[j] * share);
+    }
+}
+
 /* ---- values -------------------------------------------------------------------------------- */
 
 static inline float mean_value(float sum, double count) {
@@ -233,12 +271,17 @@ static void finish(epi_op op, float *acc, const float *acc2, int64_t n, double c
         VECTOR_LOOP
         for (int64_t j = 0; j < n; j++)
             acc[j] = logsumexp_value(acc[j], acc2[j]);
+    } else if (op == EPI_OP_VAR) {
+        for (int64_t j = 0; j < n; j++)
+            acc[j] = mean_value(acc2[j], count);
     }
 }
 
 static float state_value(epi_op op, state s, double count) {
     if (op == EPI_OP_MEAN)
         return mean_value(s.first, count);
+    if (op == EPI_OP_VAR)
+        return mean_value(s.second, count);
     return op == EPI_OP_LOGSUMEXP ? logsumexp_value(s.first, s.second) : s.first;
 }
 

@@ -202,6 +202,7 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .reduce_rows = reduce_rows,
     .reduce_cols = reduce_cols,
     .combine = combine,
+    .combine_var = combine_var,
     .finish = finish,
     .reduce_groups = reduce_groups,
     .tape = tape,

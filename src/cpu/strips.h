@@ -101,16 +101,21 @@ typedef struct epi_strips {
     /* A product and a sum in one: dst = sign*(v[0]*v[1]) + other*v[2], both signs 1 or -1. */
     void (*muladd)(float *dst, ptrdiff_t ld, const epi_view *v, float sign, float other, int rows, int n);
 
-    /* Reductions. Running state is one float per result, two for LOGSUMEXP: (max, sum of exp(x-max)),
-       the second in out2. MEAN sums. All of n elements are valid. States that are combined have a second
-       float for sums, too, which starts with 0 and takes what rounding loses. */
+    /* Reductions. Running state is one float per result, two for LOGSUMEXP: (max, sum of exp(x-max)), and
+       for VAR: (mean, sum of squared distances from it), the second in out2. MEAN sums. All of n elements are
+       valid. States that are combined have a second float for sums, too, which starts with 0 and takes what
+       rounding loses. */
     /* fold each row of a into out[i] (overwriting): a fixed order of additions for given n */
     void (*reduce_rows)(epi_op op, float *out, float *out2, epi_view a, int rows, int n);
-    /* fold rows into per-column state acc[j] (accumulating, in row order; the caller initialises) */
+    /* fold rows into per-column state acc[j] (accumulating, in row order; the caller initialises); not VAR */
     void (*reduce_cols)(epi_op op, float *acc, float *acc2, epi_view a, int rows, int n);
-    /* combine two states elementwise: acc[j] = combine(acc[j], x[j]); x2 for LOGSUMEXP alone */
+    /* combine two states elementwise: acc[j] = combine(acc[j], x[j]); x2 for LOGSUMEXP alone; not VAR, */
     void (*combine)(epi_op op, float *acc, float *acc2, const float *x, const float *x2, int64_t n);
-    /* state to value: sums get back what was lost, mean divides by count, logsumexp gives max + log(sum) */
+    /* whose states say nothing of how many elements are behind them: so many, and so many more */
+    void (*combine_var)(float *mean, float *squares, const float *mean2, const float *squares2, int64_t n,
+                        double have, double more);
+    /* state to value: sums get back what was lost, mean and var divide by count, logsumexp gives
+       max + log(sum) */
     void (*finish)(epi_op op, float *acc, const float *acc2, int64_t n, double count);
     /* every element of each group of g columns becomes the finished reduction of its group; n is a multiple
      * of g */

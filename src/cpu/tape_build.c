@@ -94,7 +94,7 @@ static bool is_taped(const builder *b, const epi_instr *s) {
         return true;
     if (s->kind == EPI_INSTR_MAP && epi_instr_is_dear(s) && !b->strips->takes(s->op))
         return false;
-    if (s->op == EPI_OP_LOGSUMEXP && (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
+    if (epi_op_has_two(s->op) && (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
         return false;
     if (s->kind == EPI_INSTR_STORE && is_loaded(b, s->arg[0]))
         return false;

@@ -219,8 +219,9 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
 static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi_kernel_text *k) {
     const epi_instr *s = &d->tile->instrs[at];
     int elements = epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale);
-    bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS, two = s->op == EPI_OP_LOGSUMEXP;
-    if (!rows && two)
+    bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
+    int words = s->op == EPI_OP_LOGSUMEXP ? 2 : s->op == EPI_OP_VAR ? 3 : 1;
+    if (!rows && words > 1)
         return epi_refuse(d, "a logsumexp down the rows does not leave a tile");
     if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
         return epi_refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
@@ -228,11 +229,13 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     const epi_open *open = c->spec->open;
     int64_t m = epi_open_now(open, d->tile->m), n = epi_open_now(open, d->tile->n),
             columns = epi_open_now(open, epi_cell_columns(d->tile, elements));
-    int64_t count = rows ? epi_ceil_div(n, EPI_PARTIAL_COLS) * m * (two ? 2 : 1)
-                         : epi_ceil_div(m, EPI_PARTIAL_ROWS) * columns;
+    int64_t count =
+        rows ? epi_ceil_div(n, EPI_PARTIAL_COLS) * m * words : epi_ceil_div(m, EPI_PARTIAL_ROWS) * columns;
     d->folds |= !rows;
     d->instrs[at].pointer = epi_emit_place(k, c->workspace);
     c->partials[s->node] = c->workspace;
+    if (s->mean != EPI_NO_NODE)
+        c->partials[s->mean] = c->workspace;
     c->workspace += epi_round_up(count * 4, 64);
     return true;
 }
@@ -264,6 +267,8 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     bool *needed = epi_arena_alloc(c->arena, (size_t)t->value_count + 1);
     if (d->products > 1)
         return epi_refuse(d, "a reduction inside the tile of two products");
+    if (t->instrs[at].op == EPI_OP_VAR)
+        return epi_refuse(d, "a variance inside the tile");
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90; /* others have a subtile at hand */
     if (epi_plan_is_whole(d->plan) ? !sm90 && columns > EPI_PARTIAL_COLS
                                    : columns % 16 || (!sm90 && EPI_PARTIAL_COLS % columns))

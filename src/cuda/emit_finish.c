@@ -52,6 +52,12 @@ static bool leaves(const finish *f, int node) {
     return f->plan->placement[node].leave == f->leave && f->c->partials[node] >= 0;
 }
 
+/* Is it a mean that the partials of a variance give as well? */
+static bool is_beside(const finish *f, int node) {
+    return f->g->nodes[node].op == EPI_OP_MEAN &&
+           epi_leaves_beside(f->g, f->plan->placement, node, EPI_OP_VAR) != EPI_NO_NODE;
+}
+
 /* Finds the axes of the results; answers whether all reductions agree on them. */
 static bool find_axes(finish *f) {
     const epi_plan *plan = f->plan;
@@ -116,11 +122,15 @@ static void put_loads(const finish *f) {
 static void put_folds(const finish *f) {
     int room = 0;
     for (int i = 0; i < f->g->node_count; i++) {
-        if (!leaves(f, i))
+        if (!leaves(f, i) || is_beside(f, i))
             continue;
         const epi_node *n = &f->g->nodes[i];
         const char *fold = epi_emit_fold(n->op);
+        int mean =
+            n->op == EPI_OP_VAR ? epi_leaves_beside(f->g, f->plan->placement, i, EPI_OP_MEAN) : EPI_NO_NODE;
         const char *number = f->open ? "P.group" : epi_emit_text(f->c, "%ldLL", (long)f->partials);
+        if (mean != EPI_NO_NODE)
+            PUT("  float v%d;   // mean, line %d\n", mean, f->g->nodes[mean].place.line);
         PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n", i,
             epi_ops[n->op].text, n->place.line, fold,
             f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL"));
@@ -129,10 +139,21 @@ static void put_folds(const finish *f) {
         else
             PUT("    if (at < count) f = fold_segment<%s, %ld, %d>(", fold, (long)f->partials, f->segments);
         PUT("(const float *)P.ptr[%d] + at, threadIdx.x / 32, count, %s * count);\n"
-            "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n  }\n",
+            "    f = fold_segments<%d>(f, room[%d]);\n    v%d = %s;\n",
             f->places[i], number, f->segments, room++ & 1, i,
             epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)));
+        if (mean != EPI_NO_NODE)
+            PUT("    v%d = f.mean;\n", mean);
+        PUT("  }\n");
     }
+}
+
+/* Words of the room in which warps exchange their folds: two for each, or three. */
+static int room_words(const finish *f) {
+    int words = 2;
+    for (int i = 0; i < f->g->node_count; i++)
+        words = leaves(f, i) && f->g->nodes[i].op == EPI_OP_VAR ? 3 : words;
+    return words * 32 * (f->segments + 1);
 }
 
 /* A value that comes from the results. */
@@ -176,7 +197,7 @@ static void put_kernel(const finish *f) {
         "%d;\n"
         "  const bool mine = threadIdx.x %% %d == 0 && r < P.extra[0];\n"
         "  dependency_start();\n  dependency_wait();\n",
-        f->k->block, 64 * f->segments + 64, f->segments, f->segments);
+        f->k->block, room_words(f), f->segments, f->segments);
     put_loads(f);
     put_folds(f);
     PUT("  if (mine) {\n");
@@ -229,7 +250,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave 
     k->block = 32 * f.segments;
     for (int i = 0; i < f.g->node_count; i++) {
         f.in[i] = leaves(&f, i) || finishes(&f, i);
-        if (leaves(&f, i))
+        if (leaves(&f, i) && !is_beside(&f, i))
             f.places[i] = epi_emit_place(k, c->partials[i]);
     }
     put_kernel(&f);

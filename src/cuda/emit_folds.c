@@ -3,55 +3,73 @@
 
 /* ---- reductions that leave ---- */
 
+/* Is there a column for this element? */
+static const char *is_there(const epi_emitter *e, int v, int el) {
+    int elements = epi_cell_elements(e->d->tile, e->d->tile->values[v].scale);
+    return epi_emit_text(e->d->c, "%s + %d < %s", epi_cell_index(elements), el,
+                         epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements)));
+}
+
 /* An element that is not there counts as the reduction's identity: a column behind the last one, where a fold
  * takes `every` columns; or, where that is 0, a row behind the last. */
 static const char *masked(const epi_emitter *e, epi_op op, int v, int el, int every) {
     const epi_emit_context *c = e->d->c;
-    int elements = epi_cell_elements(e->d->tile, e->d->tile->values[v].scale);
     bool ragged = every ? e->d->tile->n % every != 0 : e->d->tile->m % EPI_PARTIAL_ROWS != 0;
     const char *use = epi_value_use(e, v, el);
     if (!ragged)
         return use;
     if (every)
-        return epi_emit_text(c, "(%s + %d < %s ? %s : %s::none())", epi_cell_index(elements), el,
-                             epi_emit_int(c, epi_cell_columns(e->d->tile, elements)), use, epi_emit_fold(op));
+        return epi_emit_text(c, "(%s ? %s : %s::none())", is_there(e, v, el), use, epi_emit_fold(op));
     return epi_emit_text(c, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", use, epi_emit_fold(op));
+}
+
+/* What a row's fold takes of a fragment. Folds that work something out of several elements at once get those
+ * of two cells. A variance counts its elements, so it takes only those that are there. */
+static void emit_takes(epi_emitter *e, int number) {
+    const epi_instr *s = &e->d->tile->instrs[number];
+    int v = s->arg[0], elements = epi_cell_elements(e->d->tile, e->d->tile->values[v].scale);
+    bool var = s->op == EPI_OP_VAR, ragged = e->d->tile->n % EPI_PARTIAL_COLS;
+    if (var && ragged) {
+        for (int el = 0; el < elements; el++)
+            epi_text_add(&e->cell, "      if (%s) S.s%d[i & 1].take(%s);\n", is_there(e, v, el), number,
+                         epi_value_use(e, v, el));
+    } else if (var || s->op == EPI_OP_LOGSUMEXP) {
+        epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
+        for (int el = 0; el < elements; el++)
+            epi_text_add(&e->cell, "      x%d[i][%d] = %s;\n", number, el,
+                         masked(e, s->op, v, el, EPI_PARTIAL_COLS));
+        epi_text_add(&e->after, "    S.s%d[0].take(x%d[0], x%d[2]);\n    S.s%d[1].take(x%d[1], x%d[3]);\n",
+                     number, number, number, number, number, number);
+    } else {
+        for (int el = 0; el < elements; el++)
+            epi_text_add(&e->cell, "      S.s%d[i & 1].take(%s);\n", number,
+                         masked(e, s->op, v, el, EPI_PARTIAL_COLS));
+    }
 }
 
 /* One partial per row, which covers so many columns whatever the tile. */
 void epi_fold_emit_rows(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
     const epi_instr_design *at = &e->d->instrs[number];
-    const char *fold = epi_emit_fold(s->op);
-    int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
+    bool var = s->op == EPI_OP_VAR;
+    const char *fold = var ? "RunningMoments" : epi_emit_fold(s->op);
     const char *blocks = epi_emit_ceil(e->d->c, e->d->tile->n, EPI_PARTIAL_COLS, "");
-    bool two = s->op == EPI_OP_LOGSUMEXP;
+    const char *settle = var ? epi_emit_text(e->d->c, "      S.s%d[h].settle();\n", number) : "";
     epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
     epi_text_add(&e->begin, "  if (C * SUBTILE %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
                  EPI_PARTIAL_COLS, number, number);
-    if (two) {
-        epi_text_add(&e->fragment, "    float x%d[4][%d];\n", number, elements);
-        for (int el = 0; el < elements; el++)
-            epi_text_add(&e->cell, "      x%d[i][%d] = %s;\n", number, el,
-                         masked(e, s->op, s->arg[0], el, EPI_PARTIAL_COLS));
-        epi_text_add(&e->after, "    S.s%d[0].take(x%d[0], x%d[2]);\n    S.s%d[1].take(x%d[1], x%d[3]);\n",
-                     number, number, number, number, number, number);
-    } else {
-        for (int el = 0; el < elements; el++)
-            epi_text_add(&e->cell, "      S.s%d[i & 1].take(%s);\n", number,
-                         masked(e, s->op, s->arg[0], el, EPI_PARTIAL_COLS));
-    }
+    emit_takes(e, number);
     epi_text_add(
         &e->end,
         "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
         "    const int block = (col + SUBTILE - 1) / %d;\n"
-        "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
+        "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n%s"
         "      S.s%d[h].across_columns();\n"
         "      if (q == 0 && row_there(P, row + 8 * h) && block < %s) S.s%d[h].leave((float *)P.ptr[%d], "
         "(i64)block * P.M + row_number(P, row + 8 * h), %s * P.M);\n"
         "    }\n  }\n",
-        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, number, blocks, number,
-        at->pointer, blocks);
+        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, settle, number, blocks,
+        number, at->pointer, blocks);
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the

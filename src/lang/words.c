@@ -1,4 +1,4 @@
-/* words.c: what softmax, log_softmax, var, argmax, clamp, keep and again stand for. Written out in a program
+/* words.c: what softmax, log_softmax, argmax, clamp, keep and again stand for. Written out in a program
  * they would be the same values: nothing behind the graph knows these words. */
 #include "lang/words.h"
 
@@ -41,11 +41,6 @@ static int log_softmax(epi_graph *g, const int *x, const epi_axes *axes) {
     return map2(g, EPI_OP_SUB, c, map1(g, EPI_OP_LOG, sum));
 }
 
-static int var(epi_graph *g, const int *x, const epi_axes *axes) {
-    int c = map2(g, EPI_OP_SUB, *x, epi_graph_reduce(g, EPI_OP_MEAN, *x, axes));
-    return epi_graph_reduce(g, EPI_OP_MEAN, map2(g, EPI_OP_MUL, c, c), axes);
-}
-
 /* The first position whose element is the largest, or is NaN. */
 static int argmax(epi_graph *g, const int *x, const epi_axes *axes) {
     int top = epi_graph_reduce(g, EPI_OP_RMAX, *x, axes);
@@ -82,7 +77,6 @@ static int again(epi_graph *g, const int *x, const epi_axes *axes) {
 static const epi_word words[] = {
     {"softmax", {1, 1, EPI_MAX_AXES}, softmax},
     {"log_softmax", {1, 1, EPI_MAX_AXES}, log_softmax},
-    {"var", {1, 1, EPI_MAX_AXES}, var},
     {"argmax", {1, 1, 1}, argmax},
     {"clamp", {3, 0, 0}, clamp},
     {"keep", {1, 0, 0}, keep},

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pass/cut_sites.h"
+#include "pass/variance.h"
 
 typedef struct writer {
     epi_arena *arena;
@@ -256,10 +257,15 @@ static bool knows_dim(const writer *w, int dim) {
     return false;
 }
 
-static int copy_node(const writer *w, epi_graph *part, const epi_node *n) {
+/* A variance that comes to rows is two reductions there. */
+static int copy_node(const writer *w, epi_graph *part, const epi_node *n, bool rows) {
     /* as a program of its own the part could not name the axis */
     if (n->op == EPI_OP_SIZE && !knows_dim(w, n->over.at[0].dim))
         return epi_graph_const(part, (double)epi_axis_size(n->over.at[0], w->spec->sizes));
+    if (n->op == EPI_OP_VAR && rows) {
+        part->place = n->place;
+        return epi_variance_write(part, w->fresh[n->arg[0]], n);
+    }
     return epi_graph_copy(part, n, w->fresh);
 }
 
@@ -298,8 +304,9 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < read->count; i++) /* the program's own first: inputs are its first nodes */
         add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]), false);
+    bool rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS;
     for (int i = 0; i < made->count; i++)
-        w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]]);
+        w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]], rows);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = only >= 0 ? g->tensors[t].node : value_of(w, t);
         if (only >= 0 ? t != only : !is_stored(stores, node))

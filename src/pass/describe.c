@@ -1,5 +1,5 @@
 /* describe.c: what a list of steps will do, in numbers and in words. */
-#include "pass/steps.h"
+#include "pass/tile_program.h"
 
 static double count_of(const epi_steps *k, const epi_axes *axes) {
     return (double)epi_axes_size(axes, k->spec->sizes);
@@ -290,6 +290,8 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
             epi_text_add(out, "%s leaves the scores\n", epi_node_expression(g, i).text);
         else if (leave == EPI_LEAVE_LOCAL)
             epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, rows ? "row" : "tile");
+        else if (g->nodes[i].op == EPI_OP_MEAN && epi_leaves_beside(g, k->plan.placement, i, EPI_OP_VAR) >= 0)
+            epi_text_add(out, "%s leaves with its variance\n", epi_node_expression(g, i).text);
         else if (leave != EPI_LEAVE_NONE)
             epi_text_add(out, "%s leaves as partials, %ld per result\n", epi_node_expression(g, i).text,
                          (long)(leave == EPI_LEAVE_ROWS ? row_partials : col_partials));

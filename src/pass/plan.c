@@ -299,6 +299,8 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
     if (over_rows && epi_axes_count_in(from, &plan->cols) != plan->cols.count)
         return epi_plan_refuse(p, "%s at line %d reduces a value that lacks some columns",
                                epi_ops[n->op].text, n->place.line);
+    if (over_rows && n->op == EPI_OP_VAR)
+        return epi_plan_refuse(p, "%s at line %d goes down the rows", epi_ops[n->op].text, n->place.line);
     stage->leave = over_rows ? EPI_LEAVE_COLS : EPI_LEAVE_ROWS;
     return true;
 }

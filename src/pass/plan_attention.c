@@ -138,7 +138,8 @@ static bool place_leaving(attention_planner *p, int node) {
     const epi_graph *g = p->whole.g;
     const epi_attention *a = p->a;
     const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || !epi_axes_same_set(&n->over, &a->stream))
+    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || n->op == EPI_OP_VAR ||
+        !epi_axes_same_set(&n->over, &a->stream))
         return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
     if (a->top != EPI_NO_NODE && node != a->top && node != a->sum)
         return refuse(p, "%s is a reduction beside an online softmax", node);

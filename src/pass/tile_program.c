@@ -57,8 +57,13 @@ static epi_instr *add_step(builder *b, epi_instr_kind kind, int node) {
     if (!steps)
         return &b->sink;
     e->instrs = steps;
-    e->instrs[e->instr_count] = (epi_instr){
-        .kind = kind, .op = b->g->nodes[node].op, .node = node, .tensor = -1, .dst = -1, .arg = {-1, -1, -1}};
+    e->instrs[e->instr_count] = (epi_instr){.kind = kind,
+                                            .op = b->g->nodes[node].op,
+                                            .node = node,
+                                            .tensor = -1,
+                                            .dst = -1,
+                                            .arg = {-1, -1, -1},
+                                            .mean = EPI_NO_NODE};
     return &e->instrs[e->instr_count++];
 }
 
@@ -240,13 +245,31 @@ static int need(builder *b, int node, epi_scale wanted) {
 
 /* ---- roots ---- */
 
+int epi_leaves_beside(const epi_graph *g, const epi_placement *placement, int node, epi_op op) {
+    const epi_node *n = &g->nodes[node];
+    epi_use_list uses = epi_graph_uses(g, n->arg[0]);
+    for (int i = 0; i < uses.count && placement[node].leave == EPI_LEAVE_ROWS; i++) {
+        int other = uses.at[i].node;
+        if (other != EPI_NO_NODE && g->nodes[other].op == op && placement[other].leave == EPI_LEAVE_ROWS &&
+            epi_axes_same_set(&g->nodes[other].over, &n->over))
+            return other;
+    }
+    return EPI_NO_NODE;
+}
+
 static void add_partials(builder *b, int node, const epi_placement *stage) {
     const epi_node *n = &b->g->nodes[node];
+    const epi_placement *placement = b->e->plan->placement;
+    if (n->op == EPI_OP_MEAN && epi_leaves_beside(b->g, placement, node, EPI_OP_VAR) != EPI_NO_NODE)
+        return; /* it comes of the variance's states */
     int v = need(b, n->arg[0], reduced_scale(b, n));
     if (b->arena->failed)
         return;
     bool rows = stage->leave == EPI_LEAVE_ROWS;
-    add_step(b, rows ? EPI_INSTR_PARTIAL_ROWS : EPI_INSTR_PARTIAL_COLS, node)->arg[0] = v;
+    epi_instr *s = add_step(b, rows ? EPI_INSTR_PARTIAL_ROWS : EPI_INSTR_PARTIAL_COLS, node);
+    s->arg[0] = v;
+    if (n->op == EPI_OP_VAR)
+        s->mean = epi_leaves_beside(b->g, placement, node, EPI_OP_MEAN);
 }
 
 static void add_store(builder *b, const epi_root *root) {

@@ -43,6 +43,7 @@ typedef struct epi_instr {
     float sign, other; /* MULADD */
     bool full;         /* works on elements, not on rows or columns alone */
     int phase;         /* rows: how many folds of the row come before it */
+    int mean;          /* PARTIAL_ROWS of VAR: the mean that its states give as well, or EPI_NO_NODE */
 } epi_instr;
 
 typedef struct epi_tile_program {
@@ -59,6 +60,10 @@ typedef struct epi_tile_program {
     int64_t m, n; /* rows and columns in all */
     int phases;   /* rows: a row is walked over so often */
 } epi_tile_program;
+
+/* The reduction by this operation of the same value over the same columns, if both leave the tile; else
+ * EPI_NO_NODE. A mean that leaves beside a variance needs no states of its own: the variance's have it. */
+int epi_leaves_beside(const epi_graph *g, const epi_placement *placement, int node, epi_op op);
 
 /* `most` is the widest tile there may be; groups of local reductions fit into it a whole number of times.
  * Fails with EPI_ERR_UNSUPPORTED where a group is longer. */

@@ -10,6 +10,7 @@
 #include "pass/renames.h"
 #include "pass/slices.h"
 #include "pass/terms.h"
+#include "pass/variance.h"
 #include "run/run.h"
 
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
@@ -138,15 +139,15 @@ static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi
     return status == EPI_ERR_UNSUPPORTED ? EPI_OK : status;
 }
 
-/* Brings attention into the form of its mainloop. Is the program more than one kernel then? Then cuts it.
- * *cost is what that costs: without end where it runs as passes. */
+/* Brings variances and attention into the form of their mainloops. Is the program more than one kernel then?
+ * Then cuts it. *cost is what that costs: without end where it runs as passes. */
 static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
                             double *cost, epi_error *err) {
     epi_plan plan;
     *out = (epi_cut){0};
     *cost = INFINITY;
-    epi_status status = EPI_OK;
-    if (limits->gathers)
+    epi_status status = epi_variance_form(arena, spec, err);
+    if (status == EPI_OK && limits->gathers)
         status = epi_gather_terms(arena, spec->graph, limits->pairs, &spec->graph, err);
     if (status == EPI_OK)
         status = epi_attention_form(arena, spec, limits, err);

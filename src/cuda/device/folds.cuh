@@ -74,6 +74,65 @@ struct LogSumExp {
   DEV float safe_sum() const { return m == -INF ? s : sum(); }
 };
 
+// The number of elements, their mean, and the sum of their squared distances from it: merged, nothing cancels. Means are weighted,
+// not moved by a share of their distance: that of an infinite one is NaN.
+struct Moments {
+  float n, mean, m2;
+  DEV void clear() { n = mean = m2 = 0.f; }
+  DEV void join(const Moments &b) {
+    const float all = n + b.n, inverse = all > 0.f ? __fdiv_rn(1.f, all) : 0.f, apart = b.mean - mean;
+    m2 += b.m2 + apart * (n * (b.n * inverse)) * apart;
+    mean = mean * (n * inverse) + b.mean * (b.n * inverse);
+    n = all;
+  }
+  DEV void take(float x) {
+    Moments one;
+    one.n = 1.f;
+    one.mean = x;
+    one.m2 = 0.f;
+    join(one);
+  }
+  DEV void across(int mask) {
+    Moments b;
+    b.n = __shfl_xor_sync(~0u, n, mask);
+    b.mean = __shfl_xor_sync(~0u, mean, mask);
+    b.m2 = __shfl_xor_sync(~0u, m2, mask);
+    join(b);
+  }
+  DEV void across_columns() { across(1); across(2); }
+  DEV void leave(float *p, i64 at, i64 second) const { p[at] = n; p[at + second] = mean; p[at + 2 * second] = m2; }
+  DEV void load(const float *p, i64 second) { n = *p; mean = p[second]; m2 = p[2 * second]; }
+  DEV float end(float scale) const { return m2 * scale; }
+};
+
+// The same while a thread goes through the few columns that it has of a partial. Until settle() `mean` is the first element, from
+// which the others are counted: a sum of distances, and one of their squares. As that element is one of them, the squares are never
+// less than n/(n - 1) times the square of the sum over n, which settle() takes from them: little is lost, whatever the elements.
+struct RunningMoments : Moments {
+  float sum;
+  DEV void clear() { Moments::clear(); sum = 0.f; }
+  DEV void begin(float x) { if (n == 0.f) mean = fabsf(x) < INF ? x : 0.f; }
+  DEV void add(float x) {
+    const float d = x - mean;
+    sum += d;
+    m2 = __fmaf_rn(d, d, m2);
+  }
+  DEV void take(float x) { begin(x); add(x); n += 1.f; }
+  template <int E> DEV void take(const float (&a)[E], const float (&b)[E]) {
+    begin(a[0]);
+#pragma unroll
+    for (int e = 0; e < E; e++) add(a[e]);
+#pragma unroll
+    for (int e = 0; e < E; e++) add(b[e]);
+    n += 2 * E;
+  }
+  DEV void settle() {
+    const float t = n > 0.f ? __fdiv_rn(sum, n) : 0.f;
+    m2 = m2 < INF ? __fmaf_rn(-sum, t, m2) : m2 + (sum - sum);   // of finite elements it may be infinite
+    mean += t;
+  }
+};
+
 // ---- down the rows, inside a tile: lanes, then warps
 
 // Folds V columns over the eight lanes that hold them, each lane ending with one column or none: `at` is its number
@@ -159,7 +218,7 @@ template <class T> DEV T fold_some(int count, const float *p, int segment, i64 a
 }
 
 // All parts of result threadIdx.x / SEGMENTS. Calls take turns with two rooms, so that one barrier each is enough.
-template <int SEGMENTS, class T> DEV T fold_segments(T f, float (&room)[2 * SEGMENTS * 32 + 64]) {
+template <int SEGMENTS, class T, int ROOM> DEV T fold_segments(T f, float (&room)[ROOM]) {
   T(*all)[32 + 32 / SEGMENTS] = (T(*)[32 + 32 / SEGMENTS])room;   // a warp's lanes find their parts in all the banks
   all[threadIdx.x / 32][threadIdx.x % 32] = f;
   __syncthreads();
