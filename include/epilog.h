@@ -264,9 +264,10 @@ typedef struct epi_options {
     epi_rounding rounding;
     const char *config; /* force a GPU configuration by name ("sm90_128x256_c2_d"); NULL: the cost model's
                            choice. NULL on the CPU */
-    /* Axes that count rows (tokens, batch), by name; NULL: every axis of the first input but its last,
-     * all of them where it is of integers. How a program is cut into kernels does not depend on their sizes,
-     * so neither do the bits of a row. */
+    /* Axes that count rows (tokens, batch), by name; NULL: every axis of the first input but its last, all of
+     * them where it is of integers; in a program with cotangents it is the first input that has the first
+     * axis of the first cotangent, vectors aside. How a program is cut into kernels does not depend on their
+     * sizes, so neither do the bits of a row. */
     const char *const *row_axes;
     int row_axis_count;
     int check_indices; /* 1: a GPU kernel looks through the indices that are inputs before each run, which

@@ -705,6 +705,43 @@ static void check_taken(const char *text, const char *wrt, const char *want) {
     epi_module_free(m);
 }
 
+/* A backward has the row axes of its forward, whatever it begins with. */
+static void test_row_axes(void) {
+    static const struct {
+        const char *text, *wrt, *dims, *rows;
+    } cases[] = {
+        {"f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }", "x", "T=3,D=4,F=5", "T"}, /* w, d_y */
+        {"f(x[B,S,D], w[F,D]) -> y[B,S,F] { y = tanh(x @ w) }", "x", "B=2,S=3,D=4,F=5", "B S"},
+        {"f(x[T,D], wq[H,E,D]) -> q[T,H,E] { q = sigmoid(x @ wq) }", "wq", "T=3,D=4,H=2,E=5", "T"},
+        {"f(x[T,D], w[V,D], y: i32[T]) -> l: f32[T] { z = x @ w  l = logsumexp(z, V) - gather(z, y, V) }",
+         "x", "T=3,D=4,V=5", "T"},
+        {"f(x[T,D], w[F,D]) -> s: f32 { s = sum(tanh(x @ w), T, F) }", "x", "T=3,D=4", "T"},
+        {"f(q[B,H,S,E], k[B,H,R,E]) -> s[B,H,S,R] { s = sum(q*k, E) }", "q", "B=2,H=2,S=3,R=4,E=5",
+         "B H R"}}; /* begins with k: the last of its axes is no row */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_module *m, *two = NULL;
+        epi_error err;
+        bound b;
+        epi_kernel *k = NULL;
+        char rows[100] = "";
+        if (!check(epi_module_parse(ctx, cases[i].text, strlen(cases[i].text), "test", &m, &err) == EPI_OK,
+                   "%s", err.message))
+            continue;
+        bind_dims(&b, cases[i].dims, EPI_F32, 0);
+        if (check(epi_program_grad_saved(epi_module_program(m, 0), &cases[i].wrt, 1, &two, &err) == EPI_OK &&
+                      epi_kernel_compile(epi_module_program(two, 1), &b.options, &k, &err) == EPI_OK,
+                  "%s: %s", cases[i].text, err.message))
+            for (int d = 0; d < k->spec.graph->declared_count; d++)
+                if (k->spec.is_row[d])
+                    snprintf(rows + strlen(rows), sizeof rows - strlen(rows), "%s%s", rows[0] ? " " : "",
+                             k->spec.graph->dims[d]);
+        check(!strcmp(rows, cases[i].rows), "%s: rows of the backward are %s", cases[i].text, rows);
+        epi_kernel_free(k);
+        epi_module_free(two);
+        epi_module_free(m);
+    }
+}
+
 /* Rows that the forward stores for a product are saved for one of the backward, unless memory comes first. */
 static void test_passed(void) {
 #define CENTRED(then) \
@@ -757,6 +794,7 @@ static void test_choice(void) {
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = rsqrt(mean(x*x, D) + 0.1)  n = keep(x*r)  y = n*g }", "g",
                 "n ");
     test_passed();
+    test_row_axes();
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = again(rsqrt(again(mean(x*x, D)) + 0.1))  y = x*r*g }", "x",
                 "x g ");
 }

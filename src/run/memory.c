@@ -10,7 +10,7 @@
 enum { GRAIN = 128 };
 
 static int64_t grain_of(const epi_kernel *k, int dim) {
-    const epi_axes *axes = &k->program->graph.tensors[0].axes;
+    const epi_axes *axes = &epi_rows_of(&k->program->graph)->axes;
     int64_t others = 1, grain = 1;
     for (int i = epi_axes_find_dim(axes, dim) + 1; i > 0 && i < axes->count; i++)
         if (k->spec.is_row[axes->at[i].dim])
