@@ -474,7 +474,8 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     static const char *const files[2][4] = {
         {"attention_forward", "attention_split", "attention_rows", "attention_pair"},
         {"attention_mma_forward", NULL, "attention_mma_sums", "attention_mma_sums"}};
-    bool split = d->form == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d);
+    bool split = d->form == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d),
+         online = epi_attention_is_online(d);
     epi_text own = {0};
     if (mma)
         write_operands(d, k, &own);
@@ -501,8 +502,11 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s", epi_piece(&own),
                  epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
                  epi_device_text(mma ? "attention_mma" : "attention"),
-                 epi_attention_is_online(d) ? epi_device_text("attention_softmax") : "",
-                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->form]));
+                 online ? epi_device_text("attention_softmax") : "",
+                 split           ? epi_device_text("attention_chunks")
+                 : mma || online ? ""
+                                 : epi_device_text("attention_sums"),
+                 epi_device_text(files[mma][d->form]));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
     return epi_emit_end(k, err);

@@ -1,4 +1,4 @@
-// attention.cuh: what the attention mainloops of Hopper share: the numbers of their tiles, operands of wgmma, and the way out.
+// attention.cuh: what the attention mainloops of Hopper share: the numbers of their tiles, operands of wgmma, the way in and the way out.
 //
 // A block has TILE_M = 64 * GROUPS rows of one batch (a head of one sequence), 64 for each of GROUPS warpgroups that compute; one
 // more warpgroup has the thread that feeds them by TMA. The rows' operands stay in shared memory while tiles of STREAM columns
@@ -70,18 +70,39 @@ DEV void to_halves(u32 (&p)[STREAM / 4], const float (&s)[STREAM / 2]) {
     wg_commit(); \
   }
 
+// The sum over a tile's columns.
+#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
+VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
+
+// ---- the way in
+
+#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
+#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }   // to the next slot of a ring
+
+// A box of ROWS rows of all panels of a tensor, from these coordinates on: its row, the group of rows or the page where it has those,
+// and its batch.
+template <int FEATURES, int ROWS, class... At> DEV void load_panels(u32 to, const TMap *map, u32 bar, At... at) {
+#pragma unroll
+  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, at...);
+}
+#ifndef CHUNK   // few rows come by threads, and their scores are of one product
+// A warpgroup's rows of the first product, and a tile of its columns: those of its second term lie behind the first one's.
+DEV void load_rows(const Params &P, u32 to, u32 bar, int row, int batch) {
+  load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(to, &P.map[0], bar, row, rows_batch0(P, batch), rows_batch1(P, batch));
+#if MORE_DEPTH
+  load_panels<MORE_DEPTH, 64>(to + PANELS_BYTES(SCORE_DEPTH, 64) - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], bar, row, more_rows_batch0(P, batch), more_rows_batch1(P, batch));
+#endif
+}
+template <class... At> DEV void load_keys(const Params &P, u32 to, u32 bar, int batch, int z, int w, At... at) {
+  load_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(to, &P.map[1], bar, at..., z, w);
+#if MORE_DEPTH
+  load_panels<MORE_DEPTH, STREAM>(to + KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], bar, at..., more_keys_batch0(P, batch), more_keys_batch1(P, batch));
+#endif
+}
+#endif
+
 // ---- the way out
 
-// A box of `rows` rows and all panels of a tensor, at a place of its batch.
-template <int FEATURES, int ROWS> DEV void load_panels(u32 to, const TMap *map, u32 bar, int row, int z, int w) {
-#pragma unroll
-  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, row, z, w);
-}
-// The same of a tensor whose rows come in groups.
-template <int FEATURES, int ROWS> DEV void load_group_panels(u32 to, const TMap *map, u32 bar, int row, int group, int z, int w) {
-#pragma unroll
-  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, row, group, z, w);
-}
 // A warpgroup's accumulators as 16 bits, in panels of 64 rows.
 template <int N> DEV void stage_panels(u32 to, const float (&d)[N], int t) {
   const u32 lane = t & 31, row = 16 * (t >> 5) + (lane & 15);

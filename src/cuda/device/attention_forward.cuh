@@ -28,7 +28,6 @@
 
 #define BUFFER (PANELS_BYTES(SCORE_DEPTH > VALUE_WIDTH ? SCORE_DEPTH : VALUE_WIDTH, 64))   // a warpgroup's rows, or its results
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
-#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
 #define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
 #define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
 #define RING (QUERIES * GROUPS * BUFFER)
@@ -36,9 +35,6 @@
 // to `full` (the bytes); a buffer from row_empty to row_full, one pair for each buffer of each warpgroup, which puts its results
 // there, too: it is given back when the next tile's first product is on its way and the stores have been read.
 #define BARRIERS (RING + SLOTS * SLOT)
-#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
-
-VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
@@ -54,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
   }
   __syncthreads();
   dependency_wait();
-#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
 
   if (wg == GROUPS) {   // ---- the thread that feeds
     fewer_registers<FEW_REGISTERS>();
@@ -74,10 +69,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         auto keys = [&](int n) {
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(full + 8 * s, KEYS_BYTES);
-          load_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(base + RING + s * SLOT, &P.map[1], full + 8 * s, n * STREAM, kz, kw);
-#if MORE_DEPTH
-          load_panels<MORE_DEPTH, STREAM>(base + RING + s * SLOT + KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], full + 8 * s, n * STREAM, more_keys_batch0(P, at.batch), more_keys_batch1(P, at.batch));
-#endif
+          load_keys(P, base + RING + s * SLOT, full + 8 * s, at.batch, kz, kw, n * STREAM);
           ADVANCE(s, ph)
         };
         auto values = [&](int n) {
@@ -92,10 +84,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
             const u32 b = j % QUERIES * GROUPS + i, bar = row_full + 8 * b;
             mbar_wait(row_empty + 8 * b, (j / QUERIES & 1) ^ 1);
             mbar_expect(bar, ROWS_BYTES);
-            load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(base + b * BUFFER, &P.map[0], bar, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
-#if MORE_DEPTH
-            load_panels<MORE_DEPTH, 64>(base + b * BUFFER + ROWS_BYTES - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], bar, at.row + 64 * i, more_rows_batch0(P, at.batch), more_rows_batch1(P, at.batch));
-#endif
+            load_rows(P, base + b * BUFFER, bar, at.row + 64 * i, at.batch);
           }
         };
         if (QUERIES > 1) rows();

@@ -18,22 +18,10 @@
 // Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN; MORE_MAP rows and
 // columns of what is added to the first product.
 
-#define FIRST_BYTES PANELS_BYTES(SCORE_DEPTH, 64)   // a warpgroup's rows
-#define SECOND_BYTES PANELS_BYTES(SECOND_DEPTH, 64)
-#define BUFFER (FIRST_BYTES + SECOND_BYTES)
-#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
-#define VALUES_BYTES PANELS_BYTES(SECOND_DEPTH, STREAM)
-#define KEYS (GROUPS * BUFFER)
-#define VALUES (KEYS + SLOTS * KEYS_BYTES)
-// Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
-// it puts its results.
 #define STAGED_AT (VALUES + SLOTS * VALUES_BYTES)   // what comes with the columns of the first product
 #define BARRIERS (STAGED_AT + SLOTS * 4 * STAGED * STREAM)
-#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
-#define SUMMED (KEYS + SUM_AT / 64 * STREAM * 128)   // the columns that the first sum is over
 #define ACCUMULATORS2 ((SECOND_DEPTH + 15) / 16 * 8)
 
-VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 VALUE_PRODUCT(value_product2, wgmma_value2, SECOND_DEPTH)
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
@@ -54,7 +42,6 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
 // Steps are counted downwards over all tiles and groups.
 #define TILE_OF(left) (((left) - 1) / COLUMN_GROUPS)
 #define GROUP_OF(left) (COLUMN_GROUPS - 1 - ((left) - 1) % COLUMN_GROUPS)
-#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
 
   if (wg == GROUPS) {   // ---- the thread that feeds
     fewer_registers<FEW_REGISTERS>();
@@ -67,16 +54,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         const Place at = Order(P).at(w);
         int lo, hi;
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
-#pragma unroll 1
-        for (int i = 0; i < GROUPS; i++) {
-          mbar_wait(row_empty + 8 * i, (j & 1) ^ 1);
-          mbar_expect(row_full + 8 * i, FIRST_BYTES + SECOND_BYTES);
-          load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
-#if MORE_DEPTH
-          load_panels<MORE_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], row_full + 8 * i, at.row + 64 * i, more_rows_batch0(P, at.batch), more_rows_batch1(P, at.batch));
-#endif
-          load_panels<SECOND_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES, &P.map[2], row_full + 8 * i, at.row + 64 * i, rows2_batch0(P, at.batch), rows2_batch1(P, at.batch));
-        }
+        feed_rows(P, base, row_full, row_empty, at, j);
         // Groups inside, tiles outside: blocks that started together stay at the same columns and find them in the L2 cache.
 #pragma unroll 1
         for (int left = hi * COLUMN_GROUPS; left > lo * COLUMN_GROUPS; left--) {
@@ -86,13 +64,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
           asm volatile("" : "+r"(batch));   // what follows from it is worked out here: registers are few
           mbar_wait(bar + 8 * SLOTS, ph);
           mbar_expect(bar, KEYS_BYTES);
-          load_group_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(base + KEYS + s * KEYS_BYTES, &P.map[1], bar, n * STREAM, g, keys_batch0(P, batch), keys_batch1(P, batch));
-#if MORE_DEPTH
-          load_group_panels<MORE_DEPTH, STREAM>(base + KEYS + (s + 1) * KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], bar, n * STREAM, g, more_keys_batch0(P, batch), more_keys_batch1(P, batch));
-#endif
+          load_keys(P, base + KEYS + s * KEYS_BYTES, bar, batch, keys_batch0(P, batch), keys_batch1(P, batch), n * STREAM, g);
           mbar_wait(bar + 24 * SLOTS, ph);
           mbar_expect(bar + 16 * SLOTS, VALUES_BYTES);
-          load_group_panels<SECOND_DEPTH, STREAM>(base + VALUES + s * VALUES_BYTES, &P.map[3], bar + 16 * SLOTS, n * STREAM, g, values_batch0(P, batch), values_batch1(P, batch));
+          load_panels<SECOND_DEPTH, STREAM>(base + VALUES + s * VALUES_BYTES, &P.map[3], bar + 16 * SLOTS, n * STREAM, g, values_batch0(P, batch), values_batch1(P, batch));
           ADVANCE(s, ph)
         }
         const u32 drawn = Counter{(u64 *)P.counter}.take();   // no sooner: registers are few

@@ -21,20 +21,7 @@
 // Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4 the result where it is PLAIN; MORE_MAP rows and columns of
 // what is added, and the other result.
 
-#define FIRST_BYTES PANELS_BYTES(SCORE_DEPTH, 64)   // a warpgroup's rows
-#define SECOND_BYTES PANELS_BYTES(SECOND_DEPTH, 64)
-#define BUFFER (FIRST_BYTES + SECOND_BYTES)
-#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
-#define VALUES_BYTES PANELS_BYTES(SECOND_DEPTH, STREAM)
-#define KEYS (GROUPS * BUFFER)
-#define VALUES (KEYS + SLOTS * KEYS_BYTES)
-// Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
-// it puts its results.
 #define BARRIERS (VALUES + SLOTS * VALUES_BYTES)
-#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
-#define SUMMED (KEYS + SUM_AT / 64 * STREAM * 128)   // the columns that the sum is over
-
-VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
@@ -52,7 +39,6 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
   }
   __syncthreads();
   dependency_wait();
-#define ADVANCE(s, ph, slots) { if (++s == slots) { s = 0; ph ^= 1; } }
 
   if (wg == GROUPS) {   // ---- the thread that feeds
     fewer_registers<FEW_REGISTERS>();
@@ -68,30 +54,18 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         const Place at = order.at(w);
         int lo, hi;
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
-#pragma unroll 1
-        for (int i = 0; i < GROUPS; i++) {
-          mbar_wait(row_empty + 8 * i, (j & 1) ^ 1);
-          mbar_expect(row_full + 8 * i, FIRST_BYTES + SECOND_BYTES);
-          load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(base + i * BUFFER, &P.map[0], row_full + 8 * i, at.row + 64 * i, rows_batch0(P, at.batch), rows_batch1(P, at.batch));
-#if MORE_DEPTH
-          load_panels<MORE_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES - PANELS_BYTES(MORE_DEPTH, 64), &P.map[MORE_MAP], row_full + 8 * i, at.row + 64 * i, more_rows_batch0(P, at.batch), more_rows_batch1(P, at.batch));
-#endif
-          load_panels<SECOND_DEPTH, 64>(base + i * BUFFER + FIRST_BYTES, &P.map[2], row_full + 8 * i, at.row + 64 * i, rows2_batch0(P, at.batch), rows2_batch1(P, at.batch));
-        }
+        feed_rows(P, base, row_full, row_empty, at, j);
         const int kz = keys_batch0(P, at.batch), kw = keys_batch1(P, at.batch), vz = values_batch0(P, at.batch), vw = values_batch1(P, at.batch);
 #pragma unroll 1
         for (int n = hi - 1; n >= lo; n--) {
           mbar_wait(k_empty + 8 * ks, kp);
           mbar_expect(k_full + 8 * ks, KEYS_BYTES);
-          load_panels<SCORE_DEPTH - MORE_DEPTH, STREAM>(base + KEYS + ks * KEYS_BYTES, &P.map[1], k_full + 8 * ks, n * STREAM, kz, kw);
-#if MORE_DEPTH
-          load_panels<MORE_DEPTH, STREAM>(base + KEYS + (ks + 1) * KEYS_BYTES - PANELS_BYTES(MORE_DEPTH, STREAM), &P.map[MORE_MAP + 1], k_full + 8 * ks, n * STREAM, more_keys_batch0(P, at.batch), more_keys_batch1(P, at.batch));
-#endif
-          ADVANCE(ks, kp, SLOTS)
+          load_keys(P, base + KEYS + ks * KEYS_BYTES, k_full + 8 * ks, at.batch, kz, kw, n * STREAM);
+          ADVANCE(ks, kp)
           mbar_wait(v_empty + 8 * vs, vp);
           mbar_expect(v_full + 8 * vs, VALUES_BYTES);
           load_panels<SECOND_DEPTH, STREAM>(base + VALUES + vs * VALUES_BYTES, &P.map[3], v_full + 8 * vs, n * STREAM, vz, vw);
-          ADVANCE(vs, vp, SLOTS)
+          ADVANCE(vs, vp)
         }
         w = (int)drawn + (int)gridDim.x;
         if (drawn == (u32)order.total - 1) counter.end();
@@ -143,8 +117,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       seen.keep(dp, 0.f);
       to_halves(ds, dp);
       u32 before = ks;   // the slot of the tile that ds belongs to
-      ADVANCE(ks, kp, SLOTS)
-      ADVANCE(vs, vp, SLOTS)
+      ADVANCE(ks, kp)
+      ADVANCE(vs, vp)
       int add = 0;
       auto step = [&](auto cut, int n) {
         constexpr int CUT = decltype(cut)::value, EVALUATE = CUT && !MATCHES;
@@ -173,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         seen.keep(dp, 0.f);
         to_halves(ds, dp);
         before = ks;
-        ADVANCE(ks, kp, SLOTS)
-        ADVANCE(vs, vp, SLOTS)
+        ADVANCE(ks, kp)
+        ADVANCE(vs, vp)
       };
       walk_tiles(step, hi - 2, lo, from, to);
       my_turn();

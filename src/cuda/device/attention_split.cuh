@@ -17,20 +17,10 @@
 // largest score and the sum of weights of each row.
 
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
-#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
 #define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
 #define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
 #define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
-#define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
 #define BOX (PAGE && PAGE < STREAM ? PAGE : STREAM)   // columns that one instruction of TMA brings
-
-VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
-
-// A box of columns of one page; there is none before the first, so that all of it becomes zero.
-template <int FEATURES> DEV void load_boxes(u32 to, const TMap *map, u32 bar, int row, int page, int z, int w) {
-#pragma unroll
-  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * STREAM * 128, map, bar, 64 * p, row, page, z, w);
-}
 
 // The items of a block: of all batches' chunks that some row sees, one after another, every gridDim.x-th. A lane has one of 32
 // batches at a time: its chunks, and how many those before it and it have together. All lanes ask together.
@@ -83,7 +73,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
     if (i / 8 % 64 >= BATCH_ROWS || i % 8 * 8 + i / 512 * 64 >= SCORE_DEPTH) sts128(base + i / 512 * 8192 + swizzled<128>(i / 8 % 64, i % 8 * 16), 0, 0, 0, 0);
   __syncthreads();
   dependency_wait();
-#define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }
 
   Items items(P, lane);
   int batch, chunk;
@@ -102,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
             mbar_expect(full + 8 * s, bytes);
           }
           __syncwarp();
-#if PAGE
-          if (lane < STREAM / BOX) load_boxes<decltype(width)::value>(ring + s * SLOT + lane * BOX * 128, map, full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, z, w);
+#if PAGE   // a box of columns of one page; there is none before the first, so that all of it becomes zero
+          if (lane < STREAM / BOX) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT + lane * BOX * 128, map, full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, z, w);
 #else
           if (lane == 0) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT, map, full + 8 * s, n * STREAM, z, w);
 #endif

@@ -1,7 +1,6 @@
 // base.cuh: what every device text starts with: short types, PTX, storage types, and the functions
 // that the `cuda` cells of ops.def call. Header-free, for NVRTC.
 //
-// EPI_HALF: 0 where 16-bit tiles are bf16, 1 where they are f16.
 // EPI_FAST: 1 where every result is stored in 16 bits; then functions need no more than about 2^-20.
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -103,23 +102,21 @@ DEV float f_max(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f
 #if EPI_FAST
 DEV float f_exp(float a) { return ex2(a * LOG2E); }
 DEV float f_exp2(float a) { return ex2(a); }
-DEV float f_log(float a) { return logf(a); }   // lg2.approx is coarse near one
 DEV float f_sigmoid(float a) { return rcp(1.f + ex2(-LOG2E * a)); }
 DEV float f_rsqrt(float a) { return rsqrtf(a); }
 DEV float f_tanh(float a) {   // near zero the difference from one would be all rounding
   const float s = a * a, near = __fmaf_rn(a * s, __fmaf_rn(s, 0.13333333f, -0.33333333f), a);
   return fabsf(a) < 0.1f ? near : __fmaf_rn(-2.f, rcp(1.f + ex2(2.f * LOG2E * a)), 1.f);
 }
-DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
 #else
 DEV float f_exp(float a) { return expf(a); }
 DEV float f_exp2(float a) { return exp2f(a); }
-DEV float f_log(float a) { return logf(a); }
 DEV float f_sigmoid(float a) { return __fdiv_rn(1.f, 1.f + expf(-a)); }
 DEV float f_rsqrt(float a) { return __fdiv_rn(1.f, __fsqrt_rn(a)); }
 DEV float f_tanh(float a) { return tanhf(a); }
-DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
 #endif
+DEV float f_log(float a) { return logf(a); }   // lg2.approx is coarse near one
+DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
 DEV float f_silu(float a) { return a == -INF ? 0.f * a : a * f_sigmoid(a); }
 DEV float f_gelu_tanh(float a) {
   const float t = 1.5957691216057308f * __fmaf_rn(0.044715f * a * a, a, a);

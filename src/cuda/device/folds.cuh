@@ -11,7 +11,6 @@ template <class F> struct Fold {
   DEV void merge(const Fold &b) { v = F::of(v, b.v); }
   DEV void leave(float *p, i64 at, i64) const { p[at] = v; }
   DEV void load(const float *p, i64) { v = *p; }
-  DEV void join(const Fold &other) { v = F::of(v, other.v); }
   DEV float end(float scale) const { return v * scale; }
 };
 struct AddOf { static DEV float none() { return 0.f; } static DEV float of(float a, float b) { return a + b; } };
@@ -67,7 +66,6 @@ struct LogSumExp {
   DEV void merge(const LogSumExp &b) { lse_add(m, s, b.m, b.s); }
   DEV void leave(float *p, i64 at, i64 second) const { p[at] = m; p[at + second] = s; }
   DEV void load(const float *p, i64 second) { m = *p; s = p[second]; }
-  DEV void join(const LogSumExp &other) { lse_add(m, s, other.m, other.s); }
   DEV float end(float) const { return lse_end(m, s); }
   // The sum of exponentials of distances from the largest; or from zero where that is -inf.
   DEV float sum() const { return s + (m - m); }
@@ -169,7 +167,7 @@ template <class T> DEV float down_warps(u32 from, u32 apart) {
 #pragma unroll
   for (int w = 1; w < 4; w++) {
     next.v = __uint_as_float(lds32(from + w * apart));
-    f.join(next);
+    f.merge(next);
   }
   return f.v;
 }
@@ -190,14 +188,14 @@ template <class T, bool WHOLE, bool LONG> DEV T fold_partials(const float *p, in
     for (int u = 0; u < 8; u++)
       if (WHOLE || b + u < end) next[u].load(p + (b + u) * apart, second);
     if (LONG && b > begin && (b - begin) % RUN == 0) {
-      all.join(f);
+      all.merge(f);
       f.clear();
     }
 #pragma unroll
     for (int u = 0; u < 8; u++)
-      if (WHOLE || b + u < end) f.join(next[u]);
+      if (WHOLE || b + u < end) f.merge(next[u]);
   }
-  if (LONG) f.join(all);
+  if (LONG) f.merge(all);
   return f;
 }
 

@@ -234,7 +234,7 @@ template <class F> DEV void take_rows(Fold<F> &sum, const float *from, int apart
     Fold<F> run;
     run.clear();
     for (int r = first; r < min(first + 32, rows); r++) run.take(from[r * apart]);
-    sum.join(run);
+    sum.merge(run);
   }
 }
 
