@@ -38,28 +38,27 @@ static void put_limits(epi_emitter *e) {
                             "  (void)from;\n");
 }
 
-static void put_seen(const epi_attention_design *d, int el, epi_text *out) {
-    epi_text_add(out, "16 * j + 8 * (i >> 1) + %d < %s ", el, d->exact ? "to[i & 1]" : "left");
+static const char *put_seen(const epi_attention_design *d, int el) {
+    const char *column = epi_emit_text(d->c, "16 * j + 8 * (i >> 1) + %d", el);
     if (d->exact && d->cut_begin)
-        epi_text_add(out, "&& 16 * j + 8 * (i >> 1) + %d >= from[i & 1] ", el);
-    epi_text_add(out, "? ");
+        return epi_emit_text(d->c, "%s < to[i & 1] && %s >= from[i & 1]", column, column);
+    return epi_emit_text(d->c, "%s < %s", column, d->exact ? "to[i & 1]" : "left");
 }
 
 /* What is made goes to its array; in tiles that are cut, columns that a row does not see, or that are not
  * there, have no weight. */
-static void put_made(const epi_attention_design *d, const epi_emitter *e, const epi_attention_function *f,
-                     bool cut, epi_text *out) {
+static const char *put_made(const epi_attention_design *d, const epi_emitter *e,
+                            const epi_attention_function *f, bool cut) {
+    const char *all = "", *none = epi_attention_is_online(d) ? "-INF" : "0.f";
     for (int i = 0; i < 2; i++)
         for (int el = 0; el < 2 && f->made[i] >= 0; el++) {
-            epi_text_add(out, "      %s" ELEMENT " %s= ", arrays[i], el, f->factor ? "*" : "");
+            const char *value = epi_value_use(e, f->made[i], el);
             if (cut)
-                put_seen(d, el, out);
-            if (cut)
-                epi_text_add(out, "%s : %s;\n", epi_value_use(e, f->made[i], el),
-                             epi_attention_is_online(d) ? "-INF" : "0.f");
-            else
-                epi_text_add(out, "%s;\n", epi_value_use(e, f->made[i], el));
+                value = epi_emit_text(d->c, "%s ? %s : %s", put_seen(d, el), value, none);
+            all = epi_emit_text(d->c, "%s      %s" ELEMENT " %s= %s;\n", all, arrays[i], el,
+                                f->factor ? "*" : "", value);
         }
+    return all;
 }
 
 /* A multiplication that the exponent does. */
@@ -75,7 +74,7 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
                            bool cut, int scaled, epi_text *out) {
     const epi_tile_program *t = f->d->tile;
     epi_emitter e = {.d = f->d};
-    epi_text given = {0}, made = {0};
+    const char *given = "";
     bool *marked = epi_arena_alloc(d->c->arena, (size_t)t->instr_count + 1),
          *needed = epi_arena_alloc(d->c->arena, (size_t)t->value_count + 1);
     if (!marked || !needed)
@@ -88,37 +87,26 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
             epi_instr_emit(&e, i);
     for (int i = 0; i < 2; i++)
         for (int el = 0; el < 2 && f->given[i] >= 0 && needed[f->given[i]]; el++)
-            epi_text_add(&given, "      const float %s_%d = %s" ELEMENT ";\n",
-                         epi_value_name(&e, f->given[i]), el, arrays[i], el);
+            given = epi_emit_text(d->c, "%s      const float %s_%d = %s" ELEMENT ";\n", given,
+                                  epi_value_name(&e, f->given[i]), el, arrays[i], el);
     if (cut && d->exact)
         put_limits(&e);
-    put_made(d, &e, f, cut, &made);
+    const char *made = put_made(d, &e, f, cut);
+    epi_text_add(out, "namespace %s {\n", name);
+    epi_emitter_put_rows(&e, "", out);
     epi_text_add(
-        out,
-        "namespace %s {\nstruct Rows {\n%s};\n"
-        "DEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma unroll\n"
-        "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
-        "(void)r;\n%s  }\n}\n"
-        "DEV void tile(float (&s)[STREAM / 2], float (&dp)[STREAM / 2], const Rows &R, const Params "
-        "&P, int row, "
-        "int group, int first, int t, u32 staged) {\n"
-        "  const int q = t & 3, col = group * COLUMNS + first;\n"
-        "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
-        "  (void)q; (void)col; (void)position; (void)left;\n%s",
-        name, epi_piece(&e.members), epi_piece(&e.rows), epi_piece(&e.begin));
-    if (made.data)
-        epi_text_add(out,
-                     "#pragma unroll\n  for (int j = 0; j < STREAM / 16; j++) {\n%s#pragma unroll\n"
-                     "    for (int i = 0; i < 4; i++) {\n"
-                     "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n%s%s%s    "
-                     "}\n%s  }\n%s",
-                     epi_piece(&e.fragment), epi_piece(&given), epi_piece(&e.cell), made.data,
-                     epi_piece(&e.after), epi_piece(&e.end));
+        out, "DEV void tile(float (&s)[STREAM / 2], float (&dp)[STREAM / 2], const Rows &R, const Params "
+             "&P, int row, "
+             "int group, int first, int t, u32 staged) {\n"
+             "  const int q = t & 3, col = group * COLUMNS + first;\n"
+             "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
+             "  (void)q; (void)col; (void)position; (void)left;\n");
+    if (*made)
+        epi_emitter_put_loops(&e, "STREAM", given, made, out);
+    else
+        epi_text_add(out, "%s", epi_piece(&e.begin));
     epi_text_add(out, "}\n}\n");
-    bool failed = given.failed || made.failed;
-    epi_text_free(&given);
-    epi_text_free(&made);
-    return !epi_emitter_free(&e) && !failed;
+    return !epi_emitter_free(&e);
 }
 
 /* A function of tiles that are cut or whole. What a cut one needs of its rows is loaded there: it is not
@@ -318,29 +306,26 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
     for (int i = 0; i < p->tile->instr_count; i++)
         if (!put_row(d, &e, i) && !(d->plain && p->tile->instrs[i].full))
             epi_instr_emit(&e, i);
-    epi_text_add(out,
-                 "namespace %s {\n#define SUBTILE %d\nstruct Rows {\n%s};\n"
-                 "DEV void rows_load(Rows &R, const Params &P, int row%s, int q) {\n#pragma unroll\n"
-                 "  for (int h = 0; h < 2; h++) {\n    const int r = row_near(P, row + 8 * h);\n    "
-                 "(void)r;\n%s  }\n}\n",
-                 name, (int)epi_round_up(p->tile->n, 16), epi_piece(&e.members),
-                 epi_attention_is_online(d) ? ", const float (&top)[2], const float (&sum)[2]" : "",
-                 epi_piece(&e.rows));
-    if (d->plain)
+    epi_text_add(out, "namespace %s {\n#define SUBTILE %d\n", name, (int)epi_round_up(p->tile->n, 16));
+    epi_emitter_put_rows(
+        &e, epi_attention_is_online(d) ? ", const float (&top)[2], const float (&sum)[2], int q" : ", int q",
+        out);
+    if (d->plain) {
         write_plain(&e, out);
-    else
+    } else {
         epi_text_add(
             out,
             "struct Sums {\n%s};\n"
             "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
             "const Params &P, u32 staging, int row, int col, int thread) {\n"
-            "  const int lane = thread & 31, q = lane & 3;\n  (void)q;\n"
-            "%s#pragma unroll\n  for (int j = 0; j < SUBTILE / 16; j++) {\n"
-            "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
-            "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
-            "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s    }\n%s  }\n%s}\n",
-            epi_piece(&e.sums), epi_piece(&e.begin), epi_piece(&e.fragment), acc, acc, epi_piece(&e.cell),
-            epi_piece(&e.after), epi_piece(&e.end));
+            "  const int lane = thread & 31, q = lane & 3;\n  (void)q;\n",
+            epi_piece(&e.sums));
+        epi_emitter_put_loops(
+            &e, "SUBTILE",
+            epi_emit_text(d->c, "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n", acc, acc),
+            "", out);
+        epi_text_add(out, "}\n");
+    }
     epi_text_add(out, "#undef SUBTILE\n}\n");
     return !epi_emitter_free(&e);
 }

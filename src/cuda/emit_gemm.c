@@ -95,6 +95,25 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         EPI_AHEAD_BYTES);
 }
 
+void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text *out) {
+    epi_text_add(out,
+                 "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row%s) {\n#pragma "
+                 "unroll\n  for (int h = 0; h < 2; h++) {\n"
+                 "    const int r = row_near(P, row + 8 * h);\n    (void)r;\n%s  }\n}\n",
+                 epi_piece(&e->members), parameters, epi_piece(&e->rows));
+}
+
+void epi_emitter_put_loops(const epi_emitter *e, const char *columns, const char *first, const char *last,
+                           epi_text *out) {
+    epi_text_add(out,
+                 "%s#pragma unroll\n  for (int j = 0; j < %s / 16; j++) {\n"
+                 "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
+                 "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
+                 "%s%s%s    }\n%s  }\n%s",
+                 epi_piece(&e->begin), columns, epi_piece(&e->fragment), first, epi_piece(&e->cell), last,
+                 epi_piece(&e->after), epi_piece(&e->end));
+}
+
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
 static void write_epilogue(const epi_emitter *e, epi_text *out) {
     const char *results = "";
@@ -103,28 +122,19 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
         results = epi_emit_text(e->d->c, "%s      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n",
                                 results, name, first, name, first);
     }
-    epi_text_add(out,
-                 "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row) {\n#pragma "
-                 "unroll\n  for (int h = 0; h < 2; h++) {\n"
-                 "    const int r = row_near(P, row + 8 * h);\n    (void)r;\n%s  }\n}\n",
-                 epi_piece(&e->members), epi_piece(&e->rows));
+    epi_emitter_put_rows(e, "", out);
     for (int p = 0; p < e->d->products; p++)
         emit_keep(e, p, out);
     epi_text_add(out, "struct Sums {\n%s};\n", epi_piece(&e->sums));
     epi_text_add(
-        out,
-        "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
-        "const Params &P, u32 staging, int row, int col, int thread) {\n"
-        "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
-        "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
-        ">> 4 << 4;\n"
-        "  (void)q; (void)srow; (void)mrow; (void)munit;\n"
-        "%s#pragma unroll\n  for (int j = 0; j < SUBTILE / 16; j++) {\n"
-        "%s#pragma unroll\n    for (int i = 0; i < 4; i++) {\n"
-        "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
-        "%s%s    }\n%s  }\n%s}\n",
-        epi_piece(&e->begin), epi_piece(&e->fragment), results, epi_piece(&e->cell), epi_piece(&e->after),
-        epi_piece(&e->end));
+        out, "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
+             "const Params &P, u32 staging, int row, int col, int thread) {\n"
+             "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
+             "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
+             ">> 4 << 4;\n"
+             "  (void)q; (void)srow; (void)mrow; (void)munit;\n");
+    epi_emitter_put_loops(e, "SUBTILE", results, "", out);
+    epi_text_add(out, "}\n");
     if (e->leave.data)
         epi_text_add(
             out,

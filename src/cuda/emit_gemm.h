@@ -38,6 +38,12 @@ void epi_instr_emit(epi_emitter *e, int instr);
 static inline const char *epi_piece(const epi_text *t) {
     return t->data ? t->data : "";
 }
+/* struct Rows and rows_load(), which has these parameters, too: the values per row. */
+void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text *out);
+/* The loops over fragments and cells of so many columns, a macro; what each cell has first and last besides.
+ */
+void epi_emitter_put_loops(const epi_emitter *e, const char *columns, const char *first, const char *last,
+                           epi_text *out);
 /* Frees the pieces; answers whether one of them ran out of memory. */
 bool epi_emitter_free(epi_emitter *e);
 
