@@ -1,6 +1,4 @@
 /* choose.c: the configurations of the gemm mainloops, and a cost model that ranks them for a shape. */
-#include <string.h>
-
 #include "cuda/cuda.h"
 
 /* The name says tile, cluster and schedule: d for deferred (with the columns of a subtile, where they are
@@ -65,10 +63,7 @@ const char *epi_config_name(int index) {
 }
 
 int epi_config_named(const char *name) {
-    for (int i = 0; i < CONFIGS; i++)
-        if (!strcmp(configs[i].name, name))
-            return i;
-    return -1;
+    return epi_find_named(epi_config_name, CONFIGS, name);
 }
 
 uint64_t epi_config_same_text(int index) {

@@ -2,6 +2,8 @@
 #ifndef EPI_CUDA_CUDA_H
 #define EPI_CUDA_CUDA_H
 
+#include <string.h>
+
 #include "cuda/driver.h"
 #include "cuda/emit.h"
 
@@ -117,6 +119,13 @@ bool epi_launch_may_be_slow(const epi_launch *l);
 /* Do both have the same texts, launch by launch? */
 bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
 
+/* The number of what has this name, of so many; or -1. */
+static inline int epi_find_named(const char *(*name_of)(int), int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (!strcmp(name_of(i), name))
+            return i;
+    return -1;
+}
 /* choose.c: the configurations there are, by name, and the one that the cost model likes best. */
 int epi_config_count(void);
 const epi_config *epi_config_at(int index);

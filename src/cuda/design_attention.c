@@ -69,10 +69,7 @@ const char *epi_attention_config_name(int index) {
 }
 
 int epi_attention_config_named(const char *name) {
-    for (int i = 0; i < CONFIGS; i++)
-        if (!strcmp(configs[i].name, name))
-            return i;
-    return -1;
+    return epi_find_named(epi_attention_config_name, CONFIGS, name);
 }
 
 bool epi_attention_config_suits(int index, int capability) {

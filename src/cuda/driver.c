@@ -145,13 +145,8 @@ static bool missing(const epi_cuda *cuda, epi_error *err) {
 
 /* ---- opening ---- */
 
-static void say_why(epi_cuda *cuda, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say_why(epi_cuda *cuda, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(cuda->why, sizeof cuda->why, fmt, args);
-    va_end(args);
-}
+/* Keeps why there are no devices; answers false. */
+#define REFUSE(cuda, ...) (snprintf((cuda)->why, sizeof(cuda)->why, __VA_ARGS__), false)
 
 /* Returns the name of the first function that is not there, or NULL. */
 static const char *look_up_all(epi_cuda *cuda) {
@@ -171,17 +166,17 @@ static bool open_library(epi_cuda *cuda) {
     if (!cuda->library)
         cuda->library = dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);
     if (!cuda->library)
-        return say_why(cuda, "no NVIDIA driver is installed (libcuda.so.1 was not found)"), false;
+        return REFUSE(cuda, "no NVIDIA driver is installed (libcuda.so.1 was not found)");
     const char *absent = look_up_all(cuda);
     int *version = &cuda->driver_version;
     if (!cuda->calls->cuDriverGetVersion || cuda->calls->cuDriverGetVersion(version) != CU_SUCCESS)
         *version = 0;
     if (!absent && (*version == 0 || *version >= OLDEST_DRIVER)) /* unknown: starting it will tell why */
         return true;
-    say_why(cuda, "the NVIDIA driver is too old: it is for CUDA %d.%d%s%s; CUDA %d.0 or newer is needed",
-            *version / 1000, *version % 1000 / 10, absent ? " and has no " : "", absent ? absent : "",
-            OLDEST_DRIVER / 1000);
-    return false;
+    return REFUSE(cuda,
+                  "the NVIDIA driver is too old: it is for CUDA %d.%d%s%s; CUDA %d.0 or newer is needed",
+                  *version / 1000, *version % 1000 / 10, absent ? " and has no " : "", absent ? absent : "",
+                  OLDEST_DRIVER / 1000);
 }
 
 /* Starts the driver and counts its devices. */
@@ -191,14 +186,13 @@ static bool start_driver(epi_cuda *cuda, int *count) {
     if (code == CU_SUCCESS)
         code = cuda->calls->cuDeviceGetCount(count);
     if (code == CU_NO_DEVICE || (code == CU_SUCCESS && *count == 0))
-        return say_why(cuda, "the NVIDIA driver is installed but finds no GPU"), false;
+        return REFUSE(cuda, "the NVIDIA driver is installed but finds no GPU");
     if (code == CU_STUB_LIBRARY)
-        return say_why(cuda,
-                       "the libcuda found is the CUDA toolkit's stub, made to link with, not the driver"),
-               false;
+        return REFUSE(cuda,
+                      "the libcuda found is the CUDA toolkit's stub, made to link with, not the driver");
     if (code != CU_SUCCESS) {
         describe(cuda->calls, code, reason, sizeof reason);
-        return say_why(cuda, "the NVIDIA driver does not start: %s", reason), false;
+        return REFUSE(cuda, "the NVIDIA driver does not start: %s", reason);
     }
     return true;
 }
@@ -247,7 +241,7 @@ void epi_cuda_open(epi_cuda *cuda) {
     *cuda = (epi_cuda){0};
     cuda->calls = calloc(1, sizeof *cuda->calls);
     if (!cuda->calls) {
-        say_why(cuda, "there is no memory to open the NVIDIA driver");
+        (void)REFUSE(cuda, "there is no memory to open the NVIDIA driver");
         return;
     }
     pthread_mutex_init(&cuda->calls->retaining, NULL);
@@ -261,7 +255,7 @@ void epi_cuda_open(epi_cuda *cuda) {
         snprintf(d->name, sizeof d->name, "gpu%d", cuda->count++);
     }
     if (cuda->count == 0)
-        say_why(cuda, "the NVIDIA driver finds %d GPUs but tells nothing about them", count);
+        (void)REFUSE(cuda, "the NVIDIA driver finds %d GPUs but tells nothing about them", count);
 }
 
 /* The driver's own number of a device, which need not be its place in the list. */

@@ -110,21 +110,15 @@ static bool take_any(void) {
     return false;
 }
 
-static bool refuse_nvrtc(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static bool refuse_nvrtc(const char *fmt, ...) {
-    int n = snprintf(nvrtc.why, sizeof nvrtc.why, "NVRTC, CUDA's compiler, cannot be used: ");
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(nvrtc.why + n, sizeof nvrtc.why - (size_t)n, fmt, args);
-    va_end(args);
-    return false;
-}
+/* Keeps why; answers false. */
+#define REFUSE(...) \
+    (snprintf(nvrtc.why, sizeof nvrtc.why, "NVRTC, CUDA's compiler, cannot be used: " __VA_ARGS__), false)
 
 static bool look_up_functions(void) {
     for (int i = 0; i < FUNCTION_COUNT; i++) {
         void *function = dlsym(nvrtc.library, functions[i].name);
         if (!function)
-            return refuse_nvrtc("it has no %s; CUDA 12.0 or newer is needed", functions[i].name);
+            return REFUSE("it has no %s; CUDA 12.0 or newer is needed", functions[i].name);
         memcpy((char *)&nvrtc + functions[i].offset, &function, sizeof function);
     }
     return true;
@@ -136,9 +130,8 @@ static bool take_by_loader(void) {
     for (int i = 0; i < NAME_COUNT && !nvrtc.library; i++)
         nvrtc.library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!nvrtc.library)
-        return refuse_nvrtc(
-            "it was not found. Install CUDA 12.0 or newer, or set EPILOG_NVRTC to the path of "
-            "libnvrtc.so");
+        return REFUSE("it was not found. Install CUDA 12.0 or newer, or set EPILOG_NVRTC to the path of "
+                      "libnvrtc.so");
     if (!look_up_functions())
         return false;
     int major = 0, minor = 0;
@@ -152,7 +145,7 @@ static void find_nvrtc(void) {
     const char *own = getenv("EPILOG_NVRTC");
     if (own && *own)
         nvrtc.found = take_file(".", strchr(own, '/') ? 0 : 1, own) ||
-                      refuse_nvrtc("EPILOG_NVRTC names %s, which is no file", own);
+                      REFUSE("EPILOG_NVRTC names %s, which is no file", own);
     else
         nvrtc.found = take_any() || take_by_loader();
 }
@@ -174,7 +167,7 @@ static void open_nvrtc(void) {
     }
     nvrtc.library = dlopen(nvrtc.path, RTLD_NOW | RTLD_LOCAL);
     const char *reason = nvrtc.library ? NULL : dlerror();
-    nvrtc.opened = nvrtc.library ? look_up_functions() : refuse_nvrtc("%s", reason ? reason : nvrtc.path);
+    nvrtc.opened = nvrtc.library ? look_up_functions() : REFUSE("%.600s", reason ? reason : nvrtc.path);
     if (nvrtc.opened)
         open_builtins();
 }
@@ -208,15 +201,7 @@ static const char *find_in_line(const char *line, const char *what) {
 }
 
 /* The first reason is kept: the ones after it mostly follow from it. */
-static void note_slow(report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note_slow(report *r, const char *fmt, ...) {
-    if (r->slow[0])
-        return;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(r->slow, sizeof r->slow, fmt, args);
-    va_end(args);
-}
+#define NOTE_SLOW(r, ...) (void)((r)->slow[0] || snprintf((r)->slow, sizeof(r)->slow, __VA_ARGS__))
 
 /* The assembler's words on speed are numbered C75xx: "(C7510) Potential Performance Loss: wgmma...". */
 static void read_line(const char *line, report *r) {
@@ -224,16 +209,16 @@ static void read_line(const char *line, report *r) {
     const char *warning = find_in_line(line, "(C75"), *used = find_in_line(line, "Used ");
     const char *number = line + strcspn(line, "0123456789\n");
     if (warning)
-        note_slow(r, "%.*s", line_length(warning), warning);
+        NOTE_SLOW(r, "%.*s", line_length(warning), warning);
     if (used && sscanf(used, "Used %d registers", &registers) == 1 && registers > r->registers)
         r->registers = registers;
     if (sscanf(number, "%d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &frame, &stores,
                &loads) != 3)
         return;
     if (stores || loads)
-        note_slow(r, "registers are spilled (%d bytes stored, %d bytes loaded)", stores, loads);
+        NOTE_SLOW(r, "registers are spilled (%d bytes stored, %d bytes loaded)", stores, loads);
     else if (frame)
-        note_slow(r, "it has a stack frame of %d bytes", frame);
+        NOTE_SLOW(r, "it has a stack frame of %d bytes", frame);
 }
 
 static void read_log(const char *log, report *r) {

@@ -116,10 +116,7 @@ const char *epi_gpu_config_name(int index) {
 }
 
 int epi_gpu_config_find(const char *name) {
-    for (int i = 0; name && i < epi_gpu_config_count(); i++)
-        if (!strcmp(epi_gpu_config_name(i), name))
-            return i;
-    return -1;
+    return name ? epi_find_named(epi_gpu_config_name, epi_gpu_config_count(), name) : -1;
 }
 
 int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_rounding rounding) {

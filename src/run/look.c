@@ -160,15 +160,20 @@ epi_status epi_kernel_part_sized(const epi_kernel *kernel, int index, epi_part_i
     return EPI_OK;
 }
 
+static void print_program(const epi_kernel *kernel, epi_text *out) {
+    if (kernel->rewriting.applies)
+        epi_graph_print(&kernel->rewriting.graph, kernel->program->ast->name, out);
+    else
+        epi_ast_print(kernel->program->ast, out);
+}
+
 static void print_part(const epi_kernel *kernel, int index, epi_text *out) {
     char name[160];
     snprintf(name, sizeof name, "%.120s_%d", kernel->program->ast->name, index + 1);
     if (kernel->parts[index].part)
         epi_graph_print(&kernel->parts[index].part->graph, name, out);
-    else if (kernel->rewriting.applies)
-        epi_graph_print(&kernel->rewriting.graph, kernel->program->ast->name, out);
     else
-        epi_ast_print(kernel->program->ast, out);
+        print_program(kernel, out);
 }
 
 /* "other forms, for fewer rows: sm90_128x64_c1_d" */
@@ -388,10 +393,8 @@ static void describe_memory(const epi_kernel *kernel, epi_text *out) {
 
 size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
-    if (kernel && kernel->rewriting.applies)
-        epi_graph_print(&kernel->rewriting.graph, kernel->program->ast->name, &t);
-    else if (kernel)
-        epi_ast_print(kernel->program->ast, &t);
+    if (kernel)
+        print_program(kernel, &t);
     return epi_text_give(&t, buf, size);
 }
 
