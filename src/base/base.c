@@ -135,6 +135,19 @@ char *epi_arena_text(epi_arena *arena, const char *text, size_t length) {
     return copy ? memcpy(copy, text, length) : NULL;
 }
 
+void *epi_arena_grow(epi_arena *arena, void *list, int count, int *capacity, size_t size) {
+    if (count < *capacity)
+        return list;
+    int more = *capacity ? 2 * *capacity : 8;
+    void *copy = epi_arena_alloc(arena, (size_t)more * size);
+    if (!copy)
+        return NULL;
+    if (count)
+        memcpy(copy, list, (size_t)count * size);
+    *capacity = more;
+    return copy;
+}
+
 void epi_arena_free(epi_arena *arena) {
     for (struct epi_arena_block *b = arena->head, *next; b; b = next) {
         next = b->next;

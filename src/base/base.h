@@ -32,6 +32,8 @@ typedef struct epi_arena {
 
 void *epi_arena_alloc(epi_arena *arena, size_t size); /* zeroed, 16-byte aligned */
 char *epi_arena_text(epi_arena *arena, const char *text, size_t length);
+/* Room for one more element in a list that has so many of them, and *capacity: the list, or a longer copy. */
+void *epi_arena_grow(epi_arena *arena, void *list, int count, int *capacity, size_t size);
 void epi_arena_free(epi_arena *arena);
 
 /* A growing text, with the same stickiness as the arena. */

@@ -193,9 +193,6 @@ static ALWAYS_INLINE wide wide_reduce_near(wide near, wide x, wide_power *k) {
     *k = _mm512_sub_ps(wide_fma(near, wide_of(LOG2E), wide_of(ROUND)), wide_of(ROUND));
     return _mm512_fnmadd_ps(*k, wide_of(LN2_LO), _mm512_fnmadd_ps(*k, wide_of(LN2_HI), x));
 }
-static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
-    return wide_reduce_near(x, x, k);
-}
 
 /* x * 2^k, rounded once */
 static ALWAYS_INLINE wide wide_scaled(wide x, wide_power k) {
@@ -206,7 +203,7 @@ static ALWAYS_INLINE wide wide_scaled(wide x, wide_power k) {
  * r near 0. So r is bounded in size, and not x from both sides; NaN gives the bound. */
 static ALWAYS_INLINE wide wide_exp_reduce(wide x, wide_power *k) {
     enum { SMALLER_BY_SIZE = 2 };
-    return _mm512_range_ps(wide_reduce(x, k), wide_of(0.5f), SMALLER_BY_SIZE);
+    return _mm512_range_ps(wide_reduce_near(x, x, k), wide_of(0.5f), SMALLER_BY_SIZE);
 }
 
 /* -|x| from -120 on */
@@ -266,9 +263,6 @@ static ALWAYS_INLINE wide wide_reduce_near(wide near, wide x, wide_power *k) {
     *k = (wide_bits)sum;
     return vfmsq_f32(vfmsq_f32(x, number, wide_of(LN2_HI)), number, wide_of(LN2_LO));
 }
-static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
-    return wide_reduce_near(x, x, k);
-}
 
 /* Two factors of half the exponent each; what stands above the exponents' bits the shifts take away. */
 static ALWAYS_INLINE wide wide_scaled(wide x, wide_power k) {
@@ -277,7 +271,8 @@ static ALWAYS_INLINE wide wide_scaled(wide x, wide_power k) {
 }
 
 static ALWAYS_INLINE wide wide_exp_reduce(wide x, wide_power *k) {
-    return wide_reduce(vminq_f32(vmaxq_f32(x, wide_of(-120.0f)), wide_of(120.0f)), k);
+    x = vminq_f32(vmaxq_f32(x, wide_of(-120.0f)), wide_of(120.0f));
+    return wide_reduce_near(x, x, k);
 }
 
 static ALWAYS_INLINE wide wide_minus_abs(wide x) {
@@ -318,6 +313,10 @@ static ALWAYS_INLINE wide wide_exp_reduced(wide r) {
     return wide_fma(r2, wide_exp_slope(r, r2), r) + wide_of(1.0f);
 }
 #endif
+
+static ALWAYS_INLINE wide wide_reduce(wide x, wide_power *k) {
+    return wide_reduce_near(x, x, k);
+}
 
 /* e^r - 1 */
 static ALWAYS_INLINE wide wide_expm1_reduced(wide r) {

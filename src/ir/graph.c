@@ -9,9 +9,9 @@
 
 /* ---- errors ---- */
 
-void epi_graph_fail(epi_graph *g, const char *fmt, ...) {
+int epi_graph_fail(epi_graph *g, const char *fmt, ...) {
     if (g->error.status != EPI_OK)
-        return;
+        return EPI_NO_NODE;
     va_list args;
     va_start(args, fmt);
     vsnprintf(g->error.message, sizeof g->error.message, fmt, args);
@@ -19,6 +19,7 @@ void epi_graph_fail(epi_graph *g, const char *fmt, ...) {
     g->error.status = EPI_ERR_CHECK;
     g->error.line = g->place.line;
     g->error.column = g->place.column;
+    return EPI_NO_NODE;
 }
 
 bool epi_graph_failed(epi_graph *g) {
@@ -115,20 +116,12 @@ static int add_node(epi_graph *g, epi_node node) {
     int *slot = find_slot(g, &node);
     if (*slot != EPI_NO_NODE)
         return epi_graph_ordered(g, *slot, &node.axes);
-    if (g->node_count == EPI_MAX_NODES) {
-        epi_graph_fail(g, "the program has more than %d operations after inlining", EPI_MAX_NODES);
-        return EPI_NO_NODE;
-    }
-    if (g->node_count == g->node_capacity) {
-        int capacity = g->node_capacity ? 2 * g->node_capacity : 32;
-        epi_node *nodes = epi_arena_alloc(g->arena, (size_t)capacity * sizeof *nodes);
-        if (!nodes)
-            return epi_graph_failed(g), EPI_NO_NODE;
-        if (g->node_count)
-            memcpy(nodes, g->nodes, (size_t)g->node_count * sizeof *nodes);
-        g->nodes = nodes;
-        g->node_capacity = capacity;
-    }
+    if (g->node_count == EPI_MAX_NODES)
+        return epi_graph_fail(g, "the program has more than %d operations after inlining", EPI_MAX_NODES);
+    epi_node *nodes = epi_arena_grow(g->arena, g->nodes, g->node_count, &g->node_capacity, sizeof *nodes);
+    if (!nodes)
+        return epi_graph_failed(g), EPI_NO_NODE;
+    g->nodes = nodes;
     node.place = g->place;
     g->nodes[g->node_count] = node;
     return *slot = g->node_count++;
@@ -249,16 +242,12 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
     n.over = *over;
     for (int i = 0; i < over->count; i++) {
         int at = epi_axes_find(&n.axes, over->at[i]);
-        if (at < 0 && epi_axes_find(&g->nodes[a].axes, over->at[i]) >= 0) {
-            epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text,
-                           epi_axis_label(g, over->at[i]).text);
-            return EPI_NO_NODE;
-        }
-        if (at < 0) {
-            epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
-                           epi_axis_label(g, over->at[i]).text, epi_node_label(g, a).text);
-            return EPI_NO_NODE;
-        }
+        if (at < 0 && epi_axes_find(&g->nodes[a].axes, over->at[i]) >= 0)
+            return epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text,
+                                  epi_axis_label(g, over->at[i]).text);
+        if (at < 0)
+            return epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
+                                  epi_axis_label(g, over->at[i]).text, epi_node_label(g, a).text);
         epi_axes_remove(&n.axes, at);
     }
     return add_node(g, n);
@@ -271,15 +260,11 @@ int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
     n.axes = g->nodes[a].axes;
     n.over = (epi_axes){1, {axis}};
     int at = epi_axes_find(&n.axes, axis);
-    if (at < 0) {
-        epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text, epi_axis_label(g, axis).text,
-                       epi_node_label(g, a).text);
-        return EPI_NO_NODE;
-    }
-    if (axis.shift <= -EPI_MAX_SHIFT) {
-        epi_graph_fail(g, "%s is halved too often", g->dims[axis.dim]);
-        return EPI_NO_NODE;
-    }
+    if (at < 0)
+        return epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
+                              epi_axis_label(g, axis).text, epi_node_label(g, a).text);
+    if (axis.shift <= -EPI_MAX_SHIFT)
+        return epi_graph_fail(g, "%s is halved too often", g->dims[axis.dim]);
     n.axes.at[at].shift--;
     return add_node(g, n);
 }
@@ -293,12 +278,10 @@ int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
         return EPI_NO_NODE;
     epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
     int at = epi_axes_find(&n.axes, half);
-    if (at < 0 || epi_axes_find(&g->nodes[a].axes, half) < 0 || epi_axes_find(&g->nodes[b].axes, half) < 0) {
-        epi_graph_fail(g, "%s to %s: both operands need the axis %s; they are %s and %s", epi_ops[op].text,
-                       epi_axis_label(g, axis).text, epi_axis_label(g, half).text, epi_node_label(g, a).text,
-                       epi_node_label(g, b).text);
-        return EPI_NO_NODE;
-    }
+    if (at < 0 || epi_axes_find(&g->nodes[a].axes, half) < 0 || epi_axes_find(&g->nodes[b].axes, half) < 0)
+        return epi_graph_fail(g, "%s to %s: both operands need the axis %s; they are %s and %s",
+                              epi_ops[op].text, epi_axis_label(g, axis).text, epi_axis_label(g, half).text,
+                              epi_node_label(g, a).text, epi_node_label(g, b).text);
     n.axes.at[at] = axis;
     return add_node(g, n);
 }
@@ -347,13 +330,12 @@ int epi_graph_product(epi_graph *g, int a, int b) {
         return EPI_NO_NODE;
     epi_axes shared = shared_axes(&g->nodes[a].axes, &g->nodes[b].axes);
     epi_axes over = epi_axes_without(&shared, &g->carried);
-    if (!over.count) {
-        epi_graph_fail(g,
-                       "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
-                       "write * for an outer product",
-                       epi_node_label(g, a).text, epi_node_label(g, b).text);
-        return EPI_NO_NODE;
-    }
+    if (!over.count)
+        return epi_graph_fail(
+            g,
+            "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
+            "write * for an outer product",
+            epi_node_label(g, a).text, epi_node_label(g, b).text);
     return contract(g, a, b, &over, false);
 }
 
@@ -445,22 +427,18 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axi
     const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
     n.over = (epi_axes){1, {axis}};
     bool gathers = op == EPI_OP_GATHER;
-    if (gathers && epi_axes_find(x, axis) < 0) {
-        epi_graph_fail(g, "gather over %s: %s has no such axis", epi_axis_label(g, axis).text,
-                       epi_node_label(g, a).text);
-        return EPI_NO_NODE;
-    }
+    if (gathers && epi_axes_find(x, axis) < 0)
+        return epi_graph_fail(g, "gather over %s: %s has no such axis", epi_axis_label(g, axis).text,
+                              epi_node_label(g, a).text);
     if (!gathers && !keeps_carried(g, op, i))
         return EPI_NO_NODE;
     epi_axes rest = epi_axes_without(x, gathers ? &n.over : i);
     if (!axes_agree(g, gathers ? &rest : x, i, a, index))
         return EPI_NO_NODE;
-    if (!gathers && epi_axes_find_dim(&rest, axis.dim) >= 0) {
-        epi_graph_fail(g, "scatter to %s: %s has that axis already, and the index %s does not sum over it",
-                       epi_axis_label(g, axis).text, epi_node_label(g, a).text,
-                       epi_node_label(g, index).text);
-        return EPI_NO_NODE;
-    }
+    if (!gathers && epi_axes_find_dim(&rest, axis.dim) >= 0)
+        return epi_graph_fail(
+            g, "scatter to %s: %s has that axis already, and the index %s does not sum over it",
+            epi_axis_label(g, axis).text, epi_node_label(g, a).text, epi_node_label(g, index).text);
     check_number(g, index, axis);
     n.axes = gathers ? *i : n.over;
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
@@ -532,15 +510,13 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
     epi_node n = new_node(op, seed, EPI_NO_NODE, EPI_NO_NODE);
     const epi_node *s = &g->nodes[seed];
     if (s->op != EPI_OP_INPUT || s->axes.count || !g->tensors[s->tensor].has_type ||
-        !epi_dtype_is_integer(g->tensors[s->tensor].type)) {
-        epi_graph_fail(g, "the seed of %s is an input declared as one integer, seed: i32", epi_ops[op].text);
-        return EPI_NO_NODE;
-    }
+        !epi_dtype_is_integer(g->tensors[s->tensor].type))
+        return epi_graph_fail(g, "the seed of %s is an input declared as one integer, seed: i32",
+                              epi_ops[op].text);
     for (int i = 0; i < axes->count; i++) {
-        if (epi_axes_find_dim(&n.axes, axes->at[i].dim) >= 0) {
-            epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text, g->dims[axes->at[i].dim]);
-            return EPI_NO_NODE;
-        }
+        if (epi_axes_find_dim(&n.axes, axes->at[i].dim) >= 0)
+            return epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text,
+                                  g->dims[axes->at[i].dim]);
         n.axes.at[n.axes.count++] = axes->at[i];
     }
     n.over = g->carried; /* numbers of their own along these too */

@@ -184,8 +184,9 @@ epi_axes epi_graph_rename_axes(const epi_graph *g, int node, const epi_axes *axe
 /* Holds an assigned value against the axes its output declares. */
 void epi_graph_check_output(epi_graph *g, int tensor);
 
-/* Records an error at g->place, unless there is one already; is there one, or no more memory? */
-void epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Records an error at g->place, unless there is one already, and answers EPI_NO_NODE; is there one, or no
+ * more memory? */
+int epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool epi_graph_failed(epi_graph *g);
 
 /* Once all outputs are assigned: leaves out what only orders axes, and finds which nodes are live, and who
@@ -198,6 +199,17 @@ typedef struct epi_use_list {
     int count;
 } epi_use_list;
 epi_use_list epi_graph_uses(const epi_graph *g, int node);
+
+/* Nodes that are to be looked at, each once, and in which round each was last met: a list, not recursion, as
+ * programs are long. False: no memory. */
+typedef struct epi_visits {
+    int *seen, *todo, count, round;
+} epi_visits;
+bool epi_visits_make(epi_arena *arena, int nodes, epi_visits *out);
+/* Begins a round with this node; adds one, unless the round has met it; takes the last one that was added. */
+void epi_visits_begin(epi_visits *v, int node);
+void epi_visit(epi_visits *v, int node);
+bool epi_visits_next(epi_visits *v, int *node);
 
 /* "[T,F/2]" and "r[T]", for messages; the buffer is the caller's. */
 typedef struct epi_label {

@@ -68,6 +68,36 @@ epi_use_list epi_graph_uses(const epi_graph *g, int node) {
     return (epi_use_list){g->uses + first, g->first_use[node + 1] - first};
 }
 
+/* ---- visits ---- */
+
+bool epi_visits_make(epi_arena *arena, int nodes, epi_visits *out) {
+    *out = (epi_visits){.seen = epi_arena_alloc(arena, ((size_t)nodes + 1) * sizeof *out->seen),
+                        .todo = epi_arena_alloc(arena, ((size_t)nodes + 1) * sizeof *out->todo)};
+    return out->seen && out->todo;
+}
+
+void epi_visits_begin(epi_visits *v, int node) {
+    v->round++;
+    v->count = 0;
+    epi_visit(v, node);
+}
+
+void epi_visit(epi_visits *v, int node) {
+    if (v->seen[node] == v->round)
+        return;
+    v->seen[node] = v->round;
+    v->todo[v->count++] = node;
+}
+
+bool epi_visits_next(epi_visits *v, int *node) {
+    if (!v->count)
+        return false;
+    *node = v->todo[--v->count];
+    return true;
+}
+
+/* ---- outputs ---- */
+
 /* The product that `node` reaches without passing another product and that contracted `dim`
  * together with at least `least - 1` other axes, or EPI_NO_NODE. */
 static int contracted_by(epi_graph *g, int node, int dim, int least) {

@@ -76,6 +76,11 @@ static inline epi_level epi_level_second(epi_level level) {
     return level == EPI_LEVEL_POWER ? EPI_LEVEL_UNARY : level + 1;
 }
 
+/* Is it one half of an axis? */
+static inline bool epi_op_is_half(epi_op op) {
+    return op == EPI_OP_EVEN || op == EPI_OP_ODD || op == EPI_OP_LOW || op == EPI_OP_HIGH;
+}
+
 /* Is it written as a call, not as an operator? */
 bool epi_op_is_word(epi_op op);
 

@@ -162,25 +162,20 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
  * another product between: as `@` they would be taken for mistakes. */
 static bool find_named(writer *w) {
     const epi_graph *g = w->g;
-    int *stack = epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stack);
-    int *seen = epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *seen);
-    for (int t = g->input_count; t < g->tensor_count && stack && seen; t++) {
-        int count = 0;
-        stack[count++] = g->tensors[t].node;
-        seen[g->tensors[t].node] = t;
-        while (count) {
-            int node = stack[--count];
+    epi_visits v;
+    if (!epi_visits_make(w->arena, g->node_count, &v))
+        return false;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        epi_visits_begin(&v, g->tensors[t].node);
+        for (int node; epi_visits_next(&v, &node);) {
             const epi_node *n = &g->nodes[node];
             if (n->op == EPI_OP_MATMUL && n->over.count > 1)
                 w->named[node] |= epi_axes_count_in(&n->over, &g->tensors[t].axes) > 0;
-            for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL; a++)
-                if (n->arg[a] != EPI_NO_NODE && seen[n->arg[a]] != t) {
-                    seen[n->arg[a]] = t;
-                    stack[count++] = n->arg[a];
-                }
+            for (int a = 0; a < epi_node_operands(n) && n->op != EPI_OP_MATMUL; a++)
+                epi_visit(&v, n->arg[a]);
         }
     }
-    return stack && seen;
+    return true;
 }
 
 /* A product that keeps an axis which both operands have is written as a sum: `@` would sum over all of them.
@@ -251,10 +246,6 @@ static void assign(writer *w, const char *first, const char *second, const epi_d
     w->program->body_count++;
 }
 
-static bool is_half(epi_op op) {
-    return op == EPI_OP_EVEN || op == EPI_OP_ODD || op == EPI_OP_LOW || op == EPI_OP_HIGH;
-}
-
 /* Both halves of an axis are assigned at once, where the first of them is met. */
 static void assign_halves(writer *w, int node) {
     const epi_graph *g = w->g;
@@ -262,7 +253,7 @@ static void assign_halves(writer *w, int node) {
     bool second = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
     int other = EPI_NO_NODE;
     for (int i = node + 1; i < g->node_count; i++)
-        if (is_half(g->nodes[i].op) && g->nodes[i].op == (second ? n->op - 1 : n->op + 1) &&
+        if (epi_op_is_half(g->nodes[i].op) && g->nodes[i].op == (second ? n->op - 1 : n->op + 1) &&
             g->nodes[i].arg[0] == n->arg[0] && epi_axis_equal(g->nodes[i].over.at[0], n->over.at[0]))
             other = i;
     w->names[node] = fresh_name(w, n->name);
@@ -338,7 +329,7 @@ static void write_node(writer *w, int i) {
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && !w->names[n->arg[a]] && w->depth[n->arg[a]] >= w->depth[i])
             w->depth[i] = w->depth[n->arg[a]] + 1;
-    if (is_half(n->op)) {
+    if (epi_op_is_half(n->op)) {
         assign_halves(w, i);
         return;
     }

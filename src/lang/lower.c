@@ -244,8 +244,8 @@ static EPI_NOINLINE int take(epi_graph *g, int a, int index) {
     epi_axes own = epi_axes_without(&n->axes, &g->carried);
     if (own.count)
         return epi_graph_move(g, EPI_OP_GATHER, a, index, EPI_NO_NODE, own.at[0]);
-    epi_graph_fail(g, "x[i] takes from the first axis of x, and %s has no axes", n->name ? n->name : "this");
-    return EPI_NO_NODE;
+    return epi_graph_fail(g, "x[i] takes from the first axis of x, and %s has no axes",
+                          n->name ? n->name : "this");
 }
 
 /* An expression that is no chain of operators. */

@@ -101,13 +101,8 @@ const char *epi_parse_name(epi_parser *p, const char *what, bool fresh) {
 }
 
 bool epi_parse_room(epi_parser *p, void **list, int count, int *capacity, size_t size) {
-    if (count < *capacity)
-        return true;
-    *capacity = *capacity ? 2 * *capacity : 4;
-    void *more = epi_arena_alloc(p->arena, (size_t)*capacity * size);
-    if (more && count)
-        memcpy(more, *list, (size_t)count * size);
-    *list = more;
+    void *more = epi_arena_grow(p->arena, *list, count, capacity, size);
+    *list = more ? more : *list;
     return more != NULL;
 }
 

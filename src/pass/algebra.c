@@ -50,13 +50,13 @@ static void walk_with(passes *p, int count, const int *found, const epi_operand 
                           .count = count,
                           .found = found,
                           .operand = operand,
-                          .is_weight = p->is_weight,
-                          .is_foreign = p->is_foreign,
-                          .sizes = p->sizes,
-                          .stays = p->choice->stays,
-                          .folds = p->choice->folds,
-                          .cancels = cancels,
-                          .no_delay = p->choice->without >> EPI_RULE_DELAY & 1};
+                          .known = {.is_weight = p->is_weight,
+                                    .is_foreign = p->is_foreign,
+                                    .sizes = p->sizes,
+                                    .stays = p->choice->stays,
+                                    .folds = p->choice->folds,
+                                    .cancels = cancels,
+                                    .no_delay = p->choice->without >> EPI_RULE_DELAY & 1}};
     epi_normal(&ask, &p->g, &p->facts);
 }
 

@@ -393,25 +393,17 @@ void epi_list_sort(epi_node_list *list) {
 
 /* Notes the late values that `node` needs and what those read, both in the order of nodes. */
 static void find_cone(epi_sites *s, int node) {
-    int count = 0, *stack = s->scratch;
     s->cone.count = s->read.count = 0;
-    s->seen[node] = ++s->round;
-    stack[count++] = node;
-    while (count) {
-        int i = stack[--count];
+    epi_visits_begin(&s->visits, node);
+    for (int i; epi_visits_next(&s->visits, &i);) {
         if (s->site[i].kind != EPI_SITE_LATE) {
             if (s->g->nodes[i].op == EPI_OP_INPUT || !is_leaf(s->g, i))
                 s->read.at[s->read.count++] = i;
             continue;
         }
         s->cone.at[s->cone.count++] = i;
-        for (int a = 0; a < epi_node_operands(&s->g->nodes[i]); a++) {
-            int arg = s->g->nodes[i].arg[a];
-            if (s->seen[arg] == s->round)
-                continue;
-            s->seen[arg] = s->round;
-            stack[count++] = arg;
-        }
+        for (int a = 0; a < epi_node_operands(&s->g->nodes[i]); a++)
+            epi_visit(&s->visits, s->g->nodes[i].arg[a]);
     }
     epi_list_sort(&s->cone);
     epi_list_sort(&s->read);
@@ -579,20 +571,17 @@ static bool is_tile(const epi_axes *axes, const epi_axes *rows, const epi_axes *
 /* Is an element of the tile made of a row's number, such as a reduction over the columns gives? */
 static bool makes_elements(epi_sites *s, epi_site_part p, int node) {
     const epi_axes *over = &s->g->nodes[node].over;
-    int count = 0, *stack = s->scratch;
-    s->seen[node] = ++s->round;
-    stack[count++] = node;
-    while (count) {
-        epi_use_list uses = epi_graph_uses(s->g, stack[--count]);
+    epi_visits_begin(&s->visits, node);
+    for (int i; epi_visits_next(&s->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(s->g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (user == EPI_NO_NODE || s->seen[user] == s->round ||
-                epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP || !epi_site_fits(s->g, &p, user))
+            if (user == EPI_NO_NODE || epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP ||
+                !epi_site_fits(s->g, &p, user))
                 continue;
             if (epi_axes_count_in(&s->g->nodes[user].axes, over))
                 return true;
-            s->seen[user] = s->round;
-            stack[count++] = user;
+            epi_visit(&s->visits, user);
         }
     }
     return false;
@@ -714,20 +703,16 @@ static void place_move(epi_sites *s, int node) {
 /* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then
  * every attention makes it again, as it does them. */
 static bool is_of_scores(epi_sites *s, int node) {
-    int count = 0, *stack = s->scratch;
-    s->seen[node] = ++s->round;
-    stack[count++] = node;
-    while (count) {
-        epi_use_list uses = epi_graph_uses(s->g, stack[--count]);
+    epi_visits_begin(&s->visits, node);
+    for (int i; epi_visits_next(&s->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(s->g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
             if (user == EPI_NO_NODE || epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP ||
                 !epi_axes_same_set(&s->g->nodes[user].axes, &s->g->nodes[node].axes))
                 return false;
-            if (s->inner[user] || s->seen[user] == s->round)
-                continue;
-            s->seen[user] = s->round;
-            stack[count++] = user;
+            if (!s->inner[user])
+                epi_visit(&s->visits, user);
         }
     }
     return true;
@@ -916,7 +901,6 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);
-    s->seen = epi_arena_alloc(arena, nodes * sizeof *s->seen);
     s->scratch = epi_arena_alloc(arena, nodes * sizeof *s->scratch);
     s->pending.at = epi_arena_alloc(arena, 3 * nodes * sizeof *s->pending.at);
     s->cone.at = epi_arena_alloc(arena, nodes * sizeof *s->cone.at);
@@ -925,8 +909,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->forward = epi_arena_alloc(arena, nodes);
     s->view = epi_arena_alloc(arena, nodes);
     s->sum = epi_arena_alloc(arena, nodes * sizeof *s->sum);
-    if (!s->site || !s->parts || !s->forced || !s->seen || !s->scratch || !s->cone.at || !s->read.at ||
-        !s->pending.at || !s->placed || !s->forward || !s->view || !s->sum)
+    if (!epi_visits_make(arena, g->node_count, &s->visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);

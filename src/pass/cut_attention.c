@@ -64,14 +64,13 @@ static bool add_candidate(epi_arena *arena, epi_sites *s, const epi_site_attenti
 static bool add_inner(epi_arena *arena, epi_sites *s, epi_site_attention *a, const int *more,
                       int more_count) {
     int count = a->inner.count;
-    s->round++;
-    memcpy(s->scratch, a->inner.at, (size_t)count * sizeof *s->scratch);
-    for (int i = 0; i < count; i++)
-        s->seen[s->scratch[i]] = s->round;
+    epi_visits *v = &s->visits;
+    epi_visits_begin(v, a->inner.at[0]);
+    for (int i = 1; i < count; i++)
+        epi_visit(v, a->inner.at[i]);
     for (int i = 0; i < more_count; i++)
-        if (s->seen[more[i]] != s->round)
-            s->scratch[count++] = more[i];
-    if (!copy_list(arena, s->scratch, count, &a->inner))
+        epi_visit(v, more[i]);
+    if (!copy_list(arena, v->todo, v->count, &a->inner))
         return false;
     epi_list_sort(&a->inner);
     return true;
@@ -195,24 +194,21 @@ static bool agrees(const epi_sites *s, const epi_site_attention *a, const bool *
 static bool list_needs(epi_arena *arena, epi_sites *s, int k) {
     const epi_graph *g = s->g;
     epi_site_attention *a = &s->attentions[k];
-    int count = 0, leaving = 0;
-    s->round++;
-    for (int i = 0; i < a->inner.count; i++)
-        s->seen[a->inner.at[i]] = s->round;
+    int leaving = 0;
+    epi_visits *v = &s->visits;
+    epi_visits_begin(v, a->inner.at[0]);
+    for (int i = 1; i < a->inner.count; i++)
+        epi_visit(v, a->inner.at[i]);
     if (a->plan.top != EPI_NO_NODE) /* it makes what the exponential waits for itself */
-        s->seen[a->plan.shift] = s->round;
+        epi_visit(v, a->plan.shift);
+    v->count = 0; /* these are known */
     for (int i = 0; i < a->inner.count + 3; i++) {
         int last = i - a->inner.count;
         int node = last < 0 ? a->inner.at[i] : last < 2 ? a->plan.values[last] : a->plan.crossed;
-        for (int n = 0; n < 3 && node != EPI_NO_NODE; n++) {
-            int arg = g->nodes[node].arg[n];
-            if (arg == EPI_NO_NODE || s->seen[arg] == s->round)
-                continue;
-            s->seen[arg] = s->round;
-            s->scratch[count++] = arg;
-        }
+        for (int n = 0; node != EPI_NO_NODE && n < epi_node_operands(&g->nodes[node]); n++)
+            epi_visit(v, g->nodes[node].arg[n]);
     }
-    if (!copy_list(arena, s->scratch, count, &a->needs))
+    if (!copy_list(arena, v->todo, v->count, &a->needs))
         return false;
     for (int i = 0; i < g->node_count; i++)
         if (s->attention_of[i] == k + 1 && !is_value(&a->plan, i))

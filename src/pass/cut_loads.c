@@ -90,8 +90,8 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, epi_node
     epi_sites *s = c->s;
     if (node == EPI_NO_NODE || is_free(s->g, node) || is_own(s, q, node) || s->inner[node])
         return;
-    if (s->seen[node] != s->round) {
-        s->seen[node] = s->round;
+    if (s->visits.seen[node] != s->visits.round) {
+        s->visits.seen[node] = s->visits.round;
         c->place[node] = c->values.count;
         c->wanted[c->values.count] = false;
         c->behind[c->values.count] = behind;
@@ -114,7 +114,7 @@ static void find_values(chooser *c, int q) {
     epi_node_list heap = {s->scratch, 0};
     const epi_node_list *own = &c->parts[q].own;
     c->values.count = 0;
-    s->round++;
+    s->visits.round++;
     for (int i = 0; i < own->count; i++)
         for (int a = 0; a < 3 && s->g->nodes[own->at[i]].op != EPI_OP_MATMUL; a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, &heap);
@@ -221,7 +221,7 @@ static bool choose(chooser *c, int q) {
         }
         for (int a = 0; a < 3; a++) {
             int arg = g->nodes[node].arg[a];
-            if (arg != EPI_NO_NODE && c->s->seen[arg] == c->s->round)
+            if (arg != EPI_NO_NODE && c->s->visits.seen[arg] == c->s->visits.round)
                 epi_flow_add(f, epi_flow_leaves(c->place[arg]), epi_flow_enters(i), INFINITY);
         }
     }

@@ -217,26 +217,24 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
 static void find_needed(writer *w, int q, const epi_node_list *stores) {
     const epi_graph *g = w->spec->graph;
     epi_sites *s = w->s;
-    int *stack = s->scratch, count = 0, stored = ++s->round;
+    epi_visits *v = &s->visits;
+    int stored = v->round + 1;
     s->cone.count = s->read.count = 0;
-    for (int i = 0; i < stores->count; i++) {
-        s->seen[stores->at[i]] = stored;
-        stack[count++] = stores->at[i];
-    }
+    epi_visits_begin(v, stores->at[0]);
+    for (int i = 1; i < stores->count; i++)
+        epi_visit(v, stores->at[i]);
     for (int i = 0; q >= 0 && i < w->values[q].loads.count; i++)
         w->loads[w->values[q].loads.at[i]] = q + 1;
-    for (s->round++; count;) {
-        int node = stack[--count];
+    v->round++; /* what these are made of: its mark is another */
+    for (int node; epi_visits_next(v, &node);) {
         const epi_node *n = &g->nodes[node];
         bool load = n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME || s->view[node] ||
-                    (q >= 0 && w->loads[node] == q + 1 && s->seen[node] != stored);
+                    (q >= 0 && w->loads[node] == q + 1 && v->seen[node] != stored);
         epi_node_list *list = load ? &s->read : &s->cone;
         list->at[list->count++] = node;
-        for (int a = 0; a < 3 && !load; a++)
-            if (n->arg[a] != EPI_NO_NODE && s->seen[n->arg[a]] < stored) {
-                s->seen[n->arg[a]] = s->round;
-                stack[count++] = n->arg[a];
-            }
+        for (int a = 0; a < epi_node_operands(n) && !load; a++)
+            if (v->seen[n->arg[a]] != stored)
+                epi_visit(v, n->arg[a]);
     }
     epi_list_sort(&s->cone);
     epi_list_sort(&s->read);

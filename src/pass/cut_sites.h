@@ -73,8 +73,8 @@ typedef struct epi_sites {
     /* What was found last of a value that must exist: the late values it needs, and what those read. */
     epi_node_list cone, read;
     epi_node_list pending; /* late values that have to be stored, each for one before it */
-    int *seen, round;      /* by node: in which round it was last met */
-    int *scratch;          /* as many as nodes */
+    epi_visits visits;
+    int *scratch; /* as many as nodes */
 } epi_sites;
 
 /* Operations that take as long as a byte. */

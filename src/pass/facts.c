@@ -296,38 +296,27 @@ epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
 /* ---- what depends on what ---- */
 
 static bool make_room(epi_facts *facts) {
-    epi_graph *g = facts->g;
-    if (g->node_count <= facts->room)
+    if (facts->g->node_count <= facts->room)
         return true;
-    facts->room = 2 * g->node_count;
-    facts->seen = epi_arena_alloc(g->arena, (size_t)facts->room * sizeof *facts->seen);
-    facts->stack = epi_arena_alloc(g->arena, (size_t)facts->room * sizeof *facts->stack);
-    facts->stamp = 0;
-    return facts->seen && facts->stack;
+    facts->room = 2 * facts->g->node_count;
+    return epi_visits_make(facts->g->arena, facts->room, &facts->visits);
 }
 
 bool epi_reaches(epi_facts *facts, int value, int node, const int *found, int count) {
     const epi_graph *g = facts->g;
-    int top = 0;
     if (!epi_fact_of(facts, g->node_count - 1) || !make_room(facts))
         return true;
     int low = facts->at[node].depth; /* nothing that depends on it is less deep */
-    facts->stamp++;
-    facts->stack[top++] = value;
-    facts->seen[value] = facts->stamp;
-    while (top) {
-        int at = facts->stack[--top], next[3];
+    epi_visits_begin(&facts->visits, value);
+    for (int at; epi_visits_next(&facts->visits, &at);) {
         if (at == node)
             return true;
         bool replaced = at < count && found[at] != EPI_NO_NODE;
-        for (int a = 0; a < 3; a++)
-            next[a] = !replaced ? g->nodes[at].arg[a] : a ? EPI_NO_NODE : found[at];
-        for (int a = 0; a < 3; a++)
-            if (next[a] != EPI_NO_NODE && facts->seen[next[a]] != facts->stamp &&
-                facts->at[next[a]].depth >= low) {
-                facts->seen[next[a]] = facts->stamp;
-                facts->stack[top++] = next[a];
-            }
+        for (int a = 0; a < (replaced ? 1 : epi_node_operands(&g->nodes[at])); a++) {
+            int next = replaced ? found[at] : g->nodes[at].arg[a];
+            if (facts->at[next].depth >= low)
+                epi_visit(&facts->visits, next);
+        }
     }
     return false;
 }

@@ -29,8 +29,9 @@ typedef struct epi_facts {
     int delayed;            /* factors that went past one */
     bool free;              /* x - x is 0, and a mean is a sum over a size */
     int count, capacity;
-    epi_fact *at;                   /* by node */
-    int *stack, *seen, stamp, room; /* of epi_reaches */
+    epi_fact *at;      /* by node */
+    epi_visits visits; /* of epi_reaches, with room for so many nodes: */
+    int room;
 } epi_facts;
 
 /* Of a node, or NULL after an error, which the graph tells. */

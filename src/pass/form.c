@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A constant, or one with a minus. */
 bool epi_is_number(const epi_graph *g, int node, double *number) {
     if (node == EPI_NO_NODE)
         return false;
@@ -40,7 +39,6 @@ static bool cancels(const epi_graph *g, int node) {
     return divides || g->nodes[node].op == EPI_OP_SIZE;
 }
 
-/* *f times another; false where there is no room. */
 bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign) {
     epi_form out = *f;
     if (sign < 0 && by->number == 0)
@@ -163,7 +161,6 @@ static int build_with(epi_graph *g, const epi_form *of, int number) {
     return value;
 }
 
-/* Without its sign. */
 int epi_form_build_positive(epi_graph *g, const epi_form *f) {
     double number = fabs(f->number);
     return build_with(g, f, number == 1 ? EPI_NO_NODE : epi_graph_const(g, number));

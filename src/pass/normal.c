@@ -22,7 +22,7 @@ typedef struct walk {
     const epi_graph *in;
     epi_graph *g;
     epi_facts *facts;
-    int *memo; /* by node that comes in: its value, or EPI_NO_NODE: not yet */
+    int *memo; /* by node that comes in: its value */
 } walk;
 
 /* Two forms that a product was written with. */
@@ -691,7 +691,8 @@ static void rewrite(walk *w, int node) {
 
 /* What has to be there before a node: its operands, or what stands for it; and what stands for an operand of
  * a product, or of a product that it sums. */
-static int list_needed(const walk *w, int node, int *out) {
+static int list_needed(const void *ctx, int node, int *out) {
+    const walk *w = ctx;
     int instead = instead_of(w, node), count = 0;
     if (instead != EPI_NO_NODE) {
         out[count++] = instead;
@@ -712,57 +713,20 @@ static int list_needed(const walk *w, int node, int *out) {
     return count;
 }
 
-/* The list has room for all nodes, each as often as something needs it. */
-static void rewrite_from(walk *w, int first, int *todo) {
-    enum { MOST_NEEDED = 3 + 3 * (1 + EPI_MOST_FACTORS) };
-    int top = 0, needed[MOST_NEEDED];
-    todo[top++] = first;
-    while (top && !epi_graph_failed(w->g)) {
-        int node = todo[top - 1], before = top;
-        if (w->memo[node] != EPI_NO_NODE) {
-            top--;
-            continue;
-        }
-        for (int i = list_needed(w, node, needed) - 1; i >= 0; i--)
-            if (w->memo[needed[i]] == EPI_NO_NODE)
-                todo[top++] = needed[i];
-        if (top == before) {
-            rewrite(w, node);
-            top--;
-        }
-    }
-}
-
-static int room_needed(const walk *w) {
-    int room = w->in->node_count + 1, needed[3 + 3 * (1 + EPI_MOST_FACTORS)];
-    for (int i = 0; i < w->in->node_count; i++)
-        room += list_needed(w, i, needed);
-    return room;
-}
-
 void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
     const epi_graph *in = ask->in;
     epi_arena *arena = out->arena;
-    const epi_facts fresh = {.g = out,
-                             .is_weight = ask->is_weight,
-                             .is_foreign = ask->is_foreign,
-                             .stays = ask->stays,
-                             .folds = ask->folds,
-                             .cancels = ask->cancels,
-                             .no_delay = ask->no_delay,
-                             .sizes = ask->sizes,
-                             .free = true};
-    *facts = fresh;
+    *facts = ask->known;
+    facts->g = out;
+    facts->free = true;
+    const epi_facts fresh = *facts;
     walk w = {.ask = ask, .in = in, .g = out, .facts = facts};
     w.memo = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *w.memo);
-    int *todo = epi_arena_alloc(arena, (size_t)room_needed(&w) * sizeof *todo);
+    int listed, *list = epi_list_needed(arena, in, ask->count, list_needed, &w, &listed);
     if (!epi_graph_begin(out, in))
         return;
-    for (int i = 0; i < in->node_count; i++)
-        w.memo[i] = EPI_NO_NODE;
-    for (int i = 0; i < ask->count && !epi_graph_failed(out); i++)
-        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            rewrite_from(&w, i, todo);
+    for (int i = 0; i < listed && !epi_graph_failed(out); i++)
+        rewrite(&w, list[i]);
     for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {
         int value = w.memo[in->tensors[t].node];
         out->tensors[t].node = epi_graph_value(out, epi_graph_complete(out, value, &in->tensors[t].axes));

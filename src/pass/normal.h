@@ -19,18 +19,19 @@ typedef struct epi_normal_ask {
     int count;                  /* of nodes before that */
     const int *found;           /* by node: what stands for it, or EPI_NO_NODE; or NULL */
     const epi_operand *operand; /* by node; or NULL */
-    const bool *is_weight;      /* by input */
-    const bool *is_foreign;     /* by input */
-    const int64_t *sizes;       /* by dim, rows at their nominal number */
-    bool no_delay;              /* nothing goes past a product */
-    const bool *stays;          /* by input: a vector that stays where it was written; or NULL */
-    const bool *folds;          /* by input: a param that goes to an operand of params; or NULL */
-    const bool *cancels;        /* by input: one over it cancels against it; or NULL */
+    epi_facts known;            /* of inputs and sizes */
 } epi_normal_ask;
 
 /* Rewrites into *out, whose arena is set, and finishes it. An error is in out->error. The facts are those of
  * *out. */
 void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts);
+
+/* order.c: lists the live nodes below `count`, the inputs and what they need, each behind all that it needs.
+ * `needs` tells that of one node, and how many they are. NULL: no memory. */
+enum { EPI_MOST_NEEDED = 3 + 2 * (1 + EPI_MOST_FACTORS) };
+typedef int epi_needs(const void *ctx, int node, int *out);
+int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs *needs, const void *ctx,
+                     int *listed);
 
 /* The sum of a product over axes in the normal form. */
 epi_form epi_normal_sum(epi_facts *facts, const epi_form *f, const epi_axes *over);

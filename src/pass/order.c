@@ -6,6 +6,34 @@
 
 #include "pass/algebra.h"
 
+int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs *needs, const void *ctx,
+                     int *listed) {
+    int needed[EPI_MOST_NEEDED], room = in->node_count + 1; /* for each as often as something needs it */
+    for (int i = 0; i < in->node_count; i++)
+        room += needs(ctx, i, needed);
+    int *list = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *list);
+    int *todo = epi_arena_alloc(arena, (size_t)room * sizeof *todo);
+    bool *done = epi_arena_alloc(arena, (size_t)in->node_count + 1);
+    *listed = 0;
+    for (int i = 0, top = 0; i < count && !arena->failed; i++) {
+        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
+            todo[top++] = i;
+        while (top) {
+            int node = todo[top - 1], before = top;
+            for (int k = done[node] ? 0 : needs(ctx, node, needed); k > 0; k--)
+                if (!done[needed[k - 1]])
+                    todo[top++] = needed[k - 1];
+            if (top > before)
+                continue;
+            if (!done[node])
+                list[(*listed)++] = node;
+            done[node] = true;
+            top--;
+        }
+    }
+    return arena->failed ? NULL : list;
+}
+
 typedef struct ordering {
     const epi_graph *in;
     int *height;  /* by node: products on the longest way from it to an output */

@@ -29,7 +29,6 @@ static bool axis_before(const epi_axes *order, epi_axis a, epi_axis b) {
     return i >= 0 && j >= 0 && i < j;
 }
 
-/* Sorts a group in the order in which `order` stores its axes, so that tile rows are memory rows. */
 void epi_plan_sort(epi_axes *group, const epi_axes *order) {
     for (int i = 1; i < group->count; i++)
         for (int j = i; j > 0 && axis_before(order, group->at[j], group->at[j - 1]); j--) {
@@ -39,7 +38,6 @@ void epi_plan_sort(epi_axes *group, const epi_axes *order) {
         }
 }
 
-/* The output that a tile is shaped after: the first that has the product's axes. */
 const epi_axes *epi_plan_main_output(const epi_graph *g, const epi_axes *product) {
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (epi_axes_count_in(product, &g->tensors[t].axes) == product->count)
@@ -217,8 +215,6 @@ static void shape_tile(planner *p, int row_arg) {
 
 /* ---- what the tile can hold ---- */
 
-/* Can a tile hold a value of these axes? Rows and columns as the product has them; the axis that is
- * taken apart also at its other scale. */
 bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++) {
         epi_axis a = axes->at[i];
@@ -232,7 +228,6 @@ bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
     return true;
 }
 
-/* Notes the axis that a part or join works on; one per kernel. */
 bool epi_plan_note_split(planner *p, const epi_node *n) {
     epi_plan *plan = p->plan;
     epi_op part =
@@ -254,7 +249,6 @@ bool epi_plan_note_split(planner *p, const epi_node *n) {
     return true;
 }
 
-/* Is `over` the innermost few of the columns? Moves them there if no other reduction minds. */
 bool epi_plan_make_local(planner *p, const epi_axes *over) {
     epi_axes *cols = &p->plan->cols;
     if (p->plan->local_axes && p->plan->local_axes != over->count)
@@ -434,8 +428,6 @@ static void mark_before(planner *p, int node) {
     epi_plan_mark_before(p->g, p->plan->placement, p->pending, node);
 }
 
-/* Marks a value and what it needs as computed on the tile, as far as the tile can, from operand to operand as
- * they are written. */
 void epi_plan_mark_tile(planner *p, int root) {
     int count = 0;
     p->pending[count++] = root;

@@ -19,7 +19,7 @@ typedef struct chooser {
     bool *rest;   /* by node: the rest makes it, or reads it where it is an input */
     bool *once;   /* by node: it is made when preparing */
     bool *chosen; /* by node: it is a prepared value */
-    int *seen, *stack, round;
+    epi_visits visits;
 } chooser;
 
 /* ---- what is prepared ---- */
@@ -75,10 +75,8 @@ static bool is_worth_it(chooser *c, int node) {
     const epi_graph *g = c->g;
     int64_t made = bytes_of(c, node, type_of(c, node)), of = 0;
     bool views = true, maps = true;
-    int top = 0;
-    c->round++;
-    for (c->stack[top++] = node; top;) {
-        int i = c->stack[--top];
+    epi_visits_begin(&c->visits, node);
+    for (int i; epi_visits_next(&c->visits, &i);) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
         if (n->op == EPI_OP_INPUT) {
@@ -88,12 +86,9 @@ static bool is_worth_it(chooser *c, int node) {
         views &= is_view(g, i);
         maps &= is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT &&
                                   cls != EPI_CLASS_MOVE && cls != EPI_CLASS_RANDOM);
-        for (int a = 0; a < 3; a++)
-            if (n->arg[a] != EPI_NO_NODE && c->kinds[n->arg[a]] == KIND_PARAM &&
-                c->seen[n->arg[a]] != c->round) {
-                c->seen[n->arg[a]] = c->round;
-                c->stack[top++] = n->arg[a];
-            }
+        for (int a = 0; a < epi_node_operands(n); a++)
+            if (c->kinds[n->arg[a]] == KIND_PARAM)
+                epi_visit(&c->visits, n->arg[a]);
     }
     return !views && (!maps || feeds_product(g, node)) && made <= of;
 }
@@ -239,10 +234,8 @@ epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepare
     c.rest = epi_arena_alloc(arena, nodes);
     c.once = epi_arena_alloc(arena, nodes);
     c.chosen = epi_arena_alloc(arena, nodes);
-    c.seen = epi_arena_alloc(arena, nodes * sizeof *c.seen);
-    c.stack = epi_arena_alloc(arena, nodes * sizeof *c.stack);
     out->values = epi_arena_alloc(arena, nodes * sizeof *out->values);
-    if (arena->failed)
+    if (!epi_visits_make(arena, g->node_count, &c.visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int count = choose(&c);
     for (int i = 0; i < g->node_count; i++)

@@ -21,11 +21,10 @@ typedef struct hand {
 typedef struct search {
     epi_facts *facts;
     epi_graph *g;
-    const bool *may, *at_hand;
     int *found, count; /* nodes that were there before */
     hand *hands;
     int hand_count, *bucket, bucket_count; /* a power of two */
-    int *stack, *seen, stamp;
+    epi_visits visits;
 } search;
 
 /* ---- products at hand ---- */
@@ -73,19 +72,16 @@ static const hand *find_hand(const search *s, const epi_form *inside, const epi_
 
 /* Is it used along the axes that it was summed over, before another product? */
 static bool feeds_back(search *s, int node, const epi_axes *over) {
-    int count = 0;
-    s->stamp++;
-    s->stack[count++] = node;
-    while (count) {
-        epi_use_list uses = epi_graph_uses(s->g, s->stack[--count]);
+    epi_visits_begin(&s->visits, node);
+    for (int i; epi_visits_next(&s->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(s->g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (user == EPI_NO_NODE || s->seen[user] == s->stamp || s->g->nodes[user].op == EPI_OP_MATMUL)
+            if (user == EPI_NO_NODE || s->g->nodes[user].op == EPI_OP_MATMUL)
                 continue;
             if (epi_axes_meet(over, &s->g->nodes[user].axes))
                 return true;
-            s->seen[user] = s->stamp;
-            s->stack[count++] = user;
+            epi_visit(&s->visits, user);
         }
     }
     return false;
@@ -217,8 +213,7 @@ static int relocate(search *s, int node) {
 int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found) {
     epi_graph *g = facts->g;
     int count = facts->finished, replaced = 0;
-    size_t nodes = (size_t)count + 1;
-    search s = {.facts = facts, .g = g, .may = may, .at_hand = at_hand, .found = found, .count = count};
+    search s = {.facts = facts, .g = g, .found = found, .count = count};
     for (s.bucket_count = 64; s.bucket_count < count; s.bucket_count *= 2)
         ;
     int products = 0;
@@ -228,9 +223,7 @@ int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *fo
     }
     s.hands = epi_arena_alloc(g->arena, ((size_t)products + 1) * sizeof *s.hands);
     s.bucket = epi_arena_alloc(g->arena, (size_t)s.bucket_count * sizeof *s.bucket);
-    s.stack = epi_arena_alloc(g->arena, nodes * sizeof *s.stack);
-    s.seen = epi_arena_alloc(g->arena, nodes * sizeof *s.seen);
-    if (epi_graph_failed(g))
+    if (!epi_visits_make(g->arena, count, &s.visits) || epi_graph_failed(g))
         return 0;
     for (int i = 0; i < s.bucket_count; i++)
         s.bucket[i] = -1;
@@ -260,7 +253,7 @@ typedef struct copying {
     const int *found; /* or EPI_NO_NODE */
     bool cancels;
     epi_facts facts;  /* of the new graph */
-    int *copy;        /* by node, or EPI_NO_NODE: not yet */
+    int *copy;        /* by node */
     epi_form **forms; /* by node: a product with a replaced factor, so that it cancels; or NULL */
 } copying;
 
@@ -298,40 +291,27 @@ static bool copy_product(copying *c, int node) {
     return true;
 }
 
-static void copy_node(copying *c, int node, const int *arg) {
+static void copy_node(copying *c, int node) {
     epi_graph *out = c->facts.g;
+    int instead = instead_of(c, node);
     out->place = c->in->nodes[node].place;
-    if (instead_of(c, node) != EPI_NO_NODE) {
-        c->copy[node] = arg[0];
+    if (instead != EPI_NO_NODE) {
+        c->copy[node] = c->copy[instead];
         if (c->cancels)
-            keep_form(c, node, epi_flat_form(&c->facts, arg[0]));
+            keep_form(c, node, epi_flat_form(&c->facts, c->copy[instead]));
     } else if (!copy_product(c, node)) {
-        c->copy[node] = epi_graph_value(out, epi_graph_again(out, &c->in->nodes[node], arg));
+        c->copy[node] = epi_graph_copy(out, &c->in->nodes[node], c->copy);
     }
 }
 
-/* Copies a node after its operands, or after what stands for it. `todo` has room for four times all nodes. */
-static void copy_from(copying *c, int first, int *todo) {
-    int top = 0;
-    todo[top++] = first;
-    while (top && !epi_graph_failed(c->facts.g)) {
-        int node = todo[top - 1], arg[3], before = top, instead = instead_of(c, node);
-        if (c->copy[node] != EPI_NO_NODE) {
-            top--;
-            continue;
-        }
-        for (int a = 0; a < 3; a++) {
-            arg[a] = instead == EPI_NO_NODE ? c->in->nodes[node].arg[a] : a ? EPI_NO_NODE : instead;
-            if (arg[a] != EPI_NO_NODE && c->copy[arg[a]] == EPI_NO_NODE)
-                todo[top++] = arg[a];
-        }
-        if (top > before)
-            continue;
-        for (int a = 0; a < 3; a++)
-            arg[a] = arg[a] == EPI_NO_NODE ? EPI_NO_NODE : c->copy[arg[a]];
-        copy_node(c, node, arg);
-        top--;
-    }
+/* Its operands, the last one first, or what stands for it. */
+static int list_needed(const void *ctx, int node, int *out) {
+    const copying *c = ctx;
+    int instead = instead_of(c, node),
+        count = instead == EPI_NO_NODE ? epi_node_operands(&c->in->nodes[node]) : 1;
+    for (int a = 0; a < count; a++)
+        out[a] = instead == EPI_NO_NODE ? c->in->nodes[node].arg[count - 1 - a] : instead;
+    return count;
 }
 
 void epi_replace(const epi_graph *in, int count, const int *found, bool cancels, epi_graph *out) {
@@ -340,13 +320,10 @@ void epi_replace(const epi_graph *in, int count, const int *found, bool cancels,
     copying c = {.in = in, .count = count, .found = found, .cancels = cancels, .facts = {.g = out}};
     c.copy = epi_arena_alloc(arena, nodes * sizeof *c.copy);
     c.forms = epi_arena_alloc(arena, nodes * sizeof *c.forms);
-    int *todo = epi_arena_alloc(arena, 4 * nodes * sizeof *todo);
+    int listed, *list = epi_list_needed(arena, in, count, list_needed, &c, &listed);
     if (!epi_graph_begin(out, in))
         return;
-    for (int i = 0; i < in->node_count; i++)
-        c.copy[i] = EPI_NO_NODE;
-    for (int i = 0; i < count && !epi_graph_failed(out); i++)
-        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            copy_from(&c, i, todo);
+    for (int i = 0; i < listed && !epi_graph_failed(out); i++)
+        copy_node(&c, list[i]);
     epi_graph_end(out, in, c.copy);
 }

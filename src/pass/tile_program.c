@@ -27,23 +27,9 @@ typedef struct builder {
     int task_count, task_capacity;
 } builder;
 
-/* Grows an array in the arena; the old copy is left there. */
-static void *grow(builder *b, void *old, int count, int *capacity, size_t size) {
-    if (count < *capacity)
-        return old;
-    int wanted = *capacity ? 2 * *capacity : 32;
-    unsigned char *fresh = epi_arena_alloc(b->arena, (size_t)wanted * size);
-    if (!fresh)
-        return NULL;
-    for (size_t i = 0; i < (size_t)count * size; i++)
-        fresh[i] = ((unsigned char *)old)[i];
-    *capacity = wanted;
-    return fresh;
-}
-
 static int add_value(builder *b, int node, epi_scale scale, bool rows) {
     epi_tile_program *e = b->e;
-    void *values = grow(b, e->values, e->value_count, &b->value_capacity, sizeof *e->values);
+    void *values = epi_arena_grow(b->arena, e->values, e->value_count, &b->value_capacity, sizeof *e->values);
     if (!values)
         return 0;
     e->values = values;
@@ -53,7 +39,7 @@ static int add_value(builder *b, int node, epi_scale scale, bool rows) {
 
 static epi_instr *add_step(builder *b, epi_instr_kind kind, int node) {
     epi_tile_program *e = b->e;
-    void *steps = grow(b, e->instrs, e->instr_count, &b->step_capacity, sizeof *e->instrs);
+    void *steps = epi_arena_grow(b->arena, e->instrs, e->instr_count, &b->step_capacity, sizeof *e->instrs);
     if (!steps)
         return &b->sink;
     e->instrs = steps;
@@ -206,7 +192,7 @@ static int find_or_begin(builder *b, int node, epi_scale wanted) {
     int v = find_value(b, node, scale);
     if (v >= 0)
         return v;
-    task *tasks = grow(b, b->tasks, b->task_count, &b->task_capacity, sizeof *tasks);
+    task *tasks = epi_arena_grow(b->arena, b->tasks, b->task_count, &b->task_capacity, sizeof *tasks);
     if (!tasks)
         return -1;
     b->tasks = tasks;

@@ -68,10 +68,6 @@ typedef struct cone {
     bool linear[MOST_VALUES]; /* it depends on the halves */
 } cone;
 
-static bool is_half(epi_op op) {
-    return op == EPI_OP_EVEN || op == EPI_OP_ODD || op == EPI_OP_LOW || op == EPI_OP_HIGH;
-}
-
 static int find_in(const cone *c, int node) {
     for (int i = 0; i < c->count; i++)
         if (c->at[i] == node)
@@ -91,7 +87,7 @@ static bool collect(const epi_graph *g, const epi_node *join, int node, cone *c,
         return true;
     if (depth > 16 || c->count == MOST_VALUES)
         return false;
-    bool linear = false, halves = is_half(n->op) && epi_axis_equal(n->over.at[0], join->over.at[0]) &&
+    bool linear = false, halves = epi_op_is_half(n->op) && epi_axis_equal(n->over.at[0], join->over.at[0]) &&
                                   epi_axes_same_set(&g->nodes[n->arg[0]].axes, &join->axes);
     if (halves) {
         if (c->base != EPI_NO_NODE && c->base != n->arg[0])
@@ -171,7 +167,7 @@ static int transposed(search *s, int join, int u, cone *c) {
             return EPI_NO_NODE;
     }
     for (int i = c->count - 1; i >= 0; i--) /* users before operands */
-        if (c->linear[i] && !is_half(g->nodes[c->at[i]].op) &&
+        if (c->linear[i] && !epi_op_is_half(g->nodes[c->at[i]].op) &&
             (!to->count[i] || epi_graph_failed(g) || !send_on(s, c, to, i)))
             return EPI_NO_NODE;
     for (int k = 0; k < 2; k++) {
