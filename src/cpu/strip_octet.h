@@ -197,12 +197,7 @@ static __attribute__((noinline)) void map_elements(epi_op op, float *x) {
         for (int l = 0; l < OCTET; l++) \
             x[l] = f_##id(x[l]); \
         break;
-#define EPI_MAP2(...)
-#define EPI_MAP3(...)
 #include "ir/ops.def"
-#undef EPI_MAP1
-#undef EPI_MAP2
-#undef EPI_MAP3
     default: break;
     }
 }

@@ -133,17 +133,7 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
     static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
         map3(f_##id, dst, ld, v[0], v[1], v[2], rows, n); \
     }
-#define EPI_REDUCE(...)
-#define EPI_SPLIT(...)
-#define EPI_PRODUCT(...)
-#define EPI_LEAF(...)
-#define EPI_MOVE(...)
-#define EPI_VIEW(...)
-#define EPI_RANDOM(...)
 #include "ir/ops.def"
-#undef EPI_MAP1
-#undef EPI_MAP2
-#undef EPI_MAP3
 
 #include "cpu/strip_tape.h"
 

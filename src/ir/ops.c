@@ -21,28 +21,7 @@ const epi_op_row epi_ops[EPI_OP_COUNT] = {
 #define EPI_VIEW(id, text, da) {#id, text, EPI_CLASS_VIEW, 1, "", {da, 0, 0}},
 #define EPI_RANDOM(id, text, da) {#id, text, EPI_CLASS_RANDOM, 1, "", {da, 0, 0}},
 #include "ir/ops.def"
-#undef EPI_MAP1
-#undef EPI_MAP2
-#undef EPI_MAP3
-#undef EPI_REDUCE
-#undef EPI_SPLIT
-#undef EPI_PRODUCT
-#undef EPI_LEAF
-#undef EPI_MOVE
-#undef EPI_VIEW
-#undef EPI_RANDOM
 };
-
-#define EPI_MAP1(...)
-#define EPI_MAP2(...)
-#define EPI_MAP3(...)
-#define EPI_REDUCE(...)
-#define EPI_SPLIT(...)
-#define EPI_PRODUCT(...)
-#define EPI_LEAF(...)
-#define EPI_MOVE(...)
-#define EPI_VIEW(...)
-#define EPI_RANDOM(...)
 
 /* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which fraction of it on the one
  * away from zero is taken. */
@@ -59,9 +38,6 @@ static double dither(double x, double u) {
 
 double epi_op_reference(epi_op op, double a, double b, double c) {
     switch (op) {
-#undef EPI_MAP1
-#undef EPI_MAP2
-#undef EPI_MAP3
 #define EPI_MAP1(id, text, ref, ...) \
     case EPI_OP_##id: return ref;
 #define EPI_MAP2(id, text, ref, ...) \
@@ -69,12 +45,6 @@ double epi_op_reference(epi_op op, double a, double b, double c) {
 #define EPI_MAP3(id, text, ref, ...) \
     case EPI_OP_##id: return ref;
 #include "ir/ops.def"
-#undef EPI_MAP1
-#undef EPI_MAP2
-#undef EPI_MAP3
-#define EPI_MAP1(...)
-#define EPI_MAP2(...)
-#define EPI_MAP3(...)
     default: EPI_NEVER("no map");
     }
 }
@@ -88,7 +58,6 @@ static double logaddexp(double a, double b) {
 
 double epi_op_identity(epi_op op) {
     switch (op) {
-#undef EPI_REDUCE
 #define EPI_REDUCE(id, text, identity, combine, cuda, da) \
     case EPI_OP_##id: return identity;
 #include "ir/ops.def"
@@ -98,17 +67,9 @@ double epi_op_identity(epi_op op) {
 
 double epi_op_combine(epi_op op, double a, double b) {
     switch (op) {
-#undef EPI_REDUCE
 #define EPI_REDUCE(id, text, identity, combine, cuda, da) \
     case EPI_OP_##id: return combine;
 #include "ir/ops.def"
-#undef EPI_REDUCE
-#undef EPI_SPLIT
-#undef EPI_PRODUCT
-#undef EPI_LEAF
-#undef EPI_MOVE
-#undef EPI_VIEW
-#undef EPI_RANDOM
     default: EPI_NEVER("no reduction");
     }
 }

@@ -16,16 +16,6 @@ typedef enum epi_op {
 #define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
-#undef EPI_MAP1
-#undef EPI_MAP2
-#undef EPI_MAP3
-#undef EPI_REDUCE
-#undef EPI_SPLIT
-#undef EPI_PRODUCT
-#undef EPI_LEAF
-#undef EPI_MOVE
-#undef EPI_VIEW
-#undef EPI_RANDOM
     EPI_OP_COUNT
 } epi_op;
 
@@ -74,6 +64,11 @@ static inline const char *epi_op_symbol(epi_op op) {
  * take a minus: 2**-x. */
 static inline epi_level epi_level_second(epi_level level) {
     return level == EPI_LEVEL_POWER ? EPI_LEVEL_UNARY : level + 1;
+}
+
+/* Is it a constant, a size or a position, which is written wherever it is wanted? */
+static inline bool epi_op_is_free(epi_op op) {
+    return op == EPI_OP_CONST || op == EPI_OP_SIZE || op == EPI_OP_INDEX;
 }
 
 /* Is it one half of an axis? */

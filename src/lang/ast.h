@@ -90,6 +90,7 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 /* Prints a program so that parsing the print and printing again gives the same text. */
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 void epi_ast_print_tensor(const epi_ast_tensor *tensor, epi_text *out);
+void epi_ast_print_tensors(const epi_ast_tensor *tensors, int count, epi_text *out); /* with commas */
 /* `written`: with the parentheses and the numbers that the text has. */
 void epi_ast_print_assign(const epi_ast_assign *assign, bool written, epi_text *out);
 

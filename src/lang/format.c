@@ -245,13 +245,6 @@ static void put_tensors_below(formatter *f, epi_text *line_text, const item *ope
     put_before(f, closing, INDENT, &first);
 }
 
-static void put_tensors(epi_text *out, const epi_ast_tensor *tensors, int count) {
-    for (int i = 0; i < count; i++) {
-        epi_text_add(out, i ? ", " : "");
-        epi_ast_print_tensor(&tensors[i], out);
-    }
-}
-
 typedef struct layout {
     item *head, *inputs, *arrow, *outputs, *open, *body, *close;
 } layout;
@@ -262,13 +255,13 @@ static void put_head(formatter *f, const epi_ast_program *g, const layout *l) {
     if (l->head->behind || l->arrow->before || has_comments(l->inputs, g->input_count))
         put_tensors_below(f, &text, l->head, l->inputs, g->inputs, g->input_count, l->arrow);
     else
-        put_tensors(&text, g->inputs, g->input_count);
+        epi_ast_print_tensors(g->inputs, g->input_count, &text);
     epi_text_add(&text, g->output_count > 1 ? ") -> (" : ") -> ");
     if (g->output_count > 1 &&
         (l->arrow->behind || l->open->before || has_comments(l->outputs, g->output_count)))
         put_tensors_below(f, &text, l->arrow, l->outputs, g->outputs, g->output_count, l->open);
     else
-        put_tensors(&text, g->outputs, g->output_count);
+        epi_ast_print_tensors(g->outputs, g->output_count, &text);
     epi_text_add(&text, g->output_count > 1 ? ") {" : " {");
     put_line(f->out, text.data ? text.data : "", 0, 0);
     put_behind(f, l->open);

@@ -8,10 +8,6 @@ static epi_level level_of(const epi_ast *e) {
     return e->kind == EPI_AST_UNARY || e->kind == EPI_AST_BINARY ? epi_op_level(e->op) : EPI_LEVEL_ATOM;
 }
 
-static void print_number(double x, epi_text *out) {
-    epi_text_add(out, "%s", isinf(x) ? "inf" : epi_number_write(x).text);
-}
-
 enum { MOST_APART = 16 };
 
 /* Is it an @ whose first operand is a * or /, or the other way round? */
@@ -51,7 +47,7 @@ static void print_operand(const epi_ast *e, bool written, epi_text *out) {
     if (e->kind == EPI_AST_NUMBER && written) {
         epi_text_add(out, "%s", e->name);
     } else if (e->kind == EPI_AST_NUMBER) {
-        print_number(e->number, out);
+        epi_text_add(out, "%s", isinf(e->number) ? "inf" : epi_number_write(e->number).text);
     } else if (e->kind == EPI_AST_UNARY) {
         epi_text_add(out, "%s%s", epi_ops[e->op].text, e->op == EPI_OP_NOT ? " " : "");
         print_expr(e->args[0], level_of(e), written, out);
@@ -125,13 +121,11 @@ void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
     epi_text_add(out, "%s", t->axis_count ? "]" : "");
 }
 
-static void print_tensors(const epi_ast_tensor *t, int count, epi_text *out) {
-    epi_text_add(out, "(");
+void epi_ast_print_tensors(const epi_ast_tensor *t, int count, epi_text *out) {
     for (int i = 0; i < count; i++) {
         epi_text_add(out, "%s", i ? ", " : "");
         epi_ast_print_tensor(&t[i], out);
     }
-    epi_text_add(out, ")");
 }
 
 void epi_ast_print_assign(const epi_ast_assign *s, bool written, epi_text *out) {
@@ -149,14 +143,11 @@ void epi_ast_print(const epi_ast_program *g, epi_text *out) {
         end = c + strcspn(c, "\n");
         epi_text_add(out, "#%s%.*s\n", end > c ? " " : "", (int)(end - c), c);
     }
-    epi_text_add(out, "%s", g->name);
-    print_tensors(g->inputs, g->input_count, out);
-    epi_text_add(out, " -> ");
-    if (g->output_count == 1)
-        epi_ast_print_tensor(g->outputs, out);
-    else
-        print_tensors(g->outputs, g->output_count, out);
-    epi_text_add(out, " {\n");
+    epi_text_add(out, "%s(", g->name);
+    epi_ast_print_tensors(g->inputs, g->input_count, out);
+    epi_text_add(out, g->output_count == 1 ? ") -> " : ") -> (");
+    epi_ast_print_tensors(g->outputs, g->output_count, out);
+    epi_text_add(out, g->output_count == 1 ? " {\n" : ") {\n");
     for (int i = 0; i < g->body_count; i++) {
         epi_text_add(out, "    ");
         epi_ast_print_assign(&g->body[i], false, out);

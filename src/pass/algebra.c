@@ -62,12 +62,7 @@ static void walk_with(passes *p, int count, const int *found, const epi_operand 
 
 /* Statistics of the whole program may be replaced, and all its products are at hand. */
 static int relocate(epi_facts *facts, int *found) {
-    epi_graph *g = facts->g;
-    bool *live = epi_arena_alloc(g->arena, (size_t)facts->finished + 1);
-    if (!live)
-        return 0;
-    memcpy(live, g->live, (size_t)facts->finished);
-    return epi_relocate(facts, live, live, found);
+    return epi_relocate(facts, facts->g->live, facts->g->live, found);
 }
 
 /* Room for what stands for each node; nothing does yet. NULL after an error. */

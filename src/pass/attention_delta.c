@@ -32,10 +32,6 @@ static int behind_factors(const epi_graph *g, int node, const bool *inner) {
     }
 }
 
-static bool has(const epi_axes *axes, const epi_axes *all) {
-    return epi_axes_include(axes, all);
-}
-
 /* Is the node such a sum? */
 static delta find_delta(const epi_graph *g, int node, const bool *inner) {
     const epi_node *n = &g->nodes[node], *m = n->op == EPI_OP_SUM ? &g->nodes[n->arg[0]] : NULL;
@@ -48,7 +44,7 @@ static delta find_delta(const epi_graph *g, int node, const bool *inner) {
         for (int v = 0; v < 2; v++) { /* v has the stream, d has nothing of it */
             const epi_axes *with = &g->nodes[product->arg[v]].axes,
                            *without = &g->nodes[product->arg[!v]].axes;
-            if (has(with, &n->over) && !epi_axes_count_in(without, &n->over))
+            if (epi_axes_include(with, &n->over) && !epi_axes_count_in(without, &n->over))
                 return (delta){p, dp, m->arg[side]};
         }
     }
@@ -71,7 +67,7 @@ static int make_weight(epi_graph *out, const epi_graph *in, const delta *d, int 
 static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, const bool *inner,
                       const int *value) {
     const epi_node *n = &in->nodes[node], *product = &in->nodes[d.product];
-    int first_has = has(&in->nodes[product->arg[0]].axes, &n->over);
+    int first_has = epi_axes_include(&in->nodes[product->arg[0]].axes, &n->over);
     int v = value[product->arg[!first_has]], other = value[product->arg[first_has]];
     int o = epi_graph_contract(out, make_weight(out, in, &d, d.outer, inner, value), v, &n->over);
     int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map2(out, EPI_OP_MUL, other, o), &product->over);

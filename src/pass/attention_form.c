@@ -140,17 +140,13 @@ static bool is_near_scores(const epi_graph *g, int node, const epi_axes *full, c
     return near && epi_axes_same_set(&n->axes, full);
 }
 
-static bool is_of_scores(const epi_graph *g, int node, const epi_axes *full, const bool *inner) {
-    return is_near_scores(g, node, full, inner, 0);
-}
-
 /* sum(sum(x, Y)*w, X) with an element x: which operand of the product is the sum; or -1. */
 static int inner_sum(const epi_graph *g, int node, const epi_axes *full, const bool *inner) {
     const epi_node *n = &g->nodes[g->nodes[node].arg[0]];
     for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++) {
         const epi_node *sum = &g->nodes[n->arg[a]];
         if (sum->op == EPI_OP_SUM && epi_graph_uses(g, n->arg[a]).count == 1 &&
-            is_of_scores(g, sum->arg[0], full, inner))
+            is_near_scores(g, sum->arg[0], full, inner, 0))
             return a;
     }
     return -1;
@@ -274,31 +270,24 @@ static int make_apart(former *f, int node) {
     return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->apart[node]), n);
 }
 
-static void copy(former *f, int node) {
+static int write_node(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     int of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
     f->g->place = n->place;
-    if (f->weights[node].found) {
-        f->value[node] = make_product(f, node);
-        return;
-    }
-    if (n->op == EPI_OP_LOGSUMEXP && of != EPI_NO_NODE &&
-        epi_axes_same_set(&n->over, &f->in->nodes[of].over)) {
-        f->value[node] = make_logsumexp(f, n);
-        return;
-    }
-    if (f->first[node] != EPI_NO_NODE || f->apart[node].count) {
-        f->value[node] = f->apart[node].count ? make_apart(f, node) : make_sums(f, node);
-        return;
-    }
-    if (n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2]) &&
-        f->in->nodes[n->arg[2]].op == EPI_OP_RMAX &&
-        f->product[f->in->nodes[n->arg[2]].arg[0]] != EPI_NO_NODE) {
-        const epi_node *top = &f->in->nodes[n->arg[2]]; /* the same one, whoever wrote it */
-        f->value[node] = epi_graph_value(f->g, make_shift(f, f->value[top->arg[0]], &top->over));
-        return;
-    }
-    f->value[node] = epi_graph_copy(f->g, n, f->value);
+    if (f->weights[node].found)
+        return make_product(f, node);
+    if (n->op == EPI_OP_LOGSUMEXP && of != EPI_NO_NODE && epi_axes_same_set(&n->over, &f->in->nodes[of].over))
+        return make_logsumexp(f, n);
+    if (f->apart[node].count)
+        return make_apart(f, node);
+    if (f->first[node] != EPI_NO_NODE)
+        return make_sums(f, node);
+    const epi_node *top = n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2])
+                              ? &f->in->nodes[n->arg[2]]
+                              : NULL;
+    if (top && top->op == EPI_OP_RMAX && f->product[top->arg[0]] != EPI_NO_NODE) /* one, whoever wrote it */
+        return epi_graph_value(f->g, make_shift(f, f->value[top->arg[0]], &top->over));
+    return epi_graph_copy(f->g, n, f->value);
 }
 
 /* ---- the whole ---- */
@@ -314,7 +303,7 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
             continue;
         int side = inner_sum(g, i, full, inner);
         epi_axes all = all_summed(g, i, side);
-        if ((side < 0 && !is_of_scores(g, n->arg[0], full, inner)) || all.count <= stream->count ||
+        if ((side < 0 && !is_near_scores(g, n->arg[0], full, inner, 0)) || all.count <= stream->count ||
             !epi_axes_include(&all, stream))
             continue;
         f->first[i] = product;
@@ -408,7 +397,7 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_l
     epi_graph_begin(out, in);
     for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++)
         if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            copy(&f, i);
+            f.value[i] = write_node(&f, i);
     epi_graph_end(out, in, f.value);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -14,10 +14,6 @@
 enum { OPEN, ZERO, LOWEST };
 enum { DEEP = 32 };
 
-static bool is_constant(const epi_graph *g, int node, double value) {
-    return epi_attention_is_constant(g, node, value);
-}
-
 /* ---- what is hidden ---- */
 
 static unsigned char hidden_map(const epi_graph *g, const epi_node *n, const unsigned char *is,
@@ -28,12 +24,13 @@ static unsigned char hidden_map(const epi_graph *g, const epi_node *n, const uns
     switch (n->op) {
     case EPI_OP_WHERE:
         if (n->arg[0] == condition)
-            return is_constant(g, n->arg[2], 0)                   ? ZERO
-                   : is_constant(g, n->arg[2], (double)-INFINITY) ? LOWEST
-                                                                  : of[2];
-        return of[1] == of[2]                                                                ? of[1]
-               : (of[1] && is_constant(g, n->arg[2], of[1] == ZERO ? 0 : (double)-INFINITY)) ? of[1]
-                                                                                             : OPEN;
+            return epi_attention_is_constant(g, n->arg[2], 0)                   ? ZERO
+                   : epi_attention_is_constant(g, n->arg[2], (double)-INFINITY) ? LOWEST
+                                                                                : of[2];
+        return of[1] == of[2] ? of[1]
+               : (of[1] && epi_attention_is_constant(g, n->arg[2], of[1] == ZERO ? 0 : (double)-INFINITY))
+                   ? of[1]
+                   : OPEN;
     case EPI_OP_ADD: return of[0] == LOWEST || of[1] == LOWEST ? LOWEST : of[0] && of[1] ? ZERO : OPEN;
     case EPI_OP_SUB: return of[0] == LOWEST ? LOWEST : of[0] == ZERO && of[1] == ZERO ? ZERO : OPEN;
     case EPI_OP_NEG: return of[0] == ZERO ? ZERO : OPEN;

@@ -141,10 +141,6 @@ static bool is_aligned(const epi_sites *s, int node) {
 
 /* ---- what a part can hold ---- */
 
-static bool is_leaf(const epi_graph *g, int node) {
-    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF;
-}
-
 /* May every value of these axes be on an attention part's score tile? */
 static bool fits_scores(const epi_site_part *p, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++)
@@ -397,7 +393,7 @@ static void find_cone(epi_sites *s, int node) {
     epi_visits_begin(&s->visits, node);
     for (int i; epi_visits_next(&s->visits, &i);) {
         if (s->site[i].kind != EPI_SITE_LATE) {
-            if (s->g->nodes[i].op == EPI_OP_INPUT || !is_leaf(s->g, i))
+            if (!epi_op_is_free(s->g->nodes[i].op))
                 s->read.at[s->read.count++] = i;
             continue;
         }
@@ -423,11 +419,19 @@ static bool reads(const epi_sites *s, int q, int value) {
     return false;
 }
 
-/* Can all of the cone be on the part's tile, and be reduced there if that is wanted? */
-static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_axes *over) {
+/* The first value of the cone that the part cannot hold, beside one that is taken apart another way;
+ * EPI_NO_NODE: it holds all of them. */
+static int first_misfit(const epi_sites *s, epi_site_part *p) {
     for (int i = 0; i < s->cone.count; i++)
         if (!epi_site_fits(s->g, p, s->cone.at[i]))
-            return false;
+            return s->cone.at[i];
+    return EPI_NO_NODE;
+}
+
+/* Can all of the cone be on the part's tile, and be reduced there if that is wanted? */
+static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_axes *over) {
+    if (first_misfit(s, p) != EPI_NO_NODE)
+        return false;
     unsigned whole = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
     return whole == epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes) &&
            (!over || leave_of(s, p, node, over) != EPI_LEAVE_NONE);
@@ -441,15 +445,6 @@ static bool reads_tile(const epi_sites *s, int q) {
             return false;
     }
     return true;
-}
-
-/* The first value of the cone that a new part over rows cannot hold, beside one that is taken apart another
- * way; EPI_NO_NODE: it holds all of them. */
-static int first_misfit(const epi_sites *s, epi_site_part part) {
-    for (int i = 0; i < s->cone.count; i++)
-        if (!epi_site_fits(s->g, &part, s->cone.at[i]))
-            return s->cone.at[i];
-    return EPI_NO_NODE;
 }
 
 /* Lists the late operands of a value, the first of them last. */
@@ -508,7 +503,8 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     if (best < 0) {
         int before = s->pending.count;
         best = add_rows(s, node, over);
-        int misfit = late ? first_misfit(s, s->parts[best]) : EPI_NO_NODE;
+        epi_site_part trial = s->parts[best];
+        int misfit = late ? first_misfit(s, &trial) : EPI_NO_NODE;
         if (misfit != EPI_NO_NODE)
             list_operands(s, misfit);
         if (s->pending.count > before) {

@@ -103,7 +103,10 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_l
  * `backward` on stay behind the others. False: no memory. */
 bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int backward);
 
-/* cut_parts.c: gives the values their places in the workspace. */
+/* cut_parts.c: finds when each value is alive: one that is whole for as long as a loop takes that touches it.
+ */
+void epi_cut_lives(epi_cut *cut);
+/* Gives the values their places in the workspace. */
 epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err);
 
 /* slabs.c: the same cut with loops over slabs of a row axis. It has no loop where no value would become

@@ -38,11 +38,6 @@ static bool is_own(const epi_sites *s, int q, int node) {
     return (kind == EPI_SITE_TILE || kind == EPI_SITE_AFTER) && s->site[node].part == q;
 }
 
-/* Constants, sizes and positions are written into a part wherever they are wanted. */
-static bool is_free(const epi_graph *g, int node) {
-    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
-}
-
 /* Can the part make the value again? It takes one axis apart in one way: what it noted first counts. A random
  * number that is late is one that attention makes. */
 static bool can_remake(const epi_sites *s, epi_site_part *p, int node) {
@@ -88,7 +83,7 @@ static int heap_take(epi_node_list *h) {
 /* One more value that the part may load, which lies behind so many stored ones. */
 static void offer(chooser *c, int q, int node, bool wanted, int behind, epi_node_list *heap) {
     epi_sites *s = c->s;
-    if (node == EPI_NO_NODE || is_free(s->g, node) || is_own(s, q, node) || s->inner[node])
+    if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node])
         return;
     if (s->visits.seen[node] != s->visits.round) {
         s->visits.seen[node] = s->visits.round;
@@ -187,7 +182,7 @@ static bool set_loads(chooser *c, int q) {
         if (products[a / 2] == EPI_NO_NODE)
             continue;
         int operand = g->nodes[products[a / 2]].arg[a % 2];
-        bool there = is_free(g, operand) || (p->attention && c->s->inner[operand]);
+        bool there = epi_op_is_free(g->nodes[operand].op) || (p->attention && c->s->inner[operand]);
         for (int i = 0; i < count; i++)
             there |= at[i] == operand;
         if (!there)

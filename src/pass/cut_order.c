@@ -124,25 +124,15 @@ static void list_values(ordering *o) {
     o->begin[cut->part_count] = count;
 }
 
-/* Brings parts and lifetimes into the order. */
+/* Brings the parts into the order. */
 static bool bring(epi_arena *arena, epi_cut *cut, const int *order) {
     epi_part *parts = epi_arena_alloc(arena, ((size_t)cut->part_count + 1) * sizeof *parts);
     if (!parts)
         return false;
-    for (int i = 0; i < cut->value_count; i++)
-        cut->values[i].first = cut->values[i].last = -1;
-    for (int i = 0; i < cut->part_count; i++) {
+    for (int i = 0; i < cut->part_count; i++)
         parts[i] = cut->parts[order[i]];
-        for (int t = 0; t < parts[i].graph.tensor_count; t++) {
-            if (parts[i].tensors[t].tensor >= 0)
-                continue;
-            epi_cut_value *v = &cut->values[parts[i].tensors[t].value];
-            v->last = i;
-            if (v->first < 0)
-                v->first = v->part = i;
-        }
-    }
     cut->parts = parts;
+    epi_cut_lives(cut);
     return true;
 }
 

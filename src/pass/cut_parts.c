@@ -82,20 +82,20 @@ static bool serves_as_home(const writer *w, int t) {
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
 static epi_status give_homes(writer *w, epi_error *err) {
     const epi_graph *g = w->spec->graph;
-    int *last = w->fresh; /* by node: the last part that loads it */
+    int *loaded = w->fresh; /* by node: does a part load it, or a view of it? */
     for (int i = 0; i < g->node_count; i++)
-        w->value[i] = w->home[i] = last[i] = -1;
+        w->value[i] = w->home[i] = -1;
     for (int q = 0; q < w->s->part_count; q++)
         for (int i = 0; i < w->values[q].loads.count; i++)
-            last[epi_sites_root(w->s, w->values[q].loads.at[i])] = q;
+            loaded[epi_sites_root(w->s, w->values[q].loads.at[i])] = true;
     for (int t = g->input_count; t < g->tensor_count; t++) /* copies of views are the last parts */
         if (w->s->site[value_of(w, t)].kind == EPI_SITE_VIEW)
-            last[epi_sites_root(w->s, g->tensors[t].node)] = w->s->part_count;
+            loaded[epi_sites_root(w->s, g->tensors[t].node)] = true;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (w->spec->types[t] <= EPI_F16 && serves_as_home(w, t))
             w->home[value_of(w, t)] = t;
     for (int i = 0; i < g->node_count; i++) {
-        if (last[i] < 0 || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
+        if (!loaded[i] || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
             continue;
         epi_dtype type = stored_type(w, i);
         int64_t count = epi_axes_size(&g->nodes[i].axes, w->spec->sizes);
@@ -103,17 +103,34 @@ static epi_status give_homes(writer *w, epi_error *err) {
             return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
                             epi_node_label(g, i).text);
         w->value[i] = w->cut->value_count;
-        w->cut->values[w->cut->value_count++] =
-            (epi_cut_value){.node = i,
-                            .type = type,
-                            .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256),
-                            .first = w->s->site[i].part,
-                            .last = last[i]};
+        w->cut->values[w->cut->value_count++] = (epi_cut_value){
+            .node = i, .type = type, .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256)};
     }
     return EPI_OK;
 }
 
 /* ---- memory ---- */
+
+void epi_cut_lives(epi_cut *cut) {
+    for (int v = 0; v < cut->value_count; v++)
+        cut->values[v].first = cut->values[v].last = cut->values[v].part = -1;
+    for (int q = 0; q < cut->part_count; q++) {
+        const epi_part *p = &cut->parts[q];
+        for (int t = 0; t < p->graph.tensor_count; t++) {
+            if (p->tensors[t].tensor >= 0)
+                continue;
+            epi_cut_value *v = &cut->values[p->tensors[t].value];
+            const epi_loop *loop = p->loop >= 0 && !v->slab ? &cut->loops[p->loop] : NULL;
+            int from = loop ? loop->first : q, to = loop ? loop->last : q;
+            if (v->first < 0 || from < v->first)
+                v->first = from;
+            if (to > v->last)
+                v->last = to;
+            if (v->part < 0 && t >= p->graph.input_count)
+                v->part = q;
+        }
+    }
+}
 
 static bool overlap(const epi_cut_value *a, const epi_cut_value *b) {
     return a->first <= b->last && b->first <= a->last;
@@ -159,19 +176,16 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
 
 /* ---- a part's graph ---- */
 
-static bool has_tensor(const epi_graph *g, const char *name) {
-    return epi_graph_find_tensor(g, name) >= 0;
-}
-
 /* A name for a value between parts: its own, if no other tensor of the part has it; else one that neither the
  * part nor the program has. */
 static const char *name_of(const writer *w, const epi_graph *part, int node) {
     const char *name = w->spec->graph->nodes[node].name;
     char text[32];
-    if (name && !has_tensor(part, name))
+    if (name && epi_graph_find_tensor(part, name) < 0)
         return name;
     snprintf(text, sizeof text, "v%d", node);
-    for (int i = 2; has_tensor(part, text) || has_tensor(w->spec->graph, text); i++)
+    for (int i = 2;
+         epi_graph_find_tensor(part, text) >= 0 || epi_graph_find_tensor(w->spec->graph, text) >= 0; i++)
         snprintf(text, sizeof text, "v%d_%d", node, i);
     name = epi_arena_text(w->arena, text, strlen(text));
     return name ? name : "";
@@ -333,20 +347,20 @@ static bool is_copy(epi_site_kind kind) {
     return kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW;
 }
 
-/* Writes the parts that store something; values then count by what was written. *backward is the first of the
- * direction that comes last. */
+/* Writes the parts that store something. *backward is the first of the direction that comes last. */
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     epi_node_list stores = {epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stores.at), 0};
-    int *number = epi_arena_alloc(w->arena, ((size_t)w->s->part_count + 1) * sizeof *number);
-    epi_status status = stores.at && number ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = stores.at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    *backward = 0;
     for (int q = 0; q < w->s->part_count && status == EPI_OK; q++) {
         const epi_node_list *own = &w->values[q].own;
         stores.count = 0;
         for (int i = 0; i < own->count; i++)
             if (w->s->forced[own->at[i]])
                 stores.at[stores.count++] = own->at[i];
-        number[q] = w->cut->part_count;
+        if (q == w->s->first)
+            *backward = w->cut->part_count;
         status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
@@ -356,12 +370,7 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
             status = write_part(w, -1, &stores, t, err);
         }
     if (status == EPI_OK)
-        number[w->s->part_count] = w->cut->part_count - 1; /* the last copy */
-    *backward = status == EPI_OK && w->s->first ? number[w->s->first] : 0;
-    for (int i = 0; i < w->cut->value_count && status == EPI_OK; i++) {
-        w->cut->values[i].first = w->cut->values[i].part = number[w->cut->values[i].first];
-        w->cut->values[i].last = number[w->cut->values[i].last];
-    }
+        epi_cut_lives(w->cut);
     return status;
 }
 

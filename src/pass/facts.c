@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* The depth of a cotangent: it is there when all of the forward is. */
 enum { AFTER_ALL = 1000000 };
 
@@ -120,6 +122,12 @@ bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int si
     }
     sort_factors(f);
     return true;
+}
+
+uint64_t epi_factor_hash(epi_form_factor factor) {
+    epi_hash h = {1, 2};
+    epi_hash_word(&h, (uint64_t)(uint32_t)factor.node << 32 | (uint32_t)factor.power);
+    return h.b;
 }
 
 bool epi_flat_is_steep(const epi_graph *g, const epi_form *f) {

@@ -49,6 +49,9 @@ bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int si
  */
 bool epi_flat_over_sizes(epi_facts *facts, epi_form *f, const epi_axes *axes);
 
+/* A number of a factor; sums of these are the same in any order. */
+uint64_t epi_factor_hash(epi_form_factor factor);
+
 /* Has a long value a power above 2? It is not multiplied out then: of (r*x)**3 the cube of x may be too large
  * for f32 where that of r*x is not; its square is not where the norm of the row is a number. */
 bool epi_flat_is_steep(const epi_graph *g, const epi_form *f);

@@ -16,11 +16,14 @@ bool epi_is_number(const epi_graph *g, int node, double *number) {
     return n->op == EPI_OP_CONST;
 }
 
+bool epi_is_zero(const epi_graph *g, int node) {
+    double number;
+    return epi_is_number(g, node, &number) && number == 0;
+}
+
 bool epi_is_zeros(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
-    double number;
-    return n->op == EPI_OP_MUL && epi_is_number(g, n->arg[0], &number) && number == 0 &&
-           g->nodes[n->arg[1]].op == EPI_OP_INDEX;
+    return n->op == EPI_OP_MUL && epi_is_zero(g, n->arg[0]) && g->nodes[n->arg[1]].op == EPI_OP_INDEX;
 }
 
 epi_form epi_form_of(const epi_graph *g, int node, int power) {

@@ -18,6 +18,7 @@ typedef struct epi_form {
 
 /* A constant, or one with a minus. */
 bool epi_is_number(const epi_graph *g, int node, double *number);
+bool epi_is_zero(const epi_graph *g, int node); /* is it the number 0? */
 /* Is it 0*index(X), by which epi_graph_complete gives a value an axis? */
 bool epi_is_zeros(const epi_graph *g, int node);
 epi_form epi_form_of(const epi_graph *g, int node, int power);

@@ -29,16 +29,12 @@ static bool has_cotangent(const reverse *r, int tensor) {
 
 /* ---- small values ---- */
 
-static int map2(epi_graph *g, epi_op op, int a, int b) {
-    return epi_graph_map(g, op, a, b, EPI_NO_NODE);
-}
-
 /* How many elements lie along these axes. */
 static int count_along(epi_graph *g, const epi_axes *axes) {
     int n = EPI_NO_NODE;
     for (int i = 0; i < axes->count; i++) {
         int size = epi_graph_leaf(g, EPI_OP_SIZE, axes->at[i]);
-        n = i ? map2(g, EPI_OP_MUL, n, size) : size;
+        n = i ? epi_graph_map2(g, EPI_OP_MUL, n, size) : size;
     }
     return n;
 }
@@ -50,7 +46,7 @@ static int sum_over(epi_graph *g, int value, const epi_axes *axes) {
     epi_axes lacks = epi_axes_without(axes, &g->nodes[value].axes), has = epi_axes_without(axes, &lacks);
     if (has.count)
         value = epi_graph_reduce(g, EPI_OP_SUM, value, &has);
-    return lacks.count ? map2(g, EPI_OP_MUL, value, count_along(g, &lacks)) : value;
+    return lacks.count ? epi_graph_map2(g, EPI_OP_MUL, value, count_along(g, &lacks)) : value;
 }
 
 /* ---- what an operation adds to the gradients of its operands ---- */
@@ -65,7 +61,7 @@ static int product_gradient(epi_graph *g, int d, int other, const epi_axes *want
              kept = epi_axes_without(&g->nodes[d].axes, &gone);
     epi_axes both = epi_axes_without(&g->nodes[d].axes, &kept); /* in the order of d's */
     other = only.count ? sum_over(g, other, &only) : other;
-    return both.count ? epi_graph_contract(g, d, other, &both) : map2(g, EPI_OP_MUL, d, other);
+    return both.count ? epi_graph_contract(g, d, other, &both) : epi_graph_map2(g, EPI_OP_MUL, d, other);
 }
 
 /* The axes of what the rule for an operand says, before it is summed to the operand's own. */
@@ -183,9 +179,9 @@ static void walk_back(reverse *r) {
                 continue;
             int more = operand_gradient(r, n, i, a, d), *sum = &r->gradient[n->arg[a]];
             if (is_square(n) && !epi_graph_failed(g))
-                more = map2(g, EPI_OP_MUL, epi_graph_const(g, 2), more);
+                more = epi_graph_map2(g, EPI_OP_MUL, epi_graph_const(g, 2), more);
             if (*sum != EPI_NO_NODE && !epi_graph_failed(g))
-                more = map2(g, EPI_OP_ADD, *sum, more);
+                more = epi_graph_map2(g, EPI_OP_ADD, *sum, more);
             *sum = epi_graph_value(g, more);
         }
     }
@@ -257,7 +253,7 @@ static void start(reverse *r) {
         if (!has_cotangent(r, t))
             continue;
         int *sum = &r->gradient[f->tensors[t].node], in = r->g->tensors[d++].node;
-        *sum = *sum == EPI_NO_NODE ? in : map2(r->g, EPI_OP_ADD, *sum, in);
+        *sum = *sum == EPI_NO_NODE ? in : epi_graph_map2(r->g, EPI_OP_ADD, *sum, in);
     }
 }
 

@@ -142,15 +142,19 @@ static epi_leave leave_of(const shaper *s, const epi_node *n) {
     return EPI_LEAVE_NONE;
 }
 
+/* Does the value lack rows, so that no row can store it? */
+static bool lacks_rows(const shaper *s, int node) {
+    const epi_axes *axes = &s->g->nodes[node].axes;
+    return epi_axes_count_in(axes, &s->plan->rows) != s->plan->rows.count ||
+           (!s->plan->rows.count && !epi_axes_count_in(axes, &s->plan->cols));
+}
+
 /* A pass after the rows needs the value in memory. */
 static void keep_operand(shaper *s, int node) {
     epi_placement *stage = &s->plan->placement[node];
     if (stage->after || stage->leave > EPI_LEAVE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
         return;
-    const epi_axes *axes = &s->g->nodes[node].axes;
-    bool rows = epi_axes_count_in(axes, &s->plan->rows) == s->plan->rows.count,
-         cols = epi_axes_count_in(axes, &s->plan->cols);
-    if (is_leaf(s, node) || !rows || (!s->plan->rows.count && !cols))
+    if (is_leaf(s, node) || lacks_rows(s, node))
         mark_before(s, node);
     else
         stage->keep = true;
@@ -190,16 +194,11 @@ static void sort_outputs(shaper *s) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         epi_placement *stage = &s->plan->placement[node];
-        const epi_axes *axes = &g->nodes[node].axes;
         if (stage->after || stage->leave > EPI_LEAVE_LOCAL)
             continue;
-        bool rows = epi_axes_count_in(axes, &s->plan->rows) == s->plan->rows.count,
-             cols = epi_axes_count_in(axes, &s->plan->cols) > 0;
         if (is_leaf(s, node))
             stage->tile = is_long(s, node);
-        else if (!rows || (!s->plan->rows.count && !cols))
-            mark_before(s, node);
-        if (is_leaf(s, node) && !stage->tile)
+        if (is_leaf(s, node) ? !stage->tile : lacks_rows(s, node))
             mark_before(s, node);
     }
 }

@@ -9,7 +9,6 @@
  *
  * The inner sum is looked for by its factors, so neither the order of factors nor where vectors that lack X
  * are multiplied in matters. */
-#include "base/hash.h"
 #include "pass/algebra.h"
 
 /* A product that is at hand: sum(inside, over) times outside. */
@@ -32,11 +31,8 @@ typedef struct search {
 /* The same for the same factors in any order. */
 static int bucket_of(const search *s, const epi_form *inside) {
     uint64_t sum = 0;
-    for (int i = 0; i < inside->count; i++) {
-        epi_hash h = {1, 2};
-        epi_hash_word(&h, (uint64_t)(uint32_t)inside->at[i].node << 32 | (uint32_t)inside->at[i].power);
-        sum += h.b;
-    }
+    for (int i = 0; i < inside->count; i++)
+        sum += epi_factor_hash(inside->at[i]);
     return (int)(sum & (uint64_t)(s->bucket_count - 1));
 }
 
@@ -188,11 +184,9 @@ static int relocate(search *s, int node) {
     epi_form f = epi_flat_form(s->facts, n.arg[0]);
     if (n.op == EPI_OP_MEAN && !epi_flat_over_sizes(s->facts, &f, &n.over))
         return EPI_NO_NODE;
-    int best = EPI_NO_NODE, deepest = -1;
     bool tried[EPI_MOST_FACTORS] = {false};
-    for (int round = 0; round < f.count && best == EPI_NO_NODE && !epi_graph_failed(s->g); round++) {
-        int factor = -1;
-        deepest = -1;
+    for (int round = 0; round < f.count && !epi_graph_failed(s->g); round++) {
+        int factor = -1, deepest = -1;
         for (int i = 0; i < f.count; i++) {
             const epi_fact *fact = epi_fact_of(s->facts, f.at[i].node);
             if (fact && !tried[i] && fact->depth > deepest)
@@ -205,9 +199,9 @@ static int relocate(search *s, int node) {
             continue;
         int value = relocate_by(s, &f, factor, &n.over);
         if (value != EPI_NO_NODE && !epi_reaches(s->facts, value, node, s->found, s->count))
-            best = value;
+            return value;
     }
-    return best;
+    return EPI_NO_NODE;
 }
 
 int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found) {

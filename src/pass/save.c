@@ -74,9 +74,7 @@ static void find_backward(split *s) {
     const epi_graph *g = &s->g;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        s->backward[i] = n->op == EPI_OP_INPUT && n->tensor >= s->own;
-        for (int a = 0; a < 3; a++)
-            s->backward[i] |= n->arg[a] != EPI_NO_NODE && s->backward[n->arg[a]];
+        s->backward[i] = n->op == EPI_OP_INPUT ? n->tensor >= s->own : epi_node_takes(n, s->backward);
     }
 }
 
@@ -107,10 +105,6 @@ static bool allocate(split *s) {
 }
 
 /* ---- the choice ---- */
-
-static bool is_free(const epi_graph *g, int node) {
-    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
-}
 
 static bool is_result(const split *s, int node) {
     for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
@@ -169,11 +163,11 @@ static void find_wanted(split *s, bool *wanted) {
             if (g->nodes[i].arg[a] != EPI_NO_NODE)
                 wanted[g->nodes[i].arg[a]] = true;
     for (int i = g->node_count - 1; i >= 0; i--) {
-        wanted[i] = wanted[i] && !s->backward[i] && !is_free(g, i);
+        wanted[i] = wanted[i] && !s->backward[i] && !epi_op_is_free(g->nodes[i].op);
         s->looked[i] |= wanted[i];
         for (int a = 0; a < 3 && s->looked[i] && can_remake(s, i); a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                s->looked[g->nodes[i].arg[a]] |= !is_free(g, g->nodes[i].arg[a]);
+                s->looked[g->nodes[i].arg[a]] |= !epi_op_is_free(g->nodes[g->nodes[i].arg[a]].op);
     }
 }
 

@@ -122,9 +122,8 @@ static bool is_above_zero(const epi_graph *g, int node) {
 /* Is it where(c, x, 0) or where(c, 0, x) of a gradient? *at is which operand x is. */
 static bool is_choice(const rewrite *r, int node, int *at) {
     const epi_node *n = &r->g->nodes[node];
-    double number;
     for (*at = 1; *at < 3 && n->op == EPI_OP_WHERE && node >= r->written; ++*at)
-        if (epi_is_number(r->g, n->arg[3 - *at], &number) && number == 0)
+        if (epi_is_zero(r->g, n->arg[3 - *at]))
             return true;
     return false;
 }
@@ -494,7 +493,7 @@ static epi_form mapped(rewrite *r, const epi_node *n) {
         if (constant)
             return form_of(r, n->arg[x[0] != 0 ? 1 : 2]);
         for (int a = 1; a < 3; a++)
-            if (epi_is_number(r->in, n->arg[a], &number) && number == 0)
+            if (epi_is_zero(r->in, n->arg[a]))
                 return chosen(r, arg[0], n->arg[3 - a], a == 1);
         arg[1] = value_of(r, n->arg[1]);
         arg[2] = value_of(r, n->arg[2]);

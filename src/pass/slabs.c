@@ -398,28 +398,6 @@ static epi_status write_loop(epi_slab_maker *m, int loop, int *past, epi_error *
     return status;
 }
 
-/* When each value is alive: one that is whole for as long as a loop takes that touches it. */
-static void find_lives(epi_cut *cut) {
-    for (int v = 0; v < cut->value_count; v++)
-        cut->values[v].first = cut->values[v].last = cut->values[v].part = -1;
-    for (int q = 0; q < cut->part_count; q++) {
-        const epi_part *p = &cut->parts[q];
-        for (int t = 0; t < p->graph.tensor_count; t++) {
-            if (p->tensors[t].tensor >= 0)
-                continue;
-            epi_cut_value *v = &cut->values[p->tensors[t].value];
-            const epi_loop *loop = p->loop >= 0 && !v->slab ? &cut->loops[p->loop] : NULL;
-            int from = loop ? loop->first : q, to = loop ? loop->last : q;
-            if (v->first < 0 || from < v->first)
-                v->first = from;
-            if (to > v->last)
-                v->last = to;
-            if (v->part < 0 && t >= p->graph.input_count)
-                v->part = q;
-        }
-    }
-}
-
 static bool give_room(epi_slab_maker *m) {
     size_t parts = (size_t)m->from->part_count, values = (size_t)m->from->value_count;
     m->can = epi_arena_alloc(m->arena, parts + 1);
@@ -471,6 +449,6 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *
     }
     if (status != EPI_OK)
         return status;
-    find_lives(out);
+    epi_cut_lives(out);
     return epi_cut_lay_out(arena, out, err);
 }

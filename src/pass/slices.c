@@ -116,14 +116,14 @@ static int make_slice(pusher *p, int node, int which) {
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : slice_value(p, n->arg[a], which);
     copy.name = NULL;
     copy.axes = epi_axes_without(&n->axes, &(epi_axes){1, {p->slices[which].axis}});
-    return epi_graph_failed(p->g) ? EPI_NO_NODE : epi_graph_again(p->g, &copy, arg);
+    return epi_graph_again(p->g, &copy, arg);
 }
 
 /* scatter(d, 2, C) of the new d. */
 static int make_choice(epi_graph *g, int d, epi_axis axis, int64_t at) {
     int here =
         epi_graph_map2(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, axis), epi_graph_const(g, (double)at));
-    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_map(g, EPI_OP_WHERE, here, d, epi_graph_const(g, 0));
+    return epi_graph_map(g, EPI_OP_WHERE, here, d, epi_graph_const(g, 0));
 }
 
 /* Is the value a sum of scatters to numbers along one axis, which `over` has? */
@@ -144,13 +144,12 @@ static int sum_products(pusher *p, int product, int node, int other, bool first)
     if (n->op == EPI_OP_ADD) {
         int a = sum_products(p, product, n->arg[0], other, first),
             b = sum_products(p, product, n->arg[1], other, first);
-        return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_map2(g, EPI_OP_ADD, a, b);
+        return epi_graph_map2(g, EPI_OP_ADD, a, b);
     }
     epi_graph_at_number(p->in, node, &at);
     int d = p->fresh[n->arg[0]], rest = take(g, p->fresh[other], (slice){n->over.at[0], at});
     epi_axes over = epi_axes_without(&p->in->nodes[product].over, &n->over);
-    return epi_graph_failed(g) ? EPI_NO_NODE
-                               : epi_graph_contract(g, first ? d : rest, first ? rest : d, &over);
+    return epi_graph_contract(g, first ? d : rest, first ? rest : d, &over);
 }
 
 static int make_product(pusher *p, int node) {

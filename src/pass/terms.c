@@ -215,7 +215,7 @@ static int write_number(epi_graph *g, const epi_node *n, const epi_graph *in) {
     int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     if (n->arg[0] != EPI_NO_NODE)
         arg[0] = write_number(g, &in->nodes[n->arg[0]], in);
-    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, epi_graph_again(g, n, arg));
+    return epi_graph_value(g, epi_graph_again(g, n, arg));
 }
 
 /* A node of the old graph in the new one: scaled itself, without the scale that went to its operand, or one

@@ -2,7 +2,6 @@
  * alone is stored, and what was a product with x is one with x*v, divided by v after it. */
 #include <stdlib.h>
 
-#include "base/hash.h"
 #include "pass/algebra.h"
 
 /* An operand, and a number that all operands have in common which differ by vectors alone. */
@@ -22,13 +21,9 @@ static int compare(const void *a, const void *b) {
 static uint64_t key_of(epi_facts *facts, int node) {
     epi_form f = epi_flat_form(facts, node);
     uint64_t key = 0;
-    for (int i = 0; i < f.count; i++) {
-        if (facts->g->nodes[f.at[i].node].axes.count < facts->g->nodes[node].axes.count)
-            continue;
-        epi_hash h = {1, 2};
-        epi_hash_word(&h, (uint64_t)(uint32_t)f.at[i].node << 32 | (uint32_t)f.at[i].power);
-        key += h.b;
-    }
+    for (int i = 0; i < f.count; i++)
+        if (facts->g->nodes[f.at[i].node].axes.count >= facts->g->nodes[node].axes.count)
+            key += epi_factor_hash(f.at[i]);
     return key;
 }
 

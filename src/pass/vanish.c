@@ -10,13 +10,8 @@
 /* Values that are looked at for one gradient and condition, at most. */
 enum { MOST_LOOKED_AT = 64 };
 
-static bool is_zero(const epi_graph *g, int node) {
-    double number;
-    return epi_is_number(g, node, &number) && number == 0;
-}
-
 static bool is_choice(const epi_graph *g, int node) {
-    return g->nodes[node].op == EPI_OP_WHERE && is_zero(g, g->nodes[node].arg[2]);
+    return g->nodes[node].op == EPI_OP_WHERE && epi_is_zero(g, g->nodes[node].arg[2]);
 }
 
 /* Is the value 0 where the condition does not hold, because each of its terms has it for a factor? */
