@@ -444,6 +444,8 @@ static const test_case cases[] = {
     {"../tests/down_rows", "own", "M=65,N=40,K=8", TINY},
     {"../tests/down_rows", "coarse", "M=200,N=144,K=24", SWEEP},
     {"../tests/down_rows", "fine", "M=200,N=136,K=24", SWEEP},
+    {"../tests/down_rows", "halves_fine", "M=200,N=136,K=24", SWEEP},
+    {"../tests/down_rows", "inner", "M=70,N=40,K=24,H=3", SWEEP},
     {"../tests/whole_rows", "statistics", "T=140,D=72,E=60", SWEEP},
     {"../tests/whole_rows", "statistics", "T=5,D=8,E=1", TINY},
     {"../tests/whole_rows", "norm_rotary", "T=140,D=72,E=64", SWEEP},

@@ -698,6 +698,24 @@ static void sums_are_short(void) {
     }
 }
 
+/* Sums down the rows stay with their product, whatever axis of its columns is split, and how. */
+static void sums_of_parts_fuse(void) {
+    for (int i = 0; i < CASES; i++)
+        for (int capability = 80; capability <= 90 && !strcmp(cases[i].file, "../tests/down_rows");
+             capability += 10) {
+            epi_options o = case_options(&all[i], EPI_BF16, EPI_PATH_FUSED);
+            epi_kernel *k = NULL;
+            epi_kernel_info info = {0};
+            epi_error err;
+            o.device = -capability;
+            if (check(epi_kernel_compile(all[i].program, &o, &k, &err) == EPI_OK, "%s", err.message))
+                epi_kernel_get_info(k, &info);
+            check(info.mainloop && !strcmp(info.mainloop, "gemm"), "%s is one kernel on sm_%d",
+                  cases[i].program, capability);
+            epi_kernel_free(k);
+        }
+}
+
 /* An output that may lie over an input is stored after the loads of it, also where these are one by one. */
 static void loads_before_stores(void) {
     static const char source[] =
@@ -1032,6 +1050,7 @@ int main(int argc, char **argv) {
         names_of_shapes();
         large_rows_fit();
         sums_are_short();
+        sums_of_parts_fuse();
         wrong_shapes();
         loads_before_stores();
         parts_stand_apart();

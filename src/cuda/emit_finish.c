@@ -10,6 +10,7 @@ typedef struct finish {
     epi_kernel_text *k;
     epi_text *out;    /* the kernel itself: what stands before it is written when all pointers are known */
     epi_axes axes;    /* of the results, in the order in which partials count them */
+    bool turns;       /* of an axis that is split: the two parts of a column of the tile follow each other */
     int64_t results;  /* so many */
     int64_t partials; /* of each result: in this kernel's launches, */
     int64_t most;     /* and at most */
@@ -32,7 +33,7 @@ static bool finishes(const finish *f, int node) {
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
         int arg = n->arg[a];
         bool late = placement[arg].after || placement[arg].leave > EPI_LEAVE_LOCAL;
-        if (late && !f->in[arg])
+        if ((late && !f->in[arg]) || (f->turns && f->g->nodes[arg].op == EPI_OP_INDEX))
             return false;
     }
     return true;
@@ -71,9 +72,10 @@ static bool find_axes(finish *f) {
             continue;
         const epi_axes *axes = &f->g->nodes[i].axes;
         epi_axis own = axes->at[epi_axes_find_dim(axes, plan->fine.dim)];
-        bool fine = own.shift == plan->fine.shift;
+        f->turns = own.shift == plan->fine.shift;
         if ((!first && !epi_axis_equal(f->axes.at[at], own)) ||
-            (fine && (plan->split != EPI_OP_EVEN || at != f->axes.count - 1)))
+            (f->turns && plan->kind != EPI_KIND_GEMM &&
+             (plan->split != EPI_OP_EVEN || at != f->axes.count - 1)))
             return false;
         f->axes.at[at] = own;
         first = false;
@@ -105,6 +107,16 @@ static bool is_stored(const finish *f, int node, int t) {
 
 #define PUT(...) epi_text_add(f->out, __VA_ARGS__)
 
+/* Where the result `r` lies in a tensor. */
+static const char *place_of(const finish *f, const epi_ref *ref) {
+    if (f->turns) {
+        epi_columns columns = epi_columns_of(f->plan, ref, f->c->spec->sizes, EPI_SCALE_FINE);
+        return epi_emit_columns(f->c, &columns, "r");
+    }
+    epi_walk w = epi_walk_axes(ref, &f->axes, f->c->spec->sizes);
+    return epi_emit_walk(f->c, &w, "r");
+}
+
 /* Operands from memory are loaded before the partials are folded, so that they are there when these are. */
 static void put_loads(const finish *f) {
     for (int i = 0; i < f->g->node_count; i++)
@@ -113,9 +125,8 @@ static void put_loads(const finish *f) {
             if (!is_loaded(f, arg))
                 continue;
             epi_ref ref = epi_emit_ref(f->c, arg, -1);
-            epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
             PUT("  const float a%d_%d = mine ? %s : 0.f;\n", a, i,
-                epi_emit_load(f->c, ref.type, epi_emit_pointer(f->k, arg, -1), epi_emit_walk(f->c, &w, "r")));
+                epi_emit_load(f->c, ref.type, epi_emit_pointer(f->k, arg, -1), place_of(f, &ref)));
         }
 }
 
@@ -182,9 +193,8 @@ static void put_map(const finish *f, int node) {
 
 static void put_store(const finish *f, int node, int tensor) {
     epi_ref ref = epi_emit_ref(f->c, node, tensor);
-    epi_walk w = epi_walk_axes(&ref, &f->axes, f->c->spec->sizes);
     PUT("    store<%s>((void *)P.ptr[%d], %s, v%d);   // %s\n", epi_emit_type(ref.type),
-        epi_emit_pointer(f->k, node, tensor), epi_emit_walk(f->c, &w, "r"), node, epi_emit_name(f->c, node));
+        epi_emit_pointer(f->k, node, tensor), place_of(f, &ref), node, epi_emit_name(f->c, node));
 }
 
 static void put_kernel(const finish *f) {
