@@ -42,10 +42,21 @@ typedef struct program {
 #define BACK \
     "back(x[T,D], w[D,F], v[F,D], d[T,D]) -> (dx[T,D], dw[D,F]) { dx, dw = grad(mlp, x, w)(x, w, v, d, 0) " \
     "}\n"
+#define STATISTICS \
+    "statistics(x[T,D], w[D,F]) -> (h[T,F], m: f32[T], r: f32[T]) {\n" \
+    "    h = x @ w\n" \
+    "    m = mean(h, F)\n" \
+    "    r = rsqrt(mean((h - m)**2, F) + 1)\n" \
+    "}\n"
 
-static const program programs[] = {{"mlp", MLP, 0, 0, false},       {"mlp", MLP, -90, 0, false},
-                                   {"mlp", MLP, 0, 400000, false},  {"mlp", MLP, 0, 0, true},
-                                   {"back", MLP BACK, 0, 0, false}, {"back", MLP BACK, -90, 0, false}};
+static const program programs[] = {{"mlp", MLP, 0, 0, false},
+                                   {"mlp", MLP, -90, 0, false},
+                                   {"mlp", MLP, 0, 400000, false},
+                                   {"mlp", MLP, 0, 0, true},
+                                   {"back", MLP BACK, 0, 0, false},
+                                   {"back", MLP BACK, -90, 0, false},
+                                   {"statistics", STATISTICS, 0, 0, false},
+                                   {"statistics", STATISTICS, -90, 0, false}};
 
 static epi_module *parse(epi_context *ctx, const program *p) {
     for (long n = 0;; n++) {

@@ -421,6 +421,8 @@ static const test_case row_cases[][2] = {
     {{"matmul", "matmul", "M=300,N=520,K=200", 0}, {"matmul", "matmul", "M=1,N=520,K=200", 0}},
     {{"residual_rms", "residual_rms", "T=300,D=512,K=256", 0},
      {"residual_rms", "residual_rms", "T=1,D=512,K=256", 0}},
+    {{"layernorm_linear", "layernorm_residual", "T=300,D=520,K=256", 0},
+     {"layernorm_linear", "layernorm_residual", "T=1,D=520,K=256", 0}},
     {{"norm_cross_entropy", "norm_cross_entropy", "T=300,D=64,V=2048", 0},
      {"norm_cross_entropy", "norm_cross_entropy", "T=1,D=64,V=2048", 0}},
 };
@@ -694,6 +696,7 @@ static void test_schedules(void) {
                                      {"rmsnorm_backward", "rmsnorm_backward", "T=300,D=20480,F=200", 0},
                                      {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
                                      {"residual_rms", "residual_rms", "T=3001,D=3072,K=1023", 0},
+                                     {"layernorm_linear", "layernorm_residual", "T=3001,D=3072,K=520", 0},
                                      {"matmul", "matmul_nn", "M=3001,N=3080,K=520", 0},
                                      {"norm_swiglu", "norm_swiglu", "T=3001,F=3078,D=1023", 0},
                                      {"cross_entropy", "cross_entropy", "T=3001,V=3077,D=520", 0},
