@@ -61,7 +61,7 @@ $(BUILD)/obj/src/cpu/micro_%.o: ALIGN := -falign-functions=64
 # Sanitizers make the strips long to compile: there they are optimized less.
 STRIP_FLAGS := $(if $(SAN),-O1,-O3) -fno-math-errno -fno-trapping-math -ffp-contract=off
 ifeq ($(ARCH),x86_64)
-$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mprfchw
+$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mf16c -mprfchw
 $(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mfma -mprfchw
 $(BUILD)/obj/src/cpu/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16 -mprfchw
 $(BUILD)/obj/src/cpu/micro_amx.o: ISA := -mamx-tile -mamx-bf16 -mprfchw

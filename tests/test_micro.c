@@ -344,6 +344,54 @@ static void test_direct(const epi_micro *u) {
     group(u, "few rows", "by columns as they lie in memory");
 }
 
+/* Few rows against B whose columns are neighbours in memory have the bits that they have in full panels. */
+static void check_across(const epi_micro *u, epi_dtype type, int64_t k, int rows, int cols) {
+    static operand a, b, few;
+    const int64_t size = (int64_t)epi_dtype_size(type), most = EPI_MICRO_ACROSS / size;
+    int panel = 0;
+    for (int i = 0; i < 3 && panel < rows; i++)
+        panel = u->direct.rows[i];
+    operand_place(&a, DEPTH_RUNS, rows, k, EPI_F32);
+    operand_place(&few, DEPTH_RUNS, rows, k, EPI_F32);
+    operand_place(&b, ROWS_RUN, cols, k, type);
+    operand_fill(&a, 3 + (uint64_t)k);
+    operand_fill(&few, 3 + (uint64_t)k);
+    operand_fill(&b, 77 + (uint64_t)k);
+    operand_pack(&a, u, EPI_SIDE_A);
+    operand_pack_panels(&few, u, panel, u->direct.ka);
+    operand_pack(&b, u, EPI_SIDE_B);
+    start_few();
+    epi_soon soon = nothing();
+    for (int64_t i = 0; i < rows; i += u->mr)
+        for (int64_t j = 0; j < cols; j += u->nr)
+            u->run(k, a.panels + i * k * (int64_t)sizeof(float), b.panels + j * k * (int64_t)sizeof(float),
+                   want + i * WIDE + j, WIDE, false, &soon);
+    for (int64_t k0 = 0, depth; k0 < k; k0 += depth) {
+        const void *row[EPI_MICRO_ACROSS];
+        depth = epi_min64(most, k - k0);
+        for (int64_t d = 0; d < 2 * depth; d++)
+            row[d] = (const char *)b.data + epi_min64(k0 + d, k - 1) * cols * size;
+        u->direct.across(rows, (int)depth, cols, (const float *)(void *)few.panels + k0 * panel, panel, row,
+                         type, got, WIDE, k0 > 0);
+    }
+    check_few(u, epi_dtype_name(type), rows, cols, k, panel, cols);
+    operand_free(&a);
+    operand_free(&b);
+    operand_free(&few);
+}
+
+static void test_across(const epi_micro *u) {
+    static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
+    static const int cols[] = {1, 4, 7, 16, 21, 32, 33};
+    static const int64_t ks[] = {1, 3, 8, 37, 128};
+    for (int t = 0; t < 3; t++)
+        for (int n = 0; n < 5; n++)
+            for (int rows = 1; rows <= EPI_MICRO_FEW; rows++)
+                for (int c = 0; c < 7; c++)
+                    check_across(u, types[t], ks[n], rows, cols[c]);
+    group(u, "few rows", "by columns that are neighbours in memory");
+}
+
 /* Every f16 and bf16 there is, NaN and infinities among them. */
 static void test_conversions(const epi_micro *u) {
     enum { SIDE_ROWS = 64, SIDE_K = 1024, BLOCK = 32 };
@@ -432,6 +480,8 @@ int main(void) {
         test_few(u);
         if (u->direct.run)
             test_direct(u);
+        if (u->direct.across)
+            test_across(u);
         if (u->type == EPI_F32)
             test_conversions(u);
         test_requests(u);

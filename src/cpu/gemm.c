@@ -12,10 +12,12 @@
  *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
  *     and neighbouring rows never change a result's bits.
  *   - While a sweep is computed, the panels of the next one are prefetched.
- *   - Of few rows (`few`) a tile of B is read once, and goes to memory in no other form: where its depth is
- *     contiguous the micro-kernel takes it as it lies there (`direct`), all sweeps of some columns before the
- *     next columns; else its thread brings a little of the depth of all its columns to the first-level cache
- * at a time. The sums are added up in the same order. */
+ *   - Of few rows (`few`) a tile of B is read once, and goes to memory in no other form. Where its depth is
+ *     contiguous the micro-kernel takes it as it lies there (DIRECT), all sweeps of some columns before the
+ *     next columns. Where its columns are neighbours it takes a little of the depth of several tiles' columns
+ *     at a time (ACROSS), so that it reads long stretches of B's rows; the tiles of such a group follow each
+ *     other in the accumulator, each with the rows of a panel. Else (STAGED) the thread brings a little of
+ *     the depth of all its columns to the first-level cache at a time. Sums are added up in one order. */
 #include "cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -26,8 +28,12 @@
 enum {
     PACK_LIMIT = 64 << 20, /* bytes of one packed operand at a time */
     TILE_BYTES = EPI_TILE_M * EPI_TILE_N * sizeof(float),
-    FEW_DEPTH = 32, /* of few rows, at a time: a multiple of every micro-kernel's */
+    FEW_DEPTH = 32,                     /* of few rows, at a time: a multiple of every micro-kernel's */
+    GROUP = EPI_TILE_M / EPI_MICRO_FEW, /* tiles of few rows that one accumulator has room for */
 };
+
+/* How the micro-kernel gets B of few rows. */
+typedef enum few_form { STAGED, DIRECT, ACROSS } few_form;
 
 /* Tiles that a thread takes one after the other; the others take from them once they have none left. */
 typedef struct range {
@@ -44,7 +50,8 @@ typedef struct gemm_run {
     epi_columns cols[EPI_MAX_OPERANDS]; /* of operands with columns along N */
     epi_walk depth[EPI_MAX_OPERANDS];
     int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
-    bool direct;                     /* few rows against B as it lies in memory */
+    few_form form;                   /* of few rows */
+    int64_t group;                   /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
     unsigned char *scratch;
     range *ranges;
     int64_t row0, col0;           /* the first tiles that are packed */
@@ -107,7 +114,7 @@ static sweep_place place_of(const epi_gemm *g, int64_t sweep) {
 
 /* The rows of a tile, with those that fill its last panel. */
 static int64_t padded_rows(const gemm_run *r, int side, int64_t tile) {
-    if (side == EPI_SIDE_A && r->direct)
+    if (side == EPI_SIDE_A && r->form != STAGED)
         return r->g->direct_rows;
     return epi_round_up(tile_rows(r->g, side, tile), panel_size(r->g, side));
 }
@@ -237,7 +244,7 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int6
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(depth_most, g->k[term_of(g, from)] - k0)};
-    if (side == EPI_SIDE_A && r->direct)
+    if (side == EPI_SIDE_A && r->form != STAGED)
         epi_pack_panels(g->micro, g->direct_rows, g->micro->direct.ka, &src, to);
     else
         epi_pack(g->micro, side, &src, to);
@@ -332,15 +339,19 @@ static void add_rows(prefetch *f, const gemm_run *r, int64_t tile) {
                                 g->k[0] * size, r->rows[0].stride[0] * size, rows, false});
 }
 
-/* The tile of some sweeps goes to sums that keep what rounding loses; after the last ones these are the tile.
- */
+/* The tile of some sweeps, at acc in the thread's memory, goes to sums that keep what rounding loses; after
+ * the last ones these are the tile. */
 static void add_sweeps(const gemm_run *r, float *acc, int64_t rows, int64_t cols, int thread, bool first,
                        bool last) {
     const epi_strips *strips = r->g->epilogue.strips;
-    float *sum = (float *)(void *)(own_memory(r, thread) + r->g->sums), *lost = sum + EPI_TILE_M * EPI_TILE_N;
-    if (first)
-        memset(sum, 0, 2 * TILE_BYTES);
+    unsigned char *mine = own_memory(r, thread);
+    float *sum = (float *)(void *)(mine + r->g->sums) + (acc - (float *)(void *)mine),
+          *lost = sum + EPI_TILE_M * EPI_TILE_N;
     for (int64_t i = 0; i < rows * EPI_TILE_N; i += EPI_TILE_N) {
+        if (first) {
+            memset(sum + i, 0, (size_t)cols * sizeof *sum);
+            memset(lost + i, 0, (size_t)cols * sizeof *lost);
+        }
         strips->combine(EPI_OP_SUM, sum + i, lost + i, acc + i, NULL, cols);
         if (last) {
             memcpy(acc + i, sum + i, (size_t)cols * sizeof *acc);
@@ -390,12 +401,17 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
     }
 }
 
-/* Does the micro-kernel take all columns as they lie in memory? */
-static bool is_direct(const gemm_run *r) {
-    bool direct = r->g->direct_rows > 0;
-    for (int i = 1; i < r->g->operands && direct; i += r->g->terms > 1 ? 2 : 1)
-        direct = r->depth[i].count == 1 && r->depth[i].stride[0] == 1;
-    return direct;
+/* What the micro-kernel can do with all of B as it lies in memory. */
+static few_form form_of(const gemm_run *r) {
+    const epi_gemm *g = r->g;
+    const int step = g->terms > 1 ? 2 : 1;
+    bool direct = g->direct_rows > 0, across = direct && g->micro->direct.across;
+    for (int i = 1; i < g->operands; i += step) {
+        const epi_walk *depth = &r->depth[i], *cols = &r->cols[i].walk;
+        direct &= depth->count == 1 && depth->stride[0] == 1;
+        across &= !r->cols[i].two && cols->count == 1 && cols->stride[0] == 1;
+    }
+    return direct ? DIRECT : across ? ACROSS : STAGED;
 }
 
 /* The tile's columns of a product, one or the second of a pair, by sweeps from `s` on: all of one term, up to
@@ -477,29 +493,75 @@ static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc
             acc[j] = add ? sum[j] + acc[j] : sum[j];
 }
 
-/* The same as multiply() for few rows. */
-static void multiply_few(const gemm_run *r, const int64_t tile[2], float *acc, int thread) {
+/* The same of `count` tiles of neighbouring columns, a few of B's rows at a time along all these tiles. */
+static void multiply_across(const gemm_run *r, const int64_t tile[2], int64_t count, float *acc, int pair,
+                            int64_t s, int thread) {
     const epi_gemm *g = r->g;
-    int64_t cols = tile_rows(g, EPI_SIDE_B, tile[1]), all = sweeps(g);
+    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
+    sweep_place at = place_of(g, s);
+    int from = 2 * at.term + 1 + pair;
+    const epi_ref *ref = &r->ref[from];
+    const int64_t lda = g->direct_rows, ldc = count * EPI_TILE_N, rows = tile_rows(g, EPI_SIDE_A, tile[0]),
+                  size = (int64_t)epi_dtype_size(ref->type), first = first_row(g, EPI_SIDE_B, tile[1]),
+                  cols = first_row(g, EPI_SIDE_B, tile[1] + count) - first,
+                  start = epi_columns_offset(&r->cols[from], first);
+    float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
+    for (int64_t k = 0, depth; k < a.depth; k += depth) {
+        const void *row[EPI_MICRO_ACROSS];
+        depth = epi_min64(EPI_MICRO_ACROSS / size, a.depth - k);
+        for (int64_t d = 0; d < 2 * depth; d++) {
+            int64_t place = epi_min64(at.k0 + k + d, g->k[at.term] - 1);
+            row[d] = ref->data + (start + epi_walk_offset(&r->depth[from], place)) * size;
+        }
+        g->micro->direct.across((int)rows, (int)depth, cols, (const float *)(void *)a.data + k * lda, lda,
+                                row, ref->type, sum, ldc, k > 0);
+    }
+    acc += pair * EPI_TILE_PAIR;
+    for (int64_t t = 0; t < count; t++, acc += lda * EPI_TILE_N) {
+        int64_t width = tile_rows(g, EPI_SIDE_B, tile[1] + t);
+        for (int64_t i = 0; i < rows; i++) {
+            const float *from_row = sum + i * ldc;
+            float *to = acc + i * EPI_TILE_N;
+            for (int64_t j = 0; j < width; j++)
+                to[j] = s % EPI_SUM_TERMS > 0 ? from_row[j] + to[j] : from_row[j];
+        }
+        sum += width;
+    }
+}
+
+/* The same as multiply() for few rows, of `count` tiles of columns, each g->direct_rows rows behind the one
+ * before. */
+static void multiply_few(const gemm_run *r, const int64_t tile[2], int64_t count, float *acc, int thread) {
+    const epi_gemm *g = r->g;
+    int64_t all = sweeps(g);
     if (all == 0)
         memset(acc, 0, TILE_BYTES);
     for (int64_t s = 0; s < all; s += EPI_SUM_TERMS) {
         int64_t end = epi_min64(s + EPI_SUM_TERMS, all);
         for (int pair = 0; pair < g->products; pair++)
             for (int64_t i = s; i < end;)
-                if (r->direct)
+                if (r->form == DIRECT)
                     i += multiply_direct(r, tile, acc, pair, i, end, thread);
+                else if (r->form == ACROSS)
+                    multiply_across(r, tile, count, acc, pair, i++, thread);
                 else
                     multiply_staged(r, tile, acc, pair, i++, thread);
-        if (all > EPI_SUM_TERMS)
-            add_sweeps(r, acc, tile_rows(g, EPI_SIDE_A, tile[0]),
+        for (int64_t t = 0; t < count && all > EPI_SUM_TERMS; t++) {
+            int64_t cols = tile_rows(g, EPI_SIDE_B, tile[1] + t);
+            add_sweeps(r, acc + t * g->direct_rows * EPI_TILE_N, tile_rows(g, EPI_SIDE_A, tile[0]),
                        g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s == 0, end == all);
+        }
     }
+}
+
+/* What threads take: the tiles in hand, or groups of them. */
+static int64_t items(const gemm_run *r) {
+    return r->row_tiles * epi_ceil_div(r->col_tiles, r->group);
 }
 
 /* Splits the tiles in hand among the threads, each one's neighbours. */
 static void share_out(gemm_run *r) {
-    const int64_t count = r->row_tiles * r->col_tiles;
+    const int64_t count = items(r);
     for (int t = 0; t < r->g->threads; t++) {
         atomic_init(&r->ranges[t].next, count * t / r->g->threads);
         r->ranges[t].end = count * (t + 1) / r->g->threads;
@@ -512,7 +574,7 @@ static void share_out(gemm_run *r) {
 static void find_tile(const gemm_run *r, int64_t item, int64_t tile[2]) {
     bool by_rows = r->g->own_a;
     tile[0] = r->row0 + (by_rows ? item / r->col_tiles : item % r->row_tiles);
-    tile[1] = r->col0 + (by_rows ? item % r->col_tiles : item / r->row_tiles);
+    tile[1] = r->col0 + (by_rows ? item % r->col_tiles : item / r->row_tiles * r->group);
 }
 
 /* The next tile for the thread; there is one. */
@@ -530,7 +592,8 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     const epi_gemm *g = r->g;
     int64_t item = take(r, thread), tile[2], then[2];
     find_tile(r, item, tile);
-    find_tile(r, epi_min64(item + 1, r->row_tiles * r->col_tiles - 1), then);
+    find_tile(r, epi_min64(item + 1, items(r) - 1), then);
+    int64_t count = epi_min64(r->group, r->col0 + r->col_tiles - tile[1]);
     if (g->own_a && r->ranges[thread].packed != tile[0]) {
         for (int64_t s = 0; s < sweeps(g); s++)
             pack_sweep(r, EPI_SIDE_A, tile[0], s, thread);
@@ -541,12 +604,13 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     if (g->micro->enter)
         g->micro->enter();
     if (g->few)
-        multiply_few(r, tile, acc, thread);
+        multiply_few(r, tile, count, acc, thread);
     else
         multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
         g->micro->leave();
-    epi_epilogue_tile(&r->tiles, acc, tile, mine + TILE_BYTES);
+    for (; count > 0; count--, tile[1]++, acc += g->direct_rows * EPI_TILE_N)
+        epi_epilogue_tile(&r->tiles, acc, tile, mine + TILE_BYTES);
 }
 
 /* The rows' tiles from `begin` to `end`, which are those of one batch, with all columns. */
@@ -562,7 +626,7 @@ static void run_batch(gemm_run *r, int64_t begin, int64_t end) {
             if (!g->own_a)
                 epi_parallel_for(g->threads, r->row_tiles * sweeps(g), pack_a, r);
             share_out(r);
-            epi_parallel_for(g->threads, r->row_tiles * r->col_tiles, run_tile, r);
+            epi_parallel_for(g->threads, items(r), run_tile, r);
         }
     }
 }
@@ -582,7 +646,8 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         r.rows[side] = epi_walk_axes(&r.ref[side], &g->plan.rows, sizes);
         r.cols[side] = epi_columns_of(&g->plan, &r.ref[side], sizes, e->tile.acc_scale);
     }
-    r.direct = is_direct(&r);
+    r.form = g->few ? form_of(&r) : STAGED;
+    r.group = r.form == ACROSS ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     epi_axes axes = epi_plan_batch(&g->plan);

@@ -20,9 +20,10 @@
 enum { EPI_SIDE_A, EPI_SIDE_B };
 enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
 enum {
-    EPI_MICRO_FEW = 8,
-    EPI_MICRO_DIRECT = 16
-}; /* rows at most of direct.run; its columns come in so many */
+    EPI_MICRO_FEW = 8,     /* rows at most of direct.run and direct.across */
+    EPI_MICRO_DIRECT = 16, /* columns of direct.run come in so many, */
+    EPI_MICRO_ACROSS = 16, /* and so many bytes of a column's depth does direct.across take at most */
+};
 
 /* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
  * one line for every `every` of depth on the way, and leaves the cursor where the next run may go
@@ -71,6 +72,13 @@ typedef struct epi_micro {
            as make a multiple of EPI_MICRO_DIRECT. */
         void (*run)(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
                     float *c, int64_t ldc, bool add);
+        /* The same where the columns are neighbours in memory: `cols` of them from b[d] on at depth d, up to
+           EPI_MICRO_ACROSS bytes of the depth. As many more of b are what comes next, and are asked for. A is
+           such a panel, of lda rows, from that depth on, of which the first `rows` are wanted. C is stored;
+           with go_on the sums begin with what it holds. Of C all the panel's rows may be written. NULL: B is
+           packed. */
+        void (*across)(int rows, int depth, int64_t cols, const float *a, int64_t lda, const void *const b[],
+                       epi_dtype type, float *c, int64_t ldc, bool go_on);
     } direct;
     /* f16 to f32 for packing, the fastest way this CPU has; NULL in bf16 kernels */
     void (*widen_f16)(float *dst, const uint16_t *src, int64_t n);

@@ -19,6 +19,51 @@ EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICR
 
 #include "cpu/micro_lanes.h"
 
+/* ---- few rows against B whose columns are neighbours in memory ---- */
+
+typedef __m512 vector;
+enum { SUMS = 16 };
+
+static inline vector load_vector(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+
+static inline void store_vector(float *p, vector x) {
+    _mm512_storeu_ps(p, x);
+}
+
+static inline vector zero_vector(void) {
+    return _mm512_setzero_ps();
+}
+
+static inline void widen_f16(float *dst, const uint16_t *src, int64_t n) {
+    epi_widen_f16c(dst, src, n);
+}
+
+static inline __attribute__((always_inline)) void load_columns(const int vectors, const epi_dtype type,
+                                                               const void *p, vector w[]) {
+    EPI_UNROLL for (int v = 0; v < vectors; v++) {
+        if (type == EPI_F32) {
+            w[v] = load_vector((const float *)p + v * VECTOR);
+            continue;
+        }
+        const __m256i half = _mm256_loadu_si256((const __m256i *)p + v);
+        w[v] = type == EPI_BF16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))
+                                : _mm512_cvtph_ps(half);
+    }
+}
+
+static inline __attribute__((always_inline)) void
+multiply_add(const int rows, const int vectors, const float *a, const vector w[], vector sum[][SUMS]) {
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            sum[i][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[i]), w[v], sum[i][v]);
+        }
+    }
+}
+
+#include "cpu/micro_across.h"
+
 const epi_micro epi_micro_avx512 = {
     .name = "avx512",
     .type = EPI_F32,
@@ -32,7 +77,7 @@ const epi_micro epi_micro_avx512 = {
     .usable = epi_has_avx512,
     .run = run,
     .run_rows = run_rows,
-    .direct = {.rows = {8}, .ka = 1, .run = run_direct},
+    .direct = {.rows = {8}, .ka = 1, .run = run_direct, .across = run_across},
     .widen_f16 = epi_widen_f16c,
 };
 #endif

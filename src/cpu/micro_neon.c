@@ -275,6 +275,58 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
     }
 }
 
+/* ---- few rows against B whose columns are neighbours in memory ---- */
+
+typedef float32x4_t vector;
+enum { SUMS = 16 };
+
+static inline vector load_vector(const float *p) {
+    return vld1q_f32(p);
+}
+
+static inline void store_vector(float *p, vector x) {
+    vst1q_f32(p, x);
+}
+
+static inline vector zero_vector(void) {
+    return vdupq_n_f32(0);
+}
+
+static inline __attribute__((always_inline)) void load_columns(const int vectors, const epi_dtype type,
+                                                               const void *p, vector w[]) {
+    if (type == EPI_F32)
+        EPI_UNROLL for (int v = 0; v < vectors; v++) w[v] = vld1q_f32((const float *)p + v * VECTOR);
+    else
+        EPI_UNROLL for (int v = 0; v < vectors; v += 2) load_eight(type, p, v * VECTOR, w + v);
+}
+
+/* Row i of a vector of rows, whose lane must be written as a constant. */
+#define ROW_OF(i, x, lane) \
+    EPI_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] = vfmaq_laneq_f32(sum[i][v], w[v], x, lane)
+
+static inline __attribute__((always_inline)) void
+multiply_add(const int rows, const int vectors, const float *a, const vector w[], vector sum[][SUMS]) {
+    const vector x = rows == 1   ? vld1q_dup_f32(a)
+                     : rows == 2 ? vcombine_f32(vld1_f32(a), vdup_n_f32(0))
+                                 : vld1q_f32(a);
+    ROW_OF(0, x, 0);
+    if (rows > 1)
+        ROW_OF(1, x, 1);
+    if (rows > 2) {
+        ROW_OF(2, x, 2);
+        ROW_OF(3, x, 3);
+    }
+    if (rows > 4) {
+        const vector y = vld1q_f32(a + VECTOR);
+        ROW_OF(4, y, 0);
+        ROW_OF(5, y, 1);
+        ROW_OF(6, y, 2);
+        ROW_OF(7, y, 3);
+    }
+}
+
+#include "cpu/micro_across.h"
+
 const epi_micro epi_micro_neon = {
     .name = "neon",
     .type = EPI_F32,
@@ -287,7 +339,7 @@ const epi_micro epi_micro_neon = {
     .usable = epi_has_neon,
     .run = run,
     .run_rows = run_rows,
-    .direct = {.rows = {1, 4, 8}, .ka = 1, .run = run_direct},
+    .direct = {.rows = {1, 4, 8}, .ka = 1, .run = run_direct, .across = run_across},
     .widen_f16 = widen_f16,
 };
 #endif
