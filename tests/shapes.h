@@ -28,6 +28,7 @@ static const row_program row_programs[] = {
     {"optim", "global_norm", NULL, "N", "", 1, 1},
     {"../tests/row_sums", "pairs_sum", "T", "F", "", 2, 2},
     {"../tests/row_sums", "halves_sum", "T", "F", "", 2, 2},
+    {"../tests/row_sums", "both_halves_sum", "T", "F", "", 2, 2},
     {"norms", "layernorm_saved", "T", "D", "", 1, 1},
     {"../tests/row_sums", "distances", "T", "D", "", 1, 1},
 };

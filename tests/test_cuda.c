@@ -698,8 +698,18 @@ static void sums_are_short(void) {
     }
 }
 
-/* Sums down the rows stay with their product, whatever axis of its columns is split, and how. */
+/* Sums down the rows stay with their product or their rows, whatever axis of the columns is split, and how.
+ */
 static void sums_of_parts_fuse(void) {
+    for (int i = 0; i < ROW_PROGRAMS; i++) {
+        const loaded *l =
+            strcmp(row_programs[i].file, "../tests/row_sums") ? NULL : add_rows(&row_programs[i], 300, 128);
+        epi_error err;
+        epi_status status;
+        char name[64] = "";
+        free(l ? text_of(l, 90, NULL, name, &status, &err) : NULL);
+        check(!l || !strncmp(name, "rows_", 5), "%s is one kernel: '%s'", row_programs[i].program, name);
+    }
     for (int i = 0; i < CASES; i++)
         for (int capability = 80; capability <= 90 && !strcmp(cases[i].file, "../tests/down_rows");
              capability += 10) {

@@ -73,9 +73,7 @@ static bool find_axes(finish *f) {
         const epi_axes *axes = &f->g->nodes[i].axes;
         epi_axis own = axes->at[epi_axes_find_dim(axes, plan->fine.dim)];
         f->turns = own.shift == plan->fine.shift;
-        if ((!first && !epi_axis_equal(f->axes.at[at], own)) ||
-            (f->turns && plan->kind != EPI_KIND_GEMM &&
-             (plan->split != EPI_OP_EVEN || at != f->axes.count - 1)))
+        if (!first && !epi_axis_equal(f->axes.at[at], own))
             return false;
         f->axes.at[at] = own;
         first = false;
@@ -244,7 +242,8 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave 
     const epi_open *open = c->spec->open;
     *k = (epi_kernel_text){.name = "finish"};
     if (!find_axes(&f))
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction down the rows of an axis that is split");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "reductions down the rows of an axis that is split, and of its halves");
     f.results = epi_axes_size(&f.axes, c->spec->sizes);
     *results = epi_axes_size(&f.axes, c->sizes);
     f.in = epi_arena_alloc(c->arena, (size_t)f.g->node_count + 1);
