@@ -987,6 +987,32 @@ static void check_late(void) {
     epi_module_free(m);
 }
 
+/* Two values of one row that are put together in two ways: one of them is a part by itself, and no part runs
+ * an operation at a time. */
+static void check_two_ways(void) {
+    epi_module *m = parse("f(a[T,D/2], b[T,D/2]) -> y[T,D] { y = concat(b, a, D) + join(b - a, b, D) }\n"
+                          "g(x[T,D]) -> y[T,D] {\n    a, b = pairs(x, D)\n    c, d = halves(x, D)\n"
+                          "    y = join(b, -a, D) + concat(d, -c, D)\n}\n");
+    epi_dim_binding dims[] = {{"T", 24}, {"D", 32}};
+    for (int i = 0; i < 2 * epi_module_count(m); i++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .device = i % 2 ? -90 : 0);
+        epi_kernel *k = NULL;
+        epi_kernel_info info = {0};
+        epi_error err;
+        char text[1 << 13] = "";
+        if (check(epi_kernel_compile(epi_module_program(m, i / 2), &o, &k, &err) == EPI_OK, "%s",
+                  err.message)) {
+            epi_kernel_describe(k, text, sizeof text);
+            epi_kernel_get_info(k, &info);
+        }
+        check(info.parts == 2 && text[0] && !strstr(text, "unfused"),
+              "%s is two kernels over rows on device %d:\n%s", epi_program_name(epi_module_program(m, i / 2)),
+              o.device, text);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
 /* A sum over several axes of an input alone has them for its columns: no pass reads it, and one kernel does
  * all. */
 static void check_columns(void) {
@@ -1031,6 +1057,7 @@ int main(int argc, char **argv) {
     check_scaled();
     check_late();
     check_columns();
+    check_two_ways();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);
     epi_context_close(ctx);

@@ -456,6 +456,22 @@ static void list_operands(epi_sites *s, int node) {
     }
 }
 
+/* Lists what has to be stored so that a part for the node can hold the rest: the value that is taken apart
+ * another way, if rows can make that by themselves; else its operands. */
+static void list_misfit(epi_sites *s, int node, int misfit) {
+    bool apart = misfit != node;
+    if (apart) {
+        find_cone(s, misfit);
+        apart = first_misfit(s, s->parts[add_rows(s, misfit, NULL)]) == EPI_NO_NODE;
+        s->part_count--;
+        find_cone(s, node);
+    }
+    if (apart)
+        s->pending.at[s->pending.count++] = misfit;
+    else
+        list_operands(s, misfit);
+}
+
 /* Is it a number for each row, which maps make of inputs? Then whoever uses it makes it again, so that nobody
  * waits for the part that was the first to. Its operands were asked before. */
 static bool stays_late(const epi_sites *s, int node) {
@@ -469,8 +485,8 @@ static bool stays_late(const epi_sites *s, int node) {
 }
 
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
- * rows. -1: a new part cannot hold all that it is made of, and the operands that were listed have to be
- * stored first. */
+ * rows. -1: a new part cannot hold all that it is made of, and the values that were listed have to be stored
+ * first. */
 static int try_part(epi_sites *s, int node, const epi_axes *over) {
     bool late = s->site[node].kind == EPI_SITE_LATE;
     find_cone(s, node);
@@ -506,7 +522,7 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
         epi_site_part trial = s->parts[best];
         int misfit = late ? first_misfit(s, &trial) : EPI_NO_NODE;
         if (misfit != EPI_NO_NODE)
-            list_operands(s, misfit);
+            list_misfit(s, node, misfit);
         if (s->pending.count > before) {
             s->part_count--;
             return -1;
