@@ -265,6 +265,15 @@ static const struct bad {
      "'return' is no word of the language; a text is programs: name(inputs) -> outputs { name = value }"},
     {"def f(x[T]) -> y[T] { y = x }", 1, 1,
      "'def' is no word of the language; a text is programs: name(inputs) -> outputs { name = value }"},
+    {"f(x[T]) -> y[T] { y = x if x > 0 else 0 }", 1, 25,
+     "'if' is no word of the language; a choice is written where(a, b, c)"},
+    {"f(x[T]) -> y[T] { y += x }", 1, 21, "values are assigned once, and there is no '+=': write z = y + …"},
+    {"f(x[T] w[T]) -> y[T] { y = x*w }", 1, 8, "expected ',' or ')' in the list, found 'w'"},
+    {"f(x[T,3]) -> y[T] { y = sum(x, 3) }", 1, 7,
+     "axes have names: one that always has 3 elements is declared as C=3"},
+    {"f(x[T]) -> y[T] { y = cumsum(x, T) }", 1, 23,
+     "unknown operation or program 'cumsum': a running sum is u = rename(x, T, U), then "
+     "sum(where(index(U) <= index(T), u, 0), U)"},
     {"f(x[T,D], w[D,F]) -> y[T,F] { y = matmul(x, w) }", 1, 45,
      "matmul: the axes K and N of matmul would both stand for D; x @ w finds the axes to sum over by their "
      "names"},

@@ -210,7 +210,10 @@ epi_ast_axis epi_parse_axis(epi_parser *p) {
     epi_ast *e = parse_level(p, EPI_LEVEL_SUM);
     if (e && !epi_ast_as_axis(e, &axis)) {
         epi_parse_fail(p, e->place,
-                       "expected an axis: a name, or a name with a power of two as in 2*F or F/2");
+                       e->kind == EPI_AST_NUMBER && e->name
+                           ? "axes have names: one that always has %s elements is declared as C=%s"
+                           : "expected an axis: a name, or a name with a power of two as in 2*F or F/2",
+                       e->name, e->name);
         axis.name = "";
     }
     if (p->error.status == EPI_OK && epi_is_reserved(axis.name))

@@ -50,7 +50,8 @@ static const hint operations[] = {
     {" amin minimum fmin ", "write min(a, b), or min(x, D) over an axis"},
     {" argmin ", "write argmax(-x, D)"},
     {" clip ", "write clamp(x, lo, hi)"},
-    {" prod cumsum cumprod sort argsort topk median ", "there is no such operation"},
+    {" cumsum ", "a running sum is u = rename(x, T, U), then sum(where(index(U) <= index(T), u, 0), U)"},
+    {" prod cumprod sort argsort topk median ", "there is no such operation"},
     {" any ", "write max(x != 0, D)"},
     {" all ", "write min(x != 0, D)"},
     {" swish ", "write silu(x)"},
@@ -82,6 +83,7 @@ static const hint names[] = {
     {" nan NaN ", "write 0/0"},
     {" pi ", "write 3.141592653589793"},
     {" infinity Inf INF Infinity ", "write inf"},
+    {" if else ", "a choice is written where(a, b, c)"},
     {" return def let const fn func function import ",
      "a text is programs: name(inputs) -> outputs { name = value }"},
 };

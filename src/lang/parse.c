@@ -115,6 +115,15 @@ static void fail_foreign(epi_parser *p, const char *name, epi_place place) {
         epi_parse_fail(p, place, "'%s' is no word of the language; %s", name, hint);
 }
 
+/* y += x */
+static void fail_augmented(epi_parser *p, const char *name) {
+    if (p->token.kind == EPI_TOKEN_SYMBOL && p->token.length == 1 && strchr("+-*/@", *p->token.text) &&
+        p->lexer.at < p->lexer.end && *p->lexer.at == '=')
+        epi_parse_fail(p, p->token.place,
+                       "values are assigned once, and there is no '%c=': write z = %s %c …", *p->token.text,
+                       name, *p->token.text);
+}
+
 /* The type after a colon. */
 static epi_dtype parse_type(epi_parser *p) {
     epi_place place = p->token.place;
@@ -188,7 +197,8 @@ static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what, 
                 check_output(p, &(*out)[count]);
             count++;
         } while (epi_parse_accept(p, ","));
-    epi_parse_expect(p, ")", "after the list");
+    if (!epi_parse_accept(p, ")"))
+        epi_parse_expected(p, "',' or ')' in the list");
     return count;
 }
 
@@ -223,8 +233,10 @@ static epi_ast_assign parse_assign(epi_parser *p) {
     } while (epi_parse_accept(p, ","));
     if (p->arena->failed)
         return s;
-    if (!epi_parse_at(p, "="))
+    if (!epi_parse_at(p, "=")) {
         fail_foreign(p, s.names[0], s.places[0]);
+        fail_augmented(p, s.names[0]);
+    }
     epi_parse_expect(p, "=", "after the name");
     s.value = epi_parse_expr(p);
     return s;
