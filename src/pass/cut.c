@@ -462,7 +462,7 @@ static void list_misfit(epi_sites *s, int node, int misfit) {
     bool apart = misfit != node;
     if (apart) {
         find_cone(s, misfit);
-        apart = first_misfit(s, s->parts[add_rows(s, misfit, NULL)]) == EPI_NO_NODE;
+        apart = first_misfit(s, &s->parts[add_rows(s, misfit, NULL)]) == EPI_NO_NODE;
         s->part_count--;
         find_cone(s, node);
     }
