@@ -115,6 +115,7 @@ typedef struct tensor {
     int64_t span; /* elements from the first to behind the last */
     unsigned char *memory, *data;
     bool output;
+    bool plain; /* elements lie in the written order */
 } tensor;
 
 typedef struct problem {
@@ -128,6 +129,7 @@ typedef struct problem {
 static inline void tensor_lay_out(tensor *t, layout how) {
     int64_t step = how == LAYOUT_PADDED ? 2 : 1;
     t->span = 1;
+    t->plain = how == LAYOUT_PLAIN;
     for (int i = 0; i < t->shape.rank; i++) {
         int a = how == LAYOUT_REVERSED ? i : t->shape.rank - 1 - i;
         t->strides[a] = step;
@@ -141,6 +143,8 @@ static inline void tensor_lay_out(tensor *t, layout how) {
 /* The storage position of element i in the written order. */
 static inline int64_t tensor_at(const tensor *t, int64_t i) {
     int64_t at = 0;
+    if (t->plain)
+        return i;
     for (int a = t->shape.rank - 1; a >= 0; a--) {
         at += i % t->shape.sizes[a] * t->strides[a];
         i /= t->shape.sizes[a];
@@ -190,6 +194,8 @@ static inline bool tensor_intact(const tensor *t) {
     for (int i = 0; i < GUARD; i++)
         if (t->memory[i] != SENTINEL || t->data[bytes + (size_t)i] != SENTINEL)
             return false;
+    if (t->plain)
+        return true;
     bool *used = calloc((size_t)t->span + 1, 1), ok = used != NULL;
     for (int64_t i = 0; i < t->shape.count && ok; i++)
         used[tensor_at(t, i)] = true;
@@ -200,22 +206,39 @@ static inline bool tensor_intact(const tensor *t) {
     return ok;
 }
 
-/* Of attention's masks and scores: values that let through a part. Others are as they were. */
-static inline double meant(const char *name, const tensor *t, int64_t e, double otherwise) {
+/* Of attention's masks and scores: values that let through a part. Inputs of other names have any. */
+typedef enum meaning {
+    MEANS_ANY,
+    MEANS_WINDOW,
+    MEANS_CAP,
+    MEANS_DOCUMENT,
+    MEANS_PACKED,
+    MEANS_MIXED,
+    MEANS_PREFIX
+} meaning;
+
+static inline meaning meaning_of(const char *name) {
+    return !strcmp(name, "window")                          ? MEANS_WINDOW
+           : !strcmp(name, "cap")                           ? MEANS_CAP
+           : !strcmp(name, "query") || !strcmp(name, "key") ? MEANS_DOCUMENT
+           : !strncmp(name, "packed_", 7)                   ? MEANS_PACKED
+           : !strncmp(name, "mixed_", 6)                    ? MEANS_MIXED
+           : !strcmp(name, "prefix")                        ? MEANS_PREFIX
+                                                            : MEANS_ANY;
+}
+
+static inline double meant(meaning what, const tensor *t, int64_t e, double otherwise) {
     int64_t last = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1;
-    if (!strcmp(name, "window"))
-        return 13;
-    if (!strcmp(name, "cap"))
-        return 2.5;
-    if (!strcmp(name, "query") || !strcmp(name, "key")) /* documents, one after another */
-        return (double)(e % last / 23);
-    if (!strncmp(name, "packed_", 7)) /* longer ones */
-        return (double)(e % last / 150);
-    if (!strncmp(name, "mixed_", 6)) /* in no order, and numbers that equal nothing */
+    switch (what) {
+    case MEANS_WINDOW: return 13;
+    case MEANS_CAP: return 2.5;
+    case MEANS_DOCUMENT: return (double)(e % last / 23); /* one after another */
+    case MEANS_PACKED: return (double)(e % last / 150);  /* longer ones */
+    case MEANS_MIXED:                                    /* in no order, and numbers that equal nothing */
         return e % 97 == 5 ? (double)NAN : (double)(e % last / 70 * 5 % 3);
-    if (!strcmp(name, "prefix"))
-        return (double)(11 + 30 * e);
-    return otherwise;
+    case MEANS_PREFIX: return (double)(11 + 30 * e);
+    default: return otherwise;
+    }
 }
 
 /* Random inputs that depend only on the seed, the tensor and the element, not on the layout; and what is
@@ -229,6 +252,7 @@ static inline void problem_fill(problem *p, uint64_t seed) {
         tensor *t = &p->t[i];
         epi_tensor_info info;
         epi_program_tensor(p->program, i, &info);
+        meaning what = meaning_of(info.name);
         uint64_t s = seed * 1000003 + (uint64_t)i;
         int64_t inner = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1, below = t->shape.index_below;
         double scale = t->shape.rank > 1 ? pow((double)(inner ? inner : 1), -0.25) * 1.7 : 1;
@@ -238,7 +262,7 @@ static inline void problem_fill(problem *p, uint64_t seed) {
                        : t->shape.rank == 0 ? 1e-3 * random_unit(&s)
                        : t->shape.rank == 1 ? 0.5 + random_unit(&s)
                                             : scale * (2 * random_unit(&s) - 1);
-            put_element(t->data, t->shape.type, tensor_at(t, e), meant(info.name, t, e, x));
+            put_element(t->data, t->shape.type, tensor_at(t, e), meant(what, t, e, x));
         }
     }
 }
