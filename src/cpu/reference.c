@@ -287,16 +287,19 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
     (void)thread;
     const product *p = ctx;
     int64_t j0 = stripe * STRIPE, w = epi_min64(STRIPE, p->n - j0);
-    int64_t depth_offset[DEPTH], column[STRIPE];
+    int64_t depth_offset[DEPTH], column[STRIPE], b_column[STRIPE];
     double slab[DEPTH][STRIPE] = {{0}};
-    for (int64_t j = 0; j < w; j++)
+    for (int64_t j = 0; j < w; j++) {
         column[j] = epi_walk_offset(&p->c_col, j0 + j);
+        b_column[j] = epi_walk_offset(&p->b_row, j0 + j);
+    }
     for (int64_t k0 = 0; k0 == 0 || k0 < p->k; k0 += DEPTH) {
         int64_t depth = epi_min64(DEPTH, p->k - k0);
         for (int64_t k = 0; k < depth; k++) {
+            const double *b = p->b + epi_walk_offset(&p->b_depth, k0 + k);
             depth_offset[k] = epi_walk_offset(&p->a_depth, k0 + k);
             for (int64_t j = 0; j < w; j++)
-                slab[k][j] = p->b[epi_walk_offset(&p->b_row, j0 + j) + epi_walk_offset(&p->b_depth, k0 + k)];
+                slab[k][j] = b[b_column[j]];
         }
         for (int64_t i = 0; i < p->m; i++) {
             const double *a = p->a + epi_walk_offset(&p->a_row, i);
