@@ -97,17 +97,23 @@ static void describe_variant(const loaded *l, variant v, char *out, size_t size)
              v.config ? v.config : "chosen");
 }
 
+/* Whether a text has the name as a value: behind a blank or a dot, and before what may follow one. */
+static bool has_value(const epi_text *source, const char *name) {
+    const char *end = source->data + source->length, *p = source->data + 1;
+    size_t length = strlen(name);
+    for (; (p = memmem(p, (size_t)(end - p), name, length)); p++)
+        if ((p[-1] == ' ' || p[-1] == '.') && strchr("_ ,;\n", p[length]))
+            return true;
+    return false;
+}
+
 /* Names that the text must keep: everything that the program calls by name and computes. */
 static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {
         bool found = !k->spec.graph->live[i] || !g->nodes[i].name || g->nodes[i].op == EPI_OP_INPUT;
         for (int j = 0; j < k->count && !found; j++)
-            for (const char *p = k->launches[j].text.source.data + 1; (p = strstr(p, g->nodes[i].name));
-                 p++) {
-                char before = p[-1], after = p[strlen(g->nodes[i].name)];
-                found |= (before == ' ' || before == '.') && strchr("_ ,;\n", after);
-            }
+            found = has_value(&k->launches[j].text.source, g->nodes[i].name);
         if (!found) {
             snprintf(missing, size, "%s", g->nodes[i].name);
             return false;
