@@ -5,8 +5,8 @@
  *
  *     some     emits a twelfth, and compiles nothing: for the sanitizers, under which emitting is slow
  *     texts    emits everything, and compiles nothing
- *     forms    compiles as many texts as have every form: mainloop and schedule with each function, every
- *              kind of shape of rows, every capability
+ *     forms    compiles as many texts as have every form: mainloop and schedule, each function, every kind of
+ *              shape of rows, every capability
  *     attention  attention's texts alone, all of them compiled
  *     all      compiles the whole choice, which takes several minutes
  *
@@ -14,6 +14,7 @@
  * library, and one of Hopper's must be good. A configuration that was forced may be refused, and is named. */
 #include <dirent.h>
 
+#include "base/hash.h"
 #include "cases.h"
 #include "cuda/cuda.h"
 #include "cuda/jit.h"
@@ -53,6 +54,7 @@ typedef struct wanted {
 
 enum { MOST = 4096 };
 static epi_jit_item items[MOST];
+static epi_hash hashes[MOST]; /* of their texts and architectures */
 static wanted wants[MOST];
 static forms made_of[MOST];
 static int item_count, compiled; /* the first so many were given to the compiler */
@@ -65,11 +67,13 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
         int at = 0;
         if (k->launches[i].empty)
             continue;
-        while (at < item_count &&
-               (strcmp(items[at].source, t->source.data) != 0 || strcmp(items[at].arch, t->arch) != 0))
+        const char *key[] = {t->source.data, t->arch};
+        epi_hash hash = epi_hash_texts(key, 2);
+        while (at < item_count && (hashes[at].a != hash.a || hashes[at].b != hash.b))
             at++;
         if (!check(at < MOST, "more texts than expected"))
             return -1;
+        hashes[at] = hash;
         product = k->launches[i].kind == EPI_LAUNCH_GEMM ? at : product;
         if (at < item_count) {
             wants[at].v.must |= v.must;
@@ -85,7 +89,7 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
                              .size = k->launches[i].size};
         snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
         if (choosing)
-            forms_add_launch(&made_of[at], &k->launches[i]);
+            forms_add_to_compile(&made_of[at], &k->launches[i]);
         item_count++;
     }
     return product;
@@ -225,6 +229,7 @@ static void choose_texts(void) {
     for (int i = 0; i < count; i++) {
         forms_free(&made_of[i]);
         if (chosen[i]) {
+            hashes[kept] = hashes[i];
             items[kept] = items[i];
             wants[kept++] = wants[i];
         } else {

@@ -26,6 +26,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
+#include "base/hash.h"
 #include "cases.h"
 #include "cuda/cuda.h"
 #include "emulate/host.h"
@@ -44,6 +45,7 @@ static epi_context *ctx;
 
 typedef struct text {
     char *source, name[64];
+    epi_hash hash;
     emu_run_function *run;
 } text;
 
@@ -63,10 +65,13 @@ static atomic_int next_batch;
 
 static int add_text(const epi_kernel_text *t) {
     int at = 0;
-    while (at < text_count && strcmp(texts[at].source, t->source.data) != 0)
+    const char *source = t->source.data;
+    epi_hash hash = epi_hash_texts(&source, 1);
+    while (at < text_count && (texts[at].hash.a != hash.a || texts[at].hash.b != hash.b))
         at++;
     if (at == text_count && check(at < MOST_TEXTS, "more texts than expected")) {
-        texts[at].source = strdup(t->source.data);
+        texts[at].source = strdup(source);
+        texts[at].hash = hash;
         snprintf(texts[at].name, sizeof texts[at].name, "%s", t->name);
         text_count++;
     }
@@ -300,7 +305,7 @@ static void choose_kernels(int first) {
     for (int i = 0; i < kernel_count; i++) {
         for (int n = 0; n < kernels[i].k->count; n++)
             if (emulates(&kernels[i], n))
-                forms_add_launch(&made_of[i], &kernels[i].k->launches[n]);
+                forms_add_to_run(&made_of[i], &kernels[i].k->launches[n]);
         chosen[i] = i < first;
         may[i] = i >= first && !kernels[i].partner;
     }
