@@ -484,14 +484,12 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     if (!mma && d->form == EPI_ATTENTION_PAIR)
         epi_emit_wgmma(&own, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
-    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s", epi_piece(&own),
+    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s", epi_piece(&own),
                  epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
                  epi_device_text(mma ? "attention_mma" : "attention"),
                  online ? epi_device_text("attention_softmax") : "",
-                 split           ? epi_device_text("attention_chunks")
-                 : mma || online ? ""
-                                 : epi_device_text("attention_sums"),
-                 epi_device_text(files[mma][d->form]));
+                 mma ? "" : epi_device_text(online ? "attention_online" : "attention_sums"),
+                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->form]));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
     return epi_emit_end(k, err);

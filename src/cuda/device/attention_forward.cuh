@@ -5,9 +5,7 @@
 // STREAM columns of both operands (keys and values) into one ring of SLOTS slots, in the order of use: K0 K1 V0 K2 V1 ... V(n-1).
 // Columns are walked from the last tile to the first; which tiles there are follows from their positions alone.
 //
-// A step of a warpgroup: s = q k(j+1) and o += p v(j) are on their way together; while the second still runs, the softmax of the
-// first is worked out (attention_softmax.cuh). Tiles of which a row may not see every column are cut, and evaluate the program's
-// conditions, or, where its mask has equalities (MATCHES of them), have a bit for each element; others do neither.
+// What a warpgroup does with its columns is in attention_online.cuh.
 //
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)               what a thread keeps of its rows `row` and `row + 8`
@@ -28,8 +26,6 @@
 
 #define BUFFER (PANELS_BYTES(SCORE_DEPTH > VALUE_WIDTH ? SCORE_DEPTH : VALUE_WIDTH, 64))   // a warpgroup's rows, or its results
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
-#define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
-#define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
 #define RING (QUERIES * GROUPS * BUFFER)
 // Shared memory: the rows' buffers, the ring, and the mbarriers. A slot belongs to TMA from `empty` (an arrival of every warpgroup)
 // to `full` (the bytes); a buffer from row_empty to row_full, one pair for each buffer of each warpgroup, which puts its results
@@ -103,10 +99,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     more_registers<MANY_REGISTERS>();
     const int lane = t & 31;
     const Order order(P);
-    float o[ACCUMULATORS], s[STREAM / 2], alpha[2];
-    u32 p[STREAM / 4];
+    float o[ACCUMULATORS];
     Softmax softmax;
-    bool grow;
     u32 st = 0, ph = 0;
     int pending = -1;   // the buffer whose stores have to be read yet
     int w = blockIdx.x;
@@ -129,64 +123,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       Seen<(MATCHES > 0)> seen;
       seen.find(P, row, (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * buffer, j / QUERIES & 1);
-      mbar_wait(full + 8 * st, ph);
-      my_turn();
-      score_product<SCORE_DEPTH>(s, rows, base + RING + st * SLOT);
-      your_turn();
-      if (QUERIES > 1 && pending >= 0 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * pending); }
-      wg_wait<0>();
-      hold(s);
-      release(st);
-      ADVANCE(st, ph)
-      score::first<!MATCHES>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
-      seen.keep(s, -INF);
-      softmax.template step<1>(s, alpha, grow);
-#if FACTOR
-      score::second<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
-#endif
-      to_halves(p, s);
-      int add = 0;
-      // Weights of tile n + 1 are in p. All that is issued here is waited for here: wgmma in flight over the loop's back edge would
-      // be serialised by the compiler.
-      auto step = [&](auto cut, int n) {
-        constexpr int CUT = decltype(cut)::value;
-        Seen<(CUT && MATCHES > 0)> seen;
-        seen.find(P, row, n * STREAM, t);   // before the products, while registers are free
-        const u32 ks = st;
-        mbar_wait(full + 8 * st, ph);
-        ADVANCE(st, ph)
-        const u32 vs = st;
-        my_turn();
-        score_product<SCORE_DEPTH>(s, rows, base + RING + ks * SLOT);
-        mbar_wait(full + 8 * st, ph);
-        ADVANCE(st, ph)
-        value_product(o, p, base + RING + vs * SLOT, add);
-        add = 1;
-        your_turn();
-        wg_wait<1>();
-        hold(s);
-        release(ks);
-        score::first<CUT && !MATCHES>(s, R, P, row, 0, n * STREAM, t, 0);
-        seen.keep(s, -INF);
-        softmax.template step<0>(s, alpha, grow);
-#if FACTOR
-        score::second<CUT>(s, R, P, row, 0, n * STREAM, t, 0);
-#endif
-        wg_wait<0>();
-        hold(o);
-        hold(p);
-        release(vs);
-        to_halves(p, s);
-        if (!LAZY || grow) {
-#pragma unroll
-          for (int i = 0; i < ACCUMULATORS; i++) o[i] *= alpha[i >> 1 & 1];
-        }
-      };
-      walk_tiles(step, hi - 2, lo, from, to);
-      mbar_wait(full + 8 * st, ph);
-      my_turn();
-      value_product(o, p, base + RING + st * SLOT, add);
-      your_turn();
+      weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, lo, hi, from, to, seen, o, softmax, my_turn, your_turn, [&] {
+        if (QUERIES > 1 && pending >= 0 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * pending); }
+      });
       // From the reference to the largest score, as the program has it.
       float top[2], sum[2], factor[2];
 #pragma unroll

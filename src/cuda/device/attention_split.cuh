@@ -10,15 +10,13 @@
 // A slot belongs to TMA from `empty` (one arrival) to `full` (the bytes); slots are used in the order K0 K1 V0 K2 V1 ... V(n-1).
 // The rows' operand is brought by the threads that compute, between two barriers of their own.
 //
-// Of the step see attention_forward.cuh, which also says what the emitted part defines; besides that:
+// Of the step see attention_online.cuh, of what the emitted part defines attention_forward.cuh; besides that:
 //   row_at(P, r)                        where row r of all batches starts, in elements of 16 bits; P.ptr[ROWS_PTR] is the tensor
 //   keys_page(P, batch, n), values_page PAGE > 0: the page that has the n-th PAGE columns of a batch, -1 where there is none
 // Maps: 0 columns of the scores, 1 columns of the values. P.ptr[SUMS_PTR] is the partials' sums of values, P.ptr[STATS_PTR] the
 // largest score and the sum of weights of each row.
 
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
-#define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
-#define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
 #define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
 #define BOX (PAGE && PAGE < STREAM ? PAGE : STREAM)   // columns that one instruction of TMA brings
 
@@ -113,10 +111,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       dependency_start();
     }
   } else {   // ---- the warpgroup that computes
-    float o[ACCUMULATORS], s[STREAM / 2], alpha[2];
-    u32 p[STREAM / 4];
+    float o[ACCUMULATORS];
     Softmax softmax;
-    bool grow;
     u32 st = 0, ph = 0;
     auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };
 #pragma unroll 1
@@ -135,45 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       bar_sync(1, 128);
       score::Rows R;
       score::rows_load(R, P, row);
-      mbar_wait(full + 8 * st, ph);
-      score_product<SCORE_DEPTH>(s, base, ring + st * SLOT);
-      wg_wait<0>();
-      hold(s);
-      release(st);
-      ADVANCE(st, ph)
-      score::first<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
-      softmax.template step<1>(s, alpha, grow);
-      to_halves(p, s);
-      int add = 0;
-      // Weights of tile n + 1 are in p. All that is issued here is waited for here.
-      auto step = [&](auto cut, int n) {
-        const u32 ks = st;
-        mbar_wait(full + 8 * st, ph);
-        ADVANCE(st, ph)
-        const u32 vs = st;
-        score_product<SCORE_DEPTH>(s, base, ring + ks * SLOT);
-        mbar_wait(full + 8 * st, ph);
-        ADVANCE(st, ph)
-        value_product(o, p, ring + vs * SLOT, add);
-        add = 1;
-        wg_wait<1>();
-        hold(s);
-        release(ks);
-        score::first<decltype(cut)::value>(s, R, P, row, 0, n * STREAM, t, 0);
-        softmax.template step<0>(s, alpha, grow);
-        wg_wait<0>();
-        hold(o);
-        hold(p);
-        release(vs);
-        to_halves(p, s);
-        if (!LAZY || grow) {
-#pragma unroll
-          for (int i = 0; i < ACCUMULATORS; i++) o[i] *= alpha[i >> 1 & 1];
-        }
-      };
-      walk_tiles(step, hi - 2, lo, from, to);
-      mbar_wait(full + 8 * st, ph);
-      value_product(o, p, ring + st * SLOT, add);
+      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, lo, hi, from, to, Seen<0>{}, o, softmax, [] {}, [] {}, [] {});
       float most[2], sum[2], factor[2];
 #pragma unroll
       for (int r = 0; r < 2; r++) factor[r] = softmax_end(softmax, r, 1.f, most[r], sum[r]);
