@@ -222,7 +222,7 @@ CASES_MODE ?= test
 ARGS_cases = programs $(CASES_MODE)
 ARGS_cut = programs $(ROUNDS)
 ARGS_grad = programs $(GRAD_ROUNDS)
-GRAD_ROUNDS ?= 400
+GRAD_ROUNDS ?= 1000
 ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
 ARGS_rows := programs
 ARGS_batch := programs
@@ -313,7 +313,7 @@ test-hopper: $(BUILD)/test/emulate
 	@mkdir -p $(BUILD)/emulate
 	$(BUILD)/test/emulate programs $(BUILD)/emulate sweep
 test-full:
-	@$(SUB) test GRAD_ROUNDS=1000
+	@$(SUB) test
 	@$(SUB) test-texts
 	@$(SUB) test-emulate
 	@$(SUB) test-hopper
