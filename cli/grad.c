@@ -194,6 +194,10 @@ static int report_check(const cli_data *d, const epi_gradcheck *c, const cli_opt
         epi_text_free(&out);
         return status == EXIT_OK && !ok ? EXIT_FAILED : status;
     }
+    if (!c->compared) {
+        cli_print("nothing was compared: the inputs have no elements at these sizes\n");
+        return EXIT_FAILED;
+    }
     cli_print("%ld derivatives compared; the worst is by %s%s: %.9g derived, %.9g by differences: %s\n",
               (long)c->compared, where,
               c->element < 0 && c->input >= 0 && d->shapes[c->input].rank ? ", along a direction" : "",

@@ -378,8 +378,8 @@ EPI_API epi_status epi_kernel_prepare(const epi_kernel *kernel, const epi_call *
  * written. What a kernel needs to know about sizes that are new to it is worked out at the first call that
  * names them: that allocates, and takes as long as compiling does without the texts. The last 64 combinations
  * of sizes are kept; with those a run is what it is at the largest. Results are, bit by bit, those of a CPU
- * kernel compiled for these sizes alone; and of such a GPU kernel, where open axes are rows and not summed
- * over. */
+ * kernel compiled for these sizes alone, with the open axes among its row_axes; and of such a GPU kernel,
+ * where open axes are rows and not summed over. */
 EPI_API epi_status epi_kernel_workspace_at(const epi_kernel *kernel, const int64_t *sizes, int size_count,
                                            size_t *bytes, epi_error *err);
 

@@ -53,6 +53,7 @@ expect 1 "losses.epi:8:20: 'y' is declared i32: integers have no gradient" grad 
 expect 2 'grad wants one' grad
 expect 2 'gradcheck wants one' gradcheck
 expect 0 '41 derivatives compared; the worst is by .*: well' gradcheck norms:rmsnorm --dims T=3,D=7
+expect 1 'nothing was compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
 expect 0 '"ok":true,"compared":41' gradcheck norms:rmsnorm --dims T=3,D=7 --json
 expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
 "$epilog" grad norms:layernorm --wrt x,g,b >derived.epi
