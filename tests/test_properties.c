@@ -1020,6 +1020,35 @@ static void test_outlives(void) {
     epi_kernel_free(k);
 }
 
+/* An output of a narrower type than the program's is rounded, and what is made of its value is not. */
+static void test_narrow_output(void) {
+    static const char text[] = "f(x[T,D]) -> (m: bf16[T,D], y[T,D]) { m = -x  y = 2*m }";
+    epi_dim_binding dims[] = {{"T", 5}, {"D", 7}};
+    epi_module *module = NULL;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "text", &module, &err) == EPI_OK, "%s",
+               err.message))
+        return;
+    for (int path = EPI_PATH_FUSED; path <= EPI_PATH_UNFUSED; path++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .path = (epi_path)path);
+        const epi_program *program = epi_module_program(module, 0);
+        epi_kernel *k = NULL;
+        problem p = {0};
+        bool right =
+            epi_kernel_compile(program, &o, &k, &err) == EPI_OK && problem_make(&p, program, k, LAYOUT_PLAIN);
+        if (right) {
+            problem_fill(&p, 3);
+            right = problem_run(k, &p);
+        }
+        for (int64_t i = 0; i < 35 && right; i++)
+            right = get_element(p.t[2].data, EPI_F32, i) == -2 * get_element(p.t[0].data, EPI_F32, i);
+        check(right, "what is made of a value that is stored as bf16 is not rounded, path %d", path);
+        problem_free(&p);
+        epi_kernel_free(k);
+    }
+    epi_module_free(module);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -1044,6 +1073,7 @@ int main(void) {
     test_configs();
     test_outlives();
     test_zero_strides();
+    test_narrow_output();
     epi_context_close(ctx);
     return finish();
 }

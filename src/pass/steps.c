@@ -219,8 +219,8 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        bool rounds = k->spec->path == EPI_PATH_UNFUSED &&
-                      k->spec->types[t] <= EPI_F16; /* as a chain of passes would */
+        bool rounds = k->spec->path == EPI_PATH_UNFUSED && k->spec->types[t] <= EPI_F16 &&
+                      holds(k->spec->types[t], between); /* as a chain of passes would */
         bool moves = g->nodes[node].op == EPI_OP_UPDATE && holds_update(k, t);
         if (!has_home(k, node) && (rounds || moves || k->spec->types[t] == between))
             give_tensor(k, node, t);
