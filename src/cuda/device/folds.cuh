@@ -77,7 +77,7 @@ struct LogSumExp {
 struct Moments {
   float n, mean, m2;
   DEV void clear() { n = mean = m2 = 0.f; }
-  DEV void join(const Moments &b) {
+  DEV void merge(const Moments &b) {
     const float all = n + b.n, inverse = all > 0.f ? __fdiv_rn(1.f, all) : 0.f, apart = b.mean - mean;
     m2 += b.m2 + apart * (n * (b.n * inverse)) * apart;
     mean = mean * (n * inverse) + b.mean * (b.n * inverse);
@@ -88,14 +88,14 @@ struct Moments {
     one.n = 1.f;
     one.mean = x;
     one.m2 = 0.f;
-    join(one);
+    merge(one);
   }
   DEV void across(int mask) {
     Moments b;
     b.n = __shfl_xor_sync(~0u, n, mask);
     b.mean = __shfl_xor_sync(~0u, mean, mask);
     b.m2 = __shfl_xor_sync(~0u, m2, mask);
-    join(b);
+    merge(b);
   }
   DEV void across_columns() { across(1); across(2); }
   DEV void leave(float *p, i64 at, i64 second) const { p[at] = n; p[at + second] = mean; p[at + 2 * second] = m2; }
