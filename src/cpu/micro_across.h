@@ -1,7 +1,7 @@
 /* micro_across.h: few rows against B whose columns are neighbours in memory. Included by the files of the f32
  * kernels, which have before: `vector` of VECTOR floats with load_vector, store_vector and zero_vector; SUMS,
  * how many of them fit the registers as sums, at least EPI_MICRO_FEW; load_columns(vectors, type, p, w),
- * elements of B as f32; multiply_add(rows, vectors, a, w, sum), which adds the product of a[i] and w to the
+ * elements of B as f32; add_rows(rows, vectors, a, w, sum), which adds the product of a[i] and w to the
  * sums of each row i; and widen_f16. */
 #ifndef EPI_CPU_MICRO_ACROSS_H
 #define EPI_CPU_MICRO_ACROSS_H
@@ -45,7 +45,7 @@ add_depths(const int rows, const int depth, const epi_dtype type, int64_t cols, 
                 __builtin_prefetch((const char *)b[depth + d] + j * size, 0, 2);
             }
             load_columns(vectors, type, row, w);
-            multiply_add(rows, vectors, a + d * lda, w, sum);
+            add_rows(rows, vectors, a + d * lda, w, sum);
         }
         EPI_UNROLL for (int i = 0; i < rows; i++) {
             EPI_UNROLL for (int v = 0; v < vectors; v++) {

@@ -53,11 +53,11 @@ static inline __attribute__((always_inline)) void load_columns(const int vectors
     }
 }
 
-static inline __attribute__((always_inline)) void
-multiply_add(const int rows, const int vectors, const float *a, const vector w[], vector sum[][SUMS]) {
+static inline __attribute__((always_inline)) void add_rows(const int rows, const int vectors, const float *a,
+                                                           const vector w[], vector sum[][SUMS]) {
     EPI_UNROLL for (int i = 0; i < rows; i++) {
         EPI_UNROLL for (int v = 0; v < vectors; v++) {
-            sum[i][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[i]), w[v], sum[i][v]);
+            sum[i][v] = multiply_add(sum[i][v], a[i], w[v]);
         }
     }
 }

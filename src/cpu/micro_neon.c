@@ -304,8 +304,8 @@ static inline __attribute__((always_inline)) void load_columns(const int vectors
 #define ROW_OF(i, x, lane) \
     EPI_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] = vfmaq_laneq_f32(sum[i][v], w[v], x, lane)
 
-static inline __attribute__((always_inline)) void
-multiply_add(const int rows, const int vectors, const float *a, const vector w[], vector sum[][SUMS]) {
+static inline __attribute__((always_inline)) void add_rows(const int rows, const int vectors, const float *a,
+                                                           const vector w[], vector sum[][SUMS]) {
     const vector x = rows == 1   ? vld1q_dup_f32(a)
                      : rows == 2 ? vcombine_f32(vld1_f32(a), vdup_n_f32(0))
                                  : vld1q_f32(a);
