@@ -17,15 +17,6 @@ static void assign_partials(epi_epilogue *e) {
     }
 }
 
-static void assign_slots(epi_epilogue *e) {
-    const epi_tile_program *t = &e->tile;
-    e->slot_count = epi_tape_slots(&e->tapes, 1, t->value_count, e->slot);
-    for (int v = 0; v < t->value_count; v++)
-        if (!epi_value_is_full(&t->values[v]))
-            e->slot[v] = e->short_count++;
-    epi_first_stores(t, e->store);
-}
-
 static void assign_kept(epi_epilogue *e) {
     const epi_tile_program *t = &e->tile;
     int count = 0;
@@ -78,7 +69,8 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     epi_tape_list full = {.tile = t, .instrs = list, .count = count};
     if (arena->failed || epi_tapes_build(arena, strips, &full, &out->tapes) != EPI_OK)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    assign_slots(out);
+    out->slot_count = epi_tape_slots(&out->tapes, 1, t, out->slot, &out->short_count);
+    epi_first_stores(t, out->store);
     assign_kept(out);
     assign_room(out);
     assign_partials(out);

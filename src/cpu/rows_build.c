@@ -198,15 +198,6 @@ static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, bool *memory) {
     return list_phases(arena, k) && list_between(arena, k) && make_items(arena, k, memory);
 }
 
-static void assign_slots(epi_rows *k) {
-    const epi_tile_program *t = &k->tile;
-    k->slot_count = epi_tape_slots(k->tapes, t->phases, t->value_count, k->slot);
-    for (int v = 0; v < t->value_count; v++)
-        if (!epi_value_is_full(&t->values[v]))
-            k->slot[v] = k->short_count++;
-    epi_first_stores(t, k->store);
-}
-
 static void assign_states(epi_rows *k) {
     for (int i = 0; i < k->tile.instr_count; i++) {
         const epi_instr *s = &k->tile.instrs[i];
@@ -290,7 +281,8 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         ok = cut_up(arena, out, STRETCH, &memory);
     if (!ok)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    assign_slots(out);
+    out->slot_count = epi_tape_slots(out->tapes, t->phases, t, out->slot, &out->short_count);
+    epi_first_stores(t, out->store);
     assign_states(out);
     return lay_out(out, err);
 }

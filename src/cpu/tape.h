@@ -52,8 +52,8 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
                            epi_tapes *out);
 
 /* Gives values of elements their slots, by value or -1, such that two have the same one only if no list needs
- * both at once; answers how many there are. */
-int epi_tape_slots(const epi_tapes *tapes, int count, int values, int *slot);
+ * both at once, and short vectors one each; answers how many there are, and in *shorts of these. */
+int epi_tape_slots(const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot, int *shorts);
 
 /* ---- where a tape works ---- */
 

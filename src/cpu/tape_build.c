@@ -402,9 +402,9 @@ static bool are_apart(const epi_tapes *tapes, int count, int v, int w) {
     return true;
 }
 
-int epi_tape_slots(const epi_tapes *tapes, int count, int values, int *slot) {
+int epi_tape_slots(const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot, int *shorts) {
     int slots = 0;
-    for (int v = 0; v < values; v++) {
+    for (int v = 0; v < t->value_count; v++) {
         bool needed = false;
         slot[v] = -1;
         for (int k = 0; k < count; k++)
@@ -417,5 +417,9 @@ int epi_tape_slots(const epi_tapes *tapes, int count, int values, int *slot) {
             slots = is_free && s >= slots ? s + 1 : slots;
         }
     }
+    *shorts = 0;
+    for (int v = 0; v < t->value_count; v++)
+        if (!epi_value_is_full(&t->values[v]))
+            slot[v] = (*shorts)++;
     return slots;
 }

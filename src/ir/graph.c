@@ -253,6 +253,13 @@ int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
     return add_node(g, n);
 }
 
+int epi_graph_shift(epi_graph *g, int a, const epi_axes *over) {
+    int top = epi_graph_reduce(g, EPI_OP_RMAX, a, over);
+    int lowest = epi_graph_map1(g, EPI_OP_NEG, epi_graph_const(g, (double)INFINITY));
+    int none = epi_graph_map2(g, EPI_OP_EQ, top, lowest);
+    return epi_graph_fixed(g, EPI_OP_WHERE, none, epi_graph_const(g, 0), top);
+}
+
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;

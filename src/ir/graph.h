@@ -127,6 +127,8 @@ static inline int epi_graph_map2(epi_graph *g, epi_op op, int a, int b) {
     return epi_graph_map(g, op, a, b, EPI_NO_NODE);
 }
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over);
+int epi_graph_shift(epi_graph *g, int a,
+                    const epi_axes *over); /* max(a, over), or 0 where that is -inf; `fixed` */
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVEN ODD LOW HIGH */
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);                        /* over all axes that both have */

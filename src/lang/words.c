@@ -2,25 +2,12 @@
  * they would be the same values: nothing behind the graph knows these words. */
 #include "lang/words.h"
 
-#include <math.h>
 #include <string.h>
-
-static int map1(epi_graph *g, epi_op op, int a) {
-    return epi_graph_map(g, op, a, EPI_NO_NODE, EPI_NO_NODE);
-}
-
-static int map2(epi_graph *g, epi_op op, int a, int b) {
-    return epi_graph_map(g, op, a, b, EPI_NO_NODE);
-}
 
 /* x - where(top == -inf, 0, top) with top = max(x, X): nothing above 0, and no NaN where all of a row is
  * -inf. A softmax does not change when all of a row does, so no gradient goes through what is subtracted. */
 static int below_top(epi_graph *g, int x, const epi_axes *axes) {
-    int top = epi_graph_reduce(g, EPI_OP_RMAX, x, axes);
-    int lowest = map1(g, EPI_OP_NEG, epi_graph_const(g, (double)INFINITY));
-    int none = map2(g, EPI_OP_EQ, top, lowest);
-    int shift = epi_graph_fixed(g, EPI_OP_WHERE, none, epi_graph_const(g, 0), top);
-    return map2(g, EPI_OP_SUB, x, shift);
+    return epi_graph_map2(g, EPI_OP_SUB, x, epi_graph_shift(g, x, axes));
 }
 
 /* max(sum(e, X), 1): the sum is at least the largest element's 1, unless all of the row is -inf. Then all e
@@ -31,20 +18,21 @@ static int sum_of_row(epi_graph *g, int e, const epi_axes *axes) {
 }
 
 static int softmax(epi_graph *g, const int *x, const epi_axes *axes) {
-    int e = map1(g, EPI_OP_EXP, below_top(g, *x, axes));
-    return map2(g, EPI_OP_DIV, e, sum_of_row(g, e, axes));
+    int e = epi_graph_map1(g, EPI_OP_EXP, below_top(g, *x, axes));
+    return epi_graph_map2(g, EPI_OP_DIV, e, sum_of_row(g, e, axes));
 }
 
 static int log_softmax(epi_graph *g, const int *x, const epi_axes *axes) {
     int c = below_top(g, *x, axes);
-    int sum = sum_of_row(g, map1(g, EPI_OP_EXP, c), axes);
-    return map2(g, EPI_OP_SUB, c, map1(g, EPI_OP_LOG, sum));
+    int sum = sum_of_row(g, epi_graph_map1(g, EPI_OP_EXP, c), axes);
+    return epi_graph_map2(g, EPI_OP_SUB, c, epi_graph_map1(g, EPI_OP_LOG, sum));
 }
 
 /* The first position whose element is the largest, or is NaN. */
 static int argmax(epi_graph *g, const int *x, const epi_axes *axes) {
     int top = epi_graph_reduce(g, EPI_OP_RMAX, *x, axes);
-    int is_top = map2(g, EPI_OP_OR, map2(g, EPI_OP_EQ, *x, top), map2(g, EPI_OP_NE, *x, *x));
+    int is_top = epi_graph_map2(g, EPI_OP_OR, epi_graph_map2(g, EPI_OP_EQ, *x, top),
+                                epi_graph_map2(g, EPI_OP_NE, *x, *x));
     int position = epi_graph_leaf(g, EPI_OP_INDEX, axes->at[0]);
     int past = epi_graph_leaf(g, EPI_OP_SIZE, axes->at[0]);
     return epi_graph_reduce(g, EPI_OP_RMIN, epi_graph_map(g, EPI_OP_WHERE, is_top, position, past), axes);
@@ -52,7 +40,7 @@ static int argmax(epi_graph *g, const int *x, const epi_axes *axes) {
 
 static int clamp(epi_graph *g, const int *x, const epi_axes *axes) {
     (void)axes;
-    return map2(g, EPI_OP_MIN, map2(g, EPI_OP_MAX, x[0], x[1]), x[2]);
+    return epi_graph_map2(g, EPI_OP_MIN, epi_graph_map2(g, EPI_OP_MAX, x[0], x[1]), x[2]);
 }
 
 /* The value itself, of which a gradient is told to save it or to make it again. */

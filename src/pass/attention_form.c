@@ -16,8 +16,6 @@
  * keys that all heads share, beside others
  *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
-#include <math.h>
-
 #include "pass/cut_sites.h"
 
 enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
@@ -174,14 +172,6 @@ static int named(former *f, int value, const epi_node *old) {
     return value;
 }
 
-/* max(s, stream), or 0 where that is -inf; as the word softmax has it. */
-static int make_shift(former *f, int score, const epi_axes *stream) {
-    int top = epi_graph_reduce(f->g, EPI_OP_RMAX, score, stream);
-    int lowest = epi_graph_map1(f->g, EPI_OP_NEG, epi_graph_const(f->g, (double)INFINITY));
-    return epi_graph_fixed(f->g, EPI_OP_WHERE, epi_graph_map2(f->g, EPI_OP_EQ, top, lowest),
-                           epi_graph_const(f->g, 0), top);
-}
-
 /* The exponential times all that stays beside it. */
 static int keep_some(former *f, const weight *w, int e) {
     int all = EPI_NO_NODE;
@@ -200,7 +190,7 @@ static int make_product(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     const weight *w = &f->weights[node];
     int score = f->value[w->score];
-    int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : make_shift(f, score, &n->over);
+    int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : epi_graph_shift(f->g, score, &n->over);
     int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
     int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     if (epi_graph_failed(f->g))
@@ -238,7 +228,7 @@ static int make_product(former *f, int node) {
 }
 
 static int make_logsumexp(former *f, const epi_node *n) {
-    int score = f->value[n->arg[0]], shift = make_shift(f, score, &n->over);
+    int score = f->value[n->arg[0]], shift = epi_graph_shift(f->g, score, &n->over);
     int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
     int value =
         epi_graph_map2(f->g, EPI_OP_ADD, shift,
@@ -286,7 +276,7 @@ static int write_node(former *f, int node) {
                               ? &f->in->nodes[n->arg[2]]
                               : NULL;
     if (top && top->op == EPI_OP_RMAX && f->product[top->arg[0]] != EPI_NO_NODE) /* one, whoever wrote it */
-        return epi_graph_value(f->g, make_shift(f, f->value[top->arg[0]], &top->over));
+        return epi_graph_value(f->g, epi_graph_shift(f->g, f->value[top->arg[0]], &top->over));
     return epi_graph_copy(f->g, n, f->value);
 }
 
