@@ -57,7 +57,7 @@ typedef struct batch {
     void *library;
 } batch;
 
-enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 500000 };
+enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 1500000 };
 static text texts[MOST_TEXTS];
 static batch batches[MOST_TEXTS];
 static int text_count, batch_count;

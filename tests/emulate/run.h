@@ -2,12 +2,15 @@
 
 static void (*enter_kernel)();
 
+/* A thread's context serves one block after the other: making one asks the kernel three times. */
 static void thread_main() {
-    enter_kernel();
-    current->done = true;
-    block->left--;
-    progress++;
-    _longjmp(scheduler, 1);
+    for (;;) {
+        enter_kernel();
+        current->done = true;
+        block->left--;
+        progress++;
+        change_over();
+    }
 }
 
 static void go_on(Thread *t) {
@@ -18,19 +21,19 @@ static void go_on(Thread *t) {
     if (t->started)
         _longjmp(t->at, 1);
     t->started = true;
-    swapcontext(&here, &t->start);
-}
-
-static void begin_thread(Thread *t, unsigned index) {
-    t->started = t->done = false;
-    t->index.x = index;
-    t->copies.count = t->copies.groups = t->stores.count = t->stores.groups = 0;
-    t->products.count = t->products.groups = 0;
     getcontext(&t->start);
     t->start.uc_stack.ss_sp = t->stack;
     t->start.uc_stack.ss_size = STACK_BYTES;
     t->start.uc_link = 0;
     makecontext(&t->start, thread_main, 0);
+    swapcontext(&here, &t->start);
+}
+
+static void begin_thread(Thread *t, unsigned index) {
+    t->done = false;
+    t->index.x = index;
+    t->copies.count = t->copies.groups = t->stores.count = t->stores.groups = 0;
+    t->products.count = t->products.groups = 0;
 }
 
 static void begin_block(Block *b, unsigned index) {
@@ -39,8 +42,8 @@ static void begin_block(Block *b, unsigned index) {
     b->arriving_count = 0;
     memset(b->barriers, 0, sizeof b->barriers);
     memset(b->groups, 0, sizeof b->groups);
-    memset(b->warps, 0, sizeof b->warps);
-    memset(b->memory, 0xff, MOST_MEMORY);
+    memset(b->warps, 0, (size_t)(block_threads + 31) / 32 * sizeof *b->warps);
+    memset(b->memory, 0xff, memory_bytes);
     memset(b->rest, 0xff, declared_bytes);
     for (int i = 0; i < block_threads; i++) {
         b->warps[i / 32].lanes++;
@@ -134,6 +137,7 @@ static bool make_blocks() {
             if (!b || !(b->memory = (u8 *)aligned_alloc(1024, MOST_MEMORY)) ||
                 !(b->rest = (u8 *)malloc(declared_bytes)))
                 return false;
+            memset(b->memory, 0xff, MOST_MEMORY);
         }
         for (int i = 0; i < block_threads; i++)
             if (!b->threads[i].stack && !(b->threads[i].stack = (char *)malloc(STACK_BYTES)))
