@@ -201,22 +201,9 @@ static void run_store(const epi_band *t, const epi_instr *s, const epi_tile_acce
                           src.p + i * src.row, n, t->tmp);
 }
 
-/* Rounds the value's elements on the band where they are. */
-static void round_value(const epi_band *t, int value, epi_dtype type) {
-    const epi_spot *at = &t->at[value];
-    int n = t->columns[t->tile->values[value].scale];
-    for (int row = 0; row < t->band_rows; row++) {
-        float *p = at->p + (at->down ? t->row + row : row) * at->ld;
-        t->strips->store(t->tmp, type, 1, p, n);
-        t->strips->load(p, t->tmp, type, 1, n);
-    }
-}
-
 void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2) {
     epi_view v = view_of(t, s->arg[0], true);
     int n = t->columns[t->tile->values[s->arg[0]].scale];
-    if (s->rounded != EPI_F32)
-        round_value(t, s->arg[0], s->rounded);
     if (s->kind == EPI_INSTR_PARTIAL_COLS)
         t->strips->reduce_cols(s->op, p, p2, v, t->band_rows, n);
     else

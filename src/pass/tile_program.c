@@ -321,18 +321,6 @@ static void add_roots(builder *b, const epi_root *roots, int count) {
             add_store(b, &roots[i]);
 }
 
-/* A log-sum-exp is of what was stored, where the same tile stores it in 16 bits. */
-static void round_stored(epi_tile_program *t) {
-    for (int i = 0; i < t->instr_count; i++)
-        for (int k = 0; k < t->instr_count && t->instrs[i].kind == EPI_INSTR_STORE; k++) {
-            epi_instr *s = &t->instrs[k];
-            epi_dtype type = t->instrs[i].tensor >= 0 ? t->spec->types[t->instrs[i].tensor] : EPI_F32;
-            if (s->kind == EPI_INSTR_PARTIAL_ROWS && s->op == EPI_OP_LOGSUMEXP &&
-                s->arg[0] == t->instrs[i].arg[0] && (type == EPI_BF16 || type == EPI_F16))
-                s->rounded = type;
-        }
-}
-
 /* A reduction has the shape of what it reduces, every other step that of what it makes. */
 static void mark_full(epi_tile_program *t) {
     for (int i = 0; i < t->instr_count; i++) {
@@ -360,7 +348,6 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
         add_value(&b, plan->pair, out->acc_scale, true);
     add_roots(&b, roots, root_count);
     mark_full(out);
-    round_stored(out);
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }
 

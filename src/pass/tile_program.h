@@ -44,10 +44,6 @@ typedef struct epi_instr {
     bool full;         /* works on elements, not on rows or columns alone */
     int phase;         /* rows: how many folds of the row come before it */
     int mean;          /* PARTIAL_ROWS of VAR: the mean that its states give as well, or EPI_NO_NODE */
-    /* PARTIAL: the operand is rounded to this type first, in which the tile stores it; F32: it is not. Of a
-       log-sum-exp: whoever reads both z and it finds that exp(z - logsumexp(z, V)) sums up to 1. On a GPU the
-       product is rounded before all else, unless that is not wanted. */
-    epi_dtype rounded;
 } epi_instr;
 
 typedef struct epi_tile_program {
