@@ -231,7 +231,7 @@ ARGS_memory := tests/models.epi
 ARGS_formulas := programs
 ARGS_indices := programs
 ARGS_puzzle := programs
-ARGS_attention := programs
+ARGS_attention = programs $(CASES_MODE)
 ARGS_random = $(ROUNDS)
 ARGS_docs := docs/language.md docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi) \
     editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json

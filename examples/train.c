@@ -320,7 +320,7 @@ int main(int count, char **words) {
     static trainer t = {.random = 1};
     int steps = count > 2 ? atoi(words[2]) : count > 1 ? 500 : 60;
     t.layers = count > 3 ? atoi(words[3]) : 2;
-    t.features = count > 4 ? atoll(words[4]) : 64;
+    t.features = count > 4 ? atoll(words[4]) : count > 1 ? 64 : 32;
     if (steps < 1 || t.layers < 1 || t.layers > MAX_LAYERS || t.features < HEAD || t.features % HEAD)
         stop("train [FILE [STEPS [LAYERS, up to 32 [FEATURES, a multiple of 16]]]]");
     open_trainer(&t);
