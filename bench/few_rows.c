@@ -5,9 +5,8 @@
  * c = a @ b, 4096 x 4096 unless told otherwise, in f32, bf16 and f16, with b[N,K], whose depth is contiguous,
  * and with b[K,N]. There are as many copies of b as are four times the last-level cache together, and every
  * call takes the next, so that it comes from memory. The loop and the product take turns, copy by copy, and
- * have as many threads; a figure is the median over the rounds. Time is what all threads had of the
- * processors, over their number: others that work on the machine take memory from both, but time from
- * neither. A result file (--out) is for bench/table.c. */
+ * have as many threads; a figure is the median over the rounds, by the clock on the wall: the machine should
+ * have nothing else to do. A result file (--out) is for bench/table.c. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,10 +42,9 @@ typedef struct part {
     pthread_t thread;
 } part;
 
-/* Of all threads of this process. */
 static double seconds(void) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -186,7 +184,7 @@ static int measure(const bench *x, epi_dtype type, int64_t rows, int layout) {
         if (r >= 0)
             loop[r] = read, ours[r] = run;
     }
-    double gb = (double)bytes * copies * x->threads * 1e-9;
+    double gb = (double)bytes * copies * 1e-9;
     put(x, epi_dtype_name(type), rows, layout, gb / median(loop, x->rounds), gb / median(ours, x->rounds));
     free(a);
     free(b);

@@ -90,10 +90,9 @@ static void put_cpu(const results *res, const char *path, epi_text *out) {
 /* Of a file that bench/few_rows.c wrote. */
 static void put_read_loop(const results *res, const char *path, epi_text *out) {
     const record *h = &res->head;
-    epi_text_add(
-        out, "%.0f threads, %s (%s), medians of %.0f rounds, processors' time; %s at commit %s (`%s`)\n\n",
-        number(h, "threads"), text(h, "cpu"), text(h, "micro_kernels"), number(h, "rounds"), text(h, "date"),
-        text(h, "commit"), path);
+    epi_text_add(out, "%.0f threads, %s (%s), medians of %.0f rounds; %s at commit %s (`%s`)\n\n",
+                 number(h, "threads"), text(h, "cpu"), text(h, "micro_kernels"), number(h, "rounds"),
+                 text(h, "date"), text(h, "commit"), path);
     epi_text_add(out,
                  "| weights | rows | columns × depth | the loop, GB/s | the product, GB/s | of the loop |\n");
     put_rule(out, 6);
