@@ -49,13 +49,17 @@ static void print_row(const bench_report *p, const bench_row *r) {
     char shape[64];
     if (r->kernels > 1)
         snprintf(shape, sizeof shape, "%d kernels", r->kernels);
+    else if (!r->m && !r->n && !r->k)
+        snprintf(shape, sizeof shape, "passes"); /* no mainloop takes it */
     else
         snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
     printf("%-20s %-18s %10.*f %10.*f %8.2fx %9.1f", r->name, shape, p->gpu ? 4 : 3, 1e3 * r->fused,
            p->gpu ? 4 : 3, 1e3 * r->unfused, r->unfused / r->fused,
            r->flops / r->fused / (p->gpu ? 1e12 : 1e9));
-    if (p->raw)
-        printf(" %9.3f %7.3f", 1e3 * r->raw, r->raw > 0 ? r->fused / r->raw : 0);
+    if (p->raw && r->raw > 0)
+        printf(" %9.3f %7.3f", 1e3 * r->raw, r->fused / r->raw);
+    else if (p->raw)
+        printf(" %9s %7s", "-", "-");
     printf(" %10.2e %10.2e", r->error, r->naive);
     if (p->gpu && r->has_plain)
         printf(" %10.2e", r->plain);
