@@ -221,7 +221,7 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
         epi_kernel_get_info(closed ? closed : p->fused.kernel, &p->info);
     options.path = EPI_PATH_UNFUSED;
     options.memory = 0;
-    if (o->tuned || !strcmp(p->info.mainloop, "attention"))
+    if (o->tuned || (status == EPI_OK && !strcmp(p->info.mainloop, "attention")))
         options.config = NULL; /* that is for the fused path */
     if (status == EPI_OK && both)
         status = cli_runner_make(&p->unfused, s, &options, err);
@@ -445,6 +445,10 @@ static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_repor
     int status = EXIT_OK, one;
     known_names known = {0};
     find_known(o, &known);
+    for (int i = 0; i < o->scalar_count && o->name_count > 1; i++)
+        if (!known.scalars[i])
+            return cli_complain(EXIT_USAGE, "--set: none of the programs has an input '%s'",
+                                o->scalars[i].name);
     if ((status = check_open(o, &known)) != EXIT_OK)
         return status;
     if (!o->size_count)

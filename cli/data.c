@@ -115,8 +115,7 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
         if (t == d->input_count)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: the program has no input '%s'", name);
         if (d->shapes[t].rank)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar; give it by --in",
-                            name);
+            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar", name);
         d->given[t] = true;
         float value = (float)o->scalars[i].value;
         epi_convert(d->tensors[t].data, d->shapes[t].type, &value, EPI_F32, 1);

@@ -349,7 +349,7 @@ static void load_model(llama *m, const char *config_path, char **paths, int coun
     m->heads = (int64_t)setting(config, "num_attention_heads", NAN);
     m->groups = (int64_t)setting(config, "num_key_value_heads", (double)m->heads);
     m->vocabulary = (int64_t)setting(config, "vocab_size", NAN);
-    m->eps = setting(config, "rms_norm_eps", 1e-6);
+    m->eps = setting(config, "rms_norm_eps", NAN);
     m->theta = setting(config, "rope_theta", 10000);
     m->factor = setting(config, "factor", 1);
     m->low = setting(config, "low_freq_factor", 1);
@@ -361,10 +361,15 @@ static void load_model(llama *m, const char *config_path, char **paths, int coun
         stop("%s: the model has other angles or another activation than a Llama", config_path);
     m->window = setting(config, "sliding_window", INFINITY);
     m->head = (int64_t)setting(config, "head_dim", (double)(m->features / m->heads));
-    if (find(files, count, "model.layers.0.self_attn.q_proj.bias") ||
-        find(files, count, "model.layers.0.self_attn.q_norm.weight"))
-        stop("%s: the model has biases or norms in its attention, which this example leaves out",
-             config_path);
+    const char *const others[] = {"self_attn.q_proj.bias", "self_attn.q_norm.weight", "mlp.up_proj.bias"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "model.layers.0.%s", others[i]);
+        if (find(files, count, name))
+            stop("%s: the model has biases or norms that this example leaves out: %s", config_path, name);
+    }
+    snprintf(name, sizeof name, "model.layers.%lld.input_layernorm.weight", (long long)m->layers);
+    if (find(files, count, name))
+        stop("%s: the files have more than %lld layers", config_path, (long long)m->layers);
     const epi_safetensor *table = find(files, count, "model.embed_tokens.weight");
     if (!table || table->type == EPI_DTYPE_COUNT)
         stop("no file has model.embed_tokens.weight, in a type that Epilog has");
@@ -437,6 +442,13 @@ static int check_small(void) {
     return wrong ? 1 : 0;
 }
 
+/* -1: it is none. */
+static int64_t number_of(const char *word) {
+    char *end;
+    long long x = strtoll(word, &end, 10);
+    return *word && !*end ? x : -1;
+}
+
 int main(int count, char **words) {
     static llama m;
     if (count == 1)
@@ -446,16 +458,17 @@ int main(int count, char **words) {
         dashes++;
     if (dashes < 3 || dashes - 2 > MAX_FILES || count < dashes + 3)
         stop("llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]");
-    int64_t wanted = atoll(words[dashes + 1]), given = count - dashes - 2;
+    int64_t wanted = number_of(words[dashes + 1]), given = count - dashes - 2;
     int32_t *tokens = malloc((size_t)given * sizeof *tokens);
     if (!tokens || wanted < 1)
         stop("TOKENS is a number of 1 or more");
     open_model(&m);
     load_model(&m, words[1], words + 2, dashes - 2);
     for (int64_t i = 0; i < given; i++) {
-        tokens[i] = atoi(words[dashes + 2 + i]);
-        if (tokens[i] < 0 || tokens[i] >= m.vocabulary)
+        int64_t id = number_of(words[dashes + 2 + i]);
+        if (id < 0 || id >= m.vocabulary)
             stop("the model has no token %s", words[dashes + 2 + i]);
+        tokens[i] = (int32_t)id;
     }
     if ((double)(given + wanted) > m.window)
         stop("%lld tokens are more than the model's window of %.0f", (long long)(given + wanted), m.window);

@@ -310,22 +310,38 @@ static unsigned char *read_bytes(const char *path, size_t *size) {
     FILE *f = fopen(path, "rb");
     unsigned char *data = malloc(1 << 26);
     *size = f && data ? fread(data, 1, 1 << 26, f) : 0;
+    if (!f || !data || ferror(f)) {
+        perror(path);
+        exit(1);
+    }
     if (*size < LENGTH + 2)
-        stop("the file cannot be read, or is too short");
+        stop("the file is too short to learn from");
     fclose(f);
     return data;
 }
 
+/* 0: it is none. */
+static int number_of(const char *word) {
+    char *end;
+    long x = strtol(word, &end, 10);
+    return *word && !*end && x > 0 && x < 1 << 30 ? (int)x : 0;
+}
+
 int main(int count, char **words) {
     static trainer t = {.random = 1};
-    int steps = count > 2 ? atoi(words[2]) : count > 1 ? 500 : 60;
-    t.layers = count > 3 ? atoi(words[3]) : 2;
-    t.features = count > 4 ? atoll(words[4]) : count > 1 ? 64 : 32;
-    if (steps < 1 || t.layers < 1 || t.layers > MAX_LAYERS || t.features < HEAD || t.features % HEAD)
+    int steps = count > 2 ? number_of(words[2]) : count > 1 ? 500 : 60;
+    t.layers = count > 3 ? number_of(words[3]) : 2;
+    t.features = count > 4 ? number_of(words[4]) : count > 1 ? 64 : 32;
+    if (count > 5 || steps < 1 || t.layers < 1 || t.layers > MAX_LAYERS || t.features < HEAD ||
+        t.features % HEAD)
         stop("train [FILE [STEPS [LAYERS, up to 32 [FEATURES, a multiple of 16]]]]");
+    size_t size = 0;
+    unsigned char *data = count > 1 ? read_bytes(words[1], &size) : NULL;
     open_trainer(&t);
-    size_t size = text_size;
-    unsigned char *data = count > 1 ? read_bytes(words[1], &size) : (unsigned char *)text;
+    if (!data) {
+        data = (unsigned char *)text;
+        size = text_size;
+    }
     int32_t ids[BATCH * LENGTH], next[BATCH * LENGTH];
     float loss = 0, first = 0;
     struct timespec begin, end;

@@ -310,7 +310,9 @@ expect 0 'c .*f32' run matmul --dims M=4,N=5 --dims K=6
 expect 2 '.-set names lim twice' run matmul --dims M=4,N=5,K=6 --set lim=1,lim=2
 expect 1 "no input 'foo'" bench matmul --dims M=4,N=5,K=6 --set foo=1
 expect 0 'dropout_grad' bench matmul:matmul dropout:dropout_grad --dims M=4,N=5,K=6,T=4,D=8 --types a=bf16,dy=f16 --set p=0.5 --repeat 1
-expect 1 "no input 'foo'" bench matmul:matmul dropout:dropout_grad --dims M=4,N=5,K=6,T=4,D=8 --set p=0.5,foo=1 --repeat 1
+expect 1 "the size of axis 'K' was not given" bench matmul --dims M=4,N=5
+expect 1 'zz' bench matmul --dims M=4,N=5,K=6 --types zz=bf16
+expect 2 "none of the programs has an input 'foo'" bench matmul:matmul dropout:dropout_grad --dims M=4,N=5,K=6,T=4,D=8 --set p=0.5,foo=1 --repeat 1
 expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
 expect 2 '.-dims goes with a program' bench --dims M=4
 expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors

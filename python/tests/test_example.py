@@ -61,10 +61,11 @@ def test_bf16(example, tmp_path):
 
 def test_refused(example, tmp_path):
     _, files = checkpoint(tmp_path, torch.float32, attention_bias=True)
-    for words, told in (((5, 1, 2), "biases"), ((0, 1), "TOKENS"), ((5,), "llama config.json")):
+    for words, told in (((5, 1, 2), "biases"), ((0, 1), "TOKENS"), (("4x", 1), "TOKENS"), ((5,), "llama config.json")):
         done = run(example, tmp_path, files, *words)
         assert done.returncode == 1 and told in done.stderr, done.stderr
     (tmp_path / "plain").mkdir()
     _, files = checkpoint(tmp_path / "plain", torch.float32)
+    assert "no token 1,2" in run(example, tmp_path / "plain", files, 5, "1,2").stderr
     assert "no token 500" in run(example, tmp_path / "plain", files, 5, 1, 500).stderr
     assert "no file has" in run(example, tmp_path / "plain", files[:1], 5, 1, 2).stderr
