@@ -199,9 +199,8 @@ EPI_API epi_status epi_program_grad(const epi_program *program, const char *cons
 /* The same as two programs, NAME_forward and NAME_backward, so that nothing is computed twice that is worth
  * saving. The first has the program's inputs and results, and gives as well what the second needs of its
  * values: products and reductions, rows that both would make by a pass over memory, and what the text says
- * keep(x) of. The second takes those of the program's
- * inputs and results that it needs, what was saved, and the cotangents; everything else, and what the text
- * says again(x) of, it makes again. */
+ * keep(x) of. The second takes those of the program's inputs and results that it needs, what was saved, and
+ * the cotangents; everything else, and what the text says again(x) of, it makes again. */
 EPI_API epi_status epi_program_grad_saved(const epi_program *program, const char *const *wrt, int wrt_count,
                                           epi_module **out, epi_error *err);
 /* The same where memory counts for more than time: rows that the forward stores for a product, as those of a
@@ -265,9 +264,9 @@ typedef struct epi_options {
     const char *config; /* force a GPU configuration by name ("sm90_128x256_c2_d"); NULL: the cost model's
                            choice. NULL on the CPU */
     /* Axes that count rows (tokens, batch), by name; NULL: every axis of the first input but its last, all of
-     * them where it is of integers; in a program with cotangents it is the first input that has the first
-     * axis of the first cotangent, vectors aside. How a program is cut into kernels does not depend on their
-     * sizes, so neither do the bits of a row. */
+     * them where it is of integers; in a program with cotangents it is the first input, but for vectors of
+     * numbers, that has the first axis of the first cotangent with axes. How a program is cut into kernels
+     * does not depend on their sizes, so neither do the bits of a row. */
     const char *const *row_axes;
     int row_axis_count;
     int check_indices; /* 1: a GPU kernel looks through the indices that are inputs before each run, which

@@ -297,7 +297,21 @@ expect 0 'z .* 5 of 5 are infinite' run "$tmp/nan.epi:f" --dims T=5
 expect 0 '"nan":5' run "$tmp/nan.epi:f" --dims T=5 --json
 expect 0 'y .* 5 of 5 are NaN' run "$tmp/nan.epi:f" --dims T=5 --no-check
 expect 0 ' 5 NaN' bench "$tmp/nan.epi:f" --dims T=5
-rm "$tmp/nan.epi"
+# The mean and the variance of nothing; a place outside gives 0, even times infinity; rows follow a cotangent that has axes.
+cat >"$tmp/edge.epi" <<'end'
+none(x[T,D], w[F,D]) -> (s: f32[T], m: f32[T]) { h = x @ w  m = mean(h, F)  s = var(h, F) }
+outside(x[T,D], w[F,D], u[K,F]) -> (y[T,K], z[T]) {
+    h = (x*min(index(T), 1)) @ w
+    s = 1/mean(h*h, F)
+    y = h @ u
+    z = gather(y*s, index(T)*1 - 1, K)
+}
+scalar_first(w[F,D], u[K,F], d_l: cotangent f32, d_y: cotangent[T,K]) -> d_x[T,D] { d_x = ((d_y*d_l) @ u) @ w }
+end
+expect 0 'm .*5 of 5 are NaN' run "$tmp/edge.epi:none" --dims T=5,D=40,F=0
+expect 0 'z ' run "$tmp/edge.epi:outside" --dims T=4,D=40,F=300,K=16
+expect 0 '0.8981 MB moved fused' show "$tmp/edge.epi:scalar_first" --dims T=5000,D=16,F=2000,K=16
+rm "$tmp/nan.epi" "$tmp/edge.epi"
 expect 2 "'check' takes no --seed; see 'epilog help check'" check programs/matmul.epi --seed 3
 expect 2 "'show' takes no --tuning" show matmul --dims M=4,N=5,K=6 --tuning x
 expect 2 "'list' takes no --dims" list --dims=M=4

@@ -1,6 +1,8 @@
 /* band.c: the instructions of a tile's program on a band of elements and on the short vectors beside it. */
 #include "cpu/band.h"
 
+#include <math.h>
+
 #include "base/parallel.h"
 #include "base/philox.h"
 
@@ -296,6 +298,8 @@ static void fold_stretch(void *ctx, int64_t item, int thread) {
         else
             f->strips->combine(f->s->op, acc, acc2, p, epi_op_has_two(f->s->op) ? p2 : NULL, n);
     }
+    for (int j = 0; j < n && f->mean.data && !f->count; j++)
+        acc[j] = NAN; /* the mean of no elements */
     if (f->mean.data)
         epi_walk_store(f->strips, &f->mean, 0, &f->mean_rows, start, acc, n);
     f->strips->finish(f->s->op, acc, acc2, n, (double)f->count);

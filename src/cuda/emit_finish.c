@@ -152,7 +152,7 @@ static void put_folds(const finish *f) {
             f->places[i], number, f->segments, room++ & 1, i,
             epi_emit_fold_end(f->c, n->op, "f", epi_axes_size(&n->over, f->c->spec->sizes)));
         if (mean != EPI_NO_NODE)
-            PUT("    v%d = f.mean;\n", mean);
+            PUT("    v%d = f.n > 0.f ? f.mean : v%d;\n", mean, i); /* of no elements both are NaN */
         PUT("  }\n");
     }
 }

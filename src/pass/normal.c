@@ -615,13 +615,13 @@ static int renamed(walk *w, const epi_node *n) {
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
 }
 
-/* Elements along an axis, by an index: factors that lack the axis go out. So a row's scale leaves the logits
- * that a loss picks one of, and the picked ones are of those that are stored anyway. */
+/* Elements along an axis, by an index that is an input: factors that lack the axis go out. (A number is a
+ * slice; a computed index may be outside, which gives 0, whatever the factor is.) So a row's scale leaves the
+ * logits that a loss picks one of, and the picked ones are of those that are stored anyway. */
 static int gathered(walk *w, const epi_node *n) {
     epi_graph *g = w->g;
     epi_form f = form_at(w, n->arg[0]), rest, own = epi_form_having(g, &f, &n->over, &rest);
-    int64_t number;
-    if (!own.count || !rest.count || epi_graph_at_number(w->in, (int)(n - w->in->nodes), &number))
+    if (!own.count || !rest.count || w->in->nodes[n->arg[1]].op != EPI_OP_INPUT)
         return rebuild(w, n);
     int value = epi_normal_build(w->facts, &own);
     if (value != EPI_NO_NODE)

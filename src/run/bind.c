@@ -27,9 +27,9 @@ static bool is_of_integers(const epi_tensor_decl *t) {
 const epi_tensor_decl *epi_rows_of(const epi_graph *g) {
     const epi_tensor_decl *tensors = g->tensors;
     int cotangent = 0;
-    while (cotangent < g->input_count && !tensors[cotangent].cotangent)
+    while (cotangent < g->input_count && !(tensors[cotangent].cotangent && tensors[cotangent].axes.count))
         cotangent++;
-    bool any = cotangent < g->input_count && tensors[cotangent].axes.count;
+    bool any = cotangent < g->input_count;
     for (int t = 0; t < g->input_count && any; t++)
         if ((tensors[t].axes.count > 1 || is_of_integers(&tensors[t])) &&
             epi_axes_find_dim(&tensors[t].axes, tensors[cotangent].axes.at[0].dim) >= 0)

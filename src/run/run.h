@@ -145,8 +145,8 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
                          const epi_spec *largest, epi_spec *spec, epi_error *err);
 
 /* bind.c: the input whose axes but the last count rows where the options name none: the first; where there
- * are cotangents, the first that has the first axis of the first cotangent, so that a backward which begins
- * with a weight has the rows of its forward. */
+ * are cotangents, the first that has the first axis of the first cotangent with axes, so that a backward
+ * which begins with a weight has the rows of its forward. */
 const epi_tensor_decl *epi_rows_of(const epi_graph *g);
 
 /* 90 for compute capability 9.0: of a GPU of the context, or of what a negative number stands for (as in
