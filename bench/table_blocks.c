@@ -138,17 +138,22 @@ void put_layers(const results *res, const char *path, epi_text *out) {
 
 /* ---- attention ---- */
 
+/* What was measured, and Epilog's figures. */
+static void put_own_cells(const record *r, epi_text *out) {
+    bool back = strstr(text(r, "section"), "backward") != NULL;
+    epi_text_add(out, "| %s, %s, B%.0f H%.0f/%.0f S%.0f, %.0f features |", back ? "backward" : "forward",
+                 text(r, "kind"), number(r, "B"), number(r, "H"), number(r, "KV"), number(r, "S"),
+                 number(r, "D"));
+    put_cell(out, "%.3f", number(r, "times/epilog/median_ms"));
+    put_cell(out, "%.0f", number(r, "tflops/epilog"));
+}
+
 void put_attention(const results *res, const char *path, epi_text *out) {
     put_torch_head(res, path, "bursts of 2 ms after a pause, in turn", out);
     epi_text_add(out, "| attention | ms | TFLOP/s | cuDNN's | FlexAttention's | its time over ours |\n");
     put_rule(out, 6);
     for (const record *r = res->rows; r; r = r->next) {
-        bool back = strstr(text(r, "section"), "backward") != NULL;
-        epi_text_add(out, "| %s, %s, B%.0f H%.0f/%.0f S%.0f, %.0f features |", back ? "backward" : "forward",
-                     text(r, "kind"), number(r, "B"), number(r, "H"), number(r, "KV"), number(r, "S"),
-                     number(r, "D"));
-        put_cell(out, "%.3f", number(r, "times/epilog/median_ms"));
-        put_cell(out, "%.0f", number(r, "tflops/epilog"));
+        put_own_cells(r, out);
         put_cell(out, "%.0f", number(r, "tflops/cudnn"));
         put_cell(out, "%.0f", number(r, "tflops/flex"));
         double over = number(r, "over/flex");
@@ -163,11 +168,7 @@ void put_mma(const results *res, const char *path, epi_text *out) {
     epi_text_add(out, "| attention by mma.sync | ms | TFLOP/s | flash's | its time over ours |\n");
     put_rule(out, 5);
     for (const record *r = res->rows; r; r = r->next) {
-        epi_text_add(out, "| %s, %s, B%.0f H%.0f/%.0f S%.0f, %.0f features |",
-                     belongs(r, "mma backward") ? "backward" : "forward", text(r, "kind"), number(r, "B"),
-                     number(r, "H"), number(r, "KV"), number(r, "S"), number(r, "D"));
-        put_cell(out, "%.3f", number(r, "times/epilog/median_ms"));
-        put_cell(out, "%.0f", number(r, "tflops/epilog"));
+        put_own_cells(r, out);
         put_cell(out, "%.0f", number(r, "tflops/flash"));
         put_cell(out, "**%.2f**", number(r, "over/flash"));
         epi_text_add(out, "\n");

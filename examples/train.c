@@ -110,12 +110,21 @@ static void name_weights(trainer *t) {
     name_weight(t, "g", -1, "[D]", 0);
 }
 
-/* The weights one after another: `before` each name, and `type` before its axes, which stand where type does.
- */
+/* The weights one after another, `before` each name: the names alone where `type` is NULL, else with that
+ * type and their axes, as a signature has them. */
 static void say_weights(const trainer *t, const char *before, const char *type) {
     for (int i = 0; i < t->weights; i++)
         say("%s%s%s%s%s", i ? ", " : "", before, t->weight[i].name, type ? type : "",
             type ? t->weight[i].axes : "");
+}
+
+/* The weights and Adam's two means of each, as a signature has them. */
+static void say_state(const trainer *t, const char *values, const char *means, const char *squares) {
+    say_weights(t, values, "");
+    say(", ");
+    say_weights(t, means, ": f32");
+    say(", ");
+    say_weights(t, squares, ": f32");
 }
 
 static void write_text(const trainer *t) {
@@ -129,17 +138,9 @@ static void write_text(const trainer *t) {
     say("    z = rmsnorm(x_%d, g, 1e-5) @ table\n", t->layers);
     say("    loss = mean(logsumexp(z, V) - gather(z, next, V), B, S)\n}\n");
     say("step(%srate, ", inputs);
-    say_weights(t, "", "");
-    say(", ");
-    say_weights(t, "m_", ": f32");
-    say(", ");
-    say_weights(t, "v_", ": f32");
+    say_state(t, "", "m_", "v_");
     say(") -> (loss, ");
-    say_weights(t, "new_", "");
-    say(", ");
-    say_weights(t, "new_m_", ": f32");
-    say(", ");
-    say_weights(t, "new_v_", ": f32");
+    say_state(t, "new_", "new_m_", "new_v_");
     say(") {\n    loss = model(ids, next, cos_t, sin_t, ");
     say_weights(t, "", NULL);
     say(")\n    ");

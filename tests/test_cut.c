@@ -787,25 +787,37 @@ static void check_shared(void) {
     epi_module_free(m);
 }
 
-/* Reductions that parts with a product make, and parts. */
-static int count_on_tiles(const epi_program *program, const epi_options *o, int *parts) {
+/* Nodes of some kind: in parts with a product, in others; and parts. */
+typedef struct node_counts {
+    int on_tiles, elsewhere, parts;
+} node_counts;
+
+static bool is_reduction(epi_op op) {
+    return epi_ops[op].cls == EPI_CLASS_REDUCE;
+}
+
+static bool is_variance(epi_op op) {
+    return op == EPI_OP_VAR;
+}
+
+static node_counts count_nodes(const epi_program *program, const epi_options *o, bool (*counts)(epi_op)) {
     epi_kernel *k = NULL;
     epi_error err;
-    int count = 0;
+    node_counts all = {0};
     if (!check(epi_kernel_compile(program, o, &k, &err) == EPI_OK, "%s", err.message))
-        return -1;
+        return (node_counts){-1, -1, -1};
     for (int p = 0; p < k->part_count; p++) {
-        const epi_graph *g = &k->parts[p].part->graph;
-        int reductions = 0, products = 0;
+        const epi_graph *g = k->parts[p].part ? &k->parts[p].part->graph : k->spec.graph;
+        int found = 0, products = 0;
         for (int n = 0; n < g->node_count; n++) {
-            reductions += g->live[n] && epi_ops[g->nodes[n].op].cls == EPI_CLASS_REDUCE;
+            found += g->live[n] && counts(g->nodes[n].op);
             products += g->live[n] && g->nodes[n].op == EPI_OP_MATMUL;
         }
-        count += products ? reductions : 0;
+        *(products ? &all.on_tiles : &all.elsewhere) += found;
     }
-    *parts = k->part_count;
+    all.parts = k->part_count;
     epi_kernel_free(k);
-    return count;
+    return all;
 }
 
 /* Where rows follow a product for its statistics, as no tile has all of its columns, they make these, and
@@ -841,35 +853,14 @@ static void check_handed_on(void) {
         epi_dim_binding dims[] = {{"T", 37}, {"D", some[i / 2].columns}, {"K", 40}};
         epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16,
                                     .algebra = EPI_ALGEBRA_WRITTEN, .device = i % 2 ? -90 : 0);
-        int parts = 0, count = count_on_tiles(epi_module_program(m, 0), &o, &parts);
-        check(count == some[i / 2].reductions && parts == some[i / 2].parts,
-              "%s: %d reductions on tiles of products, not %d; %d parts, not %d", some[i / 2].text, count,
-              some[i / 2].reductions, parts, some[i / 2].parts);
+        node_counts c = count_nodes(epi_module_program(m, 0), &o, is_reduction);
+        check(c.on_tiles == some[i / 2].reductions && c.parts == some[i / 2].parts,
+              "%s: %d reductions on tiles of products, not %d; %d parts, not %d", some[i / 2].text,
+              c.on_tiles, some[i / 2].reductions, c.parts, some[i / 2].parts);
         if (i % 2 == 0)
             check_program(epi_module_program(m, 0), o, "handed on");
         epi_module_free(m);
     }
-}
-
-/* Variances that are one reduction, in parts with a product; and elsewhere, where they are two. */
-static int count_variances(const epi_program *program, const epi_options *o, int *parts, int *elsewhere) {
-    epi_kernel *k = NULL;
-    epi_error err;
-    int count = 0;
-    if (!check(epi_kernel_compile(program, o, &k, &err) == EPI_OK, "%s", err.message))
-        return -1;
-    for (int p = 0; p < k->part_count; p++) {
-        const epi_graph *g = k->parts[p].part ? &k->parts[p].part->graph : k->spec.graph;
-        int variances = 0, products = 0;
-        for (int n = 0; n < g->node_count; n++) {
-            variances += g->live[n] && g->nodes[n].op == EPI_OP_VAR;
-            products += g->live[n] && g->nodes[n].op == EPI_OP_MATMUL;
-        }
-        *(products ? &count : elsewhere) += variances;
-    }
-    *parts = k->part_count;
-    epi_kernel_free(k);
-    return count;
 }
 
 #define LINEAR "f(x[T,K], w[D,K], res[T,D], u[F,D], b: f32[F]) -> "
@@ -909,11 +900,10 @@ static void check_variances(void) {
         epi_dim_binding dims[] = {{"T", 37}, {"D", 320}, {"K", 40}, {"F", 48}};
         epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .threads = 2, .type = EPI_BF16,
                                     .algebra = EPI_ALGEBRA_WRITTEN, .device = i % 2 ? -90 : 0);
-        int parts = 0, elsewhere = 0,
-            count = count_variances(epi_module_program(m, 0), &o, &parts, &elsewhere);
-        check(count == some[i / 2].variances && !elsewhere && parts == some[i / 2].parts,
+        node_counts c = count_nodes(epi_module_program(m, 0), &o, is_variance);
+        check(c.on_tiles == some[i / 2].variances && !c.elsewhere && c.parts == some[i / 2].parts,
               "%s: %d variances leave tiles, not %d, %d are elsewhere; %d parts, not %d", some[i / 2].text,
-              count, some[i / 2].variances, elsewhere, parts, some[i / 2].parts);
+              c.on_tiles, some[i / 2].variances, c.elsewhere, c.parts, some[i / 2].parts);
         if (i % 2 == 0)
             check_program(epi_module_program(m, 0), o, "variances");
         epi_module_free(m);
@@ -924,7 +914,6 @@ static void check_variances(void) {
 static void check_handed_on_often(void) {
     enum { LAYERS = 12 };
     epi_text t = {0};
-    int parts = 0;
     epi_text_add(&t, "f(x0[T,D], w[D,D2]) -> x%d[T,D] {\n", LAYERS);
     for (int i = 0; i < LAYERS; i++)
         epi_text_add(&t,
@@ -935,8 +924,9 @@ static void check_handed_on_often(void) {
     epi_module *m = parse(t.data);
     epi_dim_binding dims[] = {{"T", 13}, {"D", 264}, {"D2", 264}};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .algebra = EPI_ALGEBRA_WRITTEN);
-    int count = count_on_tiles(epi_module_program(m, 0), &o, &parts);
-    check(count == 0 && parts == 2 * LAYERS, "%d reductions on tiles of %d parts", count, parts);
+    node_counts c = count_nodes(epi_module_program(m, 0), &o, is_reduction);
+    check(c.on_tiles == 0 && c.parts == 2 * LAYERS, "%d reductions on tiles of %d parts", c.on_tiles,
+          c.parts);
     check_program(epi_module_program(m, 0), o, "handed on often");
     epi_module_free(m);
     epi_text_free(&t);
