@@ -17,7 +17,8 @@ typedef struct epi_gemm {
     int threads;
     bool
         few; /* of each batch there are so few rows that B is read once: a thread packs what it needs next, */
-    int direct_rows; /* or nothing: so many rows has the panel of A then; 0: the micro-kernel cannot */
+    int direct_rows; /* or nothing, B being read as it lies: so many rows has the panel of A then; 0: the
+                        micro-kernel cannot */
     bool own_a;      /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
     int64_t packed[2], depth[EPI_MAX_OPERANDS], shared, partials, ranges, per_thread, thread_bytes, scratch;

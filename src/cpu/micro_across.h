@@ -1,8 +1,7 @@
 /* micro_across.h: few rows against B whose columns are neighbours in memory. Included by the files of the f32
- * kernels, which have before: `vector` of VECTOR floats with load_vector, store_vector and zero_vector; SUMS,
- * how many of them fit the registers as sums, at least EPI_MICRO_FEW; load_columns(vectors, type, p, w),
- * elements of B as f32; add_rows(rows, vectors, a, w, sum), which adds the product of a[i] and w to the
- * sums of each row i; and widen_f16. */
+ * kernels, which have before: `vector` of VECTOR floats; SUMS, how many of them fit the registers as sums, at
+ * least EPI_MICRO_FEW; load_columns(vectors, type, p, w), elements of B as f32; add_rows(rows, vectors, a, w,
+ * sum), which adds the product of a[i] and w to the sums of each row i; and widen_f16. */
 #ifndef EPI_CPU_MICRO_ACROSS_H
 #define EPI_CPU_MICRO_ACROSS_H
 
@@ -11,15 +10,10 @@
 #include "cpu/micro_parts.h"
 #include "cpu/pack_move.h"
 
-static inline float one_column(const epi_dtype type, const void *row, int64_t j) {
-    float x;
-    if (type == EPI_F32)
-        return ((const float *)row)[j];
-    if (type == EPI_BF16)
-        epi_widen_bf16(&x, (const uint16_t *)row + j, 1);
-    else
-        widen_f16(&x, (const uint16_t *)row + j, 1);
-    return x;
+typedef vector vector_at __attribute__((aligned(4), may_alias)); /* in C */
+
+static inline vector load_sums(const float *p) {
+    return *(const vector_at *)p;
 }
 
 /* The sums of some columns are in registers over all of `depth`, then those of the next columns. While a row
@@ -35,7 +29,7 @@ add_depths(const int rows, const int depth, const epi_dtype type, int64_t cols, 
         vector sum[EPI_MICRO_FEW][SUMS], w[SUMS];
         EPI_UNROLL for (int i = 0; i < rows; i++) {
             EPI_UNROLL for (int v = 0; v < vectors; v++) {
-                sum[i][v] = go_on ? load_vector(c + i * ldc + j + v * VECTOR) : zero_vector();
+                sum[i][v] = go_on ? load_sums(c + i * ldc + j + v * VECTOR) : (vector){0};
             }
         }
         EPI_UNROLL for (int d = 0; d < depth; d++) {
@@ -49,7 +43,7 @@ add_depths(const int rows, const int depth, const epi_dtype type, int64_t cols, 
         }
         EPI_UNROLL for (int i = 0; i < rows; i++) {
             EPI_UNROLL for (int v = 0; v < vectors; v++) {
-                store_vector(c + i * ldc + j + v * VECTOR, sum[i][v]);
+                *(vector_at *)(c + i * ldc + j + v * VECTOR) = sum[i][v];
             }
         }
     }
@@ -57,7 +51,7 @@ add_depths(const int rows, const int depth, const epi_dtype type, int64_t cols, 
         for (int i = 0; i < rows; i++) {
             float x = go_on ? c[i * ldc + j] : 0;
             for (int d = 0; d < depth; d++)
-                x = fmaf(a[d * lda + i], one_column(type, b[d], j), x);
+                x = fmaf(a[d * lda + i], epi_element(type, b[d], j, widen_f16), x);
             c[i * ldc + j] = x;
         }
 }

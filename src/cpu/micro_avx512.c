@@ -17,48 +17,23 @@ static inline __attribute__((always_inline)) sums multiply_add(sums sum, lane x,
 
 EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))
 
-#include "cpu/micro_lanes.h"
-
-/* ---- few rows against B whose columns are neighbours in memory ---- */
+/* ---- few rows against B as it lies in memory ---- */
 
 typedef __m512 vector;
 enum { SUMS = 16 };
 
-static inline vector load_vector(const float *p) {
-    return _mm512_loadu_ps(p);
-}
-
-static inline void store_vector(float *p, vector x) {
-    _mm512_storeu_ps(p, x);
-}
-
-static inline vector zero_vector(void) {
-    return _mm512_setzero_ps();
-}
-
-static inline void widen_f16(float *dst, const uint16_t *src, int64_t n) {
-    epi_widen_f16c(dst, src, n);
-}
+#include "cpu/micro_lanes.h"
 
 static inline __attribute__((always_inline)) void load_columns(const int vectors, const epi_dtype type,
                                                                const void *p, vector w[]) {
     EPI_UNROLL for (int v = 0; v < vectors; v++) {
         if (type == EPI_F32) {
-            w[v] = load_vector((const float *)p + v * VECTOR);
+            w[v] = _mm512_loadu_ps((const float *)p + v * VECTOR);
             continue;
         }
         const __m256i half = _mm256_loadu_si256((const __m256i *)p + v);
         w[v] = type == EPI_BF16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))
                                 : _mm512_cvtph_ps(half);
-    }
-}
-
-static inline __attribute__((always_inline)) void add_rows(const int rows, const int vectors, const float *a,
-                                                           const vector w[], vector sum[][SUMS]) {
-    EPI_UNROLL for (int i = 0; i < rows; i++) {
-        EPI_UNROLL for (int v = 0; v < vectors; v++) {
-            sum[i][v] = multiply_add(sum[i][v], a[i], w[v]);
-        }
     }
 }
 

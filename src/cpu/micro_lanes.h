@@ -1,6 +1,7 @@
 /* micro_lanes.h: few rows against B as it lies in memory, for the f32 kernels of x86-64: the lanes of a
  * vector are rows, and an element of B goes to all of them as it is loaded. Included by these kernels' files,
- * which have KC, the depth of a sweep. */
+ * which have KC, the depth of a sweep; and, for what micro_across.h wants of both, multiply_add, `vector` and
+ * SUMS. */
 #ifndef EPI_CPU_MICRO_LANES_H
 #define EPI_CPU_MICRO_LANES_H
 
@@ -58,6 +59,19 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
                 }
                 add_columns(depth, (const float *)a + k0 * LANES, column, c + j, ldc, add || k0 > 0);
             }
+}
+
+static inline void widen_f16(float *dst, const uint16_t *src, int64_t n) {
+    epi_widen_f16c(dst, src, n);
+}
+
+static inline __attribute__((always_inline)) void add_rows(const int rows, const int vectors, const float *a,
+                                                           const vector w[], vector sum[][SUMS]) {
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            sum[i][v] = multiply_add(sum[i][v], a[i], w[v]);
+        }
+    }
 }
 
 #endif

@@ -112,17 +112,6 @@ static inline __attribute__((always_inline)) void load_eight(const epi_dtype typ
     }
 }
 
-static inline float element(const epi_dtype type, const void *column, int64_t k) {
-    float x;
-    if (type == EPI_F32)
-        return ((const float *)column)[k];
-    if (type == EPI_BF16)
-        epi_widen_bf16(&x, (const uint16_t *)column + k, 1);
-    else
-        widen_f16(&x, (const uint16_t *)column + k, 1);
-    return x;
-}
-
 /* One lane of each column's vector against that depth of the rows. */
 #define LANE(q, lane) \
     EPI_UNROLL for (int v = 0; v < vectors; v++) { \
@@ -155,8 +144,9 @@ static inline __attribute__((always_inline)) void lanes(const int vectors, const
     }
     for (; k < depth; k++)
         EPI_UNROLL for (int v = 0; v < vectors; v++) {
-            EPI_UNROLL for (int j = 0; j < COLS; j++) sum[j][v] = vfmaq_n_f32(
-                sum[j][v], vld1q_f32(a + (k * vectors + v) * VECTOR), element(type, column[j], k));
+            EPI_UNROLL for (int j = 0; j < COLS; j++) sum[j][v] =
+                vfmaq_n_f32(sum[j][v], vld1q_f32(a + (k * vectors + v) * VECTOR),
+                            epi_element(type, column[j], k, widen_f16));
         }
     EPI_UNROLL for (int v = 0; v < vectors; v++) {
         float32x4_t row[4] = {sum[0][v], sum[1][v], sum[2][v], sum[3][v]};
@@ -233,7 +223,7 @@ static inline __attribute__((always_inline)) void single(const int groups, const
         EPI_UNROLL for (int g = 0; g < groups; g++) {
             float one[COLS];
             for (int j = 0; j < COLS; j++)
-                one[j] = element(type, column[COLS * g + j], k);
+                one[j] = epi_element(type, column[COLS * g + j], k, widen_f16);
             sum[g] = vfmaq_n_f32(sum[g], vld1q_f32(one), a[k]);
         }
     EPI_UNROLL for (int g = 0; g < groups; g++, c += COLS) {
@@ -279,18 +269,6 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
 
 typedef float32x4_t vector;
 enum { SUMS = 16 };
-
-static inline vector load_vector(const float *p) {
-    return vld1q_f32(p);
-}
-
-static inline void store_vector(float *p, vector x) {
-    vst1q_f32(p, x);
-}
-
-static inline vector zero_vector(void) {
-    return vdupq_n_f32(0);
-}
 
 static inline __attribute__((always_inline)) void load_columns(const int vectors, const epi_dtype type,
                                                                const void *p, vector w[]) {

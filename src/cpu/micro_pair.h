@@ -1,6 +1,8 @@
 /* micro_pair.h: the loop of the micro-kernels that have a pair of vectors of sums for each row of A: what an
  * iteration takes of the row goes to all lanes, and meets two vectors of B. Included by their files, which
- * have MR, NR, VECTOR       rows, columns, and lanes of a vector STEP                 depth of an iteration
+ * have
+ *     MR, NR, VECTOR       rows, columns, and lanes of a vector
+ *     STEP                 depth of an iteration
  *     AHEAD                iterations that A, which comes from the second-level cache, is prefetched early
  *     sums, lane, lanes    a vector of sums; of A or B what one lane takes in an iteration, and all do
  *     multiply_add         sums with the products of a lane of A and all lanes of B */

@@ -8,6 +8,7 @@
 #define EPI_CPU_MICRO_PARTS_H
 
 #include "cpu/micro.h"
+#include "cpu/pack_move.h"
 
 /* Unrolls a loop of constant length fully, so that arrays of sums become registers. */
 #if defined(__clang__)
@@ -74,5 +75,19 @@ bool epi_has_bf16mm(void);
                          int64_t ldc, bool go_on, epi_soon *soon) { \
         CASES run_some(MR, k, pa, pb, ldb, c, ldc, false, go_on, soon); \
     }
+
+/* Element k of a row or column of B, of any type, as f32; `widen_f16` is the kernel's own. */
+static inline __attribute__((always_inline)) float
+epi_element(const epi_dtype type, const void *p, int64_t k,
+            void (*widen_f16)(float *dst, const uint16_t *src, int64_t n)) {
+    float x;
+    if (type == EPI_F32)
+        return ((const float *)p)[k];
+    if (type == EPI_BF16)
+        epi_widen_bf16(&x, (const uint16_t *)p + k, 1);
+    else
+        widen_f16(&x, (const uint16_t *)p + k, 1);
+    return x;
+}
 
 #endif

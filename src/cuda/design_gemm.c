@@ -222,7 +222,7 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
     int words = s->op == EPI_OP_LOGSUMEXP ? 2 : s->op == EPI_OP_VAR ? 3 : 1;
     if (!rows && words > 1)
-        return epi_refuse(d, "a logsumexp down the rows does not leave a tile");
+        return epi_refuse(d, "%s down the rows does not leave a tile", epi_ops[s->op].text);
     if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
         return epi_refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
                           epi_tile_columns(d));
