@@ -10,6 +10,7 @@
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
 #   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
 #   make test-full     all of the above
+#   make mutate        faults put into the sources, MUTANTS=50 of them drawn by SEED=1: how many does the suite find? (90 minutes)
 #   make test-cross    the suite for the other architecture, with a cross compiler and qemu
 #   make test-gpu      on a GPU: a sample of the cases (3 minutes), then compute-sanitizer where it is installed
 #   make test-gpu-full on a GPU: every case in every type, path, contract and configuration
@@ -199,10 +200,16 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
 # They are optimized less than the library, and under the sanitizers as it is: most of their time is that of compiling them.
 TEST_OPT := $(if $(SAN),,-O1)
-$(BUILD)/test/%: tests/test_%.c $(BUILD)/libepilog.a $(wildcard tests/*.h tests/emulate/*.h)
+$(BUILD)/obj/tests/%.o: tests/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) $(TEST_OPT) -D_GNU_SOURCE -Itests -MMD -MP -c $< -o $@
+
+$(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/libepilog.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS_ALL) $(TEST_OPT) -D_GNU_SOURCE -Itests -o $@ $< $(BUILD)/libepilog.a $(LIBS)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+.SECONDARY: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c))
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
@@ -271,6 +278,18 @@ LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(
 LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
 LIST_FUZZ = echo '\# on random input:'; \
     $(foreach t,$(FUZZED),echo 'fuzz $(BUILD)/asan/fuzz_$t --seconds $(1) tests/corpus/$t';)
+
+# What the library makes of every program, as hashes: build/fingerprint programs tests.
+$(BUILD)/fingerprint: $(BUILD)/obj/tests/fingerprint.o $(BUILD)/libepilog.a
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+# Faults put into the sources, one at a time, and how many of them the suite finds; tests/mutate.sh tells how.
+MUTANTS ?= 50
+SEED ?= 1
+.PHONY: mutate
+mutate:
+	@bash tests/mutate.sh $(BUILD)/mutate $(MUTANTS) $(SEED)
 
 # The same table of cases, timed; and what each case compiles to.
 .PHONY: perf support

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# mutate.sh FOLDER COUNT SEED: how many faults does the suite find?
+#
+# Each of COUNT faults, drawn by SEED from all places of src/pass, src/cpu and the device texts (tests/mutate.c), is built and
+# tested until the first test fails, the quickest tests first. A fault that does not compile, or gives the same machine code, is drawn anew.
+# One that no test finds and that changes neither a plan, a CUDA text nor a bit of a result (tests/fingerprint.c) is no fault. FOLDER gets
+# a tree for each processor, and `results`, a line for each fault. KEEP=1 keeps the trees of an earlier run of the same sources.
+set -u
+folder=$1 count=$2 seed=$3
+jobs=${JOBS:-$(nproc)}
+quiet="make -s OPT=-O2"
+top=$PWD
+sites="src/pass/*.[ch] src/cpu/*.[ch] src/cuda/device/*.cuh"
+
+say() { printf '%s\n' "$*"; }
+seconds() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }'; }
+
+# What a line of the list needs built.
+needs() { tr ' ' '\n' <<<"$1" | grep -E '^build/(test/|example/|epilog$|libepilog)' | sort -u; }
+
+# The first tree, with the suite as it is: it must pass, and tells how long each test takes.
+prepare() {
+    rm -rf "$folder"
+    mkdir -p "$folder/0" || exit 1
+    git ls-files -co --exclude-standard | tar cf - --files-from=- 2>/dev/null | tar xf - -C "$folder/0"
+    cd "$folder/0" || exit 1
+    say 'building, and running the suite without a fault'
+    $quiet -j"$jobs" tests build/fingerprint || exit 1
+    $quiet list >list
+    while read -r name command; do
+        start=$(date +%s.%N)
+        if ! bash -c "$command" >"log.$name" 2>&1 </dev/null; then
+            tail -n 5 "log.$name"
+            say "mutate: without a fault $name fails"
+            exit 1
+        fi
+        printf '%s %s %s\n' "$(seconds "$start")" "$name" "$command"
+    done <list | sort -n >times
+    build/fingerprint programs tests >prints 2>&1
+    cksum <build/libepilog.a >code
+    mkdir saved && cp --parents $sites saved/
+    for ((w = 1; w < jobs; w++)); do cp -a . "../$w"; done
+    cd "$top" || exit 1
+}
+
+# Of a fault in this file, which tests could tell? The CPU's code is in no CUDA text, and the device texts are in these alone.
+concerns() {
+    case $1:$2 in
+    src/cpu/*:cuda | src/cpu/*:names | src/cpu/*:emulate | src/cpu/*:jit) return 1 ;;
+    src/cuda/device/*:cuda | src/cuda/device/*:names | src/cuda/device/*:emulate) return 0 ;;
+    src/cuda/device/*) return 1 ;;
+    esac
+}
+
+# Tests the fault that is in the tree; says which test found it, or that none did.
+hold() {
+    local file=$1 took name command
+    while read -r took name command; do
+        concerns "$file" "$name" || continue
+        $quiet $(needs "$command") >/dev/null 2>&1 || { say "found building $name"; return; }
+        timeout "$(awk -v t="$took" 'BEGIN { printf "%d", 30 + 4 * t }')" bash -c "$command" >"log.$name" 2>&1 </dev/null ||
+            { say "found by $name"; return; }
+    done <times
+    $quiet build/fingerprint >/dev/null 2>&1
+    timeout 300 build/fingerprint programs tests 2>&1 | diff -q - prints >/dev/null && say 'changes nothing' || say SURVIVED
+}
+
+# The next number of a draw, or nothing when there are as many results as are wanted.
+next_draw() {
+    (
+        flock 9
+        draw=$(($(cat draws) + 1))
+        [ "$(grep -cv -e '^not' results)" -ge "$count" ] || { echo $draw | tee draws; }
+    ) 9>lock
+}
+
+work() {
+    local draw fault file verdict
+    while draw=$(cd "$folder" && next_draw) && [ -n "$draw" ]; do
+        cd "$folder/$1" || exit 1
+        cp -r --preserve=timestamps saved/src . # what is as it was is not built again
+        fault=$(../mutate "$seed" "$draw" $sites)
+        file=${fault%%:*}
+        touch "$file"
+        if ! $quiet build/libepilog.a >/dev/null 2>&1; then
+            verdict='not compiled'
+        elif [ "$(cksum <build/libepilog.a)" = "$(cat code)" ]; then
+            verdict='not in the code'
+        else
+            verdict=$(hold "$file")
+        fi
+        cp saved/"$file" "$file"
+        printf '%s | %s\n' "$verdict" "$fault" >>"$folder/results"
+        case $verdict in not*) ;; *) say "$verdict | $fault" ;; esac
+        cd "$top" || exit 1
+    done
+}
+
+[ -n "${KEEP:-}" ] && [ -f "$folder/0/prints" ] || prepare
+folder=$(cd "$folder" && pwd)
+cc -std=c17 -O1 -D_GNU_SOURCE tests/mutate.c -o "$folder/mutate" || exit 1
+: >"$folder/results"
+echo 0 >"$folder/draws"
+for ((w = 0; w < jobs; w++)); do work "$w" & done
+wait
+found=$(grep -c '^found' "$folder/results") left=$(grep -c '^SURVIVED' "$folder/results") same=$(grep -c '^changes' "$folder/results")
+say "$found of $((found + left)) faults found; $same more change no result; $folder/results has all of them"
+[ $((found * 100)) -ge $(((found + left) * 95)) ]
