@@ -44,12 +44,12 @@ static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axe
 }
 
 double epi_sites_bytes(const epi_sites *s, int node) {
-    const epi_node *n = &s->g->nodes[epi_sites_root(s, node)];
+    int root = epi_sites_root(s, node);
+    const epi_node *n = &s->g->nodes[root];
     double count = (double)epi_max64(0, epi_axes_size(&s->g->nodes[node].axes, s->sizes));
-    epi_dtype type = n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
-                     : n->has_stored       ? n->stored
-                     : n->axes.count < 2   ? EPI_F32
-                                           : s->spec->type;
+    epi_dtype type = n->op == EPI_OP_INPUT
+                         ? s->spec->types[n->tensor]
+                         : epi_stored_type(s->said[root], epi_is_vector(&n->axes), s->spec->type);
     return count * (double)epi_dtype_size(type);
 }
 
@@ -910,6 +910,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .hand = hand};
+    s->said = epi_stored_find(arena, g);
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);

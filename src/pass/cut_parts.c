@@ -20,31 +20,17 @@ typedef struct writer {
 
 /* ---- types and homes ---- */
 
-/* Is it an index of gather, scatter or update? Then it must be exact, as random numbers are. */
-static bool is_exact(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    bool exact = epi_ops[g->nodes[node].op].cls == EPI_CLASS_RANDOM;
-    for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node != EPI_NO_NODE) {
-            const epi_node *user = &g->nodes[uses.at[i].node];
-            exact |= uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
-            exact |= user->op == EPI_OP_RENAME && is_exact(g, uses.at[i].node);
-        }
-    return exact;
+/* Is it one for each row, column or group of the part that makes it? An update is longer than the tile that
+ * stores what is new of it. */
+static bool is_short(const writer *w, int node) {
+    const epi_node *n = &w->spec->graph->nodes[node];
+    const epi_site_part *p = &w->s->parts[w->s->site[node].part];
+    unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
+    return n->op != EPI_OP_UPDATE && epi_dims_of(&p->rows, &p->cols, &n->axes) != all;
 }
 
 static epi_dtype stored_type(const writer *w, int node) {
-    const epi_node *n = &w->spec->graph->nodes[node];
-    const epi_site_part *p = &w->s->parts[w->s->site[node].part];
-    if (n->has_stored)
-        return n->stored;
-    if (is_exact(w->spec->graph, node))
-        return EPI_F32;
-    if (n->op == EPI_OP_UPDATE) /* it is longer than the tile that stores what is new of it */
-        return w->spec->type;
-    unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
-    bool is_short = epi_dims_of(&p->rows, &p->cols, &n->axes) != all; /* one for each row, column or group */
-    return is_short ? EPI_F32 : w->spec->type;
+    return epi_stored_type(w->s->said[node], is_short(w, node), w->spec->type);
 }
 
 /* What is stored in an output: its value; where that only has other names of axes than what a part makes,

@@ -3,6 +3,7 @@
 #define EPI_PASS_CUT_SITES_H
 
 #include "pass/cut.h"
+#include "pass/stored.h"
 
 typedef enum epi_site_kind {
     EPI_SITE_INPUT, /* an input, a constant, a position: there from the beginning */
@@ -53,6 +54,7 @@ typedef struct epi_sites {
     const epi_tile_limits *limits;
     const epi_graph *g;
     int64_t sizes[EPI_MAX_DIMS]; /* that costs are counted with */
+    const epi_dtype *said;       /* by node; see stored.h */
     epi_site *site;              /* by node */
     epi_site_part *parts;
     int part_count;

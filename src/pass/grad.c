@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/stored.h"
+
 typedef struct reverse {
     const epi_grad_ask *ask;
     const epi_graph *f; /* forward */
@@ -213,7 +215,7 @@ static int add_tensor(const reverse *r, const epi_tensor_decl *of, bool output) 
                                                     .axes = of->axes,
                                                     .place = of->place};
     /* what is summed up for a short vector is kept in f32 */
-    if (output && !of->has_type && of->axes.count == 1) {
+    if (output && !of->has_type && of->axes.count && epi_is_vector(&of->axes)) {
         g->tensors[g->tensor_count].has_type = true;
         g->tensors[g->tensor_count].type = EPI_F32;
     }

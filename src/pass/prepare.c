@@ -10,15 +10,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/stored.h"
+
 typedef enum kind { KIND_CONSTANT, KIND_PARAM, KIND_OTHER } kind;
 
 typedef struct chooser {
     const epi_spec *spec;
     const epi_graph *g;
-    kind *kinds;  /* by node */
-    bool *rest;   /* by node: the rest makes it, or reads it where it is an input */
-    bool *once;   /* by node: it is made when preparing */
-    bool *chosen; /* by node: it is a prepared value */
+    kind *kinds;           /* by node */
+    const epi_dtype *said; /* by node; see stored.h */
+    bool *rest;            /* by node: the rest makes it, or reads it where it is an input */
+    bool *once;            /* by node: it is made when preparing */
+    bool *chosen;          /* by node: it is a prepared value */
     epi_visits visits;
 } chooser;
 
@@ -54,10 +57,8 @@ static bool feeds_product(const epi_graph *g, int node) {
 
 /* Operands of products are kept in the storage type, all else in f32. */
 static epi_dtype type_of(const chooser *c, int node) {
-    const epi_node *n = &c->g->nodes[node];
-    if (n->has_stored)
-        return n->stored;
-    return n->axes.count > 1 && feeds_product(c->g, node) ? c->spec->type : EPI_F32;
+    bool operand = !epi_is_vector(&c->g->nodes[node].axes) && feeds_product(c->g, node);
+    return epi_stored_type(c->said[node], !operand, c->spec->type);
 }
 
 /* Is it another view of its operand: other names of axes, or a slice? */
@@ -231,6 +232,7 @@ epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepare
     if (!any)
         return EPI_OK;
     c.kinds = epi_arena_alloc(arena, nodes * sizeof *c.kinds);
+    c.said = epi_stored_find(arena, g);
     c.rest = epi_arena_alloc(arena, nodes);
     c.once = epi_arena_alloc(arena, nodes);
     c.chosen = epi_arena_alloc(arena, nodes);

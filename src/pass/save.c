@@ -13,20 +13,22 @@
 #include "pass/flow.h"
 #include "pass/grad.h"
 #include "pass/simplify.h"
+#include "pass/stored.h"
 
 typedef struct split {
-    epi_graph g;     /* both: the program's inputs, the cotangents; its results, the gradients */
-    int own;         /* how many of the inputs are the program's: the others are cotangents */
-    int own_nodes;   /* how many nodes are the program's: the others only its gradient has */
-    int results;     /* how many of the outputs are the program's */
-    bool *backward;  /* by node: it depends on a cotangent */
-    bool *statistic; /* by node: what reductions give, and what is made of that alone */
-    bool *scores;    /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
-    bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
-                        backward */
-    bool lean;       /* memory comes first: what can be made again is */
-    bool *looked;    /* by node: the backward may read it, or make it again */
-    bool *saved;     /* by node: the backward reads it: an input, a result or a saved value */
+    epi_graph g;           /* both: the program's inputs, the cotangents; its results, the gradients */
+    int own;               /* how many of the inputs are the program's: the others are cotangents */
+    int own_nodes;         /* how many nodes are the program's: the others only its gradient has */
+    int results;           /* how many of the outputs are the program's */
+    bool *backward;        /* by node: it depends on a cotangent */
+    const epi_dtype *said; /* by node; see stored.h */
+    bool *statistic;       /* by node: what reductions give, and what is made of that alone */
+    bool *scores; /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
+    bool *passed; /* by node: a pass over memory makes it for a product, in the forward and again in the
+                     backward */
+    bool lean;    /* memory comes first: what can be made again is */
+    bool *looked; /* by node: the backward may read it, or make it again */
+    bool *saved;  /* by node: the backward reads it: an input, a result or a saved value */
 } split;
 
 /* ---- both in one ---- */
@@ -96,6 +98,7 @@ static void find_statistics(split *s) {
 static bool allocate(split *s) {
     size_t nodes = (size_t)s->g.node_count + 1;
     s->backward = epi_arena_alloc(s->g.arena, nodes);
+    s->said = epi_stored_find(s->g.arena, &s->g);
     s->statistic = epi_arena_alloc(s->g.arena, nodes);
     s->scores = epi_arena_alloc(s->g.arena, nodes);
     s->passed = epi_arena_alloc(s->g.arena, nodes);
@@ -126,7 +129,7 @@ static bool can_remake(const split *s, int node) {
 /* Sizes are not known yet: every axis counts as one of 1024, vectors as f32, the rest as 16 bits. */
 static double bytes_of(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
-    double bytes = n->axes.count < 2 ? 4 : 2;
+    double bytes = (double)epi_dtype_size(epi_stored_type(s->said[node], epi_is_vector(&n->axes), EPI_BF16));
     for (int i = 0; i < n->axes.count; i++)
         bytes *= ldexp(1024, n->axes.at[i].shift);
     return bytes;
@@ -389,12 +392,12 @@ static int renamed_to(epi_graph *g, int value, const epi_axes *from, const epi_a
 
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
-    /* it is kept in f32, unless the text says how it is stored */
     bool is_short = n->axes.count == 1 || s->statistic[node];
+    epi_dtype type = epi_stored_type(s->said[node], is_short, EPI_DTYPE_COUNT); /* which is open */
     return (epi_tensor_decl){.name = name,
                              .is_output = output,
-                             .has_type = n->has_stored || is_short,
-                             .type = n->has_stored ? n->stored : EPI_F32,
+                             .has_type = type != EPI_DTYPE_COUNT,
+                             .type = type != EPI_DTYPE_COUNT ? type : EPI_F32,
                              .axes = declared_axes(&s->g, node),
                              .node = node,
                              .place = n->place};

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/stored.h"
+
 static const epi_node *node_at(const epi_steps *k, int i) {
     return &k->spec->graph->nodes[i];
 }
@@ -39,10 +41,9 @@ static bool is_short(epi_dtype type) {
     return type == EPI_BF16 || type == EPI_F16;
 }
 
-/* The type in which a computed value is kept in memory: f32, but what a product takes is rounded to the
- * type of the operand that it meets there, if that is an input, or to the program's storage type. Otherwise
- * a 16-bit product would run at f32's speed. */
-static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
+/* What a product takes is rounded to the type of the operand that it meets there, if that is an input, or to
+ * the program's storage type. Otherwise a 16-bit product would run at f32's speed. */
+static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise) {
     const epi_graph *g = k->spec->graph;
     epi_dtype kept = otherwise;
     epi_use_list uses = epi_graph_uses(g, node);
@@ -58,6 +59,13 @@ static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
             kept = type;
     }
     return kept;
+}
+
+/* The type in which a computed value is kept in memory. Positions and sizes are exact in f32, not in 16 bits.
+ */
+static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
+    bool leaf = epi_ops[node_at(k, node)->op].cls == EPI_CLASS_LEAF;
+    return epi_stored_type(k->said[node], leaf, operand_type(k, node, otherwise));
 }
 
 /* Copies into every output whose value was made somewhere else. */
@@ -166,18 +174,6 @@ static void give_spare(epi_steps *k, int node, epi_dtype type, spare *spares, in
     give_buffer(k, node, type);
 }
 
-/* Positions, sizes, random numbers and what is used as an index are exact in f32, not in 16 bits. */
-static bool wants_f32(const epi_steps *k, int node) {
-    const epi_graph *g = k->spec->graph;
-    epi_op_class cls = epi_ops[g->nodes[node].op].cls;
-    bool wants = cls == EPI_CLASS_LEAF || cls == EPI_CLASS_RANDOM;
-    epi_use_list uses = epi_graph_uses(g, node);
-    for (int i = 0; i < uses.count && !wants; i++)
-        wants = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
-                epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MOVE;
-    return wants;
-}
-
 /* Is this node the last one that needs the value? Outputs stay to the end, and so does what has two names. */
 static bool ends_with(const epi_graph *g, int value, int node) {
     epi_use_list uses = epi_graph_uses(g, value);
@@ -233,7 +229,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
         if (!g->live[i] || n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME)
             continue;
         if (!has_home(k, i))
-            give_spare(k, i, wants_f32(k, i) ? EPI_F32 : kept_type(k, i, between), spares, &spare_count);
+            give_spare(k, i, kept_type(k, i, between), spares, &spare_count);
         if (n->op == EPI_OP_MATMUL) {
             epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
             epi_root *root = epi_arena_alloc(arena, sizeof *root);
@@ -289,9 +285,10 @@ epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *ou
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     *out = (epi_steps){.spec = spec};
+    out->said = epi_stored_find(arena, g);
     out->homes = epi_arena_alloc(arena, nodes * sizeof *out->homes);
     out->at = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * 2 * sizeof *out->at);
-    if (!out->homes || !out->at)
+    if (!out->said || !out->homes || !out->at)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     return check_sizes(out, err);
 }

@@ -38,8 +38,9 @@ typedef struct epi_steps {
     epi_plan plan; /* of the whole program, where it is fused */
     epi_step *at;
     int count;
-    epi_home *homes;   /* by node */
-    int64_t workspace; /* bytes that the homes take */
+    const epi_dtype *said; /* by node; see stored.h */
+    epi_home *homes;       /* by node */
+    int64_t workspace;     /* bytes that the homes take */
     bool pages;   /* attention may read its stream through an index; set between begin and make, as is: */
     bool updates; /* a tile may store the new elements of an update */
 } epi_steps;

@@ -1,0 +1,23 @@
+/* stored.h: the type in which a value is stored, if it is. One rule for all who store values, or count what
+ * that takes. */
+#ifndef EPI_PASS_STORED_H
+#define EPI_PASS_STORED_H
+
+#include "ir/graph.h"
+
+/* Has it one axis at most? */
+static inline bool epi_is_vector(const epi_axes *axes) {
+    return axes->count < 2;
+}
+
+/* By node: the type in which it is stored whatever its shape, or EPI_DTYPE_COUNT where its shape decides.
+ * NULL: no memory. The graph is finished. */
+epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g);
+
+/* The type of a value of which that says `said`: f32 for one that is short beside the tile that makes it,
+ * else the storage type. */
+static inline epi_dtype epi_stored_type(epi_dtype said, bool is_short, epi_dtype storage) {
+    return said != EPI_DTYPE_COUNT ? said : is_short ? EPI_F32 : storage;
+}
+
+#endif
