@@ -295,18 +295,43 @@ static bool join_scores(epi_attention *a, const epi_attention *b) {
     return true;
 }
 
+/* Is one of the values made of the other? The list is room for one number a node. */
+static bool is_made_of(const epi_graph *g, int node, int of, int *made) {
+    if (node == EPI_NO_NODE || of == EPI_NO_NODE || node < of)
+        return false;
+    made[of] = 1;
+    for (int i = of + 1; i <= node; i++) {
+        made[i] = 0;
+        for (int k = 0; k < epi_node_operands(&g->nodes[i]); k++)
+            made[i] |= g->nodes[i].arg[k] >= of && made[g->nodes[i].arg[k]];
+    }
+    return made[node];
+}
+
+/* Does a value product of one wait for one of the other? Of one kernel all are complete at its end, so none
+ * of them can be what another is made of. */
+static bool wait_for_each_other(const epi_graph *g, const epi_attention *a, const epi_attention *b,
+                                int *scratch) {
+    const int first[] = {a->values[0], a->values[1], a->crossed};
+    for (int i = 0; i < 3; i++)
+        if (is_made_of(g, first[i], b->values[0], scratch) || is_made_of(g, b->values[0], first[i], scratch))
+            return true;
+    return false;
+}
+
 static epi_axes batches_of(const epi_attention_shape *shape) {
     epi_axes batch = shape->rows;
     batch.count = shape->batch_axes;
     return batch;
 }
 
-bool epi_attention_join(epi_attention *a, const epi_attention_shape *shape, const epi_attention *b,
-                        const epi_attention_shape *other) {
+bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attention_shape *shape,
+                        const epi_attention *b, const epi_attention_shape *other, int *scratch) {
     epi_axes batch[2] = {batches_of(shape), batches_of(other)};
     if (a->value_count != 1 || b->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
         !epi_axes_same_set(&a->stream, &b->stream) || !epi_axes_same_set(&shape->rows, &other->rows) ||
-        !epi_axes_same_set(&batch[0], &batch[1]) || !join_scores(a, b))
+        !epi_axes_same_set(&batch[0], &batch[1]) || wait_for_each_other(g, a, b, scratch) ||
+        !join_scores(a, b))
         return false;
     a->values[1] = b->values[0];
     a->weight[1] = b->weight[0];
@@ -316,15 +341,15 @@ bool epi_attention_join(epi_attention *a, const epi_attention_shape *shape, cons
     return true;
 }
 
-bool epi_attention_cross(epi_attention *a, const epi_attention_shape *shape, const epi_attention *b,
-                         const epi_attention_shape *other) {
+bool epi_attention_cross(const epi_graph *g, epi_attention *a, const epi_attention_shape *shape,
+                         const epi_attention *b, const epi_attention_shape *other, int *scratch) {
     epi_axes batch[2] = {batches_of(shape), batches_of(other)};
     epi_axes rows = epi_axes_without(&shape->rows, &batch[0]),
              crossed = epi_axes_without(&other->rows, &batch[1]);
     if (a->crossed != EPI_NO_NODE || b->crossed != EPI_NO_NODE || b->value_count != 1 ||
         a->top != EPI_NO_NODE || b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
         !epi_axes_same_set(&rows, &b->stream) || !epi_axes_same_set(&crossed, &a->stream) ||
-        !join_scores(a, b))
+        wait_for_each_other(g, a, b, scratch) || !join_scores(a, b))
         return false;
     a->crossed = b->values[0];
     a->crossed_weight = b->weight[0];

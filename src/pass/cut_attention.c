@@ -98,8 +98,8 @@ static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
     return false;
 }
 
-typedef bool joins(epi_attention *, const epi_attention_shape *, const epi_attention *,
-                   const epi_attention_shape *);
+typedef bool joins(const epi_graph *, epi_attention *, const epi_attention_shape *, const epi_attention *,
+                   const epi_attention_shape *, int *);
 
 /* Lets candidates take in others of their direction: the lists of both become one. */
 static bool join_candidates(epi_arena *arena, epi_sites *s, joins *join) {
@@ -109,7 +109,7 @@ static bool join_candidates(epi_arena *arena, epi_sites *s, joins *join) {
             if (i == k || a->dropped || b->dropped ||
                 s->forward[a->plan.values[0]] != s->forward[b->plan.values[0]] ||
                 (join == epi_attention_cross && has_sums(s, b)) ||
-                !join(&a->plan, &a->shape, &b->plan, &b->shape))
+                !join(s->g, &a->plan, &a->shape, &b->plan, &b->shape, s->scratch))
                 continue;
             b->dropped = true;
             if (!add_inner(arena, s, a, b->inner.at, b->inner.count))

@@ -226,12 +226,13 @@ typedef struct epi_attention_shape {
 } epi_attention_shape;
 bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
                         bool *inner, int *scratch);
-/* Can both be value products of one kernel? Then the first takes in the second. */
-bool epi_attention_join(epi_attention *first, const epi_attention_shape *shape, const epi_attention *second,
-                        const epi_attention_shape *other);
+/* Can both be value products of one kernel, of which none is made of another? Then the first takes in the
+ * second. The scratch is as long as there are nodes. */
+bool epi_attention_join(const epi_graph *g, epi_attention *first, const epi_attention_shape *shape,
+                        const epi_attention *second, const epi_attention_shape *other, int *scratch);
 /* Can the second, of one value product, be crossed in the kernel of the first? Then that takes it in. */
-bool epi_attention_cross(epi_attention *first, const epi_attention_shape *shape, const epi_attention *second,
-                         const epi_attention_shape *other);
+bool epi_attention_cross(const epi_graph *g, epi_attention *first, const epi_attention_shape *shape,
+                         const epi_attention *second, const epi_attention_shape *other, int *scratch);
 /* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`whole`)? */
 void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
                          unsigned char *scratch);

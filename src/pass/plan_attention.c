@@ -52,13 +52,13 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
 enum { MOST = 3 }; /* value products */
 
 /* Lets two value products be of one kernel: in the first place as they are, else crossed. */
-static bool join_all(epi_attention *found, epi_attention_shape *shapes, int count) {
+static bool join_all(attention_planner *p, epi_attention *found, epi_attention_shape *shapes, int count) {
     for (int crossed = 0; crossed < 2; crossed++)
         for (int i = 0; i < count; i++)
             for (int k = 0; k < count; k++)
                 if (i != k && found[i].value_count && found[k].value_count &&
-                    (crossed ? epi_attention_cross : epi_attention_join)(&found[i], &shapes[i], &found[k],
-                                                                         &shapes[k]))
+                    (crossed ? epi_attention_cross : epi_attention_join)(
+                        p->whole.g, &found[i], &shapes[i], &found[k], &shapes[k], p->whole.pending))
                     found[k].value_count = 0;
     int left = 0;
     for (int i = 0; i < count; i++)
@@ -90,7 +90,7 @@ static bool find_products(attention_planner *p) {
         for (int n = 0; n < g->node_count; n++)
             p->inner[n] |= inner[n];
     }
-    if (!count || !join_all(found, shapes, count))
+    if (!count || !join_all(p, found, shapes, count))
         return false;
     int at = 0;
     while (!found[at].value_count)
@@ -172,14 +172,19 @@ static bool place_dependent(attention_planner *p, int node) {
     return (p->value[node] < 0 && !p->left[node]) || place_output(p, node);
 }
 
-/* Online, the exponential alone waits for what left; else no element does. */
+/* Is it complete only after the stream: what left the score tile, or what a value product's tile makes? */
+static bool is_late(const attention_planner *p, int node) {
+    return node != EPI_NO_NODE && (p->left[node] || p->value[node] >= 0);
+}
+
+/* Online, the exponential alone waits for what left; else no element does, and no operand of a product. */
 static bool check_elements(attention_planner *p) {
     const epi_graph *g = p->whole.g;
     const epi_attention *a = p->a;
     int exp = a->power, below = a->top == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
     for (int i = 0; i < g->node_count; i++) {
-        for (int k = 0; k < 3 && p->inner[i] && g->nodes[i].op != EPI_OP_MATMUL; k++)
-            if (g->nodes[i].arg[k] != EPI_NO_NODE && p->left[g->nodes[i].arg[k]] && i != below)
+        for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || is_value(a, i)) && i != below; k++)
+            if (is_late(p, g->nodes[i].arg[k]))
                 return refuse(p, "%s waits for a whole row of scores", i);
         epi_use_list uses = epi_graph_uses(g, i);
         for (int u = 0; u < uses.count && p->inner[i]; u++) {
