@@ -82,6 +82,14 @@ static EPI_NOINLINE epi_axis axis_argument(epi_lowering *lo, const epi_frame *f,
     return (epi_axis){0, 0};
 }
 
+/* Adds an axis to those that a call names: each is named once. */
+static EPI_NOINLINE void name_axis(epi_lowering *lo, const epi_ast *call, epi_axis axis, epi_axes *axes) {
+    epi_lower_at(lo, call->place);
+    if (epi_axes_find(axes, axis) >= 0 && epi_lower_ok(lo))
+        epi_graph_fail(lo->g, "%s names the axis %s twice", call->name, epi_axis_label(lo->g, axis).text);
+    axes->at[axes->count++] = axis;
+}
+
 /* What rename calls an axis: an axis of the program, or a name that is new to it. */
 static EPI_NOINLINE epi_axis new_axis_argument(epi_lowering *lo, epi_frame *f, const epi_ast *call, int i,
                                                epi_axis from) {
@@ -116,14 +124,10 @@ static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, 
 
 /* A word's errors name the word, not what it stands for. */
 static EPI_NOINLINE void check_axes(epi_lowering *lo, const epi_word *word, int a, const epi_axes *axes) {
-    for (int i = 0; i < axes->count && epi_lower_ok(lo); i++) {
+    for (int i = 0; i < axes->count && epi_lower_ok(lo); i++)
         if (epi_axes_find(&lo->g->nodes[a].axes, axes->at[i]) < 0)
             epi_graph_fail(lo->g, "%s over %s: %s has no such axis", word->name,
                            epi_axis_label(lo->g, axes->at[i]).text, epi_node_label(lo->g, a).text);
-        if (epi_axes_find(axes, axes->at[i]) < i)
-            epi_graph_fail(lo->g, "%s names the axis %s twice", word->name,
-                           epi_axis_label(lo->g, axes->at[i]).text);
-    }
 }
 
 /* ---- sums of products ---- */
@@ -169,7 +173,7 @@ static EPI_NOINLINE int lower_contraction(epi_lowering *lo, epi_frame *f, const 
     epi_axes over = {0};
     collect_factors(lo, f, e->args[0], false, &all); /* which may name an axis that is new */
     for (int i = 1; i < e->arg_count && epi_lower_ok(lo); i++)
-        over.at[over.count++] = axis_argument(lo, f, e, i);
+        name_axis(lo, e, axis_argument(lo, f, e, i), &over);
     epi_lower_at(lo, e->place);
     if (!epi_lower_ok(lo) || all.count > MOST_FACTORS)
         return EPI_NO_NODE;
@@ -201,7 +205,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
         else if (op == EPI_OP_RENAME && axes.count)
             axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);
         else
-            axes.at[axes.count++] = axis_argument(lo, f, e, i);
+            name_axis(lo, e, axis_argument(lo, f, e, i), &axes);
     epi_lower_at(lo, e->place);
     if (epi_lower_ok(lo) && word)
         check_axes(lo, word, node[0], &axes);
