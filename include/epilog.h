@@ -374,11 +374,12 @@ EPI_API epi_status epi_kernel_prepare(const epi_kernel *kernel, const epi_call *
 /* Bytes of scratch memory that a run with these sizes of the open axes needs.
  *
  * Of both calls: sizes above the largest, or that the program cannot have, are an error, and nothing is
- * written. What a kernel needs to know about sizes that are new to it is worked out at the first call that
- * names them: that allocates, and takes as long as compiling does without the texts. The last 64 combinations
- * of sizes are kept; with those a run is what it is at the largest. Results are, bit by bit, those of a CPU
- * kernel compiled for these sizes alone, with the open axes among its row_axes; and of such a GPU kernel,
- * where open axes are rows and not summed over. */
+ * written. So is, on a GPU, an open axis of no elements, unless no output has an element either. What a
+ * kernel needs to know about sizes that are new to it is worked out at the first call that names them: that
+ * allocates, and takes as long as compiling does without the texts. The last 64 combinations of sizes are
+ * kept; with those a run is what it is at the largest. Results are, bit by bit, those of a CPU kernel
+ * compiled for these sizes alone, with the open axes among its row_axes; and of such a GPU kernel, where open
+ * axes are rows and not summed over. */
 EPI_API epi_status epi_kernel_workspace_at(const epi_kernel *kernel, const int64_t *sizes, int size_count,
                                            size_t *bytes, epi_error *err);
 

@@ -546,22 +546,16 @@ bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
 }
 
 /* The launches with this kernel's sizes take the form's cubins. */
-static epi_status take_form(epi_cuda_kernel *k, epi_error *err) {
+static void take_form(epi_cuda_kernel *k) {
     EPI_CHECK(epi_cuda_same_form(k, k->like)); /* texts are written from stand-ins alone */
     for (int i = 0; i < k->count; i++) {
         epi_launch *l = &k->launches[i];
         const epi_launch *from = &k->like->launches[i];
-        if (l->kind == EPI_LAUNCH_GEMM && !l->empty && l->size.k == 0 && from->size.k > 0)
-            return epi_fail(
-                err, EPI_ERR_UNSUPPORTED,
-                "a product over no elements: on a GPU an open axis that is summed over has one at "
-                "least");
         l->how.function = from->how.function;
         l->registers = from->registers;
         if (k->cuda) /* what is asked about texts is asked of the form */
             epi_text_free(&l->text.source);
     }
-    return EPI_OK;
 }
 
 /* The form that this one, of another size, is the same as; NULL where it is one of its own. */
@@ -597,7 +591,8 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     k->steps.updates = true;
     if (status == EPI_OK)
         status = epi_steps_make(arena, &k->steps, err);
-    if (status != EPI_OK)
+    k->workspace = epi_round_up(k->steps.workspace, 64);
+    if (status != EPI_OK || !k->steps.count) /* nothing is stored, so nothing is launched */
         return status;
     k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
     if (!k->launches)
@@ -611,8 +606,8 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         if (status == EPI_OK && k->cuda)
             status = encode_maps(k, err);
         if (status == EPI_OK && k->like)
-            return take_form(k, err);
-        if (status != EPI_OK || !k->cuda)
+            take_form(k);
+        if (status != EPI_OK || k->like || !k->cuda)
             return status;
         const epi_launch *slow = NULL;
         status = build(k, &slow, err);
@@ -667,9 +662,13 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     epi_arena_free(&words);
     shape_launches(k, target);
     const epi_launch *slow = NULL;
-    if (status == EPI_OK && like)
-        return take_form(k, err);
-    if (status == EPI_OK && k->cuda)
+    if (status != EPI_OK)
+        return status;
+    if (like) {
+        take_form(k);
+        return EPI_OK;
+    }
+    if (k->cuda)
         status = epi_cuda_use(k->cuda, k->device, err);
     if (status == EPI_OK && k->cuda)
         status = build(k, &slow, err);

@@ -47,7 +47,7 @@ static bool falls_apart(const epi_node *n, epi_axis axis) {
     case EPI_CLASS_PRODUCT:
     case EPI_CLASS_REDUCE: return true;
     case EPI_CLASS_SPLIT: return n->over.at[0].dim != axis.dim;
-    default: return n->op == EPI_OP_INDEX;
+    default: return false;
     }
 }
 
@@ -90,8 +90,11 @@ static const char *slice_name(const epi_graph *g, const char *name, int64_t at) 
     return name ? epi_arena_text(g->arena, text, strlen(text)) : NULL;
 }
 
+/* A slice of a value in the new graph; of positions it is the number itself: they are nowhere in memory. */
 static int take(epi_graph *g, int value, slice s) {
     int count = g->node_count;
+    if (!epi_graph_failed(g) && g->nodes[epi_graph_value(g, value)].op == EPI_OP_INDEX)
+        return epi_graph_const(g, (double)s.at);
     int node = epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)s.at), EPI_NO_NODE, s.axis);
     if (node >= count && !epi_graph_failed(g))
         g->nodes[node].name = slice_name(g, g->nodes[value].name, s.at);
@@ -108,8 +111,6 @@ static int slice_value(pusher *p, int node, int which) {
 /* The slice of a value that falls into slices, of slices of its operands. */
 static int make_slice(pusher *p, int node, int which) {
     const epi_node *n = &p->in->nodes[node];
-    if (n->op == EPI_OP_INDEX)
-        return epi_graph_const(p->g, (double)p->slices[which].at);
     epi_node copy = *n;
     int arg[3];
     for (int a = 0; a < 3; a++)
@@ -168,6 +169,8 @@ static int make_value(pusher *p, int node) {
     int64_t at;
     if (p->slice_of[node] >= 0)
         return slice_value(p, n->arg[0], p->slice_of[node]);
+    if (n->op == EPI_OP_GATHER && epi_graph_at_number(p->in, node, &at))
+        return take(p->g, p->fresh[n->arg[0]], (slice){n->over.at[0], at});
     if (n->op == EPI_OP_SCATTER && epi_graph_at_number(p->in, node, &at))
         return make_choice(p->g, p->fresh[n->arg[0]], n->over.at[0], at);
     int product = n->op == EPI_OP_MATMUL ? make_product(p, node) : EPI_NO_NODE;

@@ -68,11 +68,16 @@ static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
     return epi_stored_type(k->said[node], leaf, operand_type(k, node, otherwise));
 }
 
+/* A value without an element is made by nobody. */
+static bool is_empty(const epi_steps *k, int node) {
+    return epi_axes_size(&node_at(k, node)->axes, k->spec->sizes) == 0;
+}
+
 /* Copies into every output whose value was made somewhere else. */
 static void add_copies(epi_steps *k, const bool *stored) {
     const epi_graph *g = k->spec->graph;
     for (int t = g->input_count; t < g->tensor_count; t++)
-        if (!stored[t] && k->homes[g->tensors[t].node].tensor != t)
+        if (!stored[t] && k->homes[g->tensors[t].node].tensor != t && !is_empty(k, g->tensors[t].node))
             add_step(k, g->tensors[t].node)->tensor = t;
 }
 
@@ -204,6 +209,19 @@ static bool holds_update(const epi_steps *k, int output) {
     return all || others;
 }
 
+/* A kernel for a product alone. */
+static epi_status add_product(epi_arena *arena, epi_steps *k, int node, epi_placement *stages,
+                              epi_error *err) {
+    epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
+    epi_root *root = epi_arena_alloc(arena, sizeof *root);
+    if (!plan || !root)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    plan->placement = stages;
+    epi_plan_product(k->spec->graph, node, plan);
+    *root = (epi_root){node, k->homes[node].tensor};
+    return add_kernel(k, plan, root, 1, err);
+}
+
 /* Every product by itself, every other operation a pass over memory. */
 static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
@@ -230,20 +248,13 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
             continue;
         if (!has_home(k, i))
             give_spare(k, i, kept_type(k, i, between), spares, &spare_count);
-        if (n->op == EPI_OP_MATMUL) {
-            epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
-            epi_root *root = epi_arena_alloc(arena, sizeof *root);
-            if (!plan || !root)
-                return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-            plan->placement = stages;
-            epi_plan_product(g, i, plan);
-            *root = (epi_root){i, k->homes[i].tensor};
-            epi_status status = add_kernel(k, plan, root, 1, err);
-            if (status != EPI_OK)
-                return status;
-        } else {
+        epi_status status = EPI_OK;
+        if (n->op == EPI_OP_MATMUL && !is_empty(k, i))
+            status = add_product(arena, k, i, stages, err);
+        else if (!is_empty(k, i))
             add_step(k, i);
-        }
+        if (status != EPI_OK)
+            return status;
         for (int a = 0; a < 3; a++) {
             int arg = n->arg[a];
             bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
@@ -271,6 +282,15 @@ static epi_status check_sizes(const epi_steps *k, epi_error *err) {
     return EPI_OK;
 }
 
+bool epi_spec_has_empty(const epi_spec *spec) {
+    const epi_graph *g = spec->graph;
+    bool empty = false;
+    for (int i = 0; i < g->node_count && !empty; i++)
+        empty = g->live[i] && (epi_axes_size(&g->nodes[i].axes, spec->sizes) == 0 ||
+                               epi_axes_size(&g->nodes[i].over, spec->sizes) == 0);
+    return empty;
+}
+
 static void start_over(epi_steps *k) {
     const epi_graph *g = k->spec->graph;
     k->count = 0;
@@ -293,7 +313,34 @@ epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *ou
     return check_sizes(out, err);
 }
 
+/* Has an output an element? */
+static bool stores_any(const epi_spec *spec) {
+    const epi_graph *g = spec->graph;
+    bool any = false;
+    for (int t = g->input_count; t < g->tensor_count && !any; t++)
+        any = epi_axes_size(&g->tensors[t].axes, spec->sizes) > 0;
+    return any;
+}
+
+/* Tiles and rows without an element store nothing, also of what has fewer axes than they have, and would be
+ * there. A GPU's texts for open axes are one for all sizes. */
+static epi_status make_empty(epi_arena *arena, epi_steps *steps, epi_error *err) {
+    const char *reason = "an axis has no elements";
+    if (!stores_any(steps->spec)) {
+        snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
+        start_over(steps);
+        return EPI_OK;
+    }
+    if (steps->spec->open)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "%s, and not all results are empty: on a GPU an open axis has one at least", reason);
+    return epi_steps_unfuse(arena, steps, reason, err);
+}
+
 epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
+    steps->empty = epi_spec_has_empty(steps->spec);
+    if (steps->empty)
+        return make_empty(arena, steps, err);
     if (steps->spec->path != EPI_PATH_FUSED)
         return epi_steps_unfuse(arena, steps, "", err);
     epi_status status = epi_plan_make(arena, steps->spec->graph, &steps->plan, err);

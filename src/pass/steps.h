@@ -43,7 +43,12 @@ typedef struct epi_steps {
     int64_t workspace;     /* bytes that the homes take */
     bool pages;   /* attention may read its stream through an index; set between begin and make, as is: */
     bool updates; /* a tile may store the new elements of an update */
+    bool empty;   /* an axis has no elements: then nothing is fused, and where no output has one either, there
+                     are no steps */
 } epi_steps;
+
+/* Has an axis of a live value, or one that it is made over, no elements? */
+bool epi_spec_has_empty(const epi_spec *spec);
 
 /* Looks whether everything is countable; no steps yet. */
 epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *out, epi_error *err);

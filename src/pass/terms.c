@@ -77,6 +77,15 @@ static const int *operands_of(const epi_graph *g, int node) {
     return n->op == EPI_OP_MATMUL ? n->arg : NULL;
 }
 
+/* The product, or the sum of one, in which a user takes its operand: a factor is taken by the sum of the
+ * factors' product, but a factor of what a product takes is none of the product's operands. */
+static int product_of(const epi_graph *g, int user) {
+    if (user == EPI_NO_NODE || g->nodes[user].op != EPI_OP_MUL || !used_once(g, user))
+        return user;
+    int sum = epi_graph_uses(g, user).at[0].node;
+    return sum != EPI_NO_NODE && g->nodes[sum].op == EPI_OP_SUM ? sum : EPI_NO_NODE;
+}
+
 /* Is the operand computed, and taken by nothing but products, and sums of such, that this number scales, none
  * of which has another operand that is scaled already? */
 static bool takes_scale(const epi_graph *g, int operand, int number, const int *scale) {
@@ -84,9 +93,7 @@ static bool takes_scale(const epi_graph *g, int operand, int number, const int *
     epi_use_list uses = epi_graph_uses(g, operand);
     bool takes = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MAP;
     for (int i = 0; i < uses.count && takes; i++) {
-        int product = uses.at[i].node;
-        if (product != EPI_NO_NODE && g->nodes[product].op == EPI_OP_MUL && used_once(g, product))
-            product = epi_graph_uses(g, product).at[0].node;
+        int product = product_of(g, uses.at[i].node);
         const int *both = product == EPI_NO_NODE ? NULL : operands_of(g, product);
         if (!both || !used_once(g, product))
             return false;

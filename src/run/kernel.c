@@ -313,11 +313,13 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
         status = epi_renames_push(&k->arena, r->written, &r->written, err);
     if (status != EPI_OK)
         return status;
+    /* A sum of no elements is 0 whatever scales them; what scales the sum may be NaN, as their mean is. */
+    bool empty = epi_spec_has_empty(&k->spec);
     bool same = k->owner && k->owner->rewriting.applies; /* as the kernel that this one belongs to */
     k->spec.graph = same ? &k->owner->rewriting.graph : r->written;
     status = cut_graph(&k->arena, &k->spec, &k->limits, &k->cut, &r->before, err);
     if (status == EPI_OK && o->algebra == EPI_ALGEBRA_FREE && k->cut.part_count && k->spec.type != EPI_F16 &&
-        !k->owner)
+        !k->owner && !empty)
         status = rewrite(k, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
@@ -403,7 +405,7 @@ static bool give_up(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = epi_compiled_steps(&k->parts[i].full);
         const epi_plan *plan = &steps->plan;
-        if (plan->fused)
+        if (plan->fused || steps->empty)
             continue;
         attention |= plan->attention != NULL; /* it cannot be one kernel, */
         for (int n = 0; n < steps->spec->graph->node_count && plan->attention; n++)

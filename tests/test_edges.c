@@ -1,0 +1,383 @@
+/* test_edges.c: programs at the edges of what is allowed: axes of no element and of one, slices of
+ * everything, scales and operands that a program has several times.
+ *
+ * Each one and its gradients run fused, as the algebra rewrites them and as they are written, and unfused;
+ * outputs and workspace are filled with NaN before, and results are held against the f64 reference.
+ *
+ *     edges [programs] [texts.epi dims]    the last two: programs of a file besides, at these sizes */
+#include <dirent.h>
+
+#include "cuda/cuda.h"
+#include "harness.h"
+#include "run/run.h"
+
+static epi_context *ctx;
+
+/* ---- one program ---- */
+
+/* How a program runs. */
+typedef struct way {
+    const char *name;
+    epi_path path;
+    epi_algebra algebra;
+    bool oracle; /* its results are stored in f64 */
+    double perturb;
+    int seed;
+} way;
+
+/* Is there an index that no number can be: of an axis without elements? */
+static bool lacks_index(const problem *p) {
+    bool lacks = false;
+    for (int i = 0; i < p->inputs; i++)
+        lacks |= p->t[i].shape.index_below == 0 && p->t[i].shape.count;
+    return lacks;
+}
+
+static epi_status run_way(const epi_program *program, const char *dims_text, const way *w, problem *p,
+                          epi_error *err) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding dims[EPI_MAX_DIMS];
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = EPI_OPTIONS(.dims = dims, .path = w->path, .types = types, .algebra = w->algebra,
+                                .threads = 2, .perturb = w->perturb, .perturb_seed = w->seed);
+    epi_kernel *k;
+    o.dim_count = parse_dims(dims_text, dims, store);
+    for (int i = 0; i < epi_program_tensor_count(program) && w->oracle; i++) {
+        epi_tensor_info info;
+        epi_program_tensor(program, i, &info);
+        if (info.is_output)
+            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
+    }
+    epi_status status = epi_kernel_compile(program, &o, &k, err);
+    if (status != EPI_OK)
+        return status;
+    bool ok = problem_make(p, program, k, LAYOUT_PLAIN), lacks = lacks_index(p);
+    if (ok)
+        problem_fill(p, 3);
+    ok = ok && !lacks && problem_run(k, p);
+    for (int t = 0; t < p->count && ok; t++)
+        ok = tensor_intact(&p->t[t]);
+    epi_kernel_free(k);
+    snprintf(err->message, sizeof err->message, "it does not run, or writes where it must not");
+    return ok ? EPI_OK : lacks ? EPI_ERR_DIMS : EPI_ERR_ARGUMENT;
+}
+
+/* How far the reference of one output moves where each value on the way is moved by the rule's floor. */
+static double spread_of(const epi_program *program, const char *dims, const problem *ref, int t) {
+    double spread = 0, floor = epi_error_floor(type_unit(EPI_F32), ref->terms);
+    for (int seed = 1; seed <= EPI_SPREAD_SAMPLES; seed++) {
+        problem moved = {0};
+        epi_error err;
+        way w = {"moved", EPI_PATH_REFERENCE, EPI_ALGEBRA_FREE, true, floor, seed};
+        if (run_way(program, dims, &w, &moved, &err) == EPI_OK)
+            for (int64_t e = 0; e < ref->t[t].shape.count; e++)
+                spread = fmax(spread, apart(get_element(ref->t[t].data, EPI_F64, e),
+                                            get_element(moved.t[t].data, EPI_F64, e)));
+        problem_free(&moved);
+    }
+    return isfinite(spread) ? spread : 0;
+}
+
+/* Is it an integer that the reference has no number for: the position of the largest of nothing? */
+static bool is_nowhere(const tensor *out, const tensor *ref) {
+    bool nowhere = out->shape.type == EPI_I32 || out->shape.type == EPI_I64;
+    for (int64_t e = 0; e < out->shape.count && nowhere; e++)
+        nowhere = !isfinite(get_element(ref->data, EPI_F64, e));
+    return nowhere;
+}
+
+static void compare(const epi_program *program, const char *dims, const way *w, const problem *out,
+                    const problem *ref, const problem *naive, const char *label) {
+    for (int t = out->inputs; t < out->count; t++) {
+        double error, bound;
+        epi_tensor_info info;
+        epi_program_tensor(program, t, &info);
+        if (is_nowhere(&out->t[t], &ref->t[t]) ||
+            within_rule(&out->t[t], &ref->t[t], &naive->t[t], EPI_F32, out->terms, &error, &bound)) {
+            passed++;
+            continue;
+        }
+        bound += 2 * spread_of(program, dims, ref, t);
+        check(error <= bound, "%s at %s, %s: %s is off by %g, allowed %g", label, dims, w->name, info.name,
+              error, bound);
+    }
+}
+
+/* Runs one program every way. A program that has no such sizes is refused by all. */
+static void check_program(const epi_program *program, const char *dims, const char *label) {
+    static const way reference = {"reference", EPI_PATH_REFERENCE, EPI_ALGEBRA_FREE, true, 0, 0},
+                     plain = {"naive", EPI_PATH_NAIVE, EPI_ALGEBRA_FREE, true, 0, 0};
+    static const way ways[] = {{"fused", EPI_PATH_FUSED, EPI_ALGEBRA_FREE, false, 0, 0},
+                               {"written", EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN, false, 0, 0},
+                               {"unfused", EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE, false, 0, 0}};
+    problem ref = {0}, naive = {0};
+    epi_error err;
+    epi_status status = run_way(program, dims, &reference, &ref, &err);
+    check(status == EPI_OK || status == EPI_ERR_DIMS, "%s at %s has a reference: %s", label, dims,
+          err.message);
+    if (status == EPI_OK && check(run_way(program, dims, &plain, &naive, &err) == EPI_OK,
+                                  "%s at %s runs naively: %s", label, dims, err.message))
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            problem out = {0};
+            if (check(run_way(program, dims, &ways[i], &out, &err) == EPI_OK, "%s at %s, %s: %s", label, dims,
+                      ways[i].name, err.message))
+                compare(program, dims, &ways[i], &out, &ref, &naive, label);
+            problem_free(&out);
+        }
+    problem_free(&ref);
+    problem_free(&naive);
+}
+
+/* Its gradients by all inputs that can have one; NULL: it has none. */
+static epi_module *gradient_of(const epi_program *program) {
+    const char *wrt[MAX_TENSORS];
+    int count = 0;
+    epi_module *m = NULL;
+    epi_error err;
+    for (int t = 0; t < epi_program_tensor_count(program); t++) {
+        epi_tensor_info info;
+        epi_program_tensor(program, t, &info);
+        if (!info.is_output && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
+            wrt[count++] = info.name;
+    }
+    return count && epi_program_grad(program, wrt, count, &m, &err) == EPI_OK ? m : NULL;
+}
+
+static void check_with_gradient(const epi_program *program, const char *dims, const char *label) {
+    char name[1200];
+    check_program(program, dims, label);
+    epi_module *m = gradient_of(program);
+    snprintf(name, sizeof name, "the gradient of %.1100s", label);
+    if (m)
+        check_program(epi_module_program(m, 0), dims, name);
+    epi_module_free(m);
+}
+
+static void check_text(const char *text, const char *dims) {
+    epi_module *m;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "edge", &m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
+        return;
+    for (int i = 0; i < epi_module_count(m); i++)
+        check_with_gradient(epi_module_program(m, i), dims,
+                            epi_module_count(m) == 1 ? text : epi_program_name(epi_module_program(m, i)));
+    epi_module_free(m);
+}
+
+static void check_texts(const char *const (*texts)[2], size_t count) {
+    for (size_t i = 0; i < count; i++)
+        check_text(texts[i][0], texts[i][1]);
+}
+
+/* ---- scales and operands that a program has several times ---- */
+
+/* A number that scales products which are added up goes to an operand once, whatever else that is in. */
+static const char *const scaled[][2] = {
+    {"f(w[H,D], d[T,D], q[T,D], u[T,H], x[T,D]) -> y[H,D] { e = d @ w  y = 0.5*(e @ q) + 0.5*((e*u) @ x) }",
+     "T=64,D=64,H=64"},
+    {"f(w[H,D], d[T,D], q[T,D], u[T,H], x[T,D]) -> y[H,D] { s = rsqrt(size(D))  e = d @ w"
+     "  y = (e @ q)*s + ((e*u) @ x)*s }",
+     "T=20,D=24,H=28"},
+    {"f(x[T,D], w[F,D], s) -> y[T,F] { y = tanh((x @ w)*s) + ((x*x) @ w)*s }", "T=20,D=24,F=28"},
+    {"f(w[H,D], d[T,D], x[T,D], s) -> y[H,D] { e = d @ w  y = (e @ x)*s + ((e*e) @ x)*s }", "T=20,D=24,H=28"},
+    {"f(w[H,D], d[T,D], x[T,D], s, r[D]) -> y[H,D] { e = d @ w  y = (e @ x)*s + sum(e*x, T)*(s*r) }",
+     "T=20,D=24,H=28"},
+    {"f(w[H,D], d[T,D], s) -> y[H,H2] { e = d @ w  g = rename(e, H, H2)  y = (e @ g)*s + ((e*e) @ g)*s }",
+     "T=20,D=24,H=28,H2=28"},
+};
+
+/* ---- slices of everything ---- */
+
+static const char *const sliced[][2] = {
+    {"f(x[T,D], w[V,D]) -> (z[T,D], y[T,V]) { z = index(D)*x  y = (x @ w)*gather(index(D), 2, D) }",
+     "T=40,D=40,V=40"},
+    {"f(x[T,D]) -> (z[D], y[T]) { z = index(D)*2  y = sum(x, D)*gather(index(D), 3, D) }", "T=5,D=8"},
+    {"f(x[T,D]) -> (i[T], y[T]) { i = argmax(x, D)  y = gather(x, gather(index(T), 1, T), D) + i }",
+     "T=5,D=8"},
+    {"f(x[T,D]) -> (a[D], y[T]) { p = index(D)*index(T)  a = gather(p, 2, T)  y = gather(p, 3, D)*sum(x, D) "
+     "}",
+     "T=5,D=8"},
+    {"f(x[T,D], w[F,D]) -> y[T,F] { y = where(gather(index(D), 1, D) == 1, x @ w, 0) }", "T=5,D=8,F=6"},
+    {"f(seed: i32, x[T,D], w[F,D]) -> (u[T,D], y[T,F]) { u = uniform(seed, T, D)"
+     "  y = (x @ w)*gather(u, 2, D) }",
+     "T=5,D=8,F=6"},
+    {"f(x[T,C,D], w[F,D]) -> (y[T,F], z[T]) { s = gather(x, 1, C)  y = s @ w  z = gather(s*s, 2, D) }",
+     "T=5,C=3,D=8,F=6"},
+    {"f(x[T,D], w[F,D]) -> y[F] { r = rename(x, T, R)  y = gather(r, 2, R) @ w }", "T=5,R=5,D=8,F=6"},
+    {"f(x[T,D], w[F,D]) -> y[T] { a, b = halves(x @ w, F)  p, q = pairs(a*b, F/2)  y = gather(p - q, 1, F/4) "
+     "}",
+     "T=5,D=8,F=12"},
+    {"f(x[T,D], w[F,D]) -> y[F] { y = gather(x @ w, 1, T) + gather(softmax(x @ w, F), 3, T) }",
+     "T=5,D=8,F=6"},
+    {"f(x[T,D]) -> y[T] { y = gather(where(index(D) < 3, x, size(D)), 4, D) }", "T=5,D=8"},
+};
+
+/* More slices than are looked at: the positions are none of memory's. */
+static void test_many_slices(void) {
+    char text[8000] = "f(x[T,D], w[V,D]) -> (z[T,D], y[T,V]) { z = index(D)*x  y = (x @ w)*(0";
+    for (int i = 0; i < 80; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " + gather(index(D), %d, D)*0.001", i);
+    strcat(text, ") }");
+    check_text(text, "T=6,D=80,V=9");
+}
+
+/* ---- axes of no element and of one ---- */
+
+/* What has fewer axes than its neighbours is stored where these have no element. */
+static const char *const empty[][2] = {
+    {"f(x[T,D], y[T,H,D]) -> (v[T,D], s[H,D]) { v = 2*x  s = sum(v*y, T) }", "T=8,D=8,H=0"},
+    {"f(x[T,D], y[T,H,D]) -> (v[T,D], s[T,D]) { v = 2*x  s = sum(v*y, H) }", "T=8,D=8,H=0"},
+    {"f(x[T,D], w[F,D], b[T]) -> (r[T], y[T,F]) { r = exp(b)  y = (x @ w)*r }", "T=8,D=8,F=0"},
+    {"f(x[T,D], w[F,D], b[F]) -> (r[F], y[T,F]) { r = exp(b)  y = (x @ w)*r }", "T=0,D=8,F=8"},
+    {"f(x[B,S,H,G,R], k[B,R,H,E]) -> y[B,S,H,G,E] { y = sum(x*k, R) }", "B=0,S=3,H=2,G=2,R=4,E=5"},
+    {"f(x[B,S,H,G,R], k[B,R,H,E]) -> y[B,S,H,G,E] { y = sum(x*k, R) }", "B=2,S=3,H=0,G=2,R=4,E=5"},
+    {"f(x[B,S,H,G,R], k[B,R,H,E]) -> y[B,S,H,G,E] { y = sum(x*k, R) }", "B=2,S=3,H=2,G=2,R=0,E=5"},
+    {"att(q[B,S,H,E], k[B,R,H,E], v[B,R,H,E]) -> o[B,S,H,E] { o = sum(softmax(sum(q*k, E), R)*v, R) }",
+     "B=0,S=8,R=8,H=2,E=4"},
+    {"att(q[B,S,H,E], k[B,R,H,E], v[B,R,H,E]) -> o[B,S,H,E] { o = sum(softmax(sum(q*k, E), R)*v, R) }",
+     "B=2,S=8,R=0,H=2,E=4"},
+    {"att(q[B,S,H,E], k[B,R,H,E], v[B,R,H,E]) -> o[B,S,H,E] { o = sum(softmax(sum(q*k, E), R)*v, R) }",
+     "B=2,S=8,R=8,H=0,E=4"},
+    {"f(x[T,D], g[D], w[F,D]) -> y[T,F] { y = (x*rsqrt(mean(x*x, D))*g) @ w }", "T=4,D=0,F=6"},
+};
+
+enum { NONE = -2, ALL = -1 };
+
+/* Sizes of a program's axes, one of which, or all, have `size` elements. */
+static void sizes_with(const epi_program *p, int which, int size, char *out, size_t room) {
+    out[0] = 0;
+    for (int d = 0; d < epi_program_dim_count(p); d++) {
+        int64_t fixed = epi_program_dim_size(p, d);
+        int64_t use = fixed ? fixed : d == which || which == ALL ? size : d % 2 ? 6 : 4;
+        snprintf(out + strlen(out), room - strlen(out), "%s%s=%d", d ? "," : "", epi_program_dim(p, d),
+                 (int)use);
+    }
+}
+
+/* What a GPU would launch: grids of at least a block, or nothing. */
+static void check_launches(const epi_program *p, const char *dims, const char *label) {
+    bound b;
+    epi_kernel *k;
+    epi_error err;
+    bind_dims(&b, dims, EPI_BF16, -90);
+    epi_status status = epi_kernel_compile(p, &b.options, &k, &err);
+    check(status == EPI_OK || status == EPI_ERR_DIMS, "%s at %s has texts: %s", label, dims, err.message);
+    for (int i = 0; status == EPI_OK && i < k->part_count; i++) {
+        const epi_cuda_kernel *cuda = k->parts[i].full.cuda;
+        for (int n = 0; n < cuda->count; n++) {
+            const epi_launch *l = &cuda->launches[n];
+            check(l->empty || (l->how.grid > 0 && l->how.block > 0),
+                  "%s at %s: part %d, launch %d has a grid of %u", label, dims, i, n, l->how.grid);
+        }
+    }
+    if (status == EPI_OK)
+        epi_kernel_free(k);
+}
+
+static void check_sizes(const epi_program *p, const char *label) {
+    for (int which = NONE; which < epi_program_dim_count(p); which++)
+        for (int size = 0; size < 2 && !(which >= 0 && epi_program_dim_size(p, which)); size++) {
+            char dims[600];
+            sizes_with(p, which, size, dims, sizeof dims);
+            check_program(p, dims, label);
+            if (size == 0)
+                check_launches(p, dims, label);
+        }
+}
+
+static void check_file(const char *path) {
+    size_t length;
+    char *text = read_whole(path, &length), label[800];
+    epi_module *m = NULL;
+    epi_error err;
+    check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path);
+    for (int i = 0; m && i < epi_module_count(m); i++) {
+        const epi_program *p = epi_module_program(m, i);
+        epi_module *gradient = gradient_of(p);
+        check_sizes(p, epi_program_name(p));
+        snprintf(label, sizeof label, "the gradient of %s", epi_program_name(p));
+        if (gradient)
+            check_sizes(epi_module_program(gradient, 0), label);
+        epi_module_free(gradient);
+    }
+    epi_module_free(m);
+    free(text);
+}
+
+static void test_folder(const char *folder) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (strstr(e->d_name, ".epi"))
+            check_file(path);
+    }
+    if (check(dir != NULL, "%s can be read", folder))
+        closedir(dir);
+}
+
+/* A kernel whose axis S is open, asked for no elements along it. */
+static void check_open(const char *text, const char *dims, int device, epi_status want) {
+    static const char *const axes[] = {"S"};
+    const int64_t size = 0;
+    bound b;
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err;
+    size_t bytes;
+    bind_dims(&b, dims, EPI_BF16, device);
+    b.options.open_axes = axes;
+    b.options.open_axis_count = 1;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "open", &m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
+        return;
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK, "%s: %s", text,
+              err.message)) {
+        epi_status status = epi_kernel_workspace_at(k, &size, 1, &bytes, &err);
+        check(status == want, "%s without S: %s", text, status ? err.message : "it is taken");
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
+/* A GPU's texts are one for all sizes of an open axis: where it has no elements, there is nothing to do, or
+ * it is refused. On the CPU it is as ever. */
+static void test_open(void) {
+    static const struct {
+        const char *text, *dims;
+        epi_status gpu;
+    } cases[] = {
+        {"f(q[S,H,E], k[R,H,E], v[R,H,E]) -> o[S,H,E] { o = sum(softmax(sum(q*k, E), R)*v, R) }",
+         "S=64,R=64,H=2,E=32", EPI_OK},
+        {"f(q[S,E], k[R,E], g[E]) -> (y[S,R], h[E]) { h = exp(g)  y = (q*h) @ k }", "S=64,R=64,E=32",
+         EPI_ERR_UNSUPPORTED},
+        {"f(q[S,E], k[S,R]) -> y[E,R] { y = q @ k }", "S=64,R=64,E=32", EPI_ERR_UNSUPPORTED},
+        {"f(q[S,E], g[E]) -> (y[S,E], s[E]) { y = q*g  s = sum(y, S) }", "S=64,E=32", EPI_ERR_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int device = 0; device >= -90; device -= 90)
+            check_open(cases[i].text, cases[i].dims, device, device ? cases[i].gpu : EPI_OK);
+}
+
+int main(int argc, char **argv) {
+    epi_error err;
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
+        return finish();
+    check_texts(scaled, sizeof scaled / sizeof *scaled);
+    check_texts(sliced, sizeof sliced / sizeof *sliced);
+    test_many_slices();
+    check_texts(empty, sizeof empty / sizeof *empty);
+    test_open();
+    if (argc > 1 && *argv[1])
+        test_folder(argv[1]);
+    if (argc > 3) {
+        size_t length;
+        char *text = read_whole(argv[2], &length);
+        if (check(text != NULL, "%s can be read", argv[2]))
+            check_text(text, argv[3]);
+        free(text);
+    }
+    epi_context_close(ctx);
+    return finish();
+}
