@@ -194,7 +194,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums json safetensors lang moves threads deep alloc properties random rowloop cases cut grad algebra batch layers decode open memory prepare rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums choice json safetensors lang moves threads deep alloc properties random rowloop cases cut grad algebra batch layers decode open memory prepare rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 

@@ -56,6 +56,10 @@ static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_tex
 
 static void write_operation(const epi_graph *g, int node, epi_level least, int depth, epi_text *out) {
     const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_ONCE) {
+        write_value(g, n->arg[0], least, depth, out);
+        return;
+    }
     epi_level level = epi_op_level(n->op);
     bool word = epi_op_is_word(n->op), apart = !word && level < least;
     epi_text_add(out, "%s", apart ? "(" : "");

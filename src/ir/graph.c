@@ -474,6 +474,15 @@ int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
     return add_node(g, n);
 }
 
+int epi_graph_once(epi_graph *g, int a) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(EPI_OP_ONCE, a, EPI_NO_NODE, EPI_NO_NODE);
+    n.axes = g->nodes[a].axes;
+    n.name = g->nodes[a].name;
+    return add_node(g, n);
+}
+
 epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis) {
     char text[160];
     snprintf(text, sizeof text, "%.120s", name);
@@ -540,7 +549,8 @@ int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axe
     case EPI_CLASS_REDUCE: return epi_graph_reduce(g, op, a, axes);
     case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, axes);
     case EPI_CLASS_MOVE: return epi_graph_move(g, op, a, b, arg[2], axes->at[0]);
-    case EPI_CLASS_VIEW: return epi_graph_rename(g, a, axes->at[0], axes->at[1]);
+    case EPI_CLASS_VIEW:
+        return op == EPI_OP_ONCE ? epi_graph_once(g, a) : epi_graph_rename(g, a, axes->at[0], axes->at[1]);
     case EPI_CLASS_RANDOM: return epi_graph_random(g, op, a, axes);
     case EPI_CLASS_LEAF: return epi_graph_leaf(g, op, axes->at[0]);
     case EPI_CLASS_SPLIT: break;

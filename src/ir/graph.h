@@ -139,6 +139,7 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axi
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
+int epi_graph_once(epi_graph *g, int a); /* the value as it is in memory */
 /* A name for the axis: a dim of its own with the axis's size, the same one whenever it is asked for. */
 epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis);
 /* sum(a*b, over): a product that keeps the other axes that both have, its *batch axes*, where both have all

@@ -220,6 +220,8 @@ static epi_ast *operation_ast(writer *w, int node) {
 }
 
 static epi_ast *value_ast(writer *w, int node) {
+    while (w->g->nodes[node].op == EPI_OP_ONCE) /* the text does not say where a value is */
+        node = w->g->nodes[node].arg[0];
     return w->names[node] ? name_ast(w, w->names[node]) : operation_ast(w, node);
 }
 
@@ -316,6 +318,13 @@ static bool is_factored(const writer *w, int node) {
     return false;
 }
 
+/* Is the value used more than once? What is kept in memory is. */
+static bool is_shared(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    return uses.count > 1 ||
+           (uses.count && uses.at[0].node != EPI_NO_NODE && g->nodes[uses.at[0].node].op == EPI_OP_ONCE);
+}
+
 static void write_node(writer *w, int i) {
     const epi_graph *g = w->g;
     const epi_node *n = &g->nodes[i];
@@ -324,7 +333,7 @@ static void write_node(writer *w, int i) {
         w->names[i] = g->tensors[n->tensor].name;
         return;
     }
-    if (w->names[i]) /* the other half */
+    if (w->names[i] || n->op == EPI_OP_ONCE) /* the other half */
         return;
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && !w->names[n->arg[a]] && w->depth[n->arg[a]] >= w->depth[i])
@@ -335,7 +344,7 @@ static void write_node(writer *w, int i) {
     }
     bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF ||
                 (n->op == EPI_OP_NEG && !n->name && g->nodes[n->arg[0]].op == EPI_OP_CONST);
-    bool inside = !n->name && !n->has_stored && epi_graph_uses(g, i).count < 2 && w->depth[i] < MOST_NESTED;
+    bool inside = !n->name && !n->has_stored && !is_shared(g, i) && w->depth[i] < MOST_NESTED;
     if (!output && (leaf || (inside && !is_factored(w, i))))
         return;
     epi_ast *value = operation_ast(w, i);

@@ -55,25 +55,27 @@ double epi_sites_bytes(const epi_sites *s, int node) {
 
 /* ---- views ---- */
 
-static bool is_view(const epi_sites *s, int node) {
+bool epi_sites_is_view(const epi_sites *s, int node) {
     return s->g->nodes[node].op == EPI_OP_RENAME || s->view[node];
 }
 
 int epi_sites_root(const epi_sites *s, int node) {
-    while (is_view(s, node))
+    while (epi_sites_is_view(s, node))
         node = s->g->nodes[node].arg[0];
     return node;
 }
 
 epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, epi_slice *slice) {
     const epi_node *n = &s->g->nodes[node];
-    if (!is_view(s, node)) {
+    if (!epi_sites_is_view(s, node)) {
         *slice = (epi_slice){.memory = *memory};
         for (int i = 0; i < memory->count; i++)
             slice->at[i] = -1;
         return *memory;
     }
     epi_axes axes = epi_sites_view(s, n->arg[0], memory, slice);
+    if (n->op == EPI_OP_ONCE)
+        return axes;
     int at = epi_axes_find(&axes, n->over.at[0]), there = 0;
     while (slice->at[there] >= 0 || !epi_axis_equal(slice->memory.at[there], n->over.at[0]))
         there++;
@@ -737,6 +739,41 @@ static void place_random(epi_sites *s, int node) {
         place_move(s, node);
 }
 
+/* Is every extreme of the value, or of what maps make of it, taken on the tile that makes it, which has all
+ * columns? How many are there? */
+static int stay_whole(epi_sites *s, int node, int depth) {
+    enum { DEEPEST = 8 };
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    int count = 0;
+    for (int i = 0; i < uses.count && count >= 0; i++) {
+        int user = uses.at[i].node, more = 0;
+        if (user == EPI_NO_NODE)
+            continue;
+        epi_op op = s->g->nodes[user].op;
+        epi_site_part trial = s->parts[s->site[node].part];
+        if (op == EPI_OP_RMAX || op == EPI_OP_RMIN) {
+            epi_leave leave = leave_of(s, &trial, node, &s->g->nodes[user].over);
+            more = leave != EPI_LEAVE_NONE && stays_whole(s, &trial, user, leave) ? 1 : -1;
+        } else if (op == EPI_OP_ABS || op == EPI_OP_NEG) {
+            s->site[user] = s->site[node];
+            more = depth < DEEPEST ? stay_whole(s, user, depth + 1) : -1;
+        }
+        count = more < 0 ? -1 : count + more;
+    }
+    return count;
+}
+
+/* A value that is compared with its own extreme: is it on a product's tile, and so are its extremes? Then
+ * they are of the very same numbers there, and are stored, if at all, in f32. */
+static bool stays_on_tile(epi_sites *s, int node) {
+    epi_site at = s->site[s->g->nodes[node].arg[0]];
+    if (at.kind != EPI_SITE_TILE || at.part < s->first)
+        return false;
+    const epi_site_part *p = &s->parts[at.part];
+    s->site[node] = at;
+    return p->kind == EPI_KIND_GEMM && p->handed == EPI_NO_NODE && stay_whole(s, node, 0) > 0;
+}
+
 /* The value is in memory, and whoever uses it under another name, or a slice of it, loads it from there. */
 static void place_view(epi_sites *s, int node) {
     int from = s->g->nodes[node].arg[0];
@@ -751,7 +788,10 @@ static void place(epi_sites *s, int node) {
     case EPI_CLASS_LEAF: s->site[node] = (epi_site){EPI_SITE_INPUT, -1}; break;
     case EPI_CLASS_PRODUCT: add_product(s, node); break;
     case EPI_CLASS_REDUCE: place_reduction(s, node); break;
-    case EPI_CLASS_VIEW: place_view(s, node); break;
+    case EPI_CLASS_VIEW:
+        s->view[node] = s->g->nodes[node].op == EPI_OP_RENAME || !stays_on_tile(s, node);
+        s->view[node] ? place_view(s, node) : place_map(s, node);
+        break;
     case EPI_CLASS_MOVE:
         s->view[node] = s->g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) &&
                         is_aligned(s, node);

@@ -24,6 +24,19 @@ static bool is_folded(const epi_sites *s, int q, int node, bool *along) {
 /* Bytes of partials, stored and loaded, for each element that a product's tile reduces: an f32 of 64. */
 static const double PARTIAL_BYTES = 2 * 4.0 / 64;
 
+/* What a load is of: a value that is made once is loaded beside the value as it was made, or instead. */
+static int loaded_value(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_ONCE ? g->nodes[node].arg[0] : node;
+}
+
+/* Is it loaded for another of these, which are in the order of nodes? */
+static bool is_loaded_before(const epi_graph *g, const epi_node_list *loads, int at) {
+    int value = loaded_value(g, loads->at[at]), i = at;
+    while (i && loads->at[i] > value)
+        i--;
+    return i < at && loads->at[i] == value;
+}
+
 /* What the parts cost in bytes: what they load and store, a launch for each of them, and partials. What
  * launches of partials cost counts for nothing here: at the nominal number of rows it would be worth a tile
  * more. */
@@ -34,7 +47,8 @@ static double cost_of(const epi_sites *s, const epi_part_values *values) {
         double tile = (double)(epi_axes_size(&p->rows, s->sizes) * epi_axes_size(&p->cols, s->sizes));
         bool stores = false, along;
         for (int i = 0; i < values[q].loads.count; i++)
-            cost += epi_sites_bytes(s, values[q].loads.at[i]);
+            if (!is_loaded_before(s->g, &values[q].loads, i))
+                cost += epi_sites_bytes(s, values[q].loads.at[i]);
         for (int i = 0; i < values[q].own.count; i++) {
             int node = values[q].own.at[i];
             if (p->kind == EPI_KIND_GEMM && is_folded(s, q, node, &along))
@@ -90,7 +104,7 @@ static int find_handed(const epi_sites *s, const epi_part_values *values, int q,
             !epi_axes_same_set(&later->cols, &p->cols))
             continue;
         for (int i = 0; i < values[r].loads.count; i++) {
-            int node = values[r].loads.at[i];
+            int node = loaded_value(g, values[r].loads.at[i]);
             if (!is_on_tile(s, q, node) || node < root || through[node] == EPI_NO_NODE)
                 continue;
             handed = common(through, handed, node);

@@ -165,6 +165,8 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
 /* A name for a value between parts: its own, if no other tensor of the part has it; else one that neither the
  * part nor the program has. */
 static const char *name_of(const writer *w, const epi_graph *part, int node) {
+    if (w->spec->graph->nodes[node].op == EPI_OP_ONCE)
+        node = w->spec->graph->nodes[node].arg[0];
     const char *name = w->spec->graph->nodes[node].name;
     char text[32];
     if (name && epi_graph_find_tensor(part, name) < 0)
@@ -228,7 +230,7 @@ static void find_needed(writer *w, int q, const epi_node_list *stores) {
     v->round++; /* what these are made of: its mark is another */
     for (int node; epi_visits_next(v, &node);) {
         const epi_node *n = &g->nodes[node];
-        bool load = n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME || s->view[node] ||
+        bool load = n->op == EPI_OP_INPUT || epi_sites_is_view(s, node) ||
                     (q >= 0 && w->loads[node] == q + 1 && v->seen[node] != stored);
         epi_node_list *list = load ? &s->read : &s->cone;
         list->at[list->count++] = node;
@@ -264,6 +266,8 @@ static int copy_node(const writer *w, epi_graph *part, const epi_node *n, bool r
         part->place = n->place;
         return epi_variance_write(part, w->fresh[n->arg[0]], n);
     }
+    if (n->op == EPI_OP_ONCE) /* on the tile that it is compared on */
+        return w->fresh[n->arg[0]];
     return epi_graph_copy(part, n, w->fresh);
 }
 
@@ -300,8 +304,14 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     p->graph.tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->graph.tensors);
     if (!p->tensors || !p->slices || !p->types || !p->graph.tensors)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < read->count; i++) /* the program's own first: inputs are its first nodes */
-        add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]), false);
+    for (int i = 0; i < read->count; i++) { /* the program's own first: inputs are its first nodes */
+        const epi_node *n = &g->nodes[read->at[i]];
+        if (n->op == EPI_OP_ONCE && is_stored(read, n->arg[0])) /* it is loaded already */
+            w->fresh[read->at[i]] = w->fresh[n->arg[0]];
+        else
+            add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]),
+                       false);
+    }
     bool rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS;
     for (int i = 0; i < made->count; i++)
         w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]], rows);

@@ -88,6 +88,7 @@ void epi_list_sort(epi_node_list *list);
 double epi_sites_bytes(const epi_sites *s, int node);
 /* What a value is a view of, under another name of an axis or a slice; itself where it is none. And how it
  * lies in memory of these axes: slice->memory.count is 0 where it is all of it. Answers its axes there. */
+bool epi_sites_is_view(const epi_sites *s, int node);
 int epi_sites_root(const epi_sites *s, int node);
 epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, epi_slice *slice);
 /* How a value between parts lies: as a tensor of the program with all its axes does, so that what is read

@@ -123,7 +123,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
-        if (!g->live[i] || cls == EPI_CLASS_LEAF)
+        if (!g->live[i] || cls == EPI_CLASS_LEAF || n->op == EPI_OP_ONCE)
             continue;
         if (cls == EPI_CLASS_PRODUCT)
             out->flops += 2 * count_of(k, &n->axes) * count_of(k, &n->over);

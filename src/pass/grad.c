@@ -5,6 +5,8 @@
  * that costs nothing, and a sum over an axis that a gradient lacks is a multiplication by its size. */
 #include "pass/grad.h"
 
+#include "pass/once.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -310,5 +312,7 @@ int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     walk_back(&r);
     declare_outputs(&r);
     epi_graph_finish(out);
+    if (!epi_graph_failed(out))
+        epi_once_store(out);
     return copied;
 }

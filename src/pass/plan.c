@@ -563,8 +563,11 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     planner p = {.arena = arena, .g = g, .plan = out};
     int products = 0;
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && g->nodes[i].op == EPI_OP_RENAME) {
-            epi_plan_refuse(&p, "%s is used under two names of an axis: it must be in memory",
+        if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_VIEW) {
+            epi_plan_refuse(&p,
+                            g->nodes[i].op == EPI_OP_ONCE
+                                ? "%s is compared with its own extreme: it must be in memory"
+                                : "%s is used under two names of an axis: it must be in memory",
                             epi_node_label(g, g->nodes[i].arg[0]).text);
             return EPI_OK;
         }

@@ -64,7 +64,7 @@ static epi_dtype type_of(const chooser *c, int node) {
 /* Is it another view of its operand: other names of axes, or a slice? */
 static bool is_view(const epi_graph *g, int node) {
     int64_t at;
-    return g->nodes[node].op == EPI_OP_RENAME ||
+    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW ||
            (g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(g, node, &at));
 }
 

@@ -12,6 +12,7 @@
 #include "pass/algebra.h"
 #include "pass/flow.h"
 #include "pass/grad.h"
+#include "pass/once.h"
 #include "pass/simplify.h"
 #include "pass/stored.h"
 
@@ -26,6 +27,7 @@ typedef struct split {
     bool *scores; /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
     bool *passed; /* by node: a pass over memory makes it for a product, in the forward and again in the
                      backward */
+    bool *asks;   /* by node: it compares a value with its own extreme, so it is saved */
     bool lean;    /* memory comes first: what can be made again is */
     bool *looked; /* by node: the backward may read it, or make it again */
     bool *saved;  /* by node: the backward reads it: an input, a result or a saved value */
@@ -104,6 +106,9 @@ static bool allocate(split *s) {
     s->passed = epi_arena_alloc(s->g.arena, nodes);
     s->looked = epi_arena_alloc(s->g.arena, nodes);
     s->saved = epi_arena_alloc(s->g.arena, nodes);
+    s->asks = epi_arena_alloc(s->g.arena, nodes);
+    if (s->asks)
+        epi_once_find(s->g.arena, &s->g, s->asks);
     return !epi_graph_failed(&s->g);
 }
 
@@ -122,7 +127,7 @@ static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
     bool dear = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER;
-    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP &&
+    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->asks[node] &&
            (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
@@ -141,6 +146,8 @@ static double price(const split *s, int node) {
     double bytes = bytes_of(s, node);
     if (n->op == EPI_OP_INPUT || is_result(s, node))
         return bytes;
+    if (s->asks[node]) /* it cannot be made again */
+        return 2 * bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
     if (s->scores[node])

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/once.h"
 #include "pass/prepare.h"
 #include "pass/renames.h"
 #include "pass/slices.h"
@@ -139,6 +140,19 @@ static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi
     return status == EPI_ERR_UNSUPPORTED ? EPI_OK : status;
 }
 
+/* The plan of the program as one kernel. What is compared with its own extreme need not be in memory where
+ * the kernel's tile makes it once. */
+static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_plan *plan,
+                           epi_error *err) {
+    epi_spec one = *spec;
+    epi_status status = epi_once_plan(arena, spec->graph, &one.graph, plan, err);
+    if (status == EPI_OK && one.graph && epi_cut_is_one(&one, limits, plan)) {
+        spec->graph = one.graph;
+        return EPI_OK;
+    }
+    return status == EPI_OK ? epi_plan_make(arena, spec->graph, plan, err) : status;
+}
+
 /* Brings variances and attention into the form of their mainloops. Is the program more than one kernel then?
  * Then cuts it. *cost is what that costs: without end where it runs as passes. */
 static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
@@ -158,7 +172,7 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_lim
         return EPI_OK;
     }
     if (status == EPI_OK)
-        status = epi_plan_make(arena, spec->graph, &plan, err);
+        status = plan_one(arena, spec, limits, &plan, err);
     if (status != EPI_OK)
         return status;
     if (!epi_cut_is_one(spec, limits, &plan)) {
@@ -308,7 +322,9 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->spec.graph = r->written;
     if (o->path != EPI_PATH_FUSED)
         return EPI_OK;
-    epi_status status = epi_slices_push(&k->arena, r->written, &r->written, err);
+    epi_status status = epi_once_write(&k->arena, r->written, &r->written, err);
+    if (status == EPI_OK)
+        status = epi_slices_push(&k->arena, r->written, &r->written, err);
     if (status == EPI_OK)
         status = epi_renames_push(&k->arena, r->written, &r->written, err);
     if (status != EPI_OK)

@@ -1,0 +1,282 @@
+/* once.c: a value that is compared with its own extreme is made once, and all who ask see the same one.
+ *
+ * v == max(v, X) holds somewhere only if both sides see the very same numbers. Made twice, by other
+ * instructions or in another order, stored in 16 bits for the one and not for the other, v would differ by a
+ * rounding, and the equality hold nowhere. So the extreme and the comparison take v from memory: there is a
+ * node for that (ONCE), which the algebra does not look behind, which the cut stores, and which no part makes
+ * again. What is exact however often it is made needs none of this: an input, and what selects, compares,
+ * renames or changes the sign of such. */
+#include "pass/once.h"
+
+typedef struct search {
+    const epi_graph *g;
+    bool *exact; /* by node: the same bits whoever makes it */
+    int *root;   /* by node: what it is but for exact operations; itself where it is more than that */
+    int *of;     /* by node that is an extreme: the root of what it is taken of; else EPI_NO_NODE */
+    bool *once;  /* by node: it is a root that is made once */
+} search;
+
+/* Does the operation give the same bits wherever it is carried out? */
+static bool is_exact_op(const epi_node *n) {
+    switch (n->op) {
+    case EPI_OP_NEG:
+    case EPI_OP_MIN:
+    case EPI_OP_MAX:
+    case EPI_OP_ABS:
+    case EPI_OP_SIGN:
+    case EPI_OP_FLOOR:
+    case EPI_OP_ROUND:
+    case EPI_OP_RELU:
+    case EPI_OP_WHERE:
+    case EPI_OP_NOT:
+    case EPI_OP_GATHER:
+    case EPI_OP_UPDATE:
+    case EPI_OP_RMAX:
+    case EPI_OP_RMIN:
+    case EPI_OP_RENAME:
+    case EPI_OP_UNIFORM: return true;
+    default:
+        return epi_ops[n->op].cls == EPI_CLASS_LEAF || epi_ops[n->op].cls == EPI_CLASS_SPLIT ||
+               (n->op >= EPI_OP_LT && n->op <= EPI_OP_OR);
+    }
+}
+
+static bool is_extreme(const epi_node *n) {
+    return n->op == EPI_OP_RMAX || n->op == EPI_OP_RMIN;
+}
+
+static bool is_comparison(const epi_node *n) {
+    return n->op >= EPI_OP_LT && n->op <= EPI_OP_NE;
+}
+
+/* Which values are exact, and what the others are but for exact operations on one of them. */
+static void find_roots(search *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        int vague = 0, from = EPI_NO_NODE;
+        for (int a = 0; a < epi_node_operands(n); a++)
+            if (!s->exact[n->arg[a]]) {
+                vague += n->arg[a] != from;
+                from = n->arg[a];
+            }
+        s->exact[i] = is_exact_op(n) && !vague;
+        s->root[i] = is_exact_op(n) && vague == 1 && !is_extreme(n) ? s->root[from] : i;
+        s->of[i] = is_extreme(n) && vague ? s->root[from] : EPI_NO_NODE;
+    }
+}
+
+/* Is one of them an extreme, or an extreme of extremes, of the other? */
+static bool is_extreme_of(const search *s, int extreme, int value) {
+    for (int at = s->of[extreme]; at != EPI_NO_NODE; at = s->of[at])
+        if (at == value)
+            return true;
+    return false;
+}
+
+/* What a comparison is of: the roots of its operands, and of what a difference or a choice among them is of.
+ */
+static int list_roots(const search *s, const epi_node *n, int *out) {
+    int count = 0;
+    for (int a = 0; a < 2; a++) {
+        int root = s->root[n->arg[a]];
+        const epi_node *r = &s->g->nodes[root];
+        out[count++] = root;
+        bool opens = r->op == EPI_OP_SUB || (is_exact_op(r) && !is_extreme(r));
+        for (int b = 0; b < epi_node_operands(r) && opens; b++)
+            out[count++] = s->root[r->arg[b]];
+    }
+    return count;
+}
+
+/* Is it a comparison of a value with its own extreme? Then the value is made once. */
+static bool note_asking(search *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int roots[8], count = is_comparison(n) && s->g->live[node] ? list_roots(s, n, roots) : 0;
+    bool asks = false;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++)
+            if (is_extreme_of(s, roots[i], roots[j]))
+                asks = s->once[roots[j]] = true;
+    return asks;
+}
+
+static bool search_all(epi_arena *arena, const epi_graph *g, search *s, bool *asks, bool *any) {
+    size_t nodes = (size_t)g->node_count + 1;
+    *s = (search){.g = g,
+                  .exact = epi_arena_alloc(arena, nodes),
+                  .root = epi_arena_alloc(arena, nodes * sizeof *s->root),
+                  .of = epi_arena_alloc(arena, nodes * sizeof *s->of),
+                  .once = epi_arena_alloc(arena, nodes)};
+    if (arena->failed)
+        return false;
+    find_roots(s);
+    for (int i = 0; i < g->node_count; i++) {
+        asks[i] = note_asking(s, i);
+        *any |= asks[i];
+    }
+    return true;
+}
+
+bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks) {
+    search s;
+    bool any = false;
+    return search_all(arena, g, &s, asks, &any);
+}
+
+/* Does a product take the value? Its operands are of the storage type. */
+static bool feeds_product(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node != EPI_NO_NODE && epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_PRODUCT)
+            return true;
+    return false;
+}
+
+void epi_once_store(epi_graph *g) {
+    search s;
+    bool *asks = epi_arena_alloc(g->arena, (size_t)g->node_count + 1), any = false;
+    if (!asks || !search_all(g->arena, g, &s, asks, &any))
+        return; /* the arena tells */
+    for (int i = 0; i < g->node_count; i++)
+        if (s.once[i] && !g->nodes[i].has_stored && !feeds_product(g, i)) {
+            g->nodes[i].has_stored = true;
+            g->nodes[i].stored = EPI_F32;
+        }
+}
+
+/* ---- the new graph ---- */
+
+typedef struct writer {
+    const search *s;
+    epi_graph *g;
+    int *fresh;   /* by node: the value in the new graph, */
+    int *asked;   /* and as those see it who ask how it compares; EPI_NO_NODE: alike */
+    bool *behind; /* by node: it is made of the extreme of a value that is made once */
+} writer;
+
+static int as_asked(const writer *w, int node) {
+    return w->asked[node] == EPI_NO_NODE ? w->fresh[node] : w->asked[node];
+}
+
+/* The node with its operands as those who ask see them. */
+static int copy_asked(writer *w, const epi_node *n) {
+    int arg[3];
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : as_asked(w, n->arg[a]);
+    w->g->place = n->place;
+    return epi_graph_value(w->g, epi_graph_again(w->g, n, arg));
+}
+
+/* Has the node an operand that those who ask see otherwise? */
+static bool takes_asked(const writer *w, const epi_node *n) {
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (w->asked[n->arg[a]] != EPI_NO_NODE)
+            return true;
+    return false;
+}
+
+/* An extreme and a comparison see what is made once as it is in memory. So do maps that take both a value and
+ * its extreme, as a softmax does beside an argmax: they come after it anyway. */
+static void write_graph(writer *w, const bool *asks) {
+    const epi_graph *in = w->s->g;
+    for (int i = 0; i < in->node_count && !epi_graph_failed(w->g); i++) {
+        const epi_node *n = &in->nodes[i];
+        w->asked[i] = EPI_NO_NODE;
+        if (!in->live[i] && n->op != EPI_OP_INPUT)
+            continue;
+        bool behind = epi_node_takes(n, w->behind), takes = takes_asked(w, n);
+        bool sees = asks[i] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
+        w->behind[i] = behind || (is_extreme(n) && takes);
+        w->fresh[i] = sees ? copy_asked(w, n) : epi_graph_copy(w->g, n, w->fresh);
+        if (w->s->once[i])
+            w->asked[i] = epi_graph_once(w->g, w->fresh[i]);
+        else if (!sees && takes && (is_exact_op(n) || n->op == EPI_OP_SUB))
+            w->asked[i] = copy_asked(w, n);
+    }
+    epi_graph_end(w->g, in, w->fresh);
+}
+
+epi_status epi_once_write(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err) {
+    size_t nodes = (size_t)in->node_count + 1;
+    search s;
+    bool *asks = epi_arena_alloc(arena, nodes), any = false;
+    *out = in;
+    if (!asks || !search_all(arena, in, &s, asks, &any))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!any)
+        return EPI_OK;
+    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
+    writer w = {.s = &s,
+                .g = g,
+                .fresh = epi_arena_alloc(arena, nodes * sizeof *w.fresh),
+                .asked = epi_arena_alloc(arena, nodes * sizeof *w.asked),
+                .behind = epi_arena_alloc(arena, nodes)};
+    if (arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    g->arena = arena;
+    if (epi_graph_begin(g, in))
+        write_graph(&w, asks);
+    *out = g;
+    return epi_graph_status(g, err);
+}
+
+/* ---- one kernel ---- */
+
+/* The program without what is only there to be in memory. */
+static void write_plain(const epi_graph *in, int *fresh, epi_graph *g) {
+    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
+        const epi_node *n = &in->nodes[i];
+        if (n->op == EPI_OP_ONCE)
+            fresh[i] = fresh[n->arg[0]];
+        else if (in->live[i] || n->op == EPI_OP_INPUT)
+            fresh[i] = epi_graph_copy(g, n, fresh);
+    }
+    epi_graph_end(g, in, fresh);
+}
+
+/* Is the value on the tile and nowhere else? */
+static bool is_on_tile(const epi_plan *plan, int node) {
+    const epi_placement *p = &plan->placement[node];
+    return p->tile && !p->before && !p->after && !p->keep;
+}
+
+/* Does the plan's tile make each of these values once, with its extremes and all that compares them? */
+static bool makes_once(const search *s, const bool *asks, const epi_plan *plan) {
+    bool all = plan->fused && plan->kind == EPI_KIND_GEMM;
+    for (int i = 0; i < s->g->node_count && all; i++) {
+        bool extreme = false;
+        for (int at = s->of[i]; at != EPI_NO_NODE && s->g->live[i]; at = s->of[at])
+            extreme |= s->once[at];
+        all = (!s->once[i] && !asks[i] && !extreme) || is_on_tile(plan, i);
+        all &= !extreme || plan->placement[i].leave == EPI_LEAVE_LOCAL;
+    }
+    return all;
+}
+
+epi_status epi_once_plan(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_plan *plan,
+                         epi_error *err) {
+    size_t nodes = (size_t)in->node_count + 1;
+    bool any = false;
+    *out = NULL;
+    for (int i = 0; i < in->node_count; i++)
+        any |= in->live[i] && in->nodes[i].op == EPI_OP_ONCE;
+    if (!any)
+        return EPI_OK;
+    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
+    int *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
+    bool *asks = epi_arena_alloc(arena, nodes);
+    search s;
+    if (!g || !fresh || !asks)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    g->arena = arena;
+    if (epi_graph_begin(g, in))
+        write_plain(in, fresh, g);
+    epi_status status = epi_graph_status(g, err);
+    if (status == EPI_OK && !search_all(arena, g, &s, asks, &any))
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (status == EPI_OK)
+        status = epi_plan_make(arena, g, plan, err);
+    if (status == EPI_OK && makes_once(&s, asks, plan))
+        *out = g;
+    return status;
+}

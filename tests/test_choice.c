@@ -1,0 +1,282 @@
+/* test_choice.c: what is compared with its own extreme. The gradient of a maximum goes to the largest element
+ * and argmax finds it, whatever the value is made of, in every type, however it is stored, made again or
+ * rewritten: in one program, in forward and backward apart, fused and not, with the algebra free and as
+ * written. */
+#include "harness.h"
+#include "run/run.h"
+
+static epi_context *ctx;
+
+/* A kernel, and its problem. */
+typedef struct ran {
+    problem p;
+    epi_kernel *k;
+    const epi_program *program;
+} ran;
+
+typedef struct way {
+    epi_dtype type;
+    epi_path path;
+    epi_algebra algebra;
+} way;
+
+static const way ways[] = {
+    {EPI_F32, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},     {EPI_F32, EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN},
+    {EPI_F32, EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE},   {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},
+    {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN}, {EPI_BF16, EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE},
+    {EPI_F16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static const char *name_of(const way *w) {
+    static char text[100];
+    snprintf(text, sizeof text, "%s, %s, %s", epi_dtype_name(w->type),
+             w->path == EPI_PATH_FUSED ? "fused" : "unfused",
+             w->algebra == EPI_ALGEBRA_FREE ? "free" : "written");
+    return text;
+}
+
+/* Compiles a program one way; in f64 by the reference where there is none. */
+static bool prepare(ran *r, const epi_program *program, const char *dims, const way *w) {
+    char store[16][16];
+    epi_dim_binding given[16], bindings[16];
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = EPI_OPTIONS(.dims = bindings, .types = types, .threads = 2);
+    epi_error err;
+    *r = (ran){.program = program};
+    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
+        for (int d = 0; d < epi_program_dim_count(program); d++)
+            if (!strcmp(epi_program_dim(program, d), given[i].name))
+                bindings[o.dim_count++] = given[i];
+    for (int t = 0; t < program->graph.tensor_count && !w; t++)
+        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
+            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    o.path = w ? w->path : EPI_PATH_REFERENCE;
+    o.type = w ? w->type : EPI_F64;
+    o.algebra = w ? w->algebra : EPI_ALGEBRA_FREE;
+    return check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
+                 epi_program_name(program), err.message) &&
+           problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
+}
+
+static void discard(ran *r) {
+    problem_free(&r->p);
+    epi_kernel_free(r->k);
+}
+
+static const tensor *find(const ran *r, const char *name) {
+    for (int t = 0; t < r->p.count; t++)
+        if (!strcmp(r->program->graph.tensors[t].name, name))
+            return &r->p.t[t];
+    return NULL;
+}
+
+static double at(const tensor *t, int64_t e) {
+    return get_element(t->data, t->shape.type, e);
+}
+
+/* Gives a program's inputs what tensors of the same names have. */
+static void take(ran *to, const ran *from) {
+    for (int t = 0; t < to->p.inputs; t++) {
+        const tensor *x = find(from, to->program->graph.tensors[t].name);
+        for (int64_t e = 0; x && e < x->shape.count; e++)
+            put_element(to->p.t[t].data, to->p.t[t].shape.type, e, at(x, e));
+    }
+}
+
+static epi_module *parse(const char *text) {
+    epi_module *m = NULL;
+    epi_error err;
+    check(epi_module_parse(ctx, text, strlen(text), "choice", &m, &err) == EPI_OK, "%s: %s", text,
+          err.message);
+    return m;
+}
+
+/* ---- gradients ---- */
+
+/* Programs whose gradient by x has a row for every choice; N is within a tile, or is not. */
+static const struct {
+    const char *text, *dims[2];
+    bool stored; /* what the value is made of is stored where N is long: 16 bits of that may choose otherwise
+                  */
+} maxima[] = {
+    {"f(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }", {"T=60,D=24,N=40", "T=60,D=24,N=300"}, false},
+    {"f(x[T,D], w[N,D]) -> g[T] { g = min(x @ w, N) }", {"T=60,D=24,N=40", "T=60,D=24,N=300"}, false},
+    {"f(x[T,D], w[N,D]) -> g[T] { g = max(silu(x @ w), N) }", {"T=60,D=24,N=40", "T=60,D=24,N=300"}, false},
+    {"f(x[T,D], w[N,D]) -> g: f32[T] { g = max(softmax(x @ w, N), N) }",
+     {"T=60,D=24,N=40", "T=60,D=24,N=300"},
+     true},
+    {"f(x[T,D], w[N,D]) -> y[T,N] { z = x @ w  y = z/max(abs(z), N) }",
+     {"T=60,D=24,N=40", "T=60,D=24,N=300"},
+     false},
+    {"f(x[T,D], w[F,D]) -> (q[T,F], s: f32[T]) { q, s = absmax_quantise(x, w) }",
+     {"T=60,D=24,F=40", "T=60,D=24,F=300"},
+     false},
+    {"f(x[T,D], w[N,D], u[D,N]) -> (m: f32[T], y[T,D]) { z = x @ w  m = max(z, N)  y = z @ u }",
+     {"T=60,D=24,N=40", "T=60,D=24,N=300"},
+     false},
+    {"f(x[T,D], g[D]) -> m: f32[T] { m = max(x*g, D) }", {"T=60,D=50", "T=7,D=1100"}, false},
+    {"f(x[T,D]) -> m: f32[T] { m = max(silu(x)*exp(x), D) }", {"T=60,D=50", "T=7,D=1100"}, false},
+    {"f(x[T,D]) -> m: f32[T] { m = max(softmax(3*x, D), D) }", {"T=60,D=50", "T=7,D=1100"}, false},
+    {"f(x[B,T,D], g[D], b[D]) -> m[B,D] { m = max(x*g + b, T) }", {"B=3,T=50,D=20", "B=2,T=7,D=600"}, false},
+    {"f(x[T,D], r[T,D], s[T,D]) -> m[D] { m = max(x + r + s, T) }", {"T=50,D=20", "T=300,D=8"}, false},
+    {"f(x[T,D], w[N,D]) -> (g: f32[T], aux) { p = softmax(x @ w, N)  g = max(p, N)\n"
+     "  aux = sum(mean(where(p == g, 1, 0), T)*mean(p, T), N) }",
+     {"T=60,D=24,N=8", "T=60,D=24,N=300"},
+     true},
+};
+
+/* A choice that is lost, or shared with another, moves a row of the gradient by half of it or more; roundings
+ * of 16 bits move it by a few parts in 256. */
+static void expect_rows(const tensor *d, const tensor *ref, const char *text, const char *how) {
+    int64_t columns = ref->shape.sizes[ref->shape.rank - 1], wrong = 0;
+    double most = 0;
+    for (int64_t e = 0; e < ref->shape.count; e++)
+        most = fmax(most, fabs(at(ref, e)));
+    for (int64_t row = 0; row < ref->shape.count / columns; row++) {
+        double scale = 0, off = 0;
+        for (int64_t e = row * columns; e < (row + 1) * columns; e++) {
+            scale = fmax(scale, fabs(at(ref, e)));
+            off = fmax(off, apart(at(d, e), at(ref, e)));
+        }
+        wrong += !(off <= scale / 8 + most / 64);
+    }
+    check(!wrong, "%s, %s: %d of %d rows are off", text, how, (int)wrong, (int)(ref->shape.count / columns));
+}
+
+/* The gradient by x of one program, of two, and by the reference, all of the same rounded inputs. */
+static void test_gradient(const char *text, const char *dims, const way *w) {
+    const char *wrt = "x";
+    epi_module *m = parse(text), *one = NULL, *two = NULL;
+    epi_error err;
+    ran whole = {0}, ref = {0}, forward = {0}, backward = {0};
+    if (m &&
+        check(epi_program_grad(epi_module_program(m, 0), &wrt, 1, &one, &err) == EPI_OK &&
+                  epi_program_grad_saved(epi_module_program(m, 0), &wrt, 1, &two, &err) == EPI_OK,
+              "%s: %s", text, err.message) &&
+        prepare(&whole, epi_module_program(one, 0), dims, w) &&
+        prepare(&ref, epi_module_program(one, 0), dims, NULL) &&
+        prepare(&forward, epi_module_program(two, 0), dims, w) &&
+        prepare(&backward, epi_module_program(two, 1), dims, w)) {
+        problem_fill(&whole.p, 5);
+        take(&ref, &whole);
+        take(&forward, &whole);
+        take(&backward, &whole);
+        check(problem_run(whole.k, &whole.p) && problem_run(ref.k, &ref.p) &&
+                  problem_run(forward.k, &forward.p),
+              "%s runs", text);
+        take(&backward, &forward);
+        check(problem_run(backward.k, &backward.p), "%s runs", text);
+        expect_rows(find(&whole, "d_x"), find(&ref, "d_x"), text, name_of(w));
+        expect_rows(find(&backward, "d_x"), find(&ref, "d_x"), text, "forward and backward");
+    }
+    discard(&whole);
+    discard(&ref);
+    discard(&forward);
+    discard(&backward);
+    epi_module_free(one);
+    epi_module_free(two);
+    epi_module_free(m);
+}
+
+/* What two weights are equal for is shared between them, in every type. */
+static void test_ties(const way *w) {
+    static const char text[] = "f(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }";
+    const char *wrt = "w";
+    epi_module *m = parse(text), *one = NULL;
+    ran r = {0};
+    if (epi_program_grad(epi_module_program(m, 0), &wrt, 1, &one, NULL) == EPI_OK &&
+        prepare(&r, epi_module_program(one, 0), "T=1,D=8,N=40", w)) {
+        for (int64_t e = 0; e < 8; e++)
+            put_element(r.p.t[0].data, w->type, e, 1);
+        for (int64_t e = 0; e < 8 * 40; e++) /* the second and the last are the largest */
+            put_element(r.p.t[1].data, w->type, e, e / 8 == 1 || e / 8 == 39 ? 0.75 : (double)e / 1024);
+        put_element(r.p.t[2].data, EPI_F32, 0, 6);
+        check(problem_run(r.k, &r.p), "ties run");
+        for (int64_t e = 0; e < 8 * 40; e++)
+            check(at(&r.p.t[3], e) == (e / 8 == 1 || e / 8 == 39 ? 3 : 0), "%s: element %d of a tie is %g",
+                  name_of(w), (int)e, at(&r.p.t[3], e));
+    }
+    discard(&r);
+    epi_module_free(one);
+    epi_module_free(m);
+}
+
+/* ---- argmax ---- */
+
+/* A value v along the last axis, X, and how many elements the others have. */
+static const struct {
+    const char *in, *axes, *along, *value, *dims[2];
+} values[] = {
+    {"x[T,D], w[N,D]", "T", "N", "x @ w", {"T=60,D=24,N=40", "T=60,D=24,N=300"}},
+    {"x[T,D], w[N,D]", "T", "N", "silu(x @ w)*3.3", {"T=60,D=24,N=40", "T=60,D=24,N=300"}},
+    {"x[T,D], w[N,D]", "T", "N", "softmax(x @ w, N)", {"T=60,D=24,N=40", "T=60,D=24,N=300"}},
+    {"x[T,D], w[N,D]", "N", "T", "x @ w + 0.3", {"T=60,D=24,N=40", "T=300,D=24,N=40"}},
+    {"x[B,T,D]", "B,D", "T", "x*1.1 + 1", {"B=3,T=50,D=20", "B=2,T=7,D=600"}},
+    {"x[T,D], r[T,D], s[T,D]", "D", "T", "x + r + s", {"T=50,D=20", "T=300,D=8"}},
+    {"x[T,D], g[D]", "T", "D", "x*g*37.3 + 1", {"T=50,D=40", "T=7,D=1100"}},
+    {"x[T,D], g[D]", "T", "D", "x*rsqrt(mean(x*x, D))*g", {"T=50,D=40", "T=7,D=1100"}},
+};
+
+/* What it names is within the axis and the largest by f64, up to the roundings of v. */
+static void expect_largest(const tensor *i, const tensor *v, double unit, const char *text, const char *how) {
+    int64_t rows = i->shape.count, along = v->shape.count / rows, wrong = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        double best = at(i, row), top = -INFINITY, size = 0;
+        for (int64_t e = 0; e < along; e++) {
+            top = fmax(top, at(v, row * along + e));
+            size = fmax(size, fabs(at(v, row * along + e)));
+        }
+        wrong += !(best >= 0 && best < (double)along &&
+                   at(v, row * along + (int64_t)best) >= top - 8 * unit * size);
+    }
+    check(!wrong, "%s, %s: argmax is wrong in %d of %d rows", text, how, (int)wrong, (int)rows);
+}
+
+static void test_argmax(size_t which, const char *dims, const way *w) {
+    char text[600];
+    snprintf(text, sizeof text,
+             "f(%s) -> (i: i32[%s], n: f32[%s], p: f32[%s]) { v = %s  i = argmax(v, %s)\n"
+             "  n = sum(v == max(v, %s), %s)  p = sum(exp(v - max(v, %s)), %s) }\n"
+             "g(%s) -> v: f32[%s,%s] { v = %s }",
+             values[which].in, values[which].axes, values[which].axes, values[which].axes,
+             values[which].value, values[which].along, values[which].along, values[which].along,
+             values[which].along, values[which].along, values[which].in, values[which].axes,
+             values[which].along, values[which].value);
+    epi_module *m = parse(text);
+    ran r = {0}, ref = {0};
+    if (m && prepare(&r, epi_module_program(m, 0), dims, w) &&
+        prepare(&ref, epi_module_program(m, 1), dims, NULL)) {
+        problem_fill(&r.p, 5);
+        take(&ref, &r);
+        check(problem_run(r.k, &r.p) && problem_run(ref.k, &ref.p), "%s runs", text);
+        const tensor *n = find(&r, "n"), *p = find(&r, "p");
+        int wrong = 0;
+        for (int64_t e = 0; e < n->shape.count; e++)
+            wrong += !(at(n, e) >= 1 && at(p, e) >= 0.999);
+        check(!wrong, "%s, %s: in %d rows no element is the largest", text, name_of(w), wrong);
+        expect_largest(find(&r, "i"), find(&ref, "v"), type_unit(w->type), text, name_of(w));
+    }
+    discard(&r);
+    discard(&ref);
+    epi_module_free(m);
+}
+
+int main(void) {
+    epi_error err;
+    if (epi_context_open(&ctx, &err) != EPI_OK)
+        return 1;
+    for (size_t i = 0; i < sizeof maxima / sizeof *maxima; i++)
+        for (int way = 0; way < WAYS; way++)
+            for (int d = 0; d < 2; d++)
+                if (ways[way].type == EPI_F32 ||
+                    (ways[way].path == EPI_PATH_FUSED && !(d && maxima[i].stored)))
+                    test_gradient(maxima[i].text, maxima[i].dims[d], &ways[way]);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        for (int way = 0; way < WAYS; way++)
+            for (int d = 0; d < 2; d++)
+                test_argmax(i, values[i].dims[d], &ways[way]);
+    for (int way = 0; way < WAYS; way++)
+        test_ties(&ways[way]);
+    epi_context_close(ctx);
+    return finish();
+}
