@@ -8,6 +8,8 @@
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
+#   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps
+#                      (tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
 #   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
 #   make test-full     all of the above
 #   make mutate        faults put into the sources, MUTANTS=50 of them drawn by SEED=1: how many does the suite find? (90 minutes)
@@ -241,6 +243,9 @@ ARGS_edges := programs
 ARGS_puzzle := programs
 ARGS_attention = programs $(CASES_MODE)
 ARGS_random = $(ROUNDS)
+LAW_TEXTS = $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md
+LAW_ROUNDS ?= 1000
+ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)
 ARGS_docs := docs/language.md docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi) \
     editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json
 ARGS_threads = $(BUILD)/libepilog.so
@@ -323,7 +328,7 @@ test-memory:
 	@$(SUB) $(MSAN) list | head -n $(words $(MSAN_TESTS)) | bash tests/run.sh $(BUILD)/msan/log
 
 # What `make test` has a choice of, whole. What these say before the last line tells what was left out and why.
-.PHONY: test-texts test-emulate test-hopper test-full
+.PHONY: test-texts test-emulate test-hopper test-laws test-full
 test-texts: $(BUILD)/test/cuda
 	$(BUILD)/test/cuda programs $(BUILD)/cache all
 test-emulate: $(BUILD)/test/emulate
@@ -332,6 +337,8 @@ test-emulate: $(BUILD)/test/emulate
 test-hopper: $(BUILD)/test/emulate
 	@mkdir -p $(BUILD)/emulate
 	$(BUILD)/test/emulate programs $(BUILD)/emulate sweep
+test-laws: $(BUILD)/test/laws
+	$(BUILD)/test/laws $(LAW_TEXTS) --random 10000 --thorough
 test-full:
 	@$(SUB) test
 	@$(SUB) test-texts

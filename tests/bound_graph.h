@@ -1,0 +1,210 @@
+/* bound_graph.h: bounds of elements that only change places, and of a whole graph, operation by operation. */
+#ifndef EPI_TESTS_BOUND_GRAPH_H
+#define EPI_TESTS_BOUND_GRAPH_H
+
+#include "bound_fold.h"
+
+static inline void bound_take(bounded *y, int64_t i, const bounded *x, int64_t at) {
+    y->v[i] = at < 0 ? 0 : x->v[at];
+    y->e[i] = at < 0 ? 0 : x->e[at];
+    y->m[i] = at < 0 ? 0 : x->m[at];
+}
+
+static inline void bound_input(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    epi_ref r = {.axes = b->g->tensors[n->tensor].axes};
+    int64_t begin = epi_ref_lay_out(&r, b->slices ? &b->slices[n->tensor] : NULL, NULL, b->sizes);
+    epi_walk w = epi_walk_axes(&r, &n->axes, b->sizes);
+    for (int64_t i = 0; i < b->at[node].count; i++)
+        bound_take(&b->at[node], i, &b->tensors[b->of[n->tensor]], begin + epi_walk_offset(&w, i));
+}
+
+static inline void bound_leaf(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    for (int64_t i = 0; i < y->count; i++) {
+        y->v[i] = n->op == EPI_OP_INDEX  ? (double)i
+                  : n->op == EPI_OP_SIZE ? (double)epi_axis_size(n->over.at[0], b->sizes)
+                                         : n->value;
+        y->m[i] = fabs(y->v[i]);
+        y->e[i] = n->op == EPI_OP_CONST && isfinite(n->value) ? fabs((double)(float)n->value - n->value) : 0;
+    }
+}
+
+static inline void bound_random(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    for (int64_t i = 0; i < y->count; i++) {
+        float x;
+        epi_philox_uniform(&x, (int32_t)b->at[n->arg[0]].v[0], i, 1);
+        y->v[i] = y->m[i] = (double)x;
+    }
+}
+
+/* A rename: the same elements in the same order; the axes of both go by position. */
+static inline void bound_view(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    epi_ref r = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes);
+    for (int i = 0; i < r.axes.count; i++)
+        if (epi_axis_equal(r.axes.at[i], n->over.at[0]))
+            r.axes.at[i] = n->over.at[1];
+    epi_walk w = epi_walk_axes(&r, &n->axes, b->sizes);
+    for (int64_t i = 0; i < b->at[node].count; i++)
+        bound_take(&b->at[node], i, &b->at[n->arg[0]], epi_walk_offset(&w, i));
+}
+
+static inline void bound_split(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bool joins = n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
+    for (int half = 0; half < 2; half++) {
+        if (!joins && (n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH) != half)
+            continue;
+        int whole_node = joins ? node : n->arg[0], part_node = joins ? n->arg[half] : node;
+        epi_ref whole = epi_ref_of_axes(&b->g->nodes[whole_node].axes, b->sizes),
+                part = epi_ref_of_axes(&b->g->nodes[part_node].axes, b->sizes);
+        int64_t begin = epi_ref_half(&whole, n, half, b->sizes);
+        epi_walk from = epi_walk_axes(&whole, &whole.axes, b->sizes),
+                 to = epi_walk_axes(&part, &whole.axes, b->sizes);
+        for (int64_t i = 0, count = epi_axes_size(&whole.axes, b->sizes); i < count; i++) {
+            int64_t w = begin + epi_walk_offset(&from, i), p = epi_walk_offset(&to, i);
+            if (joins)
+                bound_take(&b->at[node], w, &b->at[part_node], p);
+            else
+                bound_take(&b->at[node], p, &b->at[whole_node], w);
+        }
+    }
+}
+
+/* The position that an index names, -1: none; *sure where it cannot be another one. */
+static inline int64_t bound_position(const bounded *index, int64_t i, int64_t size, bool *sure) {
+    double v = index->v[i], e = index->e[i];
+    *sure = e == 0 || rint(v - e) == rint(v + e);
+    double at = rint(v);
+    return at >= 0 && at < (double)size ? (int64_t)at : -1;
+}
+
+static inline void bound_gather(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    epi_ref x = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
+            index = epi_ref_of_axes(&b->g->nodes[n->arg[1]].axes, b->sizes);
+    int64_t stride = epi_ref_drop(&x, n->over.at[0]), size = epi_axis_size(n->over.at[0], b->sizes);
+    epi_walk from = epi_walk_axes(&x, &n->axes, b->sizes), which = epi_walk_axes(&index, &n->axes, b->sizes);
+    bounded *y = &b->at[node];
+    for (int64_t i = 0; i < y->count; i++) {
+        bool sure;
+        int64_t at = bound_position(&b->at[n->arg[1]], epi_walk_offset(&which, i), size, &sure);
+        bound_take(y, i, &b->at[n->arg[0]], at < 0 ? -1 : epi_walk_offset(&from, i) + at * stride);
+        y->e[i] = sure ? y->e[i] : INFINITY;
+    }
+}
+
+static inline void bound_scatter(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    const bounded *d = &b->at[n->arg[0]];
+    epi_ref from = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes);
+    const epi_axes *index = &b->g->nodes[n->arg[1]].axes;
+    epi_axes rest = epi_axes_without(&from.axes, index);
+    epi_walk outer = epi_walk_axes(&from, index, b->sizes), inner = epi_walk_axes(&from, &rest, b->sizes);
+    int64_t size = epi_axis_size(n->over.at[0], b->sizes), width = epi_axes_size(&rest, b->sizes);
+    bool all_sure = true;
+    int64_t count = epi_axes_size(index, b->sizes);
+    for (int64_t i = 0; i < count; i++) {
+        bool sure;
+        int64_t at = bound_position(&b->at[n->arg[1]], i, size, &sure);
+        all_sure &= sure;
+        for (int64_t j = 0; j < width && at >= 0; j++) {
+            int64_t to = at * width + j, f = epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j);
+            y->v[to] += d->v[f];
+            y->e[to] += d->e[f];
+            y->m[to] += fmax(d->m[f], fabs(d->v[f]));
+        }
+    }
+    for (int64_t i = 0; i < y->count; i++)
+        y->e[i] = all_sure ? y->e[i] + 0x1p-24 * (double)(count + 8) * (y->m[i] + y->e[i]) : INFINITY;
+}
+
+static inline void bound_update(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    epi_ref to = epi_ref_of_axes(&n->axes, b->sizes),
+            index = epi_ref_of_axes(&b->g->nodes[n->arg[1]].axes, b->sizes),
+            v = epi_ref_of_axes(&b->g->nodes[n->arg[2]].axes, b->sizes),
+            x = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes);
+    epi_walk whole = epi_walk_axes(&x, &n->axes, b->sizes);
+    for (int64_t i = 0; i < y->count; i++)
+        bound_take(y, i, &b->at[n->arg[0]], epi_walk_offset(&whole, i));
+    int64_t stride = epi_ref_drop(&to, n->over.at[0]), size = epi_axis_size(n->over.at[0], b->sizes);
+    epi_walk put = epi_walk_axes(&to, &to.axes, b->sizes), which = epi_walk_axes(&index, &to.axes, b->sizes),
+             from = epi_walk_axes(&v, &to.axes, b->sizes);
+    for (int64_t i = 0, count = epi_axes_size(&to.axes, b->sizes); i < count; i++) {
+        bool sure;
+        int64_t at = bound_position(&b->at[n->arg[1]], epi_walk_offset(&which, i), size, &sure);
+        for (int64_t k = 0; k < size; k++)
+            if (!sure)
+                y->e[epi_walk_offset(&put, i) + k * stride] = INFINITY;
+        if (at >= 0 && sure)
+            bound_take(y, epi_walk_offset(&put, i) + at * stride, &b->at[n->arg[2]],
+                       epi_walk_offset(&from, i));
+    }
+}
+
+/* ---- a graph ---- */
+
+static inline void bound_node(const bounding *b, int node) {
+    epi_op op = b->g->nodes[node].op;
+    switch (epi_ops[op].cls) {
+    case EPI_CLASS_MAP: bound_map(b, node); break;
+    case EPI_CLASS_REDUCE: bound_reduce(b, node); break;
+    case EPI_CLASS_SPLIT: bound_split(b, node); break;
+    case EPI_CLASS_PRODUCT: bound_product(b, node); break;
+    case EPI_CLASS_VIEW: bound_view(b, node); break;
+    case EPI_CLASS_RANDOM: bound_random(b, node); break;
+    case EPI_CLASS_MOVE:
+        (op == EPI_OP_GATHER ? bound_gather : op == EPI_OP_SCATTER ? bound_scatter : bound_update)(b, node);
+        break;
+    default: (op == EPI_OP_INPUT ? bound_input : bound_leaf)(b, node);
+    }
+    double unit = b->unit(b, node);
+    for (int64_t i = 0; i < b->at[node].count && unit > 0; i++)
+        round_element(&b->at[node], i, unit, b->absolute);
+}
+
+/* Every live value of the graph, in b->at. False: no memory. */
+static inline bool bound_graph(bounding *b) {
+    bool ok = (b->at = calloc((size_t)b->g->node_count + 1, sizeof *b->at)) != NULL;
+    for (int i = 0; i < b->g->node_count && ok; i++)
+        if (b->g->live[i]) {
+            ok = bounded_make(&b->at[i], epi_axes_size(&b->g->nodes[i].axes, b->sizes));
+            if (ok)
+                bound_node(b, i);
+        }
+    return ok;
+}
+
+static inline void bound_graph_free(bounding *b) {
+    for (int i = 0; b->at && i < b->g->node_count; i++)
+        bounded_free(&b->at[i]);
+    free(b->at);
+}
+
+/* An output as it lies in memory, rounded to its type. */
+static inline bool bound_output(const bounding *b, int tensor, epi_dtype type, bounded *out) {
+    const epi_tensor_decl *d = &b->g->tensors[tensor];
+    const bounded *x = &b->at[d->node];
+    epi_ref r = epi_ref_of_axes(&b->g->nodes[d->node].axes, b->sizes);
+    epi_walk w = epi_walk_axes(&r, &d->axes, b->sizes);
+    bounded_free(out);
+    if (!bounded_make(out, x->count))
+        return false;
+    for (int64_t i = 0; i < out->count; i++) {
+        bound_take(out, i, x, epi_walk_offset(&w, i));
+        if (type == EPI_I32 || type == EPI_I64)
+            out->e[i] += 0.5;
+        else
+            round_element(out, i, storage_unit(type), false);
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,311 @@
+/* random_kinds.h: what random programs are made of: products and sums of them, attention with masks and
+ * scales, norms, choices, elements by number, slices, halves and calls. */
+#ifndef EPI_TESTS_RANDOM_KINDS_H
+#define EPI_TESTS_RANDOM_KINDS_H
+
+#include "random_value.h"
+
+static void grow_unary(random_graph *m) {
+    static const char *const forms[] = {"tanh(%s)",
+                                        "sigmoid(%s)",
+                                        "silu(%s)",
+                                        "gelu(%s)",
+                                        "-%s",
+                                        "abs(%s)",
+                                        "relu(%s)",
+                                        "sin(%s)",
+                                        "exp(min(%s, 2))",
+                                        "rsqrt(1 + %s**2)",
+                                        "softplus(%s)",
+                                        "0.5*%s",
+                                        "%s + 1",
+                                        "%s/3",
+                                        "gelu_tanh(%s)",
+                                        "floor(4*%s)",
+                                        "1.1*%s + 1",
+                                        "cos(%s)",
+                                        "log(1.5 + abs(%s))"};
+    static const double grown[] = {0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 4, 1.1, 0, 1};
+    graph_value a = one_in(m, 3) ? m->v[random_below(&m->s, m->count)] : some(m, 0);
+    int f = random_below(&m->s, 19);
+    char line[80];
+    snprintf(line, sizeof line, forms[f], a.name);
+    tamed(m, let(m, a.axes, a.half, grown[f] > 0 ? grown[f] * a.size + 1 : f == 8 ? 7.4 : 1, "%s", line));
+}
+
+static void grow_binary(random_graph *m) {
+    static const char *const forms[] = {"%s + %s", "%s - %s",          "%s*%s",
+                                        "%s*%s",   "max(%s, %s)",      "min(%s, %s)",
+                                        "%s > %s", "%s/(2 + abs(%s))", "where(%s > 0, %s, 1)"};
+    graph_value a = some(m, 0), b = some(m, one_in(m, 2) ? 0 : one_axis(m, a.axes ? a.axes : AX_T));
+    int f = random_below(&m->s, 9);
+    char line[80];
+    if (axes_in(a.axes | b.axes) > 4)
+        return;
+    snprintf(line, sizeof line, forms[f], a.name, b.name);
+    double size = f < 2 ? a.size + b.size : f < 4 ? a.size * b.size : f == 6 ? 1 : fmax(a.size, b.size) + 1;
+    tamed(m, let(m, a.axes | b.axes, false, size, "%s", line));
+}
+
+/* The operands of a product over an axis. */
+static bool product_operands(random_graph *m, unsigned *over, graph_value *a, graph_value *b) {
+    *over = one_axis(m, AX_D | AX_D | AX_F | AX_T | AX_R);
+    unsigned other = one_axis(m, (AX_T | AX_R | AX_D | AX_F | AX_C | AX_H) & ~*over);
+    *a = some(m, *over);
+    *b = exactly(m, *over | (other & ~a->axes ? other : one_axis(m, ~a->axes & 63)));
+    return axes_in((a->axes | b->axes) & ~*over) <= 4 && axes_in(a->axes | b->axes) <= 6;
+}
+
+static void product_text(random_graph *m, unsigned over, graph_value a, graph_value b, char *out,
+                         size_t size) {
+    bool plain = (a.axes & b.axes) == over && one_in(m, 3);
+    if (plain)
+        snprintf(out, size, "(%s @ %s)", a.name, b.name);
+    else
+        snprintf(out, size, "sum(%s*%s, %c)", a.name, b.name, letter(over));
+}
+
+static void grow_product(random_graph *m) {
+    static const char *const scales[] = {"%s", "%s*0.5", "%s*rsqrt(size(D))", "0.25*%s", "%s/2"};
+    unsigned over;
+    graph_value a, b;
+    char p[120], line[160];
+    if (!product_operands(m, &over, &a, &b))
+        return;
+    product_text(m, over, a, b, p, sizeof p);
+    int scale = random_below(&m->s, 5); /* not by 1/sqrt(0) */
+    snprintf(line, sizeof line, scales[scale == 2 && length_of(m, AX_D) == 0 ? 0 : scale], p);
+    tamed(m, let(m, (a.axes | b.axes) & ~over, false, a.size * b.size * sqrt(length_of(m, over)) + 0.1, "%s",
+                 line));
+}
+
+/* Products that are added up, with a factor that several of them have. */
+static void grow_sum_of_products(random_graph *m) {
+    static const char *const joins[] = {"0.5*%s + 0.5*%s", "%s + %s", "%s - %s", "%s*2 + %s*2",
+                                        "0.5*%s - %s"};
+    unsigned over;
+    graph_value a, b;
+    char p[120], q[120], line[400];
+    if (!product_operands(m, &over, &a, &b) || axes_in(a.axes | b.axes) > 4)
+        return;
+    product_text(m, over, a, b, p, sizeof p);
+    graph_value c = exactly(m, a.axes), d = one_in(m, 2) ? b : exactly(m, b.axes),
+                s = exactly(m, one_axis(m, a.axes));
+    graph_value e =
+        one_in(m, 2) ? let(m, a.axes, false, a.size * s.size, "%s*%s", one_in(m, 2) ? a.name : c.name, s.name)
+                     : c;
+    product_text(m, over, e, d, q, sizeof q);
+    snprintf(line, sizeof line, joins[random_below(&m->s, 5)], p, q);
+    unsigned left = (a.axes | b.axes) & ~over;
+    graph_value v =
+        let(m, left, false, 3 * (a.size * b.size + e.size * d.size) * sqrt(length_of(m, over)), "%s", line);
+    if (one_in(m, 3) && left) {
+        graph_value t = exactly(m, one_axis(m, left));
+        v = let(m, left, false, v.size * t.size, "%s*%s", v.name, t.name);
+    }
+    tamed(m, v);
+}
+
+static void mask_text(random_graph *m, unsigned rows, unsigned keys, char *out, size_t size) {
+    switch (random_below(&m->s, 4)) {
+    case 0: snprintf(out, size, "index(%c) <= index(%c)", letter(keys), letter(rows)); break;
+    case 1:
+        snprintf(out, size, "index(%c) > index(%c) - 2 and index(%c) <= index(%c)", letter(keys),
+                 letter(rows), letter(keys), letter(rows));
+        break;
+    case 2: snprintf(out, size, "%s == %s", new_index(m, rows).name, new_index(m, keys).name); break;
+    default: snprintf(out, size, "%s > 0", exactly(m, rows | keys).name);
+    }
+}
+
+/* The weights of an attention, [T,R] and what the queries have besides. */
+static graph_value grow_weights(random_graph *m, graph_value q, graph_value k, unsigned rows, unsigned keys,
+                                const char *mask) {
+    static const char *const scaled[] = {"sum(%s*%s, D)", "sum(%s*%s, D)*0.35",
+                                         "sum(%s*%s, D)*rsqrt(size(D))", "0.5*sum(%s*%s, D)"};
+    char line[200];
+    unsigned axes = (q.axes | k.axes) & ~(unsigned)AX_D;
+    (void)rows;
+    int scale = random_below(&m->s, 4);
+    snprintf(line, sizeof line, scaled[scale == 2 && length_of(m, AX_D) == 0 ? 0 : scale], q.name, k.name);
+    graph_value s = let(m, axes, false, q.size * k.size * sqrt(length_of(m, AX_D)), "%s", line);
+    if (one_in(m, 5))
+        s = let(m, axes, false, s.size + 1.5, "%s + %s", s.name, exactly(m, rows | keys).name);
+    if (one_in(m, 6))
+        s = let(m, axes, false, 3, "3*tanh(%s)", s.name);
+    if (mask[0])
+        s = let(m, axes, false, s.size, "where(%s, %s, -inf)", mask, s.name);
+    return let(m, axes, false, 1, "softmax(%s, %c)", s.name, letter(keys));
+}
+
+static void grow_attention(random_graph *m) {
+    unsigned head = one_in(m, 3) ? AX_H : 0, rows = AX_T, keys = AX_R;
+    graph_value q = exactly(m, rows | AX_D | head), k = exactly(m, keys | AX_D | (one_in(m, 2) ? head : 0));
+    graph_value v = exactly(m, keys | (one_in(m, 2) ? AX_D : AX_F) | (k.axes & head));
+    char mask[100] = "";
+    if (one_in(m, 2))
+        mask_text(m, rows, keys, mask, sizeof mask);
+    graph_value p = grow_weights(m, q, k, rows, keys, mask);
+    if (mask[0] && one_in(m, 3))
+        p = let(m, p.axes, false, 1, "where(%s, %s, 0)", mask, p.name);
+    if (one_in(m, 5)) {
+        graph_value p2 = grow_weights(m, exactly(m, q.axes), k, rows, keys, one_in(m, 2) ? mask : "");
+        p = let(m, p.axes | p2.axes, false, 1.5, "%s - 0.5*%s", p.name, p2.name);
+    }
+    if (one_in(m, 6))
+        p = let(m, p.axes, false, p.size * 1.5, "%s*%s", p.name, exactly(m, keys).name);
+    graph_value o = let(m, (p.axes | v.axes) & ~keys, false, p.size * v.size, "%ssum(%s*%s, R)",
+                        one_in(m, 4) ? "0.5*" : "", p.name, v.name);
+    if (one_in(m, 3))
+        let(m, o.axes | AX_T, false, o.size + 1.5, "%s + %s", exactly(m, one_in(m, 2) ? o.axes : AX_T).name,
+            o.name);
+}
+
+/* Attention of a sequence with itself. */
+static void grow_self_attention(random_graph *m) {
+    graph_value x = exactly(m, AX_T | AX_D);
+    char c[20];
+    snprintf(c, sizeof c, "c%d", m->fresh++);
+    size_t n = strlen(m->body);
+    snprintf(m->body + n, sizeof m->body - n, "    %s = rename(%s, T, P)\n", c, x.name);
+    const char *mask = one_in(m, 2) ? "where(index(P) <= index(T), " : "(";
+    let(m, AX_T | AX_D, false, x.size, "sum(softmax(%ssum(%s*%s, D)%s), P)*%s, P)", mask, x.name, c,
+        mask[0] == 'w' ? ", -inf" : "", c);
+}
+
+static void grow_reduction(random_graph *m) {
+    static const char *const words[] = {"sum", "mean", "max",     "min",        "logsumexp",
+                                        "var", "max",  "softmax", "log_softmax"};
+    graph_value a = some(m, 0);
+    if (!a.axes)
+        return;
+    unsigned over = one_axis(m, a.axes);
+    int w = random_below(&m->s, 9);
+    double size = w == 0   ? a.size * length_of(m, over)
+                  : w == 5 ? a.size * a.size
+                  : w == 8 ? 2 * a.size + 4
+                           : a.size + 4;
+    if (one_in(m, 4) && axes_in(a.axes) > 1 && w < 7) {
+        unsigned second = one_axis(m, a.axes & ~over);
+        tamed(m, let(m, a.axes & ~(over | second), false, size * length_of(m, second), "%s(%s, %c, %c)",
+                     words[w], a.name, letter(over), letter(second)));
+        return;
+    }
+    tamed(m,
+          let(m, w < 7 ? a.axes & ~over : a.axes, false, size, "%s(%s, %c)", words[w], a.name, letter(over)));
+}
+
+static void grow_norm(random_graph *m) {
+    graph_value a = some(m, AX_D), g = exactly(m, AX_D);
+    switch (random_below(&m->s, 4)) {
+    case 0:
+        let(m, a.axes, false, 5, "%s*rsqrt(mean(%s*%s, D) + 1e-3)*%s", a.name, a.name, a.name, g.name);
+        break;
+    case 1:
+        let(m, a.axes, false, 5, "(%s - mean(%s, D))*rsqrt(var(%s, D) + 1e-2)", a.name, a.name, a.name);
+        break;
+    case 2: let(m, a.axes, false, 5, "%s/(max(abs(%s), D) + 0.5)", a.name, a.name); break;
+    default: let(m, AX_T | AX_D, false, 5, "rmsnorm(%s, %s, 1e-3)", input_of(m, AX_T | AX_D).name, g.name);
+    }
+}
+
+/* The largest of something computed, where it is, and what stands there. */
+static void grow_choice(random_graph *m) {
+    graph_value a = some(m, 0);
+    if (axes_in(a.axes) < 2)
+        return;
+    unsigned over = one_axis(m, a.axes);
+    graph_value i = let(m, a.axes & ~over, false, 4, "argmax(%s, %c)", a.name, letter(over));
+    if (one_in(m, 2) && over != AX_C) {
+        graph_value x = exactly(m, over | one_axis(m, 63 & ~(a.axes | over | AX_C)));
+        if (axes_in(x.axes | i.axes) <= 4)
+            let(m, (x.axes | i.axes) & ~over, false, x.size, "gather(%s, %s, %c)", x.name, i.name,
+                letter(over));
+    } else if (one_in(m, 2)) {
+        let(m, a.axes, false, a.size, "where(%s == max(%s, %c), %s, 0)", a.name, a.name, letter(over),
+            a.name);
+    }
+}
+
+static void grow_move(random_graph *m) {
+    graph_value x;
+    switch (random_below(&m->s, 4)) {
+    case 0:
+        x = exactly(m, AX_R | AX_D);
+        let(m, AX_T | AX_D, false, x.size, "gather(%s, %s, R)", x.name, new_index(m, AX_T).name);
+        break;
+    case 1:
+        x = exactly(m, AX_T | (one_in(m, 2) ? AX_D : AX_F));
+        if (!(m->declared & AX_R))
+            new_input(m, AX_R);
+        tamed(m, let(m, (x.axes & ~(unsigned)AX_T) | AX_R, false, 3 * x.size, "scatter(%s, %s, R)", x.name,
+                     new_index(m, AX_T).name));
+        break;
+    case 2:
+        x = exactly(m, AX_R | AX_D | (one_in(m, 2) ? AX_T : 0));
+        let(m, x.axes, false, x.size + 1.5, "update(%s, %s, %s, R)", x.name, exactly(m, AX_D).name,
+            new_index(m, x.axes & AX_T).name);
+        break;
+    default:
+        x = some(m, AX_D);
+        let(m, x.axes, false, x.size, "gather(%s, %s, D)", x.name, new_index(m, AX_D).name);
+    }
+}
+
+static void grow_slices(random_graph *m) {
+    graph_value z = some(m, AX_C);
+    int first = random_below(&m->s, 3), second = random_below(&m->s, 3);
+    unsigned axes = z.axes & ~(unsigned)AX_C;
+    graph_value a = let(m, axes, false, z.size, "gather(%s, %d, C)", z.name, first);
+    if (one_in(m, 3))
+        return;
+    graph_value b = let(m, axes, false, z.size, "gather(%s, %d, C)", z.name, second);
+    tamed(m, let(m, axes, false, a.size * b.size, one_in(m, 2) ? "silu(%s)*%s" : "%s*%s", a.name, b.name));
+}
+
+static void grow_halves(random_graph *m) {
+    graph_value a = some(m, AX_D);
+    bool pairs = one_in(m, 2);
+    char x[12], y[12];
+    snprintf(x, sizeof x, "h%d", m->fresh++);
+    snprintf(y, sizeof y, "h%d", m->fresh++);
+    size_t n = strlen(m->body);
+    snprintf(m->body + n, sizeof m->body - n, "    %s, %s = %s(%s, D)\n", x, y, pairs ? "pairs" : "halves",
+             a.name);
+    switch (random_below(&m->s, 4)) {
+    case 0:
+        tamed(m, let(m, a.axes, false, 2 * a.size, "%s(%s - %s, %s + %s, D)", pairs ? "join" : "concat", x, y,
+                     x, y));
+        break;
+    case 1: tamed(m, let(m, a.axes, true, a.size * a.size, "%s*silu(%s)", x, y)); break;
+    case 2: let(m, a.axes, true, a.size, "%s/3", one_in(m, 2) ? x : y); break;
+    default:
+        tamed(m, let(m, a.axes & ~(unsigned)AX_D, false, a.size * a.size * length_of(m, AX_D),
+                     "sum(%s*%s, D/2)", x, y));
+    }
+}
+
+static void grow_call(random_graph *m) {
+    graph_value a = input_of(m, AX_D | (one_in(m, 3) ? AX_R : AX_T)), b = exactly(m, AX_D);
+    m->calls = true;
+    tamed(m, let(m, a.axes, false, a.size * 1.5 + 1, "mixed(%s, %s)", a.name, b.name));
+}
+
+static const struct {
+    void (*grow)(random_graph *m);
+    int weight;
+} graph_kinds[] = {{grow_unary, 5},         {grow_binary, 6},    {grow_product, 6}, {grow_sum_of_products, 4},
+                   {grow_attention, 4},     {grow_reduction, 5}, {grow_norm, 3},    {grow_choice, 2},
+                   {grow_move, 3},          {grow_slices, 2},    {grow_halves, 2},  {grow_call, 1},
+                   {grow_self_attention, 1}};
+
+static void grow_one(random_graph *m) {
+    int at = random_below(&m->s, 44);
+    for (size_t i = 0; i < sizeof graph_kinds / sizeof *graph_kinds; i++)
+        if ((at -= graph_kinds[i].weight) < 0) {
+            graph_kinds[i].grow(m);
+            return;
+        }
+}
+
+#endif
