@@ -7,6 +7,7 @@
 #   make test-texts    all of the CUDA texts through NVRTC, not one of each form (7 minutes of a core)
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
+#   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (3 minutes of a core)
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
 #   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps
 #                      (tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
@@ -196,7 +197,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums choice json safetensors lang moves threads deep alloc properties random rowloop cases cut grad algebra batch layers decode open memory prepare rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums choice json safetensors lang moves threads deep alloc properties random rowloop cases cut grad algebra batch rowbits layers decode open memory prepare rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -235,6 +236,8 @@ GRAD_ROUNDS ?= 1000
 ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
 ARGS_rows := programs
 ARGS_batch := programs
+ARGS_rowbits = $(ROW_ROUNDS)
+ROW_ROUNDS ?= 400
 ARGS_open := programs
 ARGS_memory := tests/models.epi
 ARGS_formulas := programs
@@ -265,9 +268,9 @@ PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
     RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out $(NOT_ASAN),$(TESTS))' ROUNDS=40 GRAD_ROUNDS=40 \
     CUDA_MODE=some CASES_MODE=some $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(filter-out $(SEARCHED),$(TESTS)) example')
-# These go where others go under the sanitizers, many times over: batch and sums where cases and rowloop do, names where cuda does.
+# These go where others go under the sanitizers, many times over: batch, rowbits and sums where cases and rowloop do, names where cuda does.
 # The emulator has fibers, which AddressSanitizer does not follow, and checks addresses itself.
-NOT_ASAN := batch sums names emulate
+NOT_ASAN := batch rowbits sums names emulate
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things. Of programs with params, open axes and memory budgets cut and alloc have some.
 SEARCHED := lang alloc properties cut grad jit cuda
@@ -328,7 +331,7 @@ test-memory:
 	@$(SUB) $(MSAN) list | head -n $(words $(MSAN_TESTS)) | bash tests/run.sh $(BUILD)/msan/log
 
 # What `make test` has a choice of, whole. What these say before the last line tells what was left out and why.
-.PHONY: test-texts test-emulate test-hopper test-laws test-full
+.PHONY: test-texts test-emulate test-hopper test-laws test-rowbits test-full
 test-texts: $(BUILD)/test/cuda
 	$(BUILD)/test/cuda programs $(BUILD)/cache all
 test-emulate: $(BUILD)/test/emulate
@@ -339,8 +342,11 @@ test-hopper: $(BUILD)/test/emulate
 	$(BUILD)/test/emulate programs $(BUILD)/emulate sweep
 test-laws: $(BUILD)/test/laws
 	$(BUILD)/test/laws $(LAW_TEXTS) --random 10000 --thorough
+test-rowbits: $(BUILD)/test/rowbits
+	$(BUILD)/test/rowbits 10000
 test-full:
 	@$(SUB) test
+	@$(SUB) test-rowbits
 	@$(SUB) test-texts
 	@$(SUB) test-emulate
 	@$(SUB) test-hopper

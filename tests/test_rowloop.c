@@ -40,6 +40,10 @@ static const char text[] =
     "log_softmax(x[T,D]) -> y[T,D] { c = x - max(x, D); y = c - log(sum(exp(c), D)) }\n"
     "kept_early(x[T,D]) -> y[T,D] { e = exp(x - max(x, D)); f = exp(e/sum(e, D)); y = e*f/sum(f, D) }\n"
     "over(x[T,D], c[T]) -> y[T,D] { y = x/c }\n"
+    "strewn(x[B,T,D], t[T,B,D]) -> (m[T,B], n[B,T], l[B,T]) {\n"
+    "    m = mean(x, D); n = mean(t, D); l = logsumexp(t, D) }\n"
+    "strewn_stores(x[B,T,D], t[B,T,D]) -> (m[B,T], l[B,T], y[T,B,D]) {\n"
+    "    y = x*t; m = mean(y, D); l = logsumexp(y, D) }\n"
     "flat(x[T,D], u[T,D], c) -> (y[T,D], z[T,D]) {\n    y = silu(x)*u\n    z = sigmoid(x)/c + x\n}\n";
 
 static const test_case rows[] = {
@@ -91,6 +95,9 @@ static const test_case rows[] = {
     {"rowloop", "vector", "D=4097", 0},
     {"rowloop", "vector", "D=1", 0},
     {"rowloop", "twice", "T=3,D=2100", 0},
+    {"rowloop", "strewn", "B=3,T=5,D=700", 0}, /* rows that are not a fixed distance apart */
+    {"rowloop", "strewn", "B=3,T=5,D=7", 0},
+    {"rowloop", "strewn_stores", "B=3,T=5,D=700", 0},
 };
 
 static bool load(epi_module *module, const test_case *c, loaded *l) {

@@ -212,6 +212,12 @@ void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2)
         t->strips->reduce_rows(s->op, p, p2, v, t->band_rows, n);
 }
 
+/* Are elements divided by one number for a row? A tape does that by factors, so a strip does, too: which of
+ * them it is follows from sizes. */
+static bool divides_row(const epi_band *t, const epi_instr *s) {
+    return s->full && s->op == EPI_OP_DIV && t->tile->values[s->arg[1]].scale == EPI_SCALE_NONE;
+}
+
 void epi_band_run(const epi_band *t, int i) {
     const epi_instr *s = &t->tile->instrs[i];
     switch (s->kind) {
@@ -242,7 +248,9 @@ void epi_band_run(const epi_band *t, int i) {
         epi_view arg[3];
         for (int a = 0; a < 3 && s->arg[a] >= 0; a++)
             arg[a] = view_of(t, s->arg[a], s->full);
-        if (s->kind == EPI_INSTR_MAP)
+        if (s->kind == EPI_INSTR_MAP && divides_row(t, s))
+            t->strips->over(dst, ld, arg, rows, n);
+        else if (s->kind == EPI_INSTR_MAP)
             t->strips->map[s->op](dst, ld, arg, rows, n);
         else
             t->strips->muladd(dst, ld, arg, s->sign, s->other, rows, n);

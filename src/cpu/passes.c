@@ -26,9 +26,9 @@ typedef struct pass {
     int64_t to_base, from_base[OPERANDS];
     int operands;
     space s;
-    epi_walk over; /* reductions: the operand along the axes removed */
-    int64_t over_count;
-    int32_t seed; /* random numbers */
+    epi_walk over;           /* reductions: the operand along the axes removed, */
+    int64_t over_count, run; /* all elements of them, and those of a run: the axes of it that come last */
+    int32_t seed;            /* random numbers */
     float *scratch;
 } pass;
 
@@ -147,6 +147,32 @@ static void copy_stretch(void *ctx, int64_t item, int thread) {
     put(p, base[0], v.p, n);
 }
 
+/* How many elements the axes have that an operand's last ones are, if they are removed; 0: the last one
+ * stays. Neither strides nor an axis of one element have a say: sums are taken in one order, however the
+ * operand lies and however many rows there are. */
+static int64_t run_length(const epi_axes *axes, const epi_axes *over, const int64_t *sizes) {
+    int64_t run = 1;
+    int count = 0;
+    while (count < over->count && count < axes->count &&
+           epi_axis_equal(over->at[over->count - 1 - count], axes->at[axes->count - 1 - count]))
+        run *= epi_axis_size(over->at[over->count - 1 - count++], sizes);
+    return count ? run : 0;
+}
+
+/* The elements i to i + n of those that a result folds, which are from `from` on. */
+static epi_view run_view(const pass *p, int64_t from, int64_t i, int n, float *tmp) {
+    const epi_walk *w = &p->over;
+    const epi_ref *ref = &p->from[0];
+    int64_t digit = w->count ? w->size[w->count - 1] : 1, stride = w->count ? w->stride[w->count - 1] : 1;
+    if (stride == 1 && ref->type == EPI_F32 && i % digit + n <= digit)
+        return (epi_view){element(ref, from + epi_walk_offset(w, i)), 0, 1};
+    for (int at = 0, m; at < n; at += m) {
+        m = (int)epi_min64(n - at, digit - (i + at) % digit);
+        p->k->strips->load(tmp + at, element(ref, from + epi_walk_offset(w, i + at)), ref->type, stride, m);
+    }
+    return (epi_view){tmp, 0, 1};
+}
+
 /* A reduction whose fastest axis is removed: each result folds runs of the operand. */
 static void reduce_inner(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
@@ -154,16 +180,13 @@ static void reduce_inner(void *ctx, int64_t item, int thread) {
     float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
     int64_t base[OPERANDS + 1];
     int n = stretch_at(p, item, base), last = p->s.count - 1;
-    int64_t run = p->over.count ? p->over.size[p->over.count - 1] : 1,
-            stride = p->over.count ? p->over.stride[p->over.count - 1] : 0;
     for (int j = 0; j < n; j++) {
         acc[j] = epi_reduce_identity(p->n->op);
         acc2[j] = 0;
         int64_t from = base[1] + j * p->s.stride[last][1];
         for (int64_t i = 0; i < p->over_count;) {
-            int m = (int)epi_min64(STRETCH, run - i % run);
-            epi_view v =
-                operand_view(p, &p->from[0], from + epi_walk_offset(&p->over, i), stride ? stride : 1, m, in);
+            int m = (int)epi_min64(STRETCH, p->run - i % p->run);
+            epi_view v = run_view(p, from, i, m, in);
             float x, x2 = 0;
             s->reduce_rows(p->n->op, &x, &x2, v, 1, m);
             if (p->n->op == EPI_OP_VAR)
@@ -284,8 +307,8 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
     case EPI_CLASS_REDUCE: {
         p.over = epi_walk_axes(&p.from[0], &n->over, k->spec.sizes);
         p.over_count = epi_axes_size(&n->over, k->spec.sizes);
-        bool inner = p.over.count && p.over.stride[p.over.count - 1] == 1;
-        run_stretches(&p, &n->axes, inner ? reduce_inner : reduce_outer);
+        p.run = run_length(&p.from[0].axes, &n->over, k->spec.sizes);
+        run_stretches(&p, &n->axes, p.run ? reduce_inner : reduce_outer);
         break;
     }
     case EPI_CLASS_LEAF:

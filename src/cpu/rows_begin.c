@@ -52,6 +52,19 @@ static void save_source(epi_rows_begun *r, int store) {
         }
 }
 
+/* Does some value that the item reads or makes lie in a tensor whose rows are not a fixed distance apart? */
+static bool is_strewn(const epi_rows_begun *r, const epi_tapes *tapes, const epi_tape_item *item) {
+    for (int at = item->first; at < item->first + item->count; at++) {
+        const epi_instr *s = &r->k->tile.instrs[tapes->order[at]];
+        const int values[] = {s->arg[0], s->arg[1], s->arg[2], s->dst};
+        for (int i = 0; i < 4; i++)
+            if (values[i] >= 0 && r->source[values[i]] >= 0 &&
+                !epi_access_is_regular(&r->access[r->source[values[i]]]))
+                return true;
+    }
+    return false;
+}
+
 static void find_regular(epi_rows_begun *r) {
     const epi_rows *k = r->k;
     r->nothing_else = !r->in_place;
@@ -60,7 +73,8 @@ static void find_regular(epi_rows_begun *r) {
             const epi_tape_item *item = &k->tapes[p].items[i];
             const epi_instr *only = &k->tile.instrs[k->tapes[p].order[item->first]];
             bool tape = item->link_count > 0,
-                 regular = tape && epi_tape_is_regular(&k->tapes[p], &k->tile, item, r->access),
+                 regular = tape && epi_tape_is_regular(&k->tapes[p], &k->tile, item, r->access) &&
+                           !is_strewn(r, &k->tapes[p], item),
                  taken = !tape && only->kind == EPI_INSTR_LOAD && k->tapes[p].load[only->dst] >= 0;
             r->regular[k->item_start[p] + i] = regular;
             r->nothing_else &= regular || taken;

@@ -137,6 +137,18 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
 
 #include "cpu/strip_tape.h"
 
+/* Of rows of elements, as all strips of two operands are whose second is one number for a row. */
+static void divide_over(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) {
+    for (int i = 0; i < rows; i++) {
+        const float *x = v[0].p + i * v[0].row;
+        float *y = dst + i * ld, factor[2];
+        factors_of(v[1].p[i * v[1].row], factor);
+        VECTOR_LOOP
+        for (int j = 0; j < n; j++)
+            y[j] = x[j] * factor[0] * factor[1];
+    }
+}
+
 /* ---- pairs --------------------------------------------------------------------------------- */
 
 static void interleave(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n) {
@@ -189,6 +201,7 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
 #include "ir/ops.def"
         },
     .muladd = muladd,
+    .over = divide_over,
     .reduce_rows = reduce_rows,
     .reduce_cols = reduce_cols,
     .combine = combine,

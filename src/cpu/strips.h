@@ -101,6 +101,9 @@ typedef struct epi_strips {
     /* A product and a sum in one: dst = sign*(v[0]*v[1]) + other*v[2], both signs 1 or -1. */
     void (*muladd)(float *dst, ptrdiff_t ld, const epi_view *v, float sign, float other, int rows, int n);
 
+    /* dst = v[0]/v[1] where v[1] is one number for a row: by the two factors of a tape's link OVER. */
+    epi_strip_map *over;
+
     /* Reductions. Running state is one float per result, two for LOGSUMEXP: (max, sum of exp(x-max)), and
        for VAR: (mean, sum of squared distances from it), the second in out2. MEAN sums. All of n elements are
        valid. States that are combined have a second float for sums, too, which starts with 0 and takes what

@@ -253,8 +253,10 @@ static bool makes_once(const search *s, const bool *asks, const epi_plan *plan) 
     return all;
 }
 
-epi_status epi_once_plan(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_plan *plan,
+epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_plan *plan,
                          epi_error *err) {
+    const epi_graph *in = spec->graph;
+    epi_spec plain = *spec;
     size_t nodes = (size_t)in->node_count + 1;
     bool any = false;
     *out = NULL;
@@ -269,13 +271,14 @@ epi_status epi_once_plan(epi_arena *arena, const epi_graph *in, const epi_graph 
     if (!g || !fresh || !asks)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     g->arena = arena;
+    plain.graph = g;
     if (epi_graph_begin(g, in))
         write_plain(in, fresh, g);
     epi_status status = epi_graph_status(g, err);
     if (status == EPI_OK && !search_all(arena, g, &s, asks, &any))
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (status == EPI_OK)
-        status = epi_plan_make(arena, g, plan, err);
+        status = epi_plan_make(arena, &plain, plan, err);
     if (status == EPI_OK && makes_once(&s, asks, plan))
         *out = g;
     return status;

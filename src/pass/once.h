@@ -19,7 +19,7 @@ epi_status epi_once_write(epi_arena *arena, const epi_graph *in, const epi_graph
 
 /* The program without that, and its plan; `out` is NULL where it is the same program, or where it is not one
  * kernel whose tile makes such values once, with their extremes and comparisons. */
-epi_status epi_once_plan(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_plan *plan,
+epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_plan *plan,
                          epi_error *err);
 
 #endif

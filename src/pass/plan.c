@@ -551,7 +551,8 @@ static bool find_pair(planner *p) {
     return !behind[first];
 }
 
-epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err) {
+epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err) {
+    const epi_graph *g = spec->graph;
     *out = (epi_plan){.product = EPI_NO_NODE,
                       .pair = EPI_NO_NODE,
                       .sum = EPI_NO_NODE,
@@ -599,7 +600,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, ep
     }
     if (products == 0) {
         out->kind = EPI_KIND_ROWS;
-        out->fused = epi_plan_rows(arena, g, out);
+        out->fused = epi_plan_rows(arena, spec, out);
         return EPI_OK;
     }
     /* The columns are the side that the main output stores innermost; the other way round if the tile

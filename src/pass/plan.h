@@ -160,7 +160,7 @@ typedef struct epi_attention {
 
 /* The plan of the program as one kernel; where it cannot be one, fused is false and the reason says why.
  * Fails only without memory. */
-epi_status epi_plan_make(epi_arena *arena, const epi_graph *g, epi_plan *out, epi_error *err);
+epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err);
 
 /* Can a tile of these rows and columns store the new elements of an update, each row at a place of its own?
  * The operand and the index are inputs, and the value has the shape of the tile. */
@@ -196,7 +196,7 @@ enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
-bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out);
+bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out);
 
 /* plan_attention.c: plans a program that is one attention kernel; false: it is not, for the reason in *out.
  */

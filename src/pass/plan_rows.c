@@ -1,9 +1,10 @@
 /* plan_rows.c: a program without a product as one kernel that walks over rows.
  *
- * The axes of the longest tensor are split in two: the last few are the columns of a row, which is on chip as
- * a whole, the others count the rows. A reduction over all columns stays in the row, one over all rows leaves
- * as partials. Another one is a pass: before the rows where a long value needs it, else after them. Where all
- * tensors are of one shape there is nothing to tell rows apart: *flat*, one row that is cut anywhere. */
+ * The axes of the longest tensor, those that count rows first where a row has statistics, are split in two:
+ * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
+ * over all columns stays in the row, one over all rows leaves as partials. Another one is a pass: before the
+ * rows where a long value needs it, else after them. Where all tensors are of one shape there is nothing to
+ * tell rows apart: *flat*, one row that is cut anywhere. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 
 typedef struct shaper {
     const epi_graph *g;
+    const bool *is_row; /* by dim: epi_spec has it */
     epi_plan *plan;
     epi_axes axes; /* of the longest tensor, at the longer scale */
     bool *needed;  /* by node: some long value depends on it */
@@ -54,6 +56,30 @@ static const epi_axes *longest_tensor(const shaper *s) {
     return best;
 }
 
+/* Is something reduced over axes none of which counts rows, as a statistic of a row is? */
+static bool has_statistics(const shaper *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        bool rows = !s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_REDUCE;
+        for (int j = 0; j < n->over.count && !rows; j++)
+            rows = s->is_row[n->over.at[j].dim];
+        if (!rows)
+            return true;
+    }
+    return false;
+}
+
+/* Where there are statistics, the axes that count rows come first, however the tensor lies: such an axis
+ * among the columns would have a say in how a row is added up. */
+static void put_rows_first(shaper *s) {
+    epi_axes axes = s->axes;
+    int count = 0;
+    for (int rows = 1; rows >= 0; rows--)
+        for (int i = 0; i < axes.count; i++)
+            if (s->is_row[axes.at[i].dim] == rows)
+                s->axes.at[count++] = axes.at[i];
+}
+
 /* The one axis that is taken apart, if any, and how. */
 static bool find_split(shaper *s) {
     epi_plan *plan = s->plan;
@@ -89,6 +115,8 @@ static bool find_axes(shaper *s) {
     if (!longest || !longest->count)
         return refuse(s, "it has nothing but numbers");
     s->axes = *longest;
+    if (has_statistics(s))
+        put_rows_first(s);
     if (!find_split(s))
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
@@ -261,8 +289,9 @@ static bool is_flat(const shaper *s) {
     return true;
 }
 
-bool epi_plan_rows(epi_arena *arena, const epi_graph *g, epi_plan *out) {
-    shaper s = {.g = g, .plan = out};
+bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
+    const epi_graph *g = spec->graph;
+    shaper s = {.g = g, .is_row = spec->is_row, .plan = out};
     s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
     s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
     if (!s.needed || !s.pending)

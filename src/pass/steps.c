@@ -347,7 +347,7 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
         return make_empty(arena, steps, err);
     if (steps->spec->path != EPI_PATH_FUSED)
         return epi_steps_unfuse(arena, steps, "", err);
-    epi_status status = epi_plan_make(arena, steps->spec->graph, &steps->plan, err);
+    epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
     if (status != EPI_OK)
         return status;
     for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused && !steps->updates; i++)

@@ -115,7 +115,7 @@ static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_ha
     epi_spec spec = *whole;
     spec.graph = &half->graph;
     spec.types = half->types;
-    epi_status status = epi_plan_make(arena, spec.graph, &plan, err);
+    epi_status status = epi_plan_make(arena, &spec, &plan, err);
     if (status != EPI_OK)
         return status;
     return epi_cut_is_one(&spec, limits, &plan) ? epi_prepare_whole(arena, half, out, err)
@@ -145,12 +145,12 @@ static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi
 static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_plan *plan,
                            epi_error *err) {
     epi_spec one = *spec;
-    epi_status status = epi_once_plan(arena, spec->graph, &one.graph, plan, err);
+    epi_status status = epi_once_plan(arena, spec, &one.graph, plan, err);
     if (status == EPI_OK && one.graph && epi_cut_is_one(&one, limits, plan)) {
         spec->graph = one.graph;
         return EPI_OK;
     }
-    return status == EPI_OK ? epi_plan_make(arena, spec->graph, plan, err) : status;
+    return status == EPI_OK ? epi_plan_make(arena, spec, plan, err) : status;
 }
 
 /* Brings variances and attention into the form of their mainloops. Is the program more than one kernel then?

@@ -1,0 +1,166 @@
+/* test_rowbits.c: the bits of a row do not depend on the batch: random programs whose rows do not know of
+ * each other, in batches of 200, 100, 37, 2 and 1 rows, in reversed order and on one thread or two.
+ *
+ *     rowbits [programs] [first seed] */
+#include "row_program.h"
+
+static epi_context *ctx;
+static int compared, programs, wrong;
+
+/* One run: so many rows, of B and of T, the last ones first or not. */
+typedef struct batch {
+    int64_t b, t;
+    int threads;
+    bool reversed;
+} batch;
+
+/* The batch that the others are rows of; of every fourth program it has rows as long as tapes want them. */
+static batch whole_batch(int seed) {
+    return (batch){3, seed % 4 ? 200 : 600, 2, false};
+}
+
+static epi_kernel *compile(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
+                           batch of) {
+    static const char *const rows[] = {"T", "B"}, *const names[] = {"T", "D", "N", "R", "B"};
+    epi_dim_binding dims[5];
+    const int64_t all[] = {of.t, sizes[0], sizes[1], sizes[2], of.b};
+    int count = 0;
+    for (int d = 0; d < epi_program_dim_count(p); d++)
+        for (int i = 0; i < 5; i++)
+            if (!strcmp(epi_program_dim(p, d), names[i]))
+                dims[count++] = (epi_dim_binding){names[i], all[i]};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = of.threads,
+                    .row_axes = m->crossed ? rows : NULL, .row_axis_count = m->crossed ? 1 + m->batched : 0);
+    epi_kernel *k;
+    epi_error err;
+    check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "it compiles for %ld rows: %s", (long)of.t,
+          err.message);
+    return k;
+}
+
+/* Where element i of the tensor of a batch is in that of the whole one. */
+static int64_t place_in_whole(const tensor *few, const tensor *many, int reversed, int64_t i) {
+    int64_t at = 0, step = 1;
+    for (int a = few->shape.rank - 1; a >= 0; a--) {
+        int64_t size = few->shape.sizes[a], n = i % size;
+        i /= size;
+        at += (a == reversed ? many->shape.sizes[a] - 1 - n : n) * step;
+        step *= many->shape.sizes[a];
+    }
+    return at;
+}
+
+/* Copies the rows of a batch out of the whole one, or counts elements that differ from it. */
+static int64_t move_rows(const epi_program *p, int t, problem *few, const problem *many, batch of,
+                         bool compares) {
+    tensor *to = &few->t[t];
+    size_t size = epi_dtype_size(to->shape.type);
+    int64_t differ = 0;
+    int reversed = -1;
+    epi_tensor_info info;
+    epi_program_tensor(p, t, &info);
+    for (int a = 0; a < info.rank && of.reversed; a++)
+        reversed = !strcmp(info.axes[a].dim, "T") ? a : reversed;
+    for (int64_t i = 0; i < to->shape.count; i++) {
+        unsigned char *here = to->data + (size_t)i * size;
+        const unsigned char *there =
+            many->t[t].data + (size_t)place_in_whole(to, &many->t[t], reversed, i) * size;
+        if (!compares)
+            memcpy(here, there, size);
+        else
+            differ += memcmp(here, there, size) != 0;
+    }
+    return differ;
+}
+
+static void check_batch(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
+                        batch of, const problem *many, const char *label) {
+    problem few = {0};
+    epi_kernel *k = compile(p, m, sizes, type, of);
+    if (k && problem_make(&few, p, k, LAYOUT_PLAIN)) {
+        for (int t = 0; t < few.inputs; t++)
+            move_rows(p, t, &few, many, of, false);
+        check(problem_run(k, &few), "%s runs", label);
+        for (int t = few.inputs; t < few.count; t++) {
+            int64_t differ = move_rows(p, t, &few, many, of, true);
+            check(differ == 0, "%s, B=%ld T=%ld%s, %d threads: %ld of %ld elements of output %d differ",
+                  label, (long)of.b, (long)of.t, of.reversed ? " reversed" : "", of.threads, (long)differ,
+                  (long)few.t[t].shape.count, t - few.inputs);
+            compared++;
+        }
+    }
+    problem_free(&few);
+    epi_kernel_free(k);
+}
+
+static void check_program(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
+                          int seed) {
+    const batch whole = whole_batch(seed), less[] = {{3, whole.t, 1, true},
+                                                     {3, 100, 1, false},
+                                                     {1, 37, 2, false},
+                                                     {2, 2, 1, false},
+                                                     {1, 1, 1, false}};
+    char label[100];
+    problem many = {0};
+    epi_kernel *k = compile(p, m, sizes, type, whole);
+    snprintf(label, sizeof label, "seed %d, D=%ld N=%ld R=%ld %s", seed, (long)sizes[0], (long)sizes[1],
+             (long)sizes[2], epi_dtype_name(type));
+    if (k && problem_make(&many, p, k, LAYOUT_PLAIN)) {
+        problem_fill(&many, ROW_SEED);
+        if (check(problem_run(k, &many), "%s runs", label))
+            for (int i = 0; i < 5; i++)
+                check_batch(p, m, sizes, type, less[i], &many, label);
+    }
+    problem_free(&many);
+    epi_kernel_free(k);
+}
+
+/* Programs that were wrong once, in place of those of the first seeds: a statistic of rows that lie across
+ * the output, a division by a number, a statistic by a pass over what lies contiguous where there is one row.
+ */
+static const char *const known[] = {
+    "f(x[T,D]) -> (s: f32[T], y[D,T]) {\n    y = x - mean(x, D)\n    s = mean(y*y, D)\n}\n",
+    "f(x[T,D]) -> y[D/2,T] {\n    a, b = pairs(x, D)\n    y = a/3\n}\n",
+    "f(x[T,D], t[D,T], w[N,D]) -> (o: f32[T], m: f32[T]) {\n    o = min(t @ w, N)\n    m = mean(t, D)\n}\n",
+};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static void check_seed(int seed) {
+    static const int64_t columns[] = {2, 16, 16, 64, 40, 300, 514, 1100}, others[] = {1, 8, 24, 70, 300};
+    row_maker m;
+    epi_module *module;
+    epi_error err;
+    make_row_program(&m, (uint64_t)seed);
+    int64_t sizes[] = {columns[random_below(&m.s, 8)], others[random_below(&m.s, 5)],
+                       others[1 + random_below(&m.s, 4)]};
+    epi_dtype type = random_below(&m.s, 3) ? EPI_F32 : EPI_BF16;
+    if (seed < KNOWN) {
+        snprintf(m.text, sizeof m.text, "%s", known[seed]);
+        sizes[0] = seed == 2 ? 64 : 16;
+        m.crossed = false;
+        type = EPI_F32;
+    }
+    int failed = failed_count;
+    if (check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK, "seed %d: %s",
+              seed, err.message)) {
+        check_program(epi_module_program(module, 0), &m, sizes, type, seed);
+        epi_module_free(module);
+        programs++;
+    }
+    if (failed_count > failed)
+        printf("%s", m.text);
+    wrong += failed_count > failed;
+}
+
+int main(int argc, char **argv) {
+    int rounds = argc > 1 ? atoi(argv[1]) : 400, first = argc > 2 ? atoi(argv[2]) : 0;
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    for (int i = first; i < first + rounds; i++)
+        check_seed(i);
+    printf("%d row-wise programs from seed %d, %d outputs compared, %d programs wrong\n", programs, first,
+           compared, wrong);
+    epi_context_close(ctx);
+    return finish();
+}
