@@ -132,10 +132,10 @@ epi_status cli_bundled_open(cli_source *s, int index, epi_error *err);
 /* data.c: the tensors of a kernel */
 typedef struct cli_data {
     int count, input_count;
-    epi_tensor tensors[CLI_MAX_TENSORS];
-    epi_tensor_shape shapes[CLI_MAX_TENSORS];
-    epi_tensor_info infos[CLI_MAX_TENSORS];
-    bool given[CLI_MAX_TENSORS]; /* by a file or --set: not random */
+    epi_tensor *tensors;
+    epi_tensor_shape *shapes;
+    epi_tensor_info *infos;
+    bool *given; /* by a file or --set: not random */
 } cli_data;
 
 epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kernel *kernel, epi_error *err);

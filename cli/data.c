@@ -17,7 +17,16 @@ static size_t bytes_of(const epi_tensor_shape *s) {
 }
 
 epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kernel *kernel, epi_error *err) {
-    *d = (cli_data){.count = epi_program_tensor_count(program)};
+    size_t room = (size_t)epi_program_tensor_count(program) + 1;
+    *d = (cli_data){.tensors = calloc(room, sizeof *d->tensors),
+                    .shapes = calloc(room, sizeof *d->shapes),
+                    .infos = calloc(room, sizeof *d->infos),
+                    .given = calloc(room, sizeof *d->given)};
+    if (!d->tensors || !d->shapes || !d->infos || !d->given) {
+        cli_data_free(d);
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    }
+    d->count = epi_program_tensor_count(program);
     for (int t = 0; t < d->count; t++) {
         epi_program_tensor(program, t, &d->infos[t]);
         epi_kernel_tensor(kernel, t, &d->shapes[t]);
@@ -37,6 +46,10 @@ epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kern
 void cli_data_free(cli_data *d) {
     for (int t = 0; t < d->count; t++)
         free(d->tensors[t].data);
+    free(d->tensors);
+    free(d->shapes);
+    free(d->infos);
+    free(d->given);
     *d = (cli_data){0};
 }
 
@@ -241,7 +254,7 @@ static epi_status add_spread(const cli_source *source, const cli_options *o, con
 
 epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d,
                       const epi_kernel_info *info, cli_error_row *rows, epi_error *err) {
-    cli_data ref, naive = {0};
+    cli_data ref = {0}, naive = {0};
     epi_status status = run_oracle(source, o, d, EPI_PATH_REFERENCE, 0, 0, &ref, err);
     if (status == EPI_OK)
         status = run_oracle(source, o, d, EPI_PATH_NAIVE, 0, 0, &naive, err);

@@ -56,6 +56,9 @@ expect 0 '41 derivatives compared; the worst is by .*: well' gradcheck norms:rms
 expect 1 'nothing was compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
 expect 0 '"ok":true,"compared":41' gradcheck norms:rmsnorm --dims T=3,D=7 --json
 expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
+for command in run gradcheck explain; do
+    that "$command takes 2 MB of stack" bash -c "ulimit -s 2048; '$epilog' $command norms:rmsnorm --dims T=3,D=7 >/dev/null"
+done
 "$epilog" grad norms:layernorm --wrt x,g,b >derived.epi
 expect 0 'd_b  *f32' run derived.epi --dims T=33,D=65
 expect 0 ': well' gradcheck derived.epi --dims T=3,D=4

@@ -44,6 +44,8 @@ void epi_text_add_shown(epi_text *t, const char *s) {
 
 size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
     epi_text t = {0};
+    if (!err)
+        return epi_text_give(&t, buf, size);
     epi_text_add_shown(&t, err->file);
     if (err->file[0])
         epi_text_add(&t, ":");
@@ -97,7 +99,7 @@ size_t epi_dtype_size(epi_dtype type) {
 
 epi_dtype epi_dtype_find(const char *name) {
     int i = 0;
-    while (i < EPI_DTYPE_COUNT && strcmp(dtypes[i].name, name) != 0)
+    while (i < EPI_DTYPE_COUNT && (!name || strcmp(dtypes[i].name, name) != 0))
         i++;
     return (epi_dtype)i;
 }
@@ -193,7 +195,7 @@ void epi_text_free(epi_text *text) {
 
 size_t epi_text_give(epi_text *text, char *buf, size_t size) {
     size_t length = text->length;
-    if (size) {
+    if (buf && size) {
         size_t copy = length < size - 1 ? length : size - 1;
         if (copy)
             memcpy(buf, text->data, copy);

@@ -1,4 +1,5 @@
 /* context.c: opening a context looks at the machine once. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ const char *epi_device_why_no_gpu(const epi_context *ctx) {
 
 int epi_device_capability(const epi_context *ctx, int device) {
     if (device <= 0)
-        return -device;
+        return device < -INT_MAX ? 0 : -device;
     const epi_cuda_device *d = &ctx->cuda.devices[device - 1];
     return 10 * d->major + d->minor;
 }

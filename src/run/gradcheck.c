@@ -166,17 +166,21 @@ static void find_cotangents(checking *c, const epi_program *program) {
     }
 }
 
-static void fill_sides(checking *c, const epi_tensor *inputs) {
+static epi_status fill_sides(checking *c, const epi_tensor *inputs, epi_error *err) {
     side *f = &c->forward, *g = &c->gradient;
+    for (int t = 0; t < f->inputs; t++)
+        if (!inputs[t].data && f->shapes[t].count)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradcheck: input %d is NULL", t);
     for (int t = 0; t < g->inputs; t++) {
         size_t bytes = (size_t)g->shapes[t].count * epi_dtype_size(g->shapes[t].type);
         for (int64_t e = 0; t >= f->inputs && e < g->shapes[t].count; e++)
             numbers(g, t)[e] = next_number(&c->state);
-        if (t < f->inputs) {
+        if (t < f->inputs && bytes) {
             memcpy(f->tensors[t].data, inputs[t].data, bytes);
             memcpy(g->tensors[t].data, inputs[t].data, bytes);
         }
     }
+    return EPI_OK;
 }
 
 epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt, int wrt_count,
@@ -199,8 +203,9 @@ epi_status epi_program_gradcheck(const epi_program *program, const char *const *
         c->state = seed;
         c->out = out;
         find_cotangents(c, program);
-        fill_sides(c, inputs);
-        status = run_side(&c->gradient, err);
+        status = fill_sides(c, inputs, err);
+        if (status == EPI_OK)
+            status = run_side(&c->gradient, err);
     }
     for (int i = 0; i < wrt_count && status == EPI_OK; i++)
         for (int t = 0; t < c->forward.inputs && status == EPI_OK; t++)

@@ -574,6 +574,23 @@ void epi_struct_give(void *out, size_t size, const void *ours, size_t own) {
     memcpy(out, ours, size < own ? size : own);
 }
 
+/* Are the lists of the options there, and as long as a list can be? */
+static epi_status check_lists(const epi_options *o, epi_error *err) {
+    const struct {
+        const void *list;
+        int count;
+    } lists[] = {{o->dims, o->dim_count},
+                 {o->types, o->type_count},
+                 {o->row_axes, o->row_axis_count},
+                 {o->open_axes, o->open_axis_count}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].count < 0 || (lists[i].count && !lists[i].list))
+            return epi_fail(err, EPI_ERR_ARGUMENT,
+                            lists[i].count < 0 ? "the count of a list is negative"
+                                               : "a list is NULL though its count is not zero");
+    return EPI_OK;
+}
+
 epi_status epi_kernel_compile(const epi_program *program, const epi_options *given, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);
@@ -589,11 +606,8 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
     epi_status status = epi_struct_take(&copy, sizeof copy, given, "options", "EPI_OPTIONS", err);
     if (status != EPI_OK)
         return status;
-    if ((options->dim_count > 0 && !options->dims) || (options->type_count > 0 && !options->types) ||
-        (options->row_axis_count > 0 && !options->row_axes) ||
-        (options->open_axis_count > 0 && !options->open_axes))
-        return epi_fail(err, EPI_ERR_ARGUMENT, "a list is NULL though its count is not zero");
-    return epi_kernel_make(program, options, NULL, false, out, err);
+    status = check_lists(options, err);
+    return status == EPI_OK ? epi_kernel_make(program, options, NULL, false, out, err) : status;
 }
 
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,

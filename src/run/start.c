@@ -26,6 +26,25 @@ static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_te
     return EPI_OK;
 }
 
+/* Do the strides of a tensor lead to addresses that a process can have? Then offsets are counted in 64 bits.
+ */
+static epi_status check_reach(const epi_kernel *kernel, int t, const epi_tensor *tensor, epi_error *err) {
+    const epi_graph *g = &kernel->program->graph;
+    const epi_axes *axes = &g->tensors[t].axes;
+    const int64_t most = (int64_t)1 << 57;
+    int64_t all = 0, reach;
+    for (int i = 0; i < axes->count && tensor->strides && kernel->counts[t] > 0; i++) {
+        int64_t last = epi_axis_size(axes->at[i], kernel->spec.sizes) - 1, stride = tensor->strides[i];
+        bool counts = epi_mul_size(last, stride, &reach) && reach > -most && reach < most;
+        all += !counts ? most : (reach < 0 ? -reach : reach) * (int64_t)epi_dtype_size(kernel->spec.types[t]);
+        if (all >= most)
+            return epi_fail(err, EPI_ERR_ARGUMENT,
+                            "the tensor '%s' has a stride of %ld along %s: that is beyond all addresses",
+                            g->tensors[t].name, (long)stride, epi_axis_label(g, axes->at[i]).text);
+    }
+    return EPI_OK;
+}
+
 static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *tensor) {
     const epi_axes *axes = &kernel->program->graph.tensors[t].axes;
     epi_extent e = {.data = (uintptr_t)tensor->data,
@@ -274,6 +293,8 @@ static epi_status check_tensors(const running *r, int count, epi_error *err) {
         epi_status status = kernel->gpu           ? check_gpu_tensor(kernel, t, tensor, err)
                             : t >= g->input_count ? check_output(kernel, t, tensor, err)
                                                   : EPI_OK;
+        if (status == EPI_OK)
+            status = check_reach(kernel, t, tensor, err);
         if (status != EPI_OK)
             return status;
     }

@@ -1,0 +1,327 @@
+/* test_arguments.c: the public functions given nothing, numbers out of range and strides beyond all memory:
+ * each answers with a status or an empty result, and touches nothing. */
+#include <limits.h>
+
+#include "epilog_io.h"
+#include "harness.h"
+
+static epi_context *ctx;
+static epi_module *module;
+static const epi_program *program;
+static epi_error err;
+static char buf[4000];
+
+static const epi_dim_binding dims[] = {{"T", 4}, {"D", 8}, {"F", 6}};
+
+static void test_names(void) {
+    check(epi_dtype_find(NULL) == EPI_DTYPE_COUNT && epi_dtype_find("") == EPI_DTYPE_COUNT, "no type");
+    check(!epi_dtype_size((epi_dtype)-1) && !epi_dtype_size((epi_dtype)99), "a type that there is not");
+    check(epi_dtype_name((epi_dtype)-1) && epi_status_name((epi_status)-1), "they have names");
+    check(epi_error_format(NULL, buf, sizeof buf) == 0 && !buf[0], "no error");
+    check(epi_error_format(NULL, NULL, 9) == 0, "no error, no room");
+    err = (epi_error){.line = -1, .column = -1, .source = "x"};
+    check(epi_error_format(&err, NULL, 9) > 0, "an error, no room");
+    check(epi_convert(NULL, EPI_F32, NULL, EPI_BF16, 0) == EPI_OK, "nothing is converted");
+    check(epi_convert(NULL, EPI_F32, NULL, EPI_BF16, 1) == EPI_ERR_ARGUMENT, "from nowhere");
+    check(epi_convert(buf, EPI_F32, buf, EPI_BF16, INT64_MIN) == EPI_ERR_ARGUMENT, "less than nothing");
+    check(epi_convert(buf, (epi_dtype)-1, buf, EPI_BF16, 1) == EPI_ERR_ARGUMENT, "to no type");
+    check(!epi_bundled_name(-1) && !epi_bundled_text(INT_MAX), "no bundled program");
+    check(!epi_gpu_config_name(-1) && epi_gpu_config_find(NULL) == -1, "no configuration");
+    check(!epi_gpu_config_suits(NULL, 0, 1, EPI_ROUND_PACKED) &&
+              !epi_gpu_config_suits(ctx, 0, INT_MIN, EPI_ROUND_PACKED) &&
+              !epi_gpu_config_suits(ctx, INT_MAX, -90, EPI_ROUND_PACKED),
+          "no configuration suits");
+    check(epi_describe_abi(NULL, 9) > 0, "a description, no room");
+}
+
+static void test_devices(void) {
+    epi_device_info info;
+    void *memory = buf;
+    check(epi_context_open(NULL, NULL) == EPI_ERR_ARGUMENT, "no context");
+    epi_context_close(NULL);
+    check(epi_device_count(NULL) == 0 && epi_device_find(NULL, NULL) == -1 && epi_device_why_no_gpu(NULL),
+          "no devices");
+    check(epi_device_get_sized(ctx, 0, NULL, 0) == EPI_ERR_ARGUMENT &&
+              epi_device_get_sized(ctx, INT_MIN, &info, sizeof info) == EPI_ERR_ARGUMENT &&
+              epi_device_get_sized(NULL, 0, &info, sizeof info) == EPI_ERR_ARGUMENT,
+          "no device");
+    check(epi_device_alloc(NULL, 0, 1, &memory, NULL) == EPI_ERR_ARGUMENT && !memory, "memory of none");
+    check(epi_device_alloc(ctx, 0, 1, NULL, NULL) == EPI_ERR_ARGUMENT, "memory for none");
+    check(epi_device_alloc(ctx, 0, SIZE_MAX, &memory, NULL) == EPI_ERR_MEMORY, "all memory");
+    check(epi_device_free(ctx, 0, NULL, NULL) == EPI_OK, "NULL is freed");
+    check(epi_device_copy(ctx, 0, NULL, NULL, 1, NULL) == EPI_ERR_ARGUMENT, "a copy of nothing");
+    check(epi_device_wait(NULL, 0, NULL) == EPI_ERR_ARGUMENT, "nobody waits");
+}
+
+static void test_programs(void) {
+    epi_module *m = NULL;
+    epi_tensor_info info;
+    size_t needed;
+    check(epi_module_parse(NULL, "", 0, NULL, &m, NULL) == EPI_ERR_ARGUMENT &&
+              epi_module_parse(ctx, NULL, 0, NULL, &m, NULL) == EPI_ERR_ARGUMENT &&
+              epi_module_parse(ctx, "", 0, NULL, NULL, NULL) == EPI_ERR_ARGUMENT,
+          "no text");
+    check(epi_format(NULL, 0, NULL, NULL, 0, &needed, NULL) == EPI_ERR_ARGUMENT &&
+              epi_format("", 0, NULL, NULL, 9, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_format("f() -> y { y = 1 }", 18, NULL, NULL, 9, &needed, NULL) == EPI_OK,
+          "formatted nowhere");
+    epi_module_free(NULL);
+    check(!epi_module_count(NULL) && !epi_module_program(NULL, 0) && !epi_module_find(NULL, "f") &&
+              !epi_module_program(module, INT_MIN) && !epi_module_find(module, NULL),
+          "no module");
+    check(!*epi_program_name(NULL) && !*epi_program_comment(NULL) && !epi_program_dim_count(NULL) &&
+              !epi_program_dim(NULL, 0) && !epi_program_dim(program, -1) &&
+              !epi_program_dim_size(program, INT_MAX) && !epi_program_tensor_count(NULL),
+          "no program");
+    check(epi_program_print(NULL, buf, sizeof buf) == 0 && !buf[0] && epi_program_print(NULL, NULL, 9) == 0,
+          "none is printed");
+    check(epi_program_print(program, NULL, 9) > 9, "it is printed nowhere");
+    check(epi_program_tensor(NULL, 0, &info) == EPI_ERR_ARGUMENT &&
+              epi_program_tensor(program, -1, &info) == EPI_ERR_ARGUMENT &&
+              epi_program_tensor(program, 0, NULL) == EPI_ERR_ARGUMENT,
+          "no tensor");
+}
+
+typedef epi_status derive(const epi_program *, const char *const *, int, epi_module **, epi_error *);
+
+static void test_gradients(void) {
+    static derive *const all[] = {epi_program_grad, epi_program_grad_saved, epi_program_grad_lean};
+    const char *const wrt[] = {"x", NULL};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+    epi_module *m;
+    epi_gradcheck found;
+    const epi_tensor none[2] = {{NULL, NULL}, {NULL, NULL}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        check(all[i](NULL, wrt, 1, &m, NULL) == EPI_ERR_ARGUMENT &&
+                  all[i](program, NULL, 1, &m, NULL) == EPI_ERR_ARGUMENT &&
+                  all[i](program, wrt, 2, &m, NULL) == EPI_ERR_ARGUMENT &&
+                  all[i](program, wrt, INT_MIN, &m, NULL) == EPI_ERR_ARGUMENT &&
+                  all[i](program, wrt, 1, NULL, NULL) == EPI_ERR_ARGUMENT,
+              "gradients by nothing, %zu", i);
+    check(epi_program_gradcheck(program, wrt, 1, &o, none, 1, &found, &err) == EPI_ERR_ARGUMENT &&
+              strstr(err.message, "is NULL"),
+          "inputs that are NULL");
+    check(epi_program_gradcheck(program, wrt, 1, &o, NULL, 1, &found, NULL) == EPI_ERR_ARGUMENT &&
+              epi_program_gradcheck(program, wrt, -1, &o, none, 1, &found, NULL) == EPI_ERR_ARGUMENT,
+          "nothing to check");
+}
+
+static void refuse(epi_options o, epi_status want, const char *what) {
+    epi_kernel *k = (epi_kernel *)(void *)buf;
+    epi_status status = epi_kernel_compile(program, &o, &k, &err);
+    check(status == want && !k, "%s: %d, %s", what, status, err.message);
+    if (status == EPI_OK)
+        epi_kernel_free(k);
+}
+
+static void test_options(void) {
+    static const char *const names[] = {"T", NULL};
+    static const epi_type_binding types[] = {{NULL, EPI_F32}, {"x", (epi_dtype)-1}};
+    static const epi_dim_binding nameless[] = {{NULL, 4}, {"D", 8}, {"F", 6}},
+                                 negative[] = {{"T", -4}, {"D", 8}, {"F", 6}},
+                                 huge[] = {{"T", INT64_MAX}, {"D", 0}, {"F", INT64_MAX}};
+    const epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+    epi_options q;
+    check(epi_kernel_compile(NULL, &o, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_compile(program, NULL, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_compile(program, &o, NULL, NULL) == EPI_ERR_ARGUMENT,
+          "nothing is compiled");
+#define REFUSE(want, ...) (q = o, __VA_ARGS__, refuse(q, want, #__VA_ARGS__))
+    REFUSE(EPI_ERR_ARGUMENT, q.size = 0);
+    REFUSE(EPI_ERR_ARGUMENT, q.dims = NULL);
+    REFUSE(EPI_ERR_ARGUMENT, q.dim_count = -1);
+    REFUSE(EPI_ERR_ARGUMENT, q.dims = nameless);
+    REFUSE(EPI_ERR_DIMS, q.dims = negative);
+    REFUSE(EPI_ERR_DIMS, q.dims = huge);
+    REFUSE(EPI_ERR_ARGUMENT, q.type = (epi_dtype)-1);
+    REFUSE(EPI_ERR_ARGUMENT, q.type_count = 1);
+    REFUSE(EPI_ERR_ARGUMENT, q.types = types, q.type_count = -1);
+    REFUSE(EPI_ERR_ARGUMENT, q.types = types, q.type_count = 1);
+    REFUSE(EPI_ERR_ARGUMENT, q.types = types + 1, q.type_count = 1);
+    REFUSE(EPI_ERR_UNSUPPORTED, q.device = INT_MIN);
+    REFUSE(EPI_ERR_UNSUPPORTED, q.device = INT_MAX);
+    REFUSE(EPI_ERR_ARGUMENT, q.threads = -1);
+    REFUSE(EPI_ERR_ARGUMENT, q.path = (epi_path)-1);
+    REFUSE(EPI_ERR_ARGUMENT, q.rounding = (epi_rounding)-1);
+    REFUSE(EPI_ERR_ARGUMENT, q.algebra = (epi_algebra)-1);
+    REFUSE(EPI_ERR_ARGUMENT, q.row_axes = names, q.row_axis_count = 2);
+    REFUSE(EPI_ERR_ARGUMENT, q.row_axes = names, q.row_axis_count = -1);
+    REFUSE(EPI_ERR_ARGUMENT, q.open_axes = names, q.open_axis_count = 2);
+    REFUSE(EPI_ERR_ARGUMENT, q.open_axes = names, q.open_axis_count = INT_MIN);
+    REFUSE(EPI_ERR_ARGUMENT, q.perturb = -1);
+#undef REFUSE
+}
+
+/* What tells of a kernel, of none, and of parts that there are not. */
+static void test_telling(const epi_kernel *k) {
+    epi_kernel_info info;
+    epi_part_info part;
+    epi_value_info value;
+    epi_tensor_shape shape;
+    epi_kernel_get_info_sized(NULL, NULL, 0);
+    epi_kernel_get_info_sized(k, NULL, 9);
+    epi_kernel_get_info_sized(NULL, &info, sizeof info);
+    epi_kernel_get_info_sized(k, &info, 1);
+    check(!epi_kernel_workspace(NULL) && !epi_kernel_prepare_size(NULL), "the memory of none");
+    check(!epi_kernel_in_place(NULL, 0, 0) && !epi_kernel_in_place(k, INT_MIN, INT_MAX), "in no place");
+    check(epi_kernel_tensor(NULL, 0, &shape) == EPI_ERR_ARGUMENT &&
+              epi_kernel_tensor(k, -1, &shape) == EPI_ERR_ARGUMENT &&
+              epi_kernel_tensor(k, 0, NULL) == EPI_ERR_ARGUMENT,
+          "no tensor");
+    check(!epi_kernel_describe(NULL, NULL, 9) && epi_kernel_describe(k, NULL, 9) > 9, "described nowhere");
+    check(!epi_kernel_print(NULL, NULL, 9) && epi_kernel_print(k, NULL, 9) > 9, "printed nowhere");
+    check(!epi_kernel_source(NULL, NULL, 9) && !epi_kernel_source(k, NULL, 9), "no CUDA text");
+    check(epi_kernel_part_sized(NULL, 0, &part, sizeof part) == EPI_ERR_ARGUMENT &&
+              epi_kernel_part_sized(k, -1, &part, sizeof part) == EPI_ERR_ARGUMENT &&
+              epi_kernel_part_sized(k, 0, NULL, 9) == EPI_ERR_ARGUMENT,
+          "no part");
+    check(!epi_kernel_part_print(NULL, 0, NULL, 9) && !epi_kernel_part_print(k, INT_MAX, buf, 9) &&
+              !epi_kernel_part_describe(NULL, 0, NULL, 9) && !epi_kernel_part_describe(k, -1, NULL, 9),
+          "no part is printed");
+    check(epi_kernel_value(NULL, 0, &value) == EPI_ERR_ARGUMENT &&
+              epi_kernel_value(k, -1, &value) == EPI_ERR_ARGUMENT &&
+              epi_kernel_value(k, 0, NULL) == EPI_ERR_ARGUMENT,
+          "no value");
+}
+
+/* Strides whose elements would lie beyond all addresses, of each tensor in turn. */
+static void test_strides(const epi_kernel *k, const epi_tensor *plain, void *work) {
+    static const int64_t far[][2] = {{(int64_t)1 << 61, 1},    {1, (int64_t)1 << 61},
+                                     {-((int64_t)1 << 61), 1}, {INT64_MAX, 1},
+                                     {INT64_MIN, 1},           {INT64_MAX / 16, INT64_MIN / 16},
+                                     {(int64_t)1 << 59, 1},    {1, INT64_MIN}};
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++)
+        for (int t = 0; t < 3; t++) {
+            epi_tensor tensors[3] = {plain[0], plain[1], plain[2]};
+            tensors[t].strides = far[i];
+            epi_status status = epi_kernel_run(k, tensors, 3, work, &err);
+            check(status == EPI_ERR_ARGUMENT && strstr(err.message, "stride"),
+                  "strides %ld, %ld of tensor %d: %s", (long)far[i][0], (long)far[i][1], t, err.message);
+        }
+}
+
+static void test_runs(const epi_kernel *k) {
+    static float x[32], w[48], y[24];
+    const epi_tensor tensors[] = {{x, NULL}, {w, NULL}, {y, NULL}},
+                     lacks[] = {{NULL, NULL}, {w, NULL}, {y, NULL}},
+                     odd[] = {{buf + 1, NULL}, {w, NULL}, {y, NULL}};
+    const double numbers[3] = {0};
+    const int64_t sizes[] = {-1};
+    size_t bytes = epi_kernel_workspace(k);
+    void *work = aligned_alloc(64, bytes);
+    check(epi_kernel_run(NULL, tensors, 3, work, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_run(k, NULL, 3, work, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_run(k, tensors, 3, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_run(k, tensors, -3, work, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_run(k, tensors, INT_MIN, work, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_run(k, lacks, 3, work, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_run(k, odd, 3, work, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_start(k, tensors, 3, work, work, NULL) == EPI_ERR_ARGUMENT,
+          "nothing runs");
+    const epi_call calls[] = {
+        EPI_CALL(.count = 3, .workspace = work, .numbers = numbers),
+        EPI_CALL(.tensors = tensors, .count = -3, .workspace = work, .numbers = numbers),
+        EPI_CALL(.tensors = tensors, .count = 3, .numbers = numbers),
+        EPI_CALL(.tensors = tensors, .count = 3, .workspace = work, .size_count = -1),
+        EPI_CALL(.tensors = tensors, .count = 3, .workspace = work, .sizes = sizes),
+        EPI_CALL(.tensors = tensors, .count = 3, .workspace = work, .workspace_bytes = 1),
+        EPI_CALL(.tensors = tensors, .count = 3, .workspace = work, .wait = work),
+        {0}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        check(epi_kernel_call(k, &calls[i], NULL) == EPI_ERR_ARGUMENT, "call %zu", i);
+    check(epi_kernel_call(NULL, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_prepare(k, NULL, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_workspace_at(k, sizes, -1, &bytes, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_workspace_at(NULL, NULL, 0, NULL, NULL) == EPI_ERR_ARGUMENT &&
+              epi_kernel_check(NULL, NULL, NULL, NULL) == EPI_ERR_ARGUMENT,
+          "no call");
+    test_strides(k, tensors, work);
+    free(work);
+}
+
+/* Where an axis has no elements, pointers may be NULL, and nothing is counted from them. */
+static void test_empty(void) {
+    static const char *const all[] = {"T=0,D=8,F=6", "T=4,D=0,F=6", "T=4,D=8,F=0", "T=0,D=0,F=0"};
+    for (size_t i = 0; i < 4 * sizeof all / sizeof *all; i++) {
+        bound b;
+        epi_kernel *k;
+        float x[48] = {0}, y[24] = {1};
+        bind_dims(&b, all[i / 4], EPI_F32, 0);
+        b.options.path = (epi_path)(i % 4);
+        if (!check(epi_kernel_compile(program, &b.options, &k, &err) == EPI_OK, "%s: %s", all[i / 4],
+                   err.message))
+            continue;
+        void *work = aligned_alloc(64, epi_kernel_workspace(k));
+        epi_tensor tensors[3] = {{NULL, NULL}, {NULL, NULL}, {NULL, NULL}};
+        for (int t = 0; t < 3; t++) {
+            epi_tensor_shape shape;
+            epi_kernel_tensor(k, t, &shape);
+            if (shape.count)
+                tensors[t].data = t == 2 ? y : x;
+        }
+        check(epi_kernel_run(k, tensors, 3, work, &err) == EPI_OK && y[0] == (tensors[2].data ? 0 : 1),
+              "%s, path %zu: %s", all[i / 4], i % 4, err.message);
+        free(work);
+        epi_kernel_free(k);
+    }
+}
+
+static void test_files(void) {
+    const int64_t negative[] = {-3};
+    const epi_safetensor bad[] = {{0},
+                                  {.name = "a", .type = EPI_F32, .rank = 1, .shape = negative, .data = buf},
+                                  {.name = "a", .type = EPI_F32, .rank = -1, .data = buf},
+                                  {.name = "a", .type = EPI_F32, .rank = 1, .data = buf},
+                                  {.name = "a", .type = (epi_dtype)-1, .data = buf},
+                                  {.name = "a", .type = EPI_F32}};
+    const epi_safetensors_pair nameless = {NULL, NULL};
+    const epi_safetensor *tensor;
+    epi_safetensors *file;
+    size_t count;
+    check(epi_safetensors_open(NULL, &file, NULL) != EPI_OK &&
+              epi_safetensors_open("/", NULL, NULL) != EPI_OK,
+          "no file");
+    check(epi_safetensors_parse(NULL, 9, NULL, &file, NULL) != EPI_OK &&
+              epi_safetensors_parse(buf, 0, NULL, NULL, NULL) != EPI_OK,
+          "no bytes");
+    epi_safetensors_close(NULL);
+    check(!epi_safetensors_count(NULL) && !epi_safetensors_at(NULL, 0) && !epi_safetensors_find(NULL, NULL) &&
+              epi_safetensors_get(NULL, NULL, &tensor, NULL) != EPI_OK &&
+              epi_safetensors_get(NULL, "x", NULL, NULL) != EPI_OK,
+          "no tensor");
+    epi_safetensors_metadata(NULL, NULL);
+    check(!epi_safetensors_metadata(NULL, &count) && !count, "no metadata");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check(epi_safetensors_write("/nowhere/at/all", &bad[i], 1, NULL, 0, &err) == EPI_ERR_ARGUMENT,
+              "tensor %zu: %s", i, err.message);
+    check(epi_safetensors_write(NULL, NULL, 0, NULL, 0, NULL) != EPI_OK &&
+              epi_safetensors_write("/nowhere/at/all", NULL, 1, NULL, 0, NULL) == EPI_ERR_ARGUMENT &&
+              epi_safetensors_write("/nowhere/at/all", NULL, 0, &nameless, 1, NULL) == EPI_ERR_ARGUMENT,
+          "nothing is written");
+}
+
+int main(void) {
+    static const char text[] = "f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }";
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+    epi_kernel *k;
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK &&
+                   epi_module_parse(ctx, text, strlen(text), "text", &module, &err) == EPI_OK,
+               "a program"))
+        return finish();
+    program = epi_module_program(module, 0);
+    test_names();
+    test_devices();
+    test_programs();
+    test_gradients();
+    test_options();
+    if (check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        test_telling(k);
+        test_runs(k);
+        epi_kernel_free(k);
+    }
+    test_empty();
+    test_files();
+    epi_module_free(module);
+    epi_context_close(ctx);
+    return finish();
+}
