@@ -197,7 +197,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep alloc properties random rowloop cases cut grad algebra batch rowbits layers decode open memory prepare rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep alloc properties random rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 

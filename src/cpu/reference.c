@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
+#include "pass/stored.h"
 
 typedef struct eval {
     const epi_cpu_kernel *k;
@@ -91,7 +92,7 @@ static double rounded(const eval *e, int node, double x) {
     if (!e->naive)
         return x;
     unsigned char bytes[8];
-    epi_ref one = {.data = bytes, .type = e->k->spec.type};
+    epi_ref one = {.data = bytes, .type = epi_stored_type(e->k->steps.said[node], false, e->k->spec.type)};
     store_one(e->k->strips, &one, 0, x);
     return load_one(e->k->strips, &one, 0);
 }

@@ -570,11 +570,11 @@ int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
 void epi_graph_store_as(epi_graph *g, int value, const epi_node *n) {
     if (epi_graph_failed(g) || !n->has_stored)
         return;
-    epi_node *to = &g->nodes[epi_graph_value(g, value)];
-    if (to->has_stored || epi_ops[to->op].cls == EPI_CLASS_LEAF)
+    epi_node *to = &g->nodes[epi_graph_renamed(g, epi_graph_value(g, value))];
+    if (epi_ops[to->op].cls == EPI_CLASS_LEAF)
         return;
+    to->stored = to->has_stored ? epi_dtype_wider(to->stored, n->stored) : n->stored;
     to->has_stored = true;
-    to->stored = n->stored;
 }
 
 int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {

@@ -161,8 +161,12 @@ int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes);
 int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axes);
 /* A node of another graph of the same dims once more, with these operands. */
 int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
-/* A value that takes the place of `n` is stored as the text says of that one, unless it says so of the value
- * itself. */
+/* The type of values that has all numbers of both. */
+static inline epi_dtype epi_dtype_wider(epi_dtype a, epi_dtype b) {
+    return a == b ? a : EPI_F32;
+}
+/* A value that takes the place of `n` is stored at least as the text says of that one; of another name of an
+ * axis the value itself is. */
 void epi_graph_store_as(epi_graph *g, int value, const epi_node *n);
 
 /* The same value with its axes in this order, which a call's result has from what the callee declares. It is

@@ -306,7 +306,9 @@ static void note_stored(epi_lowering *lo, const epi_frame *f, const char *name, 
         if (!strcmp(f->program->outputs[i].name, name))
             epi_graph_fail(lo->g, "'%s' is an output: its type stands where it is declared, -> %s: %s…", name,
                            name, epi_dtype_name(type));
-    if (epi_ops[n->op].cls == EPI_CLASS_LEAF)
+    if (n->op == EPI_OP_RENAME) /* what is stored is the value itself */
+        epi_graph_store_as(lo->g, value, &(epi_node){.has_stored = true, .stored = type});
+    if (n->op == EPI_OP_RENAME || epi_ops[n->op].cls == EPI_CLASS_LEAF)
         return;
     if (n->has_stored && n->stored != type)
         epi_graph_fail(lo->g, "'%s' is a value that is stored as %s already, and cannot be stored as %s too",

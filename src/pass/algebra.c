@@ -163,8 +163,8 @@ static bool find_silu(epi_graph *g, int count, int *found) {
 static int before_rename(const epi_graph *g, int node, const epi_axes *names) {
     const epi_node *n = &g->nodes[node];
     if (n->op == EPI_OP_RENAME && epi_axis_equal(n->over.at[0], names->at[0]) &&
-        epi_axis_equal(n->over.at[1], names->at[1]))
-        return n->arg[0];
+        epi_axis_equal(n->over.at[1], names->at[1])) /* one with a type is stored itself */
+        return g->nodes[n->arg[0]].has_stored ? EPI_NO_NODE : n->arg[0];
     return epi_axes_count_in(&n->axes, names) ? EPI_NO_NODE : node;
 }
 

@@ -162,13 +162,14 @@ static epi_axes all_summed(const epi_graph *g, int node, int side) {
 
 /* ---- the graph again ---- */
 
-/* A new value, by the name of the one that it stands for. */
+/* A new value, by the name of the one that it stands for, and stored as that one. */
 static int named(former *f, int value, const epi_node *old) {
     if (epi_graph_failed(f->g))
         return EPI_NO_NODE;
     value = epi_graph_value(f->g, value);
     if (!f->g->nodes[value].name)
         f->g->nodes[value].name = old->name;
+    epi_graph_store_as(f->g, value, old);
     return value;
 }
 

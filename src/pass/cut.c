@@ -43,14 +43,29 @@ static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axe
     return dims != (r | c) && (!(dims & ~r) || !(dims & ~c));
 }
 
+/* Is it a vector, or one for each row, column or group of the part that makes it? An update is longer than
+ * the tile that stores what is new of it. */
+static bool is_short(const epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_site at = s->site[node];
+    if (epi_is_vector(&n->axes))
+        return true;
+    if ((at.kind != EPI_SITE_TILE && at.kind != EPI_SITE_AFTER) || n->op == EPI_OP_UPDATE)
+        return false;
+    const epi_site_part *p = &s->parts[at.part];
+    unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
+    return epi_dims_of(&p->rows, &p->cols, &n->axes) != all;
+}
+
+epi_dtype epi_sites_type(const epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    return n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
+                                 : epi_stored_type(s->said[node], is_short(s, node), s->spec->type);
+}
+
 double epi_sites_bytes(const epi_sites *s, int node) {
-    int root = epi_sites_root(s, node);
-    const epi_node *n = &s->g->nodes[root];
     double count = (double)epi_max64(0, epi_axes_size(&s->g->nodes[node].axes, s->sizes));
-    epi_dtype type = n->op == EPI_OP_INPUT
-                         ? s->spec->types[n->tensor]
-                         : epi_stored_type(s->said[root], epi_is_vector(&n->axes), s->spec->type);
-    return count * (double)epi_dtype_size(type);
+    return count * (double)epi_dtype_size(epi_sites_type(s, epi_sites_root(s, node)));
 }
 
 /* ---- views ---- */
@@ -950,7 +965,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .hand = hand};
-    s->said = epi_stored_find(arena, g);
+    s->said = epi_stored_find(arena, g, spec->types, spec->type);
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);

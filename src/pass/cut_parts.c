@@ -18,20 +18,7 @@ typedef struct writer {
     int *loads; /* by node: the last part that loads it and was written, counted from 1 */
 } writer;
 
-/* ---- types and homes ---- */
-
-/* Is it one for each row, column or group of the part that makes it? An update is longer than the tile that
- * stores what is new of it. */
-static bool is_short(const writer *w, int node) {
-    const epi_node *n = &w->spec->graph->nodes[node];
-    const epi_site_part *p = &w->s->parts[w->s->site[node].part];
-    unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
-    return n->op != EPI_OP_UPDATE && epi_dims_of(&p->rows, &p->cols, &n->axes) != all;
-}
-
-static epi_dtype stored_type(const writer *w, int node) {
-    return epi_stored_type(w->s->said[node], is_short(w, node), w->spec->type);
-}
+/* ---- homes ---- */
 
 /* What is stored in an output: its value; where that only has other names of axes than what a part makes,
  * that. */
@@ -62,7 +49,7 @@ static bool serves_as_home(const writer *w, int t) {
     epi_site_kind kind = w->s->site[node].kind;
     if (kind != EPI_SITE_TILE && kind != EPI_SITE_AFTER)
         return false; /* no part makes it */
-    return n->has_stored ? n->stored == type : type == EPI_F32 || stored_type(w, node) != EPI_F32;
+    return n->has_stored ? n->stored == type : type == EPI_F32 || epi_sites_type(w->s, node) != EPI_F32;
 }
 
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
@@ -83,7 +70,7 @@ static epi_status give_homes(writer *w, epi_error *err) {
     for (int i = 0; i < g->node_count; i++) {
         if (!loaded[i] || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
             continue;
-        epi_dtype type = stored_type(w, i);
+        epi_dtype type = epi_sites_type(w->s, i);
         int64_t count = epi_axes_size(&g->nodes[i].axes, w->spec->sizes);
         if (count < 0 || count > (int64_t)1 << 48)
             return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",

@@ -85,6 +85,8 @@ typedef struct epi_sites {
 /* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
 unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
 void epi_list_sort(epi_node_list *list);
+/* The type in which a value is stored, and the bytes that it or a view of it takes then. */
+epi_dtype epi_sites_type(const epi_sites *s, int node);
 double epi_sites_bytes(const epi_sites *s, int node);
 /* What a value is a view of, under another name of an axis or a slice; itself where it is none. And how it
  * lies in memory of these axes: slice->memory.count is 0 where it is all of it. Answers its axes there. */

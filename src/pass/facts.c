@@ -156,7 +156,7 @@ static epi_form flatten_mean(epi_facts *facts, int node) {
 
 static epi_form flatten(epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    if (n->whole && facts->free)
+    if (n->has_stored || (n->whole && facts->free))
         return epi_form_of(facts->g, node, 1);
     if (n->op == EPI_OP_NEG) {
         epi_form f = epi_flat_form(facts, n->arg[0]);
@@ -238,7 +238,7 @@ int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
         if (!fact)
             return 0;
         const epi_node n = facts->g->nodes[at];
-        bool sum = n.op == EPI_OP_ADD || n.op == EPI_OP_SUB;
+        bool sum = (n.op == EPI_OP_ADD || n.op == EPI_OP_SUB) && !n.has_stored;
         if (sum && (at == node || !fact->keep)) {
             if (count + 2 > EPI_MOST_TERMS)
                 return 0;

@@ -217,8 +217,9 @@ bool epi_forms_join(const epi_graph *g, const epi_form *x, const epi_form *y) {
         y->number != 1)
         return false;
     const epi_node *a = &g->nodes[x->at[0].node], *b = &g->nodes[y->at[0].node];
-    return a->op == b->op && (a->op == EPI_OP_JOIN || a->op == EPI_OP_CONCAT) &&
-           epi_axis_equal(a->over.at[0], b->over.at[0]) && epi_axes_same_set(&a->axes, &b->axes);
+    return a->op == b->op && (a->op == EPI_OP_JOIN || a->op == EPI_OP_CONCAT) && !a->has_stored &&
+           !b->has_stored && epi_axis_equal(a->over.at[0], b->over.at[0]) &&
+           epi_axes_same_set(&a->axes, &b->axes);
 }
 
 /* ---- sums ---- */

@@ -195,7 +195,7 @@ static epi_form sum_of(epi_facts *facts, const epi_form *f, const epi_axes *over
 static int only_sum(const epi_graph *g, const epi_form *f) {
     int found = -1;
     for (int i = 0; i < f->count; i++)
-        if (f->at[i].power == 1 && is_sum(g, f->at[i].node)) {
+        if (f->at[i].power == 1 && is_sum(g, f->at[i].node) && !g->nodes[f->at[i].node].has_stored) {
             if (found >= 0)
                 return -1;
             found = i;
@@ -287,7 +287,8 @@ static int as_operand(epi_facts *facts, int node) {
 static int sum_inside(epi_facts *facts, const epi_form *inside, const epi_axes *over, const written *origin) {
     epi_graph *g = facts->g;
     const epi_node one = g->nodes[inside->at[0].node];
-    if (inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM) { /* a sum of a sum */
+    if (inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM &&
+        !one.has_stored) { /* a sum of a sum */
         epi_axes all = one.over;
         if (epi_axes_unite(&all, over))
             return valued(g, epi_graph_reduce(g, EPI_OP_SUM, one.arg[0], &all));
@@ -356,7 +357,7 @@ static int rebuild(walk *w, const epi_node *n) {
 static void find_silu(epi_facts *facts, epi_form *f) {
     for (int i = 0; i < f->count && !epi_graph_failed(facts->g); i++) {
         const epi_node n = facts->g->nodes[f->at[i].node];
-        if (n.op != EPI_OP_SIGMOID || f->at[i].power < 1)
+        if (n.op != EPI_OP_SIGMOID || f->at[i].power < 1 || n.has_stored)
             continue;
         epi_form x = epi_flat_form(facts, n.arg[0]), rest = *f;
         bool all = x.count > 0 && x.number == 1;
@@ -440,7 +441,8 @@ static int pick_joins(walk *w, epi_form *terms, int count) {
 static const epi_node *product_of(const walk *w, const epi_node *n) {
     if (!w->ask->operand || n->op == EPI_OP_MATMUL)
         return w->ask->operand ? n : NULL;
-    return n->op == EPI_OP_SUM && w->in->nodes[n->arg[0]].op == EPI_OP_MUL ? &w->in->nodes[n->arg[0]] : NULL;
+    const epi_node *of = n->op == EPI_OP_SUM ? &w->in->nodes[n->arg[0]] : NULL;
+    return of && of->op == EPI_OP_MUL && !of->has_stored ? of : NULL;
 }
 
 /* What stands for an operand of the product that a node is, or sums; or NULL. */
@@ -528,8 +530,8 @@ int epi_normal_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
         return value;
     const epi_node of = g->nodes[value];
     epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
-    if (of.op == (pairs ? EPI_OP_JOIN : EPI_OP_CONCAT) && epi_axis_equal(of.over.at[0], axis) &&
-        epi_axes_find(&g->nodes[of.arg[second]].axes, half) >= 0)
+    if (of.op == (pairs ? EPI_OP_JOIN : EPI_OP_CONCAT) && !of.has_stored &&
+        epi_axis_equal(of.over.at[0], axis) && epi_axes_find(&g->nodes[of.arg[second]].axes, half) >= 0)
         value = of.arg[second];
     else
         value = valued(g, epi_graph_split(g, op, value, axis));
@@ -571,8 +573,9 @@ int epi_normal_join(epi_facts *facts, epi_op op, int a, int b, epi_axis axis) {
     const epi_node x = g->nodes[part[0]], y = g->nodes[part[1]];
     bool pairs = op == EPI_OP_JOIN;
     int value;
-    if (x.op == (pairs ? EPI_OP_EVEN : EPI_OP_LOW) && y.op == (pairs ? EPI_OP_ODD : EPI_OP_HIGH) &&
-        x.arg[0] == y.arg[0] && epi_axis_equal(x.over.at[0], axis) && epi_axis_equal(y.over.at[0], axis))
+    if (!x.has_stored && !y.has_stored && x.op == (pairs ? EPI_OP_EVEN : EPI_OP_LOW) &&
+        y.op == (pairs ? EPI_OP_ODD : EPI_OP_HIGH) && x.arg[0] == y.arg[0] &&
+        epi_axis_equal(x.over.at[0], axis) && epi_axis_equal(y.over.at[0], axis))
         value = x.arg[0];
     else
         value = valued(g, epi_graph_join(g, op, part[0], part[1], axis));
@@ -659,13 +662,15 @@ static int instead_of(const walk *w, int node) {
     return w->ask->found && node < w->ask->count ? w->ask->found[node] : EPI_NO_NODE;
 }
 
-/* What the text says of a value goes with it. */
+/* What the text says of a value goes with it. One that it gives a type is one factor from here on. */
 static void keep_words(walk *w, const epi_node *n, int value) {
     epi_node *to = &w->g->nodes[value];
     if (to->op == EPI_OP_CONST || to->op == EPI_OP_INPUT)
         return;
     to->name = to->name ? to->name : n->name;
     epi_graph_store_as(w->g, value, n);
+    if (n->has_stored && epi_fact_of(w->facts, value))
+        w->facts->at[value].form = NULL;
     to->saving = to->saving ? to->saving : n->saving;
     to->whole |= n->whole;
 }

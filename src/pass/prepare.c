@@ -232,7 +232,7 @@ epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepare
     if (!any)
         return EPI_OK;
     c.kinds = epi_arena_alloc(arena, nodes * sizeof *c.kinds);
-    c.said = epi_stored_find(arena, g);
+    c.said = epi_stored_find(arena, g, spec->types, spec->type);
     c.rest = epi_arena_alloc(arena, nodes);
     c.once = epi_arena_alloc(arena, nodes);
     c.chosen = epi_arena_alloc(arena, nodes);

@@ -94,8 +94,8 @@ static bool has_all(const epi_graph *g, int node, const epi_axes *axes) {
 static int only_product(const epi_graph *g, const epi_form *f, const epi_axes *over, int *side) {
     int found = -1;
     for (int i = 0; i < f->count; i++)
-        if (g->nodes[f->at[i].node].op == EPI_OP_MATMUL && f->at[i].power == 1 &&
-            has_all(g, f->at[i].node, over)) {
+        if (g->nodes[f->at[i].node].op == EPI_OP_MATMUL && !g->nodes[f->at[i].node].has_stored &&
+            f->at[i].power == 1 && has_all(g, f->at[i].node, over)) {
             if (found >= 0)
                 return -1;
             found = i;
@@ -269,7 +269,8 @@ static epi_form operand_form(copying *c, int node) {
 static bool copy_product(copying *c, int node) {
     const epi_node *n = &c->in->nodes[node];
     bool two = n->op == EPI_OP_MUL || n->op == EPI_OP_DIV;
-    if ((!two && n->op != EPI_OP_NEG) || (!c->forms[n->arg[0]] && !(two && c->forms[n->arg[1]])))
+    if (n->has_stored || (!two && n->op != EPI_OP_NEG) ||
+        (!c->forms[n->arg[0]] && !(two && c->forms[n->arg[1]])))
         return false;
     epi_form f = operand_form(c, n->arg[0]), by = {.number = -1};
     if (two)
@@ -280,6 +281,7 @@ static bool copy_product(copying *c, int node) {
     int value = epi_graph_value(out, epi_form_build(out, &f));
     if (value != EPI_NO_NODE && !out->nodes[value].name && out->nodes[value].op != EPI_OP_CONST)
         out->nodes[value].name = n->name;
+    epi_graph_store_as(out, value, n);
     c->copy[node] = value;
     keep_form(c, node, f);
     return true;
@@ -291,6 +293,7 @@ static void copy_node(copying *c, int node) {
     out->place = c->in->nodes[node].place;
     if (instead != EPI_NO_NODE) {
         c->copy[node] = c->copy[instead];
+        epi_graph_store_as(out, c->copy[node], &c->in->nodes[node]);
         if (c->cancels)
             keep_form(c, node, epi_flat_form(&c->facts, c->copy[instead]));
     } else if (!copy_product(c, node)) {

@@ -55,7 +55,7 @@ int epi_reorder(epi_facts *facts, int *found) {
         const epi_node c = g->nodes[i];
         for (int s = 0; s < 2 && g->live[i] && c.op == EPI_OP_MATMUL && found[i] == EPI_NO_NODE; s++) {
             const epi_node of = g->nodes[c.arg[s]];
-            if (of.op != EPI_OP_MATMUL || epi_graph_uses(g, c.arg[s]).count > 1 ||
+            if (of.op != EPI_OP_MATMUL || of.has_stored || epi_graph_uses(g, c.arg[s]).count > 1 ||
                 !is_of_weights(facts, c.arg[1 - s]) || is_of_weights(facts, c.arg[s]))
                 continue;
             for (int side = 0; side < 2 && found[i] == EPI_NO_NODE; side++)

@@ -100,7 +100,7 @@ static void find_statistics(split *s) {
 static bool allocate(split *s) {
     size_t nodes = (size_t)s->g.node_count + 1;
     s->backward = epi_arena_alloc(s->g.arena, nodes);
-    s->said = epi_stored_find(s->g.arena, &s->g);
+    s->said = epi_stored_find(s->g.arena, &s->g, NULL, EPI_DTYPE_COUNT);
     s->statistic = epi_arena_alloc(s->g.arena, nodes);
     s->scores = epi_arena_alloc(s->g.arena, nodes);
     s->passed = epi_arena_alloc(s->g.arena, nodes);

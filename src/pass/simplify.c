@@ -52,7 +52,8 @@ static int value_of(rewrite *r, int node) {
 
 /* Is it written where it is used? */
 static bool is_open(const rewrite *r, int node) {
-    return node >= r->first && !r->in->nodes[node].name && epi_graph_uses(r->in, node).count == 1;
+    return node >= r->first && !r->in->nodes[node].name && !r->in->nodes[node].has_stored &&
+           epi_graph_uses(r->in, node).count == 1;
 }
 
 static epi_form form_of(rewrite *r, int node) {
@@ -542,6 +543,8 @@ static int copied(rewrite *r, const epi_node *n) {
     int value = epi_graph_map2(r->g, EPI_OP_MUL, x, s);
     if (value != EPI_NO_NODE && !r->g->nodes[value].name)
         r->g->nodes[value].name = n->name;
+    if (value != EPI_NO_NODE)
+        epi_graph_store_as(r->g, value, n);
     return value;
 }
 
@@ -567,9 +570,11 @@ static void rewrite_nodes(rewrite *r) {
             continue;
         }
         r->forms[i] = rewritten(r, i);
-        int value = n->name ? value_of(r, i) : EPI_NO_NODE;
+        int value = n->name || n->has_stored ? value_of(r, i) : EPI_NO_NODE;
         if (value != EPI_NO_NODE && !g->nodes[value].name && g->nodes[value].op != EPI_OP_CONST)
             g->nodes[value].name = n->name;
+        if (value != EPI_NO_NODE)
+            epi_graph_store_as(g, value, n);
     }
 }
 

@@ -309,7 +309,7 @@ epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *ou
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     *out = (epi_steps){.spec = spec};
-    out->said = epi_stored_find(arena, g);
+    out->said = epi_stored_find(arena, g, spec->types, spec->type);
     out->homes = epi_arena_alloc(arena, nodes * sizeof *out->homes);
     out->at = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * 2 * sizeof *out->at);
     if (!out->said || !out->homes || !out->at)

@@ -1,55 +1,162 @@
-/* stored.c: which values are stored in a type of their own: those of which the text says it, and those that
- * must be exact. */
+/* stored.c: which values are stored in a type of their own, whatever their shape.
+ *
+ *     the text says it                  that type
+ *     the text says it of a value that maps, splits and other names make of it, or that is moved, chosen or
+ *     negated to make it                f32, unless the storage type is that type: it may be stored in the
+ *                                       place of that value, which would be rounded then
+ *     an index, a random number         f32: it must be exact
+ *     made of f32, integers, numbers and positions alone
+ *                                       f32, unless products alone take it, or it is such in 16 bits as
+ *                                       well: nothing on the way has been rounded, and a position or an
+ *                                       angle is not to be */
 #include "pass/stored.h"
 
-/* Is it a random number, or an index of gather, scatter or update? `exact` has its users. */
-static bool is_exact(const epi_graph *g, int node, const bool *exact) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    if (epi_ops[g->nodes[node].op].cls == EPI_CLASS_RANDOM)
-        return true;
-    for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node != EPI_NO_NODE) {
-            const epi_node *user = &g->nodes[uses.at[i].node];
-            bool index = uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
-            if (index || (epi_ops[user->op].cls == EPI_CLASS_VIEW && exact[uses.at[i].node]))
-                return true;
-        }
-    return false;
+#include <math.h>
+
+typedef struct search {
+    const epi_graph *g;
+    const epi_dtype *types; /* by tensor, or NULL */
+    bool *exact;            /* by node: an index, or a random number */
+    bool *pure;             /* by node: nothing that it is made of is rounded to 16 bits */
+    bool *few;              /* by node: its elements are among a few numbers that both 16-bit types have */
+    bool *operand;          /* by node: products alone take it */
+    epi_dtype *least;       /* by node: what the text says of it, or of values that are made of it, */
+    epi_dtype *moved;       /* and of it, or of values whose elements it has */
+} search;
+
+/* Has the input 16 bits, or may it have? */
+static bool is_rounded(const search *s, int tensor) {
+    const epi_tensor_decl *t = &s->g->tensors[tensor];
+    epi_dtype type = s->types ? s->types[tensor] : t->has_type ? t->type : t->axes.count ? EPI_BF16 : EPI_F32;
+    return type == EPI_BF16 || type == EPI_F16;
 }
 
-/* Is it a position, a size or an integer, or made of such and numbers alone, by whatever they are chosen? So
- * is what argmax finds. Products take it in their own type. `whole` has its operands. */
-static bool is_whole(const epi_graph *g, int node, const bool *whole) {
-    const epi_node *n = &g->nodes[node];
-    bool counts = n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE, all = true;
-    if (n->op == EPI_OP_INPUT)
-        return g->tensors[n->tensor].has_type && epi_dtype_is_integer(g->tensors[n->tensor].type);
-    bool logical = n->op >= EPI_OP_LT && n->op <= EPI_OP_NOT;
-    if ((epi_ops[n->op].cls != EPI_CLASS_MAP && n->op != EPI_OP_RMIN && n->op != EPI_OP_RMAX) || logical)
-        return counts;
-    for (int a = n->op == EPI_OP_WHERE; a < epi_node_operands(n); a++) {
-        all &= whole[n->arg[a]] || g->nodes[n->arg[a]].op == EPI_OP_CONST;
-        counts |= whole[n->arg[a]];
+/* Truth and signs, integers up to 256, infinity, and choices among these. */
+static bool is_few(const search *s, const epi_node *n) {
+    switch (n->op) {
+    case EPI_OP_LT:
+    case EPI_OP_LE:
+    case EPI_OP_GT:
+    case EPI_OP_GE:
+    case EPI_OP_EQ:
+    case EPI_OP_NE:
+    case EPI_OP_AND:
+    case EPI_OP_OR:
+    case EPI_OP_NOT:
+    case EPI_OP_SIGN: return true;
+    case EPI_OP_CONST: return isinf(n->value) || (fabs(n->value) <= 256 && n->value == rint(n->value));
+    case EPI_OP_NEG: return s->few[n->arg[0]];
+    case EPI_OP_WHERE: return s->few[n->arg[1]] && s->few[n->arg[2]];
+    default: return false;
     }
-    epi_use_list uses = epi_graph_uses(g, node);
-    for (int i = 0; i < uses.count && all; i++)
-        all = uses.at[i].node == EPI_NO_NODE || g->nodes[uses.at[i].node].op != EPI_OP_MATMUL;
-    return all && counts;
 }
 
-epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g) {
+/* The wider of what is said of two values; EPI_DTYPE_COUNT: nothing. */
+static epi_dtype both_of(epi_dtype a, epi_dtype b) {
+    return a == EPI_DTYPE_COUNT ? b : b == EPI_DTYPE_COUNT ? a : epi_dtype_wider(a, b);
+}
+
+/* Are elements of this operand, or their negatives, elements of the result? */
+static bool has_elements_of(const epi_node *n, int operand) {
+    switch (n->op) {
+    case EPI_OP_NEG:
+    case EPI_OP_ABS:
+    case EPI_OP_RELU:
+    case EPI_OP_MIN:
+    case EPI_OP_MAX:
+    case EPI_OP_RENAME:
+    case EPI_OP_ONCE: return true;
+    case EPI_OP_WHERE: return operand > 0;
+    case EPI_OP_GATHER:
+    case EPI_OP_UPDATE: return operand != 1;
+    default: return epi_ops[n->op].cls == EPI_CLASS_SPLIT;
+    }
+}
+
+static epi_dtype moved_type(const search *s, const epi_node *n) {
+    epi_dtype type = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
+    for (int a = 0; a < epi_node_operands(n) && !n->has_stored; a++)
+        if (has_elements_of(n, a))
+            type = both_of(type, s->moved[n->arg[a]]);
+    return type;
+}
+
+/* Is nothing that its elements are, or are made of, rounded? What only chooses among them, as argmax does
+ * among positions, may be. */
+static bool is_pure(const search *s, const epi_node *n) {
+    bool pure = n->op != EPI_OP_INPUT || !is_rounded(s, n->tensor), chosen = false;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        chosen |= n->op == EPI_OP_WHERE && a && s->g->nodes[n->arg[a]].op != EPI_OP_CONST;
+    for (int a = chosen; a < epi_node_operands(n); a++)
+        pure &= s->pure[n->arg[a]];
+    return pure;
+}
+
+/* From what its operands are. */
+static void find_made(search *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        s->moved[i] = moved_type(s, n);
+        s->few[i] = is_few(s, n);
+        s->pure[i] = is_pure(s, n);
+    }
+}
+
+/* Are elements of this operand elements of the result, or made into such one by one? */
+static bool is_elementwise(const epi_node *user, int operand) {
+    switch (epi_ops[user->op].cls) {
+    case EPI_CLASS_MAP:
+    case EPI_CLASS_SPLIT:
+    case EPI_CLASS_VIEW: return true;
+    case EPI_CLASS_MOVE: return user->op != EPI_OP_SCATTER && operand != 1;
+    default: return false;
+    }
+}
+
+/* From what its users are. */
+static void learn(search *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM;
+    bool taken = false, otherwise = false;
+    s->least[node] = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
+    for (int i = 0; i < uses.count; i++) {
+        int at = uses.at[i].node;
+        if (at == EPI_NO_NODE)
+            continue; /* an output has its own type */
+        const epi_node *user = &s->g->nodes[at];
+        bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
+        s->exact[node] |= uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
+        s->exact[node] |= view && s->exact[at];
+        bool product = user->op == EPI_OP_MATMUL || (view && s->operand[at]);
+        taken |= product;
+        otherwise |= !product;
+        if (!n->has_stored && is_elementwise(user, uses.at[i].operand))
+            s->least[node] = both_of(s->least[node], s->least[at]);
+    }
+    s->operand[node] = taken && !otherwise;
+}
+
+epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype *types, epi_dtype storage) {
     size_t nodes = (size_t)g->node_count + 1;
+    search s = {.g = g, .types = types};
     epi_dtype *said = epi_arena_alloc(arena, nodes * sizeof *said);
-    bool *exact = epi_arena_alloc(arena, nodes), *whole = epi_arena_alloc(arena, nodes);
-    if (!said || !exact || !whole)
+    s.exact = epi_arena_alloc(arena, nodes);
+    s.pure = epi_arena_alloc(arena, nodes);
+    s.few = epi_arena_alloc(arena, nodes);
+    s.operand = epi_arena_alloc(arena, nodes);
+    s.least = epi_arena_alloc(arena, nodes * sizeof *s.least);
+    s.moved = epi_arena_alloc(arena, nodes * sizeof *s.moved);
+    if (!said || !s.exact || !s.pure || !s.few || !s.operand || !s.least || !s.moved)
         return NULL;
-    for (int i = 0; i < g->node_count; i++)
-        whole[i] = is_whole(g, i, whole);
+    find_made(&s);
     for (int i = g->node_count - 1; i >= 0; i--) { /* users come first */
         const epi_node *n = &g->nodes[i];
-        exact[i] = is_exact(g, i, exact);
+        learn(&s, i);
+        epi_dtype least = both_of(s.least[i], s.moved[i]);
         /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
-        bool f32 = exact[i] || (whole[i] && n->op != EPI_OP_INPUT) || n->op == EPI_OP_ONCE;
+        bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || (s.pure[i] && !s.operand[i] && !s.few[i]) ||
+                   (least != EPI_DTYPE_COUNT && least != storage);
         said[i] = n->has_stored ? n->stored : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
     }
     return said;

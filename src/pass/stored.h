@@ -11,8 +11,9 @@ static inline bool epi_is_vector(const epi_axes *axes) {
 }
 
 /* By node: the type in which it is stored whatever its shape, or EPI_DTYPE_COUNT where its shape decides.
- * NULL: no memory. The graph is finished. */
-epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g);
+ * `types` has those of the tensors, and `storage` the storage type; NULL and EPI_DTYPE_COUNT: only what the
+ * text says is known. NULL: no memory. The graph is finished. */
+epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype *types, epi_dtype storage);
 
 /* The type of a value of which that says `said`: f32 for one that is short beside the tile that makes it,
  * else the storage type. */

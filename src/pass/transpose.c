@@ -39,7 +39,7 @@ static void note_stored(search *s, int node) {
     if (whole < 0 || f.number != 1 || f.count < 2)
         return;
     int of = f.at[whole].node;
-    if (of >= s->count || s->kept[of] || s->of[of].node != EPI_NO_NODE)
+    if (of >= s->count || s->kept[of] || s->g->nodes[of].has_stored || s->of[of].node != EPI_NO_NODE)
         return;
     f.at[whole] = f.at[--f.count];
     s->of[of] = (stored){node, f};
@@ -94,7 +94,7 @@ static bool collect(const epi_graph *g, const epi_node *join, int node, cone *c,
             return false;
         c->base = n->arg[0];
         linear = true;
-    } else if (is_linear(n->op)) {
+    } else if (is_linear(n->op) && !n->has_stored) {
         bool of[2] = {false, false};
         for (int a = 0; a < 2 && n->arg[a] != EPI_NO_NODE; a++) {
             if (!collect(g, join, n->arg[a], c, depth + 1))
@@ -209,7 +209,8 @@ static int find_one(search *s, int node, int *stored) {
     bool found = false;
     for (int i = 0; i < f.count && !found && !epi_graph_failed(g); i++) {
         int join = f.at[i].node;
-        if (f.at[i].power != 1 || (g->nodes[join].op != EPI_OP_JOIN && g->nodes[join].op != EPI_OP_CONCAT) ||
+        if (f.at[i].power != 1 || g->nodes[join].has_stored ||
+            (g->nodes[join].op != EPI_OP_JOIN && g->nodes[join].op != EPI_OP_CONCAT) ||
             !epi_axes_include(&n.over, &(epi_axes){1, {g->nodes[join].over.at[0]}}))
             continue;
         epi_form rest = f;

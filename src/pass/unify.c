@@ -117,8 +117,8 @@ int epi_unify(epi_facts *facts, const bool *cancels, epi_operand *operand) {
             for (int x = first; x < end; x++) {
                 int from = list[x].node, to = list[y].node;
                 epi_form by;
-                if (x == y || g->nodes[from].op == EPI_OP_INPUT || operand[from].node != EPI_NO_NODE ||
-                    operand[to].node != EPI_NO_NODE || taken[from] ||
+                if (x == y || g->nodes[from].op == EPI_OP_INPUT || g->nodes[from].has_stored ||
+                    operand[from].node != EPI_NO_NODE || operand[to].node != EPI_NO_NODE || taken[from] ||
                     !differ_by_vectors(facts, cancels, from, to, &by))
                     continue;
                 operand[from] = (epi_operand){to, by, come_before(facts, from, &by)};
