@@ -11,7 +11,7 @@
  *
  * Rules that hold everywhere:
  *   - Every fallible call answers with a status, and fills the epi_error it was given (NULL is
- *     allowed). The library never prints, exits or aborts on input, and has no global state
+ *     allowed). The library never prints, exits or aborts, and has no global state
  *     but threads that wait for work: a child of fork makes its own, and where the system gives none the
  *     caller works alone. A call that makes something sets *out to NULL where it fails.
  *   - Compiling may fail, allocate and take time. Running allocates nothing but threads, which
@@ -55,6 +55,7 @@ typedef enum epi_status {
     EPI_ERR_UNSUPPORTED, /* valid, but not on this device or by this path */
     EPI_ERR_FILE,        /* a file is missing, malformed or not writable */
     EPI_ERR_INDEX,       /* an element of an index lies outside the axis it counts along */
+    EPI_ERR_INTERNAL, /* a mistake of the library's own, which is never an abort: the message has its place */
 } epi_status;
 
 /* What went wrong and where. line and column count from 1, and are 0 where there is no place.

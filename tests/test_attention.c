@@ -341,6 +341,36 @@ static void test_masks(void) {
     }
 }
 
+/* What weights are multiplied with under a mask, or what is masked once more: on tiles that the mask leaves
+ * whole it may be a number, or lie in memory as it is. */
+static void test_factors(void) {
+    static const char *const weights[] = {
+        "where(m, softmax(s, R), 0)",
+        "where(m, 1, 0)*softmax(s, R)",
+        "where(m, w, 0)*softmax(s, R)",
+        "where(m, b, 0)*softmax(s, R)",
+        "where(m, softmax(s, R), 0)*where(m, 2, 0)*w",
+        "where(index(R) + 3 > index(S), softmax(s, R), 0)",
+        "softmax(where(m, 5, s), R)",
+        "softmax(where(m, b, s), R)",
+    };
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+        char text[600];
+        snprintf(text, sizeof text,
+                 "weighed(q[S,E], k[R,E], v[R,E], w[S,R], b[R]) -> o[S,E] {\n"
+                 "    m = index(R) <= index(S)  s = where(m, q @ k, -inf)\n"
+                 "    o = (%s) @ v + 0*(sum(w, R) + sum(b, R))\n}\n",
+                 weights[i]);
+        epi_module *m = parse(text), *saved = m ? derive(epi_module_program(m, 0)) : NULL;
+        for (size_t t = 0; saved && t < sizeof storage / sizeof *storage; t++) {
+            hold(epi_module_program(m, 0), "S=150,R=300,E=16", storage[t], ANY_PARTS);
+            hold(epi_module_program(saved, 1), "S=150,R=300,E=16", storage[t], ANY_PARTS);
+        }
+        epi_module_free(saved);
+        epi_module_free(m);
+    }
+}
+
 /* What is no attention, whatever its sizes, and what has the form in part: scores that are wanted elsewhere,
  * weights that are more than an exponential, two sums with the same weights, one attention after another. */
 static void test_others(void) {
@@ -932,6 +962,7 @@ int main(int argc, char **argv) {
     test_programs(module, argc > 2 && !strcmp(argv[2], "some"));
     test_spellings();
     test_masks();
+    test_factors();
     test_both();
     test_subsets();
     test_others();

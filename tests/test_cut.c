@@ -7,7 +7,7 @@
 
 #include "harness.h"
 #include "layers.h"
-#include "pass/walk.h"
+#include "pass/tile_program.h"
 #include "run/run.h"
 
 static epi_context *ctx;
@@ -1024,6 +1024,49 @@ static void check_columns(void) {
     epi_module_free(m);
 }
 
+/* A mistake of our own is a status, with its place in the program and in the sources: a step that makes what
+ * a tile loads is taken away, or made a pass that there is none of; and the tile stores what it does not
+ * have. */
+static void check_internal(void) {
+    static const char text[] = "f(x[T,D], w[F,D], b[F]) -> y[T,F] {\n    n = softmax(x, D)\n"
+                               "    z = n @ w\n    y = z + softmax(b, F)\n}\n";
+    epi_module *m = NULL;
+    epi_error err = {0};
+    epi_arena arena = {0};
+    bound b;
+    epi_spec spec;
+    epi_steps steps;
+    epi_tile_program tile;
+    bind_dims(&b, "T=5,D=4,F=6", EPI_F32, 0);
+    if (check(epi_module_parse(ctx, text, strlen(text), "internal", &m, &err) == EPI_OK &&
+                  epi_spec_bind(&arena, epi_module_program(m, 0), &b.options, NULL, &spec, &err) == EPI_OK &&
+                  epi_steps_begin(&arena, &spec, &steps, &err) == EPI_OK &&
+                  epi_steps_make(&arena, &steps, &err) == EPI_OK && steps.plan.fused,
+              "the program has steps: %s", err.message)) {
+        epi_step *last = &steps.at[steps.count - 1];
+        epi_root wrong = {steps.plan.product, -1};
+        check(last->plan && steps.count > 2, "the product is its last step");
+        check(epi_tile_program_gemm(&arena, &spec, last->plan, 256, last->roots, last->root_count, &tile,
+                                    &err) == EPI_OK &&
+                  epi_tile_program_check(&tile, &steps, last, &err) == EPI_OK,
+              "all that the tile loads is there");
+        last[-1].node = steps.at[0].node;
+        check(epi_tile_program_check(&tile, &steps, last, &err) == EPI_ERR_INTERNAL && err.line == 4 &&
+                  strstr(err.message, "tile_program.c:"),
+              "without the step that makes the bias the tile is refused: %d, %s", err.line, err.message);
+        for (int i = 0; i < spec.graph->node_count; i++)
+            if (spec.graph->nodes[i].axes.count == 1)
+                wrong.node = i;
+        check(epi_tile_program_gemm(&arena, &spec, last->plan, 256, &wrong, 1, &tile, &err) ==
+                      EPI_ERR_INTERNAL &&
+                  strstr(err.message, "tile_program.c:"),
+              "a vector is no tile: %s", err.message);
+        check(!strcmp(epi_status_name(EPI_ERR_INTERNAL), "internal"), "the status has a name");
+    }
+    epi_arena_free(&arena);
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -1048,6 +1091,7 @@ int main(int argc, char **argv) {
     check_late();
     check_columns();
     check_two_ways();
+    check_internal();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);
     epi_context_close(ctx);

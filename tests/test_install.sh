@@ -15,6 +15,8 @@ p="$tmp/a prefix" # with a space in it
 that 'make install' make -s install BUILD="${1:-build}" PREFIX="$p"
 only_epi() { ! nm -D --defined-only "$p/lib/libepilog.so" | awk '{ print $3 }' | grep -v '^epi_'; }
 that 'the shared library exports epi_* alone' only_epi
+never_ends() { ! nm -D --undefined-only "$p/lib/libepilog.so" | sed 's/@.*//' | grep -wE 'abort|exit|_exit|_Exit|quick_exit|raise|kill|__assert_fail|__assert|printf|puts|putchar|perror|stderr|__printf_chk|__fprintf_chk'; }
+that 'it calls nothing that ends the process, or prints' never_ends
 that 'it has a versioned SONAME' sh -c "readelf -d '$p/lib/libepilog.so' | grep -q 'SONAME.*libepilog.so.[0-9]'"
 that 'an example builds with the shared library' "$cc" examples/linear.c -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/shared"
 that 'and runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/shared"

@@ -18,6 +18,15 @@ epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...) {
     return status;
 }
 
+epi_status epi_fail_internal(epi_error *err, epi_place at, const char *what, const char *file, int line) {
+    epi_fail(err, EPI_ERR_INTERNAL, "internal error: %s (%s:%d)", what, file, line);
+    if (err) {
+        err->line = at.line;
+        err->column = at.column;
+    }
+    return EPI_ERR_INTERNAL;
+}
+
 void epi_error_clear(epi_error *err) {
     if (err)
         *err = (epi_error){0};
@@ -70,7 +79,7 @@ size_t epi_error_format(const epi_error *err, char *buf, size_t size) {
 
 const char *epi_status_name(epi_status status) {
     static const char *const names[] = {"ok",   "argument",    "memory", "syntax", "check",
-                                        "dims", "unsupported", "file",   "index"};
+                                        "dims", "unsupported", "file",   "index",  "internal"};
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }
 
@@ -285,9 +294,4 @@ epi_number_text epi_number_write(double value) {
         snprintf(out.text, sizeof out.text, "%s%.*s%s%s", sign, first + 1, digits,
                  count > first + 1 ? "." : "", digits + first + 1);
     return out;
-}
-
-void epi_assert_fail(const char *what, const char *file, int line) {
-    fprintf(stderr, "epilog: internal error: %s:%d: %s\n", file, line, what);
-    abort();
 }

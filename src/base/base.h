@@ -1,4 +1,4 @@
-/* base.h: what every file may use: errors, the arena, checked sizes, assertions. */
+/* base.h: what every file may use: errors, the arena, checked sizes. */
 #ifndef EPI_BASE_H
 #define EPI_BASE_H
 
@@ -89,14 +89,9 @@ static inline int64_t epi_reserve(int64_t *total, int64_t count, int64_t size) {
     return at;
 }
 
-/* Our own mistakes, never a user's: EPI_ASSERT in debug builds, EPI_CHECK always. */
-void epi_assert_fail(const char *what, const char *file, int line) __attribute__((noreturn));
-#define EPI_CHECK(x) ((x) ? (void)0 : epi_assert_fail(#x, __FILE__, __LINE__))
-#define EPI_NEVER(what) epi_assert_fail(what, __FILE__, __LINE__)
-#ifdef NDEBUG
-#define EPI_ASSERT(x) ((void)0)
-#else
-#define EPI_ASSERT(x) EPI_CHECK(x)
-#endif
+/* Our own mistakes, never a user's: an error as any other, in every build, with the place in the program
+ * where there is one ({0}: there is none) and that in the library's sources. The library never aborts. */
+epi_status epi_fail_internal(epi_error *err, epi_place at, const char *what, const char *file, int line);
+#define EPI_INTERNAL(err, at, what) epi_fail_internal(err, at, what, __FILE__, __LINE__)
 
 #endif

@@ -33,13 +33,40 @@ static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm 
 }
 
 /* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
+/* Is all there that the mainloop loads? */
+static epi_status check_loads(const epi_cpu_kernel *k, const epi_step *s, const epi_gemm *gemm,
+                              epi_error *err) {
+    const epi_attention_loop *a = s->plan->kind == EPI_KIND_ATTENTION ? k->attention : NULL;
+    if (s->plan->kind == EPI_KIND_ROWS)
+        return epi_tile_program_check(&k->rows->tile, &k->steps, s, err);
+    if (!a)
+        return epi_tile_program_check(&gemm->epilogue.tile, &k->steps, s, err);
+    epi_status status = EPI_OK;
+    for (int i = 0; i < a->programs && status == EPI_OK; i++)
+        status = epi_tile_program_check(&a->score[i].tile, &k->steps, s, err);
+    for (int v = 0; v < a->a->value_count && status == EPI_OK; v++)
+        status = epi_tile_program_check(&a->out[v].tile, &k->steps, s, err);
+    return status;
+}
+
+/* Products are mainloops, and another name of a value needs no step. */
+static epi_status check_pass(const epi_cpu_kernel *k, const epi_step *s, epi_error *err) {
+    const epi_node *n = &k->spec.graph->nodes[s->node];
+    epi_op_class cls = epi_ops[n->op].cls;
+    return s->tensor < 0 && (cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_VIEW)
+               ? EPI_INTERNAL(err, n->place, "no pass makes it")
+               : EPI_OK;
+}
+
 static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     epi_status status = EPI_OK;
     k->attention = NULL;
     for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
         k->gemms[i] = NULL;
-        if (k->steps.at[i].plan)
-            status = build_mainloop(k, &k->steps.at[i], &k->gemms[i], err);
+        const epi_step *s = &k->steps.at[i];
+        status = s->plan ? build_mainloop(k, s, &k->gemms[i], err) : check_pass(k, s, err);
+        if (status == EPI_OK && s->plan)
+            status = check_loads(k, s, k->gemms[i], err);
     }
     return status;
 }

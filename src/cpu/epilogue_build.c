@@ -67,8 +67,10 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
         if (t->instrs[i].full)
             list[count++] = i;
     epi_tape_list full = {.tile = t, .instrs = list, .count = count};
-    if (arena->failed || epi_tapes_build(arena, strips, &full, &out->tapes) != EPI_OK)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    status = arena->failed ? EPI_ERR_MEMORY : epi_tapes_build(arena, strips, &full, &out->tapes);
+    if (status != EPI_OK)
+        return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
+                             : EPI_INTERNAL(err, (epi_place){0}, "steps of a tile wait for each other");
     out->slot_count = epi_tape_slots(&out->tapes, 1, t, out->slot, &out->short_count);
     epi_first_stores(t, out->store);
     assign_kept(out);

@@ -12,8 +12,12 @@ typedef struct tile {
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,
                         void *shared, float *partials) {
     *r = (epi_tile_run){.e = e, .access = shared, .partials = partials};
-    for (int i = 0; i < e->tile.instr_count; i++)
+    for (int i = 0; i < e->tile.instr_count; i++) {
+        const epi_instr *s = &e->tile.instrs[i];
         epi_tile_access_find(&e->tile, i, homes, tensors, &r->access[i]);
+        if (s->kind == EPI_INSTR_LOAD && e->kept[s->dst] >= 0)
+            r->access[i].direct = false; /* it is copied to where it is kept */
+    }
 }
 
 /* ---- one tile ---- */

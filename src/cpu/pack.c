@@ -149,7 +149,6 @@ void epi_pack_panels(const epi_micro *micro, int r, int q, const epi_pack_source
                  : src->type == EPI_BF16 ? epi_widen_bf16
                                          : micro->widen_f16,
     };
-    EPI_ASSERT(same || micro->type == EPI_F32);
     const int64_t depth = epi_round_up(src->k, micro->depth);
     /* Rows that touch share cache lines and pages across panels, so all panels take one stretch of
        them before any takes the next. */

@@ -280,7 +280,8 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (ok && memory && out->stretch > STRETCH)
         ok = cut_up(arena, out, STRETCH, &memory);
     if (!ok)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
+                             : EPI_INTERNAL(err, (epi_place){0}, "steps of a row wait for each other");
     out->slot_count = epi_tape_slots(out->tapes, t->phases, t, out->slot, &out->short_count);
     epi_first_stores(t, out->store);
     assign_states(out);

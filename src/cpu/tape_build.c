@@ -338,7 +338,8 @@ static void find_loads(const builder *b) {
 
 /* ---- all ---- */
 
-static void cut_up(builder *b) {
+/* Does every instruction become one of an item? */
+static bool cut_up(builder *b) {
     for (int j = 0; j < b->list->count; j++)
         if (is_source(&b->instrs[b->list->instrs[j]]))
             add_item(b, b->list->instrs[j], false);
@@ -347,7 +348,7 @@ static void cut_up(builder *b) {
             add_item(b, b->list->instrs[j], true);
             j = -1;
         }
-    EPI_CHECK(b->out->count == b->list->count);
+    return b->out->count == b->list->count;
 }
 
 epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi_tape_list *list,
@@ -383,7 +384,8 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
         if (t->instrs[list->instrs[j]].dst >= 0)
             b.ready[t->instrs[list->instrs[j]].dst] = false;
     }
-    cut_up(&b);
+    if (!cut_up(&b))
+        return EPI_ERR_INTERNAL;
     memcpy(links, out->links, (size_t)out->link_count * sizeof *links);
     out->link_count = 0;
     find_lives(&b);

@@ -118,6 +118,8 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     int most = step->plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
     epi_status status =
         epi_tile_program_gemm(k->arena, &k->form, step->plan, most, step->roots, step->root_count, tile, err);
+    if (status == EPI_OK)
+        status = epi_tile_program_check(tile, c->steps, step, err);
     if (status != EPI_OK)
         return status;
     out->standing = size_of(c, step->plan, tile);
@@ -546,8 +548,9 @@ bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
 }
 
 /* The launches with this kernel's sizes take the form's cubins. */
-static void take_form(epi_cuda_kernel *k) {
-    EPI_CHECK(epi_cuda_same_form(k, k->like)); /* texts are written from stand-ins alone */
+static epi_status take_form(epi_cuda_kernel *k, epi_error *err) {
+    if (!epi_cuda_same_form(k, k->like)) /* texts are written from stand-ins alone */
+        return EPI_INTERNAL(err, (epi_place){0}, "a kernel's text depends on a size that is open");
     for (int i = 0; i < k->count; i++) {
         epi_launch *l = &k->launches[i];
         const epi_launch *from = &k->like->launches[i];
@@ -556,6 +559,7 @@ static void take_form(epi_cuda_kernel *k) {
         if (k->cuda) /* what is asked about texts is asked of the form */
             epi_text_free(&l->text.source);
     }
+    return EPI_OK;
 }
 
 /* The form that this one, of another size, is the same as; NULL where it is one of its own. */
@@ -606,7 +610,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         if (status == EPI_OK && k->cuda)
             status = encode_maps(k, err);
         if (status == EPI_OK && k->like)
-            take_form(k);
+            status = take_form(k, err);
         if (status != EPI_OK || k->like || !k->cuda)
             return status;
         const epi_launch *slow = NULL;
@@ -664,10 +668,8 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     const epi_launch *slow = NULL;
     if (status != EPI_OK)
         return status;
-    if (like) {
-        take_form(k);
-        return EPI_OK;
-    }
+    if (like)
+        return take_form(k, err);
     if (k->cuda)
         status = epi_cuda_use(k->cuda, k->device, err);
     if (status == EPI_OK && k->cuda)

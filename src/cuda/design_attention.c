@@ -657,6 +657,10 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     }
     for (int v = 0; v < SUMS && status == EPI_OK; v++)
         status = d->sum[v] >= 0 ? make_out(d, step, v, err) : EPI_OK;
+    const epi_tile_program *all[] = {&d->tile[0], &d->tile[1], &d->out_tile[0], &d->out_tile[1],
+                                     &d->out_tile[2]};
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == EPI_OK; i++)
+        status = epi_tile_program_check(all[i], d->c->steps, step, err);
     return status;
 }
 

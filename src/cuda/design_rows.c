@@ -241,6 +241,8 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
     epi_arena *arena = d->c->arena;
     epi_status status =
         epi_tile_program_rows(arena, d->c->spec, step->plan, step->roots, step->root_count, &d->tile, err);
+    if (status == EPI_OK)
+        status = epi_tile_program_check(&d->tile, d->c->steps, step, err);
     if (status != EPI_OK)
         return status;
     size_t instrs = (size_t)d->tile.instr_count + 1, values = (size_t)d->tile.value_count + 1;

@@ -95,9 +95,8 @@ static size_t unescape_one(const char *s, size_t size, char out[4], size_t *writ
         return 1;
     }
     size_t n = read_escape(s, size, &c, &why);
-    EPI_ASSERT(n > 0);
     *written = put_utf8(c, out);
-    return n;
+    return n ? n : 1;
 }
 
 bool epi_json_is(epi_json_string s, const char *text) {

@@ -47,7 +47,9 @@ static const char *write_axes_out(epi_arena *arena, const char *text, int axes) 
     return written;
 }
 
-static epi_ast *parse_rule(epi_arena *arena, rules *r, const epi_rule *rule) {
+/* NULL, which the graph knows, without memory. */
+static epi_ast *parse_rule(epi_graph *g, rules *r, const epi_rule *rule) {
+    epi_arena *arena = g->arena;
     for (const parsed_rule *p = r->parsed; p; p = p->next)
         if (p->text == rule->text && p->axes == rule->over.count)
             return p->value;
@@ -58,7 +60,10 @@ static epi_ast *parse_rule(epi_arena *arena, rules *r, const epi_rule *rule) {
     epi_parser parser = {.arena = arena, .lexer = {text, text + strlen(text), {1, 1}}};
     epi_parse_next(&parser);
     *p = (parsed_rule){rule->text, rule->over.count, epi_parse_expr(&parser), r->parsed};
-    EPI_CHECK(arena->failed || (p->value && parser.error.status == EPI_OK));
+    if (!arena->failed && (!p->value || parser.error.status != EPI_OK)) {
+        EPI_INTERNAL(&g->error, g->place, "the rule of a derivative does not parse");
+        return NULL;
+    }
     r->parsed = p;
     return p->value;
 }
@@ -67,7 +72,7 @@ static int apply_rule(void *language, epi_graph *g, const epi_rule *rule) {
     static const char *const names[] = {"a", "b", "c", "d", "y", "n"};
     const int nodes[] = {rule->a, rule->b, rule->c, rule->d, rule->y, rule->n};
     rules *r = language;
-    const epi_ast *e = parse_rule(g->arena, r, rule);
+    const epi_ast *e = parse_rule(g, r, rule);
     epi_lowering lo = {.text = &r->text, .g = g, .site = g->place.line ? g->place : (epi_place){1, 1}};
     epi_frame *f = &r->frame;
     *f = (epi_frame){.program = &r->program, .depth = 1, .dim_count = rule->over.count};

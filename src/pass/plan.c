@@ -301,7 +301,7 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
 
 /* ---- stages ---- */
 
-/* The operand of an `after` value that comes from a finished reduction. */
+/* The operand of an `after` value that comes from a finished reduction; every such value has one. */
 static int late_operand(const planner *p, int node) {
     for (int a = 0; a < 3; a++) {
         int arg = p->g->nodes[node].arg[a];
@@ -309,7 +309,7 @@ static int late_operand(const planner *p, int node) {
             (p->plan->placement[arg].after || p->plan->placement[arg].leave > EPI_LEAVE_LOCAL))
             return arg;
     }
-    EPI_NEVER("no operand has left the tile");
+    return EPI_NO_NODE;
 }
 
 /* A value that comes from a finished reduction has left the tile; one that also has rows and columns
@@ -324,8 +324,10 @@ static bool check_complete(planner *p, int node) {
     if (!both)
         return true;
     int late = late_operand(p, node), root = late; /* the reduction that is behind it */
-    while (p->plan->placement[root].leave <= EPI_LEAVE_LOCAL)
+    while (root != EPI_NO_NODE && p->plan->placement[root].leave <= EPI_LEAVE_LOCAL)
         root = late_operand(p, root);
+    if (root == EPI_NO_NODE)
+        return epi_plan_refuse(p, "%s waits for no reduction", epi_node_label(g, node).text);
     bool rows = p->plan->placement[root].leave == EPI_LEAVE_ROWS;
     return epi_plan_refuse(
         p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",

@@ -303,7 +303,7 @@ static void relocate(split *s) {
     *g = out;
 }
 
-/* The cheapest way to have what is wanted: a smallest vertex cut. False without memory. */
+/* The cheapest way to have what is wanted: a smallest vertex cut. False where that fails. */
 static bool choose(split *s) {
     const epi_graph *g = &s->g;
     int vertices = EPI_FLOW_FIRST + 2 * g->node_count;
@@ -337,7 +337,10 @@ static bool choose(split *s) {
             if (g->nodes[i].arg[a] != EPI_NO_NODE && s->looked[g->nodes[i].arg[a]])
                 epi_flow_add(&f, epi_flow_leaves(g->nodes[i].arg[a]), epi_flow_enters(i), INFINITY);
     }
-    EPI_CHECK(epi_flow_fill(&f, vertices)); /* inputs can always be had */
+    if (!epi_flow_fill(&f, vertices)) { /* inputs can always be had */
+        EPI_INTERNAL(&s->g.error, (epi_place){0}, "what a backward needs cannot be had");
+        return false;
+    }
     epi_flow_mark_near(&f, vertices);
     for (int i = 0; i < g->node_count; i++)
         s->saved[i] = s->looked[i] && f.seen[epi_flow_leaves(i)] && !f.seen[epi_flow_enters(i)];

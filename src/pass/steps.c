@@ -84,6 +84,8 @@ static void add_copies(epi_steps *k, const bool *stored) {
 /* Products take operands of these types. */
 static epi_status check_operand(const epi_steps *k, int operand, epi_error *err) {
     epi_dtype type = k->homes[operand].type;
+    if (!has_home(k, operand) && !(k->plan.fused && k->plan.placement[operand].paged))
+        return EPI_INTERNAL(err, node_at(k, operand)->place, "an operand of a product is not in memory");
     if (type <= EPI_F16)
         return EPI_OK; /* only inputs are stored otherwise, and they have names */
     return epi_fail(err, EPI_ERR_UNSUPPORTED,

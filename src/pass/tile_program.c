@@ -25,6 +25,9 @@ typedef struct builder {
     epi_instr sink; /* what steps are written to after an allocation failed */
     task *tasks;    /* each is needed by the one before it. A list, not recursion: programs are long */
     int task_count, task_capacity;
+    epi_error *err;
+    epi_status status; /* the first failure that is not the arena's */
+    int kept; /* what is stored now, where it is stored as it is written: see add_store; or EPI_NO_NODE */
 } builder;
 
 static int add_value(builder *b, int node, epi_scale scale, bool rows) {
@@ -177,7 +180,8 @@ static void plan_step(builder *b, task *t) {
 /* What a node is on this tile: where a condition is known to hold, the value that it lets through. */
 static int passed(const builder *b, int node) {
     const epi_node *n = &b->g->nodes[node];
-    for (; b->e->plan->passed != EPI_NO_NODE && n->op == EPI_OP_WHERE && n->arg[0] == b->e->plan->passed;
+    for (; node != b->kept && b->e->plan->passed != EPI_NO_NODE && n->op == EPI_OP_WHERE &&
+           n->arg[0] == b->e->plan->passed;
          n = &b->g->nodes[node])
         node = n->arg[1];
     return node;
@@ -258,11 +262,19 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
         s->mean = epi_leaves_beside(b->g, placement, node, EPI_OP_MEAN);
 }
 
+/* Of a value that is to be kept as elements a condition may let through what is none, as a number is: then it
+ * is made as it is written. */
 static void add_store(builder *b, const epi_root *root) {
     const epi_node *n = &b->g->nodes[root->node];
+    bool elements = is_of_elements(b, root->node);
+    b->kept = elements && !is_of_elements(b, passed(b, root->node)) ? root->node : EPI_NO_NODE;
     int v = need(b, n->op == EPI_OP_UPDATE ? n->arg[2] : root->node, EPI_SCALE_FINE);
-    EPI_CHECK(b->arena->failed || (b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
-                                                            b->e->plan->kind != EPI_KIND_GEMM)));
+    b->kept = EPI_NO_NODE;
+    if (!b->arena->failed && !(b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
+                                                        b->e->plan->kind != EPI_KIND_GEMM))) {
+        b->status = EPI_INTERNAL(b->err, n->place, "what a tile stores is no element of it");
+        return;
+    }
     epi_instr *s = add_step(b, EPI_INSTR_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
@@ -314,7 +326,7 @@ static void find_repeated(builder *b) {
 }
 
 static void add_roots(builder *b, const epi_root *roots, int count) {
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && b->status == EPI_OK; i++)
         if (b->e->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
             add_partials(b, roots[i].node, &b->e->plan->placement[roots[i].node]);
         else
@@ -335,7 +347,8 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec};
-    builder b = {.arena = arena, .g = spec->graph, .e = out, .rows = plan->rows};
+    builder b = {
+        .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
     if (plan->kind == EPI_KIND_ATTENTION)
         b.rows = epi_plan_batch_rows(plan);
     if (plan->kind == EPI_KIND_ATTENTION || epi_plan_is_whole(plan))
@@ -347,8 +360,49 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     if (plan->pair != EPI_NO_NODE)
         add_value(&b, plan->pair, out->acc_scale, true);
     add_roots(&b, roots, root_count);
+    if (b.status != EPI_OK)
+        return b.status;
     mark_full(out);
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
+}
+
+/* ---- what it loads ---- */
+
+/* Does the step leave the value at its home? */
+static bool leaves(const epi_steps *steps, const epi_step *s, int node) {
+    const epi_home *home = &steps->homes[node];
+    for (int i = 0; i < s->root_count; i++)
+        if (s->roots[i].node == node && (s->roots[i].tensor == -1 || s->roots[i].tensor == home->tensor))
+            return true;
+    return s->node == node && s->tensor < 0 && (!s->plan || !s->root_count);
+}
+
+static bool is_there(const epi_steps *steps, const epi_step *step, int node) {
+    const epi_graph *g = steps->spec->graph;
+    node = epi_graph_renamed(g, node);
+    if (g->nodes[node].op == EPI_OP_INPUT)
+        return true;
+    bool there = step->plan->kind == EPI_KIND_ATTENTION &&
+                 step->plan->placement[node].leave > EPI_LEAVE_LOCAL && leaves(steps, step, node);
+    for (const epi_step *s = steps->at; s < step && !there; s++)
+        there = leaves(steps, s, node);
+    return there && (steps->homes[node].tensor >= 0 || steps->homes[node].offset >= 0);
+}
+
+epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *steps, const epi_step *step,
+                                  epi_error *err) {
+    const epi_graph *g = steps->spec->graph;
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        const epi_node *n = &g->nodes[s->node];
+        bool there = s->kind != EPI_INSTR_LOAD || is_there(steps, step, s->node);
+        for (int a = 0; a < 3 && (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM); a++)
+            there &= n->arg[a] == EPI_NO_NODE || epi_op_is_free(g->nodes[n->arg[a]].op) ||
+                     is_there(steps, step, n->arg[a]);
+        if (!there)
+            return EPI_INTERNAL(err, n->place, "a tile would load what is not in memory yet");
+    }
+    return EPI_OK;
 }
 
 /* ---- whole rows ---- */
@@ -380,10 +434,13 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err) {
     *out = (epi_tile_program){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
-    builder b = {.arena = arena, .g = spec->graph, .e = out, .rows = plan->rows};
+    builder b = {
+        .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
     add_roots(&b, roots, root_count);
+    if (b.status != EPI_OK)
+        return b.status;
     if (arena->failed || !number_phases(arena, out))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     return EPI_OK;

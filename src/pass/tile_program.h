@@ -71,6 +71,12 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err);
 
+/* Is all that the program loads in memory when the step begins: inputs, what earlier steps left at its home,
+ * and of attention what leaves its own score tile? Else it is an internal error: it would read what nobody
+ * wrote. */
+epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *steps, const epi_step *step,
+                                  epi_error *err);
+
 /* A whole row: values from folds are one per row. In phase p of a row the folds of the phases before are
  * complete; elements are stored in the last one. */
 epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,

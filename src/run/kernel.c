@@ -607,7 +607,11 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
     if (status != EPI_OK)
         return status;
     status = check_lists(options, err);
-    return status == EPI_OK ? epi_kernel_make(program, options, NULL, false, out, err) : status;
+    if (status == EPI_OK)
+        status = epi_kernel_make(program, options, NULL, false, out, err);
+    if (status == EPI_ERR_INTERNAL && err && err->line)
+        epi_ast_locate(&program->module->text, err);
+    return status;
 }
 
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
