@@ -23,6 +23,7 @@ typedef struct way {
     bool oracle; /* its results are stored in f64 */
     double perturb;
     int seed;
+    size_t memory; /* that its workspace may take; 0: any */
 } way;
 
 /* Is there an index that no number can be: of an axis without elements? */
@@ -38,8 +39,9 @@ static epi_status run_way(const epi_program *program, const char *dims_text, con
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding dims[EPI_MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = dims, .path = w->path, .types = types, .algebra = w->algebra,
-                                .threads = 2, .perturb = w->perturb, .perturb_seed = w->seed);
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .path = w->path, .types = types, .algebra = w->algebra, .threads = 2,
+                    .perturb = w->perturb, .perturb_seed = w->seed, .memory = w->memory);
     epi_kernel *k;
     o.dim_count = parse_dims(dims_text, dims, store);
     for (int i = 0; i < epi_program_tensor_count(program) && w->oracle; i++) {
@@ -68,7 +70,7 @@ static double spread_of(const epi_program *program, const char *dims, const prob
     for (int seed = 1; seed <= EPI_SPREAD_SAMPLES; seed++) {
         problem moved = {0};
         epi_error err;
-        way w = {"moved", EPI_PATH_REFERENCE, EPI_ALGEBRA_FREE, true, floor, seed};
+        way w = {.path = EPI_PATH_REFERENCE, .oracle = true, .perturb = floor, .seed = seed};
         if (run_way(program, dims, &w, &moved, &err) == EPI_OK)
             for (int64_t e = 0; e < ref->t[t].shape.count; e++)
                 spread = fmax(spread, apart(get_element(ref->t[t].data, EPI_F64, e),
@@ -103,13 +105,14 @@ static void compare(const epi_program *program, const char *dims, const way *w, 
     }
 }
 
+static const way reference = {"reference", .path = EPI_PATH_REFERENCE, .oracle = true},
+                 plain = {"naive", .path = EPI_PATH_NAIVE, .oracle = true};
+static const way ways[] = {{"fused", .path = EPI_PATH_FUSED},
+                           {"written", .path = EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_WRITTEN},
+                           {"unfused", .path = EPI_PATH_UNFUSED}};
+
 /* Runs one program every way. A program that has no such sizes is refused by all. */
 static void check_program(const epi_program *program, const char *dims, const char *label) {
-    static const way reference = {"reference", EPI_PATH_REFERENCE, EPI_ALGEBRA_FREE, true, 0, 0},
-                     plain = {"naive", EPI_PATH_NAIVE, EPI_ALGEBRA_FREE, true, 0, 0};
-    static const way ways[] = {{"fused", EPI_PATH_FUSED, EPI_ALGEBRA_FREE, false, 0, 0},
-                               {"written", EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN, false, 0, 0},
-                               {"unfused", EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE, false, 0, 0}};
     problem ref = {0}, naive = {0};
     epi_error err;
     epi_status status = run_way(program, dims, &reference, &ref, &err);
@@ -211,6 +214,11 @@ static const char *const sliced[][2] = {
     {"f(x[T,D], w[F,D]) -> y[F] { y = gather(x @ w, 1, T) + gather(softmax(x @ w, F), 3, T) }",
      "T=5,D=8,F=6"},
     {"f(x[T,D]) -> y[T] { y = gather(where(index(D) < 3, x, size(D)), 4, D) }", "T=5,D=8"},
+    /* an axis that is sliced away, and another that gets its name */
+    {"f(x[T,F]) -> y[T,F,R] { y = scatter(rename(x, T, R), 3, T) }", "T=6,F=4,R=6"},
+    {"f(a[F,T], b[R,C,D,T], n: i32[T]) -> y[F,C] {"
+     " y = sum(rename(gather(-gather(b, n, D), 2, R), T, R)*rename(a, T, R), R) }",
+     "T=6,R=6,C=3,D=4,F=5"},
 };
 
 /* More slices than are looked at: the positions are none of memory's. */
@@ -220,6 +228,43 @@ static void test_many_slices(void) {
         snprintf(text + strlen(text), sizeof text - strlen(text), " + gather(index(D), %d, D)*0.001", i);
     strcat(text, ") }");
     check_text(text, "T=6,D=80,V=9");
+}
+
+/* Within a budget rows go through the parts slab by slab: a slice of the rows is the same in each. */
+static void check_budget(const char *text, const char *dims) {
+    epi_module *m;
+    epi_error err;
+    problem ref = {0}, naive = {0};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "slab", &m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
+        return;
+    const epi_program *p = epi_module_program(m, 0);
+    if (check(run_way(p, dims, &reference, &ref, &err) == EPI_OK &&
+                  run_way(p, dims, &plain, &naive, &err) == EPI_OK,
+              "%s has a reference: %s", text, err.message))
+        for (size_t memory = 600000; memory < 4000000; memory += memory / 2) {
+            way w = {"within a budget", .path = EPI_PATH_FUSED, .memory = memory};
+            problem out = {0};
+            epi_status status = run_way(p, dims, &w, &out, &err);
+            if (check(status == EPI_OK || status == EPI_ERR_UNSUPPORTED, "%s in %zu bytes: %s", text, memory,
+                      err.message) &&
+                status == EPI_OK)
+                compare(p, dims, &w, &out, &ref, &naive, text);
+            problem_free(&out);
+        }
+    problem_free(&ref);
+    problem_free(&naive);
+    epi_module_free(m);
+}
+
+static void test_slabs(void) {
+    check_budget("f(x[T,D], w[F,D], v[E,F]) -> y[T,E] { y = (gelu(x @ w) @ v)*sum(gather(x, 3, T), D) }",
+                 "T=2048,D=16,F=256,E=16");
+    check_budget("f(x[T,D], w[F,D], v[E,F]) -> y[T,E] { a = gelu(x @ w)  y = (a*gather(a, 300, T)) @ v }",
+                 "T=2048,D=16,F=256,E=16");
+    check_budget("f(x[T,D], w[D,F], v[E,F]) -> y[T,E] {"
+                 " a = gelu(x @ w)*gather(rename(x, D, F), 300, T)  y = a @ v }",
+                 "T=4096,D=64,F=64,E=16");
 }
 
 /* ---- axes of no element and of one ---- */
@@ -367,6 +412,7 @@ int main(int argc, char **argv) {
     check_texts(scaled, sizeof scaled / sizeof *scaled);
     check_texts(sliced, sizeof sliced / sizeof *sliced);
     test_many_slices();
+    test_slabs();
     check_texts(empty, sizeof empty / sizeof *empty);
     test_open();
     if (argc > 1 && *argv[1])

@@ -55,11 +55,20 @@ static const epi_axes *axes_of(const epi_slab_maker *m, epi_part_tensor at) {
     return at.tensor >= 0 ? &g->tensors[at.tensor].axes : &g->nodes[m->from->values[at.value].node].axes;
 }
 
+/* Is it a slice along the slabs' axis? Then every slab needs the same rows, whichever slab made them. */
+static bool is_sliced(const epi_slab_maker *m, const epi_part *p, int t) {
+    const epi_slice *s = &p->slices[t];
+    bool sliced = false;
+    for (int i = 0; i < s->memory.count; i++)
+        sliced |= s->at[i] >= 0 && s->memory.at[i].dim == m->dim;
+    return sliced;
+}
+
 /* Do the tensor's slabs lie one after the other, and each begin where a tensor may? */
 static bool tensor_can(const epi_slab_maker *m, const epi_part *p, int t, int64_t grain, int aligned) {
     const epi_axes *axes = memory_of(p, t);
     int at = epi_axes_find_dim(axes, m->dim);
-    if ((at >= 0) != has_dim(axes_of(m, p->tensors[t]), m->dim))
+    if ((at >= 0) != has_dim(axes_of(m, p->tensors[t]), m->dim) || is_sliced(m, p, t))
         return false; /* under another name */
     int64_t inner = grain * (int64_t)epi_dtype_size(p->types[t]);
     for (int i = 0; i < axes->count && at >= 0; i++) {

@@ -39,11 +39,12 @@ int64_t epi_ref_lay_out(epi_ref *ref, const epi_slice *slice, const int64_t *str
     epi_ref memory = epi_ref_of_axes(&slice->memory, sizes);
     int64_t begin = 0;
     for (int i = 0; i < slice->memory.count; i++) {
-        memory.strides[i] = strides ? strides[i] : memory.strides[i];
-        begin += slice->at[i] < 0 ? 0 : slice->at[i] * memory.strides[i];
+        int64_t stride = strides ? strides[i] : memory.strides[i];
+        int at = slice->at[i] < 0 ? epi_axes_find(&ref->axes, slice->memory.at[i]) : -1;
+        begin += slice->at[i] < 0 ? 0 : slice->at[i] * stride; /* another axis may have its name by now */
+        if (at >= 0)
+            ref->strides[at] = stride;
     }
-    for (int i = 0; i < ref->axes.count; i++)
-        ref->strides[i] = epi_ref_stride(&memory, ref->axes.at[i]);
     return begin;
 }
 
