@@ -3,6 +3,7 @@
 #ifndef EPI_TESTS_LAW_RUN_H
 #define EPI_TESTS_LAW_RUN_H
 
+#include "law_gpu.h"
 #include "plan_bound.h"
 
 enum { MAX_LAW_DIMS = 24, LAW_MESSAGE = 600 };
@@ -93,6 +94,7 @@ typedef struct law_way {
 /* A kernel with its tensors. */
 typedef struct law_side {
     epi_kernel *kernel;
+    bool gpu;
     problem p;
 } law_side;
 
@@ -109,8 +111,13 @@ static int side_open(law_case *c, const epi_program *program, law_way way, law_s
     epi_error err;
     int names = epi_program_dim_count(program), count = epi_program_tensor_count(program);
     epi_options o = EPI_OPTIONS(.dims = dims, .type = way.type, .path = way.path, .algebra = way.algebra,
-                                .threads = way.threads ? way.threads : 1, .types = types);
+                                .types = types, .rounding = EPI_ROUND_EXACT);
     *s = (law_side){0};
+    s->gpu = way.path <= EPI_PATH_UNFUSED && law_device;
+    if (s->gpu)
+        o.device = law_device;
+    else
+        o.threads = way.threads ? way.threads : 1;
     if (names > MAX_LAW_DIMS || count > MAX_TENSORS)
         return 0;
     for (int i = 0; i < names; i++) {
@@ -160,10 +167,12 @@ static int side_run(law_case *c, law_side *s, bool large) {
     poison(work + GUARD, bytes, large);
     for (int i = s->p.inputs; i < s->p.count; i++)
         poison(s->p.t[i].data, (size_t)s->p.t[i].span * epi_dtype_size(s->p.t[i].shape.type), large);
-    bool ok = problem_prepare(s->kernel, &s->p, &prepared);
+    bool ok = s->gpu || problem_prepare(s->kernel, &s->p, &prepared);
     const epi_call call =
         EPI_CALL(.tensors = s->p.args, .count = s->p.count, .workspace = work + GUARD, .prepared = prepared);
-    epi_status status = ok ? epi_kernel_call(s->kernel, &call, &err) : EPI_ERR_MEMORY;
+    epi_status status = !ok      ? EPI_ERR_MEMORY
+                        : s->gpu ? gpu_call(c->ctx, s->kernel, &s->p, work, bytes + 2 * GUARD, &err)
+                                 : epi_kernel_call(s->kernel, &call, &err);
     if (status == EPI_ERR_INDEX)
         result = 0;
     else if (status != EPI_OK)

@@ -7,13 +7,14 @@
 typedef struct law {
     const char *name;
     int (*keeps)(law_case *c, const epi_program *p);
+    bool gpu; /* on a GPU, too */
 } law;
 
 static const law laws[] = {
-    {"f32", keeps_f32},           {"bf16", keeps_bf16},       {"f16", keeps_f16},
-    {"written", keeps_written},   {"unfused", keeps_unfused}, {"poison", keeps_poison},
-    {"names", keeps_names},       {"order", keeps_order},     {"inputs", keeps_inputs},
-    {"declared", keeps_declared}, {"saved", keeps_saved},     {"subsets", keeps_subsets},
+    {"f32", keeps_f32, false},           {"bf16", keeps_bf16, true},       {"f16", keeps_f16, false},
+    {"written", keeps_written, false},   {"unfused", keeps_unfused, true}, {"poison", keeps_poison, true},
+    {"names", keeps_names, false},       {"order", keeps_order, false},    {"inputs", keeps_inputs, false},
+    {"declared", keeps_declared, false}, {"saved", keeps_saved, true},     {"subsets", keeps_subsets, true},
 };
 enum { LAWS = sizeof laws / sizeof *laws };
 

@@ -1,7 +1,8 @@
 /* test_laws.c: laws that every program keeps (laws.h), over texts and over random programs.
  *
  *     laws FILES... [--random COUNT [FIRST]] [--thorough]   every program of .epi files and of blocks in .md
- *     laws reduce SEED [LAW]                                what is left of a random program that breaks a
+ *     laws --gpu …                                          on a GPU, exact; of laws, those that compile
+ * little laws reduce SEED [LAW]                                what is left of a random program that breaks a
  * law laws reduce FILE:NAME [LAW]                           the same of a text laws text SEED the random
  * program
  */
@@ -61,7 +62,7 @@ static void check_case(law_case *c, const char *origin) {
     snprintf(all->text, sizeof all->text, "%s", c->text);
     all->sizes = c->sizes;
     for (int i = 0; i < LAWS; i++) {
-        if (wanted_law >= 0 && i != wanted_law)
+        if ((wanted_law >= 0 && i != wanted_law) || (law_device && !laws[i].gpu))
             continue;
         all->law = i;
         int result = law_tried(c, i);
@@ -199,6 +200,11 @@ static void work_through(const list *l) {
     epi_context *ctx;
     if (epi_context_open(&ctx, NULL) != EPI_OK)
         _exit(1);
+    if (law_device && epi_device_count(ctx) <= law_device) {
+        printf("no GPU: %s\n", epi_device_why_no_gpu(ctx));
+        fflush(stdout);
+        _exit(1);
+    }
     for (; all->item < l->file_count + l->rounds; all->item++) {
         alarm(10 * LAW_SECONDS);
         if (all->item < l->file_count)
@@ -294,7 +300,10 @@ int main(int argc, char **argv) {
             l.thorough = true;
         else if (!strcmp(argv[i], "--plain"))
             reduces = false;
-        else if (!strcmp(argv[i], "--law") && i + 1 < argc)
+        else if (!strcmp(argv[i], "--gpu")) {
+            law_device = 1;
+            function_error = 0x1p-19;
+        } else if (!strcmp(argv[i], "--law") && i + 1 < argc)
             wanted_law = find_law(argv[++i]);
         else if (!strcmp(argv[i], "--random") && i + 1 < argc) {
             l.rounds = atol(argv[++i]);
