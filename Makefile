@@ -197,7 +197,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep alloc properties random rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep growth alloc properties random rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -270,7 +270,7 @@ ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-
     CUDA_MODE=some CASES_MODE=some $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(filter-out $(SEARCHED),$(TESTS)) example')
 # These go where others go under the sanitizers, many times over: batch, rowbits and sums where cases and rowloop do, names where cuda does.
 # The emulator has fibers, which AddressSanitizer does not follow, and checks addresses itself.
-NOT_ASAN := batch rowbits sums names emulate
+NOT_ASAN := batch rowbits sums names emulate growth
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things. Of programs with params, open axes and memory budgets cut and alloc have some.
 SEARCHED := lang alloc properties cut grad jit cuda

@@ -83,6 +83,36 @@ static void write_after(epi_text *out) {
     epi_text_add(out, " }");
 }
 
+/* A divisor that is a long product, and a factor with as many signs: the algebra takes both apart. */
+static void write_divisor(epi_text *out) {
+    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T], s[T]) -> y[T,E] { h = x @ w v0 = r ");
+    for (int i = 1; i < LENGTH; i++)
+        epi_text_add(out, "v%d = v%d*%s ", i, i - 1, i % 2 ? "s" : "r");
+    epi_text_add(out, "q = h/v%d y = (q*rsqrt(mean(q*q, F))) @ u }", LENGTH - 1);
+}
+
+static void write_signs(epi_text *out) {
+    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r ");
+    for (int i = 1; i < LENGTH; i++)
+        epi_text_add(out, "v%d = -v%d ", i, i - 1);
+    epi_text_add(out, "q = h*v%d y = (q*rsqrt(mean(q*q, F))) @ u }", LENGTH - 1);
+}
+
+static void write_choices(epi_text *out) {
+    epi_text_add(out, "p(x[T,D], c[D]) -> y[T,D] { y0 = x ");
+    for (int i = 1; i < LENGTH; i++)
+        epi_text_add(out, "y%d = where(x < %d, c, y%d) ", i, i, i - 1);
+    epi_text_add(out, "y = y%d }", LENGTH - 1);
+}
+
+/* Each needs what the one before it makes of whole rows, or of whole columns. */
+static void write_alternating(epi_text *out) {
+    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y0 = x ");
+    for (int i = 1; i < LENGTH / 5; i++)
+        epi_text_add(out, "y%d = softmax(y%d, %s) ", i, i - 1, i % 2 ? "D" : "T");
+    epi_text_add(out, "y = y%d }", LENGTH / 5 - 1);
+}
+
 static void write_parentheses(epi_text *out) {
     epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { y = ");
     repeat(out, NESTED / 4, "exp(-(1 - "); /* each is four deep */
@@ -108,6 +138,10 @@ static const program programs[] = {
     {"twice", "T=8,D=64", write_twice},
     {"late", "T=8,D=16,F=64", write_late},
     {"after", "T=8,D=16,F=32", write_after},
+    {"divisor", "T=8,D=16,F=32,E=16", write_divisor},
+    {"signs", "T=8,D=16,F=32,E=16", write_signs},
+    {"choices", "T=8,D=64", write_choices},
+    {"alternating", "T=8,D=64", write_alternating},
     {"nested", "T=8,D=64", write_nested},
     {"parentheses", "T=8,D=16,F=32", write_parentheses},
 };

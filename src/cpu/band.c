@@ -8,37 +8,15 @@
 
 /* ---- once ---- */
 
-bool epi_instr_is_dear(const epi_instr *s) {
-    switch (s->op) {
-    case EPI_OP_EXP:
-    case EPI_OP_EXP2:
-    case EPI_OP_LOG:
-    case EPI_OP_LOG2:
-    case EPI_OP_LOG1P:
-    case EPI_OP_SIN:
-    case EPI_OP_COS:
-    case EPI_OP_TANH:
-    case EPI_OP_ERF:
-    case EPI_OP_SIGMOID:
-    case EPI_OP_SILU:
-    case EPI_OP_GELU:
-    case EPI_OP_GELU_TANH:
-    case EPI_OP_SOFTPLUS:
-    case EPI_OP_POW: return true;
-    default: return false;
-    }
-}
-
 void epi_first_stores(const epi_tile_program *t, int *store) {
-    for (int v = 0; v < t->value_count; v++) {
-        bool computed = false;
+    for (int v = 0; v < t->value_count; v++)
         store[v] = -1;
-        for (int i = 0; i < t->instr_count; i++) {
-            const epi_instr *s = &t->instrs[i];
-            computed |= s->dst == v && s->kind != EPI_INSTR_LOAD;
-            if (computed && s->full && s->kind == EPI_INSTR_STORE && s->arg[0] == v && store[v] < 0)
-                store[v] = i;
-        }
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        int made = s->kind == EPI_INSTR_STORE ? t->values[s->arg[0]].made : -1;
+        bool computed = made >= 0 && t->instrs[made].kind != EPI_INSTR_LOAD;
+        if (computed && s->full && store[s->arg[0]] < 0)
+            store[s->arg[0]] = i;
     }
 }
 

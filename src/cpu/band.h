@@ -47,8 +47,6 @@ static inline bool epi_instr_sums(const epi_instr *s) {
 static inline bool epi_instr_folds_row(const epi_instr *s) {
     return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
 }
-/* Is it a function that takes many instructions of the CPU? */
-bool epi_instr_is_dear(const epi_instr *s);
 
 static inline bool epi_value_is_full(const epi_tile_value *v) {
     return v->rows && v->scale != EPI_SCALE_NONE;

@@ -71,7 +71,9 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
     if (status != EPI_OK)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : EPI_INTERNAL(err, (epi_place){0}, "steps of a tile wait for each other");
-    out->slot_count = epi_tape_slots(&out->tapes, 1, t, out->slot, &out->short_count);
+    out->slot_count = epi_tape_slots(arena, &out->tapes, 1, t, out->slot, &out->short_count);
+    if (out->slot_count < 0)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_first_stores(t, out->store);
     assign_kept(out);
     assign_room(out);

@@ -20,27 +20,27 @@ enum {
 /* ---- phases ---- */
 
 static int cost_of(const epi_instr *s) {
-    if (epi_instr_is_dear(s))
+    if (epi_op_is_dear(s->op))
         return WORTH;
     return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_CONST ? 0 : 1;
 }
 
-/* Leaves out what nothing of the phase needs any more. */
-static void prune(const epi_tile_program *t, bool *run, int without) {
+/* Leaves out what nothing of the phase needs any more; needed[] is scratch, by instruction. */
+static void prune(const epi_tile_program *t, bool *run, bool *needed, int without) {
     run[without] = false;
-    for (int i = without - 1; i >= 0; i--) {
-        const epi_instr *s = &t->instrs[i];
-        bool ends = s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW, needed = ends;
-        for (int j = i + 1; j < t->instr_count && run[i] && !needed; j++)
-            for (int a = 0; a < 3; a++)
-                needed |= run[j] && t->instrs[j].arg[a] == s->dst;
-        run[i] &= needed;
+    for (int i = 0; i < without; i++)
+        needed[i] = false;
+    for (int i = t->instr_count - 1; i >= 0; i--) {
+        run[i] &= i > without || epi_instr_ends(&t->instrs[i]) || needed[i];
+        for (int a = 0; a < 3 && run[i]; a++)
+            if (t->instrs[i].arg[a] >= 0 && t->values[t->instrs[i].arg[a]].made >= 0)
+                needed[t->values[t->instrs[i].arg[a]].made] = true;
     }
 }
 
 /* Keeps the value that instruction `i` makes in a row buffer if it is dear, wanted again and there is room.
  */
-static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
+static void keep_value(epi_rows *k, bool *run, bool *needed, const int *cost, int i) {
     const epi_tile_program *t = &k->tile;
     const epi_instr *s = &t->instrs[i];
     if (!s->full || s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW || cost[s->dst] < WORTH ||
@@ -56,13 +56,13 @@ static void keep_value(epi_rows *k, bool *run, const int *cost, int i) {
         return;
     k->keep[s->dst] = k->keep_count++;
     for (int p = first + 1; p < t->phases; p++)
-        prune(t, run + p * t->instr_count, i);
+        prune(t, run + p * t->instr_count, needed, i);
 }
 
 static bool list_phases(epi_arena *arena, epi_rows *k) {
     const epi_tile_program *t = &k->tile;
     size_t instrs = (size_t)t->instr_count, phases = (size_t)t->phases;
-    bool *run = epi_arena_alloc(arena, phases * instrs + 1);
+    bool *run = epi_arena_alloc(arena, phases * instrs + 1), *needed = epi_arena_alloc(arena, instrs + 1);
     int *cost = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *cost);
     k->list = epi_arena_alloc(arena, (phases * instrs + 1) * sizeof *k->list);
     k->list_start = epi_arena_alloc(arena, (phases + 1) * sizeof *k->list_start);
@@ -84,7 +84,7 @@ static bool list_phases(epi_arena *arena, epi_rows *k) {
     for (int p = 0; p < t->phases; p++)
         epi_tile_program_phase(t, p, run + p * t->instr_count);
     for (int i = t->instr_count - 1; i >= 0; i--)
-        keep_value(k, run, cost, i);
+        keep_value(k, run, needed, cost, i);
     int count = 0;
     for (int p = 0; p < t->phases; p++) {
         for (int i = 0; i < t->instr_count; i++)
@@ -282,7 +282,9 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (!ok)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : EPI_INTERNAL(err, (epi_place){0}, "steps of a row wait for each other");
-    out->slot_count = epi_tape_slots(out->tapes, t->phases, t, out->slot, &out->short_count);
+    out->slot_count = epi_tape_slots(arena, out->tapes, t->phases, t, out->slot, &out->short_count);
+    if (out->slot_count < 0)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_first_stores(t, out->store);
     assign_states(out);
     return lay_out(out, err);

@@ -39,7 +39,7 @@ typedef struct epi_tapes {
     int state_count;
 } epi_tapes;
 
-/* What is cut up into items: instructions on elements, in an order in which they can be carried out. */
+/* What is cut up into items: instructions on elements, in their order. */
 typedef struct epi_tape_list {
     const epi_tile_program *tile;
     const int *instrs;
@@ -52,8 +52,10 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
                            epi_tapes *out);
 
 /* Gives values of elements their slots, by value or -1, such that two have the same one only if no list needs
- * both at once, and short vectors one each; answers how many there are, and in *shorts of these. */
-int epi_tape_slots(const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot, int *shorts);
+ * both at once, and short vectors one each; answers how many there are, and in *shorts of these. -1: no
+ * memory. */
+int epi_tape_slots(epi_arena *arena, const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot,
+                   int *shorts);
 
 /* ---- where a tape works ---- */
 

@@ -3,16 +3,26 @@
 
 #include <string.h>
 
+/* Instructions that wait, the first of the program on top: a heap. */
+typedef struct queue {
+    int *at, count;
+} queue;
+
 typedef struct builder {
     const epi_strips *strips;
     const epi_tape_list *list;
     const epi_instr *instrs; /* of the tile's program */
     const epi_tile_value *values;
     epi_tapes *out;
-    bool *done;   /* by instruction of the program; true of all that are not in the list */
+    bool *listed; /* by instruction of the program */
+    bool *done;   /* likewise; true of all that are not in the list */
+    int *place;   /* likewise: its place in the order */
     bool *ready;  /* by value */
     bool *wanted; /* by value: read from memory */
     int now;      /* the value in registers, or -1 */
+    int *reader,
+        *reader_start; /* by value: instructions of the list that read it, up to where the next's do */
+    queue ready_ones[1 + EPI_SCALE_COUNT]; /* what could be next: strips, and by scale what tapes take */
 } builder;
 
 static epi_scale scale_of(const builder *b, const epi_instr *s) {
@@ -81,10 +91,8 @@ static bool takes(const builder *b, const epi_instr *s, int v) {
 }
 
 static bool is_loaded(const builder *b, int v) {
-    for (int i = 0; i < b->list->count; i++)
-        if (b->instrs[b->list->instrs[i]].dst == v)
-            return is_source(&b->instrs[b->list->instrs[i]]);
-    return false;
+    int made = b->values[v].made;
+    return made >= 0 && b->listed[made] && is_source(&b->instrs[made]);
 }
 
 static bool is_taped(const builder *b, const epi_instr *s) {
@@ -92,7 +100,7 @@ static bool is_taped(const builder *b, const epi_instr *s) {
         return false;
     if (s->kind == EPI_INSTR_SPLIT)
         return true;
-    if (s->kind == EPI_INSTR_MAP && epi_instr_is_dear(s) && !b->strips->takes(s->op))
+    if (s->kind == EPI_INSTR_MAP && epi_op_is_dear(s->op) && !b->strips->takes(s->op))
         return false;
     if (epi_op_has_two(s->op) && (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
         return false;
@@ -111,11 +119,47 @@ static bool is_ready(const builder *b, int i) {
     return true;
 }
 
+static void queue_put(queue *q, int i) {
+    int at = q->count++;
+    for (; at && q->at[(at - 1) / 2] > i; at = (at - 1) / 2)
+        q->at[at] = q->at[(at - 1) / 2];
+    q->at[at] = i;
+}
+
+static void queue_drop(queue *q) {
+    int last = q->at[--q->count], at = 0;
+    for (int next; (next = 2 * at + 1) < q->count; at = next) {
+        next += next + 1 < q->count && q->at[next + 1] < q->at[next];
+        if (q->at[next] >= last)
+            break;
+        q->at[at] = q->at[next];
+    }
+    q->at[at] = last;
+}
+
+/* The first that is not done, or -1. */
+static int queue_first(const builder *b, queue *q) {
+    while (q->count && b->done[q->at[0]])
+        queue_drop(q);
+    return q->count ? q->at[0] : -1;
+}
+
+static void queue_instr(builder *b, int i) {
+    const epi_instr *s = &b->instrs[i];
+    queue_put(&b->ready_ones[is_taped(b, s) ? 1 + scale_of(b, s) : 0], i);
+}
+
 static void do_instr(builder *b, int i) {
+    int v = b->instrs[i].dst;
     b->done[i] = true;
-    if (b->instrs[i].dst >= 0)
-        b->ready[b->instrs[i].dst] = true;
+    b->place[i] = b->out->count;
     b->out->order[b->out->count++] = i;
+    if (v < 0 || b->ready[v])
+        return;
+    b->ready[v] = true;
+    for (int r = b->reader_start[v]; r < b->reader_start[v + 1]; r++)
+        if (is_ready(b, b->reader[r]))
+            queue_instr(b, b->reader[r]);
 }
 
 /* ---- links ---- */
@@ -139,10 +183,9 @@ static int read(builder *b, int v) {
 static void add_split(builder *b, int i) {
     const epi_instr *s = &b->instrs[i];
     int other = -1, split[2] = {-1, -1};
-    for (int j = 0; j < b->list->count; j++) {
-        int n = b->list->instrs[j];
-        const epi_instr *o = &b->instrs[n];
-        if (o->kind == EPI_INSTR_SPLIT && o->arg[0] == s->arg[0] && o->odd != s->odd && !b->done[n])
+    for (int r = b->reader_start[s->arg[0]]; r < b->reader_start[s->arg[0] + 1]; r++) {
+        int n = b->reader[r];
+        if (b->instrs[n].kind == EPI_INSTR_SPLIT && b->instrs[n].odd != s->odd && !b->done[n])
             other = n;
     }
     split[s->odd] = s->dst;
@@ -158,12 +201,10 @@ static void add_split(builder *b, int i) {
 /* The instruction that stores the value where nothing else reads it, or -1. */
 static int only_store(const builder *b, int v) {
     int store = -1;
-    for (int i = 0; i < b->list->count; i++) {
-        const epi_instr *s = &b->instrs[b->list->instrs[i]];
-        bool reads = epi_instr_reads(s, v) > 0;
-        if (reads && (store >= 0 || s->kind != EPI_INSTR_STORE))
+    for (int r = b->reader_start[v]; r < b->reader_start[v + 1]; r++) {
+        if (store >= 0 || b->instrs[b->reader[r]].kind != EPI_INSTR_STORE)
             return -1;
-        store = reads ? b->list->instrs[i] : store;
+        store = b->reader[r];
     }
     return store;
 }
@@ -211,21 +252,19 @@ static void add_instr(builder *b, int i) {
 
 /* The next instruction of a tape: one that stores or folds what is in registers, one that takes what was made
  * there, any: what was loaded can as well be loaded once more. */
-static int next_instr(const builder *b, epi_scale scale) {
-    int best = -1, rank = 0;
-    bool made = b->now >= 0 && !is_loaded(b, b->now);
-    for (int j = 0; j < b->list->count; j++) {
-        int i = b->list->instrs[j];
+static int next_instr(builder *b, epi_scale scale) {
+    int best = -1, rank = 1, v = b->now;
+    bool made = v >= 0 && !is_loaded(b, v);
+    for (int r = v < 0 ? 0 : b->reader_start[v]; v >= 0 && r < b->reader_start[v + 1] && rank < 3; r++) {
+        int i = b->reader[r];
         const epi_instr *s = &b->instrs[i];
-        if (!is_ready(b, i) || !is_taped(b, s) || scale_of(b, s) != scale)
-            continue;
-        int r = is_last(s, b->now) ? 3 : made && takes(b, s, b->now) ? 2 : 1;
-        if (r > rank) {
-            rank = r;
+        int found = is_last(s, v) ? 3 : made && takes(b, s, v) ? 2 : 1;
+        if (found > rank && is_ready(b, i) && is_taped(b, s) && scale_of(b, s) == scale) {
+            rank = found;
             best = i;
         }
     }
-    return best;
+    return best >= 0 ? best : queue_first(b, &b->ready_ones[1 + scale]);
 }
 
 /* A tape that starts with the instruction, or a strip where nothing goes with it. */
@@ -262,18 +301,16 @@ static bool is_within(const epi_tape_item *item, int at) {
 static bool is_read_elsewhere(const builder *b, const epi_tape_item *item, int v) {
     if (b->list->kept && b->list->kept[v] >= 0)
         return true;
-    for (int at = 0; at < b->out->count; at++)
-        if (epi_instr_reads(&b->instrs[b->out->order[at]], v) && !is_within(item, at))
+    for (int r = b->reader_start[v]; r < b->reader_start[v + 1]; r++)
+        if (!is_within(item, b->place[b->reader[r]]))
             return true;
     return false;
 }
 
 static bool is_stored(const builder *b, int v) {
-    for (int at = 0; at < b->out->count; at++) {
-        const epi_instr *s = &b->instrs[b->out->order[at]];
-        if (s->kind == EPI_INSTR_STORE && s->arg[0] == v)
+    for (int r = b->reader_start[v]; r < b->reader_start[v + 1]; r++)
+        if (b->instrs[b->reader[r]].kind == EPI_INSTR_STORE)
             return true;
-    }
     return false;
 }
 
@@ -338,17 +375,49 @@ static void find_loads(const builder *b) {
 
 /* ---- all ---- */
 
+static int first_ready(builder *b) {
+    int best = -1;
+    for (int c = 0; c <= EPI_SCALE_COUNT; c++) {
+        int first = queue_first(b, &b->ready_ones[c]);
+        if (first >= 0 && (best < 0 || first < best))
+            best = first;
+    }
+    return best;
+}
+
 /* Does every instruction become one of an item? */
 static bool cut_up(builder *b) {
     for (int j = 0; j < b->list->count; j++)
+        if (is_ready(b, b->list->instrs[j]))
+            queue_instr(b, b->list->instrs[j]);
+    for (int j = 0; j < b->list->count; j++)
         if (is_source(&b->instrs[b->list->instrs[j]]))
             add_item(b, b->list->instrs[j], false);
-    for (int j = 0; j < b->list->count; j++)
-        if (is_ready(b, b->list->instrs[j])) {
-            add_item(b, b->list->instrs[j], true);
-            j = -1;
-        }
+    for (int first; (first = first_ready(b)) >= 0;)
+        add_item(b, first, true);
     return b->out->count == b->list->count;
+}
+
+/* Lists by value the instructions that read it, in their order: they are counted two places on, and while
+ * they are filled in, one place on is where the next of a value goes. */
+static void list_readers(builder *b) {
+    const epi_tile_program *t = b->list->tile;
+    int *start = b->reader_start;
+    for (int fill = 0; fill < 2; fill++) {
+        for (int j = 0; j < b->list->count; j++) {
+            const int *arg = t->instrs[b->list->instrs[j]].arg;
+            for (int a = 0; a < 3; a++) {
+                if (arg[a] < 0 || (a > 0 && arg[a] == arg[0]) || (a > 1 && arg[a] == arg[1]))
+                    continue;
+                if (fill)
+                    b->reader[start[arg[a] + 1]++] = b->list->instrs[j];
+                else
+                    start[arg[a] + 2]++;
+            }
+        }
+        for (int v = 0; v <= t->value_count && !fill; v++)
+            start[v + 1] += start[v];
+    }
 }
 
 epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi_tape_list *list,
@@ -370,9 +439,15 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
                  .instrs = t->instrs,
                  .values = t->values,
                  .out = out,
+                 .listed = epi_arena_alloc(arena, (size_t)t->instr_count + 1),
                  .done = epi_arena_alloc(arena, (size_t)t->instr_count + 1),
+                 .place = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *b.place),
+                 .reader = epi_arena_alloc(arena, 3 * count * sizeof *b.reader),
+                 .reader_start = epi_arena_alloc(arena, (values + 1) * sizeof *b.reader_start),
                  .ready = epi_arena_alloc(arena, values),
                  .wanted = epi_arena_alloc(arena, values)};
+    for (int c = 0; c <= EPI_SCALE_COUNT; c++)
+        b.ready_ones[c].at = epi_arena_alloc(arena, count * sizeof(int));
     if (arena->failed)
         return EPI_ERR_MEMORY;
     memset(b.done, true, (size_t)t->instr_count);
@@ -380,10 +455,12 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
     for (size_t v = 0; v < values; v++)
         out->load[v] = out->start[v] = out->last[v] = -1;
     for (int j = 0; j < list->count; j++) {
+        b.listed[list->instrs[j]] = true;
         b.done[list->instrs[j]] = false;
         if (t->instrs[list->instrs[j]].dst >= 0)
             b.ready[t->instrs[list->instrs[j]].dst] = false;
     }
+    list_readers(&b);
     if (!cut_up(&b))
         return EPI_ERR_INTERNAL;
     memcpy(links, out->links, (size_t)out->link_count * sizeof *links);
@@ -395,33 +472,64 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
     return EPI_OK;
 }
 
-static bool are_apart(const epi_tapes *tapes, int count, int v, int w) {
-    for (int k = 0; k < count; k++) {
-        const epi_tapes *t = &tapes[k];
-        if (t->start[v] >= 0 && t->start[w] >= 0 && t->start[v] <= t->last[w] && t->start[w] <= t->last[v])
+/* When values of one slot need it: items of all lists, counted on, in order and apart. */
+typedef struct slot_use {
+    int (*at)[2], count, capacity;
+} slot_use;
+
+/* How many of the slot's begin before this item. */
+static int begun_before(const slot_use *u, int item) {
+    int low = 0, high = u->count;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        *(u->at[mid][0] < item ? &low : &high) = u->at[mid][0] < item ? mid + 1 : mid;
+    }
+    return low;
+}
+
+static bool is_free(const slot_use *u, const int (*lives)[2], int count) {
+    for (int i = 0; i < count; i++) {
+        int next = begun_before(u, lives[i][1] + 1);
+        if (next && u->at[next - 1][1] >= lives[i][0])
             return false;
     }
     return true;
 }
 
-int epi_tape_slots(const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot, int *shorts) {
+static bool take_slot(epi_arena *arena, slot_use *u, const int (*lives)[2], int count) {
+    for (int i = 0; i < count; i++) {
+        void *grown = epi_arena_grow(arena, u->at, u->count, &u->capacity, sizeof *u->at);
+        if (!grown)
+            return false;
+        u->at = grown;
+        int at = begun_before(u, lives[i][0]);
+        memmove(u->at + at + 1, u->at + at, (size_t)(u->count++ - at) * sizeof *u->at);
+        memcpy(u->at[at], lives[i], sizeof *lives);
+    }
+    return true;
+}
+
+int epi_tape_slots(epi_arena *arena, const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot,
+                   int *shorts) {
     int slots = 0;
-    for (int v = 0; v < t->value_count; v++) {
-        bool needed = false;
+    slot_use *uses = epi_arena_alloc(arena, ((size_t)t->value_count + 1) * sizeof *uses);
+    int(*lives)[2] = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *lives);
+    for (int v = 0; v < t->value_count && !arena->failed; v++) {
+        int needed = 0;
         slot[v] = -1;
-        for (int k = 0; k < count; k++)
-            needed |= tapes[k].start[v] >= 0;
-        for (int s = 0; needed && slot[v] < 0; s++) {
-            bool is_free = true;
-            for (int w = 0; w < v && is_free; w++)
-                is_free = slot[w] != s || are_apart(tapes, count, v, w);
-            slot[v] = is_free ? s : -1;
-            slots = is_free && s >= slots ? s + 1 : slots;
-        }
+        for (int k = 0, items = 0; k < count; items += tapes[k++].item_count + 1)
+            if (tapes[k].start[v] >= 0) {
+                lives[needed][0] = items + tapes[k].start[v];
+                lives[needed++][1] = items + tapes[k].last[v];
+            }
+        for (int s = 0; needed && slot[v] < 0; s++)
+            slot[v] = is_free(&uses[s], lives, needed) ? s : -1;
+        if (needed && take_slot(arena, &uses[slot[v]], lives, needed) && slot[v] >= slots)
+            slots = slot[v] + 1;
     }
     *shorts = 0;
     for (int v = 0; v < t->value_count; v++)
         if (!epi_value_is_full(&t->values[v]))
             slot[v] = (*shorts)++;
-    return slots;
+    return arena->failed ? -1 : slots;
 }

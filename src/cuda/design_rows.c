@@ -57,7 +57,7 @@ static void find_pairs(epi_rows_design *d) {
     for (int i = 0; i < d->tile.instr_count; i++)
         d->pair[i] = -1;
     for (int i = 0; i < d->tile.instr_count; i++)
-        for (int j = 0; j < d->tile.instr_count && d->pair[i] < 0; j++)
+        for (int j = 0; d->tile.instrs[i].op == EPI_OP_RMAX && j < d->tile.instr_count && d->pair[i] < 0; j++)
             if (d->pair[j] < 0 && go_together(d, &d->tile.instrs[i], &d->tile.instrs[j])) {
                 d->pair[i] = j;
                 d->pair[j] = i;

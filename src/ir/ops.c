@@ -73,3 +73,24 @@ double epi_op_combine(epi_op op, double a, double b) {
     default: return NAN;
     }
 }
+
+bool epi_op_is_dear(epi_op op) {
+    switch (op) {
+    case EPI_OP_EXP:
+    case EPI_OP_EXP2:
+    case EPI_OP_LOG:
+    case EPI_OP_LOG2:
+    case EPI_OP_LOG1P:
+    case EPI_OP_SIN:
+    case EPI_OP_COS:
+    case EPI_OP_TANH:
+    case EPI_OP_ERF:
+    case EPI_OP_SIGMOID:
+    case EPI_OP_SILU:
+    case EPI_OP_GELU:
+    case EPI_OP_GELU_TANH:
+    case EPI_OP_SOFTPLUS:
+    case EPI_OP_POW: return true;
+    default: return false;
+    }
+}

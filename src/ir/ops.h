@@ -85,6 +85,9 @@ static inline int epi_op_written(epi_op op, int place) {
     return op == EPI_OP_UPDATE && place ? 3 - place : place;
 }
 
+/* Is it a function that takes many instructions? */
+bool epi_op_is_dear(epi_op op);
+
 /* What a map computes, in f64. */
 double epi_op_reference(epi_op op, double a, double b, double c);
 /* What a reduction starts from, and how it takes in one more element, in f64. */

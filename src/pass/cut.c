@@ -501,6 +501,19 @@ static bool stays_late(const epi_sites *s, int node) {
     return late;
 }
 
+/* Notes how many reductions of its part a value in a row waits for, itself among them. */
+static void count_folds(epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    bool reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    s->folds[node] = reduces;
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        epi_site at = s->site[n->arg[a]];
+        if (at.kind == EPI_SITE_TILE && at.part == s->site[node].part &&
+            s->folds[n->arg[a]] + reduces > s->folds[node])
+            s->folds[node] = s->folds[n->arg[a]] + reduces;
+    }
+}
+
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
  * rows. -1: a new part cannot hold all that it is made of, and the values that were listed have to be stored
  * first. */
@@ -548,8 +561,10 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     for (int i = 0; i < s->cone.count && late; i++) {
         int at = s->cone.at[i];
         epi_site_fits(s->g, &s->parts[best], at); /* notes what it takes apart */
-        if (at == node || !stays_late(s, at))
+        if (at == node || !stays_late(s, at)) {
             s->site[at] = (epi_site){EPI_SITE_TILE, best};
+            count_folds(s, at);
+        }
     }
     return best;
 }
@@ -638,12 +653,15 @@ static void place_reduction(epi_sites *s, int node) {
         leave = leave_of(s, &s->parts[q], from, &n->over);
     if (leave != EPI_LEAVE_NONE && stays_whole(s, &s->parts[q], node, leave))
         leave = EPI_LEAVE_LOCAL;
-    if (leave == EPI_LEAVE_NONE || (leave > EPI_LEAVE_LOCAL && is_compared(s->g, node))) {
+    bool full =
+        leave == EPI_LEAVE_LOCAL && s->parts[q].kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
+    if (leave == EPI_LEAVE_NONE || full || (leave > EPI_LEAVE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
         leave = leave_of(s, &s->parts[q], from, &n->over);
     }
     /* where no part can, the part's plan says so and it runs as passes */
     s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
+    count_folds(s, node);
 }
 
 /* Notes which value product of an attention part a value is made of; false: of none, or of both. */
@@ -690,6 +708,7 @@ static void place_map(epi_sites *s, int node) {
     else if (p && vector && are_vector(&p->rows, &p->cols, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
         kind = EPI_SITE_AFTER;
     s->site[node] = (epi_site){kind, time};
+    count_folds(s, node);
 }
 
 /* Can the part that makes the new elements of an update store them where its index says? The result is one
@@ -969,6 +988,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);
+    s->folds = epi_arena_alloc(arena, nodes * sizeof *s->folds);
     s->scratch = epi_arena_alloc(arena, nodes * sizeof *s->scratch);
     s->pending.at = epi_arena_alloc(arena, 3 * nodes * sizeof *s->pending.at);
     s->cone.at = epi_arena_alloc(arena, nodes * sizeof *s->cone.at);
@@ -1002,6 +1022,21 @@ static bool reduces_gated(const epi_graph *g, const epi_plan *plan) {
     return found;
 }
 
+/* Do more reductions in a row wait for each other than a part has? */
+static bool folds_too_often(const epi_graph *g, const epi_plan *plan) {
+    epi_arena scratch = {0};
+    int *folds = epi_arena_alloc(&scratch, ((size_t)g->node_count + 1) * sizeof *folds);
+    bool found = !folds;
+    for (int i = 0; i < g->node_count && !found; i++) {
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && plan->placement[i].tile; a++)
+            folds[i] = (int)epi_max64(folds[i], folds[g->nodes[i].arg[a]]);
+        folds[i] += plan->placement[i].leave == EPI_LEAVE_LOCAL;
+        found = folds[i] > EPI_MOST_FOLDS;
+    }
+    epi_arena_free(&scratch);
+    return found;
+}
+
 bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
@@ -1026,6 +1061,8 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     if (plan->fused && plan->attention &&
         (!epi_attention_allowed(limits, g, plan->attention, sizes) ||
          (!limits->gated && reduces_gated(g, plan))))
+        return false;
+    if (plan->kind == EPI_KIND_ROWS && plan->fused && folds_too_often(g, plan))
         return false;
     if (epi_plan_is_whole(plan)
             ? epi_axes_size(&local, sizes) > limits->whole_most

@@ -30,6 +30,7 @@ typedef struct chooser {
     bool *wanted;         /* by place: the part itself uses it */
     bool *remade;         /* by place: it can be made again */
     int *behind;          /* by place: stored values on the way from the part to it, at least */
+    int *work;            /* by place: operations that are made again on the longest way to it */
     epi_flow f;
 } chooser;
 
@@ -80,8 +81,8 @@ static int heap_take(epi_node_list *h) {
     return top;
 }
 
-/* One more value that the part may load, which lies behind so many stored ones. */
-static void offer(chooser *c, int q, int node, bool wanted, int behind, epi_node_list *heap) {
+/* One more value that the part may load, which lies behind so many stored ones and so much work. */
+static void offer(chooser *c, int q, int node, bool wanted, int behind, int work, epi_node_list *heap) {
     epi_sites *s = c->s;
     if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node])
         return;
@@ -90,20 +91,24 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, epi_node
         c->place[node] = c->values.count;
         c->wanted[c->values.count] = false;
         c->behind[c->values.count] = behind;
+        c->work[c->values.count] = work;
         c->values.at[c->values.count++] = node;
         heap_put(heap, node);
     }
     c->wanted[c->place[node]] |= wanted;
     if (behind < c->behind[c->place[node]])
         c->behind[c->place[node]] = behind;
+    if (work > c->work[c->place[node]])
+        c->work[c->place[node]] = work;
 }
 
 /* Which values the part may load, which it uses itself, and which it can make again; from the last of the
  * program to the first, in which order it notes the axis that it takes apart. It looks behind a few stored
  * values and no further: else a part of the last layer would look through all layers, by way of the value
- * that each adds to. */
+ * that each adds to. And what is as much work again as this is loaded: else each part of a long chain would
+ * make all of it that is before it. */
 static void find_values(chooser *c, int q) {
-    enum { MOST_BEHIND = 4 };
+    enum { MOST_BEHIND = 4, MOST_WORK = 64, DEAR = 8 };
     epi_sites *s = c->s;
     epi_site_part part = s->parts[q];
     epi_node_list heap = {s->scratch, 0};
@@ -112,19 +117,20 @@ static void find_values(chooser *c, int q) {
     s->visits.round++;
     for (int i = 0; i < own->count; i++)
         for (int a = 0; a < 3 && s->g->nodes[own->at[i]].op != EPI_OP_MATMUL; a++)
-            offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, &heap);
+            offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, 0, &heap);
     for (int i = 0; part.attention && i < part.attention->inner.count; i++) {
         const epi_node *n = &s->g->nodes[part.attention->inner.at[i]];
         for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL; a++)
-            offer(c, q, n->arg[a], true, 0, &heap);
+            offer(c, q, n->arg[a], true, 0, 0, &heap);
     }
     while (heap.count) {
         int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
-        bool opens =
-            (behind <= MOST_BEHIND || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
+        int work = c->work[c->place[node]] + (epi_op_is_dear(s->g->nodes[node].op) ? DEAR : 1);
+        bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
+        bool opens = (near || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
         c->remade[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
-            offer(c, q, s->g->nodes[node].arg[a], false, behind, &heap);
+            offer(c, q, s->g->nodes[node].arg[a], false, behind, work, &heap);
     }
 }
 
@@ -294,6 +300,7 @@ static bool make_room(chooser *c) {
     c->wanted = epi_arena_alloc(c->arena, nodes);
     c->remade = epi_arena_alloc(c->arena, nodes);
     c->behind = epi_arena_alloc(c->arena, nodes * sizeof *c->behind);
+    c->work = epi_arena_alloc(c->arena, nodes * sizeof *c->work);
     c->f.edges = epi_arena_alloc(c->arena, 2 * 5 * nodes * sizeof *c->f.edges);
     c->f.first = epi_arena_alloc(c->arena, vertices * sizeof *c->f.first);
     c->f.seen = epi_arena_alloc(c->arena, vertices * sizeof *c->f.seen);

@@ -62,6 +62,7 @@ typedef struct epi_sites {
     bool *placed;    /* by node: it has its site */
     int *sum;        /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
     bool *forward;   /* by node; see direction.h */
+    int *folds;      /* by node in a row: reductions of its part that come before it, each for the next */
     bool *view;      /* by node: it is a slice of a value in memory, which needs no memory of its own */
     const int *hand; /* by product: the value that its part is to hand on, or EPI_NO_NODE; or NULL */
     int first;       /* parts before this one are of the direction that is done */
@@ -78,6 +79,10 @@ typedef struct epi_sites {
     epi_visits visits;
     int *scratch; /* as many as nodes */
 } epi_sites;
+
+/* Reductions in a row that wait for each other, at most: each is a walk over the row, in which all that comes
+ * before it is made again unless it is kept. */
+enum { EPI_MOST_FOLDS = 16 };
 
 /* Operations that take as long as a byte. */
 #define EPI_FLOPS_PER_BYTE 200

@@ -154,36 +154,64 @@ static epi_form flatten_mean(epi_facts *facts, int node) {
     return epi_flat_over_sizes(facts, &f, &n.over) ? f : epi_form_of(g, node, 1);
 }
 
-static epi_form flatten(epi_facts *facts, int node) {
+/* How many operands it is a product of, if it is taken apart. */
+static int flat_operands(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
     if (n->has_stored || (n->whole && facts->free))
-        return epi_form_of(facts->g, node, 1);
-    if (n->op == EPI_OP_NEG) {
-        epi_form f = epi_flat_form(facts, n->arg[0]);
+        return 0;
+    return n->op == EPI_OP_NEG ? 1 : n->op == EPI_OP_MUL || n->op == EPI_OP_DIV ? 2 : 0;
+}
+
+/* The forms of its operands are known. */
+static epi_form flatten(epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    int operands = flat_operands(facts, node);
+    if (operands == 1) {
+        epi_form f = *facts->at[n->arg[0]].form;
         f.number = -f.number;
         return f;
     }
-    if (n->op == EPI_OP_MUL || n->op == EPI_OP_DIV) {
-        int a = n->arg[0], b = n->arg[1], sign = n->op == EPI_OP_MUL ? 1 : -1;
-        epi_form f = epi_flat_form(facts, a), by = epi_flat_form(facts, b);
-        if (epi_flat_multiply(facts, &f, &by, sign) && !epi_flat_is_steep(facts->g, &f))
+    if (operands == 2) {
+        epi_form f = *facts->at[n->arg[0]].form;
+        if (epi_flat_multiply(facts, &f, facts->at[n->arg[1]].form, n->op == EPI_OP_MUL ? 1 : -1) &&
+            !epi_flat_is_steep(facts->g, &f))
             return f;
     }
-    if (n->op == EPI_OP_MEAN && facts->free)
+    if (n->op == EPI_OP_MEAN && facts->free && !n->whole && !n->has_stored)
         return flatten_mean(facts, node);
     return epi_form_of(facts->g, node, 1);
 }
 
-epi_form epi_flat_form(epi_facts *facts, int node) {
-    if (!epi_fact_of(facts, node))
-        return (epi_form){.number = 0};
-    if (!facts->at[node].form) {
-        epi_form f = flatten(facts, node), *kept = epi_arena_alloc(facts->g->arena, sizeof *kept);
-        if (!kept)
-            return f;
-        *kept = f;
-        facts->at[node].form = kept;
+/* Works a form out, and that of all it is made of: by a list, since products are long. */
+static bool make_form(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    for (int count = 0, next = node; next != EPI_NO_NODE;) {
+        int *todo = epi_arena_grow(g->arena, facts->todo, count, &facts->todo_capacity, sizeof *todo);
+        if (!todo)
+            return false;
+        facts->todo = todo;
+        todo[count++] = next;
+        for (next = EPI_NO_NODE; count && next == EPI_NO_NODE;) {
+            int at = todo[count - 1];
+            for (int a = flat_operands(facts, at) - 1; a >= 0; a--)
+                if (!facts->at[g->nodes[at].arg[a]].form)
+                    next = g->nodes[at].arg[a];
+            if (next != EPI_NO_NODE)
+                break;
+            epi_form f = flatten(facts, at), *kept = epi_arena_alloc(g->arena, sizeof *kept);
+            if (!kept)
+                return false;
+            *kept = f;
+            facts->at[at].form = kept;
+            count--;
+        }
     }
+    return true;
+}
+
+epi_form epi_flat_form(epi_facts *facts, int node) {
+    if (!epi_fact_of(facts, node) || (!facts->at[node].form && !make_form(facts, node)))
+        return (epi_form){.number = 0};
     return *facts->at[node].form;
 }
 

@@ -32,6 +32,7 @@ typedef struct epi_facts {
     epi_fact *at;      /* by node */
     epi_visits visits; /* of epi_reaches, with room for so many nodes: */
     int room;
+    int *todo, todo_capacity; /* of epi_flat_form: nodes, each wanted by the one before it */
 } epi_facts;
 
 /* Of a node, or NULL after an error, which the graph tells. */

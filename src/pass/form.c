@@ -57,6 +57,8 @@ bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int 
         if (at == out.count)
             out.at[out.count++] = (epi_form_factor){by->at[i].node, 0};
         out.at[at].power += power;
+        if (abs(out.at[at].power) > EPI_MOST_POWER)
+            return false;
         if (!out.at[at].power)
             epi_form_drop(&out, at);
     }

@@ -5,6 +5,9 @@
 #include "ir/graph.h"
 
 enum { EPI_MOST_FACTORS = 24 };
+/* Of a factor, at most: it is written as multiplications, so a product of many equal factors is a product of
+ * such powers, each of them one factor. */
+enum { EPI_MOST_POWER = 8 };
 
 typedef struct epi_form_factor {
     int node, power; /* a node of the new graph; the power is not 0 */

@@ -10,8 +10,13 @@ typedef struct task {
     bool rows;
     epi_instr step;
     int operand[3], count, next;
+    int first;       /* the operand that is made before the others */
     epi_scale at[3]; /* the scale at which each operand is needed */
 } task;
+
+/* An operand that so many values of the tile are behind is made before the others, so that these do not wait
+ * for it: of a long chain of choices no condition is kept until the end. */
+enum { DEEP = 64 };
 
 typedef struct builder {
     epi_arena *arena;
@@ -21,6 +26,8 @@ typedef struct builder {
         rows; /* that make a value one of rows: of attention not the batches, which a tile lies in one of */
     bool *repeated; /* by node: made of a reduction over all columns inside the tile, and there for each of
                        them */
+    int (*value)[EPI_SCALE_COUNT]; /* by node and scale: the value, counted from 1, or 0 */
+    int *depth; /* by node: so many values of the tile are behind it, one after the other */
     int value_capacity, step_capacity;
     epi_instr sink; /* what steps are written to after an allocation failed */
     task *tasks;    /* each is needed by the one before it. A list, not recursion: programs are long */
@@ -36,7 +43,8 @@ static int add_value(builder *b, int node, epi_scale scale, bool rows) {
     if (!values)
         return 0;
     e->values = values;
-    e->values[e->value_count] = (epi_tile_value){.node = node, .scale = scale, .rows = rows};
+    e->values[e->value_count] = (epi_tile_value){.node = node, .scale = scale, .rows = rows, .made = -1};
+    b->value[node][scale] = e->value_count + 1;
     return e->value_count++;
 }
 
@@ -72,10 +80,7 @@ static epi_scale own_scale(const builder *b, int node) {
 }
 
 static int find_value(const builder *b, int node, epi_scale scale) {
-    for (int i = 0; i < b->e->value_count; i++)
-        if (b->e->values[i].node == node && b->e->values[i].scale == scale)
-            return i;
-    return -1;
+    return b->value[node][scale] - 1;
 }
 
 /* The scale at which an operation's operands meet. */
@@ -203,12 +208,23 @@ static int find_or_begin(builder *b, int node, epi_scale wanted) {
     task *t = &tasks[b->task_count++];
     *t = (task){.node = node, .value = -1, .scale = scale};
     plan_step(b, t);
+    for (int a = 1; a < t->count; a++)
+        if (b->depth[t->operand[a]] >= DEEP && b->depth[t->operand[a]] > b->depth[t->operand[t->first]])
+            t->first = a;
     return -1;
+}
+
+/* Which operand is the next to be made. */
+static int next_operand(const task *t) {
+    return t->next == 0 ? t->first : t->next <= t->first ? t->next - 1 : t->next;
 }
 
 static int finish_task(builder *b, const task *t) {
     int v = t->value >= 0 ? t->value : add_value(b, t->node, t->scale, t->rows);
     epi_instr *s = add_step(b, t->step.kind, t->node);
+    if (b->arena->failed)
+        return v;
+    b->e->values[v].made = b->e->instr_count - 1;
     s->dst = v;
     s->odd = t->step.odd;
     s->sign = t->step.sign;
@@ -226,8 +242,12 @@ static int need(builder *b, int node, epi_scale wanted) {
         if (t->next == t->count) {
             v = finish_task(b, t);
             b->task_count--;
-        } else if ((v = find_or_begin(b, t->operand[t->next], t->at[t->next])) >= 0) {
-            t->step.arg[t->next++] = v;
+        } else {
+            int a = next_operand(t);
+            if ((v = find_or_begin(b, t->operand[a], t->at[a])) >= 0) {
+                t->step.arg[a] = v; /* nothing was begun: the task is where it was */
+                t->next++;
+            }
         }
     }
     return b->arena->failed ? 0 : v;
@@ -333,6 +353,18 @@ static void add_roots(builder *b, const epi_root *roots, int count) {
             add_store(b, &roots[i]);
 }
 
+static epi_status make_room(builder *b, epi_error *err) {
+    const epi_graph *g = b->g;
+    b->value = epi_arena_alloc(b->arena, ((size_t)g->node_count + 1) * sizeof *b->value);
+    b->depth = epi_arena_alloc(b->arena, ((size_t)g->node_count + 1) * sizeof *b->depth);
+    if (!b->value || !b->depth)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && b->e->plan->placement[i].tile; a++)
+            b->depth[i] = (int)epi_max64(b->depth[i], b->depth[g->nodes[i].arg[a]] + 1);
+    return EPI_OK;
+}
+
 /* A reduction has the shape of what it reduces, every other step that of what it makes. */
 static void mark_full(epi_tile_program *t) {
     for (int i = 0; i < t->instr_count; i++) {
@@ -354,6 +386,8 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     if (plan->kind == EPI_KIND_ATTENTION || epi_plan_is_whole(plan))
         find_repeated(&b);
     epi_status status = measure(out, most, err);
+    if (status == EPI_OK)
+        status = make_room(&b, err);
     if (status != EPI_OK)
         return status;
     add_value(&b, plan->sum, out->acc_scale, true);
@@ -438,6 +472,9 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
+    epi_status status = make_room(&b, err);
+    if (status != EPI_OK)
+        return status;
     add_roots(&b, roots, root_count);
     if (b.status != EPI_OK)
         return b.status;
@@ -447,12 +484,12 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
 }
 
 void epi_tile_program_phase(const epi_tile_program *t, int p, bool *run) {
-    for (int i = t->instr_count - 1; i >= 0; i--) {
-        const epi_instr *s = &t->instrs[i];
-        bool ends = s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW;
-        run[i] = s->full && ends && s->phase == p;
-        for (int j = i + 1; j < t->instr_count && !run[i] && s->full && !ends; j++)
-            for (int a = 0; a < 3; a++)
-                run[i] |= run[j] && t->instrs[j].arg[a] == s->dst;
-    }
+    for (int i = 0; i < t->instr_count; i++)
+        run[i] = t->instrs[i].full && epi_instr_ends(&t->instrs[i]) && t->instrs[i].phase == p;
+    for (int i = t->instr_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3 && run[i]; a++) {
+            int made = t->instrs[i].arg[a] < 0 ? -1 : t->values[t->instrs[i].arg[a]].made;
+            if (made >= 0 && t->instrs[made].full && !epi_instr_ends(&t->instrs[made]))
+                run[made] = true;
+        }
 }

@@ -14,6 +14,7 @@ typedef struct epi_tile_value {
     int node;
     epi_scale scale; /* NONE: no columns */
     bool rows;
+    int made; /* the step that makes it; -1: the product does */
 } epi_tile_value;
 
 typedef enum epi_instr_kind {
@@ -82,6 +83,10 @@ epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *st
 epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                                  const epi_root *roots, int root_count, epi_tile_program *out,
                                  epi_error *err);
+/* Is the step one that others wait for: a fold of the row, a partial or a store? */
+static inline bool epi_instr_ends(const epi_instr *s) {
+    return s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW;
+}
 /* Marks in run[] (by step) the steps on elements that phase p has to take: its folds, partials and stores,
  * and what these come from. */
 void epi_tile_program_phase(const epi_tile_program *t, int p, bool *run);

@@ -1,0 +1,142 @@
+/* test_growth.c: the time that a program takes to compile grows with its length: twice as long a program
+ * takes at most three times as long. And no part makes again all that comes before it. */
+#include <time.h>
+
+#include "base/base.h"
+#include "harness.h"
+
+enum { TIMES = 3, MAX_DIMS = 4 };
+
+/* Programs of a length. */
+typedef struct program {
+    const char *name, *dims;
+    int length;
+    void (*write)(epi_text *out, int length);
+} program;
+
+static void write_alternating(epi_text *out, int length) {
+    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y0 = x ");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "y%d = softmax(y%d, %s) ", i, i - 1, i % 2 ? "D" : "T");
+    epi_text_add(out, "y = y%d }", length - 1);
+}
+
+static void write_norms(epi_text *out, int length) {
+    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y0 = x ");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "y%d = tanh(y%d*rsqrt(mean(y%d*y%d, D) + 1e-6)) + x ", i, i - 1, i - 1, i - 1);
+    epi_text_add(out, "y = y%d }", length - 1);
+}
+
+static void write_choices(epi_text *out, int length) {
+    epi_text_add(out, "p(x[T,D], c[D]) -> y[T,D] { y0 = x ");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "y%d = where(x < %d, c, y%d) ", i, i, i - 1);
+    epi_text_add(out, "y = y%d }", length - 1);
+}
+
+/* Equal factors of a vector, and of two that take turns. */
+static void write_powers(epi_text *out, int length) {
+    epi_text_add(out, "p(x[D], w[F,D]) -> y[F] { y = (x");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "*x");
+    epi_text_add(out, ") @ w }");
+}
+
+static void write_turns(epi_text *out, int length) {
+    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T], s[T]) -> y[T,E] { h = x @ w v0 = r ");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "v%d = v%d*%s ", i, i - 1, i % 2 ? "s" : "r");
+    epi_text_add(out, "q = h*v%d y = (q*rsqrt(mean(q*q, F))) @ u }", length - 1);
+}
+
+static void write_map(epi_text *out, int length) {
+    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y = x");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "*x");
+    epi_text_add(out, " }");
+}
+
+static const program programs[] = {
+    {"alternating", "T=64,D=64", 40, write_alternating}, {"norms", "T=64,D=64", 200, write_norms},
+    {"choices", "T=64,D=64", 1000, write_choices},       {"powers", "D=64,F=64", 2000, write_powers},
+    {"turns", "T=64,D=64,F=64,E=64", 300, write_turns},  {"map", "T=64,D=64", 4000, write_map},
+};
+
+static epi_context *ctx;
+
+static epi_module *parse(const program *p, int length) {
+    epi_text text = {0};
+    epi_module *m = NULL;
+    epi_error err;
+    p->write(&text, length);
+    check(!text.failed && epi_module_parse(ctx, text.data, text.length, p->name, &m, &err) == EPI_OK,
+          "%s: %s", p->name, err.message);
+    epi_text_free(&text);
+    return m;
+}
+
+static epi_kernel *compile(const program *p, const epi_module *m, int device) {
+    char names[MAX_DIMS][16];
+    epi_dim_binding dims[MAX_DIMS];
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(p->dims, dims, names), .threads = 2);
+    epi_kernel *k = NULL;
+    epi_error err;
+    o.device = device;
+    o.type = device ? EPI_BF16 : EPI_F32;
+    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK,
+          "%s compiles for device %d: %s", p->name, device, err.message);
+    return k;
+}
+
+/* The least of a few times, in seconds. */
+static double seconds(const program *p, int length, int device) {
+    epi_module *m = parse(p, length);
+    double least = 1e9;
+    for (int i = 0; i < TIMES && m; i++) {
+        clock_t start = clock();
+        epi_kernel_free(compile(p, m, device));
+        double took = (double)(clock() - start) / CLOCKS_PER_SEC;
+        least = took < least ? took : least;
+    }
+    epi_module_free(m);
+    return least;
+}
+
+/* What is too short to measure does not count. */
+static void check_growth(const program *p, int device) {
+    const double SHORT = 0.01;
+    double once = seconds(p, p->length, device), twice = seconds(p, 2 * p->length, device);
+    check(twice <= 3 * once + SHORT, "%s for device %d: %.3f s for %d, %.3f s for %d", p->name, device, once,
+          p->length, twice, 2 * p->length);
+}
+
+/* The operations of all parts are some times those of the program, however long it is. */
+static void check_work(void) {
+    epi_module *m = parse(&programs[0], programs[0].length);
+    epi_kernel *k = m ? compile(&programs[0], m, 0) : NULL;
+    size_t length = k ? epi_kernel_describe(k, NULL, 0) : 0;
+    char *text = calloc(1, length + 1);
+    int exps = 0;
+    if (k && text && epi_kernel_describe(k, text, length + 1)) {
+        for (const char *at = text; (at = strstr(at, "exp(")); at++)
+            exps++;
+        check(exps > 0 && exps < 8 * programs[0].length, "parts of %d softmaxes have %d exponentials",
+              programs[0].length, exps);
+    }
+    free(text);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
+int main(void) {
+    static const int devices[] = {0, -90};
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context"))
+        return finish();
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        for (int d = 0; d < 2; d++)
+            check_growth(&programs[i], devices[d]);
+    check_work();
+    epi_context_close(ctx);
+    return finish();
+}
