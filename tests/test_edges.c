@@ -190,6 +190,13 @@ static const char *const scaled[][2] = {
      "T=20,D=24,H=28,H2=28"},
 };
 
+/* An axis that a product sums over, and one of that name around it. */
+static const char *const captured[][2] = {
+    {"f(a[T,D], b[D,R], g[D], e[T,D,R], n: i32[T], s) -> y[D] {"
+     " y = var(gather(mean(((a @ b)*s - (a*g) @ b)*e, T), n, R), T) }",
+     "T=4,D=5,R=6"},
+};
+
 /* ---- slices of everything ---- */
 
 static const char *const sliced[][2] = {
@@ -410,6 +417,7 @@ int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
         return finish();
     check_texts(scaled, sizeof scaled / sizeof *scaled);
+    check_texts(captured, sizeof captured / sizeof *captured);
     check_texts(sliced, sizeof sliced / sizeof *sliced);
     test_many_slices();
     test_slabs();

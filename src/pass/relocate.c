@@ -7,6 +7,8 @@
  * d_p = sum(d_o*v, E) it makes sum(p*d_p, R) to sum(d_o*o, E): FlashAttention's delta. With z = r*((h*g) @ w)
  * it makes sum(h*g*(dz @ w), D) to sum(dz*z, F)/r: the statistic of RMSNorm's backward.
  *
+ * Neither u nor what else is multiplied there has K: along that the product is summed already.
+ *
  * The inner sum is looked for by its factors, so neither the order of factors nor where vectors that lack X
  * are multiplied in matters. */
 #include "pass/algebra.h"
@@ -130,6 +132,12 @@ static bool of_weights(search *s, const epi_form *f) {
     return all;
 }
 
+/* Has a factor one of these axes? */
+static bool has_any(const epi_graph *g, const epi_form *f, const epi_axes *axes) {
+    epi_form others;
+    return epi_form_having(g, f, axes, &others).count > 0;
+}
+
 /* rest*term summed over X, as a sum over what the term's product sums over; false: the inner sum is neither
  * at hand nor of weights alone. */
 static bool relocate_term(search *s, const epi_form *rest, const epi_form *term, const epi_axes *over,
@@ -141,6 +149,8 @@ static bool relocate_term(search *s, const epi_form *rest, const epi_form *term,
         return false;
     const epi_node product = g->nodes[term->at[at].node];
     epi_form whole = *rest, others = without_factor(term, at), outer;
+    if (has_any(g, rest, &product.over) || has_any(g, &others, &product.over))
+        return false; /* what the product sums over is another axis there than around it */
     epi_form q = epi_flat_form(facts, product.arg[side]);
     epi_form p = outer_operand(s, product.arg[1 - side], &product.over);
     if (!epi_flat_multiply(facts, &whole, &others, 1) || !epi_flat_multiply(facts, &whole, &q, 1))
