@@ -381,14 +381,16 @@ test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'
 	cd python/tests && '$(abspath $(BUILD))/venv/bin/python' -m pytest -q -p no:cacheprovider -p no:logging $(PYTESTS)
 
-# Without that index, what torch itself needs is named, and the GPU's libraries are left out.
+# Without that index, what torch itself needs is named, and the GPU's libraries are left out where it loads without them.
 $(BUILD)/venv/torch:
 	$(PYTHON) -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install -q --index-url $(TORCH_INDEX) '$(TORCH)' || $(BUILD)/venv/bin/pip install -q --no-deps '$(TORCH)'
 	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy 'setuptools>=70.1' pytest
+	$(BUILD)/venv/bin/python -c 'import torch' 2>/dev/null || $(BUILD)/venv/bin/pip install -q '$(TORCH)'
 	touch $@
 $(BUILD)/venv/ready: $(BUILD)/venv/torch
-	$(BUILD)/venv/bin/pip install -q transformers
+	$(BUILD)/venv/bin/pip install -q transformers psutil
+	$(BUILD)/venv/bin/pip install -q --no-deps peft accelerate
 	touch $@
 
 # libFuzzer where clang has it, beside the driver of our own; a bounded time either way.

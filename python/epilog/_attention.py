@@ -8,11 +8,15 @@ import sys
 
 import torch
 
+from ._known import fit, own_function
 from .nn import attention
 
 PREFIX = "epilog_"
 REPLACED = ("sdpa", "eager")
-capabilities = {}
+# What a layer may be told that does not change attention; anything else is for the model's own.
+HARMLESS = frozenset(("position_ids", "use_cache", "output_hidden_states", "return_dict", "num_items_in_batch", "shift_labels", "ignore_index",
+                      "labels", "cache_position", "logits_to_keep", "token_type_ids", "sliding_window", "softcap", "is_causal"))
+capabilities, known = {}, {}
 
 
 def fits(device, dtype, size):
@@ -35,10 +39,45 @@ def is_ours(config):
     return (getattr(config, "_attn_implementation", None) or "").startswith(PREFIX)
 
 
+def old_name(config):
+    """The implementation that Epilog's took the place of."""
+    return config._attn_implementation.removeprefix(PREFIX)
+
+
+def current(old, module):
+    """What an implementation does at this time: its attention and its masks."""
+    attend, mask = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS, sys.modules["transformers.masking_utils"].ALL_MASK_ATTENTION_FUNCTIONS
+    return attend[old] if old in attend else eager_of(module), mask[old]
+
+
+def eager_of(module):
+    """What "eager" is to an attention: the function of that name beside its class, or beside one that it is derived from."""
+    for kind in type(module).__mro__:
+        found = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
+        if found is not None:
+            return found
+
+
+def own(old, module):
+    """What it is in transformers; None where someone put another function there."""
+    home = type(module).__module__.removeprefix("transformers.")
+    attend = own_function(home, "eager_attention_forward") if old == "eager" else own_function("integrations.sdpa_attention", "sdpa_attention_forward")
+    return attend, own_function("masking_utils", old + "_mask")
+
+
+def is_known(old, module):
+    """Is what Epilog's attention stands for still what it was?"""
+    return (old, type(module)) in known and current(old, module) == known[old, type(module)]
+
+
 def is_plain(module, query, keys, mask, dropout, more):
     """Is it for Epilog: causal attention of a sequence to itself? query: [B,S,H,E] or what it is made of; keys: their number."""
-    return (mask is None and keys == query.shape[1] and not dropout and not more.get("output_attentions")
-            and more.get("is_causal") is not False and getattr(module, "is_causal", True))
+    if mask is not None or keys != query.shape[1] or dropout or more.get("is_causal") is False or not getattr(module, "is_causal", True):
+        return False
+    for name, value in more.items():
+        if name not in HARMLESS and value is not None and value is not False:
+            return False
+    return True
 
 
 def mask_of(old):
@@ -56,13 +95,19 @@ def mask_of(old):
     return make
 
 
-def own_mask(old, query, window):
-    """The mask of `old` for a causal sequence, where none was made."""
+def own_mask(old, x, length, window):
+    """The mask of `old` for a causal sequence, where none was made. x: of its batch, type and device."""
     from transformers import masking_utils as masks
     seen = masks.causal_mask_function if window is None else masks.sliding_window_causal_mask_function(window)
-    length = query.shape[2]
-    return masks.ALL_MASK_ATTENTION_FUNCTIONS[old](batch_size=query.shape[0], q_length=length, kv_length=length, mask_function=seen,
-                                                   local_size=window, dtype=query.dtype, device=query.device)
+    return masks.ALL_MASK_ATTENTION_FUNCTIONS[old](batch_size=x.shape[0], q_length=length, kv_length=length, mask_function=seen,
+                                                   local_size=window, dtype=x.dtype, device=x.device)
+
+
+def foreign_mask(module, parts, x, mask):
+    """The mask for an attention that someone put in the place of the known one: it does not know that none means causal."""
+    if mask is not None or not is_ours(parts.config) or type(module) is parts.attention_kind or x.shape[1] < 2:
+        return mask
+    return own_mask(old_name(parts.config), x, x.shape[1], parts.told.get("sliding_window"))
 
 
 def attention_of(old):
@@ -71,25 +116,30 @@ def attention_of(old):
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
         window, (q, k, v) = kwargs.get("sliding_window"), (t.transpose(1, 2) for t in (query, key, value))
         weights = old == "eager" and module._forward_hooks  # they are what a hook looks for
-        if (is_plain(module, q, k.shape[1], attention_mask, dropout, kwargs) and not weights and fits(q.device, q.dtype, q.shape[3])
+        if (is_plain(module, q, k.shape[1], attention_mask, dropout, kwargs) and not weights and is_known(old, module)
+                and fit(q, (k, v)) and fits(q.device, q.dtype, q.shape[3])
                 and (q.is_cpu or all(t.is_contiguous() for t in (q, k, v)))):
             return attention(q, k, v, True, window, kwargs.get("softcap"), scaling), None
         if attention_mask is None and query.shape[2] == key.shape[2] > 1:
-            attention_mask = own_mask(old, query, window)
-        carry = sys.modules[type(module).__module__].eager_attention_forward if old == "eager" else ALL_ATTENTION_FUNCTIONS[old]
+            attention_mask = own_mask(old, query, query.shape[2], window)
+        carry = eager_of(module) if old == "eager" else ALL_ATTENTION_FUNCTIONS[old]
         return carry(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
     return attend
 
 
-def take_place(config):
-    """Makes Epilog's the attention of a model's configuration; why not, or None. Not done twice."""
-    old = config._attn_implementation
-    if is_ours(config):
+def take_place(module):
+    """Makes Epilog's the attention of a model's configuration, which that of a layer has; why not, or None. Not done twice."""
+    config = module.config
+    old = old_name(config)
+    if (old, type(module)) in known and is_ours(config):
         return None
     if old not in REPLACED:
         return f"{old} was asked for"
     if getattr(config, "output_attentions", False):
         return "the weights of attention are results (output_attentions)"
+    if None in own(old, module) or current(old, module) != own(old, module):
+        return f"{old} is not that of transformers"
+    known[old, type(module)] = own(old, module)
     from transformers import AttentionInterface, AttentionMaskInterface
     AttentionInterface.register(PREFIX + old, attention_of(old))
     AttentionMaskInterface.register(PREFIX + old, mask_of(old))
@@ -98,4 +148,4 @@ def take_place(config):
 
 
 def give_back(config):
-    config._attn_implementation = config._attn_implementation.removeprefix(PREFIX)
+    config._attn_implementation = old_name(config)

@@ -2,7 +2,7 @@
 import torch
 
 from ._library import EpilogValueError, one_line, program
-from ._run import I32, I64, Plan, Tensor, differentiable, fake, run_into, split
+from ._run import I32, I64, Plan, Tensor, differentiable, fake, forward_ad, refuse_tangents, run_into, split
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -87,7 +87,7 @@ class Op:
     def __call__(self, *args, **kwargs):
         if self.into:
             return self.call_into(args, kwargs)
-        if not (is_compiling() or watched() or in_functorch() or autocast() or kwargs):
+        if not (is_compiling() or watched() or in_functorch() or autocast() or kwargs or forward_ad._current_level >= 0):
             outs = self.direct(*args)
             if outs is not None and outs is not False:
                 return outs
@@ -100,6 +100,8 @@ class Op:
         """With results stored over inputs. What is returned are all results: of those the tensors that were given."""
         if kwargs or len(args) != self.count:
             args = self.bind(args, kwargs)
+        if forward_ad._current_level >= 0:
+            refuse_tangents(self.program, args)
         if is_compiling() or watched():
             inputs, outputs, over = [i for _, i in self.into], [o for o, _ in self.into], dict(self.into)
             tensors = [a for i, a in enumerate(args) if isinstance(a, Tensor) and i not in inputs]
@@ -128,6 +130,8 @@ class Op:
                 raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, and numbers where they have no axes")
             if type(a).__name__ == "DTensor":
                 raise TypeError(f"{self.name} was given a DTensor: it works on the tensors of this process, which to_local() gives")
+        if forward_ad._current_level >= 0:
+            refuse_tangents(self.program, args)
         args = self.prepared(args)
         traced = is_compiling() or watched() or in_functorch() or any(type(a) not in PLAIN for a in args)
         outs = self.traced(args) if traced else differentiable(self.program, args, twice=self.twice)

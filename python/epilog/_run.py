@@ -9,6 +9,7 @@ import re
 import warnings
 
 import torch
+from torch.autograd import forward_ad
 
 from ._direct import direct
 from ._library import EpilogError, EpilogValueError, library, narrowest, one_line, program
@@ -399,6 +400,8 @@ def gradients(ctx, grads, carry):
     """The gradient for each input of the program, None where nobody wants one."""
     made, inputs, numbers, dtypes, results, told = ctx.kept
     count = len(made.prog.inputs)
+    if forward_ad._current_level >= 0:
+        refuse_tangents(made.prog, [*grads, *ctx.saved_tensors])
     if all([g is None for g in grads]):
         return [None] * count
     kept = ctx.saved_tensors
@@ -423,6 +426,24 @@ def gradients(ctx, grads, carry):
     for i, g, dtype in zip(made.wanted, found, dtypes):
         result[i] = g if g.dtype == dtype else g.to(dtype)
     return result
+
+
+def has_tangent(tensor):
+    """Is it a dual tensor of forward mode, or does a transform of torch.func hold one in it?"""
+    while forward_ad.unpack_dual(tensor).tangent is None:
+        if not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return False
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return True
+
+
+@torch._disable_dynamo
+def refuse_tangents(prog, args):
+    """Derivatives are had backward alone: a tangent would be lost, and the derivative be 0 without a word. A graph does not show them: what
+    is compiled comes out of it to here."""
+    if any([isinstance(a, Tensor) and has_tangent(a) for a in args]):
+        raise NotImplementedError(f"{prog.name}: forward-mode AD (torch.func.jvp, jacfwd, dual tensors) is not supported; "
+                                  "use backward, torch.autograd.grad or torch.autograd.functional.jvp")
 
 
 def wanted_names(prog, args):

@@ -1,27 +1,23 @@
 """epilog.apply and epilog.restore: Hugging Face models with their layers carried out by Epilog.
 
 Modules stay where they are, with their weights and names; only their forward is another. A decoder layer is one program where
-attention is Epilog's, and two around attention where it is someone else's (_attention.py says when). At every call a layer looks
-whether its parts are still what they were (an adapter may have taken the place of a linear layer, someone may have hooked in): if
-not, it does as it did before.
+attention is Epilog's, and two around attention where it is someone else's (_attention.py says when). A module is replaced where it is
+exactly what is known (_known.py), and looks at every call whether it still is: if not, it does as it did before.
 """
 import functools
 import inspect
 import sys
 import types
+import warnings
 
 import torch
 from torch import nn
 
-from ._attention import fits, give_back, is_ours, is_plain, take_place
+from ._attention import eager_of, fits, foreign_mask, give_back, is_known, is_ours, is_plain, old_name, take_place
+from ._known import FAMILIES, Tree, activation_of, bias_of, class_name, families, fit, is_own, own_class, own_forward, own_function, plain_type, trouble, weight_of
 from ._layers import gpt2_parts, in_autocast, llama_parts
 from ._op import op
 from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
-
-FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2")
-HEADS = {f + "ForCausalLM" for f in FAMILIES} | {"GPT2LMHeadModel"}  # models with a loss
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu"}
-
 
 gemma_norm = op("""
 gemma_norm(x[T,D], weight[D], eps) -> y[T,D] {
@@ -34,10 +30,25 @@ gpt2_mlp(x[T,D], w1[D,F], b1[F], w2[F,D], b2[D]) -> y[T,D] {
 }""")
 
 
-def untouched(module, kind):
-    """Of exactly that class, and nobody has hooked in."""
-    return (type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
-            and ("forward" not in module.__dict__ or "_epilog" in module.__dict__))
+class Unknown(Exception):
+    """Why a module is left alone."""
+
+
+def need(condition, why):
+    if not condition:
+        raise Unknown(why)
+
+
+def found_in(tree, module):
+    """The modules of a tree, as apply wants them."""
+    found = tree.find(module)
+    need(type(found) is list, found)
+    return found
+
+
+def is_kind(module, parts):
+    """Is a replaced module still of the class that it was, and is the class still as it was?"""
+    return (type(module) is parts.kind or plain_type(module) is parts.kind) and parts.kind.forward is parts.forward
 
 
 def epsilon(norm):
@@ -49,183 +60,351 @@ def own_scale(attention):
     return None if attention.scaling == attention.head_dim ** -0.5 else attention.scaling
 
 
+LLAMA_TREE = {"self_attn": "attention", "self_attn.q_proj": nn.Linear, "self_attn.k_proj": nn.Linear, "self_attn.v_proj": nn.Linear,
+              "self_attn.o_proj": nn.Linear, "mlp": "mlp", "mlp.gate_proj": nn.Linear, "mlp.up_proj": nn.Linear,
+              "mlp.down_proj": nn.Linear, "mlp.act_fn": None, "input_layernorm": "norm", "post_attention_layernorm": "norm"}
+MORE = {"Gemma2": {"pre_feedforward_layernorm": "norm", "post_feedforward_layernorm": "norm"},
+        "Qwen3": {"self_attn.q_norm": "norm", "self_attn.k_norm": "norm"}}
+ATTENTION, Q, K, V, O, MLP, GATE, UP, DOWN, ACT, NORM = range(11)  # of what the tree finds; all behind it are norms
+LINEAR = Q, K, V, O, GATE, UP, DOWN
+
+
 class Layer:
-    """What a patched decoder layer and its attention know of each other. It holds modules without being one."""
+    """What a patched decoder layer knows: of what modules and numbers its programs were made."""
 
     def __init__(self, layer, family):
-        attention = layer.self_attn
-        self.norm, self.norm_kind = layer.input_layernorm, type(layer.input_layernorm)
-        self.groups = attention.k_proj.out_features // attention.head_dim
-        self.bias, self.head_norm = attention.q_proj.bias is not None, hasattr(attention, "q_norm")
-        self.out_bias, self.eps = attention.o_proj.bias is not None, epsilon(layer.input_layernorm)
-        gemma = family == "Gemma2"
+        self.family, self.kind, self.forward = family.name, family.layer, family.layer.forward
+        kinds = {name: getattr(family, k) if type(k) is str else k for name, k in (LLAMA_TREE | MORE.get(self.family, {})).items()}
+        kinds["mlp.act_fn"] = type(layer.mlp.act_fn) if hasattr(layer.mlp, "act_fn") else nn.SiLU
+        need(None not in kinds.values(), f"the classes of {self.family} are not those of transformers")
+        self.tree = Tree(kinds, [(family.home, "apply_rotary_pos_emb"), (family.home, "rotate_half")])
+        found = found_in(self.tree, layer)
+        self.eps_name = "eps" if "eps" in found[NORM].__dict__ else "variance_epsilon"
+        activation, self.facts = activation_of(found[ACT]), self.facts_of(found)
+        need(activation, f"its activation {type(found[ACT]).__name__} has no text here")
+        (self.size, scale, window, softcap, _), (q, k, v, o, *mlp), self.inner, eps = self.facts
+        for name, bias in zip(("gate_proj", "up_proj", "down_proj"), mlp):
+            need(not bias, f"mlp.{name} has a bias")
+        need(q == k == v, "some of q_proj, k_proj and v_proj have a bias, and others have none")
+        need(self.size % 2 == 0, f"heads of {self.size} features have no halves")
+        need(len(set(eps)) == 1, "its norms have different epsilons")
+        groups = found[ATTENTION].num_key_value_groups
+        need(groups * found[K].out_features == found[Q].out_features, "its heads are not in groups of the same size")
+        self.config, self.attention_kind = found[ATTENTION].config, family.attention
+        self.eps, self.bias, self.out_bias, self.head_norm = eps[0], q, o, self.family == "Qwen3"
+        scale = own_scale(found[ATTENTION])
         # what attention is told beside its tensors; its numbers in a program are those that are there
-        window = None if family == "Llama" else (attention.config if family == "Mistral" else attention).sliding_window
-        softcap = attention.attn_logit_softcapping if gemma else None
-        self.told = ({} if family == "Llama" else dict(sliding_window=window)) | (dict(softcap=softcap) if gemma else {})
-        scale = own_scale(attention)
+        gemma = self.family == "Gemma2"
+        self.told = ({} if self.family == "Llama" else dict(sliding_window=window)) | (dict(softcap=softcap) if gemma else {})
         self.numbers = [n for n in (scale, softcap, window) if n is not None]
-        self.norms = ["post_attention_layernorm"] + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if gemma else [])
-        activation = ACTIVATIONS[activation_of(attention.config)]
-        self.programs = [llama_parts(self.bias, self.head_norm, per_sequence, gemma, self.out_bias, activation, window is not None,
+        self.programs = [llama_parts(q, self.head_norm, per_sequence, gemma, o, activation, window is not None,
                                      softcap is not None, scale is not None) for per_sequence in (False, True)]
 
-    def usable(self, layer):
-        attention, mlp = layer.self_attn, layer.mlp
-        linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        norms = [layer.input_layernorm] + [getattr(layer, name) for name in self.norms]
-        norms += [attention.q_norm, attention.k_norm] if self.head_norm else []
-        return all(untouched(m, nn.Linear) for m in linear) and all(untouched(m, self.norm_kind) for m in norms)
+    def facts_of(self, found):
+        """All that may change without a module becoming another: numbers, biases, what an activation calls."""
+        attention = found[ATTENTION]
+        window = None if self.family == "Llama" else (attention.config if self.family == "Mistral" else attention).sliding_window
+        softcap = attention.attn_logit_softcapping if self.family == "Gemma2" else None
+        numbers = attention.head_dim, attention.scaling, window, softcap, attention.num_key_value_groups
+        biases = tuple([bias_of(found[i]) is not None for i in LINEAR])
+        return numbers, biases, found[ACT].__dict__.get("act"), tuple([m.__dict__[self.eps_name] for m in found[NORM:]])
 
-    def before(self, attention, position_embeddings):
+    def find(self, layer, x, tables):
+        """The modules as they are now, and the weights; None where something is not as it was."""
+        found = self.tree.find(layer) if is_kind(layer, self) else None
+        if type(found) is not list or self.facts_of(found) != self.facts:
+            return None
+        weights = [weight_of(m) for m in found[NORM:]]
+        first, second = weights[:1], weights[1:2] if self.head_norm else weights[1:]
+        before = [*first, weight_of(found[Q]), weight_of(found[K]), weight_of(found[V]), *tables]
+        if self.bias:
+            before += [bias_of(found[Q]), bias_of(found[K]), bias_of(found[V])]
+        if self.head_norm:
+            before += weights[2:]
+        out, behind = weight_of(found[O]), [bias_of(found[O])] if self.out_bias else []
+        behind += [*second, weight_of(found[GATE]), weight_of(found[UP]), weight_of(found[DOWN])]
+        return (found[ATTENTION], before, out, behind) if fit(x, [*before, out, *behind]) else None
+
+    def shaped(self, before):
         """The programs for these positions, and what they read before attention, but for x."""
-        size, groups, q, k, v = attention.head_dim, self.groups, attention.q_proj, attention.k_proj, attention.v_proj
-        cos, sin = (t[..., :size // 2].contiguous() for t in position_embeddings)
+        norm, q, k, v, cos, sin, *more = before
+        size, features = self.size, q.shape[1]
+        groups = k.shape[0] // size
+        cos, sin = (t[..., :size // 2].contiguous() for t in (cos, sin))
         per_sequence = cos.shape[0] != 1
         cos, sin = (cos, sin) if per_sequence else (cos[0], sin[0])
-        given = [self.norm.weight, q.weight.view(groups, -1, size, q.in_features), k.weight.view(groups, size, -1),
-                 v.weight.view(groups, size, -1), cos, sin]
-        given += [q.bias.view(groups, -1, size), k.bias.view(groups, size), v.bias.view(groups, size)] if self.bias else []
-        given += [attention.q_norm.weight, attention.k_norm.weight] if self.head_norm else []
-        return self.programs[int(per_sequence)], given
-
-    def behind(self, layer):
-        """What is read behind attention, but for the output projection's weight."""
-        bias = [layer.self_attn.o_proj.bias] if self.out_bias else []
-        mlp = layer.mlp
-        return bias + [getattr(layer, name).weight for name in self.norms] + [mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight]
-
-
-def activation_of(config):
-    return getattr(config, "hidden_activation", None) or config.hidden_act
+        if self.bias:
+            more[:3] = more[0].view(groups, -1, size), more[1].view(groups, size), more[2].view(groups, size)
+        shaped = [norm, q.view(groups, -1, size, features), k.view(groups, size, features), v.view(groups, size, features), cos, sin]
+        return self.programs[int(per_sequence)], shaped + more
 
 
 def is_whole(attention, x, mask, cache, dropout, more):
     """Can a layer be one program at this call, attention with it?"""
-    return (is_ours(attention.config) and cache is None and untouched(attention, type(attention)) and not in_autocast(x)
+    config = attention.config
+    return (is_ours(config) and cache is None and not in_autocast(x) and is_known(old_name(config), attention)
             and is_plain(attention, x, x.shape[1], mask, dropout if attention.training else 0, more)
             and fits(x.device, x.dtype, attention.head_dim))
 
 
+def checkpoints(layer):
+    """Is it forward that transformers checkpoints, as it does from 5.2x on? Before that, it is what calls it."""
+    return (getattr(layer, "gradient_checkpointing", False) and layer.training
+            and type(layer).__call__ is nn.Module.__call__)
+
+
 def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None, use_cache=False,
                   position_embeddings=None, **kwargs):
-    parts, given = self._epilog, dict(attention_mask=attention_mask, position_ids=position_ids, past_key_values=past_key_values,
-                                      use_cache=use_cache, position_embeddings=position_embeddings, **kwargs)
-    if position_embeddings is None or not parts.usable(self):
+    given = dict(attention_mask=attention_mask, position_ids=position_ids, past_key_values=past_key_values, use_cache=use_cache,
+                 position_embeddings=position_embeddings, **kwargs)
+    parts = self.__dict__.get("_epilog")
+    found = parts.find(self, hidden_states, position_embeddings) if parts is not None and position_embeddings is not None else None
+    if found is None:
+        if parts is not None:
+            given["attention_mask"] = foreign_mask(self.self_attn, parts, hidden_states, attention_mask)
         return type(self).forward(self, hidden_states, **given)
-    attention = self.self_attn
-    out, behind = attention.o_proj.weight, parts.behind(self)
-    if is_whole(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, kwargs):
-        programs, before = parts.before(attention, position_embeddings)
-        out = out.view(out.shape[0], parts.groups, -1, attention.head_dim)
-        return programs.whole(hidden_states, *before, out, *behind, parts.eps, *parts.numbers)
-    attended, _ = attention(hidden_states=hidden_states, epilog_part=parts, **given)
+    if checkpoints(self):
+        given.update(past_key_values=None, use_cache=False)
+        return self._gradient_checkpointing_func(functools.partial(layer_again, self, **given), hidden_states)
+    return layer_run(parts, found, hidden_states, **given)
+
+
+def layer_again(layer, hidden_states, **given):
+    """What is checkpointed: it looks for the weights anew, which may be elsewhere when it is computed again."""
+    found = layer._epilog.find(layer, hidden_states, given["position_embeddings"])
+    return layer_run(layer._epilog, found, hidden_states, **given)
+
+
+def layer_run(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
+    attention, before, out, behind = found
+    programs, before = parts.shaped(before)
+    if is_whole(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more):
+        groups, heads, size, _ = before[1].shape
+        return programs.whole(hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *parts.numbers)
+    query, key, value = programs.projections(hidden_states, *before, parts.eps)
+    query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
+    if past_key_values is not None:
+        key, value = past_key_values.update(key, value, attention.layer_idx)
+    attended = attend(attention, query, key, value, attention_mask, attention.attention_dropout, **more, **parts.told)
     return parts.programs[0].rest(hidden_states, attended, [out, *behind], parts.eps)
 
 
 def attend(module, query, key, value, mask, dropout, **kwargs):
     """Attention itself, as the model's configuration wants it; the heads' values side by side."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-    eager = sys.modules[type(module).__module__].eager_attention_forward
-    carry = ALL_ATTENTION_FUNCTIONS.get_interface(module.config._attn_implementation, eager)
-    attended, weights = carry(module, query, key, value, mask, dropout=dropout if module.training else 0.0,
-                              scaling=module.scaling, **kwargs)
-    return attended.reshape(*attended.shape[:-2], -1).contiguous(), weights
+    carry = ALL_ATTENTION_FUNCTIONS.get_interface(module.config._attn_implementation, eager_of(module))
+    attended, _ = carry(module, query, key, value, mask, dropout=dropout if module.training else 0.0, scaling=module.scaling, **kwargs)
+    return attended.reshape(*attended.shape[:-2], -1).contiguous()
 
 
-def attention_forward(self, hidden_states, position_embeddings=None, attention_mask=None, past_key_values=None, epilog_part=None,
-                      **kwargs):
-    """From what the layer was given, before its norm, to the heads' values, before the output projection. Called by
-    anyone but a patched layer it is what it was."""
-    if epilog_part is None:
-        return type(self).forward(self, hidden_states, position_embeddings=position_embeddings, attention_mask=attention_mask,
-                                  past_key_values=past_key_values, **kwargs)
-    programs, given = epilog_part.before(self, position_embeddings)
-    query, key, value = programs.projections(hidden_states, *given, epilog_part.eps)
-    query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
-    if past_key_values is not None:
-        key, value = past_key_values.update(key, value, self.layer_idx)
-    return attend(self, query, key, value, attention_mask, self.attention_dropout, **kwargs, **epilog_part.told)
+GPT2_MLP = {"c_fc": "conv", "c_proj": "conv", "act": None, "dropout": nn.Dropout}
+GPT2_TREE = {"ln_1": nn.LayerNorm, "attn": "attention", "attn.c_attn": "conv", "attn.c_proj": "conv", "attn.attn_dropout": nn.Dropout,
+             "attn.resid_dropout": nn.Dropout, "ln_2": nn.LayerNorm, "mlp": "mlp", **{"mlp." + name: k for name, k in GPT2_MLP.items()}}
+
+
+def gpt2_tree(kinds, family, act):
+    known = {"conv": own_class("pytorch_utils", "Conv1D"), "attention": family.attention, "mlp": family.mlp, None: type(act)}
+    kinds = {name: known.get(k, k) for name, k in kinds.items()}
+    need(None not in kinds.values(), "the classes of GPT2 are not those of transformers")
+    return Tree(kinds)
 
 
 class Block:
-    """What a patched block of GPT-2 knows: the names of forward's arguments, in order, and the class of its linear layers."""
+    """What a patched block of GPT-2 knows: as Layer, and the names of forward's arguments, in order."""
 
-    def __init__(self, block):
-        self.names = list(inspect.signature(type(block).forward).parameters)[2:]
-        scale = own_scale(block.attn)
-        self.linear, self.programs = type(block.attn.c_attn), gpt2_parts(scale is not None)
-        self.numbers = [] if scale is None else [scale]
+    def __init__(self, block, family):
+        self.kind, self.forward = family.layer, family.layer.forward
+        self.names = list(inspect.signature(family.layer.forward).parameters)[2:]
+        need(not hasattr(block, "crossattention"), "it has cross-attention")
+        self.tree = gpt2_tree(GPT2_TREE, family, getattr(block.mlp, "act", None))
+        found = found_in(self.tree, block)
+        need(hasattr(found[1], "scaling"), "transformers of another version: its attention does not tell its scaling")
+        need(activation_of(found[10]) == "gelu_tanh", f"its activation {type(found[10]).__name__} has no text here")
+        self.facts, self.config, self.attention_kind, self.told = self.facts_of(found), found[1].config, family.attention, {}
+        need(self.facts[0] == self.facts[1], "its norms have different epsilons")
+        scale = own_scale(found[1])
+        self.programs, self.numbers = gpt2_parts(scale is not None), [] if scale is None else [scale]
 
-    def usable(self, block, given):
-        attention, mlp = block.attn, block.mlp
-        dropouts = (attention.resid_dropout, mlp.dropout)
-        linear = (attention.c_attn, attention.c_proj, mlp.c_fc, mlp.c_proj)
-        return (given.get("encoder_hidden_states") is None and not (block.training and any(d.p for d in dropouts))
-                and not (attention.reorder_and_upcast_attn and attention.config._attn_implementation.endswith("eager"))
-                and all(untouched(m, self.linear) for m in linear) and all(untouched(m, nn.LayerNorm) for m in (block.ln_1, block.ln_2))
-                and untouched(attention, type(attention)) and untouched(mlp, type(mlp)) and block.ln_1.eps == block.ln_2.eps)
+    def facts_of(self, found):
+        first, attention, second, act = found[0], found[1], found[6], found[10]
+        return (first.eps, second.eps, attention.num_heads, attention.head_dim, attention.split_size, attention.scaling,
+                attention.is_cross_attention, act.__dict__.get("act"))
+
+    def find(self, block, x, given):
+        """The modules as they are now, and the weights; None where something is not as it was, or the block is not for this call."""
+        found = self.tree.find(block) if is_kind(block, self) and given.get("encoder_hidden_states") is None else None
+        if type(found) is not list or self.facts_of(found) != self.facts:
+            return None
+        first, attention, qkv, out, _, dropout, second, _, up, down, _, last = found
+        if (block.training and (dropout.p or last.p)) or (attention.reorder_and_upcast_attn
+                                                          and attention.config._attn_implementation.endswith("eager")):
+            return None
+        weights = [get(m) for m in (first, qkv, out, second, up, down) for get in (weight_of, bias_of)]
+        return (attention, *weights) if fit(x, weights) else None
 
 
 def gpt2_forward(self, hidden_states, *args, **kwargs):
-    parts, given = self._epilog, dict(kwargs)
-    given.update(zip(parts.names, args))
-    if not parts.usable(self, given):
+    parts, given = self.__dict__.get("_epilog"), dict(kwargs)
+    if parts is not None:
+        given.update(zip(parts.names, args))
+    found = parts.find(self, hidden_states, given) if parts is not None else None
+    if found is None:
+        if parts is not None and given.get("attention_mask") is None and not (len(args) > parts.names.index("attention_mask")):
+            kwargs["attention_mask"] = foreign_mask(self.attn, parts, hidden_states, None)
         return type(self).forward(self, hidden_states, *args, **kwargs)
-    attention, mlp, first, second = self.attn, self.mlp, self.ln_1, self.ln_2
-    qkv, out, heads = attention.c_attn, attention.c_proj, (attention.num_heads, attention.head_dim)
-    before = [first.weight, first.bias, qkv.weight.view(-1, 3, *heads), qkv.bias.view(3, *heads)]
-    behind = [out.bias, second.weight, second.bias, mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias]
-    past, mask = given.pop("past_key_values", None), given.pop("attention_mask", None)
-    if is_whole(attention, hidden_states, mask, past, attention.attn_dropout.p, given):
-        return parts.programs.whole(hidden_states, *before, out.weight.view(*heads, -1), *behind, first.eps, *parts.numbers)
-    query, key, value = (t.transpose(1, 2) for t in parts.programs.projections(hidden_states, *before, first.eps))
-    if past is not None:
-        cache = getattr(past, "self_attention_cache", past)
+    if checkpoints(self):
+        given.update(past_key_values=None, use_cache=False)
+        return self._gradient_checkpointing_func(functools.partial(gpt2_again, self, **given), hidden_states)
+    return gpt2_run(parts, found, hidden_states, **given)
+
+
+def gpt2_again(block, hidden_states, **given):
+    return gpt2_run(block._epilog, block._epilog.find(block, hidden_states, given), hidden_states, **given)
+
+
+def gpt2_run(parts, found, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None,
+             encoder_attention_mask=None, **more):
+    attention, g, b, qkv, qkv_bias, out, *behind = found
+    heads, eps = (attention.num_heads, attention.head_dim), parts.facts[0]
+    before = [g, b, qkv.view(-1, 3, *heads), qkv_bias.view(3, *heads)]
+    if is_whole(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more):
+        return parts.programs.whole(hidden_states, *before, out.view(*heads, -1), *behind, eps, *parts.numbers)
+    query, key, value = (t.transpose(1, 2) for t in parts.programs.projections(hidden_states, *before, eps))
+    if past_key_values is not None:
+        cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         key, value = cache.update(key, value, attention.layer_idx)
-    more = {k: v for k, v in given.items() if k not in ("encoder_hidden_states", "encoder_attention_mask", "output_attentions")}
-    attended, _ = attend(attention, query, key, value, mask, attention.attn_dropout.p, **more)
-    return parts.programs.rest(hidden_states, attended, [out.weight, *behind], first.eps)
+    more = {k: v for k, v in more.items() if k != "output_attentions"}
+    attended = attend(attention, query, key, value, attention_mask, attention.attn_dropout.p, **more)
+    return parts.programs.rest(hidden_states, attended, [out, *behind], eps)
+
+
+class Norm:
+    """What a patched norm knows: its class, and its program."""
+
+    def __init__(self, kind, program):
+        self.kind, self.forward, self.program = kind, own_forward(kind), program
+        need(self.forward is not None, f"{kind.__name__} has not the forward that it was written with")
+
+    def find(self, norm, x, bias):
+        """The program and the weights; None where something is not as it was. Under autocast what is not f32 is PyTorch's to cast."""
+        given = [weight_of(norm), bias_of(norm)] if bias else [weight_of(norm)]
+        plain = is_kind(norm, self) and fit(x, given) and (x.dtype == torch.float32 or not torch.is_autocast_enabled(x.device.type))
+        return given if plain else None
 
 
 def norm_forward(self, hidden_states):
-    norm = gemma_norm if type(self).__name__ == "Gemma2RMSNorm" else rms_norm
-    return norm(rows(hidden_states), self.weight, epsilon(self)).view(hidden_states.shape)
+    parts = self.__dict__.get("_epilog")
+    given = parts.find(self, hidden_states, False) if parts is not None else None
+    if given is None:
+        return type(self).forward(self, hidden_states)
+    return parts.program(rows(hidden_states), *given, epsilon(self)).view(hidden_states.shape)
 
 
-def layer_norm_forward(self, x):
-    return layer_norm(rows(x), self.weight, self.bias, self.eps).view(x.shape)
+def layer_norm_forward(self, input):
+    parts = self.__dict__.get("_epilog")
+    given = parts.find(self, input, True) if parts is not None else None
+    if given is None or len(self.normalized_shape) != 1 or given[0].shape[0] != self.normalized_shape[0]:
+        return type(self).forward(self, input)
+    return parts.program(rows(input), *given, self.eps).view(input.shape)
+
+
+class GPT2MLP:
+    """What a patched MLP of GPT-2 knows."""
+
+    def __init__(self, mlp, family):
+        self.kind, self.forward, self.tree = family.mlp, family.mlp.forward, gpt2_tree(GPT2_MLP, family, getattr(mlp, "act", None))
+        act = found_in(self.tree, mlp)[2]
+        need(activation_of(act) == "gelu_tanh", f"its activation {type(act).__name__} has no text here")
+        self.inner = act.__dict__.get("act")
+
+    def find(self, mlp, x):
+        found = self.tree.find(mlp) if is_kind(mlp, self) else None
+        if type(found) is not list or found[2].__dict__.get("act") is not self.inner:
+            return None
+        given = [weight_of(found[0]), bias_of(found[0]), weight_of(found[1]), bias_of(found[1])]
+        return given if fit(x, given) else None
 
 
 def gpt2_mlp_forward(self, hidden_states):
-    first, second = self.c_fc, self.c_proj
-    if not (untouched(first, type(first)) and untouched(second, type(first)) and type(first).__name__ == "Conv1D"):
+    parts = self.__dict__.get("_epilog")
+    given = parts.find(self, hidden_states) if parts is not None else None
+    if given is None:
         return type(self).forward(self, hidden_states)
-    y = gpt2_mlp(rows(hidden_states), first.weight, first.bias, second.weight, second.bias)
-    return self.dropout(y.view(hidden_states.shape))
+    return self.dropout(gpt2_mlp(rows(hidden_states), *given).view(hidden_states.shape))
+
+
+def loss_of(model):
+    """What its loss_function is, without the warning that comes with asking."""
+    from transformers.modeling_utils import LOSS_MAPPING
+    own, kind = getattr(model, "_loss_function", None), getattr(model, "loss_type", None)
+    return own if own is not None else LOSS_MAPPING[kind if kind in LOSS_MAPPING else "ForCausalLM"]
+
+
+class Head:
+    """What a patched model with a loss knows: whose loss and head it stands for."""
+
+    def __init__(self, model, family, chunks, check_indices):
+        self.kind, self.forward, self.chunks, self.check_indices = family.head, family.head.forward, chunks, check_indices
+        self.tree, self.loss = Tree({"lm_head": nn.Linear}), own_function("loss.loss_utils", "ForCausalLMLoss")
+        self.capped = family.name == "Gemma2"
+        found = found_in(self.tree, model)
+        need(found[0].bias is None, "lm_head has a bias")
+        asked = inspect.getattr_static(family.head, "loss_function")  # a property, of all models
+        need(self.loss is not None and loss_of(model) is self.loss and isinstance(asked, property)
+             and is_own(asked.fget, sys.modules["transformers.modeling_utils"], "PreTrainedModel.loss_function"),
+             "its loss_function is not that of transformers")
+        self.asked = asked
+
+    def has_loss(self, model):
+        asked = torch.compiler.is_compiling() or self.kind.loss_function is self.asked  # which cannot be traced
+        return asked and loss_of(model) is self.loss
+
+    def find(self, model):
+        """lm_head's weight; None where something is not as it was."""
+        found = self.tree.find(model) if is_kind(model, self) and self.has_loss(model) else None
+        if type(found) is not list or found[0].bias is not None:
+            return None
+        words = found[0].weight.shape[0]
+        return found[0].weight if words == model.config.vocab_size == getattr(model, "vocab_size", words) else None
 
 
 def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=None, **kwargs):
     """In training the loss is had without anyone seeing the logits: those of the answer are None. Nor is a cache made that nobody asked
     for, but where positions are given: with a cache they do not tell documents apart. Otherwise as before."""
-    plain = isinstance(logits_to_keep, int) and logits_to_keep == 0 and return_dict is not False and not args
-    if labels is None or not self.training or not plain or not untouched(self.lm_head, nn.Linear) or self.lm_head.bias is not None:
+    parts = self.__dict__.get("_epilog")
+    asked = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
+    plain = isinstance(logits_to_keep, int) and logits_to_keep == 0 and asked is not False and not args
+    weight = parts.find(self) if parts is not None and labels is not None and self.training and plain else None
+    if weight is None:
         given = dict(kwargs) if return_dict is None else dict(kwargs, return_dict=return_dict)
         return type(self).forward(self, *args, labels=labels, logits_to_keep=logits_to_keep, **given)
     from transformers.modeling_outputs import CausalLMOutputWithPast
     if kwargs.get("use_cache") is None and kwargs.get("position_ids") is None:
         kwargs["use_cache"] = False
     outputs = getattr(self, self.base_model_prefix)(**kwargs)
-    ignore, shifted, items = kwargs.get("ignore_index", -100), kwargs.get("shift_labels"), kwargs.get("num_items_in_batch")
-    if shifted is None:
-        shifted = nn.functional.pad(labels, (0, 1), value=ignore)[..., 1:]
-    shifted = shifted.to(outputs.last_hidden_state.device)
-    loss = linear_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, shifted, ignore, "mean" if items is None else "sum",
-                                softcap=getattr(self.config, "final_logit_softcapping", None), chunks=self._epilog)
-    if items is not None:
-        loss = loss / (items.to(loss.device) if torch.is_tensor(items) else items)
-    return CausalLMOutputWithPast(loss=loss, logits=None, past_key_values=outputs.past_key_values,
+    hidden, logits = outputs.last_hidden_state, None
+    if fit(hidden, [weight]):
+        loss = head_loss(self, parts, hidden, weight, labels, **kwargs)
+    else:
+        logits = self.lm_head(hidden)
+        if parts.capped and self.config.final_logit_softcapping is not None:
+            cap = self.config.final_logit_softcapping
+            logits = torch.tanh(logits / cap) * cap
+        loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+    return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values,
                                   hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+
+
+def head_loss(model, parts, hidden, weight, labels, ignore_index=-100, shift_labels=None, num_items_in_batch=None, **kwargs):
+    """As ForCausalLMLoss of the logits."""
+    if shift_labels is None:
+        shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    softcap = model.config.final_logit_softcapping if parts.capped else None
+    loss = linear_cross_entropy(hidden, weight, shift_labels.to(hidden.device), ignore_index, "mean" if num_items_in_batch is None else "sum",
+                                softcap=softcap, chunks=parts.chunks, check_indices=parts.check_indices)
+    if num_items_in_batch is None:
+        return loss
+    return loss / (num_items_in_batch.to(loss.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch)
 
 
 class Report:
@@ -247,114 +426,122 @@ def with_signature(function, old):
     return functools.wraps(old)(new)
 
 
-def set_forward(module, function):
-    """Another forward for this one module."""
-    module.forward = types.MethodType(with_signature(function, type(module).forward), module)
-
-
-def why_not(layer):
-    """Why a decoder layer cannot be replaced, or None."""
-    attention, mlp = layer.self_attn, layer.mlp
-    if any(not hasattr(mlp, name) for name in ("gate_proj", "up_proj", "down_proj")):
-        return "its MLP has no gate_proj, up_proj and down_proj"
-    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        if type(getattr(attention, name)) is not nn.Linear:
-            return f"self_attn.{name} is a {type(getattr(attention, name)).__name__}, no plain Linear"
-    for name in ("gate_proj", "up_proj", "down_proj"):
-        if type(getattr(mlp, name)) is not nn.Linear:
-            return f"mlp.{name} is a {type(getattr(mlp, name)).__name__}, no plain Linear"
-        if getattr(mlp, name).bias is not None:
-            return f"mlp.{name} has a bias"
-    if activation_of(attention.config) not in ACTIVATIONS:
-        return f"its activation {activation_of(attention.config)} has no text here"
-    if attention.head_dim % 2:
-        return f"heads of {attention.head_dim} features have no halves"
-    eps = {epsilon(m) for m in layer.modules() if type(m) is type(layer.input_layernorm)}
-    return None if len(eps) == 1 else "its norms have different epsilons"
-
-
-def why_not_gpt2(block):
-    """Why a block of GPT-2 cannot be replaced whole, or None."""
-    if hasattr(block, "crossattention"):
-        return "it has cross-attention"
-    if not hasattr(block.attn, "scaling"):
-        return "transformers of another version: its attention does not tell its scaling"
-    if block.mlp.act.__class__.__name__ not in GELU_TANH:
-        return f"its activation {block.mlp.act.__class__.__name__} has no text here"
-    return None
-
-
-GELU_TANH = ("NewGELUActivation", "GELUTanh")
+def set_forward(module, parts, function):
+    """Another forward for this one module, and what it has to know."""
+    need("forward" not in module.__dict__, "it has a forward of its own")
+    module._epilog = parts
+    module.forward = module._epilog_forward = types.MethodType(with_signature(function, type(module).forward), module)
 
 
 PLAIN = "the model's where there is padding, packing, dropout or a cache, and on GPUs but Hopper's or in f32"
+OFF = "that was asked for"
 
 
-def apply(model, attention="epilog", loss_chunks=1):
-    """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it.
+class Applying:
+    """One call of apply: goes through the modules of a model, and replaces what is known."""
+
+    def __init__(self, model, loss_chunks, check_indices, wanted):
+        self.model, self.report, self.families, self.wanted = model, Report(), families(), wanted
+        self.loss, self.inside, self.layers = (loss_chunks, check_indices), set(), []
+        self.rotary = {id(layer): m for m in model.modules() if hasattr(m, "rotary_emb") and isinstance(getattr(m, "layers", None), nn.ModuleList)
+                       for layer in m.layers}
+
+    def what(self, module):
+        """(family, what it is in it) of a module that is, or claims to be, of a known class; None for all others."""
+        kind = plain_type(module)
+        for family in self.families:
+            for role in ("layer", "head", "norm", "mlp"):
+                known = getattr(family, role)
+                if known is not None and (isinstance(module, known) or kind.__name__ == known.__name__):
+                    return family, role
+        return (None, "norm") if isinstance(module, nn.LayerNorm) else None
+
+    def replace(self, name, module):
+        """Replaces one module, if it is known and wanted."""
+        family, role = self.what(module) or (None, None)
+        if role is None or id(module) in self.inside or (role == "mlp" and family.name != "GPT2"):
+            return
+        switch = {"layer": "layers", "head": "loss", "norm": "norms", "mlp": "mlp"}[role]
+        try:
+            need(self.wanted[switch], OFF)
+            known = nn.LayerNorm if family is None else getattr(family, role)
+            need(plain_type(module) is known, f"it is a {class_name(type(module), known)}, no plain {known.__name__}")
+            getattr(self, role)(name, module, family)
+        except Unknown as why:
+            self.report.left.append((name or "the model", str(why)))
+
+    def layer(self, name, module, family):
+        gpt2 = family.name == "GPT2"
+        if not gpt2:
+            owner = self.rotary.get(id(module))
+            why = trouble(owner.rotary_emb, family.rotary) if owner is not None and family.rotary is not None else None
+            need(why is None, f"the model's rotary_emb {why}")
+        set_forward(module, Block(module, family) if gpt2 else Layer(module, family), gpt2_forward if gpt2 else layer_forward)
+        self.layers.append((name, module, "attn" if gpt2 else "self_attn", ", where no dropout is on" if gpt2 else ""))
+        if not gpt2:  # a block's norms and MLP are replaced as well, for calls that the whole is not for
+            self.inside.update(id(m) for m in module.modules())
+
+    def head(self, name, module, family):
+        set_forward(module, Head(module, family, *self.loss), causal_lm_forward)
+        self.report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
+
+    def norm(self, name, module, family):
+        if family is None:
+            need(len(module.normalized_shape) == 1 and module.weight is not None and module.bias is not None,
+                 "LayerNorm over several axes, or without weight or bias")
+            set_forward(module, Norm(nn.LayerNorm, layer_norm), layer_norm_forward)
+        else:
+            set_forward(module, Norm(family.norm, gemma_norm if family.name == "Gemma2" else rms_norm), norm_forward)
+        self.report.replaced.append((name, "RMSNorm" if family else "LayerNorm"))
+
+    def mlp(self, name, module, family):
+        set_forward(module, GPT2MLP(module, family), gpt2_mlp_forward)
+        self.report.replaced.append((name, "MLP"))
+
+    def attention(self, wanted):
+        """Whose attention it is. Masks are made by a model's configuration, for all of its layers: it is Epilog's where all are."""
+        ours, mixed = {id(module) for _, module, _, _ in self.layers}, set()
+        for beside in self.model.modules():
+            if isinstance(beside, nn.ModuleList) and not all(id(m) in ours for m in beside):
+                mixed.update(id(m) for m in beside)
+        told = []
+        for name, module, child, where in self.layers:
+            why = OFF if not wanted else "others of the model's layers are left alone" if id(module) in mixed else take_place(getattr(module, child))
+            told.append((name, ("two programs around attention" if why else "one program") + where))
+            self.report.left.append((f"{name}.{child}", f"attention itself stays the model's: {why}" if why else f"attention itself is {PLAIN}"))
+        self.report.replaced[:0] = told
+
+    def unknown(self, name, module):
+        """Lists of layers of which none is known are told of."""
+        kinds = {type(m) for m in module}
+        if len(kinds) == 1 and not any(self.what(m) for m in module) and any(True for _ in module.parameters()):
+            self.report.left.append((name, f"{len(module)} {kinds.pop().__name__}: no layer that is known"))
+
+
+def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, loss=True, check_indices=False):
+    """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it. Called again, it
+    looks at the model as it is then.
 
     attention: "epilog", or "sdpa", which leaves it to what the model has, PyTorch's as a rule. Epilog's is for sequences without
     padding, packing, dropout or a cache, on the CPU and, in 16 bits, on Hopper: else it is what the model has, call by call.
     loss_chunks: in how many pieces of tokens the loss is computed in training (linear_cross_entropy).
+    layers, norms, mlp, loss: False leaves alone whole decoder layers, norms elsewhere, GPT-2's MLPs, the loss with lm_head.
+    check_indices: labels are looked through on a GPU, too, which waits for it.
     """
     if attention not in ("epilog", "sdpa"):
         raise ValueError(f"attention is {attention!r}: it can be epilog or sdpa")
-    report, inside = Report(), set()
-
-    def tell(name, child, where):
-        why = "that was asked for" if attention == "sdpa" else take_place(getattr(module, child).config)
-        report.replaced.append((name, ("two programs around attention" if why else "one program") + where))
-        report.left.append((f"{name}.{child}", f"attention itself stays the model's: {why}" if why else f"attention itself is {PLAIN}"))
-    for name, module in model.named_modules():
-        kind = type(module).__name__.removeprefix("FSDP")  # fully_shard puts a class of its own before a module's
-        family = next((f for f in FAMILIES if kind == f + "DecoderLayer"), None)
-        if "_epilog" in module.__dict__:
-            report.left.append((name, "it is replaced already"))
-        elif family:
-            reason = why_not(module)
-            if reason:
-                report.left.append((name, reason))
-                continue
-            module._epilog = module.self_attn._epilog = Layer(module, family)
-            set_forward(module, layer_forward)
-            set_forward(module.self_attn, attention_forward)
-            inside.update(id(m) for m in module.modules())
-            tell(name, "self_attn", "")
-        elif id(module) in inside:
-            continue
-        elif any(kind == f + "RMSNorm" for f in FAMILIES):
-            module._epilog = True
-            set_forward(module, norm_forward)
-            report.replaced.append((name, "RMSNorm"))
-        elif kind == "GPT2Block":  # its norms and MLP are replaced as well, for calls that the whole is not for
-            reason = why_not_gpt2(module)
-            if reason:
-                report.left.append((name, reason))
-                continue
-            module._epilog = Block(module)
-            set_forward(module, gpt2_forward)
-            tell(name, "attn", ", where no dropout is on")
-        elif kind in HEADS:
-            module._epilog = loss_chunks
-            set_forward(module, causal_lm_forward)
-            report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
-        elif kind == "GPT2MLP":
-            if module.act.__class__.__name__ not in GELU_TANH:
-                report.left.append((name, f"its activation {module.act.__class__.__name__} has no text here"))
-                continue
-            module._epilog = True
-            set_forward(module, gpt2_mlp_forward)
-            report.replaced.append((name, "MLP"))
-        elif type(module) is nn.LayerNorm:
-            if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
-                report.left.append((name, "LayerNorm over several axes, or without weight or bias"))
-                continue
-            module._epilog = True
-            set_forward(module, layer_norm_forward)
-            report.replaced.append((name, "LayerNorm"))
-    if not report.replaced:
-        report.left.append((type(model).__name__, f"nothing in it is known: {', '.join(FAMILIES)} and GPT-2 are"))
-    return report
+    restore(model)
+    work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, loss=loss))
+    for name, module in list(model.named_modules()):
+        work.replace(name, module)
+        if isinstance(module, nn.ModuleList):
+            work.unknown(name, module)
+    work.attention(attention == "epilog")
+    if not work.report.replaced:
+        if not work.report.left:
+            work.report.left.append((type(model).__name__, f"nothing in it is known: {', '.join(FAMILIES)} and GPT-2 are"))
+        warnings.warn(f"epilog.apply replaced nothing:\n{work.report}", stacklevel=2)
+    return work.report
 
 
 def restore(model):
@@ -364,7 +551,8 @@ def restore(model):
         if is_ours(getattr(module, "config", None)):
             give_back(module.config)
         if "_epilog" in module.__dict__:
-            del module._epilog
-            del module.forward
+            if module.__dict__.get("forward") is module._epilog_forward:
+                del module.forward
+            del module._epilog, module._epilog_forward
             count += 1
     return count

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ._op import op
+from ._library import EpilogIndexError
+from ._op import is_compiling, in_functorch, op, watched
 
 ACTIVATIONS = {None: "{}", "silu": "silu({})", "gelu": "gelu({})", "gelu_tanh": "gelu_tanh({})", "relu": "relu({})"}
 
@@ -51,12 +52,14 @@ def attention_op(causal, window, softcap, scaled):
 
 
 def token_loss_text(smoothing, softcap, z_loss):
-    """Cross-entropy of each token; one whose label is `ignore` counts for nothing. Numbers for what is True come behind."""
+    """Cross-entropy of each token; one whose label is `ignore` counts for nothing, and that of one outside the vocabulary is NaN. Numbers
+    for what is True come behind."""
     numbers = "".join(", " + name for name in loss_numbers(smoothing, softcap, z_loss))
     picked = "sum(where(label == index(V), z, 0), V)"
     lines = ["z = cap*tanh((x @ w)/cap)" if softcap else "z = x @ w", "lse = logsumexp(z, V)",
              f"picked = {picked}*(1 - smoothing) + mean(z, V)*smoothing" if smoothing else f"picked = {picked}",
-             f"loss = where(label != ignore, lse - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
+             "outside = where(label >= 0 and label < size(V), 0, 0/0)",
+             f"loss = where(label != ignore, lse - picked{' + weight*lse*lse' if z_loss else ''} + outside, 0)"]
     return f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n"
 
 
@@ -82,7 +85,7 @@ def token_statistics(softcap):
     return op(f"""token_statistics(x[T,D], w[V,D], label: i32[T]{", cap" if softcap else ""}) -> (logp: f32[T], entropy: f32[T], best: i64[T]) {{
     z = {"cap*tanh((x @ w)/cap)" if softcap else "x @ w"}
     lse = logsumexp(z, V)
-    logp = sum(where(label == index(V), z, 0), V) - lse
+    logp = sum(where(label == index(V), z, 0), V) - lse + where(label < size(V), 0, 0/0)
     entropy = lse - sum(exp(z - lse)*z, V)
     best = argmax(z, V)
 }}
@@ -265,8 +268,24 @@ def cast_like_linear(*tensors):
     return [t.to(to) if to and t.dtype == torch.float32 else t for t in tensors]
 
 
-def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0, chunks=1):
+def check_labels(labels, words, ignore, wait):
+    """An error where a label lies outside the vocabulary, as PyTorch's loss has it: on the CPU, and on a GPU where someone wants to wait
+    for it. ignore: the label that is allowed, or None for all below 0. A graph has an assertion instead."""
+    if not (labels.is_cpu or (wait and labels.is_cuda)) or in_functorch():
+        return
+    outside = labels >= words if ignore is None else ((labels < 0) | (labels >= words)) & (labels != ignore)
+    if is_compiling() or watched():
+        torch._assert_async(~outside.any(), f"a target is out of bounds: there are {words} words")
+    elif outside.any():
+        raise EpilogIndexError(f"Target {labels[outside][0]} is out of bounds: there are {words} words")
+
+
+def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0, chunks=1,
+                         check_indices=False):
     """cross_entropy(x @ weight.T, labels), the logits of which nobody else sees.
+
+    A label outside the vocabulary that is not ignore_index is an IndexError on the CPU; on a GPU the loss is NaN, or an IndexError
+    with check_indices=True, which waits for the labels.
 
     softcap: logits z become softcap*tanh(z/softcap). z_loss: that many times the square of logsumexp(z) is added to each
     token's loss. chunks: tokens are taken in so many pieces, and only the logits of one are in memory at a time; gradients are then
@@ -281,6 +300,7 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
         raise ValueError(f"softcap is {softcap}: it has to be more than 0")
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}: it has to be 1 or more")
+    check_labels(labels, weight.shape[0], ignore_index, check_indices)
     which = bool(label_smoothing), softcap is not None, bool(z_loss)
     numbers = [float(n) for n in (label_smoothing, softcap, z_loss) if n]
     if chunks > 1 and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):  # without gradients no logits are kept
@@ -304,9 +324,11 @@ class TokenStatistics(NamedTuple):
     argmax: torch.Tensor
 
 
-def linear_token_statistics(x, weight, labels, softcap=None):
+def linear_token_statistics(x, weight, labels, softcap=None, check_indices=False):
     """TokenStatistics of the logits x @ weight.T, which nobody sees. The first two can be differentiated. Labels lie inside the
-    vocabulary, or are negative: the log-probability of such a one is that of a logit of 0, and means nothing."""
+    vocabulary, or are negative: the log-probability of such a one is that of a logit of 0, and means nothing. One beyond the vocabulary
+    is an IndexError, or NaN, as in linear_cross_entropy."""
+    check_labels(labels, weight.shape[0], None, check_indices)
     numbers = () if softcap is None else (softcap,)
     found = TOKEN_STATISTICS[softcap is not None](rows(x), weight, labels.reshape(-1), *numbers)
     return TokenStatistics(*[t.view(labels.shape) for t in found])
@@ -316,15 +338,15 @@ class LinearCrossEntropy(nn.Module):
     """The head of a language model and its loss; `weight` is called as in torch.nn.Linear."""
 
     def __init__(self, hidden_size, vocabulary, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0,
-                 chunks=1, device=None, dtype=None):
+                 chunks=1, device=None, dtype=None, check_indices=False):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, hidden_size, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=hidden_size ** -0.5)
         self.options = dict(ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, softcap=softcap,
-                            z_loss=z_loss, chunks=chunks)
+                            z_loss=z_loss, chunks=chunks, check_indices=check_indices)
 
     def forward(self, x, labels):
         return linear_cross_entropy(x, self.weight, labels, **self.options)
 
     def statistics(self, x, labels):
-        return linear_token_statistics(x, self.weight, labels, self.options["softcap"])
+        return linear_token_statistics(x, self.weight, labels, self.options["softcap"], self.options["check_indices"])

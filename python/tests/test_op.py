@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch.autograd import forward_ad
 import torch.nn.functional as F
 
 import epilog
@@ -78,6 +79,32 @@ def test_second_derivative_of_what_was_not_kept():
           lambda x: torch.autograd.grad(torch.sigmoid(x).sum(), x, create_graph=True)[0], [x])
     with pytest.raises(epilog.EpilogError, match="twice=True"):
         torch.autograd.grad(epilog.op(text)(x).sum(), x, create_graph=True)
+
+
+def test_forward_mode_is_refused():
+    """A tangent would be lost without a word, and the derivative be 0."""
+    x, wg, wu = given(grad=(False,) * 3)
+    swiglu(x, wg, wu)
+    compiled = torch.compile(lambda x: swiglu(x, wg, wu), backend="eager")
+    compiled(x)
+    by_x, tangent = (lambda x: swiglu(x, wg, wu)), torch.ones_like(x)
+
+    def dual(function, x):
+        with forward_ad.dual_level():
+            return function(forward_ad.make_dual(x, tangent))
+
+    def dual_cotangent(function, x):
+        with forward_ad.dual_level():
+            y = function(x.requires_grad_())
+            return torch.autograd.grad((y * forward_ad.make_dual(torch.ones_like(y), y.detach())).sum(), x)
+    for call in (lambda: torch.func.jvp(by_x, (x,), (tangent,)), lambda: torch.func.jacfwd(by_x)(x), lambda: dual(by_x, x),
+                 lambda: dual(by_x, x.clone().requires_grad_()), lambda: dual_cotangent(by_x, x.clone()), lambda: dual(compiled, x),
+                 lambda: torch.func.jvp(compiled, (x,), (tangent,)), lambda: dual(lambda m: momentum(x[0], x[0] + 1, m[0], 0.1, 0.9), x.clone()),
+                 lambda: torch.compile(lambda x: torch.func.jvp(by_x, (x,), (tangent,)), backend="eager")(x)):
+        with pytest.raises(NotImplementedError, match="forward-mode AD"):
+            call()
+    with forward_ad.dual_level():  # of what has no tangent nothing is lost
+        assert torch.equal(by_x(x), by_x(x.clone().requires_grad_()))
 
 
 def test_scalars():

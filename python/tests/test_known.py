@@ -1,0 +1,406 @@
+"""epilog.apply replaces exactly what it knows, and looks again at each call: whatever else a model is made of, or becomes, it computes
+what it would without Epilog. Each case is made before apply and after it."""
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import epilog
+from rule import floor
+from test_transformers import TERMS, called, data, make, step  # noqa: F401
+
+transformers = pytest.importorskip("transformers")
+from transformers.models.llama import modeling_llama as llama  # noqa: E402
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: E402
+
+
+def parts_of(model):
+    """The first layer, its attention, its MLP, the last linear layer of that."""
+    if hasattr(model, "transformer"):
+        layer = model.transformer.h[0]
+        return layer, layer.attn, layer.mlp, layer.mlp.c_proj
+    layer = model.model.layers[0]
+    return layer, layer.self_attn, layer.mlp, layer.mlp.down_proj
+
+
+class Tripled(nn.Linear):
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
+class Times3(nn.Module):
+    def forward(self, x):
+        return 3 * x
+
+
+class Weight(torch.Tensor):
+    """As quantised weights are: a tensor of a class of its own, which says itself what a product is."""
+    @classmethod
+    def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+        found = super().__torch_function__(function, kinds, args, kwargs or {})
+        return 3 * found.as_subclass(torch.Tensor) if function is nn.functional.linear else found
+
+
+def derived(module, factor=3):
+    """The module as one of a class of the same name, derived from its own."""
+    kind = type(module)
+    def forward(self, *args, **kwargs):
+        out = kind.forward(self, *args, **kwargs)
+        return (factor * out[0], *out[1:]) if isinstance(out, tuple) else factor * out
+    module.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+
+
+class LlamaMLP(nn.Module):
+    """No MLP of transformers, but called so."""
+
+    def __init__(self, old):
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj, self.act_fn = old.gate_proj, old.up_proj, old.down_proj, old.act_fn
+
+    def forward(self, x):
+        return self.down_proj(torch.tanh(self.gate_proj(x)) * self.up_proj(x))
+
+
+class OtherAttention(nn.Module):
+    """One key less; a mask is added where there is one."""
+
+    def __init__(self, old):
+        super().__init__()
+        self.old = old
+
+    def forward(self, hidden_states, attention_mask=None, **kwargs):
+        q, k, v = (m(hidden_states).unflatten(-1, (-1, 8)).transpose(1, 2) for m in (self.old.q_proj, self.old.k_proj, self.old.v_proj))
+        z = q @ k.repeat_interleave(2, 1).mT / 8
+        z = z if attention_mask is None else z + attention_mask
+        return self.old.o_proj((z.softmax(-1) @ v.repeat_interleave(2, 1)).transpose(1, 2).flatten(2)), None
+
+
+def other_class(model):
+    layer = parts_of(model)[0]
+    layer.mlp = LlamaMLP(layer.mlp)
+
+
+def wrapped_forward(module):
+    old = module.forward
+    def forward(*args, **kwargs):
+        out = old(*args, **kwargs)
+        return (3 * out[0], *out[1:]) if isinstance(out, tuple) else 3 * out
+    module.forward = forward
+
+
+def parametrized(linear):
+    nn.utils.parametrize.register_parametrization(linear, "weight", Times3())
+
+
+def pruned(linear):
+    torch.manual_seed(1)
+    prune.random_unstructured(linear, "weight", 0.5)
+
+
+def with_bias(linear):
+    linear.bias = nn.Parameter(torch.linspace(-1, 1, linear.weight.shape[0]))
+
+
+def hook(module, inputs, out):
+    return (3 * out[0], *out[1:]) if isinstance(out, tuple) else 3 * out
+
+
+def pre_hook(module, inputs, kwargs):
+    return tuple(3 * a for a in inputs), {k: 3 * v if k == "hidden_states" else v for k, v in kwargs.items()}
+
+
+def norms_of(model):
+    layer = parts_of(model)[0]
+    return layer.ln_1 if hasattr(layer, "ln_1") else layer.post_attention_layernorm
+
+
+def set_eps(norm):
+    norm.__dict__["eps" if "eps" in norm.__dict__ else "variance_epsilon"] = 0.3
+
+
+CHANGES = {
+    "a hook on the MLP": lambda m: parts_of(m)[2].register_forward_hook(hook),
+    "a hook before the MLP": lambda m: parts_of(m)[2].register_forward_pre_hook(pre_hook, with_kwargs=True),
+    "a hook on attention": lambda m: parts_of(m)[1].register_forward_hook(hook),
+    "a hook before attention": lambda m: parts_of(m)[1].register_forward_pre_hook(pre_hook, with_kwargs=True),
+    "a hook on a linear layer": lambda m: parts_of(m)[3].register_forward_hook(hook),
+    "a hook on a norm": lambda m: norms_of(m).register_forward_hook(hook),
+    "another forward of the MLP": lambda m: wrapped_forward(parts_of(m)[2]),
+    "another forward of attention": lambda m: wrapped_forward(parts_of(m)[1]),
+    "another forward of a linear layer": lambda m: wrapped_forward(parts_of(m)[3]),
+    "another forward of a norm": lambda m: wrapped_forward(norms_of(m)),
+    "another forward of a layer": lambda m: wrapped_forward(parts_of(m)[0]),
+    "a derived MLP of the same name": lambda m: derived(parts_of(m)[2]),
+    "a derived attention of the same name": lambda m: derived(parts_of(m)[1]),
+    "a derived linear layer of the same name": lambda m: derived(parts_of(m)[3]),
+    "a derived norm of the same name": lambda m: derived(norms_of(m)),
+    "a derived layer of the same name": lambda m: derived(parts_of(m)[0]),
+    "a parametrization": lambda m: parametrized(parts_of(m)[3]),
+    "pruning": lambda m: pruned(parts_of(m)[3]),
+    "another scale of scores": lambda m: setattr(parts_of(m)[1], "scaling", 1.0),
+    "another epsilon": lambda m: set_eps(norms_of(m)),
+    "another activation": lambda m: setattr(parts_of(m)[2], "act" if hasattr(parts_of(m)[2], "act") else "act_fn", nn.ReLU()),
+}
+LLAMA = {
+    "another class of the same name": other_class,
+    "another attention class": lambda m: setattr(parts_of(m)[0], "self_attn", OtherAttention(parts_of(m)[1])),
+    "a weight that says what a product is": lambda m: setattr(parts_of(m)[3], "weight", nn.Parameter(parts_of(m)[3].weight.detach().as_subclass(Weight))),
+    "a weight of another type": lambda m: setattr(norms_of(m), "weight", nn.Parameter(norms_of(m).weight.detach().bfloat16())),
+    "a derived linear layer": lambda m: setattr(parts_of(m)[3], "__class__", Tripled),
+    "a bias of the MLP": lambda m: with_bias(parts_of(m)[3]),
+    "a bias of the keys": lambda m: with_bias(parts_of(m)[1].k_proj),
+    "a window": lambda m: setattr(m.config, "sliding_window", 3),
+}
+ALL = [("Llama", n) for n in {**CHANGES, **LLAMA} if n != "a window"] + [("GPT2", n) for n in CHANGES] + [("Mistral", "a window")]
+
+
+def logits(model, **more):
+    with torch.no_grad():
+        return model(input_ids=data()[0], use_cache=False, **more).logits
+
+
+def close(mine, plain, exact):
+    """The rule, as in test_transformers.py."""
+    off, allowed = (mine - exact).abs().max(), (plain - exact).abs().max()
+    assert off <= 2 * allowed + floor(torch.float32, 1, TERMS) * exact.abs().max(), f"{off} off, eager {allowed}"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name, what", ALL)
+def test_changed(name, what, when, called):
+    change, (model, plain, double) = {**CHANGES, **LLAMA}[what], (make(name).eval() for _ in range(3))
+    for m in (model, plain, double) if "class" in what else ():  # an attention that makes a mask of every kind
+        m.config._attn_implementation = "eager"
+    change(plain)
+    change(double)
+    if when == "before":
+        change(model)
+    report = epilog.apply(model)
+    if when == "after":
+        change(model)
+    close(logits(model), logits(plain), logits(double.double()))
+    fused, first = called.count("layer") + called.count("rest"), "transformer.h.0" if name == "GPT2" else "model.layers.0"
+    if what in AT_THE_CALL:  # of weights nobody can say before a call what they will be
+        assert fused == 1
+    elif (what, when) in STILL_ONE or name == "Mistral":
+        assert fused == (2 if when == "before" or name != "Mistral" else 0)
+    else:
+        assert fused == 1 and (when == "after" or first in [n for n, _ in report.left]), report
+
+
+AT_THE_CALL = ("a weight of another type", "a weight that says what a product is")
+STILL_ONE = (("another forward of a layer", "after"), ("another scale of scores", "before"))  # around what was replaced; part of it
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_backward_hooks_fire(name, when):
+    model, fired = make(name), []
+    watch = lambda: [m.register_full_backward_hook(lambda *a, n=n: fired.append(n)) for n, m in enumerate(parts_of(model))]
+    if when == "before":
+        watch()
+    epilog.apply(model)
+    if when == "after":
+        watch()
+    step(model)
+    assert sorted(fired) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+def test_hooks_of_all_modules(name, called):
+    model, seen = make(name).eval(), set()
+    epilog.apply(model)
+    handle = nn.modules.module.register_module_forward_hook(lambda m, given, out: seen.add(m))
+    try:
+        logits(model)
+    finally:
+        handle.remove()
+    assert set(parts_of(model)) <= seen and "layer" not in called
+
+
+@pytest.mark.parametrize("where, what, other", [
+    (llama.LlamaMLP, "forward", lambda self, x: 3 * x), (llama.LlamaAttention, "forward", lambda self, hidden_states, **k: (3 * hidden_states, None)),
+    (llama.LlamaRMSNorm, "forward", lambda self, x: 3 * x), (llama.LlamaDecoderLayer, "forward", lambda self, x, **k: 3 * x),
+    (llama, "apply_rotary_pos_emb", lambda q, k, cos, sin: (3 * q, k)), (nn.Linear, "forward", lambda self, x: 3 * nn.functional.linear(x, self.weight))])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_another_function(where, what, other, when, monkeypatch, called):
+    """As other libraries of kernels do it: for all modules of a class."""
+    model = make("Llama").eval()
+    if when == "after":
+        epilog.apply(model)
+    monkeypatch.setattr(where, what, other)
+    if when == "before":
+        with warnings.catch_warnings():  # nothing may be left
+            warnings.simplefilter("ignore")
+            epilog.apply(model)
+    mine, fused = logits(model), called.count("layer")
+    epilog.restore(model)
+    close(mine, logits(model), logits(copy.deepcopy(model).double()))
+    assert fused == 0
+
+
+def test_another_class_in_its_module(monkeypatch):
+    """A class that someone put into the module of transformers is not transformers'."""
+    class LlamaRMSNorm(llama.LlamaRMSNorm):
+        def forward(self, x):
+            return 3 * super().forward(x)
+    monkeypatch.setattr(llama, "LlamaRMSNorm", LlamaRMSNorm)
+    model = make("Llama").eval()
+    expected = logits(model)
+    report = epilog.apply(model)
+    assert torch.equal(logits(model), expected) and not [n for n, _ in report.replaced if "layers" in n or "norm" in n]
+
+
+def test_another_sdpa(called):
+    """Of the name of transformers', but not its function: before apply, and after it."""
+    old = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    other = lambda module, q, k, v, mask, **kw: (2 * old(module, q, k, v, mask, **kw)[0], None)
+    plain, before, after = (make("Llama").eval() for _ in range(3))
+    epilog.apply(after)
+    try:
+        ALL_ATTENTION_FUNCTIONS.register("sdpa", other)
+        report = epilog.apply(before)
+        assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa is not that of transformers") in report.left
+        expected = logits(plain)
+        for model in (before, after):
+            torch.testing.assert_close(logits(model), expected)
+    finally:
+        ALL_ATTENTION_FUNCTIONS.register("sdpa", old)
+    assert "layer" not in called and called.count("rest") == 4
+
+
+def test_another_implementation_after_apply(called):
+    plain, model = make("Llama").eval(), make("Llama").eval()
+    epilog.apply(model)
+    model.config._attn_implementation = "eager"
+    torch.testing.assert_close(logits(model), logits(plain))
+    assert called.count("rest") == 2 and "layer" not in called
+
+
+def test_what_may_change(called):
+    """Weights may be others, tied, shared; a plain module may take another's place; types and devices may change."""
+    plain, model = make("Llama").eval(), make("Llama").eval()
+    epilog.apply(model)
+    for m in (plain, model):
+        first, second = m.model.layers
+        torch.manual_seed(7)
+        first.mlp.up_proj.weight = nn.Parameter(torch.randn_like(first.mlp.up_proj.weight))
+        first.mlp.gate_proj.weight = first.mlp.up_proj.weight
+        second.mlp = first.mlp
+        second.self_attn.o_proj = nn.Linear(32, 32, bias=False)
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert called.count("layer") == 2
+    assert torch.equal(logits(model.double()), logits(plain.double())) and called.count("layer") == 2
+    close(logits(model.float()), logits(plain.float()), logits(copy.deepcopy(plain).double()))
+    assert called.count("layer") == 4
+
+
+def test_checkpointing_is_that(called):
+    """What is checkpointed is computed again in the backward."""
+    for name in ("Llama", "GPT2"):
+        model = make(name)
+        epilog.apply(model)
+        plain = step(model)
+        called.clear()
+        model.gradient_checkpointing_enable()
+        again = step(model)
+        assert called.count("layer") == 4 and all(torch.equal(plain[n], again[n]) for n in plain)
+
+
+@pytest.mark.parametrize("name, modules", [("GPT2", ["c_attn", "c_proj", "c_fc"]), ("Llama", ["q_proj", "down_proj"])])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_adapters(name, modules, when):
+    peft = pytest.importorskip("peft")
+    def adapted(model):
+        torch.manual_seed(11)
+        return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=modules, init_lora_weights=False, fan_in_fan_out=name == "GPT2"))
+    plain, double, model = adapted(make(name)).eval(), adapted(make(name)).eval().double(), make(name)
+    if when == "after":
+        epilog.apply(model)
+    model = adapted(model).eval()
+    if when == "before":
+        report = epilog.apply(model)
+        assert [w for n, w in report.left if n.endswith((".h.0", ".layers.0")) and "no plain" in w]
+    close(logits(model), logits(plain), logits(double))
+
+
+def own_loss(logits, labels, vocab_size, **kwargs):
+    return logits.square().mean()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+@pytest.mark.parametrize("change", [lambda m: setattr(m, "loss_function", own_loss), lambda m: m.lm_head.register_forward_hook(hook),
+                                    lambda m: with_bias(m.lm_head), lambda m: setattr(m.lm_head, "__class__", Tripled)])
+def test_changed_loss(name, change, when, called):
+    model, plain = make(name), make(name)
+    change(plain)
+    if when == "before":
+        change(model)
+    report = epilog.apply(model)
+    if when == "after":
+        change(model)
+    found, expected = (m(input_ids=data()[0], labels=data()[1])[0] for m in (model, plain))
+    torch.testing.assert_close(found, expected)
+    assert "token_loss" not in called and (when == "after" or "the model" in [n for n, _ in report.left])
+
+
+def test_switches():
+    def told(**switches):
+        return sorted({what.split(",")[0] for _, what in epilog.apply(make("GPT2"), **switches).replaced})
+    everything = ["LayerNorm", "MLP", "one program", "the loss in training"]
+    assert told() == everything
+    assert told(attention="sdpa") == ["LayerNorm", "MLP", "the loss in training", "two programs around attention"]
+    for switch, what in (("layers", "one program"), ("norms", "LayerNorm"), ("mlp", "MLP"), ("loss", "the loss in training")):
+        assert told(**{switch: False}) == [w for w in everything if w != what]
+    model = make("Llama")
+    assert ("the model", "that was asked for") in epilog.apply(model, loss=False).left
+    assert model(input_ids=data()[0], labels=data()[0]).logits is not None
+    with pytest.warns(UserWarning, match="epilog.apply replaced nothing") as seen:
+        epilog.apply(model, layers=False, norms=False, loss=False)
+    assert seen[0].filename == __file__
+
+
+def test_the_report_says_what_is_left():
+    config = transformers.GPTNeoXConfig(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    report = epilog.apply(transformers.GPTNeoXForCausalLM(config))
+    assert ("gpt_neox.layers", "2 GPTNeoXLayer: no layer that is known") in report.left and report.replaced
+
+
+def test_applied_again(called):
+    """Looks at the model as it is now."""
+    model = make("Llama").eval()
+    handle = parts_of(model)[2].register_forward_hook(hook)
+    assert ("model.layers.0", "mlp has hooks") in epilog.apply(model).left
+    assert model.config._attn_implementation == "sdpa"  # since a layer of the model's own is left
+    handle.remove()
+    logits(model)
+    assert called.count("rest") == 1
+    assert not [n for n, _ in epilog.apply(model).left if n == "model.layers.0"] and model.config._attn_implementation == "epilog_sdpa"
+    logits(model)
+    assert called.count("layer") == 2
+
+
+def test_restored_below_another_forward():
+    """Whoever has wrapped a replaced forward keeps it: it does then as the class does."""
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    epilog.apply(model)
+    for m in (model, plain):
+        wrapped_forward(parts_of(m)[0])
+    close(logits(model), logits(plain), logits(plain).double())
+    epilog.restore(model)
+    assert torch.equal(logits(model), logits(plain))
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_labels_outside_the_vocabulary(chunks):
+    model, (ids, labels) = make("Llama"), data()
+    epilog.apply(model, loss_chunks=chunks)
+    labels[1, 4] = 96
+    with pytest.raises(IndexError, match="Target 96 is out of bounds"):
+        model(input_ids=ids, labels=labels)
+    labels[1, 4] = -100
+    assert model(input_ids=ids, labels=labels).loss.isfinite()
