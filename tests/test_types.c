@@ -113,6 +113,39 @@ static const struct test {
      0, NULL},
 };
 
+/* Programs of f32: an input of 16 bits rounds nothing that it is multiplied with. */
+static const struct test in_f32[] = {
+    {"an operand of passes", "T=6,D=6,V=6",
+     "f(x[T,D], u[D,V], w: f16[D,V]) -> (y[2*T,V], m[D]) { c = concat(x, x @ u, 2*T); m = mean(u, V)\n"
+     " y = rsqrt(sum(c*c, V) + 0.01) @ w }\n"
+     "most(x[T,D], u[D,V], w: f16[D,V]) -> (y[2*T,V], m[D]) { c = concat(x, x @ u, 2*T); m = mean(abs(u), "
+     "V)\n"
+     " d = concat(abs(x), abs(x) @ abs(u), 2*T); r = rsqrt(sum(c*c, V) + 0.01)\n"
+     " y = (r + r*r*r*sum(d*d, V)) @ abs(w) }\n",
+     0, NULL},
+    {"an operand before a product", "T=24,D=16,F=20",
+     "f(x[T,D], w: bf16[F,D], i: i32[T]) -> y[T,F] { y = exp(gather(x, i, T)) @ w }\n"
+     "most(x[T,D], w: bf16[F,D], i: i32[T]) -> y[T,F] { y = exp(gather(x, i, T)) @ abs(w) }\n",
+     0, NULL},
+    {"weights of attention", "S=40,R=150,E=16,F=24",
+     "f(q[S,E], k[R,E], v: bf16[R,F]) -> y[S,F] { y = softmax(q @ k, R) @ v }\n"
+     "most(q[S,E], k[R,E], v: bf16[R,F]) -> y[S,F] {"
+     " y = (softmax(q @ k, R) @ abs(v))*(2 + 2*max(abs(q) @ abs(k), R)) }\n",
+     0, NULL},
+    {"weights of attention, all of 16 bits", "S=40,R=150,E=16,F=24",
+     "f(q: bf16[S,E], k: bf16[R,E], v: bf16[R,F]) -> y[S,F] { y = softmax(q @ k, R) @ v }\n"
+     "most(q: bf16[S,E], k: bf16[R,E], v: bf16[R,F]) -> y[S,F] {"
+     " y = (softmax(q @ k, R) @ abs(v))*(2 + 2*max(abs(q) @ abs(k), R)) }\n",
+     0, NULL},
+    {"gradients of attention", "S=40,R=150,E=16,F=24",
+     "g(q[S,E], k[R,E], v[R,F]) -> y[S,F] { y = softmax(q @ k, R) @ v }\n"
+     "f(q: bf16[S,E], k: bf16[R,E], v: bf16[R,F], d: cotangent[S,F]) -> dv[R,F] {"
+     " dv = grad(g, v)(q, k, v, d) }\n"
+     "most(q: bf16[S,E], k: bf16[R,E], v: bf16[R,F], d: cotangent[S,F]) -> dv[R,F] {"
+     " dv = softmax(q @ k, R) @ (abs(d)*(2 + 2*max(abs(q) @ abs(k), R))) }\n",
+     0, NULL},
+};
+
 static epi_kernel *compile(const epi_program *p, const epi_options *o) {
     epi_kernel *k = NULL;
     epi_error err = {0};
@@ -198,7 +231,7 @@ static void test_one(const struct test *t, epi_dtype type) {
             if (run(f, &b.options, &got))
                 compare(t, &got, &want, &most, unit, how);
             problem_free(&got);
-            for (int gpu = 0; gpu < 2 && way < 2; gpu++) {
+            for (int gpu = 0; gpu < 2 && way < 2 && type != EPI_F32; gpu++) {
                 b.options.device = gpu ? -90 : 0;
                 look(t, f, &b.options, how);
             }
@@ -242,6 +275,8 @@ int main(void) {
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         for (int type = 0; type < 2; type++)
             test_one(&tests[i], type ? EPI_F16 : EPI_BF16);
+    for (size_t i = 0; i < sizeof in_f32 / sizeof *in_f32; i++)
+        test_one(&in_f32[i], EPI_F32);
     test_saved();
     epi_context_close(ctx);
     return finish();

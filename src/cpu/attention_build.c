@@ -86,7 +86,8 @@ static void add_stream(epi_attention_loop *l, int node, const epi_micro *micro, 
                                  64);
 }
 
-/* bf16 operands are multiplied as bf16 where the CPU can; the weights are rounded for that. */
+/* bf16 operands are multiplied as bf16 where the CPU can; the weights are rounded for that, so it is done
+ * where that is the type that the program's values are stored in. */
 static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, const epi_micro *micro[2],
                                epi_error *err) {
     const epi_graph *g = l->spec->graph;
@@ -99,6 +100,8 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
             type = homes[a->operand[i]].type == type ? type : EPI_F32;
         if (side && a->crossed != EPI_NO_NODE)
             type = homes[a->crossed_operand].type == type ? type : EPI_F32;
+        if (side && type != l->spec->type)
+            type = EPI_F32;
         micro[side] = epi_micro_choose(type, type, l->spec->micro);
         if (!micro[side])
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s operands",

@@ -41,8 +41,8 @@ static bool is_short(epi_dtype type) {
     return type == EPI_BF16 || type == EPI_F16;
 }
 
-/* What a product takes is rounded to the type of the operand that it meets there, if that is an input, or to
- * the program's storage type. Otherwise a 16-bit product would run at f32's speed. */
+/* What a product takes is rounded to the program's storage type, unless it meets an input of f32 there.
+ * Otherwise a 16-bit product would run at f32's speed. */
 static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise) {
     const epi_graph *g = k->spec->graph;
     epi_dtype kept = otherwise;
@@ -54,9 +54,8 @@ static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise)
         if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
             continue;
         const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
-        epi_dtype type = other->op == EPI_OP_INPUT ? k->spec->types[other->tensor] : k->spec->type;
-        if (is_short(type))
-            kept = type;
+        if (is_short(k->spec->type) && (other->op != EPI_OP_INPUT || is_short(k->spec->types[other->tensor])))
+            kept = k->spec->type;
     }
     return kept;
 }
