@@ -3,6 +3,7 @@
  *
  * A pass walks the result in stretches of its fastest axis. Stretches do not depend on the number of
  * threads, so neither do the bits. */
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -33,7 +34,7 @@ typedef struct pass {
 } pass;
 
 int64_t epi_pass_scratch(int threads) {
-    return (int64_t)threads * (OPERANDS + 2) * STRETCH * (int64_t)sizeof(float);
+    return (int64_t)threads * (OPERANDS + 3) * STRETCH * (int64_t)sizeof(float);
 }
 
 static void make_space(pass *p, const epi_axes *axes, int64_t stretch) {
@@ -107,7 +108,7 @@ static void put(const pass *p, int64_t base, const float *src, int n) {
 }
 
 static float *scratch_of(const pass *p, int thread) {
-    return p->scratch + (int64_t)thread * (OPERANDS + 2) * STRETCH;
+    return p->scratch + (int64_t)thread * (OPERANDS + 3) * STRETCH;
 }
 
 /* ---- bodies ---- */
@@ -173,35 +174,72 @@ static epi_view run_view(const pass *p, int64_t from, int64_t i, int n, float *t
     return (epi_view){tmp, 0, 1};
 }
 
-/* A reduction whose fastest axis is removed: each result folds runs of the operand. */
+/* What is folded: elements, their distances from a mean, or the squares of these. */
+typedef enum folded { FOLD_ELEMENTS, FOLD_DISTANCES, FOLD_SQUARES } folded;
+
+static float distance(folded what, float x, float mean) {
+    return what == FOLD_SQUARES ? (x - mean) * (x - mean) : x - mean;
+}
+
+/* Runs of the operand, or their distances from `mean`, are folded into one state. */
+static void fold_inner(const pass *p, epi_op op, int64_t from, folded what, float mean, float *acc,
+                       float *acc2, float *in) {
+    const epi_strips *s = p->k->strips;
+    *acc = epi_reduce_identity(op);
+    *acc2 = 0;
+    for (int64_t i = 0; i < p->over_count;) {
+        int m = (int)epi_min64(STRETCH, p->run - i % p->run);
+        epi_view v = run_view(p, from, i, m, in);
+        float x, x2 = 0;
+        for (int e = m - 1; e >= 0 && what != FOLD_ELEMENTS; e--)
+            in[e] = distance(what, v.p[e * v.col], mean);
+        s->reduce_rows(op, &x, &x2, what != FOLD_ELEMENTS ? (epi_view){in, 0, 1} : v, 1, m);
+        s->combine(op, acc, acc2, &x, &x2, 1);
+        i += m;
+    }
+}
+
+/* The mean of squared distances from a mean that is rounded, less the square of what it is off by. */
+static void take_rounding(float *squares, const float *off, int n) {
+    for (int j = 0; j < n; j++) {
+        float rest = squares[j] - off[j] * off[j];
+        squares[j] = !(squares[j] < INFINITY) ? squares[j] : rest < 0 ? 0 : rest;
+    }
+}
+
+/* A reduction whose fastest axis is removed: each result folds runs of the operand. A variance walks over
+ * them three times: nothing cancels. */
 static void reduce_inner(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     const epi_strips *s = p->k->strips;
-    float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
+    float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH,
+          *off = tmp + 4 * STRETCH;
     int64_t base[OPERANDS + 1];
     int n = stretch_at(p, item, base), last = p->s.count - 1;
+    bool var = p->n->op == EPI_OP_VAR;
+    epi_op op = var ? EPI_OP_MEAN : p->n->op;
+    double count = (double)p->over_count;
     for (int j = 0; j < n; j++) {
-        acc[j] = epi_reduce_identity(p->n->op);
-        acc2[j] = 0;
         int64_t from = base[1] + j * p->s.stride[last][1];
-        for (int64_t i = 0; i < p->over_count;) {
-            int m = (int)epi_min64(STRETCH, p->run - i % p->run);
-            epi_view v = run_view(p, from, i, m, in);
-            float x, x2 = 0;
-            s->reduce_rows(p->n->op, &x, &x2, v, 1, m);
-            if (p->n->op == EPI_OP_VAR)
-                s->combine_var(acc + j, acc2 + j, &x, &x2, 1, (double)i, m);
-            else
-                s->combine(p->n->op, acc + j, acc2 + j, &x, &x2, 1);
-            i += m;
-        }
+        fold_inner(p, op, from, FOLD_ELEMENTS, 0, acc + j, acc2 + j, in);
+        if (!var)
+            continue;
+        s->finish(op, acc + j, acc2 + j, 1, count);
+        float mean = acc[j];
+        fold_inner(p, op, from, FOLD_DISTANCES, mean, acc + j, acc2 + j, in);
+        s->finish(op, acc + j, acc2 + j, 1, count);
+        off[j] = acc[j];
+        fold_inner(p, op, from, FOLD_SQUARES, mean, acc + j, acc2 + j, in);
     }
-    s->finish(p->n->op, acc, acc2, n, (double)p->over_count);
+    s->finish(op, acc, acc2, n, count);
+    if (var)
+        take_rounding(acc, off, n);
     put(p, base[0], acc, n);
 }
 
-/* Rows of the operand, or their squared distances from `mean`, are folded into a row of states. */
-static void fold_outer(const pass *p, epi_op op, int64_t from, int n, const float *mean, float *tmp) {
+/* Rows of the operand, or their distances from `mean`, are folded into a row of states. */
+static void fold_outer(const pass *p, epi_op op, int64_t from, int n, folded what, const float *mean,
+                       float *tmp) {
     const epi_strips *s = p->k->strips;
     float *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
     bool sums = op == EPI_OP_SUM || op == EPI_OP_MEAN;
@@ -214,30 +252,34 @@ static void fold_outer(const pass *p, epi_op op, int64_t from, int n, const floa
                                   p->s.stride[p->s.count - 1][1], n, in);
         if (sums && i % EPI_SUM_TERMS == 0)
             memset(tmp, 0, (size_t)n * sizeof *tmp);
-        for (int j = n - 1; j >= 0 && mean; j--) /* where all are in[0], that is the last to change */
-            in[j] = (v.p[j * v.col] - mean[j]) * (v.p[j * v.col] - mean[j]);
-        s->reduce_cols(op, sums ? tmp : acc, acc2, mean ? (epi_view){in, 0, 1} : v, 1, n);
+        for (int j = n - 1; j >= 0 && what != FOLD_ELEMENTS; j--) /* in[0], where all are it, changes last */
+            in[j] = distance(what, v.p[j * v.col], mean[j]);
+        s->reduce_cols(op, sums ? tmp : acc, acc2, what != FOLD_ELEMENTS ? (epi_view){in, 0, 1} : v, 1, n);
         if (sums && (i % EPI_SUM_TERMS == EPI_SUM_TERMS - 1 || i + 1 == p->over_count))
             s->combine(op, acc, acc2, tmp, NULL, n);
     }
 }
 
-/* A reduction whose fastest axis stays. A variance walks over its rows twice: nothing cancels. */
+/* A reduction whose fastest axis stays. */
 static void reduce_outer(void *ctx, int64_t item, int thread) {
     const pass *p = ctx;
     const epi_strips *s = p->k->strips;
     float *tmp = scratch_of(p, thread), *acc = tmp + STRETCH, *acc2 = acc + STRETCH,
-          *mean = tmp + 4 * STRETCH;
+          *mean = tmp + 4 * STRETCH, *off = mean + STRETCH;
     int64_t base[OPERANDS + 1];
     int n = stretch_at(p, item, base);
     bool var = p->n->op == EPI_OP_VAR;
     epi_op op = var ? EPI_OP_MEAN : p->n->op;
-    fold_outer(p, op, base[1], n, NULL, tmp);
+    fold_outer(p, op, base[1], n, FOLD_ELEMENTS, NULL, tmp);
     s->finish(op, acc, acc2, n, (double)p->over_count);
     if (var) {
         memcpy(mean, acc, (size_t)n * sizeof *mean);
-        fold_outer(p, op, base[1], n, mean, tmp);
+        fold_outer(p, op, base[1], n, FOLD_DISTANCES, mean, tmp);
         s->finish(op, acc, acc2, n, (double)p->over_count);
+        memcpy(off, acc, (size_t)n * sizeof *off);
+        fold_outer(p, op, base[1], n, FOLD_SQUARES, mean, tmp);
+        s->finish(op, acc, acc2, n, (double)p->over_count);
+        take_rounding(acc, off, n);
     }
     put(p, base[0], acc, n);
 }

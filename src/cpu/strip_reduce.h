@@ -6,7 +6,7 @@
  * additions follows from the row's length alone and is the same for every instruction set. The state of
  * LOGSUMEXP is (max, sum of exp(x - max)); an infinite max is not subtracted, so that -inf - -inf never
  * arises. That of VAR is (mean, sum of squared distances from the mean): a stretch of a row is walked over
- * twice, so nothing cancels.
+ * again for these, so nothing cancels.
  */
 #ifndef EPI_CPU_STRIP_REDUCE_H
 #define EPI_CPU_STRIP_REDUCE_H
@@ -119,7 +119,8 @@ static float row_exp_sum(const float *x, int col, int n, float shift) {
     return lanes_join(fold_add, lane);
 }
 
-static float row_square_sum(const float *x, int col, int n, float mean) {
+/* The sum of distances from a mean, or of their squares. */
+static ALWAYS_INLINE float row_distances(bool squares, const float *x, int col, int n, float mean) {
     float lane[LANES], run[LANES], e[STRETCH];
     fill(lane, 0.0f, LANES);
     for (int j = 0; j < n; j += STRETCH) {
@@ -127,7 +128,7 @@ static float row_square_sum(const float *x, int col, int n, float mean) {
         int m = stretch_length(n, j);
         VECTOR_LOOP
         for (int i = 0; i < m; i++)
-            e[i] = (p[i] - mean) * (p[i] - mean);
+            e[i] = squares ? (p[i] - mean) * (p[i] - mean) : p[i] - mean;
         if (n < LANES)
             return short_fold(fold_add, 0.0f, e, n);
         fill(run, 0.0f, LANES);
@@ -136,6 +137,13 @@ static float row_square_sum(const float *x, int col, int n, float mean) {
             lane[l] += run[l];
     }
     return lanes_join(fold_add, lane);
+}
+
+/* The mean is rounded, so distances from it do not sum to 0: squared distances from the mean as it would be.
+ */
+static inline float less_rounding(float squares, float distances, float count) {
+    float rest = squares - distances * (distances / count);
+    return choose(squares < INFINITY, choose(rest < 0.0f, 0.0f, rest), squares);
 }
 
 static state row_state(epi_op op, const float *x, int col, int n) {
@@ -147,8 +155,10 @@ static state row_state(epi_op op, const float *x, int col, int n) {
         return (state){max, row_exp_sum(x, col, n, exp_shift(max))};
     }
     case EPI_OP_VAR: {
-        float mean = row_fold(fold_add, 0.0f, x, col, n) / (float)(n ? n : 1);
-        return (state){mean, row_square_sum(x, col, n, mean)};
+        float count = (float)(n ? n : 1), mean = row_fold(fold_add, 0.0f, x, col, n) / count;
+        float off = row_distances(false, x, col, n, mean), squares = row_distances(true, x, col, n, mean);
+        return (state){choose(fabsf(off) < INFINITY, mean + off / count, mean),
+                       less_rounding(squares, off, count)};
     }
     default: return (state){row_fold(fold_add, 0.0f, x, col, n), 0.0f};
     }

@@ -1,11 +1,13 @@
 /* variance.c: which form a variance has.
  *
- * Two reductions, the mean of squared distances from the mean, suit rows that are on chip: the second walks
- * over them once more. But a product's tile has a part of a row, and the mean is complete when all are. There
+ * The mean, then that of squared distances from it, suit rows that are on chip: the second walks over them
+ * once more. But a product's tile has a part of a row, and the mean is complete when all are. There
  * a variance is one reduction: its partials, the mean and the squares of some columns, are merged behind the
  * last tile. It is taken where all that is made of the statistic is a number for each row. Where elements of
  * the row are, rows follow the product in any case, and have the row at hand. */
 #include "pass/variance.h"
+
+#include <math.h>
 
 #include "pass/direction.h"
 
@@ -135,10 +137,17 @@ static bool is_one(former *f, int node, const variance *v) {
     return is_on_tile(f, v->x, &f->in->nodes[node].over) && !makes_elements(f, node, v);
 }
 
+/* The mean is rounded, so it is off by the mean of the distances from it, whose square is in that of theirs.
+ * A mean of squares that is no number of f32 stays as it is. */
 int epi_variance_write(epi_graph *g, int x, const epi_node *n) {
     int mean = epi_graph_reduce(g, EPI_OP_MEAN, x, &n->over);
     int c = epi_graph_map2(g, EPI_OP_SUB, x, mean);
-    int value = epi_graph_reduce(g, EPI_OP_MEAN, epi_graph_map2(g, EPI_OP_MUL, c, c), &n->over);
+    int square = epi_graph_reduce(g, EPI_OP_MEAN, epi_graph_map2(g, EPI_OP_MUL, c, c), &n->over);
+    int off = epi_graph_reduce(g, EPI_OP_MEAN, c, &n->over);
+    int rest = epi_graph_map2(g, EPI_OP_SUB, square, epi_graph_map2(g, EPI_OP_MUL, off, off));
+    int finite = epi_graph_map2(g, EPI_OP_LT, square, epi_graph_const(g, (double)INFINITY));
+    int value = epi_graph_map(g, EPI_OP_WHERE, finite,
+                              epi_graph_map2(g, EPI_OP_MAX, rest, epi_graph_const(g, 0)), square);
     epi_graph_store_as(g, value, n);
     if (value != EPI_NO_NODE && !g->nodes[value].name)
         g->nodes[value].name = n->name;

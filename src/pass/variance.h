@@ -1,4 +1,4 @@
-/* variance.h: a variance is one reduction where that lets it leave a product's tile, and two elsewhere. */
+/* variance.h: a variance is one reduction where that lets it leave a product's tile, and several elsewhere. */
 #ifndef EPI_PASS_VARIANCE_H
 #define EPI_PASS_VARIANCE_H
 
@@ -8,7 +8,7 @@
  * it: spec->graph is another one then, with the same tensors. */
 epi_status epi_variance_form(epi_arena *arena, epi_spec *spec, epi_error *err);
 
-/* mean((x - mean(x, X))**2, X), in place of the variance `n` of x. */
+/* mean((x - mean(x, X))**2, X), less what rounding the mean adds, in place of the variance `n` of x. */
 int epi_variance_write(epi_graph *g, int x, const epi_node *n);
 
 #endif
