@@ -134,11 +134,20 @@ static const cli_command commands[] = {
      "that is more than --memory BYTES (500M, 2G), such rows are made again, too.\n",
      "PROGRAM", cmd_grad},
     {"gradcheck", "hold derived gradients against differences",
-     "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--set s=V,...] [--seed N] [--json]\n\n"
+     "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--type T] [--types x=T,...] [--algebra A]\n"
+     "                 [--set s=V,...] [--seed N] [--json]\n\n"
      "Derives the gradients and compares them with central differences of the program, in f64, on random\n"
      "inputs by --seed: by every element of inputs of up to 256, and along four random directions of each.\n"
      "Names the worst: the input, the element, and both numbers. Exit status 1 where they are further apart\n"
-     "than rounding and curvature explain. --wrt names the inputs, as for grad.\n",
+     "than rounding and curvature explain. --wrt names the inputs, as for grad.\n\n"
+     "With --type or --types the gradients are also run in these types, and each of their rows is held, "
+     "along\n"
+     "a random direction, against the f64 reference of the same rounded inputs: within what the reference\n"
+     "itself moves by when each value on the way is moved by a rounding.\n\n"
+     "Places of which nothing can be said are counted and named: edges, where a comparison changes sides;\n"
+     "results that are infinite, as the logarithm of nothing; rows that roundings alone move by a quarter "
+     "of\n"
+     "their size.\n",
      "PROGRAM", cmd_gradcheck},
     {"tune", "find the fastest configuration of a GPU kernel",
      "epilog tune FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--rounding R] [--repeat N]\n"

@@ -416,14 +416,52 @@ typedef struct epi_gradcheck {
     int64_t element; /* and which element of it; -1: along a direction */
     double derived, numeric;
     double off; /* how far they are apart, over what rounding and curvature explain: 1 or less is right */
-    int64_t compared; /* derivatives that were looked at */
+    int64_t compared; /* derivatives that were looked at; of these nothing is said */
+    int64_t edges;    /* of so many: the program has one derivative on one side and another one on the other,
+                         or jumps, as a comparison changes sides there */
+    int64_t infinite; /* nor of so many: results are infinite or NaN, as log(0) is */
 } epi_gradcheck;
 
 /* Of the options only dims count. `inputs` are the program's inputs, side by side: f64, and integers where
  * the text says so. Cotangents and directions are random by the seed. */
-EPI_API epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt, int wrt_count,
-                                         const epi_options *options, const epi_tensor *inputs, uint64_t seed,
-                                         epi_gradcheck *out, epi_error *err);
+EPI_API epi_status epi_program_gradcheck_sized(const epi_program *program, const char *const *wrt,
+                                               int wrt_count, const epi_options *options,
+                                               const epi_tensor *inputs, uint64_t seed, epi_gradcheck *out,
+                                               size_t size, epi_error *err);
+static inline epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt,
+                                               int wrt_count, const epi_options *options,
+                                               const epi_tensor *inputs, uint64_t seed, epi_gradcheck *out,
+                                               epi_error *err) {
+    return epi_program_gradcheck_sized(program, wrt, wrt_count, options, inputs, seed, out, sizeof *out, err);
+}
+
+/* Derived gradients as they run, in the types of the options and by the plan that these give, beside the f64
+ * reference of the same rounded inputs: along a random direction in each row of each gradient (elements that
+ * differ along its last axis alone; a vector is one row). */
+typedef struct epi_gradrun {
+    int input;   /* the worst: by which input of the program, or -1 where nothing was compared */
+    int64_t row; /* and which row of that gradient */
+    double derived, exact;
+    double off; /* how far they are apart, over what roundings explain: where each value on the way is moved
+                   by a rounding, up or down at random, the reference moves too. 1 or less is right */
+    int64_t compared; /* rows that were looked at; of these nothing is said */
+    int64_t edges;    /* of so many: roundings alone move the reference by a quarter, as at the edge of a
+                         comparison or where large terms cancel */
+    int64_t infinite; /* nor of so many: the reference itself is infinite or NaN */
+} epi_gradrun;
+
+/* Of the options dims, type, types, threads, micro, path, algebra and memory count, on the CPU; the rest as
+ * above. */
+EPI_API epi_status epi_program_gradrun_sized(const epi_program *program, const char *const *wrt,
+                                             int wrt_count, const epi_options *options,
+                                             const epi_tensor *inputs, uint64_t seed, epi_gradrun *out,
+                                             size_t size, epi_error *err);
+static inline epi_status epi_program_gradrun(const epi_program *program, const char *const *wrt,
+                                             int wrt_count, const epi_options *options,
+                                             const epi_tensor *inputs, uint64_t seed, epi_gradrun *out,
+                                             epi_error *err) {
+    return epi_program_gradrun_sized(program, wrt, wrt_count, options, inputs, seed, out, sizeof *out, err);
+}
 
 typedef struct epi_kernel_info {
     const char *mainloop; /* "gemm", "rows", "parts", "passes", "naive", "reference" */

@@ -59,6 +59,15 @@ expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
 for command in run gradcheck explain; do
     that "$command takes 2 MB of stack" bash -c "ulimit -s 2048; '$epilog' $command norms:rmsnorm --dims T=3,D=7 >/dev/null"
 done
+expect 0 'as it runs in bf16: 5 rows of gradients compared; the worst is row .*: well' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
+expect 0 '"run":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
+echo 'kink(x[T,D], s) -> y[T,D] { y = max(x, x*s) }
+nothing(x[T,D]) -> y[T,D] { y = log(0*x) + x }
+top(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }' >places.epi
+expect 0 'nothing can be said: a comparison changes sides there' gradcheck places.epi:kink --dims T=3,D=4 --set s=1
+expect 1 'nothing can be said: results there are infinite' gradcheck places.epi:nothing --dims T=3,D=4
+expect 0 'of that by .*: well' gradcheck places.epi:top --dims T=9,D=16,N=12 --type bf16
+rm places.epi
 "$epilog" grad norms:layernorm --wrt x,g,b >derived.epi
 expect 0 'd_b  *f32' run derived.epi --dims T=33,D=65
 expect 0 ': well' gradcheck derived.epi --dims T=3,D=4

@@ -65,7 +65,12 @@ static const field kernel_fields[] = {
 
 #define S epi_gradcheck
 static const field gradcheck_fields[] = {
-    FIELD(S, input) FIELD(S, element) FIELD(S, derived) FIELD(S, numeric) FIELD(S, off) FIELD(S, compared)};
+    FIELD(S, input) FIELD(S, element) FIELD(S, derived) FIELD(S, numeric) FIELD(S, off) FIELD(S, compared)
+    FIELD(S, edges) FIELD(S, infinite)};
+#undef S
+#define S epi_gradrun
+static const field gradrun_fields[] = {FIELD(S, input) FIELD(S, row) FIELD(S, derived) FIELD(S, exact) FIELD(S, off)
+    FIELD(S, compared) FIELD(S, edges) FIELD(S, infinite)};
 #undef S
 
 #define STRUCT(name, fields) {#name, sizeof(name), fields, sizeof fields / sizeof *fields}
@@ -80,7 +85,7 @@ static const struct {
     STRUCT(epi_type_binding, type_fields),     STRUCT(epi_options, option_fields),
     STRUCT(epi_tensor, tensor_fields),         STRUCT(epi_tensor_shape, shape_fields),
     STRUCT(epi_kernel_info, kernel_fields),    STRUCT(epi_call, call_fields),
-    STRUCT(epi_gradcheck, gradcheck_fields),
+    STRUCT(epi_gradcheck, gradcheck_fields),  STRUCT(epi_gradrun, gradrun_fields),
 };
 /* clang-format on */
 

@@ -89,48 +89,104 @@ static double weighed(const checking *c, double *size) {
     return total;
 }
 
-/* The derivative along a direction, which is a coordinate where `along` is NULL, beside what it should be. A
- * difference over a kink of the program is wrong, so it may be the one of any of several steps. `scale` is
- * the size of what was added up for `derived`. */
-static epi_status compare(checking *c, int input, int64_t element, const double *along, double derived,
-                          double scale, epi_error *err) {
-    double *x = numbers(&c->forward, input), best = INFINITY, best_numeric = NAN;
-    int64_t first = along ? 0 : element, past = along ? c->forward.shapes[input].count : element + 1;
-    double *kept = malloc((size_t)(past - first + 1) * sizeof *kept);
-    if (!kept)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    memcpy(kept, x + first, (size_t)(past - first) * sizeof *kept);
+/* Elements of an input that are moved along a direction, or one alone. */
+typedef struct moving {
+    double *x, *kept;
+    const double *along; /* NULL: a coordinate */
+    int64_t first, past;
+} moving;
+
+/* What the program gives with them moved by `step`, and the size of what was added up for it. */
+static epi_status value_at(checking *c, const moving *m, double step, double *value, double *size,
+                           epi_error *err) {
+    for (int64_t e = m->first; e < m->past; e++)
+        m->x[e] = m->kept[e - m->first] + step * (m->along ? m->along[e] : 1);
+    epi_status status = run_side(&c->forward, err);
+    *value = weighed(c, size);
+    return status;
+}
+
+/* Are all results numbers, and finite? */
+static bool is_finite(const checking *c) {
+    const side *f = &c->forward;
+    for (int t = f->inputs; t < f->count; t++)
+        for (int64_t e = 0; c->cotangent[t - f->inputs] >= 0 && e < f->shapes[t].count; e++)
+            if (!isfinite(numbers(f, t)[e]))
+                return false;
+    return true;
+}
+
+/* Where differences and the derivative do not agree: is it the place? There the program has another
+ * derivative on one side than on the other, or jumps, as a comparison changes sides. Or some result is
+ * infinite, as the logarithm of nothing, and has no derivative. */
+typedef enum place { PLACE_PLAIN, PLACE_EDGE, PLACE_INFINITE } place;
+
+static epi_status look_at_place(checking *c, const moving *m, double derived, double scale, place *out,
+                                epi_error *err) {
+    double h = ldexp(1, -13 - 4 * (STEPS - 1)), at[3], size[3];
     epi_status status = EPI_OK;
-    for (int s = 0; s < STEPS && best > 1 && status == EPI_OK; s++) {
+    bool finite = true;
+    for (int i = 0; i < 3 && status == EPI_OK; i++) {
+        status = value_at(c, m, (i - 1) * h, &at[i], &size[i], err);
+        finite &= is_finite(c);
+    }
+    double left = (at[1] - at[0]) / h, right = (at[2] - at[1]) / h;
+    double allowed = 1e-6 * fmax(scale, fabs(derived)) + 0x1p-44 * size[1] / h;
+    *out = !finite ? PLACE_INFINITE : fabs(left - right) > 4 * allowed ? PLACE_EDGE : PLACE_PLAIN;
+    return status;
+}
+
+/* The difference of any of several steps: one over a kink of the program is wrong. *off is how far it is from
+ * what was derived, *numeric what it is. */
+static epi_status difference(checking *c, const moving *m, double derived, double scale, double *off,
+                             double *numeric, epi_error *err) {
+    epi_status status = EPI_OK;
+    *off = INFINITY;
+    *numeric = NAN;
+    for (int s = 0; s<STEPS && * off> 1 && status == EPI_OK; s++) {
         double h = ldexp(1, -13 - 4 * s), value[2], size[2];
-        for (int side = 0; side < 2 && status == EPI_OK; side++) {
-            for (int64_t e = first; e < past; e++)
-                x[e] = kept[e - first] + (side ? -h : h) * (along ? along[e] : 1);
-            status = run_side(&c->forward, err);
-            value[side] = weighed(c, &size[side]);
-        }
-        double numeric = (value[0] - value[1]) / (2 * h);
+        for (int side = 0; side < 2 && status == EPI_OK; side++)
+            status = value_at(c, m, side ? -h : h, &value[side], &size[side], err);
+        double now = (value[0] - value[1]) / (2 * h);
         /* a millionth for the curve, and 128 roundings of the sum */
-        double allowed = 1e-6 * fmax(scale, fabs(numeric)) + 0x1p-46 * fmax(size[0], size[1]) / h;
-        double off = fabs(numeric - derived) / allowed;
-        if (isnan(numeric) && isnan(derived))
-            off = 0;
-        if (numeric == derived)
-            off = 0;
-        if (!(off >= best)) {
-            best = off;
-            best_numeric = numeric;
+        double allowed = 1e-6 * fmax(scale, fabs(now)) + 0x1p-46 * fmax(size[0], size[1]) / h;
+        double far = fabs(now - derived) / allowed;
+        if (now == derived || (isnan(now) && isnan(derived)))
+            far = 0;
+        if (!(far >= *off)) {
+            *off = far;
+            *numeric = now;
         }
     }
-    memcpy(x + first, kept, (size_t)(past - first) * sizeof *kept);
-    free(kept);
+    return status;
+}
+
+/* The derivative along a direction, which is a coordinate where `along` is NULL, beside what it should be.
+ * `scale` is the size of what was added up for `derived`. */
+static epi_status compare(checking *c, int input, int64_t element, const double *along, double derived,
+                          double scale, epi_error *err) {
+    moving m = {.x = numbers(&c->forward, input), .along = along, .first = along ? 0 : element};
+    m.past = along ? c->forward.shapes[input].count : element + 1;
+    size_t bytes = (size_t)(m.past - m.first) * sizeof *m.kept;
+    double off, numeric;
+    place where = PLACE_PLAIN;
+    if (!(m.kept = malloc(bytes + 1)))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    memcpy(m.kept, m.x + m.first, bytes);
+    epi_status status = difference(c, &m, derived, scale, &off, &numeric, err);
+    if (status == EPI_OK && !(off <= 1))
+        status = look_at_place(c, &m, derived, scale, &where, err);
+    memcpy(m.x + m.first, m.kept, bytes);
+    free(m.kept);
     c->out->compared++;
-    if (!(best <= c->out->off)) {
-        c->out->off = best;
+    c->out->edges += where == PLACE_EDGE;
+    c->out->infinite += where == PLACE_INFINITE;
+    if (where == PLACE_PLAIN && (c->out->input < 0 || !(off <= c->out->off))) {
+        c->out->off = off;
         c->out->input = input;
         c->out->element = along ? -1 : element;
         c->out->derived = derived;
-        c->out->numeric = best_numeric;
+        c->out->numeric = numeric;
     }
     return status;
 }
@@ -183,13 +239,13 @@ static epi_status fill_sides(checking *c, const epi_tensor *inputs, epi_error *e
     return EPI_OK;
 }
 
-epi_status epi_program_gradcheck(const epi_program *program, const char *const *wrt, int wrt_count,
-                                 const epi_options *options, const epi_tensor *inputs, uint64_t seed,
-                                 epi_gradcheck *out, epi_error *err) {
+epi_status epi_program_gradcheck_sized(const epi_program *program, const char *const *wrt, int wrt_count,
+                                       const epi_options *options, const epi_tensor *inputs, uint64_t seed,
+                                       epi_gradcheck *out, size_t size, epi_error *err) {
+    epi_gradcheck found = {.input = -1};
     epi_error_clear(err);
     if (!program || !wrt || !options || !inputs || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradcheck: nothing but err may be NULL");
-    *out = (epi_gradcheck){.input = -1};
     epi_module *module = NULL;
     epi_status status = epi_program_grad(program, wrt, wrt_count, &module, err);
     checking *c = calloc(1, sizeof *c);
@@ -201,7 +257,7 @@ epi_status epi_program_gradcheck(const epi_program *program, const char *const *
         status = open_side(&c->gradient, epi_module_program(module, 0), options, err);
     if (status == EPI_OK) {
         c->state = seed;
-        c->out = out;
+        c->out = &found;
         find_cotangents(c, program);
         status = fill_sides(c, inputs, err);
         if (status == EPI_OK)
@@ -217,5 +273,6 @@ epi_status epi_program_gradcheck(const epi_program *program, const char *const *
     }
     free(c);
     epi_module_free(module);
+    epi_struct_give(out, size, &found, sizeof found);
     return status;
 }
