@@ -30,36 +30,27 @@ static const char *emit_row_there(const epi_emitter *e, const epi_stream *t) {
                : "row_there(P, row + 8 * (i & 1))";
 }
 
-/* May an output be stored over what the stream loads? */
-static bool is_replaced(const epi_emitter *e, const epi_stream *t) {
-    const epi_steps *steps = e->d->c->steps;
-    for (int o = e->d->g->input_count; o < e->d->g->tensor_count; o++)
-        if (epi_steps_in_place(steps, o, steps->homes[t->node].tensor))
-            return true;
-    return false;
-}
-
 /* Elements past the last column are read from one that is there; nothing comes of them. */
 static void load_direct(epi_emitter *e, const epi_stream *t) {
     const epi_emit_context *c = e->d->c;
     const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
-               *first = epi_cell_index(t->elements), *more = is_replaced(e, t) ? ", true" : "",
+               *first = epi_cell_index(t->elements),
                *columns = epi_emit_int(c, epi_cell_columns(e->d->tile, t->elements)),
                *type = epi_emit_type(t->ref.type);
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell,
-                     "      float %s_v[%d];\n      load_n<%s%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
+                     "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
                      "%s : 0));\n",
-                     name, t->elements, type, more, name, t->pointer, t->instr, first, columns, first);
+                     name, t->elements, type, name, t->pointer, t->instr, first, columns, first);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "      const float %s_%d = %s_v[%d];\n", name, el, name, el);
         return;
     }
     for (int el = 0; el < t->elements; el++) {
         const char *index = epi_emit_text(c, "min(%s + %d, %s - 1)", first, el, columns);
-        epi_text_add(&e->cell, "      const float %s_%d = load<%s%s>(P.ptr[%d], R.at%d[i & 1] + %s);\n", name,
-                     el, type, more, t->pointer, t->instr, epi_emit_columns(c, &t->cols, index));
+        epi_text_add(&e->cell, "      const float %s_%d = load<%s>(P.ptr[%d], R.at%d[i & 1] + %s);\n", name,
+                     el, type, t->pointer, t->instr, epi_emit_columns(c, &t->cols, index));
     }
 }
 

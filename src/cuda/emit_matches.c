@@ -58,7 +58,7 @@ void epi_matches_emit_record(const epi_attention_design *d, epi_text *out) {
     epi_walk walk = epi_walk_axes(&ref, &batch, d->c->spec->sizes);
     epi_text_add(out,
                  "// What the equalities of the mask leave to 64 rows: see attention_matches.cuh.\n"
-                 "DEV uint4 match_record(const Params &P, int batch, int n) {\n  return __ldg((const uint4 "
+                 "DEV uint4 match_record(const Params &P, int batch, int n) {\n  return fetch((const uint4 "
                  "*)P.ptr[%d] + (%s) * %s + n);\n}\n",
                  d->match_pointer, epi_emit_walk(d->c, &walk, "batch"), put_records(d));
 }

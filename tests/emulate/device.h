@@ -363,7 +363,8 @@ static int __float2int_rn(float a) {
 static i64 __float2ll_rn(float a) {
     return llrintf(a);
 }
-template <class T> static T __ldg(const T *p) {
+#define FETCH
+template <class T> static T fetch(const T *p) {
     T value;
     check_access(p, sizeof(T), sizeof(T));
     memcpy(&value, p, sizeof(T));

@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       bar_sync(1, 128);   // the last item's rows are not needed any more
       for (int i = t; i < BATCH_ROWS * (SCORE_DEPTH / 8); i += 128) {
         const int r = i / (SCORE_DEPTH / 8), x = i % (SCORE_DEPTH / 8);
-        const uint4 w = __ldg((const uint4 *)((const u16 *)P.ptr[ROWS_PTR] + row_at(P, batch * BATCH_ROWS + r) + 8 * x));
+        const uint4 w = fetch((const uint4 *)((const u16 *)P.ptr[ROWS_PTR] + row_at(P, batch * BATCH_ROWS + r) + 8 * x));
         sts128(base + x / 8 * 8192 + swizzled<128>(r, x % 8 * 16), w.x, w.y, w.z, w.w);
       }
       fence_async();

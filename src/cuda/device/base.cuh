@@ -32,13 +32,16 @@ template <int T> DEV float rounded(float x) { return T == BF16 ? bf16_f32(f32_bf
 // To the nearest, the largest where there is none so large, and 0 for NaN.
 DEV i64 f32_i64(float x) { return x == x ? __float2ll_rn(x) : 0; }
 
-// KEPT: in order with the stores of this kernel, which may replace it; else through the read-only cache.
-template <bool KEPT, class V> DEV V fetch(const V *p) { return KEPT ? *p : __ldg(p); }
-template <int T, bool KEPT = false> DEV float load(const void *p, i64 at) {
-  if (T == F32) return fetch<KEPT>((const float *)p + at);
-  if (T == I32) return (float)fetch<KEPT>((const int *)p + at);
-  if (T == I64) return (float)fetch<KEPT>((const i64 *)p + at);
-  const u16 x = fetch<KEPT>((const u16 *)p + at);
+// From memory, by a plain load. Not by __ldg: what comes through the read-only cache counts as constant, and ptxas moves
+// such a load ahead of griddepcontrol.wait, where the launch before may not have written it yet.
+#ifndef FETCH   // the emulator has one that looks at the address
+template <class V> DEV V fetch(const V *p) { return *p; }
+#endif
+template <int T> DEV float load(const void *p, i64 at) {
+  if (T == F32) return fetch((const float *)p + at);
+  if (T == I32) return (float)fetch((const int *)p + at);
+  if (T == I64) return (float)fetch((const i64 *)p + at);
+  const u16 x = fetch((const u16 *)p + at);
   return T == BF16 ? bf16_f32(x) : f16_f32(x);
 }
 template <int T> DEV void store(void *p, i64 at, float x) {
@@ -48,22 +51,22 @@ template <int T> DEV void store(void *p, i64 at, float x) {
   else ((u16 *)p)[at] = T == BF16 ? f32_bf16(x) : f32_f16(x);
 }
 // N neighbours that start at a multiple of N.
-template <int T, bool KEPT = false, int N> DEV void load_n(float (&v)[N], const void *p, i64 at) {
+template <int T, int N> DEV void load_n(float (&v)[N], const void *p, i64 at) {
   if (T == F32 && N == 2) {
-    const float2 w = fetch<KEPT>((const float2 *)((const float *)p + at));
+    const float2 w = fetch((const float2 *)((const float *)p + at));
     v[0] = w.x; v[1] = w.y;
   } else if (T == F32 && N == 4) {
-    const float4 w = fetch<KEPT>((const float4 *)((const float *)p + at));
+    const float4 w = fetch((const float4 *)((const float *)p + at));
     v[0] = w.x; v[1] = w.y; v[2 % N] = w.z; v[3 % N] = w.w;
   } else if ((T == BF16 || T == F16) && N == 2) {
-    const u32 w = fetch<KEPT>((const u32 *)((const u16 *)p + at));
+    const u32 w = fetch((const u32 *)((const u16 *)p + at));
     v[0] = low<T>(w); v[1] = high<T>(w);
   } else if ((T == BF16 || T == F16) && N == 4) {
-    const uint2 w = fetch<KEPT>((const uint2 *)((const u16 *)p + at));
+    const uint2 w = fetch((const uint2 *)((const u16 *)p + at));
     v[0] = low<T>(w.x); v[1] = high<T>(w.x); v[2 % N] = low<T>(w.y); v[3 % N] = high<T>(w.y);
   } else {
 #pragma unroll
-    for (int e = 0; e < N; e++) v[e] = load<T, KEPT>(p, at + e);
+    for (int e = 0; e < N; e++) v[e] = load<T>(p, at + e);
   }
 }
 template <int T, int N> DEV void store_n(void *p, i64 at, const float (&v)[N]) {
@@ -84,7 +87,7 @@ DEV i64 position_of(float x, i64 size) {
   const i64 at = x >= -0.5f && x < 4611686018427387904.f ? __float2ll_rn(x) : -1;
   return at < size ? at : -1;
 }
-template <int T> DEV i64 integer(const void *p, i64 i) { return T == I64 ? __ldg((const i64 *)p + i) : __ldg((const int *)p + i); }
+template <int T> DEV i64 integer(const void *p, i64 i) { return T == I64 ? fetch((const i64 *)p + i) : fetch((const int *)p + i); }
 template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
   if (T != I32 && T != I64) return position_of(load<T>(p, i), size);
   const i64 at = integer<T>(p, i);

@@ -72,7 +72,7 @@ template <class O> struct Feed {
       } else {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-          const u32 x = e < n ? __ldg(p + (O::MN ? O::row(P, first + e) + O::depth(P, k) : O::depth(P, k + e))) : 0;
+          const u32 x = e < n ? fetch(p + (O::MN ? O::row(P, first + e) + O::depth(P, k) : O::depth(P, k + e))) : 0;
           w[i][e / 2] = e & 1 ? w[i][e / 2] | x << 16 : x;
         }
       }

@@ -29,20 +29,20 @@ template <int T, int N> struct Raw {
     else if (BYTES == 4) stream4(w, a);
     else stream2(w, a);
   }
-  // From memory that several rows read, through the read-only cache.
+  // From memory that several rows read.
   DEV void cached(const void *p, i64 at) {
     const char *a = (const char *)p + at * (BYTES / N);
     if (BYTES >= 16) {
 #pragma unroll
       for (int k = 0; k < WORDS / 4; k++) {
-        const uint4 x = __ldg((const uint4 *)(a + 16 * k));
+        const uint4 x = fetch((const uint4 *)(a + 16 * k));
         w[4 * k] = x.x; w[(4 * k + 1) % WORDS] = x.y; w[(4 * k + 2) % WORDS] = x.z; w[(4 * k + 3) % WORDS] = x.w;
       }
     } else if (BYTES == 8) {
-      const uint2 x = __ldg((const uint2 *)a);
+      const uint2 x = fetch((const uint2 *)a);
       w[0] = x.x; w[1 % WORDS] = x.y;
-    } else if (BYTES == 4) w[0] = __ldg((const u32 *)a);
-    else w[0] = __ldg((const u16 *)a);
+    } else if (BYTES == 4) w[0] = fetch((const u32 *)a);
+    else w[0] = fetch((const u16 *)a);
   }
   // From shared memory.
   DEV void staged(u32 a) {
