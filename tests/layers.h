@@ -25,6 +25,36 @@ static inline epi_text llama_layers(int count) {
     return t;
 }
 
+/* net(x[T,D], g1[D], a1[D], wq1[H,E,D], ..., wp1[D,F], ...) -> y[T,D]: layers with attention and an MLP, so
+ * many times. */
+static inline epi_text gpt_layers(int count) {
+    epi_text t = {0};
+    epi_text_add(&t,
+                 "layer(x[T,D], g[D], a[D], wq[H,E,D], wk[H,E,D], wv[H,E,D], wo[D,H,E], m[D], b[D], wf[F,D], "
+                 "wp[D,F]) -> y[T,D] {\n"
+                 "    c = x - mean(x, D)\n"
+                 "    n = c*rsqrt(mean(c*c, D) + 1e-5)*g + a\n"
+                 "    k = rename(n @ wk, T, R)\n"
+                 "    v = rename(n @ wv, T, R)\n"
+                 "    s = where(index(R) <= index(T), sum((n @ wq)*k, E)*rsqrt(size(E)), -inf)\n"
+                 "    h = x + sum(softmax(s, R)*v, R) @ wo\n"
+                 "    d = h - mean(h, D)\n"
+                 "    y = h + gelu((d*rsqrt(mean(d*d, D) + 1e-5)*m + b) @ wf) @ wp\n"
+                 "}\n"
+                 "net(x[T,D]");
+    for (int i = 1; i <= count; i++)
+        epi_text_add(&t,
+                     ", g%d[D], a%d[D], wq%d[H,E,D], wk%d[H,E,D], wv%d[H,E,D], wo%d[D,H,E], m%d[D], b%d[D], "
+                     "wf%d[F,D], wp%d[D,F]",
+                     i, i, i, i, i, i, i, i, i, i);
+    epi_text_add(&t, ") -> y[T,D] {\n    h0 = x\n");
+    for (int i = 1; i <= count; i++)
+        epi_text_add(&t, "    h%d = layer(h%d, g%d, a%d, wq%d, wk%d, wv%d, wo%d, m%d, b%d, wf%d, wp%d)\n", i,
+                     i - 1, i, i, i, i, i, i, i, i, i, i);
+    epi_text_add(&t, "    y = h%d\n}\n", count);
+    return t;
+}
+
 /* The same layers and their gradients, written out: back(x[T,D], dy[T,D], g1[D], ...) -> (dx[T,D], dg1[D],
  * dwg1[F,D], dwu1[F,D], dwd1[D,F], ...). */
 static inline epi_text llama_gradients(int count) {

@@ -1,5 +1,6 @@
 /* test_layers.c: a model of 32 layers as one program, forward and with its gradients: it compiles at once,
- * its equal parts are compiled once, its workspace is as small as can be, and what it computes is right. */
+ * its equal parts are compiled once, its workspace is as small as can be, and what it computes is right. The
+ * workspace of a backward by itself does not grow with its layers. */
 #include <time.h>
 
 #include "harness.h"
@@ -143,6 +144,46 @@ static epi_module *parse(const model *model, int count) {
     return m;
 }
 
+/* ---- how much memory the backward takes ---- */
+
+/* The workspace of the backward of so many layers, with what the forward saved given. */
+static double backward_bytes(int count, int device) {
+    epi_dim_binding dims[] = {{"T", 1024}, {"D", 512}, {"F", 2048}, {"H", 8}, {"E", 64}};
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_BF16, .device = device, .threads = 2);
+    epi_text text = gpt_layers(count);
+    epi_module *m = NULL, *two = NULL;
+    epi_kernel *k = NULL;
+    epi_kernel_info info = {0};
+    epi_error err = {0};
+    const char *wrt[MAX_TENSORS];
+    int weights = 0;
+    bool ok = epi_module_parse(ctx, text.data, text.length, "net", &m, &err) == EPI_OK;
+    const epi_program *p = ok ? epi_module_find(m, "net") : NULL;
+    for (int t = 1; p && t < epi_program_tensor_count(p) - 1; t++) {
+        epi_tensor_info tensor;
+        epi_program_tensor(p, t, &tensor);
+        wrt[weights++] = tensor.name;
+    }
+    ok = p && epi_program_grad_saved(p, wrt, weights, &two, &err) == EPI_OK &&
+         epi_kernel_compile(epi_module_program(two, 1), &o, &k, &err) == EPI_OK;
+    if (check(ok, "the backward of %d layers: %s", count, err.message))
+        epi_kernel_get_info(k, &info);
+    epi_kernel_free(k);
+    epi_module_free(two);
+    epi_module_free(m);
+    epi_text_free(&text);
+    return (double)info.value_bytes;
+}
+
+/* Layers come one after the other: what all of them make is never alive at once. */
+static void check_backward(int device) {
+    enum { SOME = 4, MANY = 16 };
+    double some = backward_bytes(SOME, device), many = backward_bytes(MANY, device);
+    check(many <= 1.1 * some, "backward for device %d: %g bytes for %d layers, %g for %d", device, some, SOME,
+          many, MANY);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -158,6 +199,8 @@ int main(void) {
         epi_module_free(small);
         epi_module_free(whole);
     }
+    check_backward(0);
+    check_backward(-90);
     epi_context_close(ctx);
     return finish();
 }

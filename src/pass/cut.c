@@ -250,6 +250,11 @@ static int time_of(const epi_sites *s, int node) {
     return at.kind == EPI_SITE_INPUT ? -1 : at.part;
 }
 
+/* What is stored now is wanted where this value is there, too. */
+static void want_after(epi_sites *s, int node) {
+    s->until = (int)epi_max64(s->until, time_of(s, node));
+}
+
 static int add_part(epi_sites *s, epi_kind kind, int product) {
     s->parts[s->part_count] = (epi_site_part){
         .kind = kind, .product = product, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT, .handed = EPI_NO_NODE};
@@ -340,7 +345,10 @@ static void add_product(epi_sites *s, int node) {
         if (sum.products[i] != node && !s->placed[sum.products[i]])
             return;
     for (int i = 0; i < 2 * sum.count; i++)
+        want_after(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
+    for (int i = 0; i < 2 * sum.count; i++)
         epi_sites_store(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
+    s->until = -1;
     int other = n->axes.count && sum.count == 1 ? find_pair(s, node) : -1;
     if (other >= 0) {
         s->parts[other].pair = node;
@@ -514,6 +522,15 @@ static void count_folds(epi_sites *s, int node) {
     }
 }
 
+/* What it costs to keep a value from a part to when it is wanted: nothing for as many parts as a layer has;
+ * then its bytes for every few more. Else the rows that a backward makes again would, of all layers, be made
+ * by the first part that has their shape, and be alive at once. */
+static double alive_price(const epi_sites *s, int node, int part) {
+    enum { LAYER = 24, FEW = 8 };
+    int beyond = s->until - part - LAYER;
+    return beyond > 0 ? epi_sites_bytes(s, node) * beyond / FEW : 0;
+}
+
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
  * rows. -1: a new part cannot hold all that it is made of, and the values that were listed have to be stored
  * first. */
@@ -537,7 +554,7 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
             continue;
         if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
             continue;
-        double more = 0;
+        double more = over ? 0 : alive_price(s, node, q);
         for (int i = 0; i < s->read.count; i++)
             if (!reads(s, q, s->read.at[i]))
                 more += epi_sites_bytes(s, s->read.at[i]);
@@ -851,6 +868,8 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
                           .attention = at};
     epi_attention_term terms[EPI_ATTENTION_TERMS];
     int count = epi_attention_terms(s->g, a, terms);
+    for (int i = 0; i < at->needs.count; i++)
+        want_after(s, at->needs.at[i]);
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
         bool store = node == a->operand[0] || node == a->operand[1] || node == a->crossed_operand;
@@ -868,6 +887,7 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
         if (store)
             epi_sites_store(s, node);
     }
+    s->until = -1;
 }
 
 /* Places a value whose operands are placed; of an attention all that it makes, and then the values that
@@ -983,7 +1003,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
                           const int *hand, epi_sites *s, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .hand = hand};
+    *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .hand = hand, .until = -1};
     s->said = epi_stored_find(arena, g, spec->types, spec->type);
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);

@@ -273,14 +273,20 @@ static bool is_stored(const epi_node_list *stores, int node) {
     return false;
 }
 
+/* Does the part that stores these values store this output? `only` >= 0 is the one that it stores alone. */
+static bool stores_output(const writer *w, const epi_node_list *stores, int only, int t) {
+    return only >= 0 ? t == only : is_stored(stores, value_of(w, t));
+}
+
 /* Writes the part that stores these values; `only` >= 0 is an output that is a copy of an input. */
 static epi_status write_part(writer *w, int q, const epi_node_list *stores, int only, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     epi_part *p = &w->cut->parts[w->cut->part_count];
     const epi_node_list *made = &w->s->cone, *read = &w->s->read;
     find_needed(w, q, stores);
-    size_t tensors =
-        (size_t)read->count + (size_t)stores->count + (size_t)(g->tensor_count - g->input_count) + 1;
+    size_t tensors = (size_t)read->count + (size_t)stores->count + 1;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        tensors += stores_output(w, stores, only, t);
     *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count, .declared_count = g->dim_count},
                     .loop = -1};
     memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
@@ -304,9 +310,8 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]], rows);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = only >= 0 ? g->tensors[t].node : value_of(w, t);
-        if (only >= 0 ? t != only : !is_stored(stores, node))
-            continue;
-        add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
+        if (stores_output(w, stores, only, t))
+            add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
     }
     for (int i = 0; i < stores->count; i++) {
         int node = stores->at[i];

@@ -66,6 +66,7 @@ typedef struct epi_sites {
     bool *view;      /* by node: it is a slice of a value in memory, which needs no memory of its own */
     const int *hand; /* by product: the value that its part is to hand on, or EPI_NO_NODE; or NULL */
     int first;       /* parts before this one are of the direction that is done */
+    int until;       /* what is stored now is wanted behind this part, or -1: soon after it is made */
     epi_site_attention *attentions;
     int attention_count;
     int *attention_of;  /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
