@@ -393,6 +393,38 @@ static void check_open(const char *text, const char *dims, int device, epi_statu
     epi_module_free(m);
 }
 
+/* On the CPU no elements along an open axis give what they give a program of that size: a sum of none is 0,
+ * also where the mean that scales it is NaN. */
+static void test_open_sum(void) {
+    static const char text[] = "f(x[S,D], w[S,F], g[D]) -> y[D,F] { y = (x*rsqrt(mean(x*x, S))*g) @ w }";
+    static const char *const axes[] = {"S"};
+    const int64_t size = 0;
+    static float g[8], y[96];
+    const epi_tensor tensors[] = {{NULL, NULL}, {NULL, NULL}, {g, NULL}, {y, NULL}};
+    bound b;
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err;
+    size_t bytes = 0;
+    bind_dims(&b, "S=64,D=8,F=12", EPI_F32, 0);
+    b.options.open_axes = axes;
+    b.options.open_axis_count = 1;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "open", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK &&
+                  epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK,
+              "%s", err.message)) {
+        void *work = aligned_alloc(64, bytes);
+        const epi_call call =
+            EPI_CALL(.tensors = tensors, .count = 4, .workspace = work, .sizes = &size, .size_count = 1);
+        y[5] = 7;
+        check(epi_kernel_call(k, &call, &err) == EPI_OK && y[5] == 0, "a sum of nothing is %g", (double)y[5]);
+        free(work);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
 /* A GPU's texts are one for all sizes of an open axis: where it has no elements, there is nothing to do, or
  * it is refused. On the CPU it is as ever. */
 static void test_open(void) {
@@ -423,6 +455,7 @@ int main(int argc, char **argv) {
     test_slabs();
     check_texts(empty, sizeof empty / sizeof *empty);
     test_open();
+    test_open_sum();
     if (argc > 1 && *argv[1])
         test_folder(argv[1]);
     if (argc > 3) {

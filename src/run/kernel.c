@@ -331,7 +331,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
         return status;
     /* A sum of no elements is 0 whatever scales them; what scales the sum may be NaN, as their mean is. */
     bool empty = epi_spec_has_empty(&k->spec);
-    bool same = k->owner && k->owner->rewriting.applies; /* as the kernel that this one belongs to */
+    bool same = k->owner && k->owner->rewriting.applies && /* as the kernel that this one belongs to, */
+                (!empty || k->gpu || k->owner->cut.prepared_parts); /* whose texts and params it takes */
     k->spec.graph = same ? &k->owner->rewriting.graph : r->written;
     status = cut_graph(&k->arena, &k->spec, &k->limits, &k->cut, &r->before, err);
     if (status == EPI_OK && o->algebra == EPI_ALGEBRA_FREE && k->cut.part_count && k->spec.type != EPI_F16 &&
