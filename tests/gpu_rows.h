@@ -84,16 +84,12 @@ static void compare_with_one(const shaped *s, const task *one, const on_device *
     if (!on_device_make(&o, one->l->program, one->kernel))
         return;
     for (int r = 0; r < 3; r++) {
-        size_t bytes;
-        for (int i = 0; i < o.host.inputs; i++) {
-            size_t from = row_of(&many->host.t[i], &o.host.t[i], s->rows, rows[r], &bytes);
-            memcpy(o.host.t[i].data, many->host.t[i].data + from, bytes);
-        }
+        for (int i = 0; i < o.host.inputs; i++)
+            take_row(&o.host.t[i], &many->host.t[i], rows[r], false);
         bool ok = run_once(one->kernel, &o, what);
         for (int i = o.host.inputs; i < o.host.count && ok; i++) {
-            size_t from = row_of(&many->host.t[i], &o.host.t[i], s->rows, rows[r], &bytes);
             bool summed = s->rows > 1 && many->host.t[i].shape.count == o.host.t[i].shape.count;
-            check(summed || !memcmp(o.host.t[i].data, many->host.t[i].data + from, bytes),
+            check(summed || take_row(&o.host.t[i], &many->host.t[i], rows[r], true),
                   "%s: tensor %d, a batch of one is row %ld of a larger one, bit for bit", what, i,
                   (long)rows[r]);
         }

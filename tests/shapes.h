@@ -31,6 +31,7 @@ static const row_program row_programs[] = {
     {"../tests/row_sums", "both_halves_sum", "T", "F", "", 2, 2},
     {"norms", "layernorm_saved", "T", "D", "", 1, 1},
     {"../tests/row_sums", "distances", "T", "D", "", 1, 1},
+    {"../tests/row_sums", "crossed_rows", "T", "D", "", 1, 1},
 };
 enum { ROW_PROGRAMS = sizeof row_programs / sizeof *row_programs };
 
@@ -71,10 +72,24 @@ static inline bool rows_apart(const row_program *r) {
     return r->rows && strcmp(r->file, "copies") != 0;
 }
 
-/* Where the row of a tensor is that is the whole of `one`, and its length; what every row sees has one. */
-static inline size_t row_of(const tensor *many, const tensor *one, int64_t rows, int64_t row, size_t *bytes) {
-    *bytes = (size_t)one->span * epi_dtype_size(one->shape.type);
-    return many->shape.count == rows * one->shape.count ? (size_t)row * *bytes : 0;
+/* Copies the row of a tensor that is the whole of `one`, or compares with it: along the axis that is shorter
+ * there. What every row sees has none. */
+static inline bool take_row(tensor *one, const tensor *many, int64_t row, bool compares) {
+    size_t outer = 1, inner = epi_dtype_size(one->shape.type);
+    int axis = 0, rank = one->shape.rank;
+    for (; axis < rank && one->shape.sizes[axis] == many->shape.sizes[axis]; axis++)
+        outer *= (size_t)one->shape.sizes[axis];
+    for (int i = axis + 1; i < rank; i++)
+        inner *= (size_t)one->shape.sizes[i];
+    size_t step = axis < rank ? inner * (size_t)many->shape.sizes[axis] : inner,
+           first = axis < rank ? inner * (size_t)row : 0;
+    bool same = true;
+    for (size_t i = 0; i < outer && same; i++)
+        if (compares)
+            same = !memcmp(one->data + i * inner, many->data + i * step + first, inner);
+        else
+            memcpy(one->data + i * inner, many->data + i * step + first, inner);
+    return same;
 }
 
 /* A program with so many rows of so many columns; NULL, and reported, where it cannot be loaded. */

@@ -489,22 +489,16 @@ static bool make_problem(const emulated *e, problem *p) {
 /* A batch of one gives the bits of that row in a larger batch. */
 static void compare_row(const emulated *e, const problem *many, int64_t row, const char *what) {
     const emulated *o = &kernels[e->one];
-    int64_t rows = e->l->dims[0].size;
     problem one;
-    size_t bytes;
     if (!runs(o) || !make_problem(o, &one))
         return;
-    for (int i = 0; i < one.inputs; i++) {
-        size_t from = row_of(&many->t[i], &one.t[i], rows, row, &bytes);
-        memcpy(one.t[i].data, many->t[i].data + from, bytes);
-    }
+    for (int i = 0; i < one.inputs; i++)
+        take_row(&one.t[i], &many->t[i], row, false);
     run_launches(o, &one, row & 1, what);
-    for (int i = one.inputs; i < one.count; i++) {
-        size_t from = row_of(&many->t[i], &one.t[i], rows, row, &bytes);
+    for (int i = one.inputs; i < one.count; i++)
         check(many->t[i].shape.count == one.t[i].shape.count || /* a sum down the rows */
-                  !memcmp(one.t[i].data, many->t[i].data + from, bytes),
+                  take_row(&one.t[i], &many->t[i], row, true),
               "%s: tensor %d, a batch of one is row %ld of a larger one, bit for bit", what, i, (long)row);
-    }
     problem_free(&one);
 }
 

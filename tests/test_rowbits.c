@@ -1,8 +1,11 @@
 /* test_rowbits.c: the bits of a row do not depend on the batch: random programs whose rows do not know of
- * each other, in batches of 200, 100, 37, 2 and 1 rows, in reversed order and on one thread or two.
+ * each other, in batches of 200, 100, 37, 2 and 1 rows, in reversed order and on one thread or two. Of a
+ * GPU's kernels, which cannot be run here, what decides about bits is compared: mainloops, and who folds a
+ * row.
  *
  *     rowbits [programs] [first seed] */
 #include "row_program.h"
+#include "run/run.h"
 
 static epi_context *ctx;
 static int compared, programs, wrong;
@@ -20,7 +23,7 @@ static batch whole_batch(int seed) {
 }
 
 static epi_kernel *compile(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
-                           batch of) {
+                           batch of, int device) {
     static const char *const rows[] = {"T", "B"}, *const names[] = {"T", "D", "N", "R", "B"};
     epi_dim_binding dims[5];
     const int64_t all[] = {of.t, sizes[0], sizes[1], sizes[2], of.b};
@@ -30,7 +33,7 @@ static epi_kernel *compile(const epi_program *p, const row_maker *m, const int64
             if (!strcmp(epi_program_dim(p, d), names[i]))
                 dims[count++] = (epi_dim_binding){names[i], all[i]};
     epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = of.threads,
+        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = of.threads, .device = device,
                     .row_axes = m->crossed ? rows : NULL, .row_axis_count = m->crossed ? 1 + m->batched : 0);
     epi_kernel *k;
     epi_error err;
@@ -77,7 +80,7 @@ static int64_t move_rows(const epi_program *p, int t, problem *few, const proble
 static void check_batch(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
                         batch of, const problem *many, const char *label) {
     problem few = {0};
-    epi_kernel *k = compile(p, m, sizes, type, of);
+    epi_kernel *k = compile(p, m, sizes, type, of, 0);
     if (k && problem_make(&few, p, k, LAYOUT_PLAIN)) {
         for (int t = 0; t < few.inputs; t++)
             move_rows(p, t, &few, many, of, false);
@@ -94,6 +97,55 @@ static void check_batch(const epi_program *p, const row_maker *m, const int64_t 
     epi_kernel_free(k);
 }
 
+/* ---- kernels of a GPU ---- */
+
+static bool folds(const epi_graph *g) {
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE)
+            return true;
+    return false;
+}
+
+/* In which order parts add up: each one's mainloop; and where rows are folded, how many threads share one,
+ * with how many vectors each, in how many blocks, and whether it is on chip as a whole. */
+static void list_orders(const epi_kernel *k, char *out, size_t size) {
+    epi_part_info p;
+    out[0] = 0;
+    for (int i = 0; epi_kernel_part(k, i, &p) == EPI_OK; i++) {
+        const epi_graph *g = k->cut.part_count ? &k->cut.parts[i].graph : k->spec.graph;
+        int lanes, count, rows, cluster;
+        size_t n = strlen(out);
+        if (sscanf(p.info.micro, "rows_%dx%d_r%d_c%d", &lanes, &count, &rows, &cluster) != 4)
+            snprintf(out + n, size - n, "%s %.*s; ", p.info.mainloop, (int)strcspn(p.info.micro, "_"),
+                     p.info.micro);
+        else if (folds(g))
+            snprintf(out + n, size - n, "rows %dx%d in %d%s; ", lanes, count, cluster,
+                     strstr(p.info.micro, "_s") ? ", again in every phase" : "");
+        else
+            snprintf(out + n, size - n, "rows; ");
+    }
+}
+
+static void check_orders(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
+                         int device, const char *label) {
+    static const batch batches[] = {
+        {3, 4096, 1, false}, {3, 200, 1, false}, {3, 37, 1, false}, {3, 2, 1, false}, {1, 1, 1, false}};
+    char first[2000] = "", now[2000];
+    for (int i = 0; i < 5; i++) {
+        epi_kernel *k = compile(p, m, sizes, type, batches[i], device);
+        if (!k)
+            return;
+        list_orders(k, now, sizeof now);
+        epi_kernel_free(k);
+        if (i == 0)
+            memcpy(first, now, sizeof first);
+        check(!strcmp(first, now), "%s on sm_%d: of 4096 rows\n    %s\nof %ld\n    %s", label, -device, first,
+              (long)batches[i].t, now);
+    }
+}
+
+/* ---- programs ---- */
+
 static void check_program(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
                           int seed) {
     const batch whole = whole_batch(seed), less[] = {{3, whole.t, 1, true},
@@ -103,7 +155,7 @@ static void check_program(const epi_program *p, const row_maker *m, const int64_
                                                      {1, 1, 1, false}};
     char label[100];
     problem many = {0};
-    epi_kernel *k = compile(p, m, sizes, type, whole);
+    epi_kernel *k = compile(p, m, sizes, type, whole, 0);
     snprintf(label, sizeof label, "seed %d, D=%ld N=%ld R=%ld %s", seed, (long)sizes[0], (long)sizes[1],
              (long)sizes[2], epi_dtype_name(type));
     if (k && problem_make(&many, p, k, LAYOUT_PLAIN)) {
@@ -114,6 +166,7 @@ static void check_program(const epi_program *p, const row_maker *m, const int64_
     }
     problem_free(&many);
     epi_kernel_free(k);
+    check_orders(p, m, sizes, seed % 2 ? EPI_BF16 : type, seed % 8 == 6 ? -80 : -90, label);
 }
 
 /* Programs that were wrong once, in place of those of the first seeds: a statistic of rows that lie across

@@ -208,6 +208,13 @@ bool epi_config_suits(int index, bool exact, int capability) {
     return !(exact && c->schedule == EPI_DEFERRED && c->tile_n > 192);
 }
 
+/* Mainloops in their own order, configurations of one by their time: which mainloop it is must not depend on
+ * the number of rows, as bits do on it. */
+static bool comes_after(int index, double time, int other, double time_of_other) {
+    epi_mainloop a = configs[index].config.mainloop, b = configs[other].config.mainloop;
+    return a != b ? a > b : time > time_of_other;
+}
+
 int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,
                     int *order) {
     int count = 0;
@@ -217,7 +224,7 @@ int epi_config_rank(const epi_product_size *size, bool exact, int capability, in
             continue;
         double t = epi_config_cost(i, size, exact, multiprocessors);
         int at = count++;
-        for (; at > 0 && times[at - 1] > t; at--) {
+        for (; at > 0 && comes_after(order[at - 1], times[at - 1], i, t); at--) {
             times[at] = times[at - 1];
             order[at] = order[at - 1];
         }

@@ -142,8 +142,8 @@ uint64_t epi_config_same_text(int index);
 bool epi_config_suits(int index, bool exact, int capability);
 /* The time that it takes by the model, in units of its own. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors);
-/* Candidates for a product in the order of their modelled time; answers how many. `order` has room for all.
- */
+/* Candidates for a product, mainloop by mainloop, in the order of their modelled time; answers how many.
+ * `order` has room for all. */
 int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,
                     int *order);
 

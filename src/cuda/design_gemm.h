@@ -45,7 +45,7 @@ enum { EPI_MAX_STREAMS = 128, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's 
 
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
 typedef struct epi_operand {
-    int node;
+    int node, side; /* of epi_plan_operand */
     epi_ref ref;
     epi_walk out, depth; /* along rows (of a batch) or columns, and along the depth */
     epi_walk batch;

@@ -2,10 +2,11 @@
  * by offsets. */
 #include "cuda/design_gemm.h"
 
-epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
-    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side)};
-    const int64_t *sizes = d->c->spec->sizes;
-    o.ref = epi_emit_ref(d->c, o.node, -1);
+/* With the sizes of this context. */
+static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
+    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side};
+    const int64_t *sizes = c->spec->sizes;
+    o.ref = epi_emit_ref(c, o.node, -1);
     int term = d->terms > 1 ? side / 2 : 0;
     const epi_axes *depth = term ? &d->plan->added_depth[term - 1] : &d->plan->depth;
     o.depth = epi_walk_axes(&o.ref, depth, sizes);
@@ -21,6 +22,10 @@ epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
         o.count = d->tile->n;
     }
     return o;
+}
+
+epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
+    return operand_at(d, d->c, side);
 }
 
 /* ---- batches ---- */
@@ -99,12 +104,32 @@ static bool map_halves(const epi_emit_context *c, const epi_operand *o, int colu
     return epi_operand_box(o, columns, m);
 }
 
-/* Has the operand copied; NULL where that is not worth it. Small products are left to other mainloops, by a
- * rule that does not look at the rows: a row's bits must not depend on the batch. */
+/* The elements of the side that does not count rows: which mainloop it is, and with it a row's bits, must not
+ * depend on the batch. That is the columns, unless these are rows that lie across the result. */
+static double count_others(const epi_gemm_design *d) {
+    const epi_spec *spec = d->c->spec;
+    double count[2] = {1, 1};
+    bool crossed = false;
+    for (int side = 0; side < 2; side++) {
+        const epi_axes *axes = side ? &d->plan->cols : &d->plan->rows;
+        for (int i = 0; i < axes->count; i++) {
+            bool counts = spec->is_row[axes->at[i].dim];
+            crossed |= side && counts;
+            count[side] *= counts ? 1 : (double)epi_axis_size(axes->at[i], spec->sizes);
+        }
+    }
+    return crossed ? count[0] * count[1] : (double)d->tile->n;
+}
+
+/* Can the operand be copied to where TMA takes it, and is that worth it? Small products are left to other
+ * mainloops. */
+static bool can_repack(const epi_gemm_design *d) {
+    return !d->batch_rows && d->products == 1 && d->terms == 1 &&
+           count_others(d) * (double)d->depth >= 0x1p18;
+}
+
 static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_design *d, const epi_operand *o,
                                         epi_kernel_text *k) {
-    if ((double)d->tile->n * (double)d->depth < 0x1p18)
-        return NULL;
     epi_repack *r = &k->repacks[k->repack_count++];
     *r = (epi_repack){
         .node = o->node, .out = o->cols, .depth = o->depth, .out_count = o->count, .depth_count = d->depth};
@@ -121,30 +146,68 @@ static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_desi
     return r;
 }
 
+/* How TMA would see an operand as it lies. */
+typedef struct lie {
+    bool mn, whole; /* whole: it can take it so */
+    int64_t pitch, out_size, depth_size;
+} lie;
+
+static lie lie_of(const epi_operand *o) {
+    int64_t size = (int64_t)epi_dtype_size(o->ref.type);
+    int64_t out_stride = o->out.count ? o->out.stride[0] : 0,
+            depth_stride = o->depth.count ? o->depth.stride[0] : 0;
+    lie l = {.out_size = o->out.count ? o->out.size[0] : 1,
+             .depth_size = o->depth.count ? o->depth.size[0] : 1};
+    if (!o->depth.count) /* one deep: rows of one element */
+        depth_stride = o->out.count && out_stride == 1 ? epi_round_up(l.out_size, 8) : 1;
+    if (!o->out.count)
+        out_stride = depth_stride == 1 ? epi_round_up(l.depth_size, 8) : 1;
+    l.mn = depth_stride != 1;
+    l.pitch = l.mn ? depth_stride : out_stride;
+    l.whole = !o->cols.two && o->out.count <= 1 && o->depth.count <= 1 && !(l.mn && out_stride != 1) &&
+              l.pitch * size % 16 == 0 && l.pitch >= (l.mn ? l.out_size : l.depth_size);
+    return l;
+}
+
+static bool sums_over(const epi_plan *plan, int dim) {
+    bool sums = epi_axes_find_dim(&plan->depth, dim) >= 0;
+    for (int i = 0; i < plan->added_count; i++)
+        sums |= epi_axes_find_dim(&plan->added_depth[i], dim) >= 0;
+    return sums;
+}
+
+/* Can TMA take the operand as it lies whatever the number of rows? An odd one stands for all, as stand-ins do
+ * for open sizes. Of rows that are summed over the number is what it is: no row's bits are at stake. */
+static bool lies_whole_always(const epi_gemm_design *d, const epi_operand *o) {
+    enum { SOME_ROWS = 101 };
+    epi_emit_context c = *d->c;
+    epi_spec spec = *d->c->spec;
+    epi_batch_place place;
+    c.spec = &spec;
+    for (int dim = 0; dim < d->g->dim_count; dim++)
+        if (spec.is_row[dim] && !sums_over(d->plan, dim))
+            spec.sizes[dim] = SOME_ROWS;
+    epi_operand there = operand_at(d, &c, o->side);
+    return lie_of(&there).whole &&
+           (!d->batch_rows || epi_batch_place_of(&there.batch, there.ref.type, &place));
+}
+
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
                      epi_kernel_text *k) {
     o->halves = has_halves(d, o);
     if (o->halves)
         return map_halves(c, o, rows, &k->maps[k->map_count++]);
-    int64_t size = (int64_t)epi_dtype_size(o->ref.type);
-    int64_t out_stride = o->out.count ? o->out.stride[0] : 0,
-            depth_stride = o->depth.count ? o->depth.stride[0] : 0;
-    int64_t out_size = o->out.count ? o->out.size[0] : 1, depth_size = o->depth.count ? o->depth.size[0] : 1;
-    if (!o->depth.count) /* one deep: rows of one element */
-        depth_stride = o->out.count && out_stride == 1 ? epi_round_up(out_size, 8) : 1;
-    if (!o->out.count)
-        out_stride = depth_stride == 1 ? epi_round_up(depth_size, 8) : 1;
-    o->mn = depth_stride != 1;
+    lie l = lie_of(o);
+    o->mn = l.mn;
     const epi_open *open = c->spec->open;
-    int64_t pitch = o->mn ? depth_stride : out_stride, apart = epi_open_now(open, pitch);
+    int64_t size = (int64_t)epi_dtype_size(o->ref.type), apart = epi_open_now(open, l.pitch);
+    int64_t out_size = l.out_size, depth_size = l.depth_size;
     if (o->mn ? !o->depth.count : !o->out.count) /* there is one such row: any pitch will do */
         apart = epi_round_up(epi_open_now(open, o->mn ? out_size : depth_size), 8);
-    const epi_repack *copy = NULL;
-    if (o->cols.two || o->out.count > 1 || o->depth.count > 1 || (o->mn && out_stride != 1) ||
-        pitch * size % 16 || pitch < (o->mn ? out_size : depth_size)) {
-        copy = d->batch_rows || d->products > 1 || d->terms > 1 ? NULL : repack_operand(c, d, o, k);
-        if (!copy)
-            return false;
+    if (!(l.whole && lies_whole_always(d, o)) && !can_repack(d))
+        return false;
+    const epi_repack *copy = l.whole ? NULL : repack_operand(c, d, o, k);
+    if (copy) {
         o->mn = copy->mn;
         apart = copy->pitch;
         out_size = copy->out_count;

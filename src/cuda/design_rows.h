@@ -17,6 +17,10 @@ typedef struct epi_rows_access {
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;
+    /* The same with more rows than one. One row that lies across a tensor is contiguous; but what decides in
+       which order a row is added up must not see it. */
+    epi_walk many_rows;
+    epi_columns many_cols;
     int pointer;      /* of the launch: to the tensor, a table, a seed or partials; -1: none */
     int index;        /* TAKE: the pointer to the index, or -1 */
     int64_t stride;   /* TAKE: between positions along the axis */

@@ -2,6 +2,8 @@
  */
 #include "cuda/design_rows.h"
 
+enum { SOME_ROWS = 3 }; /* in place of one: any number that is more, and odd */
+
 static bool moves(const epi_instr *s) {
     return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
 }
@@ -27,23 +29,40 @@ static bool reread(const epi_rows_design *d, const epi_instr *s, const epi_walk 
     return again;
 }
 
+/* Where an instruction's elements lie, with the sizes of this context. */
+static void find_places(const epi_rows_design *d, const epi_emit_context *c, int i, epi_rows_access *a) {
+    const epi_instr *s = &d->tile.instrs[i];
+    const int64_t *sizes = c->spec->sizes;
+    if (s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM) {
+        a->ref = epi_ref_of_axes(&d->g->nodes[s->node].axes, sizes);
+    } else if (s->kind == EPI_INSTR_TAKE) {
+        a->ref = epi_emit_ref(c, d->g->nodes[s->node].arg[0], -1);
+        a->stride = epi_ref_drop(&a->ref, d->g->nodes[s->node].over.at[0]);
+    } else {
+        a->ref = epi_emit_ref(c, s->node, s->tensor);
+    }
+    a->rows = epi_walk_axes(&a->ref, &d->plan->rows, sizes);
+    a->cols = epi_columns_of(d->plan, &a->ref, sizes, d->tile.values[epi_rows_value(s)].scale);
+}
+
 void epi_rows_find_access(epi_rows_design *d) {
-    const int64_t *sizes = d->c->spec->sizes;
+    epi_emit_context many = *d->c;
+    epi_spec spec = *d->c->spec;
+    many.spec = &spec;
+    for (int i = 0; i < d->plan->rows.count; i++) {
+        int dim = d->plan->rows.at[i].dim;
+        if (spec.is_row[dim] && spec.sizes[dim] == 1)
+            spec.sizes[dim] = SOME_ROWS;
+    }
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        epi_rows_access *a = &d->access[i];
+        epi_rows_access *a = &d->access[i], there = {0};
         if (!reads_or_moves(s) && s->kind != EPI_INSTR_INDEX)
             continue;
-        if (s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM) {
-            a->ref = epi_ref_of_axes(&d->g->nodes[s->node].axes, sizes);
-        } else if (s->kind == EPI_INSTR_TAKE) {
-            a->ref = epi_emit_ref(d->c, d->g->nodes[s->node].arg[0], -1);
-            a->stride = epi_ref_drop(&a->ref, d->g->nodes[s->node].over.at[0]);
-        } else {
-            a->ref = epi_emit_ref(d->c, s->node, s->tensor);
-        }
-        a->rows = epi_walk_axes(&a->ref, &d->plan->rows, sizes);
-        a->cols = epi_columns_of(d->plan, &a->ref, sizes, d->tile.values[epi_rows_value(s)].scale);
+        find_places(d, d->c, i, a);
+        find_places(d, &many, i, &there);
+        a->many_rows = there.rows;
+        a->many_cols = there.cols;
         if (s->kind == EPI_INSTR_LOAD) {
             a->overwritten = overwritten(d, s);
             a->reread = reread(d, s, &a->rows);
@@ -53,10 +72,11 @@ void epi_rows_find_access(epi_rows_design *d) {
 
 /* Do `w` neighbouring columns lie together, at a multiple of w, for every vector of every row? */
 static bool lies_in_vectors(const epi_rows_design *d, const epi_rows_access *a, int w) {
-    const epi_walk *c = &a->cols.walk;
+    const epi_walk *c = &a->many_cols.walk;
     epi_walk outer = *c;
     outer.count = c->count - 1;
-    if ((a->cols.part % w && a->cols.two) || !epi_walk_aligned(&a->rows, w) || !epi_walk_aligned(&outer, w))
+    if ((a->many_cols.part % w && a->many_cols.two) || !epi_walk_aligned(&a->many_rows, w) ||
+        !epi_walk_aligned(&outer, w))
         return false;
     if (!c->count)
         return w == 1;
@@ -106,10 +126,11 @@ bool epi_rows_lies_whole(const epi_rows_design *d, int i) {
     bool coarse = d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
     int64_t n = coarse ? d->tile.n / 2 : d->tile.n;
     int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
-    if (a->cols.walk.count != 1 || a->cols.walk.stride[0] != 1 || n * bytes % 16 || epi_emit_grows(d->c, n) ||
-        !epi_walk_aligned(&a->rows, 16 / bytes))
+    const epi_columns *cols = &a->many_cols;
+    if (cols->walk.count != 1 || cols->walk.stride[0] != 1 || n * bytes % 16 || epi_emit_grows(d->c, n) ||
+        !epi_walk_aligned(&a->many_rows, 16 / bytes))
         return false;
-    if (a->cols.two)
-        return 2 * a->cols.walk.size[0] == n && a->cols.part == n / 2 && n / 2 * bytes % 16 == 0;
-    return a->cols.walk.size[0] == n;
+    if (cols->two)
+        return 2 * cols->walk.size[0] == n && cols->part == n / 2 && n / 2 * bytes % 16 == 0;
+    return cols->walk.size[0] == n;
 }
