@@ -52,14 +52,14 @@ def attention_op(causal, window, softcap, scaled):
 
 
 def token_loss_text(smoothing, softcap, z_loss):
-    """Cross-entropy of each token; one whose label is `ignore` counts for nothing, and that of one outside the vocabulary is NaN. Numbers
+    """Cross-entropy of each token; one whose label is `ignore` counts for nothing, and that of one outside the vocabulary is infinite. Numbers
     for what is True come behind."""
     numbers = "".join(", " + name for name in loss_numbers(smoothing, softcap, z_loss))
     picked = "sum(where(label == index(V), z, 0), V)"
     lines = ["z = cap*tanh((x @ w)/cap)" if softcap else "z = x @ w", "lse = logsumexp(z, V)",
              f"picked = {picked}*(1 - smoothing) + mean(z, V)*smoothing" if smoothing else f"picked = {picked}",
-             "outside = where(label >= 0 and label < size(V), 0, 0/0)",
-             f"loss = where(label != ignore, lse - picked{' + weight*lse*lse' if z_loss else ''} + outside, 0)"]
+             "seen = where(label >= 0, where(label < size(V), lse, inf), inf)",
+             f"loss = where(label != ignore, seen - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
     return f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n"
 
 
@@ -85,7 +85,7 @@ def token_statistics(softcap):
     return op(f"""token_statistics(x[T,D], w[V,D], label: i32[T]{", cap" if softcap else ""}) -> (logp: f32[T], entropy: f32[T], best: i64[T]) {{
     z = {"cap*tanh((x @ w)/cap)" if softcap else "x @ w"}
     lse = logsumexp(z, V)
-    logp = sum(where(label == index(V), z, 0), V) - lse + where(label < size(V), 0, 0/0)
+    logp = sum(where(label == index(V), z, 0), V) - where(label < size(V), lse, inf)
     entropy = lse - sum(exp(z - lse)*z, V)
     best = argmax(z, V)
 }}
@@ -284,7 +284,7 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
                          check_indices=False):
     """cross_entropy(x @ weight.T, labels), the logits of which nobody else sees.
 
-    A label outside the vocabulary that is not ignore_index is an IndexError on the CPU; on a GPU the loss is NaN, or an IndexError
+    A label outside the vocabulary that is not ignore_index is an IndexError on the CPU; on a GPU the loss is infinite, or an IndexError
     with check_indices=True, which waits for the labels.
 
     softcap: logits z become softcap*tanh(z/softcap). z_loss: that many times the square of logsumexp(z) is added to each
@@ -327,7 +327,7 @@ class TokenStatistics(NamedTuple):
 def linear_token_statistics(x, weight, labels, softcap=None, check_indices=False):
     """TokenStatistics of the logits x @ weight.T, which nobody sees. The first two can be differentiated. Labels lie inside the
     vocabulary, or are negative: the log-probability of such a one is that of a logit of 0, and means nothing. One beyond the vocabulary
-    is an IndexError, or NaN, as in linear_cross_entropy."""
+    is an IndexError, or minus infinity, as in linear_cross_entropy."""
     check_labels(labels, weight.shape[0], None, check_indices)
     numbers = () if softcap is None else (softcap,)
     found = TOKEN_STATISTICS[softcap is not None](rows(x), weight, labels.reshape(-1), *numbers)

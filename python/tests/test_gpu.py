@@ -140,6 +140,22 @@ def test_loss():
     check(lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels), lambda x, w: F.cross_entropy(x @ w.T, labels), [x, w], units)
 
 
+def test_labels_outside_the_vocabulary():
+    """Nobody looks, and the loss is infinite; with check_indices it is an error."""
+    x, w, labels = torch.randn(70, 128, device="cuda"), torch.randn(1000, 128, device="cuda"), torch.randint(0, 1000, (70,), device="cuda")
+    for label in (1000, -1):
+        labels[5] = label
+        found = epilog.nn.linear_cross_entropy(x, w, labels, reduction="none")
+        assert found.isinf().tolist() == [i == 5 for i in range(70)]
+        try:
+            epilog.nn.linear_cross_entropy(x, w, labels, check_indices=True)
+            raise AssertionError("no error")
+        except IndexError as e:
+            assert f"Target {label} is out of bounds" in str(e)
+    labels[5] = -100
+    assert epilog.nn.linear_cross_entropy(x, w, labels, check_indices=True).isfinite()
+
+
 def test_threads_keep_memory_apart():
     """Workspaces come from PyTorch's pool: what one call leaves must not be given to another before its kernels are done."""
     args = given(512)
