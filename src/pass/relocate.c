@@ -291,7 +291,6 @@ static bool copy_product(copying *c, int node) {
     int value = epi_graph_value(out, epi_form_build(out, &f));
     if (value != EPI_NO_NODE && !out->nodes[value].name && out->nodes[value].op != EPI_OP_CONST)
         out->nodes[value].name = n->name;
-    epi_graph_store_as(out, value, n);
     c->copy[node] = value;
     keep_form(c, node, f);
     return true;
