@@ -1,4 +1,5 @@
-/* variance.h: a variance is one reduction where that lets it leave a product's tile, and several elsewhere. */
+/* variance.h: a variance is one reduction where that lets it leave a product's tile, and several elsewhere.
+ */
 #ifndef EPI_PASS_VARIANCE_H
 #define EPI_PASS_VARIANCE_H
 
