@@ -197,7 +197,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep growth alloc properties random rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep growth alloc properties random laws rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -246,7 +246,7 @@ ARGS_edges := programs
 ARGS_puzzle := programs
 ARGS_attention = programs $(CASES_MODE)
 ARGS_random = $(ROUNDS)
-LAW_TEXTS = $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md
+LAW_TEXTS ?= $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md
 LAW_ROUNDS ?= 1000
 ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)
 ARGS_docs := docs/language.md docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi) \
@@ -266,7 +266,7 @@ SUB = $(MAKE) --no-print-directory -s
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 # At -O1 GCC takes twice as long as at -Og for sanitized code, of some files six times; what it makes runs 8 % faster.
 ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
-    RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out $(NOT_ASAN),$(TESTS))' ROUNDS=40 GRAD_ROUNDS=40 \
+    RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out $(NOT_ASAN),$(TESTS))' ROUNDS=40 GRAD_ROUNDS=40 LAW_ROUNDS=60 LAW_TEXTS= \
     CUDA_MODE=some CASES_MODE=some $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(filter-out $(SEARCHED),$(TESTS)) example')
 # These go where others go under the sanitizers, many times over: batch, rowbits and sums where cases and rowloop do, names where cuda does.
 # The emulator has fibers, which AddressSanitizer does not follow, and checks addresses itself.
@@ -350,6 +350,7 @@ test-full:
 	@$(SUB) test-texts
 	@$(SUB) test-emulate
 	@$(SUB) test-hopper
+	@$(SUB) test-laws
 	@! command -v clang >/dev/null || $(SUB) test-memory
 	@$(SUB) fuzz
 

@@ -43,8 +43,8 @@ static inline bool is_made_of(const epi_graph *g, int node, epi_op_class cls) {
 static inline double contract_unit(const bounding *b, int node) {
     const epi_node *n = &b->g->nodes[node];
     epi_use_list uses = epi_graph_uses(b->g, node);
-    bool may = n->op == EPI_OP_MATMUL || epi_ops[n->op].cls == EPI_CLASS_REDUCE || uses.count > 1 ||
-               n->has_stored || is_made_of(b->g, node, EPI_CLASS_REDUCE);
+    bool may = epi_ops[n->op].cls != EPI_CLASS_MAP || uses.count > 1 || n->has_stored ||
+               is_made_of(b->g, node, EPI_CLASS_REDUCE);
     bool is_vector = n->axes.count <= 1 && !is_made_of(b->g, node, EPI_CLASS_PRODUCT);
     double coarsest = n->has_stored ? storage_unit(n->stored) : is_vector ? 0 : storage_unit(b->type);
     for (int i = 0; i < uses.count; i++) {

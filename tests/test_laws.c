@@ -1,10 +1,17 @@
 /* test_laws.c: laws that every program keeps (laws.h), over texts and over random programs.
  *
- *     laws FILES... [--random COUNT [FIRST]] [--thorough]   every program of .epi files and of blocks in .md
- *     laws --gpu …                                          on a GPU, exact; of laws, those that compile
- * little laws reduce SEED [LAW]                                what is left of a random program that breaks a
- * law laws reduce FILE:NAME [LAW]                           the same of a text laws text SEED the random
- * program
+ * laws FILES... [--random COUNT [FIRST]] [--thorough] [--law LAW] [--plain]
+ *     every program of .epi files and of the blocks of .md files, and of random programs;
+ *     thorough: gradients by every subset of inputs; plain: what breaks a law is not reduced
+ *
+ * laws --gpu ...
+ *     the same on a GPU, exact; of the laws those that compile little
+ *
+ * laws reduce SEED|FILE:NAME [LAW]
+ *     what is left of a program that breaks a law
+ *
+ * laws text SEED
+ *     the random program
  */
 #include <sys/mman.h>
 
