@@ -735,6 +735,11 @@ static struct whole {
     {.from = {"../tests/handed_on", "norm_linear_back", "T=70,D=1024,F=72", 0}}, /* rows come by TMA */
     {.from = {"../tests/handed_on", "norm_linear_back", "T=70,D=300,F=40", 0}},
     {.from = {"../tests/handed_on", "add_norm", "T=70,D=300,K=40", 0}},
+    {.from = {"../tests/choice", "largest", "T=70,D=40,N=300", 0}},
+    {{"../tests/choice", "largest", "T=70,D=40,N=300", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/choice", "routed", "T=70,D=40,N=64", 0}},
+    {.from = {"../tests/choice", "scaled", "T=70,D=300", 0}},
+    {.from = {"../tests/choice", "pooled", "T=70,D=40", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 
