@@ -261,6 +261,33 @@ static void test_argmax(size_t which, const char *dims, const way *w) {
     epi_module_free(m);
 }
 
+/* ---- logits and their log-sum-exp ---- */
+
+/* What is stored in 16 bits is what the log-sum-exp is of: exp(z - lse) of both as they were stored sums up
+ * to 1, also where maps are between them. The exponent has lse's rounding to f32, its exponential 4.5 ulp,
+ * the cap as many; of logits that were not rounded it would be off by those of z, which are 2^16 times as
+ * large. */
+static void test_weights(const char *text, double cap, const way *w) {
+    epi_module *m = parse(text);
+    ran r = {0};
+    if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40,V=300", w)) {
+        problem_fill(&r.p, 5);
+        check(problem_run(r.k, &r.p), "%s runs", text);
+        const tensor *z = find(&r, "z"), *lse = find(&r, "e");
+        for (int64_t t = 0; t < lse->shape.count; t++) {
+            double e = at(lse, t), sum = 0;
+            for (int64_t v = 0; v < 300; v++) {
+                double x = at(z, 300 * t + v);
+                sum += exp((cap > 0 ? cap * tanh(x / cap) : x) - e);
+            }
+            check(fabs(sum - 1) <= ldexp(fabs(e) + 9 * (1 + cap), -24) + ldexp(sqrt(300), -24),
+                  "%s, %s: weights of row %d sum up to 1 %+g", text, name_of(w), (int)t, sum - 1);
+        }
+    }
+    discard(&r);
+    epi_module_free(m);
+}
+
 int main(void) {
     epi_error err;
     if (epi_context_open(&ctx, &err) != EPI_OK)
@@ -277,6 +304,14 @@ int main(void) {
                 test_argmax(i, values[i].dims[d], &ways[way]);
     for (int way = 0; way < WAYS; way++)
         test_ties(&ways[way]);
+    for (int way = 0; way < WAYS; way++) {
+        if (ways[way].path != EPI_PATH_FUSED) /* which rounds what is made of z, too */
+            continue;
+        test_weights("p(x[T,D], w[V,D]) -> (z[T,V], e: f32[T]) { z = x @ w  e = logsumexp(z, V) }", 0,
+                     &ways[way]);
+        test_weights("p(x[T,D], w[V,D]) -> (z[T,V], e: f32[T]) { z = x @ w  e = logsumexp(3*tanh(z/3), V) }",
+                     3, &ways[way]);
+    }
     epi_context_close(ctx);
     return finish();
 }

@@ -163,7 +163,7 @@ static void check_in_place(const epi_strips *s) {
 
 /* AVX-512 has means of its own for these. */
 static bool has_own(int op) {
-    return op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU;
+    return op == EPI_OP_EXP || op == EPI_OP_SIGMOID || op == EPI_OP_SILU || op == EPI_OP_GELU;
 }
 
 /* Tables that have a fused multiply-add do the same arithmetic, whatever their width. */

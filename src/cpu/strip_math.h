@@ -77,6 +77,22 @@ static ALWAYS_INLINE float vdither(float x, float u) {
     return bits_float((bits & 0x7fffffffu) > 0x7f800000u ? bits : rounded);
 }
 
+/* x rounded to the nearest bf16, and to the nearest f16, as storing it does. Of numbers too small for a
+ * normal f16, 0.5 leaves multiples of 2^-24. */
+static ALWAYS_INLINE float vbf16(float x) {
+    uint32_t bits = float_bits(x), rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
+    return bits_float((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded);
+}
+
+static ALWAYS_INLINE float vf16(float x) {
+    uint32_t bits = float_bits(x), a = bits & 0x7fffffffu, sign = bits & 0x80000000u;
+    uint32_t normal = (a + 0xfffu + (a >> 13 & 1u)) & ~0x1fffu;
+    uint32_t small = float_bits((bits_float(a) + 0.5f) - 0.5f);
+    uint32_t finite = a < (113u << 23) ? small : normal;
+    uint32_t special = a > 0x7f800000u ? a | 0x400000u : 0x7f800000u;
+    return bits_float((finite < (143u << 23) && a < 0x7f800000u ? finite : special) | sign);
+}
+
 /* Adding ROUND leaves the nearest integer in the low bits of the sum; taking it away again leaves
  * that integer as a number. Good for |x| < 2^22 (2^51). */
 static const float ROUND = 0x1.8p23f;

@@ -377,6 +377,7 @@ LINK(exp, octet_map(EPI_OP_EXP, &v))
 LINK(sigmoid, octet_map(EPI_OP_SIGMOID, &v))
 LINK(silu, octet_map(EPI_OP_SILU, &v))
 LINK(gelu, octet_map(EPI_OP_GELU, &v))
+LINK(bf16, EACH(v.v[i] = wide_narrow(v.v[i])))
 /* Functions that have no vectors of their own */
 LINK(map, float y[OCTET]; octet_put(y, &v); map_elements(k->kind - EPI_LINK_MAP, y); octet_get(&v, y))
 LINK(split, split_get(&v, floats(&k->a, r, 2 * j), floats(&k->b, r, j)))
@@ -476,6 +477,7 @@ static link_forms forms_of(const epi_link *k) {
         return k->nontemporal ? by_type(&k->a, stream_links, stream_bf16_links)
                               : by_type(&k->a, store_links, store_bf16_links);
     case EPI_LINK_COLUMNS: return sums ? sum_columns_links : NULL;
+    case EPI_LINK_MAP + EPI_OP_BF16: return bf16_links;
     case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_links : map_links;
     case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? sigmoid_links : map_links;
     case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? silu_links : map_links;

@@ -36,6 +36,17 @@ static double dither(double x, double u) {
     return copysign(rounded < 0x1p128 ? rounded : INFINITY, x);
 }
 
+/* The nearest number of so many binary digits, of two the even one; no digit is less than 2^least. */
+static double narrowed(double x, int digits, int least, double most) {
+    int e;
+    if (!isfinite(x))
+        return x;
+    frexp(x, &e);
+    int unit = e - digits > least ? e - digits : least;
+    double rounded = ldexp(rint(ldexp(x, -unit)), unit);
+    return fabs(rounded) > most ? copysign(INFINITY, x) : rounded;
+}
+
 double epi_op_reference(epi_op op, double a, double b, double c) {
     switch (op) {
 #define EPI_MAP1(id, text, ref, ...) \

@@ -27,6 +27,8 @@ static bool is_exact_op(const epi_node *n) {
     case EPI_OP_FLOOR:
     case EPI_OP_ROUND:
     case EPI_OP_RELU:
+    case EPI_OP_BF16:
+    case EPI_OP_F16:
     case EPI_OP_WHERE:
     case EPI_OP_NOT:
     case EPI_OP_GATHER:

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/narrow.h"
 #include "pass/once.h"
 #include "pass/prepare.h"
 #include "pass/renames.h"
@@ -322,7 +323,11 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->spec.graph = r->written;
     if (o->path != EPI_PATH_FUSED)
         return EPI_OK;
-    epi_status status = epi_once_write(&k->arena, r->written, &r->written, err);
+    epi_status status = EPI_OK;
+    if (!k->gpu || o->rounding == EPI_ROUND_EXACT) /* else a tile is rounded before all that is made of it */
+        status = epi_narrow_outputs(&k->arena, &k->spec, &r->written, err);
+    if (status == EPI_OK)
+        status = epi_once_write(&k->arena, r->written, &r->written, err);
     if (status == EPI_OK)
         status = epi_slices_push(&k->arena, r->written, &r->written, err);
     if (status == EPI_OK)
