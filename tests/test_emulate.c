@@ -732,6 +732,8 @@ static struct whole {
     {.from = {"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}},
     {{"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}, 80, 1, {0}, NULL, {{0}}},
     {{"../tests/attention", "trained", "B=2,H=2,S=80,R=100,E=32,F=16", 0}, 86, 3, {0}, NULL, {{0}}},
+    {{"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, 90, 1, {0}, NULL, {{0}}},
+    {{"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
     {.from = {"../tests/handed_on", "norm_linear_back", "T=70,D=1024,F=72", 0}}, /* rows come by TMA */
     {.from = {"../tests/handed_on", "norm_linear_back", "T=70,D=300,F=40", 0}},
     {.from = {"../tests/handed_on", "add_norm", "T=70,D=300,K=40", 0}},

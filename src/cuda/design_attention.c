@@ -456,6 +456,8 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
     p->instrs = epi_arena_alloc(d->c->arena, ((size_t)tile->instr_count + 1) * sizeof *p->instrs);
     if (!p->instrs)
         return false;
+    if (plan->split == EPI_OP_LOW) /* the operand's columns lie in their own order */
+        return epi_refuse(d, "halves of attention's columns");
     for (int i = 0; i < tile->instr_count; i++) {
         epi_instr_kind kind = tile->instrs[i].kind;
         if (kind == EPI_INSTR_PARTIAL_COLS || kind == EPI_INSTR_PARTIAL_ROWS)

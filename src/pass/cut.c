@@ -185,6 +185,8 @@ static bool note_split(epi_site_part *p, const epi_node *n) {
     bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
     epi_op split = halves ? EPI_OP_LOW : EPI_OP_EVEN;
     epi_axis fine = n->over.at[0];
+    if (halves && p->ordered)
+        return false;
     if (p->split != EPI_OP_COUNT)
         return p->split == split && epi_axis_equal(p->fine, fine);
     int at = epi_axes_find_dim(&p->cols, fine.dim);
@@ -256,8 +258,12 @@ static void want_after(epi_sites *s, int node) {
 }
 
 static int add_part(epi_sites *s, epi_kind kind, int product) {
-    s->parts[s->part_count] = (epi_site_part){
-        .kind = kind, .product = product, .pair = EPI_NO_NODE, .split = EPI_OP_COUNT, .handed = EPI_NO_NODE};
+    s->parts[s->part_count] = (epi_site_part){.kind = kind,
+                                              .product = product,
+                                              .pair = EPI_NO_NODE,
+                                              .ordered = kind == EPI_KIND_ATTENTION && !s->limits->halves,
+                                              .split = EPI_OP_COUNT,
+                                              .handed = EPI_NO_NODE};
     return s->part_count++;
 }
 
@@ -864,6 +870,7 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
     epi_site_part part = {.kind = EPI_KIND_ATTENTION,
                           .rows = at->shape.rows,
                           .cols = a->cols[0],
+                          .ordered = !s->limits->halves,
                           .split = EPI_OP_COUNT,
                           .attention = at};
     epi_attention_term terms[EPI_ATTENTION_TERMS];
@@ -1027,6 +1034,14 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }
 
+/* Is a result of attention taken apart in halves on its tile? */
+static bool takes_halves(const epi_attention *a) {
+    bool found = false;
+    for (int v = 0; v < a->value_count; v++)
+        found |= a->out_plan[v]->split == EPI_OP_LOW;
+    return found;
+}
+
 /* Is something reduced over a head that is made of a tile that is loaded? */
 static bool reduces_gated(const epi_graph *g, const epi_plan *plan) {
     epi_arena scratch = {0};
@@ -1080,7 +1095,7 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const e
     epi_nominal_sizes(spec, sizes);
     if (plan->fused && plan->attention &&
         (!epi_attention_allowed(limits, g, plan->attention, sizes) ||
-         (!limits->gated && reduces_gated(g, plan))))
+         (!limits->gated && reduces_gated(g, plan)) || (!limits->halves && takes_halves(plan->attention))))
         return false;
     if (plan->kind == EPI_KIND_ROWS && plan->fused && folds_too_often(g, plan))
         return false;

@@ -82,7 +82,8 @@ typedef struct epi_tile_limits {
     int attention_most, attention_multiple;
     bool pages;   /* and read its stream through an index, */
     bool crossed; /* and have a product that sums over its rows, */
-    bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded */
+    bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
+    bool halves;  /* and take its result apart in halves, which reorders the columns of the operand */
 } epi_tile_limits;
 
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to

@@ -28,7 +28,8 @@ typedef struct epi_site_part {
     bool batched;                               /* some rows are batch axes of the product */
     bool alone;                                 /* it makes one value and nothing else: an update */
     unsigned local;                             /* dims that a reduction inside the tile removes */
-    epi_op split;                               /* as in epi_plan */
+    bool ordered; /* its columns keep their order: no halves are taken of them */
+    epi_op split; /* as in epi_plan */
     epi_axis fine;
     int handed, next; /* cut_hand.c: the value of its tile, or EPI_NO_NODE, that it hands to this part */
 } epi_site_part;

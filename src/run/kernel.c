@@ -495,7 +495,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .attention_multiple = o->device ? 8 : 1,
                                   .pages = o->device != 0,
                                   .crossed = !o->device,
-                                  .gated = !o->device};
+                                  .gated = !o->device,
+                                  .halves = !o->device};
     if (status == EPI_OK && k->gpu && epi_device_capability(k->program->module->context, o->device) != 90) {
         k->limits.pairs = false; /* Hopper's mainloops have tiles of two products, and read pages */
         k->limits.pages = false;
