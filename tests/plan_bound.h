@@ -14,9 +14,10 @@
 
 /* ---- by the contract ---- */
 
+/* An update is: it may bring elements of two types together. */
 static inline bool is_computed(const epi_graph *g, int node) {
     epi_op op = g->nodes[node].op;
-    return op != EPI_OP_INPUT && !epi_op_is_free(op);
+    return op == EPI_OP_UPDATE || (op != EPI_OP_INPUT && !epi_op_is_free(op));
 }
 
 /* May the user be in another part than its operand is made in? Where it is no map, or has axes more. */
