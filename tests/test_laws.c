@@ -196,12 +196,25 @@ static void check_named(epi_context *ctx, const char *what) {
 
 /* ---- the list ---- */
 
+/* Seeds that broke a law once and lie behind the first thousand: a maximum of a narrower type than its
+ * elements. */
+static const long once_broken[] = {2607};
+enum { ONCE_BROKEN = sizeof once_broken / sizeof *once_broken };
+
 typedef struct list {
     char **files;
     int file_count;
     long rounds, first;
     bool thorough;
 } list;
+
+static long item_count(const list *l) {
+    return l->file_count + l->rounds + (l->rounds ? ONCE_BROKEN : 0);
+}
+
+static long seed_of(const list *l, long round) {
+    return round < l->rounds ? l->first + round : once_broken[round - l->rounds];
+}
 
 static void work_through(const list *l) {
     epi_context *ctx;
@@ -212,12 +225,12 @@ static void work_through(const list *l) {
         fflush(stdout);
         _exit(1);
     }
-    for (; all->item < l->file_count + l->rounds; all->item++) {
+    for (; all->item < item_count(l); all->item++) {
         alarm(10 * LAW_SECONDS);
         if (all->item < l->file_count)
             check_file(ctx, l->files[all->item], NULL, l->thorough);
         else
-            check_seed(ctx, (uint64_t)(l->first + all->item - l->file_count), l->thorough);
+            check_seed(ctx, (uint64_t)seed_of(l, all->item - l->file_count), l->thorough);
         all->passed += passed;
         all->failed += failed_count;
         all->counts.runs += counts.runs;
@@ -259,7 +272,7 @@ static int summary(void) {
 }
 
 static int check_list(const list *l) {
-    while (all->item < l->file_count + l->rounds) {
+    while (all->item < item_count(l)) {
         int status = 0;
         fflush(stdout);
         pid_t child = fork();

@@ -144,6 +144,15 @@ void epi_once_store(epi_graph *g) {
             g->nodes[i].has_stored = true;
             g->nodes[i].stored = EPI_F32;
         }
+    for (int i = 0; i < g->node_count;
+         i++) { /* the extreme is one of the elements: a narrower type is not enough */
+        const epi_node *n = &g->nodes[i];
+        for (int a = 0; a < epi_node_operands(n) && asks[i]; a++) {
+            epi_node *top = &g->nodes[n->arg[a]];
+            if (top->has_stored && (top->op == EPI_OP_RMAX || top->op == EPI_OP_RMIN))
+                top->stored = EPI_F32;
+        }
+    }
 }
 
 /* ---- the new graph ---- */

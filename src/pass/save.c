@@ -297,8 +297,13 @@ static void relocate(split *s) {
     find_wanted(s, wanted);
     for (int i = 0; i < count; i++)
         s->looked[i] = !s->backward[i] && (s->looked[i] || is_result(s, i));
-    if (!epi_relocate(&facts, s->backward, s->looked, found) || epi_graph_failed(g))
+    bool relocates = epi_relocate(&facts, s->backward, s->looked, found);
+    if (epi_graph_failed(g))
         return;
+    if (!relocates) {
+        epi_graph_finish(g); /* what was tried stays behind the others, and nothing uses it */
+        return;
+    }
     epi_replace(g, count, found, true, &out);
     *g = out;
 }
