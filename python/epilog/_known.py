@@ -125,9 +125,11 @@ class Tree:
         for where, name, function in self.functions:
             if function is None or where[name] is not function:
                 return f"{name} is not that of transformers"
-        found = []
+        found, traced = [], torch.compiler.is_compiling()
         for at, child, kind, name in self.parts:
             module = (layer if at < 0 else found[at])._modules.get(child)
+            if traced and module is not None:
+                module.forward  # so that a graph is made anew where it becomes another
             why = trouble(module, kind)
             if why is not None:
                 return f"{name} {why}"

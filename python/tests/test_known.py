@@ -298,6 +298,29 @@ def test_what_may_change(called):
     assert called.count("layer") == 4
 
 
+@pytest.mark.parametrize("what", ["another forward of the MLP", "another activation"])
+def test_changed_below_a_graph(what):
+    """A compiled model is compiled anew."""
+    torch._dynamo.reset()
+    model, plain, double = (make("Llama").eval() for _ in range(3))
+    epilog.apply(model)
+    compiled = torch.compile(model, backend="eager")
+    logits(compiled)
+    for m in (model, plain, double):
+        CHANGES[what](m)
+    close(logits(compiled), logits(plain), logits(double.double()))
+
+
+def test_copies_are_fused(called):
+    for name in ("Llama", "Gemma2", "GPT2"):
+        model = make(name).eval()
+        epilog.apply(model)
+        other = copy.deepcopy(model)
+        found = logits(model)
+        called.clear()
+        assert torch.equal(logits(other), found) and called.count("layer") == 2
+
+
 def test_checkpointing_is_that(called):
     """What is checkpointed is computed again in the backward."""
     for name in ("Llama", "GPT2"):
