@@ -222,7 +222,7 @@ $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< $(BUILD)/libepilog.a $(LIBS)
 
 .PHONY: tests list suite sanitize threads
-tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES)
+tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch) # what runs on a GPU is built here, too
 
 # Lines for tests/run.sh, a name and a command each: the suite of one build. It is run in the plain build and again under
 # the sanitizers, where RUN_TESTS, ROUNDS, CUDA_MODE and RUN differ.

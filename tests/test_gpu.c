@@ -434,7 +434,7 @@ static size_t row_bytes(const tensor *t) {
     return rows ? (size_t)(t->shape.count / BATCH) * epi_dtype_size(t->shape.type) : 0;
 }
 
-static void take_row(problem *one, const problem *many, size_t row) {
+static void copy_row(problem *one, const problem *many, size_t row) {
     for (int i = 0; i < many->inputs; i++) {
         size_t bytes = row_bytes(&many->t[i]);
         size_t whole = (size_t)many->t[i].span * epi_dtype_size(many->t[i].shape.type);
@@ -455,7 +455,7 @@ static void compare_rows(const task *many, const task *one, const char *what) {
     if (on_device_make(&o, one->l->program, one->kernel)) {
         bool ok = run_once(many->kernel, &m, what);
         for (int r = 0; r < 3 && ok; r++) {
-            take_row(&o.host, &m.host, rows[r]);
+            copy_row(&o.host, &m.host, rows[r]);
             ok = run_once(one->kernel, &o, what);
             for (int i = m.host.inputs; i < m.host.count && ok; i++) {
                 size_t bytes = row_bytes(&m.host.t[i]);
