@@ -46,7 +46,8 @@ def old_name(config):
 
 def current(old, module):
     """What an implementation does at this time: its attention and its masks."""
-    attend, mask = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS, sys.modules["transformers.masking_utils"].ALL_MASK_ATTENTION_FUNCTIONS
+    attend = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS
+    mask = sys.modules["transformers.masking_utils"].ALL_MASK_ATTENTION_FUNCTIONS
     return attend[old] if old in attend else eager_of(module), mask[old]
 
 
@@ -60,9 +61,9 @@ def eager_of(module):
 
 def own(old, module):
     """What it is in transformers; None where someone put another function there."""
-    home = type(module).__module__.removeprefix("transformers.")
-    attend = own_function(home, "eager_attention_forward") if old == "eager" else own_function("integrations.sdpa_attention", "sdpa_attention_forward")
-    return attend, own_function("masking_utils", old + "_mask")
+    home, name = type(module).__module__.removeprefix("transformers."), "eager_attention_forward"
+    home, name = (home, name) if old == "eager" else ("integrations.sdpa_attention", "sdpa_attention_forward")
+    return own_function(home, name), own_function("masking_utils", old + "_mask")
 
 
 def is_known(old, module):
