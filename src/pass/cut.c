@@ -343,6 +343,25 @@ static epi_product_sum find_sum(epi_sites *s, int node) {
     return may ? sum : (epi_product_sum){node, {node}, 1};
 }
 
+/* The value is in memory, and whoever uses it under another name, or a slice of it, loads it from there. */
+static void place_view(epi_sites *s, int node) {
+    int from = s->g->nodes[node].arg[0];
+    epi_sites_store(s, from);
+    bool there = s->site[from].kind == EPI_SITE_INPUT;
+    s->site[node] = there ? s->site[from] : (epi_site){EPI_SITE_VIEW, s->site[from].part};
+}
+
+/* Something wants the value: if it is a view that waits, what it is a view of is stored. */
+static void settle_view(epi_sites *s, int node) {
+    while (s->waiting[node]) {
+        int first = node;
+        while (s->waiting[s->g->nodes[first].arg[0]])
+            first = s->g->nodes[first].arg[0];
+        s->waiting[first] = false;
+        place_view(s, first);
+    }
+}
+
 /* Products that are added up have a part when the last of them is placed, and their sums are on its tile. */
 static void add_product(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
@@ -352,8 +371,10 @@ static void add_product(epi_sites *s, int node) {
             return;
     for (int i = 0; i < 2 * sum.count; i++)
         want_after(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
-    for (int i = 0; i < 2 * sum.count; i++)
+    for (int i = 0; i < 2 * sum.count; i++) {
+        settle_view(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
         epi_sites_store(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
+    }
     s->until = -1;
     int other = n->axes.count && sum.count == 1 ? find_pair(s, node) : -1;
     if (other >= 0) {
@@ -759,6 +780,9 @@ static bool updates_on_tile(const epi_sites *s, int node) {
  * its new elements stores them there. */
 static void place_move(epi_sites *s, int node) {
     const epi_node *n = &s->g->nodes[node];
+    for (int a = 0; a < 3; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            settle_view(s, n->arg[a]);
     if (updates_on_tile(s, node)) {
         s->site[node] = (epi_site){EPI_SITE_AFTER, s->site[n->arg[2]].part};
         return;
@@ -831,12 +855,14 @@ static bool stays_on_tile(epi_sites *s, int node) {
     return p->kind == EPI_KIND_GEMM && p->handed == EPI_NO_NODE && stay_whole(s, node, 0) > 0;
 }
 
-/* The value is in memory, and whoever uses it under another name, or a slice of it, loads it from there. */
-static void place_view(epi_sites *s, int node) {
+/* A view of a late value waits until something wants it: only then is it known how long it is alive. */
+static void see_view(epi_sites *s, int node) {
     int from = s->g->nodes[node].arg[0];
-    epi_sites_store(s, from);
-    bool there = s->site[from].kind == EPI_SITE_INPUT;
-    s->site[node] = there ? s->site[from] : (epi_site){EPI_SITE_VIEW, s->site[from].part};
+    s->waiting[node] = s->waiting[from] || (s->site[from].kind == EPI_SITE_LATE && !s->forced[from]);
+    if (s->waiting[node])
+        s->site[node] = (epi_site){EPI_SITE_LATE, s->site[from].part};
+    else
+        place_view(s, node);
 }
 
 static void place(epi_sites *s, int node) {
@@ -847,12 +873,12 @@ static void place(epi_sites *s, int node) {
     case EPI_CLASS_REDUCE: place_reduction(s, node); break;
     case EPI_CLASS_VIEW:
         s->view[node] = s->g->nodes[node].op == EPI_OP_RENAME || !stays_on_tile(s, node);
-        s->view[node] ? place_view(s, node) : place_map(s, node);
+        s->view[node] ? see_view(s, node) : place_map(s, node);
         break;
     case EPI_CLASS_MOVE:
         s->view[node] = s->g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) &&
                         is_aligned(s, node);
-        s->view[node] ? place_view(s, node) : place_move(s, node);
+        s->view[node] ? see_view(s, node) : place_move(s, node);
         break;
     case EPI_CLASS_RANDOM: place_random(s, node); break;
     case EPI_CLASS_MAP:
@@ -877,6 +903,8 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
     int count = epi_attention_terms(s->g, a, terms);
     for (int i = 0; i < at->needs.count; i++)
         want_after(s, at->needs.at[i]);
+    for (int i = 0; i < at->needs.count; i++)
+        settle_view(s, at->needs.at[i]);
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
         bool store = node == a->operand[0] || node == a->operand[1] || node == a->crossed_operand;
@@ -897,10 +925,22 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
     s->until = -1;
 }
 
+/* Views that a value is made of are there: those of a product when its part is made. A view of a view waits
+ * as that does. */
+static void settle_operands(epi_sites *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int64_t at;
+    bool view = n->op == EPI_OP_RENAME || (n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at));
+    for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL && !view; a++)
+        if (n->arg[a] != EPI_NO_NODE)
+            settle_view(s, n->arg[a]);
+}
+
 /* Places a value whose operands are placed; of an attention all that it makes, and then the values that
  * waited for it come: it answers the node to go on with. */
 static int place_next(epi_sites *s, int node) {
     if (!s->attention_of[node]) {
+        settle_operands(s, node);
         place(s, node);
         s->placed[node] = true;
         return node + 1;
@@ -936,7 +976,7 @@ static bool waits(epi_sites *s, int node) {
     for (int a = 0; a < 2 && is_result(s, node); a++) {
         int late = g->nodes[node].arg[a];
         epi_use_list uses = epi_graph_uses(g, g->nodes[node].arg[1 - a]);
-        if (s->site[late].kind != EPI_SITE_LATE || s->forced[late])
+        if (s->site[late].kind != EPI_SITE_LATE || s->forced[late] || s->waiting[late])
             continue;
         for (int i = 0; i < uses.count; i++) {
             int other = uses.at[i].node;
@@ -984,6 +1024,7 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
     const epi_graph *g = s->g;
     memset(s->forced, 0, (size_t)g->node_count);
     memset(s->placed, 0, (size_t)g->node_count);
+    memset(s->waiting, 0, (size_t)g->node_count);
     s->part_count = 0;
     for (int i = 0; i < g->node_count; i++)
         s->sum[i] = EPI_NO_NODE;
@@ -999,6 +1040,8 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
             s->attentions[k].dropped = true;
             return false;
         }
+        for (int i = 0; i < g->node_count; i++)
+            settle_view(s, i);
         for (int t = g->input_count; t < g->tensor_count; t++)
             if (s->forward[g->tensors[t].node] != back)
                 epi_sites_store(s, g->tensors[t].node);
@@ -1023,6 +1066,7 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile
     s->placed = epi_arena_alloc(arena, nodes);
     s->forward = epi_arena_alloc(arena, nodes);
     s->view = epi_arena_alloc(arena, nodes);
+    s->waiting = epi_arena_alloc(arena, nodes);
     s->sum = epi_arena_alloc(arena, nodes * sizeof *s->sum);
     if (!epi_visits_make(arena, g->node_count, &s->visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -65,6 +65,7 @@ typedef struct epi_sites {
     bool *forward;   /* by node; see direction.h */
     int *folds;      /* by node in a row: reductions of its part that come before it, each for the next */
     bool *view;      /* by node: it is a slice of a value in memory, which needs no memory of its own */
+    bool *waiting;   /* by node: such a value of a late one, which is stored when something wants it */
     const int *hand; /* by product: the value that its part is to hand on, or EPI_NO_NODE; or NULL */
     int first;       /* parts before this one are of the direction that is done */
     int until;       /* what is stored now is wanted behind this part, or -1: soon after it is made */
