@@ -7,7 +7,7 @@
 #   make test-texts    all of the CUDA texts through NVRTC, not one of each form (7 minutes of a core)
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
-#   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (3 minutes of a core)
+#   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (4 minutes of a core)
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
 #   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps
 #                      (tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
@@ -237,7 +237,7 @@ ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
 ARGS_rows := programs
 ARGS_batch := programs
 ARGS_rowbits = $(ROW_ROUNDS)
-ROW_ROUNDS ?= 400
+ROW_ROUNDS ?= 350
 ARGS_open := programs
 ARGS_memory := tests/models.epi
 ARGS_formulas := programs

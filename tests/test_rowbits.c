@@ -1,32 +1,33 @@
 /* test_rowbits.c: the bits of a row do not depend on the batch: random programs whose rows do not know of
- * each other, in batches of 200, 100, 37, 2 and 1 rows, in reversed order and on one thread or two. Of a
- * GPU's kernels, which cannot be run here, what decides about bits is compared: mainloops, and who folds a
- * row.
+ * each other, in batches of 200, 100, 37, 2 and 1 rows, in reversed order, on one thread or two and with open
+ * sizes. Of a GPU's kernels, which cannot be run here, what decides about bits is compared: mainloops, and
+ * who folds a row.
  *
  *     rowbits [programs] [first seed] */
 #include "row_program.h"
 #include "run/run.h"
 
 static epi_context *ctx;
-static int compared, programs, wrong;
+static int compared, programs, gradients, wrong;
 
 /* One run: so many rows, of B and of T, the last ones first or not. */
 typedef struct batch {
     int64_t b, t;
     int threads;
     bool reversed;
+    int64_t most; /* 0, or T is open up to so many */
 } batch;
 
 /* The batch that the others are rows of; of every fourth program it has rows as long as tapes want them. */
 static batch whole_batch(int seed) {
-    return (batch){3, seed % 4 ? 200 : 600, 2, false};
+    return (batch){.b = 3, .t = seed % 4 ? 200 : 600, .threads = 2};
 }
 
 static epi_kernel *compile(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
                            batch of, int device) {
     static const char *const rows[] = {"T", "B"}, *const names[] = {"T", "D", "N", "R", "B"};
     epi_dim_binding dims[5];
-    const int64_t all[] = {of.t, sizes[0], sizes[1], sizes[2], of.b};
+    const int64_t all[] = {of.most ? of.most : of.t, sizes[0], sizes[1], sizes[2], of.b};
     int count = 0;
     for (int d = 0; d < epi_program_dim_count(p); d++)
         for (int i = 0; i < 5; i++)
@@ -34,7 +35,8 @@ static epi_kernel *compile(const epi_program *p, const row_maker *m, const int64
                 dims[count++] = (epi_dim_binding){names[i], all[i]};
     epi_options o =
         EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = of.threads, .device = device,
-                    .row_axes = m->crossed ? rows : NULL, .row_axis_count = m->crossed ? 1 + m->batched : 0);
+                    .row_axes = m->crossed ? rows : NULL, .row_axis_count = m->crossed ? 1 + m->batched : 0,
+                    .open_axes = rows, .open_axis_count = of.most > 0);
     epi_kernel *k;
     epi_error err;
     check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "it compiles for %ld rows: %s", (long)of.t,
@@ -77,24 +79,43 @@ static int64_t move_rows(const epi_program *p, int t, problem *few, const proble
     return differ;
 }
 
+/* The same rows by a kernel whose T is open. */
+static bool run_open(const epi_kernel *k, problem *p, batch of) {
+    size_t bytes = 0;
+    if (epi_kernel_workspace_at(k, &of.t, 1, &bytes, NULL) != EPI_OK)
+        return false;
+    void *work = aligned_alloc(64, bytes);
+    if (work)
+        memset(work, POISON, bytes);
+    const epi_call call = EPI_CALL(.tensors = p->args, .count = p->count, .workspace = work, .sizes = &of.t,
+                                   .size_count = 1, .workspace_bytes = bytes);
+    bool ok = work && epi_kernel_call(k, &call, NULL) == EPI_OK;
+    free(work);
+    return ok;
+}
+
 static void check_batch(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
                         batch of, const problem *many, const char *label) {
     problem few = {0};
-    epi_kernel *k = compile(p, m, sizes, type, of, 0);
+    batch closed = of;
+    closed.most = 0;
+    epi_kernel *k = compile(p, m, sizes, type, closed, 0),
+               *open = of.most ? compile(p, m, sizes, type, of, 0) : NULL;
     if (k && problem_make(&few, p, k, LAYOUT_PLAIN)) {
         for (int t = 0; t < few.inputs; t++)
             move_rows(p, t, &few, many, of, false);
-        check(problem_run(k, &few), "%s runs", label);
+        check(open ? run_open(open, &few, of) : problem_run(k, &few), "%s runs", label);
         for (int t = few.inputs; t < few.count; t++) {
             int64_t differ = move_rows(p, t, &few, many, of, true);
-            check(differ == 0, "%s, B=%ld T=%ld%s, %d threads: %ld of %ld elements of output %d differ",
-                  label, (long)of.b, (long)of.t, of.reversed ? " reversed" : "", of.threads, (long)differ,
-                  (long)few.t[t].shape.count, t - few.inputs);
+            check(differ == 0, "%s, B=%ld T=%ld%s%s, %d threads: %ld of %ld elements of output %d differ",
+                  label, (long)of.b, (long)of.t, of.reversed ? " reversed" : "", of.most ? " open" : "",
+                  of.threads, (long)differ, (long)few.t[t].shape.count, t - few.inputs);
             compared++;
         }
     }
     problem_free(&few);
     epi_kernel_free(k);
+    epi_kernel_free(open);
 }
 
 /* ---- kernels of a GPU ---- */
@@ -128,11 +149,11 @@ static void list_orders(const epi_kernel *k, char *out, size_t size) {
 
 static void check_orders(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
                          int device, const char *label) {
-    static const batch batches[] = {
-        {3, 4096, 1, false}, {3, 200, 1, false}, {3, 37, 1, false}, {3, 2, 1, false}, {1, 1, 1, false}};
+    static const int64_t counts[] = {4096, 200, 37, 2, 1};
     char first[2000] = "", now[2000];
     for (int i = 0; i < 5; i++) {
-        epi_kernel *k = compile(p, m, sizes, type, batches[i], device);
+        const batch of = {.b = counts[i] > 1 ? 3 : 1, .t = counts[i], .threads = 1};
+        epi_kernel *k = compile(p, m, sizes, type, of, device);
         if (!k)
             return;
         list_orders(k, now, sizeof now);
@@ -140,7 +161,7 @@ static void check_orders(const epi_program *p, const row_maker *m, const int64_t
         if (i == 0)
             memcpy(first, now, sizeof first);
         check(!strcmp(first, now), "%s on sm_%d: of 4096 rows\n    %s\nof %ld\n    %s", label, -device, first,
-              (long)batches[i].t, now);
+              (long)counts[i], now);
     }
 }
 
@@ -148,11 +169,12 @@ static void check_orders(const epi_program *p, const row_maker *m, const int64_t
 
 static void check_program(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
                           int seed) {
-    const batch whole = whole_batch(seed), less[] = {{3, whole.t, 1, true},
-                                                     {3, 100, 1, false},
-                                                     {1, 37, 2, false},
-                                                     {2, 2, 1, false},
-                                                     {1, 1, 1, false}};
+    const batch whole = whole_batch(seed);
+    const batch less[] = {{.b = 3, .t = whole.t, .threads = 1, .reversed = true},
+                          {.b = 3, .t = 100, .threads = 1},
+                          {.b = 1, .t = 37, .threads = 2, .most = seed % 2 ? 200 : 0},
+                          {.b = 2, .t = 2, .threads = 1},
+                          {.b = 1, .t = 1, .threads = 1, .most = seed % 2 ? 0 : 100}};
     char label[100];
     problem many = {0};
     epi_kernel *k = compile(p, m, sizes, type, whole, 0);
@@ -179,6 +201,23 @@ static const char *const known[] = {
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
+/* The gradient by x has rows that do not know of each other, too; where there is one. */
+static void check_gradient(const epi_program *p, row_maker *m, const int64_t sizes[3], epi_dtype type,
+                           int seed) {
+    static const char *const wrt[] = {"x"};
+    epi_module *grad = NULL;
+    epi_error err;
+    if (epi_program_grad(p, wrt, 1, &grad, &err) != EPI_OK)
+        return;
+    m->crossed = true; /* its rows are named: T, and B if there is one */
+    int before = failed_count;
+    check_program(epi_module_program(grad, 0), m, sizes, type, seed);
+    if (failed_count > before)
+        printf("of the gradient by x of:\n");
+    gradients++;
+    epi_module_free(grad);
+}
+
 static void check_seed(int seed) {
     static const int64_t columns[] = {2, 16, 16, 64, 40, 300, 514, 1100}, others[] = {1, 8, 24, 70, 300};
     row_maker m;
@@ -198,6 +237,8 @@ static void check_seed(int seed) {
     if (check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK, "seed %d: %s",
               seed, err.message)) {
         check_program(epi_module_program(module, 0), &m, sizes, type, seed);
+        if (seed % 5 == 4)
+            check_gradient(epi_module_program(module, 0), &m, sizes, type, seed);
         epi_module_free(module);
         programs++;
     }
@@ -212,8 +253,8 @@ int main(int argc, char **argv) {
         return finish();
     for (int i = first; i < first + rounds; i++)
         check_seed(i);
-    printf("%d row-wise programs from seed %d, %d outputs compared, %d programs wrong\n", programs, first,
-           compared, wrong);
+    printf("%d row-wise programs from seed %d and gradients of %d, %d outputs compared, %d programs wrong\n",
+           programs, first, gradients, compared, wrong);
     epi_context_close(ctx);
     return finish();
 }
