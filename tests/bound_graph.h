@@ -166,8 +166,11 @@ static inline void bound_node(const bounding *b, int node) {
     default: (op == EPI_OP_INPUT ? bound_input : bound_leaf)(b, node);
     }
     double unit = b->unit(b, node);
-    for (int64_t i = 0; i < b->at[node].count && unit > 0; i++)
+    bool f16 = b->g->nodes[node].has_stored && b->g->nodes[node].stored == EPI_F16;
+    for (int64_t i = 0; i < b->at[node].count && unit > 0; i++) {
         round_element(&b->at[node], i, unit, b->absolute);
+        b->at[node].e[i] += f16 ? 0x1p-25 : 0; /* small numbers have fewer digits there */
+    }
 }
 
 /* Every live value of the graph, in b->at. False: no memory. */
