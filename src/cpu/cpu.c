@@ -124,7 +124,10 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
 /* ---- run ---- */
 
 epi_ref epi_cpu_tensor(const epi_cpu_kernel *k, int t, const epi_tensor *given) {
-    epi_ref r = {.data = given->data, .type = k->spec.types[t], .axes = k->spec.graph->tensors[t].axes};
+    static _Alignas(8) unsigned char nothing[8]; /* where a tensor without elements lies, if it is NULL */
+    epi_ref r = {.data = given->data ? given->data : nothing,
+                 .type = k->spec.types[t],
+                 .axes = k->spec.graph->tensors[t].axes};
     if (given->strides)
         memcpy(r.strides, given->strides, (size_t)r.axes.count * sizeof *r.strides);
     else

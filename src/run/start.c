@@ -110,14 +110,18 @@ typedef struct part_room {
     int64_t strides[EPI_PART_SLICES][EPI_MAX_AXES];
 } part_room;
 
+/* A place so many bytes further on; of a tensor that is not there, none. */
+static void *further(void *data, int64_t bytes) {
+    return data ? (unsigned char *)data + bytes : NULL;
+}
+
 /* A slice of a tensor whose strides the caller may give. */
 static epi_tensor slice_of(const epi_kernel *kernel, const epi_part *part, int t, const epi_tensor *whole,
                            int64_t *strides) {
     epi_ref own = {.axes = part->graph.tensors[t].axes};
     int64_t begin = epi_ref_lay_out(&own, &part->slices[t], whole->strides, kernel->spec.sizes);
     memcpy(strides, own.strides, (size_t)own.axes.count * sizeof *strides);
-    return (epi_tensor){(unsigned char *)whole->data + begin * (int64_t)epi_dtype_size(part->types[t]),
-                        strides};
+    return (epi_tensor){further(whole->data, begin * (int64_t)epi_dtype_size(part->types[t])), strides};
 }
 
 /* How many bytes into a tensor the slab begins whose first row is that. */
@@ -158,7 +162,7 @@ static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, int64
         else
             *out = (epi_tensor){value_at(kernel, at.value, workspace, prepared), NULL};
         if (row)
-            out->data = (unsigned char *)out->data + slab_begin(kernel, part, of, out->strides, row);
+            out->data = further(out->data, slab_begin(kernel, part, of, out->strides, row));
         if (part->slices[of].memory.count)
             *out = slice_of(kernel, part, of, out, room->strides[slices++]);
     }
