@@ -9,8 +9,8 @@
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
 #   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (4 minutes of a core)
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
-#   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps
-#                      (tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
+#   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps (7 minutes of a core;
+#                      tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
 #   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
 #   make test-full     all of the above
 #   make mutate        faults put into the sources, MUTANTS=50 of them drawn by SEED=1: how many does the suite find? (90 minutes)
