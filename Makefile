@@ -275,9 +275,10 @@ NOT_ASAN := batch rowbits sums names emulate growth
 # free the most different things. Of programs with params, open axes and memory budgets cut and alloc have some.
 SEARCHED := lang alloc properties cut grad jit cuda
 TSAN = BUILD=$(BUILD)/tsan OPT='-O1 -g1' SAN=-fsanitize=thread
-# What computes on memory of its own: a result that is made of bytes nobody wrote ends the test where it is compared.
-MSAN_TESTS := micro strips strips_fold tape moves rowloop rows cases
-MSAN = BUILD=$(BUILD)/msan CC=clang OPT='-O1 -g1' SAN=-fsanitize=memory RUN= RUN_TESTS='$(MSAN_TESTS)' CASES_MODE=some
+# What computes on memory of its own: a result that is made of bytes nobody wrote ends the test where it is compared. Workspaces and
+# outputs count as unwritten before a run, what steps share before each step, a thread's tiles before each tile (EPI_UNWRITTEN).
+MSAN_TESTS := micro strips strips_fold tape moves rowloop rows cases attention grad
+MSAN = BUILD=$(BUILD)/msan CC=clang OPT='-O1 -g1' SAN=-fsanitize=memory RUN= RUN_TESTS='$(MSAN_TESTS)' CASES_MODE=some GRAD_ROUNDS=40
 FUZZED := lang safetensors
 
 LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/error_rule.h"
 #include "epilog.h"
 
@@ -106,6 +107,10 @@ static inline double get_element(const void *base, epi_dtype type, int64_t at) {
 
 enum { MAX_TENSORS = 192, GUARD = 64, POISON = 0xff, SENTINEL = 0xa5 };
 
+/* What workspaces hold before a run: ones are no number in any type; HUGE_FILL is 1e30 in f32 and bf16. */
+enum { HUGE_FILL = 0x71 };
+static int workspace_fill = POISON;
+
 /* How a test lays a tensor out. */
 typedef enum layout { LAYOUT_PLAIN, LAYOUT_PADDED, LAYOUT_REVERSED, LAYOUT_COUNT } layout;
 
@@ -177,6 +182,8 @@ static inline bool problem_make(problem *p, const epi_program *program, const ep
         memset(t->memory + GUARD, POISON, bytes);
         memset(t->memory + GUARD + bytes, SENTINEL, GUARD);
         t->data = t->memory + GUARD;
+        if (t->plain)
+            EPI_UNWRITTEN(t->data, bytes);
         p->args[i] = (epi_tensor){t->data, how == LAYOUT_PLAIN ? NULL : t->strides};
     }
     return true;
@@ -285,7 +292,8 @@ static inline bool problem_run(const epi_kernel *kernel, problem *p) {
     if (!memory)
         return false;
     memset(memory, SENTINEL, bytes + 2 * GUARD);
-    memset(memory + GUARD, POISON, bytes < 1 << 24 ? bytes : 1 << 24);
+    memset(memory + GUARD, workspace_fill, bytes < 1 << 24 ? bytes : 1 << 24);
+    EPI_UNWRITTEN(memory + GUARD, bytes);
     epi_error err;
     void *prepared;
     bool ok = problem_prepare(kernel, p, &prepared);

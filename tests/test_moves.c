@@ -360,6 +360,7 @@ static void test_out_of_range(void) {
                       "says '%s', expected '%s'", err.message, cases[c].message);
                 for (int t = g.p.inputs; t < g.p.count; t++) {
                     bool untouched = true;
+                    EPI_WRITTEN(g.p.t[t].data, (size_t)g.p.t[t].span * epi_dtype_size(g.p.t[t].shape.type));
                     for (size_t i = 0; i < (size_t)g.p.t[t].span * epi_dtype_size(g.p.t[t].shape.type); i++)
                         untouched &= g.p.t[t].data[i] == POISON;
                     check(untouched, "%s: nothing is written, path %d", cases[c].text, n % 4);

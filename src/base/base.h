@@ -89,6 +89,23 @@ static inline int64_t epi_reserve(int64_t *total, int64_t count, int64_t size) {
     return at;
 }
 
+/* For MemorySanitizer, and nothing in other builds: what lies there counts as written by nobody, whatever it
+ * was used for before, so that whoever reads it is found; and as written, by instructions that it does not
+ * follow. */
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define EPI_HAS_MSAN 1
+#endif
+#endif
+#ifdef EPI_HAS_MSAN
+#include <sanitizer/msan_interface.h>
+#define EPI_UNWRITTEN(p, bytes) __msan_allocated_memory(p, (size_t)(bytes))
+#define EPI_WRITTEN(p, bytes) __msan_unpoison(p, (size_t)(bytes))
+#else
+#define EPI_UNWRITTEN(p, bytes) ((void)(p), (void)(bytes))
+#define EPI_WRITTEN(p, bytes) ((void)(p), (void)(bytes))
+#endif
+
 /* Our own mistakes, never a user's: an error as any other, in every build, with the place in the program
  * where there is one ({0}: there is none) and that in the library's sources. The library never aborts. */
 epi_status epi_fail_internal(epi_error *err, epi_place at, const char *what, const char *file, int line);

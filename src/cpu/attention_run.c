@@ -204,6 +204,7 @@ static void make_weights(const epi_row_tile *t, float *s, int columns) {
 /* Which rows they are, and what these see. */
 static void set_rows(epi_row_tile *t, int64_t place) {
     const epi_attention_loop *l = t->r->l;
+    EPI_UNWRITTEN(t->memory, l->thread_bytes); /* by tiles before it */
     float **vectors[] = {&t->shift, &t->grown, &t->factor, &t->part};
     for (int i = 0; i < (int)(sizeof vectors / sizeof *vectors); i++)
         *vectors[i] = floats(t, l->vectors) + i * EPI_TILE_M;

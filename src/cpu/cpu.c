@@ -135,9 +135,28 @@ epi_ref epi_cpu_tensor(const epi_cpu_kernel *k, int t, const epi_tensor *given) 
     return r;
 }
 
+/* The workspace, and outputs that lie together and take no input's place, have nothing in them yet. */
+static void mark_unwritten(const epi_cpu_kernel *k, const epi_tensor *given, unsigned char *workspace) {
+#ifdef EPI_HAS_MSAN
+    const epi_graph *g = k->spec.graph;
+    EPI_UNWRITTEN(workspace, k->workspace);
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        bool own = !given[t].strides;
+        for (int i = 0; i < g->tensor_count; i++)
+            own &= i == t || given[i].data != given[t].data;
+        if (own)
+            EPI_UNWRITTEN(given[t].data, epi_axes_size(&g->tensors[t].axes, k->spec.sizes) *
+                                             (int64_t)epi_dtype_size(k->spec.types[t]));
+    }
+#else
+    (void)k, (void)given, (void)workspace;
+#endif
+}
+
 void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspace) {
     const epi_graph *g = k->spec.graph;
     unsigned char *base = workspace;
+    mark_unwritten(k, given, base);
     if (k->spec.path == EPI_PATH_REFERENCE || k->spec.path == EPI_PATH_NAIVE) {
         epi_ref *tensors = (epi_ref *)(void *)(base + k->scratch);
         for (int t = 0; t < g->tensor_count; t++)
@@ -162,6 +181,7 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
     }
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *s = &k->steps.at[i];
+        EPI_UNWRITTEN(base + k->scratch, k->workspace - k->scratch); /* by steps before it */
         if (s->plan && s->plan->kind == EPI_KIND_ROWS)
             epi_rows_run(k->rows, homes, tensors, base + k->scratch);
         else if (s->plan && s->plan->kind == EPI_KIND_ATTENTION)

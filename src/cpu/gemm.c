@@ -601,6 +601,7 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     }
     unsigned char *mine = own_memory(r, thread);
     float *acc = (float *)(void *)mine;
+    EPI_UNWRITTEN(mine, TILE_BYTES + g->epilogue.private_bytes); /* by tiles before it */
     if (g->micro->enter)
         g->micro->enter();
     if (g->few)

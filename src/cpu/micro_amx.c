@@ -64,6 +64,8 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
     _tile_stored(1, c + SIDE, c_bytes);
     _tile_stored(2, c1, c_bytes);
     _tile_stored(3, c1 + SIDE, c_bytes);
+    for (int i = 0; i < MR; i++)
+        EPI_WRITTEN(c + i * ldc, NR * sizeof(float));
     *soon = next;
 }
 
@@ -112,6 +114,7 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
             _tile_dpbf16ps(0, 4, 6);
         }
         _tile_stored(0, sum, ROW_BYTES);
+        EPI_WRITTEN(sum, sizeof sum);
         for (int i = 0; i < SIDE; i++)
             for (int x = 0; x < SIDE; x++)
                 c[i * ldc + j + x] = sum[x][i];

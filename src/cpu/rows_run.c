@@ -35,6 +35,7 @@ static worker worker_of(const epi_rows_begun *r, int thread) {
     const epi_tile_program *t = &k->tile;
     unsigned char *mine = r->scratch + k->per_thread + thread * k->room.bytes;
     float *slots = (float *)(void *)(mine + k->room.slots);
+    EPI_UNWRITTEN(mine, k->room.bytes); /* by pieces before it */
     worker w = {.r = r,
                 .b = {.tile = t,
                       .strips = k->strips,

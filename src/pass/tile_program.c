@@ -34,7 +34,7 @@ typedef struct builder {
     int task_count, task_capacity;
     epi_error *err;
     epi_status status; /* the first failure that is not the arena's */
-    int kept; /* what is stored now, where it is stored as it is written: see add_store; or EPI_NO_NODE */
+    int kept; /* what is needed now, where it is made as it is written: see need_elements; or EPI_NO_NODE */
 } builder;
 
 static int add_value(builder *b, int node, epi_scale scale, bool rows) {
@@ -255,6 +255,16 @@ static int need(builder *b, int node, epi_scale wanted) {
 
 /* ---- roots ---- */
 
+/* The same of what is kept, stored or reduced. Where that has elements a condition may let through what is
+ * none, as a number is: then it is made as it is written. */
+static int need_elements(builder *b, int node, epi_scale wanted) {
+    bool lost = is_of_elements(b, node) && !is_of_elements(b, passed(b, node));
+    b->kept = lost ? node : EPI_NO_NODE;
+    int v = need(b, node, wanted);
+    b->kept = EPI_NO_NODE;
+    return v;
+}
+
 int epi_leaves_beside(const epi_graph *g, const epi_placement *placement, int node, epi_op op) {
     const epi_node *n = &g->nodes[node];
     epi_use_list uses = epi_graph_uses(g, n->arg[0]);
@@ -272,7 +282,7 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
     const epi_placement *placement = b->e->plan->placement;
     if (n->op == EPI_OP_MEAN && epi_leaves_beside(b->g, placement, node, EPI_OP_VAR) != EPI_NO_NODE)
         return; /* it comes of the variance's states */
-    int v = need(b, n->arg[0], reduced_scale(b, n));
+    int v = need_elements(b, n->arg[0], reduced_scale(b, n));
     if (b->arena->failed)
         return;
     bool rows = stage->leave == EPI_LEAVE_ROWS;
@@ -282,14 +292,9 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
         s->mean = epi_leaves_beside(b->g, placement, node, EPI_OP_MEAN);
 }
 
-/* Of a value that is to be kept as elements a condition may let through what is none, as a number is: then it
- * is made as it is written. */
 static void add_store(builder *b, const epi_root *root) {
     const epi_node *n = &b->g->nodes[root->node];
-    bool elements = is_of_elements(b, root->node);
-    b->kept = elements && !is_of_elements(b, passed(b, root->node)) ? root->node : EPI_NO_NODE;
-    int v = need(b, n->op == EPI_OP_UPDATE ? n->arg[2] : root->node, EPI_SCALE_FINE);
-    b->kept = EPI_NO_NODE;
+    int v = need_elements(b, n->op == EPI_OP_UPDATE ? n->arg[2] : root->node, EPI_SCALE_FINE);
     if (!b->arena->failed && !(b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
                                                         b->e->plan->kind != EPI_KIND_GEMM))) {
         b->status = EPI_INTERNAL(b->err, n->place, "what a tile stores is no element of it");
