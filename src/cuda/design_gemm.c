@@ -162,7 +162,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         if (!epi_operand_map(c, d, o, rows ? f->tile_m : columns / f->cluster, rows ? 64 : 64 / f->cluster,
                              k))
             return epi_refuse(d, "TMA cannot take an operand as it lies in memory");
-        alike &= o->mn == (rows ? a : b)->mn;
+        alike &= o->mn == (rows ? a : b)->mn && o->many_mn == (rows ? a : b)->many_mn;
     }
     if (!alike)
         return epi_refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"

@@ -54,6 +54,7 @@ typedef struct epi_operand {
     int64_t count; /* of rows or columns */
     int64_t deep;  /* how many the depth has */
     bool mn;       /* rows (columns) innermost */
+    bool many_mn;  /* the same with more rows than one: what decides about the mainloop */
     bool halves;   /* TMA brings its columns two and two, of halves that lie apart: by a map of four axes */
     int vec;       /* gemm_sm80: elements that can be copied at once */
     int last;      /* of the rows: the map of the last ones, which are fewer than a tile's */

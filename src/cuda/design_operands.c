@@ -178,7 +178,7 @@ static bool sums_over(const epi_plan *plan, int dim) {
 
 /* Can TMA take the operand as it lies whatever the number of rows? An odd one stands for all, as stand-ins do
  * for open sizes. Of rows that are summed over the number is what it is: no row's bits are at stake. */
-static bool lies_whole_always(const epi_gemm_design *d, const epi_operand *o) {
+static bool lies_whole_always(const epi_gemm_design *d, epi_operand *o) {
     enum { SOME_ROWS = 101 };
     epi_emit_context c = *d->c;
     epi_spec spec = *d->c->spec;
@@ -188,8 +188,9 @@ static bool lies_whole_always(const epi_gemm_design *d, const epi_operand *o) {
         if (spec.is_row[dim] && !sums_over(d->plan, dim))
             spec.sizes[dim] = SOME_ROWS;
     epi_operand there = operand_at(d, &c, o->side);
-    return lie_of(&there).whole &&
-           (!d->batch_rows || epi_batch_place_of(&there.batch, there.ref.type, &place));
+    lie l = lie_of(&there);
+    o->many_mn = l.mn;
+    return l.whole && (!d->batch_rows || epi_batch_place_of(&there.batch, there.ref.type, &place));
 }
 
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
@@ -204,7 +205,8 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     int64_t out_size = l.out_size, depth_size = l.depth_size;
     if (o->mn ? !o->depth.count : !o->out.count) /* there is one such row: any pitch will do */
         apart = epi_round_up(epi_open_now(open, o->mn ? out_size : depth_size), 8);
-    if (!(l.whole && lies_whole_always(d, o)) && !can_repack(d))
+    bool always = lies_whole_always(d, o);
+    if (!(l.whole && always) && !can_repack(d))
         return false;
     const epi_repack *copy = l.whole ? NULL : repack_operand(c, d, o, k);
     if (copy) {
