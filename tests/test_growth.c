@@ -129,6 +129,30 @@ static void check_work(void) {
     epi_module_free(m);
 }
 
+/* As many operations as there may be, but for a few. */
+static void write_many(epi_text *out, int length) {
+    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r ");
+    for (int i = 1; i < length; i++)
+        epi_text_add(out, "v%d = sin(v%d) ", i, i - 1);
+    epi_text_add(out, "q = h*v%d y = (q*rsqrt(mean(q*q, F))) @ u }", length - 1);
+}
+
+/* What is too long for the algebra is compiled as it is written, and the description says so. */
+static void check_refusal(void) {
+    static const program many = {"many", "T=4,D=8,F=8,E=8", 65536 - 12, write_many};
+    epi_module *m = parse(&many, many.length);
+    epi_kernel *k = m ? compile(&many, m, 0) : NULL;
+    size_t length = k ? epi_kernel_describe(k, NULL, 0) : 0;
+    char *text = calloc(1, length + 1);
+    if (k && text)
+        epi_kernel_describe(k, text, length + 1);
+    check(text && strstr(text, "not rewritten: the program has more than 65536 operations"),
+          "it is said that the algebra was not used");
+    free(text);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 int main(void) {
     static const int devices[] = {0, -90};
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context"))
@@ -137,6 +161,7 @@ int main(void) {
         for (int d = 0; d < 2; d++)
             check_growth(&programs[i], devices[d]);
     check_work();
+    check_refusal();
     epi_context_close(ctx);
     return finish();
 }

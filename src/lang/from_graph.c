@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "lang/ast.h"
 
 enum { MOST_NESTED = 24 }; /* deeper expressions are given names */
@@ -18,13 +19,24 @@ typedef struct writer {
     const char **names; /* by node: what it is called, or NULL: it stands where it is used */
     int *depth;         /* by node: how deep its expression is */
     int given;          /* names that were made up */
-    const char **spare; /* names of halves that nothing uses */
-    int spare_count;
+    const char *
+        *given_names; /* all that were given, by their hash: a table with room for four times as many */
+    size_t name_mask;
     bool *named;             /* by node: a product that has to name what it sums over */
     bool made[EPI_MAX_DIMS]; /* the text so far has this name of an axis */
 } writer;
 
 /* ---- names ---- */
+
+/* Where a name is among those that were given, or would be. */
+static size_t name_slot(const writer *w, const char *name) {
+    epi_hash h = {1, 2};
+    epi_hash_add(&h, name, strlen(name));
+    size_t at = (size_t)h.b & w->name_mask;
+    while (w->given_names[at] && strcmp(w->given_names[at], name) != 0)
+        at = (at + 1) & w->name_mask;
+    return at;
+}
 
 static bool is_taken(const writer *w, const char *name) {
     const epi_graph *g = w->g;
@@ -33,12 +45,8 @@ static bool is_taken(const writer *w, const char *name) {
             return true;
     if (epi_graph_find_tensor(g, name) >= 0)
         return true;
-    for (int i = 0; i < g->node_count; i++)
-        if (w->names[i] && !strcmp(w->names[i], name))
-            return true;
-    for (int i = 0; i < w->spare_count; i++)
-        if (!strcmp(w->spare[i], name))
-            return true;
+    if (w->given_names[name_slot(w, name)])
+        return true;
     for (int op = 0; op < EPI_OP_COUNT; op++)
         if (!strcmp(epi_ops[op].text, name))
             return true;
@@ -55,7 +63,9 @@ static const char *fresh_name(writer *w, const char *wanted) {
     for (int i = 2; is_taken(w, text); i++)
         wanted ? snprintf(text, sizeof text, "%.120s_%d", wanted, i)
                : snprintf(text, sizeof text, "v%d", ++w->given);
-    return epi_arena_text(w->arena, text, strlen(text));
+    const char *name = epi_arena_text(w->arena, text, strlen(text));
+    w->given_names[name_slot(w, text)] = name;
+    return name;
 }
 
 /* ---- expressions ---- */
@@ -262,8 +272,6 @@ static void assign_halves(writer *w, int node) {
     const char *name = fresh_name(w, other == EPI_NO_NODE ? NULL : g->nodes[other].name);
     if (other != EPI_NO_NODE)
         w->names[other] = name;
-    else if (name)
-        w->spare[w->spare_count++] = name;
     epi_dtype mine = stored_type(g, node), others = stored_type(g, other);
     assign(w, second ? name : w->names[node], second ? w->names[node] : name,
            (epi_dtype[]){second ? others : mine, second ? mine : others}, call_ast(w, n));
@@ -383,9 +391,11 @@ epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const c
     writer w = {.arena = arena, .g = g, .program = p};
     w.names = epi_arena_alloc(arena, nodes * sizeof *w.names);
     w.depth = epi_arena_alloc(arena, nodes * sizeof *w.depth);
-    w.spare = epi_arena_alloc(arena, nodes * sizeof *w.spare);
+    for (w.name_mask = 63; w.name_mask < 12 * nodes;) /* a node has three names at most */
+        w.name_mask = 2 * w.name_mask + 1;
+    w.given_names = epi_arena_alloc(arena, (w.name_mask + 1) * sizeof *w.given_names);
     w.named = epi_arena_alloc(arena, nodes);
-    if (!p || !w.names || !w.depth || !w.spare || !w.named || !find_named(&w))
+    if (!p || !w.names || !w.depth || !w.given_names || !w.named || !find_named(&w))
         return NULL;
     *p = (epi_ast_program){.name = name,
                            .comment = "",

@@ -304,6 +304,8 @@ static epi_status rewrite(epi_kernel *k, epi_error *err) {
     r->after = best->cost;
     r->applies = is_cheaper(r->after, r->before);
     epi_arena_free(other->arena);
+    if (!r->applies && epi_graph_failed(&best->graph))
+        epi_graph_status(&best->graph, &r->refused);
     if (!r->applies)
         return EPI_OK;
     r->graph = best->graph;

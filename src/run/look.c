@@ -356,6 +356,8 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
 static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
     const epi_rewriting *r = &kernel->rewriting;
     const char *before = "rewritten: ";
+    if (r->refused.status != EPI_OK)
+        epi_text_add(out, "not rewritten: %s\n", r->refused.message);
     if (!r->applies)
         return;
     for (int i = 0; i < EPI_RULE_COUNT; i++)

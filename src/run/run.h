@@ -54,6 +54,7 @@ typedef struct epi_part_kernel {
 typedef struct epi_rewriting {
     const epi_graph *written; /* what the algebra begins with: slices are taken from inputs */
     bool applies;             /* its cut costs less, and is the kernel's */
+    epi_error refused;        /* why the algebra could not rewrite it, if it could not */
     epi_algebra_choice choice;
     epi_graph graph;
     epi_algebra_log log;
