@@ -139,15 +139,13 @@ static int backward_holds(law_case *c, law_side *forward, const epi_program *bac
     return result;
 }
 
-/* Saved values make no difference beyond their roundings. */
-static int keeps_saved(law_case *c, const epi_program *p) {
-    const char *names[MAX_WANTED];
-    int count = wanted_inputs(p, names), result = 0;
+/* The gradients by some inputs, as forward and backward. */
+static int saved_holds(law_case *c, const epi_program *p, const char *const *names, int count) {
+    int result = 0;
     epi_module *two = NULL, *one = NULL;
     law_way way = {.type = drawn_type(c)};
     law_side forward;
-    if (!count || !has_gradient(p) ||
-        (c->seed % 2 ? epi_program_grad_saved : epi_program_grad_lean)(p, names, count, &two, NULL) != EPI_OK)
+    if ((c->seed % 2 ? epi_program_grad_saved : epi_program_grad_lean)(p, names, count, &two, NULL) != EPI_OK)
         return 0;
     if (epi_program_grad(p, names, count, &one, NULL) == EPI_OK)
         result = way_holds(c, epi_module_program(two, 0), way, &forward);
@@ -157,6 +155,26 @@ static int keeps_saved(law_case *c, const epi_program *p) {
     }
     epi_module_free(two);
     epi_module_free(one);
+    return result;
+}
+
+/* Saved values make no difference beyond their roundings: by all inputs, and by each alone, or by one that is
+ * drawn. */
+static int keeps_saved(law_case *c, const epi_program *p) {
+    const char *names[MAX_WANTED];
+    int count = wanted_inputs(p, names);
+    if (!count || !has_gradient(p))
+        return 0;
+    int result = saved_holds(c, p, names, count), drawn = (int)(c->seed % (uint64_t)count);
+    for (int i = 0; i < count && count > 1 && result > 0; i++)
+        if (c->thorough || i == drawn) {
+            result = saved_holds(c, p, &names[i], 1);
+            if (result < 0) {
+                char said[LAW_MESSAGE];
+                snprintf(said, sizeof said, "%s", c->message);
+                law_broken(c, "--wrt %s --forward: %.400s", names[i], said);
+            }
+        }
     return result;
 }
 
