@@ -1,11 +1,16 @@
 /* test_growth.c: the time that a program takes to compile grows with its length: twice as long a program
- * takes at most three times as long. And no part makes again all that comes before it. */
+ * takes at most three times as long, and of memory in proportion. And no part makes again all that comes
+ * before it. */
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "harness.h"
+#include "layers.h"
 
-enum { TIMES = 3, MAX_DIMS = 4 };
+enum { TIMES = 3, MAX_DIMS = 4, MAX_WEIGHTS = 512 };
 
 /* Programs of a length. */
 typedef struct program {
@@ -153,10 +158,56 @@ static void check_refusal(void) {
     epi_module_free(m);
 }
 
+/* ---- memory ---- */
+
+static bool compile_gradient(int layers) {
+    epi_dim_binding dims[] = {{"T", 256}, {"D", 256}, {"F", 512}, {"H", 4}, {"E", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_BF16, .device = -90);
+    epi_text text = gpt_layers(layers);
+    epi_module *m = NULL, *gradient = NULL;
+    epi_kernel *k = NULL;
+    const char *wrt[MAX_WEIGHTS];
+    int weights = 0;
+    bool ok = epi_module_parse(ctx, text.data, text.length, "net", &m, NULL) == EPI_OK;
+    const epi_program *p = ok ? epi_module_find(m, "net") : NULL;
+    for (int t = 1; p && t < epi_program_tensor_count(p) - 1 && weights < MAX_WEIGHTS; t++) {
+        epi_tensor_info tensor;
+        epi_program_tensor(p, t, &tensor);
+        wrt[weights++] = tensor.name;
+    }
+    ok = p && epi_program_grad(p, wrt, weights, &gradient, NULL) == EPI_OK &&
+         epi_kernel_compile(epi_module_program(gradient, 0), &o, &k, NULL) == EPI_OK;
+    epi_kernel_free(k);
+    epi_module_free(gradient);
+    epi_module_free(m);
+    epi_text_free(&text);
+    return ok;
+}
+
+/* The most memory of a process that compiles the gradient of so many layers, in KB. */
+static double kilobytes(int layers) {
+    struct rusage used = {0};
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(!compile_gradient(layers));
+    check(child > 0 && wait4(child, &status, 0, &used) == child && status == 0,
+          "the gradient of %d layers compiles", layers);
+    return (double)used.ru_maxrss;
+}
+
+static void check_memory(void) {
+    enum { LAYERS = 24 };
+    double once = kilobytes(LAYERS), twice = kilobytes(2 * LAYERS);
+    check(twice <= 2.2 * once, "compiling takes %.0f KB for %d layers, %.0f KB for %d", once, LAYERS, twice,
+          2 * LAYERS);
+}
+
 int main(void) {
     static const int devices[] = {0, -90};
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context"))
         return finish();
+    check_memory(); /* first: a child begins with the memory of this process */
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         for (int d = 0; d < 2; d++)
             check_growth(&programs[i], devices[d]);
