@@ -119,24 +119,29 @@ static float row_exp_sum(const float *x, int col, int n, float shift) {
     return lanes_join(fold_add, lane);
 }
 
-/* The sum of distances from a mean, or of their squares. */
-static ALWAYS_INLINE float row_distances(bool squares, const float *x, int col, int n, float mean) {
-    float lane[LANES], run[LANES], e[STRETCH];
-    fill(lane, 0.0f, LANES);
+/* The sums of distances from a mean, and of their squares. */
+static state row_distances(const float *x, int col, int n, float mean) {
+    float lane[2][LANES], run[LANES], e[2][STRETCH];
+    for (int k = 0; k < 2; k++)
+        fill(lane[k], 0.0f, LANES);
     for (int j = 0; j < n; j += STRETCH) {
         const float *p = x + j * col;
         int m = stretch_length(n, j);
         VECTOR_LOOP
-        for (int i = 0; i < m; i++)
-            e[i] = squares ? (p[i] - mean) * (p[i] - mean) : p[i] - mean;
+        for (int i = 0; i < m; i++) {
+            e[0][i] = p[i] - mean;
+            e[1][i] = (p[i] - mean) * (p[i] - mean);
+        }
         if (n < LANES)
-            return short_fold(fold_add, 0.0f, e, n);
-        fill(run, 0.0f, LANES);
-        lanes_fold(fold_add, run, e, m);
-        for (int l = 0; l < LANES; l++)
-            lane[l] += run[l];
+            return (state){short_fold(fold_add, 0.0f, e[0], n), short_fold(fold_add, 0.0f, e[1], n)};
+        for (int k = 0; k < 2; k++) {
+            fill(run, 0.0f, LANES);
+            lanes_fold(fold_add, run, e[k], m);
+            for (int l = 0; l < LANES; l++)
+                lane[k][l] += run[l];
+        }
     }
-    return lanes_join(fold_add, lane);
+    return (state){lanes_join(fold_add, lane[0]), lanes_join(fold_add, lane[1])};
 }
 
 /* The mean is rounded, so distances from it do not sum to 0: squared distances from the mean as it would be.
@@ -156,9 +161,9 @@ static state row_state(epi_op op, const float *x, int col, int n) {
     }
     case EPI_OP_VAR: {
         float count = (float)(n ? n : 1), mean = row_fold(fold_add, 0.0f, x, col, n) / count;
-        float off = row_distances(false, x, col, n, mean), squares = row_distances(true, x, col, n, mean);
-        return (state){choose(fabsf(off) < INFINITY, mean + off / count, mean),
-                       less_rounding(squares, off, count)};
+        state d = row_distances(x, col, n, mean);
+        return (state){choose(fabsf(d.first) < INFINITY, mean + d.first / count, mean),
+                       less_rounding(d.second, d.first, count)};
     }
     default: return (state){row_fold(fold_add, 0.0f, x, col, n), 0.0f};
     }
