@@ -4,10 +4,12 @@
 # Each of COUNT faults, drawn by SEED from all places of src/pass, src/cpu and the device texts (tests/mutate.c), is built and
 # tested until the first test fails, the quickest tests first. A fault that does not compile, or gives the same machine code, is drawn anew.
 # One that no test finds and that changes neither a plan, a CUDA text nor a bit of a result (tests/fingerprint.c) is no fault. FOLDER gets
-# a tree for each processor, and `results`, a line for each fault. KEEP=1 keeps the trees of an earlier run of the same sources.
+# a tree for each processor, and `results`, a line for each fault. No fault is drawn after SECONDS_MOST, 90 minutes; TIMES is a file that an
+# earlier run left as FOLDER/0/times: then the suite is not run without a fault first.
 set -u
 folder=$1 count=$2 seed=$3
 jobs=${JOBS:-$(nproc)}
+most=${SECONDS_MOST:-5400}
 quiet="make -s OPT=-O2"
 top=$PWD
 sites="src/pass/*.[ch] src/cpu/*.[ch] src/cuda/device/*.cuh"
@@ -30,20 +32,31 @@ needs() { tr ' ' '\n' <<<"$1" | grep -E '^build/(test/|example/|epilog$|libepilo
 prepare() {
     rm -rf "$folder"
     mkdir -p "$folder/0" || exit 1
-    git ls-files -co --exclude-standard | tar cf - --files-from=- 2>/dev/null | tar xf - -C "$folder/0"
+    { git ls-files -co --exclude-standard 2>/dev/null || find . -type f -not -path './build/*'; } |
+        tar cf - --files-from=- 2>/dev/null | tar xf - -C "$folder/0"
     cd "$folder/0" || exit 1
-    say 'building, and running the suite without a fault'
+    say 'building, and the suite without a fault'
     $quiet -j"$jobs" tests build/fingerprint || exit 1
     $quiet list >list
+    if [ -n "${TIMES:-}" ]; then
+        cp "$TIMES" times || exit 1
+    else
+        time_all
+    fi
+    build/fingerprint programs tests >prints 2>&1
+    cksum <build/libepilog.a >code
+    mkdir saved && cp --parents $sites saved/
+    for ((w = 1; w < jobs; w++)); do cp -a . "../$w" & done
+    wait
+    cd "$top" || exit 1
+}
+
+# How long each test takes without a fault, the quickest first.
+time_all() {
     export -f time_one
     tr '\n' '\0' <list | xargs -0 -P "$jobs" -I{} bash -c 'time_one "$1"' time_one {} >unsorted ||
         { tail -n 5 failed.* && say 'mutate: without a fault these fail'; exit 1; }
     sort -n unsorted >times
-    build/fingerprint programs tests >prints 2>&1
-    cksum <build/libepilog.a >code
-    mkdir saved && cp --parents $sites saved/
-    for ((w = 1; w < jobs; w++)); do cp -a . "../$w"; done
-    cd "$top" || exit 1
 }
 
 # Of a fault in this file, which tests could tell? The CPU's code is in no CUDA text, and the device texts are in these alone.
@@ -81,7 +94,7 @@ next_draw() {
     (
         flock 9
         draw=$(($(cat draws) + 1))
-        [ "$(grep -cv -e '^not' results)" -ge "$count" ] || { echo $draw | tee draws; }
+        [ "$(grep -cv -e '^not' results)" -ge "$count" ] || [ $SECONDS -ge "$most" ] || { echo $draw | tee draws; }
     ) 9>lock
 }
 
@@ -107,7 +120,7 @@ work() {
     done
 }
 
-[ -n "${KEEP:-}" ] && [ -f "$folder/0/prints" ] || prepare
+prepare
 folder=$(cd "$folder" && pwd)
 cc -std=c17 -O1 -D_GNU_SOURCE tests/mutate.c -o "$folder/mutate" || exit 1
 : >"$folder/results"
