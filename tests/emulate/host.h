@@ -25,6 +25,7 @@ typedef struct emu_host {
     int range_count;
     int at_once;   /* all blocks run at once, not one cluster after the other */
     unsigned seed; /* of the order in which threads run */
+    int fill;      /* the byte that shared memory is full of when a block begins */
     int late;      /* asynchronous copies land as late as they may, else at once */
     long wrong;    /* accesses that a GPU would not forgive, and the first of them in words */
     char first[120];

@@ -240,7 +240,8 @@ static void come(const Arriving &a, u32 alignment) {
         return;
     }
     memory_barrier(a.barrier);
-    memset(shared_place(a.to, a.bytes, alignment), 0xff, a.bytes); /* nobody may still want what was there */
+    memset(shared_place(a.to, a.bytes, alignment), host->fill,
+           a.bytes); /* nobody may still want what was there */
     if (!host->late)
         arrive_from_memory(a);
     else if (block->arriving_count < MOST_COPIES)

@@ -43,8 +43,8 @@ static void begin_block(Block *b, unsigned index) {
     memset(b->barriers, 0, sizeof b->barriers);
     memset(b->groups, 0, sizeof b->groups);
     memset(b->warps, 0, (size_t)(block_threads + 31) / 32 * sizeof *b->warps);
-    memset(b->memory, 0xff, memory_bytes);
-    memset(b->rest, 0xff, declared_bytes);
+    memset(b->memory, host->fill, memory_bytes);
+    memset(b->rest, host->fill, declared_bytes);
     for (int i = 0; i < block_threads; i++) {
         b->warps[i / 32].lanes++;
         begin_thread(&b->threads[i], (unsigned)i);
@@ -137,7 +137,7 @@ static bool make_blocks() {
             if (!b || !(b->memory = (u8 *)aligned_alloc(1024, MOST_MEMORY)) ||
                 !(b->rest = (u8 *)malloc(declared_bytes)))
                 return false;
-            memset(b->memory, 0xff, MOST_MEMORY);
+            memset(b->memory, host->fill, MOST_MEMORY);
         }
         for (int i = 0; i < block_threads; i++)
             if (!b->threads[i].stack && !(b->threads[i].stack = (char *)malloc(STACK_BYTES)))
