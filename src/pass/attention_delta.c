@@ -64,12 +64,17 @@ static int make_weight(epi_graph *out, const epi_graph *in, const delta *d, int 
                   : epi_graph_map2(out, n->op, inside, value[n->arg[!rest]]);
 }
 
+/* EPI_NO_NODE where the text has that result stored in fewer bits than `storage`: it is not what was summed.
+ */
 static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, const bool *inner,
-                      const int *value) {
+                      const int *value, epi_dtype storage) {
     const epi_node *n = &in->nodes[node], *product = &in->nodes[d.product];
     int first_has = epi_axes_include(&in->nodes[product->arg[0]].axes, &n->over);
     int v = value[product->arg[!first_has]], other = value[product->arg[first_has]];
     int o = epi_graph_contract(out, make_weight(out, in, &d, d.outer, inner, value), v, &n->over);
+    if (o != EPI_NO_NODE && out->nodes[o].has_stored &&
+        epi_dtype_size(out->nodes[o].stored) < epi_dtype_size(storage))
+        return EPI_NO_NODE;
     int sum = epi_graph_reduce(out, EPI_OP_SUM, epi_graph_map2(out, EPI_OP_MUL, other, o), &product->over);
     return epi_graph_value(out, sum);
 }
@@ -93,13 +98,16 @@ static void mark_elements(const epi_spec *spec, const epi_tile_limits *limits, b
 }
 
 /* The graph again, with the sums in their other form. */
-static void rewrite(const epi_graph *in, const delta *deltas, const bool *inner, int *value, epi_graph *out) {
+static void rewrite(const epi_graph *in, epi_dtype storage, const delta *deltas, const bool *inner,
+                    int *value, epi_graph *out) {
     for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++) {
         if (!in->live[i] && in->nodes[i].op != EPI_OP_INPUT)
             continue;
         out->place = in->nodes[i].place;
-        value[i] = deltas[i].weight != EPI_NO_NODE ? make_delta(out, in, i, deltas[i], inner, value)
-                                                   : epi_graph_copy(out, &in->nodes[i], value);
+        value[i] = deltas[i].weight == EPI_NO_NODE ? EPI_NO_NODE
+                                                   : make_delta(out, in, i, deltas[i], inner, value, storage);
+        if (value[i] == EPI_NO_NODE)
+            value[i] = epi_graph_copy(out, &in->nodes[i], value);
     }
     epi_graph_end(out, in, value);
 }
@@ -123,7 +131,7 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile
         return EPI_OK;
     out->arena = arena;
     if (epi_graph_begin(out, in))
-        rewrite(in, deltas, all, scratch, out);
+        rewrite(in, spec->type, deltas, all, scratch, out);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status == EPI_OK)
