@@ -242,7 +242,8 @@ static void print_run(const cli_data *d, const epi_gradrun *r, epi_dtype type) {
 /* Both checks; the second, of a run in a type, where one was asked for. */
 static int report_check(const cli_data *d, const epi_gradcheck *c, const epi_gradrun *r,
                         const cli_options *o) {
-    bool ok = c->compared > c->edges + c->infinite && c->off <= 1 && (!r || r->off <= 1);
+    bool ok = c->compared > c->edges + c->infinite && c->off <= 1 &&
+              (!r || (r->off <= 1 && r->compared > r->edges + r->infinite));
     if (o->json) {
         epi_text out = {0};
         epi_json_writer w = {.text = &out};

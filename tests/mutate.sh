@@ -102,7 +102,6 @@ work() {
     local draw fault file verdict
     while draw=$(cd "$folder" && next_draw) && [ -n "$draw" ]; do
         cd "$folder/$1" || exit 1
-        cp -r --preserve=timestamps saved/src . # what is as it was is not built again
         fault=$(../mutate "$seed" "$draw" $sites)
         file=${fault%%:*}
         touch "$file"
@@ -113,7 +112,7 @@ work() {
         else
             verdict=$(hold "$file")
         fi
-        cp saved/"$file" "$file"
+        cp saved/"$file" "$file" # it is newer than what was made of it, and so built again
         printf '%s | %s\n' "$verdict" "$fault" >>"$folder/results"
         case $verdict in not*) ;; *) say "$verdict | $fault" ;; esac
         cd "$top" || exit 1

@@ -32,7 +32,6 @@ static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm 
     return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
 }
 
-/* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
 /* Is all there that the mainloop loads? */
 static epi_status check_loads(const epi_cpu_kernel *k, const epi_step *s, const epi_gemm *gemm,
                               epi_error *err) {
@@ -58,6 +57,7 @@ static epi_status check_pass(const epi_cpu_kernel *k, const epi_step *s, epi_err
                : EPI_OK;
 }
 
+/* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
 static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     epi_status status = EPI_OK;
     k->attention = NULL;

@@ -56,7 +56,7 @@ static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, c
 /* ---- elements ---- */
 
 /* A load of elements that do not lie in vectors. What an output may be stored over is read in order with the
- * stores, not through the read-only cache. */
+ * stores. */
 static void put_load_one_by_one(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);

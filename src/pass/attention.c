@@ -276,9 +276,9 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
     return false;
 }
 
-/* The score products of both; false: they are more than two. */
-static bool join_scores(epi_attention *a, const epi_attention *b) {
-    int scores[4], count = 0;
+/* The score products of both; answers how many there are. */
+static int both_scores(const epi_attention *a, const epi_attention *b, int scores[4]) {
+    int count = 0;
     for (int i = 0; i < a->score_count + b->score_count; i++) {
         int score = i < a->score_count ? a->scores[i] : b->scores[i - a->score_count];
         bool there = false;
@@ -287,12 +287,20 @@ static bool join_scores(epi_attention *a, const epi_attention *b) {
         if (!there)
             scores[count++] = score;
     }
-    if (count > 2)
-        return false;
+    return count;
+}
+
+/* Have they two at most? */
+static bool can_join_scores(const epi_attention *a, const epi_attention *b) {
+    int scores[4];
+    return both_scores(a, b, scores) <= 2;
+}
+
+static void join_scores(epi_attention *a, const epi_attention *b) {
+    int scores[4], count = both_scores(a, b, scores);
     for (int i = 0; i < count; i++)
         a->scores[i] = scores[i];
     a->score_count = count;
-    return true;
 }
 
 /* Is one of the values made of the other? The list is room for one number a node. */
@@ -330,9 +338,10 @@ bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attentio
     epi_axes batch[2] = {batches_of(shape), batches_of(other)};
     if (a->value_count != 1 || b->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
         !epi_axes_same_set(&a->stream, &b->stream) || !epi_axes_same_set(&shape->rows, &other->rows) ||
-        !epi_axes_same_set(&batch[0], &batch[1]) || wait_for_each_other(g, a, b, scratch) ||
-        !join_scores(a, b))
+        !epi_axes_same_set(&batch[0], &batch[1]) || !can_join_scores(a, b) ||
+        wait_for_each_other(g, a, b, scratch))
         return false;
+    join_scores(a, b);
     a->values[1] = b->values[0];
     a->weight[1] = b->weight[0];
     a->operand[1] = b->operand[0];
@@ -349,8 +358,9 @@ bool epi_attention_cross(const epi_graph *g, epi_attention *a, const epi_attenti
     if (a->crossed != EPI_NO_NODE || b->crossed != EPI_NO_NODE || b->value_count != 1 ||
         a->top != EPI_NO_NODE || b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
         !epi_axes_same_set(&rows, &b->stream) || !epi_axes_same_set(&crossed, &a->stream) ||
-        wait_for_each_other(g, a, b, scratch) || !join_scores(a, b))
+        !can_join_scores(a, b) || wait_for_each_other(g, a, b, scratch))
         return false;
+    join_scores(a, b);
     a->crossed = b->values[0];
     a->crossed_weight = b->weight[0];
     a->crossed_operand = b->operand[0];

@@ -49,7 +49,7 @@ static bool serves_as_home(const writer *w, int t) {
     epi_site_kind kind = w->s->site[node].kind;
     if (kind != EPI_SITE_TILE && kind != EPI_SITE_AFTER)
         return false; /* no part makes it */
-    return n->has_stored ? n->stored == type : type == EPI_F32 || epi_sites_type(w->s, node) != EPI_F32;
+    return n->has_stored ? n->stored == type : type == EPI_F32 || type == epi_sites_type(w->s, node);
 }
 
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
@@ -244,7 +244,7 @@ static bool knows_dim(const writer *w, int dim) {
     return false;
 }
 
-/* A variance that comes to rows is two reductions there. */
+/* A variance that comes to rows is a few reductions there. */
 static int copy_node(const writer *w, epi_graph *part, const epi_node *n, bool rows) {
     /* as a program of its own the part could not name the axis */
     if (n->op == EPI_OP_SIZE && !knows_dim(w, n->over.at[0].dim))

@@ -40,7 +40,9 @@ epi_status epi_narrow_outputs(epi_arena *arena, const epi_spec *spec, const epi_
     for (int i = in->node_count - 1; i >= 0; i--)
         of[i] = in->live[i] && is_summed(in, i, of);
     for (int i = 0; i < in->node_count; i++) {
-        of[i] = of[i] && in->nodes[i].op != EPI_OP_INPUT && narrow_type(spec, i) != EPI_F32;
+        const epi_node *n = &in->nodes[i];
+        of[i] = of[i] && n->op != EPI_OP_INPUT && !(n->has_stored && n->stored == EPI_F32) &&
+                narrow_type(spec, i) != EPI_F32;
         any |= of[i];
     }
     if (!any)

@@ -4,12 +4,17 @@
  * instructions or in another order, stored in 16 bits for the one and not for the other, v would differ by a
  * rounding, and the equality hold nowhere. So the extreme and the comparison take v from memory: there is a
  * node for that (ONCE), which the algebra does not look behind, which the cut stores, and which no part makes
- * again. What is exact however often it is made needs none of this: an input, and what selects, compares,
- * renames or changes the sign of such. */
+ * again. What is exact however often it is made, and loses nothing where it is stored, needs none of this: an
+ * input of the storage type, and what selects, compares, renames or changes the sign of such. */
 #include "pass/once.h"
+
+#include <math.h>
 
 typedef struct search {
     const epi_graph *g;
+    const epi_dtype *types; /* by tensor, or NULL: only what the text says is known */
+    epi_dtype storage;
+    bool *plain; /* by node: stored, it loses nothing */
     bool *exact; /* by node: the same bits whoever makes it */
     int *root;   /* by node: what it is but for exact operations; itself where it is more than that */
     int *of;     /* by node that is an extreme: the root of what it is taken of; else EPI_NO_NODE */
@@ -51,6 +56,51 @@ static bool is_comparison(const epi_node *n) {
     return n->op >= EPI_OP_LT && n->op <= EPI_OP_NE;
 }
 
+/* Has the input no other numbers than the storage type? */
+static bool is_of_storage(const search *s, int tensor) {
+    const epi_tensor_decl *t = &s->g->tensors[tensor];
+    epi_dtype open = t->axes.count ? s->storage : EPI_F32;
+    return (s->types ? s->types[tensor] : t->has_type ? t->type : open) == s->storage;
+}
+
+/* Is the operand one that the elements of the result are of? */
+static bool gives_elements(const epi_node *n, int operand) {
+    return operand != (n->op == EPI_OP_WHERE ? 0 : epi_ops[n->op].cls == EPI_CLASS_MOVE ? 1 : -1);
+}
+
+/* Are its elements those of one operand, and numbers that storing does not change? */
+static bool is_one_of(const search *s, const epi_node *n, int operand) {
+    bool one = !n->has_stored || n->stored == EPI_F32;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        one &= n->arg[a] == operand || !gives_elements(n, a) ||
+               (s->g->nodes[n->arg[a]].op == EPI_OP_CONST && s->plain[n->arg[a]]);
+    return one;
+}
+
+/* Do all its elements stay what they are where it is stored? */
+static bool is_plain(const search *s, const epi_node *n) {
+    if (n->has_stored || s->storage == EPI_F32)
+        return n->has_stored ? n->stored == EPI_F32 : true;
+    switch (n->op) {
+    case EPI_OP_INPUT: return is_of_storage(s, n->tensor);
+    case EPI_OP_CONST: return isinf(n->value) || (fabs(n->value) <= 256 && n->value == rint(n->value));
+    case EPI_OP_SIGN:
+    case EPI_OP_NOT: return true;
+    case EPI_OP_INDEX:
+    case EPI_OP_SIZE:
+    case EPI_OP_UNIFORM:
+    case EPI_OP_BF16:
+    case EPI_OP_F16: return false;
+    default: break;
+    }
+    if (n->op >= EPI_OP_LT && n->op <= EPI_OP_OR)
+        return true;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (gives_elements(n, a) && !s->plain[n->arg[a]])
+            return false;
+    return true;
+}
+
 /* Which values are exact, and what the others are but for exact operations on one of them. */
 static void find_roots(search *s) {
     for (int i = 0; i < s->g->node_count; i++) {
@@ -61,8 +111,11 @@ static void find_roots(search *s) {
                 vague += n->arg[a] != from;
                 from = n->arg[a];
             }
-        s->exact[i] = is_exact_op(n) && !vague;
-        s->root[i] = is_exact_op(n) && vague == 1 && !is_extreme(n) ? s->root[from] : i;
+        s->plain[i] = is_plain(s, n);
+        bool there = epi_ops[n->op].cls == EPI_CLASS_LEAF && (s->types || n->op != EPI_OP_INPUT);
+        s->exact[i] = is_exact_op(n) && !vague && (there || s->plain[i]);
+        s->root[i] =
+            is_exact_op(n) && vague == 1 && !is_extreme(n) && is_one_of(s, n, from) ? s->root[from] : i;
         s->of[i] = is_extreme(n) && vague ? s->root[from] : EPI_NO_NODE;
     }
 }
@@ -102,9 +155,13 @@ static bool note_asking(search *s, int node) {
     return asks;
 }
 
-static bool search_all(epi_arena *arena, const epi_graph *g, search *s, bool *asks, bool *any) {
+static bool search_all(epi_arena *arena, const epi_graph *g, const epi_spec *spec, search *s, bool *asks,
+                       bool *any) {
     size_t nodes = (size_t)g->node_count + 1;
     *s = (search){.g = g,
+                  .types = spec ? spec->types : NULL,
+                  .storage = spec ? spec->type : EPI_DTYPE_COUNT,
+                  .plain = epi_arena_alloc(arena, nodes),
                   .exact = epi_arena_alloc(arena, nodes),
                   .root = epi_arena_alloc(arena, nodes * sizeof *s->root),
                   .of = epi_arena_alloc(arena, nodes * sizeof *s->of),
@@ -122,7 +179,7 @@ static bool search_all(epi_arena *arena, const epi_graph *g, search *s, bool *as
 bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks) {
     search s;
     bool any = false;
-    return search_all(arena, g, &s, asks, &any);
+    return search_all(arena, g, NULL, &s, asks, &any);
 }
 
 /* Does a product take the value? Its operands are of the storage type. */
@@ -137,10 +194,10 @@ static bool feeds_product(const epi_graph *g, int node) {
 void epi_once_store(epi_graph *g) {
     search s;
     bool *asks = epi_arena_alloc(g->arena, (size_t)g->node_count + 1), any = false;
-    if (!asks || !search_all(g->arena, g, &s, asks, &any))
+    if (!asks || !search_all(g->arena, g, NULL, &s, asks, &any))
         return; /* the arena tells */
     for (int i = 0; i < g->node_count; i++)
-        if (s.once[i] && !g->nodes[i].has_stored && !feeds_product(g, i)) {
+        if (s.once[i] && g->nodes[i].op != EPI_OP_INPUT && !g->nodes[i].has_stored && !feeds_product(g, i)) {
             g->nodes[i].has_stored = true;
             g->nodes[i].stored = EPI_F32;
         }
@@ -207,12 +264,13 @@ static void write_graph(writer *w, const bool *asks) {
     epi_graph_end(w->g, in, w->fresh);
 }
 
-epi_status epi_once_write(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err) {
+epi_status epi_once_write(epi_arena *arena, const epi_spec *spec, const epi_graph *in, const epi_graph **out,
+                          epi_error *err) {
     size_t nodes = (size_t)in->node_count + 1;
     search s;
     bool *asks = epi_arena_alloc(arena, nodes), any = false;
     *out = in;
-    if (!asks || !search_all(arena, in, &s, asks, &any))
+    if (!asks || !search_all(arena, in, spec, &s, asks, &any))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!any)
         return EPI_OK;
@@ -286,7 +344,7 @@ epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph
     if (epi_graph_begin(g, in))
         write_plain(in, fresh, g);
     epi_status status = epi_graph_status(g, err);
-    if (status == EPI_OK && !search_all(arena, g, &s, asks, &any))
+    if (status == EPI_OK && !search_all(arena, g, spec, &s, asks, &any))
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (status == EPI_OK)
         status = epi_plan_make(arena, &plain, plan, err);

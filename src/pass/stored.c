@@ -6,7 +6,7 @@
  *                                       place of that value, which would be rounded then
  *     an index, a random number         f32: it must be exact
  *     made of f32, integers, numbers and positions alone
- *                                       f32, unless products alone take it, or it is such in 16 bits as
+ *                                       f32, unless a product takes it, or it is such in 16 bits as
  *                                       well: nothing on the way has been rounded, and a position or an
  *                                       angle is not to be */
 #include "pass/stored.h"
@@ -19,7 +19,7 @@ typedef struct search {
     bool *exact;            /* by node: an index, or a random number */
     bool *pure;             /* by node: nothing that it is made of is rounded to 16 bits */
     bool *few;              /* by node: its elements are among a few numbers that both 16-bit types have */
-    bool *operand;          /* by node: products alone take it */
+    bool *operand;          /* by node: a product takes it */
     epi_dtype *least;       /* by node: what the text says of it, or of values that are made of it, */
     epi_dtype *moved;       /* and of it, or of values whose elements it has */
 } search;
@@ -118,7 +118,7 @@ static void learn(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_use_list uses = epi_graph_uses(s->g, node);
     s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM;
-    bool taken = false, otherwise = false;
+    bool taken = false;
     s->least[node] = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
     for (int i = 0; i < uses.count; i++) {
         int at = uses.at[i].node;
@@ -128,13 +128,11 @@ static void learn(search *s, int node) {
         bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
         s->exact[node] |= uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
         s->exact[node] |= view && s->exact[at];
-        bool product = user->op == EPI_OP_MATMUL || (view && s->operand[at]);
-        taken |= product;
-        otherwise |= !product;
+        taken |= user->op == EPI_OP_MATMUL || (view && s->operand[at]);
         if (!n->has_stored && is_elementwise(user, uses.at[i].operand))
             s->least[node] = both_of(s->least[node], s->least[at]);
     }
-    s->operand[node] = taken && !otherwise;
+    s->operand[node] = taken;
 }
 
 epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype *types, epi_dtype storage) {

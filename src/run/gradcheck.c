@@ -143,7 +143,7 @@ static epi_status difference(checking *c, const moving *m, double derived, doubl
     epi_status status = EPI_OK;
     *off = INFINITY;
     *numeric = NAN;
-    for (int s = 0; s<STEPS && * off> 1 && status == EPI_OK; s++) {
+    for (int s = 0; s < STEPS && !(*off <= 1) && status == EPI_OK; s++) {
         double h = ldexp(1, -13 - 4 * s), value[2], size[2];
         for (int side = 0; side < 2 && status == EPI_OK; side++)
             status = value_at(c, m, side ? -h : h, &value[side], &size[side], err);

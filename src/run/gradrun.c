@@ -114,6 +114,9 @@ static epi_status run_typed(gradrun *r, const epi_options *options, int given, c
     double stored = options->type == EPI_BF16 ? 0x1p-8 : options->type == EPI_F16 ? 0x1p-11 : 0;
     r->unit = epi_error_floor(stored, info.terms);
     status = make_tensors(r, kernel, err);
+    for (int t = 0; t < given && status == EPI_OK; t++)
+        if (!inputs[t].data && r->shapes[t].count)
+            status = epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradrun: input %d is NULL", t);
     if (status == EPI_OK) {
         fill_tensors(r, given, inputs);
         status = run_kernel(kernel, r->tensors, r->count, err);

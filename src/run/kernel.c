@@ -329,7 +329,7 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (!k->gpu || o->rounding == EPI_ROUND_EXACT) /* else a tile is rounded before all that is made of it */
         status = epi_narrow_outputs(&k->arena, &k->spec, &r->written, err);
     if (status == EPI_OK)
-        status = epi_once_write(&k->arena, r->written, &r->written, err);
+        status = epi_once_write(&k->arena, &k->spec, r->written, &r->written, err);
     if (status == EPI_OK)
         status = epi_slices_push(&k->arena, r->written, &r->written, err);
     if (status == EPI_OK)
