@@ -730,6 +730,8 @@ void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
     int listed, *list = epi_list_needed(arena, in, ask->count, list_needed, &w, &listed);
     if (!epi_graph_begin(out, in))
         return;
+    if (!list)
+        epi_graph_fail(out, "values stand for each other");
     for (int i = 0; i < listed && !epi_graph_failed(out); i++)
         rewrite(&w, list[i]);
     for (int t = 0; t < in->tensor_count && !epi_graph_failed(out); t++) {

@@ -27,7 +27,9 @@ typedef struct epi_normal_ask {
 void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts);
 
 /* order.c: lists the live nodes below `count`, the inputs and what they need, each behind all that it needs.
- * `needs` tells that of one node, and how many they are. NULL: no memory. */
+ * `needs` tells that of one node, and how many they are. NULL: no memory, or they need each other in a
+ * circle.
+ */
 enum { EPI_MOST_NEEDED = 3 + 2 * (1 + EPI_MOST_FACTORS) };
 typedef int epi_needs(const void *ctx, int node, int *out);
 int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs *needs, const void *ctx,

@@ -19,8 +19,10 @@ int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs
         if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
             todo[top++] = i;
         while (top) {
-            int node = todo[top - 1], before = top;
-            for (int k = done[node] ? 0 : needs(ctx, node, needed); k > 0; k--)
+            int node = todo[top - 1], before = top, k = done[node] ? 0 : needs(ctx, node, needed);
+            if (top + k > room)
+                return NULL; /* in a circle they would never end */
+            for (; k > 0; k--)
                 if (!done[needed[k - 1]])
                     todo[top++] = needed[k - 1];
             if (top > before)

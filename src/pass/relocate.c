@@ -329,6 +329,8 @@ void epi_replace(const epi_graph *in, int count, const int *found, bool cancels,
     int listed, *list = epi_list_needed(arena, in, count, list_needed, &c, &listed);
     if (!epi_graph_begin(out, in))
         return;
+    if (!list)
+        epi_graph_fail(out, "values stand for each other");
     for (int i = 0; i < listed && !epi_graph_failed(out); i++)
         copy_node(&c, list[i]);
     epi_graph_end(out, in, c.copy);

@@ -294,7 +294,8 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
 
 static void add_store(builder *b, const epi_root *root) {
     const epi_node *n = &b->g->nodes[root->node];
-    int v = need_elements(b, n->op == EPI_OP_UPDATE ? n->arg[2] : root->node, EPI_SCALE_FINE);
+    bool moved = b->e->plan->placement[root->node].moved; /* the tile stores what is new, at its own place */
+    int v = need_elements(b, moved ? n->arg[2] : root->node, EPI_SCALE_FINE);
     if (!b->arena->failed && !(b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
                                                         b->e->plan->kind != EPI_KIND_GEMM))) {
         b->status = EPI_INTERNAL(b->err, n->place, "what a tile stores is no element of it");
