@@ -14,6 +14,7 @@ from torch.nn.modules import module as everyone  # where hooks of all modules ar
 
 PLAIN = (torch.Tensor, nn.Parameter)
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
+NUMBERS = (int, float, type(None))  # what a program takes beside tensors: what is learned is none of them
 
 
 def is_own(function, home, name):
@@ -90,6 +91,9 @@ def trouble(module, kind):
         return "has hooks"
     if "forward" in own and own["forward"] is not own.get("_epilog_forward"):
         return "has a forward of its own"
+    for name in ("weight", "bias"):
+        if name in own or name in own["_buffers"]:
+            return f"has a {name} that is no parameter"
     return None
 
 
@@ -157,11 +161,19 @@ def activation_of(act):
 
 def weight_of(module):
     """None where someone made it something else than a parameter."""
-    return module._parameters.get("weight")
+    return None if "weight" in module.__dict__ else module._parameters.get("weight")
 
 
 def bias_of(module):
-    return module._parameters.get("bias")
+    """As weight_of. That of a linear layer may be missing: trouble() says whether it is elsewhere."""
+    return None if "bias" in module.__dict__ else module._parameters.get("bias")
+
+
+def are_numbers(values):
+    for n in values:
+        if type(n) not in NUMBERS:
+            return False
+    return True
 
 
 def fit(x, tensors):

@@ -11,8 +11,8 @@ import sys
 import torch
 from torch import nn
 
-from ._attention import eager_of, fits, foreign_mask, is_known, is_ours, is_plain, old_name
-from ._known import Tree, activation_of, bias_of, fit, is_own, own_class, own_forward, own_function, plain_type, weight_of
+from ._attention import eager_of, fits, foreign_mask, is_known, is_ours, is_plain, mask_window, old_name
+from ._known import Tree, activation_of, are_numbers, bias_of, fit, is_own, own_class, own_forward, own_function, plain_type, weight_of
 from ._layers import gpt2_parts, in_autocast, llama_parts
 from ._op import op
 from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
@@ -53,6 +53,11 @@ def epsilon(norm):
     return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
 
 
+def inner_of(act):
+    """What an activation of a class may be without being of another."""
+    return act.__dict__.get("act"), act.__dict__.get("approximate")
+
+
 def own_scale(attention):
     """What scores are multiplied by; None where it is the usual 1/sqrt(E)."""
     return None if attention.scaling == attention.head_dim ** -0.5 else attention.scaling
@@ -64,13 +69,17 @@ LLAMA_TREE = {"self_attn": "attention", "self_attn.q_proj": nn.Linear, "self_att
 MORE = {"Gemma2": {"pre_feedforward_layernorm": "norm", "post_feedforward_layernorm": "norm"},
         "Qwen3": {"self_attn.q_norm": "norm", "self_attn.k_norm": "norm"}}
 ATTENTION, Q, K, V, O, MLP, GATE, UP, DOWN, ACT, NORM = range(11)  # of what the tree finds; all behind it are norms
+KINDS = "Qwen2", "Qwen3", "Gemma2"  # whose layers have masks by the kind that the configuration has of each position
 LINEAR = Q, K, V, O, GATE, UP, DOWN
 
 
 class Layer:
-    """What a patched decoder layer knows: of what modules and numbers its programs were made."""
+    """What a patched decoder layer knows: of what modules and numbers its programs were made.
+    position: that in its model's list, where there is one."""
 
-    def __init__(self, layer, family):
+    def __init__(self, layer, family, position):
+        config = getattr(layer.self_attn, "config", None)
+        self.position = position if hasattr(config, "layer_types") and family.name in KINDS else None
         self.family, self.kind, self.forward = family.name, family.layer, family.layer.forward
         kinds = {name: getattr(family, k) if type(k) is str else k for name, k in (LLAMA_TREE | MORE.get(self.family, {})).items()}
         kinds["mlp.act_fn"] = type(layer.mlp.act_fn) if hasattr(layer.mlp, "act_fn") else nn.SiLU
@@ -80,9 +89,11 @@ class Layer:
         self.eps_name = "eps" if "eps" in found[NORM].__dict__ else "variance_epsilon"
         activation, self.facts = activation_of(found[ACT]), self.facts_of(found)
         need(activation, f"its activation {type(found[ACT]).__name__} has no text here")
-        (self.size, scale, window, softcap, _), (q, k, v, o, *mlp), self.inner, eps = self.facts
+        need(self.facts, "some of its numbers are not numbers, but tensors")
+        (self.size, scale, window, softcap, _, masked), (q, k, v, o, *mlp), self.inner, eps = self.facts
         for name, bias in zip(("gate_proj", "up_proj", "down_proj"), mlp):
             need(not bias, f"mlp.{name} has a bias")
+        need(self.position is None or masked == window, "its window is not the one of its place in the model")
         need(q == k == v, "some of q_proj, k_proj and v_proj have a bias, and others have none")
         need(self.size % 2 == 0, f"heads of {self.size} features have no halves")
         need(len(set(eps)) == 1, "its norms have different epsilons")
@@ -99,13 +110,17 @@ class Layer:
                                      softcap is not None, scale is not None) for per_sequence in (False, True)]
 
     def facts_of(self, found):
-        """All that may change without a module becoming another: numbers, biases, what an activation calls."""
+        """All that may change without a module becoming another: numbers, biases, what an activation calls. None where a number is none."""
         attention = found[ATTENTION]
         window = None if self.family == "Llama" else (attention.config if self.family == "Mistral" else attention).sliding_window
         softcap = attention.attn_logit_softcapping if self.family == "Gemma2" else None
-        numbers = attention.head_dim, attention.scaling, window, softcap, attention.num_key_value_groups
+        masked = None if self.position is None else mask_window(attention.config, self.position)
+        numbers = attention.head_dim, attention.scaling, window, softcap, attention.num_key_value_groups, masked
+        eps = tuple([m.__dict__[self.eps_name] for m in found[NORM:]])
+        if not are_numbers(numbers) or not are_numbers(eps):
+            return None
         biases = tuple([bias_of(found[i]) is not None for i in LINEAR])
-        return numbers, biases, found[ACT].__dict__.get("act"), tuple([m.__dict__[self.eps_name] for m in found[NORM:]])
+        return numbers, biases, inner_of(found[ACT]), eps
 
     def find(self, layer, x, tables):
         """The modules as they are now, and the weights; None where something is not as it was."""
@@ -219,14 +234,16 @@ class Block:
         need(hasattr(found[1], "scaling"), "transformers of another version: its attention does not tell its scaling")
         need(activation_of(found[10]) == "gelu_tanh", f"its activation {type(found[10]).__name__} has no text here")
         self.facts, self.config, self.attention_kind, self.told = self.facts_of(found), found[1].config, family.attention, {}
+        need(self.facts, "some of its numbers are not numbers, but tensors")
+        self.position = None
         need(self.facts[0] == self.facts[1], "its norms have different epsilons")
         scale = own_scale(found[1])
         self.programs, self.numbers = gpt2_parts(scale is not None), [] if scale is None else [scale]
 
     def facts_of(self, found):
         first, attention, second, act = found[0], found[1], found[6], found[10]
-        return (first.eps, second.eps, attention.num_heads, attention.head_dim, attention.split_size, attention.scaling,
-                attention.is_cross_attention, act.__dict__.get("act"))
+        numbers = first.eps, second.eps, attention.num_heads, attention.head_dim, attention.split_size, attention.scaling
+        return (*numbers, attention.is_cross_attention, inner_of(act)) if are_numbers(numbers) else None
 
     def find(self, block, x, given):
         """The modules as they are now, and the weights; None where something is not as it was, or the block is not for this call."""
@@ -287,7 +304,7 @@ class Norm:
     def find(self, norm, x, bias):
         """The program and the weights; None where something is not as it was. Under autocast what is not f32 is PyTorch's to cast."""
         given = [weight_of(norm), bias_of(norm)] if bias else [weight_of(norm)]
-        plain = is_kind(norm, self) and fit(x, given) and (x.dtype == torch.float32 or not torch.is_autocast_enabled(x.device.type))
+        plain = is_kind(norm, self) and are_numbers((epsilon(norm),)) and fit(x, given) and (x.dtype == torch.float32 or not torch.is_autocast_enabled(x.device.type))
         return given if plain else None
 
 
@@ -314,11 +331,11 @@ class GPT2MLP:
         self.kind, self.forward, self.tree = family.mlp, family.mlp.forward, gpt2_tree(GPT2_MLP, family, getattr(mlp, "act", None))
         act = found_in(self.tree, mlp)[2]
         need(activation_of(act) == "gelu_tanh", f"its activation {type(act).__name__} has no text here")
-        self.inner = act.__dict__.get("act")
+        self.inner = inner_of(act)
 
     def find(self, mlp, x):
         found = self.tree.find(mlp) if is_kind(mlp, self) else None
-        if type(found) is not list or found[2].__dict__.get("act") is not self.inner:
+        if type(found) is not list or inner_of(found[2]) != self.inner:
             return None
         given = [weight_of(found[0]), bias_of(found[0]), weight_of(found[1]), bias_of(found[1])]
         return given if fit(x, given) else None
@@ -362,6 +379,8 @@ class Head:
         """lm_head's weight; None where something is not as it was."""
         found = self.tree.find(model) if is_kind(model, self) and self.has_loss(model) else None
         if type(found) is not list or found[0].bias is not None:
+            return None
+        if self.capped and not are_numbers((model.config.final_logit_softcapping,)):
             return None
         words = found[0].weight.shape[0]
         return found[0].weight if words == model.config.vocab_size == getattr(model, "vocab_size", words) else None

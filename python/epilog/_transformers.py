@@ -52,7 +52,7 @@ class Applying:
         self.model, self.report, self.families, self.wanted = model, Report(), families(), wanted
         self.loss, self.inside, self.layers = (loss_chunks, check_indices), set(), []
         turning = [m for m in model.modules() if hasattr(m, "rotary_emb") and isinstance(getattr(m, "layers", None), nn.ModuleList)]
-        self.rotary = {id(layer): m for m in turning for layer in m.layers}
+        self.rotary = {id(layer): (m, i) for m in turning for i, layer in enumerate(m.layers)}
 
     def what(self, module):
         """(family, what it is in it) of a module that is, or claims to be, of a known class; None for all others."""
@@ -81,10 +81,11 @@ class Applying:
     def layer(self, name, module, family):
         gpt2 = family.name == "GPT2"
         if not gpt2:
-            owner = self.rotary.get(id(module))
-            why = trouble(owner.rotary_emb, family.rotary) if owner is not None and family.rotary is not None else None
+            need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
+            owner, position = self.rotary.get(id(module), (None, None))
+            why = trouble(owner.rotary_emb, family.rotary) if owner is not None else None
             need(why is None, f"the model's rotary_emb {why}")
-        set_forward(module, Block(module, family) if gpt2 else Layer(module, family), gpt2_forward if gpt2 else layer_forward)
+        set_forward(module, Block(module, family) if gpt2 else Layer(module, family, position), gpt2_forward if gpt2 else layer_forward)
         self.layers.append((name, module, "attn" if gpt2 else "self_attn", ", where no dropout is on" if gpt2 else ""))
         if not gpt2:  # a block's norms and MLP are replaced as well, for calls that the whole is not for
             self.inside.update(id(m) for m in module.modules())

@@ -121,6 +121,11 @@ def set_eps(norm):
     norm.__dict__["eps" if "eps" in norm.__dict__ else "variance_epsilon"] = 0.3
 
 
+def buffered_bias(linear):
+    del linear.bias
+    linear.register_buffer("bias", torch.linspace(-1, 1, linear.weight.shape[0]))
+
+
 CHANGES = {
     "a hook on the MLP": lambda m: parts_of(m)[2].register_forward_hook(hook),
     "a hook before the MLP": lambda m: parts_of(m)[2].register_forward_pre_hook(pre_hook, with_kwargs=True),
@@ -152,6 +157,10 @@ LLAMA = {
     "a derived linear layer": lambda m: setattr(parts_of(m)[3], "__class__", Tripled),
     "a bias of the MLP": lambda m: with_bias(parts_of(m)[3]),
     "a bias of the keys": lambda m: with_bias(parts_of(m)[1].k_proj),
+    "a bias that is a buffer": lambda m: buffered_bias(parts_of(m)[1].q_proj),
+    "a weight before the parameter": lambda m: norms_of(m).__dict__.update(weight=2 * norms_of(m).weight.detach()),
+    "a learned scale of scores": lambda m: setattr(parts_of(m)[1], "scaling", nn.Parameter(torch.tensor(8 ** -0.5))),
+    "an epsilon that is a tensor": lambda m: norms_of(m).__dict__.update(variance_epsilon=torch.tensor(0.3)),
     "a window": lambda m: setattr(m.config, "sliding_window", 3),
 }
 ALL = [("Llama", n) for n in {**CHANGES, **LLAMA} if n != "a window"] + [("GPT2", n) for n in CHANGES] + [("Mistral", "a window")]
@@ -172,7 +181,7 @@ def close(mine, plain, exact):
 @pytest.mark.parametrize("name, what", ALL)
 def test_changed(name, what, when, called):
     change, (model, plain, double) = {**CHANGES, **LLAMA}[what], (make(name).eval() for _ in range(3))
-    for m in (model, plain, double) if "class" in what else ():  # an attention that makes a mask of every kind
+    for m in (model, plain, double) if "class" in what or "learned" in what else ():  # an attention that makes a mask of every kind
         m.config._attn_implementation = "eager"
     change(plain)
     change(double)
@@ -427,3 +436,96 @@ def test_labels_outside_the_vocabulary(chunks):
         model(input_ids=ids, labels=labels)
     labels[1, 4] = -100
     assert model(input_ids=ids, labels=labels).loss.isfinite()
+
+
+def test_another_gelu_after_apply(called):
+    """Of the same class, but not of the same text."""
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    for m in (model, plain):
+        m.model.layers[0].mlp.act_fn, m.model.layers[1].mlp.act_fn = nn.GELU("tanh"), nn.GELU("tanh")
+    epilog.apply(model)
+    for m in (model, plain):
+        m.model.layers[0].mlp.act_fn, m.model.layers[1].mlp.act_fn.approximate = nn.GELU(), "none"
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert "layer" not in called and "rest" not in called
+
+
+@pytest.mark.parametrize("old, told", [("sdpa", dict(sliding_window=3)), ("eager", dict(sliding_window=3)), ("eager", dict(softcap=0.1)),
+                                       ("sdpa", dict(is_causal=False)), ("eager", dict(is_causal=False))])
+def test_what_a_call_is_told(old, told, called):
+    """What the model's own attention does not look at, or looks at in its own way."""
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    for m in (model, plain):
+        m.config._attn_implementation = old
+    epilog.apply(model)
+    close(logits(model, **told), logits(plain, **told), logits(copy.deepcopy(plain).double(), **told))
+    assert "layer" not in called
+
+
+def test_a_mask_of_too_few_keys():
+    """It hides nothing that it has, but it is not that of the sequence: an error, as the model's."""
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    model.config._attn_implementation = plain.config._attn_implementation = "eager"
+    epilog.apply(model)
+    for m in (plain, model):
+        with pytest.raises(RuntimeError, match="must match"):
+            logits(m, attention_mask=torch.ones(2, 7, dtype=torch.long))
+
+
+@pytest.mark.parametrize("old", ["sdpa", "eager"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_not_causal(old, when, called):
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    for m in (model, plain):
+        m.config._attn_implementation = old
+    if when == "after":
+        epilog.apply(model)
+    model.config.is_causal = plain.config.is_causal = False
+    if when == "before":
+        epilog.apply(model)
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert "layer" not in called and called.count("rest") == 2
+
+
+def turned(model):
+    model.model.layers = nn.ModuleList(reversed(model.model.layers))
+
+
+WINDOWS = {"another window": lambda m: setattr(m.config, "sliding_window", 6),
+           "other kinds": lambda m: setattr(m.config, "layer_types", m.config.layer_types[::-1]), "layers in another order": turned}
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Gemma2"])
+@pytest.mark.parametrize("when, what", [("before", w) for w in WINDOWS] + [("after", "another window"), ("after", "other kinds")])
+def test_windows_of_other_places(name, when, what, called):
+    """Masks go by a layer's place in the model and by the configuration as it is, not by what a layer was made with."""
+    def windowed():
+        model = make(name).eval()
+        if name != "Gemma2":
+            config = type(model.config)(**{**model.config.to_dict(), "use_sliding_window": True, "sliding_window": 4,
+                                           "layer_types": ["full_attention", "sliding_attention"]})
+            other = type(model)(config).eval()
+            other.load_state_dict(model.state_dict())
+            return other
+        return model
+    model, plain = windowed(), windowed()
+    if when == "after":
+        epilog.apply(model)
+    for m in (model, plain):
+        WINDOWS[what](m)
+    if when == "before":
+        epilog.apply(model)
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert called.count("layer") + called.count("rest") == (1 if what == "another window" else 0)
+
+
+def test_another_rotation_before_apply(monkeypatch, called):
+    """Whose tables are not two halves that are the same."""
+    def interleaved(self, x, position_ids):
+        angles = (position_ids[..., None].float() * self.inv_freq).repeat_interleave(2, -1)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    monkeypatch.setattr(llama.LlamaRotaryEmbedding, "forward", interleaved)
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    report = epilog.apply(model)
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert "layer" not in called and ("model.layers.0", "LlamaRotaryEmbedding is not that of transformers") in report.left
