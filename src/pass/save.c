@@ -114,31 +114,11 @@ static bool allocate(split *s) {
 
 /* ---- the choice ---- */
 
-/* Is it a vector, or a statistic? */
-static bool is_short(const split *s, int node) {
-    return s->g.nodes[node].axes.count == 1 || s->statistic[node];
-}
-
-/* The type in which a value is saved; EPI_DTYPE_COUNT: the storage type, which is open. */
-static epi_dtype saved_type(const split *s, int node) {
-    return epi_stored_type(s->said[node], is_short(s, node), EPI_DTYPE_COUNT);
-}
-
-/* The output that stands for this value, or -1. An integer does not, and what is short and would be saved as
- * f32 only in f32: the forward has made the rest of it before it was rounded. */
-static int result_of(const split *s, int node) {
-    bool exact = is_short(s, node) && saved_type(s, node) == EPI_F32;
-    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++) {
-        const epi_tensor_decl *d = &s->g.tensors[t];
-        bool f32 = d->has_type ? d->type == EPI_F32 : !d->axes.count;
-        if (d->node == node && epi_has_gradient(d) && (f32 || !exact))
-            return t;
-    }
-    return -1;
-}
-
 static bool is_result(const split *s, int node) {
-    return result_of(s, node) >= 0;
+    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
+        if (s->g.tensors[t].node == node && epi_has_gradient(&s->g.tensors[t]))
+            return true;
+    return false;
 }
 
 /* Is it cheap to make again? Products, reductions and sums by number are not, but for scores; what is kept
@@ -314,7 +294,6 @@ static void relocate(split *s) {
     if (!wanted || !found || !allocate(s))
         return;
     find_backward(s);
-    find_statistics(s);
     find_wanted(s, wanted);
     for (int i = 0; i < count; i++)
         s->looked[i] = !s->backward[i] && (s->looked[i] || is_result(s, i));
@@ -375,6 +354,14 @@ static bool choose(split *s) {
 
 /* ---- two programs ---- */
 
+/* The output that is this value and no integer, or -1. */
+static int result_of(const split *s, int node) {
+    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
+        if (s->g.tensors[t].node == node && is_result(s, node))
+            return t;
+    return -1;
+}
+
 static bool is_taken(const epi_tensor_decl *tensors, int count, const char *name) {
     for (int t = 0; t < count; t++)
         if (!strcmp(tensors[t].name, name))
@@ -420,7 +407,8 @@ static int renamed_to(epi_graph *g, int value, const epi_axes *from, const epi_a
 
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
-    epi_dtype type = saved_type(s, node);
+    bool is_short = n->axes.count == 1 || s->statistic[node];
+    epi_dtype type = epi_stored_type(s->said[node], is_short, EPI_DTYPE_COUNT); /* which is open */
     return (epi_tensor_decl){.name = name,
                              .is_output = output,
                              .has_type = type != EPI_DTYPE_COUNT,
