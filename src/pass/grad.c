@@ -5,11 +5,10 @@
  * that costs nothing, and a sum over an axis that a gradient lacks is a multiplication by its size. */
 #include "pass/grad.h"
 
-#include "pass/once.h"
-
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/once.h"
 #include "pass/stored.h"
 
 typedef struct reverse {

@@ -10,6 +10,8 @@
 
 #include <math.h>
 
+#include "pass/stored.h"
+
 typedef struct search {
     const epi_graph *g;
     const epi_dtype *types; /* by tensor, or NULL: only what the text says is known */
@@ -182,27 +184,19 @@ bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks) {
     return search_all(arena, g, NULL, &s, asks, &any);
 }
 
-/* Does a product take the value? Its operands are of the storage type. */
-static bool feeds_product(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node != EPI_NO_NODE && epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_PRODUCT)
-            return true;
-    return false;
-}
-
 void epi_once_store(epi_graph *g) {
     search s;
     bool *asks = epi_arena_alloc(g->arena, (size_t)g->node_count + 1), any = false;
     if (!asks || !search_all(g->arena, g, NULL, &s, asks, &any))
         return; /* the arena tells */
     for (int i = 0; i < g->node_count; i++)
-        if (s.once[i] && g->nodes[i].op != EPI_OP_INPUT && !g->nodes[i].has_stored && !feeds_product(g, i)) {
+        if (s.once[i] && g->nodes[i].op != EPI_OP_INPUT && !g->nodes[i].has_stored &&
+            !epi_feeds_product(g, i)) {
             g->nodes[i].has_stored = true;
             g->nodes[i].stored = EPI_F32;
         }
-    for (int i = 0; i < g->node_count;
-         i++) { /* the extreme is one of the elements: a narrower type is not enough */
+    /* the extreme is one of the elements: a narrower type is not enough */
+    for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         for (int a = 0; a < epi_node_operands(n) && asks[i]; a++) {
             epi_node *top = &g->nodes[n->arg[a]];

@@ -47,17 +47,9 @@ static kind kind_of(const chooser *c, int node) {
     return worst;
 }
 
-static bool feeds_product(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_MATMUL)
-            return true;
-    return false;
-}
-
 /* Operands of products are kept in the storage type, all else in f32. */
 static epi_dtype type_of(const chooser *c, int node) {
-    bool operand = !epi_is_vector(&c->g->nodes[node].axes) && feeds_product(c->g, node);
+    bool operand = !epi_is_vector(&c->g->nodes[node].axes) && epi_feeds_product(c->g, node);
     return epi_stored_type(c->said[node], !operand, c->spec->type);
 }
 
@@ -91,7 +83,7 @@ static bool is_worth_it(chooser *c, int node) {
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);
     }
-    return !views && (!maps || feeds_product(g, node)) && made <= of;
+    return !views && (!maps || epi_feeds_product(g, node)) && made <= of;
 }
 
 /* Answers how many values are prepared. */

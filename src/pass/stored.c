@@ -113,6 +113,14 @@ static bool is_elementwise(const epi_node *user, int operand) {
     }
 }
 
+bool epi_feeds_product(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_MATMUL)
+            return true;
+    return false;
+}
+
 /* From what its users are. */
 static void learn(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];

@@ -10,6 +10,9 @@ static inline bool epi_is_vector(const epi_axes *axes) {
     return axes->count < 2;
 }
 
+/* Does a product take the value? Its operands are of the storage type. */
+bool epi_feeds_product(const epi_graph *g, int node);
+
 /* By node: the type in which it is stored whatever its shape, or EPI_DTYPE_COUNT where its shape decides.
  * `types` has those of the tensors, and `storage` the storage type; NULL and EPI_DTYPE_COUNT: only what the
  * text says is known. NULL: no memory. The graph is finished. */
