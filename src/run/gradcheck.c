@@ -24,13 +24,6 @@ typedef struct checking {
     epi_gradcheck *out;
 } checking;
 
-static double next_number(uint64_t *state) { /* splitmix64, between -1 and 1 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)(int64_t)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1;
-}
-
 static double *numbers(const side *s, int tensor) {
     return s->tensors[tensor].data;
 }
@@ -203,7 +196,7 @@ static epi_status check_input(checking *c, int input, int output, epi_error *err
     for (int i = 0; i < DIRECTIONS && count && status == EPI_OK; i++) {
         double derived = 0, scale = 0;
         for (int64_t e = 0; e < count; e++) {
-            along[e] = next_number(&c->state);
+            along[e] = epi_next_number(&c->state);
             derived += along[e] * g[e];
             scale += fabs(along[e] * g[e]);
         }
@@ -230,7 +223,7 @@ static epi_status fill_sides(checking *c, const epi_tensor *inputs, epi_error *e
     for (int t = 0; t < g->inputs; t++) {
         size_t bytes = (size_t)g->shapes[t].count * epi_dtype_size(g->shapes[t].type);
         for (int64_t e = 0; t >= f->inputs && e < g->shapes[t].count; e++)
-            numbers(g, t)[e] = next_number(&c->state);
+            numbers(g, t)[e] = epi_next_number(&c->state);
         if (t < f->inputs && bytes) {
             memcpy(f->tensors[t].data, inputs[t].data, bytes);
             memcpy(g->tensors[t].data, inputs[t].data, bytes);

@@ -29,13 +29,6 @@ static epi_status no_memory(epi_error *err) {
     return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
 }
 
-static double next_number(uint64_t *state) { /* splitmix64, between -1 and 1 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)(int64_t)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1;
-}
-
 static int64_t count_of(const gradrun *r, int result) {
     return r->shapes[r->inputs + result].count;
 }
@@ -76,7 +69,7 @@ static void fill_tensors(gradrun *r, int given, const epi_tensor *inputs) {
     for (int t = 0; t < r->inputs; t++) {
         const epi_tensor_shape *s = &r->shapes[t];
         for (int64_t e = 0; t >= given && e < s->count; e++)
-            r->along[e] = next_number(&r->state);
+            r->along[e] = epi_next_number(&r->state);
         epi_dtype from = epi_dtype_is_integer(s->type) ? s->type : EPI_F64;
         epi_convert(r->tensors[t].data, s->type, t < given ? inputs[t].data : r->along,
                     t < given ? from : EPI_F64, s->count);
@@ -226,7 +219,7 @@ static epi_status judge_rows(gradrun *r, const epi_options *o, const int *input,
             status = no_memory(err);
     }
     for (int64_t e = 0; e < longest; e++)
-        r->along[e] = next_number(&r->state);
+        r->along[e] = epi_next_number(&r->state);
     if (status == EPI_OK)
         status = find_spreads(r, o, spread, err);
     for (int t = 0; t < results && status == EPI_OK; t++) {

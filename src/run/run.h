@@ -154,4 +154,12 @@ const epi_tensor_decl *epi_rows_of(const epi_graph *g);
  * epi_options). */
 int epi_device_capability(const epi_context *ctx, int device);
 
+/* Random numbers of both checks of gradients: splitmix64, between -1 and 1. */
+static inline double epi_next_number(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (double)(int64_t)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1;
+}
+
 #endif
