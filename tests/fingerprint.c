@@ -1,15 +1,18 @@
 /* fingerprint.c: what a library makes of programs, as a line of hashes for each.
  *
- *     fingerprint FOLDER...
+ *     fingerprint [FOLDER | FILE]... [--random COUNT]
  *
- * Of every program of the folders' .epi files, and of its gradients by all inputs of numbers: the bits of its
- * results on the CPU in f32 and bf16, its plan, and its plan and CUDA texts for Hopper and Ampere. Two builds
- * whose lines are the same do the same with all of them: a change that means to change nothing is held
- * against that, and so is a fault that no test finds (tests/mutate.sh). */
+ * Of every program of the folders' .epi files, of .epi files, of the blocks of .md files and of COUNT random
+ * programs, of its gradients by all inputs of numbers, and of its forward and backward apart: the bits of its
+ * results on the CPU in f32 and bf16, its plan, and its plan and CUDA texts for Hopper and Ampere, at small
+ * sizes and, of what does not run, at large ones. Two builds whose lines are the same do the same with all of
+ * them: a change that means to change nothing is held against that (tests/same_plans.sh), and so is a fault
+ * that no test finds (tests/mutate.sh). */
 #include <dirent.h>
 
 #include "base/hash.h"
 #include "harness.h"
+#include "random_graph.h"
 
 enum { MAX_DIMS = 64 };
 
@@ -58,14 +61,20 @@ static void print_one(const epi_program *p, epi_options o, const char *name) {
     epi_kernel_free(k);
 }
 
-static void print_program(const epi_program *p) {
-    epi_dim_binding dims[MAX_DIMS];
+/* Sizes for a plan: `first` for the axis that is named first, `rest` and up for the others. */
+static int set_dims(const epi_program *p, epi_dim_binding *dims, int first, int rest) {
     int count = epi_program_dim_count(p);
     for (int d = 0; d < count && d < MAX_DIMS; d++) {
         int64_t given = epi_program_dim_size(p, d);
-        dims[d] = (epi_dim_binding){epi_program_dim(p, d),
-                                    given ? given : (d ? 16 << d % 3 : 37) / (count > 4 ? 4 : 1)};
+        dims[d] = (epi_dim_binding){epi_program_dim(p, d), given ? given : d ? rest << d % 3 : first};
     }
+    return count;
+}
+
+static void print_program(const epi_program *p) {
+    epi_dim_binding dims[MAX_DIMS];
+    bool many = epi_program_dim_count(p) > 4;
+    int count = set_dims(p, dims, many ? 9 : 37, many ? 4 : 16);
     if (count > MAX_DIMS)
         return;
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .threads = 1);
@@ -74,14 +83,21 @@ static void print_program(const epi_program *p) {
     o.type = EPI_BF16;
     print_one(p, o, "bf16");
     o.threads = 0;
-    o.device = -90;
-    print_one(p, o, "sm_90");
-    o.device = -80;
-    print_one(p, o, "sm_80");
+    static const int sizes[2][2] = {{37, 16}, {2048, 128}};
+    for (int large = 0; large < 2; large++) {
+        if (large || !many)
+            set_dims(p, dims, sizes[large][0], sizes[large][1]);
+        o.device = -90;
+        print_one(p, o, large ? "large_90" : "sm_90");
+        o.device = -80;
+        print_one(p, o, large ? "large_80" : "sm_80");
+    }
     printf("\n");
 }
 
-static void print_gradient(const epi_program *p) {
+typedef epi_status deriving(const epi_program *, const char *const *, int, epi_module **, epi_error *);
+
+static void print_gradients(const epi_program *p, deriving *derive) {
     const char *wrt[MAX_TENSORS];
     int count = 0;
     epi_module *m;
@@ -92,48 +108,94 @@ static void print_gradient(const epi_program *p) {
         if (!info.is_output && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
             wrt[count++] = info.name;
     }
-    if (!count || epi_program_grad(p, wrt, count, &m, &err) != EPI_OK)
+    if (!count || derive(p, wrt, count, &m, &err) != EPI_OK)
         return;
-    print_program(epi_module_program(m, 0));
+    for (int i = 0; i < epi_module_count(m); i++)
+        print_program(epi_module_program(m, i));
     epi_module_free(m);
+}
+
+static void print_text(const char *text, size_t length, const char *name) {
+    epi_error err;
+    epi_module *m = NULL;
+    if (epi_module_parse(ctx, text, length, name, &m, &err) != EPI_OK)
+        printf("%s: %s\n", name, err.message);
+    for (int i = 0; m && i < epi_module_count(m); i++) {
+        print_program(epi_module_program(m, i));
+        print_gradients(epi_module_program(m, i), epi_program_grad);
+        print_gradients(epi_module_program(m, i), epi_program_grad_saved);
+    }
+    epi_module_free(m);
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), e = strlen(end);
+    return n > e && !strcmp(name + n - e, end);
+}
+
+/* The blocks of a page that are programs. */
+static void print_page(const char *page, const char *name) {
+    for (const char *at = page; (at = strstr(at, "```epi")); at++) {
+        const char *begin = strchr(at, '\n'), *end = begin ? strstr(begin, "```") : NULL;
+        if (!end)
+            return;
+        print_text(begin + 1, (size_t)(end - begin - 1), name);
+        at = end;
+    }
 }
 
 static void print_file(const char *path) {
     size_t length;
-    epi_error err;
-    epi_module *m = NULL;
     char *text = read_whole(path, &length);
-    if (!text || epi_module_parse(ctx, text, length, path, &m, &err) != EPI_OK)
-        printf("%s: %s\n", path, text ? err.message : "cannot be read");
-    for (int i = 0; m && i < epi_module_count(m); i++) {
-        print_program(epi_module_program(m, i));
-        print_gradient(epi_module_program(m, i));
-    }
-    epi_module_free(m);
+    if (!text)
+        printf("%s: cannot be read\n", path);
+    else if (ends_with(path, ".md"))
+        print_page(text, path);
+    else
+        print_text(text, length, path);
     free(text);
 }
 
 static int is_program(const struct dirent *e) {
-    size_t n = strlen(e->d_name);
-    return n > 4 && !strcmp(e->d_name + n - 4, ".epi");
+    return ends_with(e->d_name, ".epi");
+}
+
+/* A folder's programs, or a file's. */
+static void print_path(const char *path) {
+    struct dirent **files;
+    int count = scandir(path, &files, is_program, alphasort);
+    if (count < 0) {
+        print_file(path);
+        return;
+    }
+    for (int f = 0; f < count; f++) {
+        char name[1024];
+        snprintf(name, sizeof name, "%s/%s", path, files[f]->d_name);
+        print_file(name);
+        free(files[f]);
+    }
+    free(files);
+}
+
+static void print_random(long count) {
+    random_graph *m = malloc(sizeof *m);
+    for (long seed = 1; m && seed <= count; seed++) {
+        random_graph_make(m, (uint64_t)seed);
+        printf("%ld ", seed);
+        print_text(m->text, strlen(m->text), "random");
+    }
+    free(m);
 }
 
 int main(int argc, char **argv) {
     epi_error err;
     if (epi_context_open(&ctx, &err) != EPI_OK)
         return 2;
-    for (int i = 1; i < argc; i++) {
-        struct dirent **files;
-        int count = scandir(argv[i], &files, is_program, alphasort);
-        for (int f = 0; f < count; f++) {
-            char path[1024];
-            snprintf(path, sizeof path, "%s/%s", argv[i], files[f]->d_name);
-            print_file(path);
-            free(files[f]);
-        }
-        if (count >= 0)
-            free(files);
-    }
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--random") && i + 1 < argc)
+            print_random(atol(argv[++i]));
+        else
+            print_path(argv[i]);
     epi_context_close(ctx);
     return 0;
 }

@@ -4,16 +4,10 @@
 #define EPI_TESTS_LAW_RUN_H
 
 #include "law_gpu.h"
+#include "law_sizes.h"
 #include "plan_bound.h"
 
-enum { MAX_LAW_DIMS = 24, LAW_MESSAGE = 600 };
-
-/* Sizes of a text's axes, by name. */
-typedef struct law_sizes {
-    int count;
-    char name[MAX_LAW_DIMS][24];
-    int64_t size[MAX_LAW_DIMS];
-} law_sizes;
+enum { LAW_MESSAGE = 600 };
 
 /* What is being looked at; a law that fails says in `message` how. */
 typedef struct law_case {
@@ -38,13 +32,6 @@ static bool law_broken(law_case *c, const char *fmt, ...) {
     vsnprintf(c->message, sizeof c->message, fmt, args);
     va_end(args);
     return false;
-}
-
-static int64_t law_size(const law_sizes *s, const char *name) {
-    for (int i = 0; i < s->count; i++)
-        if (!strcmp(s->name[i], name))
-            return s->size[i];
-    return 4;
 }
 
 /* ---- inputs ---- */

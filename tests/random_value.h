@@ -6,7 +6,7 @@
 #ifndef EPI_TESTS_RANDOM_VALUE_H
 #define EPI_TESTS_RANDOM_VALUE_H
 
-#include "law_run.h"
+#include "law_sizes.h"
 
 enum {
     AX_T = 1,
