@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include "copy.h"
-#include "tuning.h"
 
 #ifndef EPI_COMMIT
 #define EPI_COMMIT "unknown"
@@ -221,7 +220,7 @@ static epi_status make_pair(pair *p, const cli_source *s, const cli_options *o, 
         epi_kernel_get_info(closed ? closed : p->fused.kernel, &p->info);
     options.path = EPI_PATH_UNFUSED;
     options.memory = 0;
-    if (o->tuned || (status == EPI_OK && !strcmp(p->info.mainloop, "attention")))
+    if (status == EPI_OK && !strcmp(p->info.mainloop, "attention"))
         options.config = NULL; /* that is for the fused path */
     if (status == EPI_OK && both)
         status = cli_runner_make(&p->unfused, s, &options, err);
@@ -295,7 +294,6 @@ static epi_status bench_program(const cli_source *s, const cli_options *o, const
         out->flops = p.info.flops;
         out->rows = p.info.k == 0 && !strcmp(p.info.mainloop, "rows");
         out->bytes = p.info.bytes_fused;
-        out->tuned = o->tuned;
         snprintf(out->config, sizeof out->config, "%s", p.info.micro);
         status = measure(out, &p, b, o->repeat, err);
     }
@@ -418,8 +416,8 @@ static int keep_texts(const cli_options *o) {
     return status;
 }
 
-static int bench_one(const char *name, const cli_options *given, const known_names *known, const tuning *t,
-                     const blas *b, bench_report *report) {
+static int bench_one(const char *name, const cli_options *given, const known_names *known, const blas *b,
+                     bench_report *report) {
     cli_options o = *given;
     cli_source s;
     epi_error err;
@@ -430,9 +428,7 @@ static int bench_one(const char *name, const cli_options *given, const known_nam
     snprintf(r.file, sizeof r.file, "%s", s.path);
     keep_own(&o, s.program, known);
     cli_progress("measuring %s, %d of %d", r.name, ++report->begun, report->all);
-    int status = tuning_apply(t, &s, &o);
-    if (status == EXIT_OK && bench_program(&s, &o, b, &r, &err) != EPI_OK)
-        status = cli_fail(&err);
+    int status = bench_program(&s, &o, b, &r, &err) == EPI_OK ? EXIT_OK : cli_fail(&err);
     cli_progress_end();
     cli_source_close(&s);
     if (status != EXIT_OK)
@@ -441,7 +437,7 @@ static int bench_one(const char *name, const cli_options *given, const known_nam
     return r.ok ? EXIT_OK : EXIT_FAILED;
 }
 
-static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_report *report) {
+static int bench_all(cli_options *o, const blas *b, bench_report *report) {
     int status = EXIT_OK, one;
     known_names known = {0};
     find_known(o, &known);
@@ -455,12 +451,12 @@ static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_repor
         o->sizes[o->size_count++] = o->device ? 4096 : 1024;
     report->all = o->name_count ? o->name_count : o->size_count * (int)(sizeof standard / sizeof *standard);
     for (int i = 0; i < o->name_count; i++)
-        if ((one = bench_one(o->names[i], o, &known, t, b, report)) != EXIT_OK)
+        if ((one = bench_one(o->names[i], o, &known, b, report)) != EXIT_OK)
             status = one;
     for (int s = 0; s < o->size_count && !o->name_count; s++)
         for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
             standard_dims(o, standard[i].dims, o->sizes[s]);
-            if ((one = bench_one(standard[i].name, o, &known, t, b, report)) != EXIT_OK)
+            if ((one = bench_one(standard[i].name, o, &known, b, report)) != EXIT_OK)
                 status = one;
         }
     if (!report->json)
@@ -470,7 +466,7 @@ static int bench_all(cli_options *o, const tuning *t, const blas *b, bench_repor
 
 /* The result file and the JSON text around the rows. The context stays open throughout, so that a GPU is
  * begun on once. */
-static int bench(const epi_context *ctx, cli_options *o, const tuning *t) {
+static int bench(const epi_context *ctx, cli_options *o) {
     epi_device_info cpu;
     epi_error err;
     blas b = {.name = ""};
@@ -486,7 +482,7 @@ static int bench(const epi_context *ctx, cli_options *o, const tuning *t) {
     bench_put_machine(&w, ctx, o, &b);
     epi_json_put_key(&w, "rows");
     epi_json_put_open(&w, '[');
-    int status = bench_all(o, t, &b, &report);
+    int status = bench_all(o, &b, &report);
     epi_json_put_close(&w, ']');
     epi_json_put_close(&w, '}');
     if (o->json && !out.failed)
@@ -508,7 +504,6 @@ int cmd_bench(const cli_options *given) {
     cli_options o = *given;
     epi_context *ctx;
     epi_error err;
-    tuning t = {0};
     if (!o.name_count && o.dim_count)
         return cli_complain(EXIT_USAGE, "--dims goes with a program's name; the ten kernels take --size");
     if (cli_print_aside(&o) != EXIT_OK)
@@ -523,12 +518,9 @@ int cmd_bench(const cli_options *given) {
         return EXIT_USAGE;
     if (epi_context_open(&ctx, &err) != EPI_OK)
         return cli_fail(&err);
-    int status = cli_device_choose(ctx, &o, "cpu");
+    int status = cli_device_choose(ctx, &o);
     if (status == EXIT_OK)
-        status = tuning_open(&t, ctx, &o);
-    if (status == EXIT_OK)
-        status = bench(ctx, &o, &t);
-    tuning_free(&t);
+        status = bench(ctx, &o);
     epi_context_close(ctx);
     return status;
 }

@@ -17,7 +17,7 @@ typedef struct bench_row {
     int64_t checked[3];                /* the m, n, k at which those two were taken, */
     int64_t nan;                       /* and elements that are NaN there */
     double plain;                      /* of a GPU: worst distance, at full size, from the plain mainloop */
-    bool has_plain, tuned, ok;
+    bool has_plain, ok;
 } bench_row;
 
 typedef struct bench_report {

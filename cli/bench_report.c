@@ -66,7 +66,7 @@ static void print_row(const bench_report *p, const bench_row *r) {
     else if (p->gpu)
         printf(" %10s", "-");
     if (p->gpu)
-        printf("  %s%s", r->config, r->tuned ? " (tuned)" : "");
+        printf("  %s", r->config);
     print_end(r);
 }
 
@@ -94,7 +94,6 @@ static void put_row(epi_json_writer *w, const bench_report *p, const bench_row *
     }
     if (p->gpu) {
         cli_put_text(w, "config", r->config);
-        cli_put_bool(w, "tuned", r->tuned);
         cli_put_integer(w, "error_at_m", r->checked[0]);
         cli_put_integer(w, "error_at_n", r->checked[1]);
         cli_put_integer(w, "error_at_k", r->checked[2]);

@@ -41,7 +41,7 @@ typedef struct cli_options {
     epi_rounding rounding;
     epi_algebra algebra;
     size_t memory; /* of the workspace, at most; 0: no budget */
-    const char *in, *out, *plot, *micro, *config, *tuning, *wrt;
+    const char *in, *out, *plot, *micro, *config, *wrt;
     const char *device_name; /* --device, or NULL */
     int capability;          /* --arch: 90 for sm_90a; 0: not given */
     int device;              /* what cli_device_choose made of the two, for epi_options.device */
@@ -51,7 +51,6 @@ typedef struct cli_options {
     int size_count;
     bool json, help, cuda, brief, no_check, random, forward, check;
     bool has_type, has_rounding; /* they were given, and are no defaults */
-    bool tuned;                  /* `config` is from a tuning file */
 } cli_options;
 
 /* options.c. Answers EXIT_OK, or EXIT_USAGE after saying what is wrong. */
@@ -197,9 +196,9 @@ int cli_open_options(const cli_options *o, const epi_program *program, cli_open 
 
 /* device.c: which device, its memory, and time on it */
 
-/* Settles o->device, and the type that is the default there. `standard` is the device where none was asked
- * for. Answers EXIT_OK, or another status after saying what is wrong. */
-int cli_device_choose(const epi_context *ctx, cli_options *o, const char *standard);
+/* Settles o->device, and the type that is the default there. The CPU where none was asked for.
+ * Answers EXIT_OK, or another status after saying what is wrong. */
+int cli_device_choose(const epi_context *ctx, cli_options *o);
 
 /* A kernel with a workspace of its own. */
 typedef struct cli_runner {
@@ -259,7 +258,6 @@ int cmd_run(const cli_options *o);
 int cmd_grad(const cli_options *o);
 int cmd_gradcheck(const cli_options *o);
 int cmd_bench(const cli_options *o);
-int cmd_tune(const cli_options *o);
 int cmd_devices(const cli_options *o);
 int cmd_help(const char *topic);
 int cmd_completion(const cli_options *o);

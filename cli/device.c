@@ -21,8 +21,8 @@ static int no_device(const epi_context *ctx, const char *name) {
     return status;
 }
 
-int cli_device_choose(const epi_context *ctx, cli_options *o, const char *standard) {
-    const char *name = o->device_name ? o->device_name : standard;
+int cli_device_choose(const epi_context *ctx, cli_options *o) {
+    const char *name = o->device_name ? o->device_name : "cpu";
     if (o->capability && o->device_name)
         return cli_complain(EXIT_USAGE, "--arch makes a text without a device: it does not go with --device");
     o->device = o->capability ? -o->capability : epi_device_find(ctx, name);

@@ -261,7 +261,7 @@ int cmd_explain(const cli_options *given) {
         return cli_complain(EXIT_USAGE, "explain wants one FILE:NAME; see 'epilog help explain'");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
-    int status = cli_device_choose(s.ctx, &o, "cpu");
+    int status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK) {
         explain_check(s.program, s.path, &o);
         status = explain_grad(s.program, &o);

@@ -27,9 +27,6 @@ static int run_help(const cli_options *o) {
     "--memory BYTES (500M, 2G) is the most that the workspace may take: where a program of several " \
     "kernels\n" \
     "needs more, these go through its rows slab by slab.\n\n"
-#define TUNING_OPTION \
-    "--tuning takes the configuration from a file that 'epilog tune' wrote; without it $EPILOG_TUNING or\n" \
-    "~/.cache/epilog/tuning.txt are looked at on a GPU. A file that does not fit is not used at all.\n"
 
 static const cli_command commands[] = {
     {"new", "write a first program, with comments",
@@ -78,7 +75,7 @@ static const cli_command commands[] = {
      "epilog run FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"
      "           [--out F] [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro "
      "NAME]\n"
-     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--no-check]\n"
+     "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--no-check]\n"
      "           [--algebra A] [--memory BYTES] [--open T=N,...] [--json]\n\n"
      "Runs once, on inputs from the safetensors file --in, which must have all but those that --set gives a\n"
      "value. Sizes that --dims does not give are those of the file; elements of another type are converted,\n"
@@ -93,11 +90,11 @@ static const cli_command commands[] = {
      "--out writes the outputs as safetensors; it may be none of the inputs. --type is the storage type of\n"
      "tensors whose type the text leaves open: f32, bf16, f16. On a GPU the time is the best of five runs\n"
      "after one to warm up; the reference and the naive path always run on the CPU.\n\n" ALGEBRA_OPTION
-         MEMORY_OPTION OPEN_OPTION GPU_OPTIONS TUNING_OPTION,
+         MEMORY_OPTION OPEN_OPTION GPU_OPTIONS,
      "PROGRAM", cmd_run},
     {"bench", "measure programs, fused beside unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"
-     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--tuning FILE] [--out FILE.json]\n"
+     "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--out FILE.json]\n"
      "             [--plot FILE.svg] [--json]\n"
      "epilog bench FILE:NAME... --dims M=...,N=... [--open T=N,...] [--types x=T,...] [--set s=V,...] [the "
      "same but --size]\n\n"
@@ -117,7 +114,7 @@ static const cli_command commands[] = {
      "f64\n"
      "reference takes minutes at such sizes: the configuration that was timed is checked against it with\n"
      "every axis cut to about 256, and at full size against the unfused path on the GPU's plain "
-     "mainloop.\n\n" GPU_OPTIONS TUNING_OPTION,
+     "mainloop.\n\n" GPU_OPTIONS,
      "PROGRAM", cmd_bench},
     {"grad", "derive the program of a program's gradients",
      "epilog grad FILE:NAME [--wrt x,w] [--forward] [--dims M=...,N=... [--type T] [--types x=T,...]\n"
@@ -149,18 +146,6 @@ static const cli_command commands[] = {
      "of\n"
      "their size.\n",
      "PROGRAM", cmd_gradcheck},
-    {"tune", "find the fastest configuration of a GPU kernel",
-     "epilog tune FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--rounding R] [--repeat N]\n"
-     "            [--set s=V,...] [--seed N] [--device gpu|gpu1] [--out FILE] [--json]\n\n"
-     "Compiles every configuration for the program, leaves out those that do not suit it or give other bits\n"
-     "than the cost model's choice, and measures the rest in turn: --repeat rounds (default 7) of bursts of\n"
-     "at least 10 ms, the median counts. What is less than 0.5 % faster than the model's choice is no "
-     "winner.\n"
-     "The winner goes into the tuning file: --out, or $EPILOG_TUNING, or ~/.cache/epilog/tuning.txt (in\n"
-     "$XDG_CACHE_HOME where that is set). It is a text; 'run' and 'bench' look their program, sizes, type "
-     "and\n"
-     "rounding up in it, for the same GPU, driver and library. The type is bf16 unless told otherwise.\n",
-     "PROGRAM", cmd_tune},
     {"devices", "list devices",
      "epilog devices [--json]\n\nLists what programs can run on: the CPU and every GPU, or why there is "
      "none.\n",

@@ -217,7 +217,6 @@ static const struct {
 } environment[] = {
     {"EPILOG_CACHE", "the folder of compiled GPU kernels, or off; ~/.cache/epilog without it"},
     {"EPILOG_NVRTC", "path of libnvrtc.so where it is neither in LD_LIBRARY_PATH nor in a usual folder"},
-    {"EPILOG_TUNING", "the file that tune writes its choices to and run and bench read"},
     {"OMP_NUM_THREADS", "threads on the CPU; --threads comes first"},
     {"XDG_CACHE_HOME", "the folder that takes the place of ~/.cache"},
     {"NO_COLOR", "where it is set, nothing is coloured; nothing is anyway but on a terminal"},

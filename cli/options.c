@@ -229,7 +229,6 @@ static const struct option {
     {"--out", TEXT, offsetof(cli_options, out), NULL, "FILE"},
     {"--plot", TEXT, offsetof(cli_options, plot), NULL, "FILE"},
     {"--micro", TEXT, offsetof(cli_options, micro), NULL, NULL},
-    {"--tuning", TEXT, offsetof(cli_options, tuning), NULL, "FILE"},
     {"--wrt", TEXT, offsetof(cli_options, wrt), NULL, NULL},
     {"--device", TEXT, offsetof(cli_options, device_name), NULL, "cpu gpu gpu0 gpu1"},
     {"--dims", LIST, 0, set_dims, NULL},

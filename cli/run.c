@@ -4,7 +4,6 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "tuning.h"
 
 enum { GPU_RUNS = 5 }; /* of which the best is reported, after one to warm up */
 
@@ -64,8 +63,8 @@ static void print_outcome(const outcome *got, const cli_options *o) {
         printf("not fused, an operation at a time: 'epilog show' says why\n");
     printf("%.3f ms", 1e3 * got->seconds);
     if (got->device.is_gpu)
-        printf(" (best of %d) on %s, %s%s%s%s", GPU_RUNS, got->device.name, got->device.model,
-               *got->info.micro ? ", " : "", got->info.micro, o->tuned ? " as tuned" : "");
+        printf(" (best of %d) on %s, %s%s%s", GPU_RUNS, got->device.name, got->device.model,
+               *got->info.micro ? ", " : "", got->info.micro);
     printf("\n");
 }
 
@@ -77,7 +76,6 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
     cli_put_text(&w, "device", got->device.name);
     cli_put_text(&w, "model", got->device.model);
     cli_put_text(&w, "micro", got->info.micro);
-    cli_put_bool(&w, "tuned", o->tuned);
     cli_put_number(&w, "ms", 1e3 * got->seconds);
     cli_put_bool(&w, "checked", !o->no_check);
     epi_json_put_key(&w, "random");
@@ -197,19 +195,14 @@ int cmd_run(const cli_options *given) {
     cli_data d = {0};
     cli_error_row rows[CLI_MAX_TENSORS];
     outcome got = {0};
-    tuning t = {0};
     cli_inputs in = {0};
     int status = cli_keep_apart(o.out, "the program's text", s.path);
     if (status == EXIT_OK)
-        status = cli_device_choose(s.ctx, &o, "cpu");
+        status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK && o.in && cli_inputs_open(&in, o.in, &err) != EPI_OK)
         status = cli_fail(&err);
     if (status == EXIT_OK && o.in)
         cli_inputs_dims(&in, s.program, &o);
-    if (status == EXIT_OK)
-        status = tuning_open(&t, s.ctx, &o);
-    if (status == EXIT_OK)
-        status = tuning_apply(&t, &s, &o);
     cli_open open = {0};
     epi_options options;
     if (status == EXIT_OK)
@@ -222,7 +215,6 @@ int cmd_run(const cli_options *given) {
         status = run_program(&s, &o, &in, &options, &r, &d, rows, &got, &err) == EPI_OK
                      ? report(&d, rows, &got, &o)
                      : cli_fail(&err);
-    tuning_free(&t);
     cli_inputs_close(&in);
     cli_data_free(&d);
     cli_runner_free(&r);

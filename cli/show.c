@@ -246,7 +246,7 @@ int cmd_show(const cli_options *given) {
         return cli_fail(&err);
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
-    int status = cli_device_choose(s.ctx, &o, "cpu");
+    int status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK && o.cuda && !o.device)
         status = cli_complain(EXIT_USAGE, "a CPU kernel has no CUDA text");
     epi_json_put_open(&w, '{');

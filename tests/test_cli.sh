@@ -3,7 +3,6 @@
 # status 1 (failed) or 2 (wrong usage), and leaves nothing behind.
 epilog=$(realpath "$1")
 here=$(cd "$(dirname "$0")/.." && pwd)
-export EPILOG_TUNING=
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
@@ -325,7 +324,6 @@ expect 0 'z ' run "$tmp/edge.epi:outside" --dims T=4,D=40,F=300,K=16
 expect 0 '0.8981 MB moved fused' show "$tmp/edge.epi:scalar_first" --dims T=5000,D=16,F=2000,K=16
 rm "$tmp/nan.epi" "$tmp/edge.epi"
 expect 2 "'check' takes no --seed; see 'epilog help check'" check programs/matmul.epi --seed 3
-expect 2 "'show' takes no --tuning" show matmul --dims M=4,N=5,K=6 --tuning x
 expect 2 "'list' takes no --dims" list --dims=M=4
 expect 2 "'run' takes no --size" run matmul --size 12
 expect 2 "unknown option '--foo'" list --foo
@@ -460,7 +458,6 @@ that 'and the report to standard error' grep -q 'naive path' said
 "$epilog" bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out - 2>said >results
 that 'results go to standard output' test "$(head -c 11 results)" = '{"version":'
 that 'and the table to standard error' grep -q 'unfused ms' said
-expect 2 '.-out wants one, not -' tune matmul:matmul --dims M=8,N=8,K=8 --out -
 if [ -e /dev/full ]; then
     "$epilog" run "$here/tests/square.epi" --in out.safetensors --out - >/dev/full 2>said
     that 'a full standard output is an error' test $? -eq 1
@@ -508,7 +505,6 @@ ln -s text.epi link.epi
 expect 2 'same file as the program' run text.epi:matmul --dims M=4,N=5,K=6 --out text.epi
 expect 2 'same file as the program' run text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
 expect 2 'same file as the text of a program' bench text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
-expect 2 'same file as the program' tune text.epi:matmul --dims M=4,N=5,K=6 --out text.epi
 that 'the texts are whole' cmp -s text.epi "$here/programs/matmul.epi"
 rm text.epi link.epi
 
@@ -649,67 +645,17 @@ expect 2 'is for GPU kernels' run "${norm[@]}" --rounding exact
 expect 2 'for CPU kernels' show "${norm[@]}" --arch sm_90a --micro plain
 expect 1 "no device 'gpu99'" show "${norm[@]}" --device gpu99
 
-# tuning files; the CPU has no use for one, so the best that can happen is a refusal for that reason
-good='program matmul 0123456789abcdef dims M=4,N=5,K=6 type bf16 rounding packed config any_64x64 ms 1.5 model_ms 2'
-device='device "NVIDIA H200" driver "sm_90, driver 12.8" library 0.1.0'
-tuning() { # tuning PATTERN LINES...: a file of those lines, and why it is refused
-    local pattern=$1
-    shift
-    printf '%s\n' "$@" >tuning.txt
-    expect 1 "$pattern" run matmul --dims M=4,N=5,K=6 --tuning tuning.txt
-}
-tuning 'is not used: it is for GPUs' 'epilog tuning 1' "$device" "$good"
-tuning 'is not used: it is for GPUs' 'epilog tuning 1' '' "$device" '' "$good" "${good/ms 1.5/ms 2e-3}" "$device"
-tuning 'is no tuning file' 'epilog tuning 2' "$device" "$good"
-tuning 'is no tuning file' ''
-tuning ':2: .*before any device' 'epilog tuning 1' "$good"
-tuning ':3: .*begins with' 'epilog tuning 1' "$device" 'frob 1'
-tuning ":2: .*'driver' is missing" 'epilog tuning 1' 'device "NVIDIA H200" library 0.1.0'
-tuning ':2: .*no closing quote' 'epilog tuning 1' 'device "NVIDIA H200 driver 1 library 0.1.0'
-tuning ':2: .*the library is missing' 'epilog tuning 1' "${device% 0.1.0}"
-tuning ':3: .*no hash' 'epilog tuning 1' "$device" "${good/0123/frob}"
-tuning ':3: .*hash is too long' 'epilog tuning 1' "$device" "${good/0123/00123}"
-tuning ":3: .*'x8' is no type" 'epilog tuning 1' "$device" "${good/bf16/x8}"
-tuning ":3: .*'loose' is no rounding" 'epilog tuning 1' "$device" "${good/packed/loose}"
-tuning ':3: .*ms is no positive number' 'epilog tuning 1' "$device" "${good/1.5/-1.5}"
-tuning ':3: .*ms is no positive number' 'epilog tuning 1' "$device" "${good/1.5/nan}"
-tuning ":3: .*'model_ms' is missing" 'epilog tuning 1' "$device" "${good% model_ms 2}"
-tuning ':3: .*more than a line has' 'epilog tuning 1' "$device" "$good 3"
-printf 'epilog tuning 1\n\0' >tuning.txt
-expect 1 'zero bytes' run matmul --dims M=4,N=5,K=6 --tuning tuning.txt
-expect 1 'nosuch.txt' run matmul --dims M=4,N=5,K=6 --tuning nosuch.txt
-expect 1 'zero bytes' bench matmul:matmul --dims M=4,N=5,K=6 --tuning tuning.txt
-EPILOG_TUNING=tuning.txt expect 0 'naive path' run matmul --dims M=4,N=5,K=6 # of no concern to the CPU
-
-# tune
-expect 0 'tuning file' help tune
-expect 2 'tune wants one' tune
-expect 2 "'tune' takes no --config" tune matmul:matmul --dims M=4,N=5,K=6 --config any_64x64
-expect 2 "'tune' takes no --path" tune matmul:matmul --dims M=4,N=5,K=6 --path unfused
-expect 2 'nothing to tune on the CPU' tune matmul:matmul --dims M=4,N=5,K=6 --device cpu
-expect 1 'no such file' tune nosuch --dims M=4
-
 # without a GPU there is a reason, the same everywhere
 why=$("$epilog" devices | sed -n 's/^no GPU: //p')
 if [ -n "$why" ]; then
     expect 0 '"gpu":false,"why":"' devices --json
-    for command in run bench show tune; do
+    for command in run bench show; do
         expect 1 "no GPU: ${why%%(*}" $command matmul:matmul --dims M=4,N=5,K=6 --device gpu
     done
-    expect 1 "no GPU: ${why%%(*}" tune matmul:matmul --dims M=4,N=5,K=6 --out none.txt
     expect 1 "no GPU: ${why%%(*}" bench --device gpu
-    that 'tuning without a GPU writes nothing' test ! -e none.txt
 else
     expect 0 'best of' run matmul:matmul --dims M=64,N=64,K=64 --device gpu
     expect 0 'vs plain' bench matmul:matmul --dims M=64,N=64,K=64 --device gpu --repeat 2
-    expect 0 'goes into tuned.txt' tune matmul:matmul --dims M=64,N=64,K=64 --repeat 2 --out tuned.txt
-    expect 0 'as tuned' run matmul:matmul --dims M=64,N=64,K=64 --device gpu --tuning tuned.txt
-    expect 0 'has no entry' run matmul:matmul --dims M=64,N=64,K=128 --device gpu --tuning tuned.txt
-    expect 1 'is malformed' tune matmul:matmul --dims M=64,N=64,K=64 --out <(printf 'epilog tuning 1\nx\n')
-    sed -i 's/library .*/library 0.0.0/' tuned.txt
-    expect 1 'measured with library 0.0.0' run matmul:matmul --dims M=64,N=64,K=64 --device gpu --tuning tuned.txt
-    sed -i 's/^device "[^"]*"/device "another"/' tuned.txt
-    expect 1 'nothing in it was measured on this device' run matmul:matmul --dims M=64,N=64,K=64 --device gpu --tuning tuned.txt
 fi
 
 echo "$passed passed, $failed failed"

@@ -1,4 +1,4 @@
-/* hash.c: the hash behind the cache's keys and the tuning file's. */
+/* hash.c: the hash behind the cache's keys. */
 #include "base/hash.h"
 
 #include <string.h>

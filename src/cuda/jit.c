@@ -355,7 +355,7 @@ static void store(const job *j, epi_cache_key key, char *note, size_t note_size)
     free(entry);
 }
 
-/* Slow code is stored like any other, with the reason: a tuner that meets it again is refused at once. */
+/* Slow code is stored like any other, with the reason: who meets it again is refused at once. */
 static epi_status load_or_compile(job *j) {
     epi_cache_key key = make_key(j);
     char note[sizeof j->out->note] = "";
