@@ -5,14 +5,14 @@
 
 #include "lang/words.h"
 
-static epi_form form_of(epi_op op) {
+static epi_arity arity_of(epi_op op) {
     int arity = epi_ops[op].arity;
     switch (epi_ops[op].cls) {
-    case EPI_CLASS_MAP: return (epi_form){arity, 0, 0};
+    case EPI_CLASS_MAP: return (epi_arity){arity, 0, 0};
     case EPI_CLASS_REDUCE:
-    case EPI_CLASS_RANDOM: return (epi_form){arity, 1, EPI_MAX_AXES};
-    case EPI_CLASS_VIEW: return (epi_form){arity, 2, 2};
-    default: return (epi_form){arity, 1, 1};
+    case EPI_CLASS_RANDOM: return (epi_arity){arity, 1, EPI_MAX_AXES};
+    case EPI_CLASS_VIEW: return (epi_arity){arity, 2, 2};
+    default: return (epi_arity){arity, 1, 1};
     }
 }
 
@@ -30,7 +30,7 @@ static epi_op find_op(const epi_frame *f, const epi_ast *e) {
     return EPI_OP_COUNT;
 }
 
-static EPI_NOINLINE void fail_count(epi_lowering *lo, const epi_ast *e, epi_form want, int given) {
+static EPI_NOINLINE void fail_count(epi_lowering *lo, const epi_ast *e, epi_arity want, int given) {
     int least = want.values + want.least_axes;
     if (want.least_axes == want.most_axes)
         epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
@@ -53,7 +53,7 @@ static EPI_NOINLINE void fail_no_axes(epi_lowering *lo, const epi_ast *e, int a)
                        epi_axis_label(lo->g, axes->at[axes->count - 1]).text);
 }
 
-static EPI_NOINLINE void check_count(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_form want) {
+static EPI_NOINLINE void check_count(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_arity want) {
     int given = e->arg_count;
     epi_lower_at(lo, e->place);
     if (given >= want.values + want.least_axes && given <= want.values + want.most_axes)
@@ -188,7 +188,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     const epi_word *word = op == EPI_OP_COUNT ? epi_word_find(e->name) : NULL;
     if (op == EPI_OP_COUNT && !word)
         return false;
-    epi_form want = word ? word->form : form_of(op);
+    epi_arity want = word ? word->takes : arity_of(op);
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0};
     check_count(lo, f, e, want);

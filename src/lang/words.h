@@ -5,13 +5,13 @@
 #include "ir/graph.h"
 
 /* How many values an operation takes, and how many axes behind them. */
-typedef struct epi_form {
+typedef struct epi_arity {
     int values, least_axes, most_axes;
-} epi_form;
+} epi_arity;
 
 typedef struct epi_word {
     const char *name;
-    epi_form form;
+    epi_arity takes;
     int (*build)(epi_graph *g, const int *values, const epi_axes *axes);
 } epi_word;
 

@@ -40,7 +40,7 @@ static void find_weights(const epi_spec *spec, bool *is_weight, bool *is_foreign
     }
 }
 
-static void walk_with(passes *p, int count, const int *found, const epi_operand *operand,
+static void walk_with(passes *p, int count, const int *found, const epi_stand_in *operand,
                       const bool *cancels) {
     epi_graph *in = epi_arena_alloc(p->g.arena, sizeof *in);
     if (!in)
@@ -103,7 +103,7 @@ static void find_divisors(epi_facts *facts, bool *divisor) {
  * (weights go past their products instead), and again without those that something is divided by then. */
 static void unify(passes *p) {
     int count = p->facts.finished, inputs = p->g.input_count;
-    epi_operand *operand = epi_arena_alloc(p->g.arena, ((size_t)count + 1) * sizeof *operand);
+    epi_stand_in *operand = epi_arena_alloc(p->g.arena, ((size_t)count + 1) * sizeof *operand);
     bool *cancels = epi_arena_alloc(p->g.arena, (size_t)inputs + 1);
     bool *divisor = epi_arena_alloc(p->g.arena, (size_t)inputs + 1);
     if (epi_graph_failed(&p->g) || (p->choice->without >> EPI_RULE_UNIFY & 1))

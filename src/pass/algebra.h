@@ -45,7 +45,7 @@ int epi_reorder(epi_facts *facts, int *found);
 int epi_transpose(epi_facts *facts, int *found);
 /* unify.c: operand[x] is what stands for x in products, and by which vectors it differs: those that one may
  * divide by, and inputs that cancel. */
-int epi_unify(epi_facts *facts, const bool *cancels, epi_operand *operand);
+int epi_unify(epi_facts *facts, const bool *cancels, epi_stand_in *operand);
 
 /* relocate.c: statistics that wait for a product, sum(u*(p @ q), X) with X an axis of q, are the sum of p
  * times sum(u*q, X), where that is a product that is at hand. Nodes are added to the graph of the facts,

@@ -446,15 +446,15 @@ static const epi_node *product_of(const walk *w, const epi_node *n) {
 }
 
 /* What stands for an operand of the product that a node is, or sums; or NULL. */
-static const epi_operand *operand_for(const walk *w, const epi_node *n, int arg) {
-    const epi_operand *o = arg < w->ask->count ? &w->ask->operand[arg] : NULL;
+static const epi_stand_in *operand_for(const walk *w, const epi_node *n, int arg) {
+    const epi_stand_in *o = arg < w->ask->count ? &w->ask->operand[arg] : NULL;
     return o && o->node != EPI_NO_NODE && (o->sums || n->op == EPI_OP_MATMUL) ? o : NULL;
 }
 
 /* The operand `arg` of the product that a node is, or sums: another value, if one stands for it up to vectors
  * that lack the axes of the sum. Then *by is divided by these. */
 static int replaced(walk *w, const epi_node *n, const epi_node *of, int a, epi_form *by, bool *any) {
-    const epi_operand *o = operand_for(w, n, of->arg[a]);
+    const epi_stand_in *o = operand_for(w, n, of->arg[a]);
     epi_form others, inside = {.count = 0}, over = {.number = 1};
     if (o)
         inside = epi_form_having(w->in, &o->by, &n->over, &others);
@@ -708,7 +708,7 @@ static int list_needed(const void *ctx, int node, int *out) {
         out[count++] = n->arg[a];
     const epi_node *of = product_of(w, n);
     for (int a = 0; a < 2 && of; a++) {
-        const epi_operand *o = operand_for(w, n, of->arg[a]);
+        const epi_stand_in *o = operand_for(w, n, of->arg[a]);
         if (!o)
             continue;
         out[count++] = o->node;

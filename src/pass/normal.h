@@ -8,18 +8,18 @@
 
 /* Instead of an operand of products: another value that is this one times a product of vectors. None of these
  * may depend on such a product. */
-typedef struct epi_operand {
+typedef struct epi_stand_in {
     int node; /* EPI_NO_NODE: there is none */
     epi_form by;
     bool sums; /* also where a product with the operand is summed otherwise: sum(u*x, X) */
-} epi_operand;
+} epi_stand_in;
 
 typedef struct epi_normal_ask {
-    const epi_graph *in;        /* was finished; nodes may have been added since */
-    int count;                  /* of nodes before that */
-    const int *found;           /* by node: what stands for it, or EPI_NO_NODE; or NULL */
-    const epi_operand *operand; /* by node; or NULL */
-    epi_facts known;            /* of inputs and sizes */
+    const epi_graph *in;         /* was finished; nodes may have been added since */
+    int count;                   /* of nodes before that */
+    const int *found;            /* by node: what stands for it, or EPI_NO_NODE; or NULL */
+    const epi_stand_in *operand; /* by node; or NULL */
+    epi_facts known;             /* of inputs and sizes */
 } epi_normal_ask;
 
 /* Rewrites into *out, whose arena is set, and finishes it. An error is in out->error. The facts are those of

@@ -97,7 +97,7 @@ static int list_operands(epi_facts *facts, candidate *out) {
     return count;
 }
 
-int epi_unify(epi_facts *facts, const bool *cancels, epi_operand *operand) {
+int epi_unify(epi_facts *facts, const bool *cancels, epi_stand_in *operand) {
     epi_graph *g = facts->g;
     int nodes = facts->finished, applied = 0;
     candidate *list = epi_arena_alloc(g->arena, ((size_t)nodes + 1) * sizeof *list);
@@ -121,7 +121,7 @@ int epi_unify(epi_facts *facts, const bool *cancels, epi_operand *operand) {
                     operand[from].node != EPI_NO_NODE || operand[to].node != EPI_NO_NODE || taken[from] ||
                     !differ_by_vectors(facts, cancels, from, to, &by))
                     continue;
-                operand[from] = (epi_operand){to, by, come_before(facts, from, &by)};
+                operand[from] = (epi_stand_in){to, by, come_before(facts, from, &by)};
                 taken[to] = true;
                 applied++;
             }
