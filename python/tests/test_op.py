@@ -81,6 +81,42 @@ def test_second_derivative_of_what_was_not_kept():
         torch.autograd.grad(epilog.op(text)(x).sum(), x, create_graph=True)
 
 
+def test_statistic_that_is_a_result():
+    """The backward reads a log-sum-exp as the forward had it, not as the result has it; a second derivative is right, or refused."""
+    text = "f(q[S,E], k[R,E], v[R,C]) -> (o[S,C], l[S]) { s = q @ k  l = logsumexp(s, R)  o = exp(s - l) @ v }"
+
+    def eager(q, k, v):
+        return torch.softmax(q @ k.T, -1) @ v, torch.logsumexp(q @ k.T, -1)
+
+    def compare(ours, eager, args, allowed):
+        grads = []
+        for f, dtype in (ours, args[0].dtype), (eager, torch.float64):
+            given = [a.detach().to(dtype).requires_grad_() for a in args]
+            grads.append(torch.autograd.grad(sum(r.double().square().sum() for r in f(*given)), given))
+        for mine, exact in zip(*grads):
+            assert (mine.double() - exact).norm() <= allowed * exact.norm()
+    torch.manual_seed(3)
+    args = [(torch.randn(*s) * k).bfloat16() for s, k in (((40, 16), 6), ((70, 16), 6), ((70, 24), 1))]
+    compare(epilog.op(text), eager, args, 5 * 2**-8)
+
+    def penalty(f):
+        def inner(*args):
+            return torch.autograd.grad(sum(r.square().sum() for r in f(*args)), args[0], create_graph=True)
+        return inner
+    compare(penalty(epilog.op(text)), penalty(eager), [a.float() / 8 for a in args], 1e-5)
+    beside = "f(x[T,D]) -> m[T] { m = sigmoid(mean(x, D)) }"
+    x = torch.randn(5, 8, requires_grad=True)
+    check(penalty(lambda x: (epilog.op(beside, twice=True)(x),)), penalty(lambda x: (torch.sigmoid(x.mean(-1)),)), [x])
+    with pytest.raises(epilog.EpilogError, match="twice=True"):
+        penalty(lambda x: (epilog.op(beside)(x),))(x)
+
+
+def test_the_backward_has_the_size_of_an_axis_that_it_lacks():
+    loss = epilog.op("l(x[E,T], w[E,S]) -> y { y = mean((x @ w)**2, T, S) }")
+    for t in (6, 11):
+        check(loss, lambda x, w: (x.T @ w).square().mean(), [torch.randn(5, t), torch.randn(5, 7, requires_grad=True)])
+
+
 def test_forward_mode_is_refused():
     """A tangent would be lost without a word, and the derivative be 0."""
     x, wg, wu = given(grad=(False,) * 3)

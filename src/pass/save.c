@@ -28,6 +28,7 @@ typedef struct split {
     bool *passed; /* by node: a pass over memory makes it for a product, in the forward and again in the
                      backward */
     bool *asks;   /* by node: it compares a value with its own extreme, so it is saved */
+    int longest;  /* how many axes a value of the program has at most */
     bool lean;    /* memory comes first: what can be made again is */
     bool *looked; /* by node: the backward may read it, or make it again */
     bool *saved;  /* by node: the backward reads it: an input, a result or a saved value */
@@ -78,6 +79,7 @@ static void find_backward(split *s) {
     const epi_graph *g = &s->g;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
+        s->longest = n->axes.count > s->longest ? n->axes.count : s->longest;
         s->backward[i] = n->op == EPI_OP_INPUT ? n->tensor >= s->own : epi_node_takes(n, s->backward);
     }
 }
@@ -114,11 +116,33 @@ static bool allocate(split *s) {
 
 /* ---- the choice ---- */
 
+/* Is it a vector, or a statistic? */
+static bool is_short(const split *s, int node) {
+    return s->g.nodes[node].axes.count == 1 || s->statistic[node];
+}
+
+/* The type in which a value is saved; EPI_DTYPE_COUNT: the storage type, which is open. */
+static epi_dtype saved_type(const split *s, int node) {
+    return epi_stored_type(s->said[node], is_short(s, node), EPI_DTYPE_COUNT);
+}
+
+/* The output that stands for this value, or -1. An integer does not. What is short beside other values, and
+ * would be saved as f32, does in f32 alone: the forward has made the others of it before it was rounded, and
+ * exp(s - l) of a rounded l is another value. */
+static int result_of(const split *s, int node) {
+    bool exact =
+        is_short(s, node) && s->g.nodes[node].axes.count < s->longest && saved_type(s, node) == EPI_F32;
+    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++) {
+        const epi_tensor_decl *d = &s->g.tensors[t];
+        bool f32 = d->has_type ? d->type == EPI_F32 : !d->axes.count;
+        if (d->node == node && epi_has_gradient(d) && (f32 || !exact))
+            return t;
+    }
+    return -1;
+}
+
 static bool is_result(const split *s, int node) {
-    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
-        if (s->g.tensors[t].node == node && epi_has_gradient(&s->g.tensors[t]))
-            return true;
-    return false;
+    return result_of(s, node) >= 0;
 }
 
 /* Is it cheap to make again? Products, reductions and sums by number are not, but for scores; what is kept
@@ -294,6 +318,7 @@ static void relocate(split *s) {
     if (!wanted || !found || !allocate(s))
         return;
     find_backward(s);
+    find_statistics(s);
     find_wanted(s, wanted);
     for (int i = 0; i < count; i++)
         s->looked[i] = !s->backward[i] && (s->looked[i] || is_result(s, i));
@@ -354,14 +379,6 @@ static bool choose(split *s) {
 
 /* ---- two programs ---- */
 
-/* The output that is this value and no integer, or -1. */
-static int result_of(const split *s, int node) {
-    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
-        if (s->g.tensors[t].node == node && is_result(s, node))
-            return t;
-    return -1;
-}
-
 static bool is_taken(const epi_tensor_decl *tensors, int count, const char *name) {
     for (int t = 0; t < count; t++)
         if (!strcmp(tensors[t].name, name))
@@ -407,8 +424,7 @@ static int renamed_to(epi_graph *g, int value, const epi_axes *from, const epi_a
 
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
-    bool is_short = n->axes.count == 1 || s->statistic[node];
-    epi_dtype type = epi_stored_type(s->said[node], is_short, EPI_DTYPE_COUNT); /* which is open */
+    epi_dtype type = saved_type(s, node);
     return (epi_tensor_decl){.name = name,
                              .is_output = output,
                              .has_type = type != EPI_DTYPE_COUNT,
@@ -416,6 +432,49 @@ static epi_tensor_decl declare(const split *s, int node, const char *name, bool 
                              .axes = declared_axes(&s->g, node),
                              .node = node,
                              .place = n->place};
+}
+
+/* ---- axes that the backward lacks ---- */
+
+static void note_axes(bool *known, const epi_axes *axes) {
+    for (int i = 0; i < axes->count; i++)
+        known[axes->at[i].dim] = true;
+}
+
+/* Marks what the backward makes, and what it makes that of. */
+static void find_made(const split *s, bool *made) {
+    const epi_graph *g = &s->g;
+    for (int t = g->input_count + s->results; t < g->tensor_count; t++)
+        made[g->tensors[t].node] = true;
+    for (int i = g->node_count - 1; i >= 0; i--)
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && made[i] && !s->saved[i]; a++)
+            made[g->nodes[i].arg[a]] = true;
+}
+
+/* The size of an axis, and positions along it, are in the backward only if a tensor of it has the axis: else
+ * they are saved, too. */
+static void save_sizes(split *s) {
+    const epi_graph *g = &s->g;
+    bool *made = epi_arena_alloc(g->arena, (size_t)g->node_count + 1);
+    bool *known = epi_arena_alloc(g->arena, (size_t)g->dim_count + 1);
+    if (!made || !known)
+        return;
+    find_made(s, made);
+    for (int t = s->own; t < g->tensor_count; t++) /* cotangents and gradients */
+        if (t < g->input_count || t >= g->input_count + s->results)
+            note_axes(known, &g->tensors[t].axes);
+    for (int i = 0; i < g->node_count; i++) {
+        epi_axes declared = declared_axes(g, i);
+        if (made[i] && s->saved[i])
+            note_axes(known, &declared);
+    }
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (made[i] && (n->op == EPI_OP_SIZE || n->op == EPI_OP_INDEX))
+            s->saved[i] = !known[n->over.at[0].dim];
+        if (made[i])
+            note_axes(known, &n->axes);
+    }
 }
 
 /* A program of these tensors: inputs stand for what they are of the whole, and what is made of them is
@@ -515,6 +574,7 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, ep
     epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, ((size_t)s.g.node_count + 1) * sizeof *saved);
     if (!epi_graph_failed(&s.g) && allocate(&s) && choose(&s)) {
         int count = 0;
+        save_sizes(&s);
         for (int i = 0; i < s.g.node_count; i++)
             if (s.saved[i] && s.g.nodes[i].op != EPI_OP_INPUT && result_of(&s, i) < 0) {
                 if (s.results + count == EPI_MAX_TENSORS) {
