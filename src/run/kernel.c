@@ -1,18 +1,10 @@
 /* kernel.c: a kernel from compiling to freeing: its spec is bound, and a backend compiles it. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
-#include "pass/narrow.h"
-#include "pass/once.h"
-#include "pass/prepare.h"
-#include "pass/renames.h"
-#include "pass/slices.h"
-#include "pass/terms.h"
-#include "pass/variance.h"
 #include "run/run.h"
 
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
@@ -109,249 +101,31 @@ int64_t epi_slab_tail(const epi_kernel *k) {
     return k->spec.sizes[k->cut.slab_dim] - (epi_slab_count(k) - 1) * k->cut.slab_rows;
 }
 
-/* The cut of a half of a program; a half that is one kernel has one part. */
-static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_half *half,
-                           const epi_tile_limits *limits, epi_cut *out, epi_error *err) {
-    epi_plan plan;
-    epi_spec spec = *whole;
-    spec.graph = &half->graph;
-    spec.types = half->types;
-    epi_status status = epi_plan_make(arena, &spec, &plan, err);
-    if (status != EPI_OK)
-        return status;
-    return epi_cut_is_one(&spec, limits, &plan) ? epi_prepare_whole(arena, half, out, err)
-                                                : epi_cut_make(arena, &spec, limits, out, err);
-}
-
-/* Cuts what is prepared by itself, and the rest by itself. No part: there is nothing to prepare. */
-static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
-                               epi_cut *out, epi_error *err) {
-    epi_prepared halves;
-    epi_cut once, rest;
-    epi_status status = epi_prepare_split(arena, spec, &halves, err);
-    if (status != EPI_OK || !halves.count)
-        return status;
-    status = cut_half(arena, spec, &halves.once, limits, &once, err);
-    if (status == EPI_OK)
-        status = cut_half(arena, spec, &halves.rest, limits, &rest, err);
-    if (status == EPI_OK)
-        return epi_prepare_join(arena, spec, &halves, &once, &rest, out, err);
-    if (status == EPI_ERR_UNSUPPORTED) /* as if nothing were marked */
-        epi_error_clear(err);
-    return status == EPI_ERR_UNSUPPORTED ? EPI_OK : status;
-}
-
-/* The plan of the program as one kernel. What is compared with its own extreme need not be in memory where
- * the kernel's tile makes it once. */
-static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_plan *plan,
-                           epi_error *err) {
-    epi_spec one = *spec;
-    epi_status status = epi_once_plan(arena, spec, &one.graph, plan, err);
-    if (status == EPI_OK && one.graph && epi_cut_is_one(&one, limits, plan)) {
-        spec->graph = one.graph;
-        return EPI_OK;
-    }
-    return status == EPI_OK ? epi_plan_make(arena, spec, plan, err) : status;
-}
-
-/* Brings variances and attention into the form of their mainloops. Is the program more than one kernel then?
- * Then cuts it. *cost is what that costs: without end where it runs as passes. */
-static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
-                            double *cost, epi_error *err) {
-    epi_plan plan;
-    *out = (epi_cut){0};
-    *cost = INFINITY;
-    epi_status status = epi_variance_form(arena, spec, err);
-    if (status == EPI_OK && limits->gathers)
-        status = epi_gather_terms(arena, spec->graph, limits->pairs, &spec->graph, err);
-    if (status == EPI_OK)
-        status = epi_attention_form(arena, spec, limits, err);
-    if (status == EPI_OK && limits->prepares)
-        status = cut_prepared(arena, spec, limits, out, err);
-    if (status == EPI_OK && out->part_count) {
-        *cost = epi_cut_cost(spec, out);
-        return EPI_OK;
-    }
-    if (status == EPI_OK)
-        status = plan_one(arena, spec, limits, &plan, err);
-    if (status != EPI_OK)
-        return status;
-    if (!epi_cut_is_one(spec, limits, &plan)) {
-        status = epi_cut_make(arena, spec, limits, out, err);
-        if (status == EPI_ERR_UNSUPPORTED) { /* it runs as passes */
-            *out = (epi_cut){0};
-            epi_error_clear(err);
-            return EPI_OK;
-        }
-    }
-    if (status == EPI_OK)
-        *cost = epi_cut_cost(spec, out);
-    return status;
-}
-
-/* The program that the algebra makes by a choice, and its cut. */
-typedef struct trial {
-    epi_arena *arena; /* that all of it is in */
-    epi_graph graph;
-    const epi_graph *last; /* what attention's form made of it, which was cut; NULL: nothing */
-    epi_cut cut;
-    epi_algebra_log log;
-    double cost; /* of the cut; without end where there is none */
-} trial;
-
-static void try_choice(const epi_kernel *k, const epi_algebra_choice *choice, trial *t) {
-    epi_spec spec = k->spec;
-    epi_arena_free(t->arena);
-    *t = (trial){.arena = t->arena, .graph = {.arena = t->arena}, .cost = INFINITY};
-    spec.graph = k->rewriting.written;
-    epi_algebra_rewrite(&spec, choice, &t->graph, &t->log);
-    spec.graph = &t->graph;
-    if (!epi_graph_failed(&t->graph))
-        cut_graph(t->arena, &spec, &k->limits, &t->cut, &t->cost, NULL);
-    t->last = spec.graph == &t->graph ? NULL : spec.graph;
-}
-
-double epi_rewriting_cost(const epi_kernel *k, epi_algebra_rule rule) {
-    epi_algebra_choice choice = k->rewriting.choice;
-    epi_arena arena = {0};
-    trial t = {.arena = &arena};
-    choice.without |= 1u << rule;
-    try_choice(k, &choice, &t);
-    epi_arena_free(&arena);
-    return t.cost;
-}
-
-/* Is it less by more than a thousandth, or by more than a launch? Nothing is given up for less. A launch is
- * next to nothing beside the caches of a step of decoding, which are counted whole, at a nominal number of
- * rows. */
-static bool is_cheaper(double cost, double than) {
-    return cost < 0.999 * than || cost < than - EPI_LAUNCH_BYTES;
-}
-
-/* Is the choice cheaper than the best so far? Then it is the best. */
-static bool try_better(const epi_kernel *k, const epi_algebra_choice *choice, trial *best, trial *other) {
-    try_choice(k, choice, other);
-    if (!is_cheaper(other->cost, best->cost))
-        return false;
-    trial better = *other;
-    *other = *best;
-    *best = better;
-    return true;
-}
-
-/* Vectors are tried one by one in programs of a few layers, and no more than a few of them. */
-enum { MOST_NODES = 1000, MOST_TRIED = 8 };
-
-/* Which params are multiplied into other params once: those that save something; in long programs all or
- * none. */
-static void fold_params(const epi_kernel *k, epi_algebra_choice *choice, trial *best, trial *other) {
-    const epi_graph *g = k->rewriting.written;
-    bool at_once = g->node_count >= MOST_NODES;
-    int vectors = 0;
-    for (int t = 0; t < g->input_count && k->limits.prepares; t++)
-        if (g->tensors[t].param && g->tensors[t].axes.count == 1 && (at_once || vectors < MOST_TRIED)) {
-            vectors++;
-            choice->folds[t] = true;
-            if (!at_once)
-                choice->folds[t] = try_better(k, choice, best, other);
-        }
-    if (at_once && vectors && !try_better(k, choice, best, other))
-        memset(choice->folds, 0, (size_t)g->input_count);
-}
-
-/* Is the input a vector: of one axis, or a number for each row? */
-static bool is_vector(const epi_spec *spec, const epi_axes *axes) {
-    bool rows = axes->count > 0;
-    for (int i = 0; i < axes->count; i++)
-        rows &= spec->is_row[axes->at[i].dim];
-    return rows || axes->count == 1;
-}
-
-/* Which rules to apply and which weights go past products: all, but for a shift that makes more products than
- * it saves, and for vectors that are better multiplied where they are written. A norm's scale that the
- * forward saved is such a vector where the gradient that it would go to is in memory without it. */
-static void choose_rewriting(const epi_kernel *k, epi_algebra_choice *choice, trial *best, trial *other) {
-    const epi_graph *g = k->rewriting.written;
-    try_choice(k, choice, best);
-    if (best->log.applied[EPI_RULE_SHIFT]) {
-        choice->without = 1u << EPI_RULE_SHIFT;
-        if (!try_better(k, choice, best, other))
-            choice->without = 0;
-    }
-    fold_params(k, choice, best, other);
-    for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
-        if (!is_vector(&k->spec, &g->tensors[t].axes))
-            continue;
-        tried++;
-        choice->stays[t] = true;
-        choice->stays[t] = try_better(k, choice, best, other);
-    }
-}
-
-/* The program as the algebra rewrites it, where its cut costs less, so that a text written with care stays as
- * it is. */
-static epi_status rewrite(epi_kernel *k, epi_error *err) {
-    epi_rewriting *r = &k->rewriting;
-    trial *best = epi_arena_alloc(&k->arena, 2 * sizeof *best), *other = best + 1;
-    r->parts_before = k->cut.part_count - k->cut.prepared_parts;
-    r->choice.stays = epi_arena_alloc(&k->arena, (size_t)r->written->input_count + 1);
-    r->choice.folds = epi_arena_alloc(&k->arena, (size_t)r->written->input_count + 1);
-    if (!r->choice.stays || !r->choice.folds || !best)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    best->arena = &k->trials[0];
-    other->arena = &k->trials[1];
-    choose_rewriting(k, &r->choice, best, other);
-    r->after = best->cost;
-    r->applies = is_cheaper(r->after, r->before);
-    epi_arena_free(other->arena);
-    if (!r->applies && epi_graph_failed(&best->graph))
-        epi_graph_status(&best->graph, &r->refused);
-    if (!r->applies)
-        return EPI_OK;
-    r->graph = best->graph;
-    r->log = best->log;
-    k->cut = best->cut;
-    k->spec.graph = best->last ? best->last : &r->graph;
-    return EPI_OK;
-}
-
-/* Rewrites the program, from graph to graph, and cuts it. */
+/* The program as the passes leave it, cut into parts. */
 static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_rewriting *r = &k->rewriting;
-    *r = (epi_rewriting){.written = &k->program->graph};
-    for (int i = 0; i < 2; i++)
-        epi_arena_free(&k->trials[i]);
-    k->cut = (epi_cut){0};
-    k->spec.graph = r->written;
-    if (o->path != EPI_PATH_FUSED)
-        return EPI_OK;
-    epi_status status = EPI_OK;
-    if (!k->gpu || o->rounding == EPI_ROUND_EXACT) /* else a tile is rounded before all that is made of it */
-        status = epi_narrow_outputs(&k->arena, &k->spec, &r->written, err);
-    if (status == EPI_OK)
-        status = epi_once_write(&k->arena, &k->spec, r->written, &r->written, err);
-    if (status == EPI_OK)
-        status = epi_slices_push(&k->arena, r->written, &r->written, err);
-    if (status == EPI_OK)
-        status = epi_renames_push(&k->arena, r->written, &r->written, err);
-    if (status != EPI_OK)
-        return status;
+    k->spec.graph = &k->program->graph;
     /* A sum of no elements is 0 whatever scales them; what scales the sum may be NaN, as their mean is. */
     bool empty = epi_spec_has_empty(&k->spec);
     bool same = k->owner && k->owner->rewriting.applies && /* as the kernel that this one belongs to, */
                 (!empty || k->gpu || k->owner->cut.prepared_parts); /* whose texts and params it takes */
-    k->spec.graph = same ? &k->owner->rewriting.graph : r->written;
-    status = cut_graph(&k->arena, &k->spec, &k->limits, &k->cut, &r->before, err);
-    if (status == EPI_OK && o->algebra == EPI_ALGEBRA_FREE && k->cut.part_count && k->spec.type != EPI_F16 &&
-        !k->owner && !empty)
-        status = rewrite(k, err);
+    epi_compile passes = {
+        .arena = &k->arena,
+        .spec = &k->spec,
+        .limits = &k->limits,
+        .narrows = !k->gpu || o->rounding == EPI_ROUND_EXACT, /* else a tile is rounded first */
+        .algebra = o->algebra == EPI_ALGEBRA_FREE && k->spec.type != EPI_F16 && !k->owner && !empty,
+        .same = same ? &k->owner->rewriting.graph : NULL,
+        .rewriting = &k->rewriting,
+        .cut = &k->cut};
+    if (o->path != EPI_PATH_FUSED)
+        return EPI_OK;
+    epi_status status = epi_compile_cut(&passes, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a configuration is for one kernel; this program is %d kernels: leave it out",
                         k->cut.part_count);
     return status;
 }
-
 void epi_parts_free(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++)
         if (k->parts[i].first == i) {
@@ -421,36 +195,11 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     return EPI_OK;
 }
 
-/* Where the backend refused something that the cut took for granted, the cut is told not to: one thing at a
- * time, so that a program loses no more than it must. False: nothing was refused. */
 static bool give_up(epi_kernel *k) {
-    epi_tile_limits *limits = &k->limits;
-    bool pages = false, attention = false, pairs = false, whole = false, local = false;
-    for (int i = 0; i < k->part_count; i++) {
-        const epi_steps *steps = epi_compiled_steps(&k->parts[i].full);
-        const epi_plan *plan = &steps->plan;
-        if (plan->fused || steps->empty)
-            continue;
-        attention |= plan->attention != NULL; /* it cannot be one kernel, */
-        for (int n = 0; n < steps->spec->graph->node_count && plan->attention; n++)
-            pages |= plan->placement[n].paged; /* or cannot read keys and values through a table of pages */
-        pairs |= plan->pair != EPI_NO_NODE || plan->added_count; /* a tile cannot have two products */
-        whole |= plan->local_axes && epi_plan_is_whole(plan);    /* or hold a reduction over all columns, */
-        local |= plan->local_axes && !epi_plan_is_whole(plan);   /* or over some */
-    }
-    if (limits->pages && pages)
-        limits->pages = false;
-    else if (limits->attention_most && attention)
-        limits->attention_most = 0;
-    else if (limits->pairs && pairs)
-        limits->pairs = false;
-    else if (limits->whole_most && whole)
-        limits->whole_most = 0;
-    else if (limits->local_most && local)
-        limits->local_most = 0;
-    else
-        return false;
-    return true;
+    epi_refusals refused = {0};
+    for (int i = 0; i < k->part_count; i++)
+        epi_refusals_note(&refused, epi_compiled_steps(&k->parts[i].full));
+    return epi_refusals_give_up(&refused, &k->limits);
 }
 
 /* Where there is a budget, a GPU's texts are compiled when it is known which ones. */
@@ -654,8 +403,7 @@ void epi_kernel_free(epi_kernel *kernel) {
     epi_parts_free(kernel);
     epi_cuda_kernel_free(kernel->checks);
     epi_arena_free(&kernel->arena);
-    for (int i = 0; i < 2; i++)
-        epi_arena_free(&kernel->trials[i]);
+    epi_rewriting_free(&kernel->rewriting);
     epi_module_free(kernel->program->module);
     free(kernel);
 }

@@ -364,7 +364,7 @@ static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
         if (r->log.applied[i]) {
             double without = 0; /* of a long program it is not worked out */
             if (kernel->program->graph.node_count < 2000)
-                without = epi_rewriting_cost(kernel, (epi_algebra_rule)i);
+                without = epi_rewriting_cost(&kernel->spec, &kernel->limits, r, (epi_algebra_rule)i);
             epi_text_add(out, "%s%s %d", before, epi_rule_name((epi_algebra_rule)i), r->log.applied[i]);
             if (without - r->after >= 1e5)
                 epi_text_add(out, " (%.4g MB)", (without - r->after) / 1e6);

@@ -7,8 +7,7 @@
 #include "cuda/driver.h"
 #include "ir/spec.h"
 #include "lang/ast.h"
-#include "pass/algebra.h"
-#include "pass/cut.h"
+#include "pass/compile.h"
 
 struct epi_context {
     char cpu_model[128], cpu_features[128];
@@ -50,23 +49,10 @@ typedef struct epi_part_kernel {
     int64_t own;       /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
-/* What the algebra made of the program. */
-typedef struct epi_rewriting {
-    const epi_graph *written; /* what the algebra begins with: slices are taken from inputs */
-    bool applies;             /* its cut costs less, and is the kernel's */
-    epi_error refused;        /* why the algebra could not rewrite it, if it could not */
-    epi_algebra_choice choice;
-    epi_graph graph;
-    epi_algebra_log log;
-    double before, after; /* what the cuts cost, in bytes */
-    int parts_before;
-} epi_rewriting;
-
 enum { EPI_MAX_FORMS = 3 };
 
 struct epi_kernel {
     epi_arena arena;
-    epi_arena trials[2]; /* one has what the algebra made of the program, if it applies */
     const epi_program *program;
     epi_spec spec;
     int64_t *counts; /* by tensor: its elements */
@@ -108,9 +94,6 @@ epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, 
 /* And a struct of ours for a caller who knows `size` bytes of it: what we do not know of a longer one is
  * zero. */
 void epi_struct_give(void *out, size_t size, const void *ours, size_t own);
-
-/* kernel.c: what the cut of the rewritten program would cost without this rule. */
-double epi_rewriting_cost(const epi_kernel *kernel, epi_algebra_rule rule);
 
 /* kernel.c: a kernel of the same program for these options, which differ from the owner's in open sizes. */
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
