@@ -239,9 +239,9 @@ static inline double meant(meaning what, const tensor *t, int64_t e, double othe
     switch (what) {
     case MEANS_WINDOW: return 13;
     case MEANS_CAP: return 2.5;
-    case MEANS_DOCUMENT: return (double)(e % last / 23); /* one after another */
-    case MEANS_PACKED: return (double)(e % last / 150);  /* longer ones */
-    case MEANS_MIXED:                                    /* in no order, and numbers that equal nothing */
+    case MEANS_DOCUMENT: return (double)(e % last / 23);        /* one after another */
+    case MEANS_PACKED: return (double)((e % last + 260) / 300); /* whole tiles after one that two share */
+    case MEANS_MIXED: /* in no order, and numbers that equal nothing */
         return e % 97 == 5 ? (double)NAN : (double)(e % last / 70 * 5 % 3);
     case MEANS_PREFIX: return (double)(11 + 30 * e);
     default: return otherwise;
