@@ -1,7 +1,7 @@
 /* algebra.c: the rules of the algebra, each once over the whole program, in an order in which none undoes
  * another.
  *
- *     normal form (with the delayed scales), shift, relocate, reorder, transpose, unify
+ *     normal form (with the delayed scales), relocate, reorder, reuse, unify
  *
  * A rule looks at all of the program and notes what it finds by the nodes that it looked at; then one walk,
  * which is the normal form again, puts all of it in place. So the time grows with the program, and nothing is
@@ -23,8 +23,7 @@ typedef struct passes {
 } passes;
 
 const char *epi_rule_name(epi_algebra_rule rule) {
-    static const char *const names[EPI_RULE_COUNT] = {"delay",   "shift",     "relocate",
-                                                      "reorder", "transpose", "unify"};
+    static const char *const names[EPI_RULE_COUNT] = {"delay", "relocate", "reorder", "reuse", "unify"};
     return names[rule];
 }
 
@@ -209,10 +208,9 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
     p.g.arena = arena;
     walk_with(&p, spec->graph->node_count, NULL, NULL, NULL);
     log->applied[EPI_RULE_DELAY] = p.facts.delayed;
-    apply(&p, EPI_RULE_SHIFT, epi_shift);
     apply(&p, EPI_RULE_RELOCATE, relocate);
     apply(&p, EPI_RULE_REORDER, epi_reorder);
-    apply(&p, EPI_RULE_TRANSPOSE, epi_transpose);
+    apply(&p, EPI_RULE_REUSE, epi_reuse);
     unify(&p);
     replace(&p, find_silu);
     replace(&p, find_renamed);

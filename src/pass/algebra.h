@@ -8,10 +8,9 @@
 
 typedef enum epi_algebra_rule {
     EPI_RULE_DELAY,
-    EPI_RULE_SHIFT,
     EPI_RULE_RELOCATE,
     EPI_RULE_REORDER,
-    EPI_RULE_TRANSPOSE,
+    EPI_RULE_REUSE,
     EPI_RULE_UNIFY,
     EPI_RULE_COUNT
 } epi_algebra_rule;
@@ -37,12 +36,10 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
 
 /* The rules: each notes by node what stands for it, where nothing does before, and answers how often.
  *
- * shift.c: (n + b) @ w with b of weights alone is n @ w + b @ w. */
-int epi_shift(epi_facts *facts, int *found);
-/* reorder.c: (x @ a) @ b with a and b of weights is x @ (a @ b) where that is less work. */
+ * reorder.c: (x @ a) @ b with a and b of weights is x @ (a @ b) where that is less work. */
 int epi_reorder(epi_facts *facts, int *found);
-/* transpose.c: sum(u*L(d)) is sum(d*Lt(u)) where Lt(u) is stored anyway. */
-int epi_transpose(epi_facts *facts, int *found);
+/* reuse.c: sum(u*z) is sum(u*(r*z))/r where r*z is stored anyway. */
+int epi_reuse(epi_facts *facts, int *found);
 /* unify.c: operand[x] is what stands for x in products, and by which vectors it differs: those that one may
  * divide by, and inputs that cancel. */
 int epi_unify(epi_facts *facts, const bool *cancels, epi_stand_in *operand);

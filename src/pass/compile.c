@@ -173,17 +173,12 @@ static bool is_vector(const epi_spec *spec, const epi_axes *axes) {
     return rows || axes->count == 1;
 }
 
-/* Which rules to apply and which weights go past products: all, but for a shift that makes more products than
- * it saves, and for vectors that are better multiplied where they are written. A norm's scale that the
- * forward saved is such a vector where the gradient that it would go to is in memory without it. */
+/* Which weights go past products: all but vectors that are better multiplied where they are written. A norm's
+ * scale that the forward saved is such a vector where the gradient that it would go to is in memory without
+ * it. */
 static void choose_rewriting(const epi_compile *c, epi_algebra_choice *choice, trial *best, trial *other) {
     const epi_graph *g = c->rewriting->written;
     try_choice(c->spec, c->limits, c->rewriting->written, choice, best);
-    if (best->log.applied[EPI_RULE_SHIFT]) {
-        choice->without = 1u << EPI_RULE_SHIFT;
-        if (!try_better(c, choice, best, other))
-            choice->without = 0;
-    }
     fold_params(c, choice, best, other);
     for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
         if (!is_vector(c->spec, &g->tensors[t].axes))

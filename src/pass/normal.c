@@ -520,7 +520,7 @@ static int contracted(walk *w, const epi_node *n) {
 }
 
 /* One half of an axis: of a join it is what was joined, and factors that lack the axis stay outside. */
-int epi_normal_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
+static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
     epi_graph *g = facts->g;
     epi_axes over = {1, {axis}};
     epi_form f = epi_flat_form(facts, node), rest, own = epi_form_having(g, &f, &over, &rest);
@@ -544,12 +544,12 @@ static int taken_apart(walk *w, const epi_node *n) {
     int node = w->memo[n->arg[0]];
     if (epi_axes_find(&w->g->nodes[node].axes, n->over.at[0]) < 0) /* the same all along the axis */
         return rebuild(w, n);
-    return epi_normal_half(w->facts, n->op, node, n->over.at[0]);
+    return one_half(w->facts, n->op, node, n->over.at[0]);
 }
 
 /* Two halves of an axis: factors that both have and that lack the axis go out; and the halves of one value
  * are that value. */
-int epi_normal_join(epi_facts *facts, epi_op op, int a, int b, epi_axis axis) {
+static int both_halves(epi_facts *facts, epi_op op, int a, int b, epi_axis axis) {
     epi_graph *g = facts->g;
     epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
     epi_form f[2] = {epi_flat_form(facts, a), epi_flat_form(facts, b)}, rest = {.number = 1};
@@ -589,7 +589,7 @@ static int put_together(walk *w, const epi_node *n) {
     for (int a = 0; a < 2; a++)
         if (epi_axes_find(&w->g->nodes[w->memo[n->arg[a]]].axes, half) < 0)
             return rebuild(w, n);
-    return epi_normal_join(w->facts, n->op, w->memo[n->arg[0]], w->memo[n->arg[1]], n->over.at[0]);
+    return both_halves(w->facts, n->op, w->memo[n->arg[0]], w->memo[n->arg[1]], n->over.at[0]);
 }
 
 /* An axis under another name: vectors that have it are renamed by themselves, so that they can go on. */

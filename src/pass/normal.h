@@ -41,8 +41,4 @@ epi_form epi_normal_sum(epi_facts *facts, const epi_form *f, const epi_axes *ove
 /* A product as a node, its factors in one order. */
 int epi_normal_build(epi_facts *facts, const epi_form *f);
 
-/* One half of an axis, and two halves put together, in the normal form. EPI_NO_NODE after an error. */
-int epi_normal_half(epi_facts *facts, epi_op op, int node, epi_axis axis);
-int epi_normal_join(epi_facts *facts, epi_op op, int a, int b, epi_axis axis);
-
 #endif
