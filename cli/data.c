@@ -85,7 +85,7 @@ static void fill_block(void *ctx, int64_t item, int thread) {
     (void)thread;
     const filling *f = ctx;
     epi_dtype type = f->shape->type;
-    bool integer = type == EPI_I32 || type == EPI_I64, matrix = f->shape->rank > 1 && !integer;
+    bool integer = epi_dtype_is_integer(type), matrix = f->shape->rank > 1 && !integer;
     float x[BLOCK];
     int64_t first = item * BLOCK, n = epi_min64(BLOCK, f->shape->count - first);
     uint64_t state = f->start + (uint64_t)first * (matrix ? 2 : 1) * GAMMA;
@@ -184,7 +184,7 @@ static epi_status run_oracle(const cli_source *s, const cli_options *o, const cl
 
 /* What one rounding to the storage type may cost, relative. */
 static double unit_of(epi_dtype type) {
-    return type == EPI_BF16 ? 0x1p-8 : type == EPI_F16 ? 0x1p-11 : 0x1p-24;
+    return fmax(epi_dtype_at(type)->unit, 0x1p-24);
 }
 
 static double distance(double a, double b) {

@@ -86,10 +86,6 @@ static epi_status wrong_shape(const cli_inputs *in, const epi_safetensor *st, co
     return status;
 }
 
-static bool is_integer(epi_dtype type) {
-    return type == EPI_I32 || type == EPI_I64;
-}
-
 /* One element, exactly but for an I64 beyond 2^53. */
 static double element_of(const epi_safetensor *st, int64_t i) {
     double wide;
@@ -99,7 +95,7 @@ static double element_of(const epi_safetensor *st, int64_t i) {
     const char *at = (const char *)st->data + (size_t)i * size;
     if (st->type == EPI_F64)
         return memcpy(&wide, at, sizeof wide), wide;
-    if (is_integer(st->type))
+    if (epi_dtype_is_integer(st->type))
         return epi_convert(&whole, EPI_I64, at, st->type, 1), (double)whole;
     epi_convert(&value, EPI_F32, at, st->type, 1);
     return (double)value;
@@ -109,7 +105,7 @@ static double element_of(const epi_safetensor *st, int64_t i) {
 static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *st, void *to,
                                    const epi_tensor_shape *want, epi_error *err) {
     double least = want->type == EPI_I32 ? -0x1p31 : -0x1p63;
-    for (int64_t i = 0; i < want->count && is_integer(want->type); i++) {
+    for (int64_t i = 0; i < want->count && epi_dtype_is_integer(want->type); i++) {
         double value = element_of(st, i);
         if (!(value >= least && value < -least && value == floor(value)))
             return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is no %s", in->path,
@@ -117,7 +113,7 @@ static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *s
         int64_t whole = (int64_t)value;
         epi_convert((char *)to + (size_t)i * epi_dtype_size(want->type), want->type, &whole, EPI_I64, 1);
     }
-    if (!is_integer(want->type))
+    if (!epi_dtype_is_integer(want->type))
         epi_convert(to, want->type, st->data, st->type, want->count);
     return EPI_OK;
 }

@@ -144,7 +144,7 @@ static int set_word(cli_options *o, const char *name, char *value) {
     if (!strcmp(name, "--type")) {
         o->type = epi_dtype_find(value);
         o->has_type = true;
-        if (o->type > EPI_F16)
+        if (!epi_dtype_in_f32(o->type))
             return cli_complain(EXIT_USAGE, "--type wants f32, bf16 or f16; got '%s'", value);
     } else if (!strcmp(name, "--path")) {
         if ((at = place_of(value, PATHS)) < 0)

@@ -90,29 +90,6 @@ const char *epi_version(void) {
     return VERSION_TEXT(EPI_VERSION_MAJOR, EPI_VERSION_MINOR, EPI_VERSION_PATCH);
 }
 
-static const struct {
-    const char *name;
-    size_t size;
-} dtypes[EPI_DTYPE_COUNT] = {
-    [EPI_F32] = {"f32", 4}, [EPI_BF16] = {"bf16", 2}, [EPI_F16] = {"f16", 2},
-    [EPI_I32] = {"i32", 4}, [EPI_F64] = {"f64", 8},   [EPI_I64] = {"i64", 8},
-};
-
-const char *epi_dtype_name(epi_dtype type) {
-    return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].name : "unknown";
-}
-
-size_t epi_dtype_size(epi_dtype type) {
-    return (unsigned)type < EPI_DTYPE_COUNT ? dtypes[type].size : 0;
-}
-
-epi_dtype epi_dtype_find(const char *name) {
-    int i = 0;
-    while (i < EPI_DTYPE_COUNT && (!name || strcmp(dtypes[i].name, name) != 0))
-        i++;
-    return (epi_dtype)i;
-}
-
 /* ---- arena ---- */
 
 enum { ARENA_BLOCK = 16384, ARENA_ALIGN = 16 };

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "epilog.h"
 
 /* A place in a text. */
@@ -18,10 +19,6 @@ typedef struct epi_place {
 epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void epi_error_clear(epi_error *err);
-
-static inline bool epi_dtype_is_integer(epi_dtype type) {
-    return type == EPI_I32 || type == EPI_I64;
-}
 
 /* An arena: many small allocations, freed together. Sticky: after one failure every later
  * allocation answers NULL and `failed` stays set, so a builder checks once at its end. */

@@ -96,7 +96,7 @@ const epi_micro *epi_micro_at(int i) {
 
 static bool takes(const epi_micro *micro, epi_dtype type) {
     if (micro->type == EPI_F32)
-        return type == EPI_F32 || type == EPI_BF16 || type == EPI_F16;
+        return epi_dtype_in_f32(type);
     return type == micro->type;
 }
 

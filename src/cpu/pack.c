@@ -143,8 +143,8 @@ void epi_pack_panels(const epi_micro *micro, int r, int q, const epi_pack_source
         .src = src,
         .r = r,
         .q = q,
-        .source_size = src->type == EPI_F32 ? 4 : 2,
-        .size = micro->type == EPI_F32 ? 4 : 2,
+        .source_size = (int64_t)epi_dtype_size(src->type),
+        .size = (int64_t)epi_dtype_size(micro->type),
         .widen = same                    ? NULL
                  : src->type == EPI_BF16 ? epi_widen_bf16
                                          : micro->widen_f16,

@@ -135,7 +135,8 @@ static void copy_stretch(void *ctx, int64_t item, int thread) {
     float tmp[STRETCH];
     int64_t base[OPERANDS + 1];
     int n = stretch_at(p, item, base), last = p->s.count - 1;
-    if (p->from[0].type == p->to.type && p->to.type > EPI_F16) { /* integers and f64 hold more than f32 */
+    if (p->from[0].type == p->to.type &&
+        !epi_dtype_in_f32(p->to.type)) { /* integers and f64 hold more than f32 */
         size_t size = epi_dtype_size(p->to.type);
         for (int j = 0; j < n; j++)
             memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.stride[last][0]),

@@ -396,9 +396,9 @@ static bool take_operands(epi_attention_design *d) {
     int one[2];
     terms_of(d, d->first, one);
     d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, one[0], 0), -1).type;
-    if (d->half != EPI_BF16 && d->half != EPI_F16)
+    if (!epi_dtype_is_narrow(d->half))
         return epi_refuse(d, "tensor cores take operands of one 16-bit type");
-    if (d->c->spec->type == EPI_F32)
+    if (!epi_dtype_is_narrow(d->c->spec->type))
         return epi_refuse(d, "tensor cores would round weights that are f32 to %s", epi_dtype_name(d->half));
     for (int s = 0; s < (two ? 2 : 1); s++) {
         int product[2], count = terms_of(d, s ? !d->first : d->first, product);

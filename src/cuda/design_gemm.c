@@ -21,7 +21,7 @@ static bool short_value(const epi_gemm_design *d, int v) {
 static bool may_pack(const epi_gemm_design *d) {
     for (int i = 0; i < d->stream_count; i++) {
         const epi_stream *t = &d->streams[i];
-        if (t->store && !t->per_row && t->ref.type != EPI_BF16 && t->ref.type != EPI_F16)
+        if (t->store && !t->per_row && !epi_dtype_is_narrow(t->ref.type))
             return false;
     }
     return true;
@@ -304,7 +304,7 @@ static bool take_operands(epi_gemm_design *d) {
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         d->operands[side] = epi_operand_of(d, side);
     epi_dtype type = d->operands[0].ref.type;
-    bool halves = type == EPI_BF16 || type == EPI_F16;
+    bool halves = epi_dtype_is_narrow(type);
     for (int side = 1; side < epi_plan_operands(d->plan); side++)
         halves &= type == d->operands[side].ref.type;
     d->half = halves ? type : d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;

@@ -5,7 +5,7 @@
 void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumulators, int n, bool registers,
                     const char *last) {
     int r = n / 2, words = registers ? 4 : 1;
-    const char *type = half == EPI_BF16 ? "bf16" : "f16";
+    const char *type = epi_dtype_name(half);
     epi_text_add(out,
                  "DEV void %s(float (&d)[%d], %s, u64 b, int add) {\n"
                  "  asm volatile(\"{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n\"\n"

@@ -14,8 +14,8 @@ bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_colu
     const epi_axes *cols = &e->d->plan->cols;
     if (e->d->positions && epi_axis_size(cols->at[cols->count - 1], e->d->c->spec->sizes) % elements)
         return false; /* columns in groups: each starts anew */
-    return elements > 1 && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 && ref->type <= EPI_F16 &&
-           epi_cell_columns(e->d->tile, elements) % elements == 0;
+    return elements > 1 && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 &&
+           epi_dtype_in_f32(ref->type) && epi_cell_columns(e->d->tile, elements) % elements == 0;
 }
 
 /* ---- names ---- */

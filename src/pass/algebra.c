@@ -32,7 +32,7 @@ static void find_weights(const epi_spec *spec, bool *is_weight, bool *is_foreign
     const epi_graph *g = spec->graph;
     for (int t = 0; t < g->input_count; t++) {
         const epi_tensor_decl *d = &g->tensors[t];
-        is_foreign[t] = spec->types[t] > EPI_F16;
+        is_foreign[t] = !epi_dtype_in_f32(spec->types[t]);
         is_weight[t] = !d->cotangent && !epi_dtype_is_integer(spec->types[t]);
         for (int i = 0; i < d->axes.count; i++)
             is_weight[t] &= !spec->is_row[d->axes.at[i].dim];

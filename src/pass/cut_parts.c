@@ -65,7 +65,7 @@ static epi_status give_homes(writer *w, epi_error *err) {
         if (w->s->site[value_of(w, t)].kind == EPI_SITE_VIEW)
             loaded[epi_sites_root(w->s, g->tensors[t].node)] = true;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
-        if (w->spec->types[t] <= EPI_F16 && serves_as_home(w, t))
+        if (epi_dtype_in_f32(w->spec->types[t]) && serves_as_home(w, t))
             w->home[value_of(w, t)] = t;
     for (int i = 0; i < g->node_count; i++) {
         if (!loaded[i] || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)

@@ -25,7 +25,7 @@ static epi_dtype narrow_type(const epi_spec *spec, int node) {
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (g->tensors[t].node == node)
             type = type == EPI_DTYPE_COUNT || type == spec->types[t] ? spec->types[t] : EPI_F32;
-    return type == EPI_BF16 || type == EPI_F16 ? type : EPI_F32;
+    return epi_dtype_is_narrow(type) ? type : EPI_F32;
 }
 
 epi_status epi_narrow_outputs(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_error *err) {

@@ -37,10 +37,6 @@ static bool has_home(const epi_steps *k, int node) {
     return k->homes[node].tensor >= 0 || k->homes[node].offset >= 0;
 }
 
-static bool is_short(epi_dtype type) {
-    return type == EPI_BF16 || type == EPI_F16;
-}
-
 /* What a product takes is rounded to the program's storage type, unless it meets an input of f32 there.
  * Otherwise a 16-bit product would run at f32's speed. */
 static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise) {
@@ -49,12 +45,13 @@ static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise)
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++) {
         epi_use use = uses.at[i];
-        if (use.node == EPI_NO_NODE && !is_short(k->spec->types[use.operand]))
+        if (use.node == EPI_NO_NODE && !epi_dtype_is_narrow(k->spec->types[use.operand]))
             return otherwise; /* an output of more digits is copied from it */
         if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
             continue;
         const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
-        if (is_short(k->spec->type) && (other->op != EPI_OP_INPUT || is_short(k->spec->types[other->tensor])))
+        if (epi_dtype_is_narrow(k->spec->type) &&
+            (other->op != EPI_OP_INPUT || epi_dtype_is_narrow(k->spec->types[other->tensor])))
             kept = k->spec->type;
     }
     return kept;
@@ -85,7 +82,7 @@ static epi_status check_operand(const epi_steps *k, int operand, epi_error *err)
     epi_dtype type = k->homes[operand].type;
     if (!has_home(k, operand) && !(k->plan.fused && k->plan.placement[operand].paged))
         return EPI_INTERNAL(err, node_at(k, operand)->place, "an operand of a product is not in memory");
-    if (type <= EPI_F16)
+    if (epi_dtype_in_f32(type))
         return EPI_OK; /* only inputs are stored otherwise, and they have names */
     return epi_fail(err, EPI_ERR_UNSUPPORTED,
                     "%s is an operand of a product and stored as %s; products take f32, bf16 and "
@@ -147,7 +144,8 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         const epi_placement *s = &k->plan.placement[g->tensors[t].node];
-        bool exact = k->spec->types[t] > EPI_F16 && k->homes[g->tensors[t].node].type == k->spec->types[t];
+        bool exact =
+            !epi_dtype_in_f32(k->spec->types[t]) && k->homes[g->tensors[t].node].type == k->spec->types[t];
         stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
         stored[t] &=
             !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are integers and f64 */
@@ -197,7 +195,7 @@ static bool ends_with(const epi_graph *g, int value, int node) {
 
 /* Is every number of the one type one of the other, too? */
 static bool holds(epi_dtype type, epi_dtype other) {
-    return type == other || type == EPI_F64 || (type == EPI_F32 && is_short(other));
+    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
 }
 
 /* May an update be made in this output, if another output has it as well? Not where it would be rounded there
@@ -238,7 +236,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        bool rounds = k->spec->path == EPI_PATH_UNFUSED && k->spec->types[t] <= EPI_F16 &&
+        bool rounds = k->spec->path == EPI_PATH_UNFUSED && epi_dtype_in_f32(k->spec->types[t]) &&
                       holds(k->spec->types[t], between); /* as a chain of passes would */
         bool moves = g->nodes[node].op == EPI_OP_UPDATE && holds_update(k, t);
         if (!has_home(k, node) && (rounds || moves || k->spec->types[t] == between))

@@ -28,7 +28,7 @@ typedef struct search {
 static bool is_rounded(const search *s, int tensor) {
     const epi_tensor_decl *t = &s->g->tensors[tensor];
     epi_dtype type = s->types ? s->types[tensor] : t->has_type ? t->type : t->axes.count ? EPI_BF16 : EPI_F32;
-    return type == EPI_BF16 || type == EPI_F16;
+    return epi_dtype_is_narrow(type);
 }
 
 /* Truth and signs, integers up to 256, infinity, and choices among these. */

@@ -104,8 +104,7 @@ static epi_status run_typed(gradrun *r, const epi_options *options, int given, c
     if (status != EPI_OK)
         return status;
     epi_kernel_get_info(kernel, &info);
-    double stored = options->type == EPI_BF16 ? 0x1p-8 : options->type == EPI_F16 ? 0x1p-11 : 0;
-    r->unit = epi_error_floor(stored, info.terms);
+    r->unit = epi_error_floor(epi_dtype_at(options->type)->unit, info.terms);
     status = make_tensors(r, kernel, err);
     for (int t = 0; t < given && status == EPI_OK; t++)
         if (!inputs[t].data && r->shapes[t].count)

@@ -101,6 +101,11 @@ int64_t epi_slab_tail(const epi_kernel *k) {
     return k->spec.sizes[k->cut.slab_dim] - (epi_slab_count(k) - 1) * k->cut.slab_rows;
 }
 
+/* May sums be taken in another order? Terms may be larger then, which the storage type must hold. */
+static bool is_free(const epi_options *o) {
+    return o->algebra == EPI_ALGEBRA_FREE && epi_dtype_at(o->type)->full_range;
+}
+
 /* The program as the passes leave it, cut into parts. */
 static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->spec.graph = &k->program->graph;
@@ -108,15 +113,15 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     bool empty = epi_spec_has_empty(&k->spec);
     bool same = k->owner && k->owner->rewriting.applies && /* as the kernel that this one belongs to, */
                 (!empty || k->gpu || k->owner->cut.prepared_parts); /* whose texts and params it takes */
-    epi_compile passes = {
-        .arena = &k->arena,
-        .spec = &k->spec,
-        .limits = &k->limits,
-        .narrows = !k->gpu || o->rounding == EPI_ROUND_EXACT, /* else a tile is rounded first */
-        .algebra = o->algebra == EPI_ALGEBRA_FREE && k->spec.type != EPI_F16 && !k->owner && !empty,
-        .same = same ? &k->owner->rewriting.graph : NULL,
-        .rewriting = &k->rewriting,
-        .cut = &k->cut};
+    epi_compile passes = {.arena = &k->arena,
+                          .spec = &k->spec,
+                          .limits = &k->limits,
+                          .narrows =
+                              !k->gpu || o->rounding == EPI_ROUND_EXACT, /* else a tile is rounded first */
+                          .algebra = is_free(o) && !k->owner && !empty,
+                          .same = same ? &k->owner->rewriting.graph : NULL,
+                          .rewriting = &k->rewriting,
+                          .cut = &k->cut};
     if (o->path != EPI_PATH_FUSED)
         return EPI_OK;
     epi_status status = epi_compile_cut(&passes, err);
@@ -239,7 +244,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
                                   .prepares = !o->memory,
                                   .pairs = true,
                                   .alike = o->device != 0,
-                                  .gathers = o->algebra == EPI_ALGEBRA_FREE && o->type != EPI_F16,
+                                  .gathers = is_free(o),
                                   .updates = o->device && !o->memory,
                                   .aligned = o->device ? 16 : 1,
                                   .attention_most = 256,
