@@ -145,8 +145,12 @@ static void expect_rows(const tensor *d, const tensor *ref, const char *text, co
     check(!wrong, "%s, %s: %d of %d rows are off", text, how, (int)wrong, (int)(ref->shape.count / columns));
 }
 
-/* The gradient by x of one program, of two, and by the reference, all of the same rounded inputs. */
-static void test_gradient(const char *text, const char *dims, const way *w) {
+typedef void judge(const tensor *d, const tensor *ref, const char *text, const char *how);
+
+/* The gradient by x of one program, of two, and by the reference, all of the same rounded inputs; x is
+ * random, or these numbers again and again. */
+static void test_gradient(const char *text, const char *dims, const way *w, const double *x, int count,
+                          judge *expect) {
     const char *wrt = "x";
     epi_module *m = parse(text), *one = NULL, *two = NULL;
     epi_error err;
@@ -160,6 +164,8 @@ static void test_gradient(const char *text, const char *dims, const way *w) {
         prepare(&forward, epi_module_program(two, 0), dims, w) &&
         prepare(&backward, epi_module_program(two, 1), dims, w)) {
         problem_fill(&whole.p, 5);
+        for (int64_t e = 0; x && e < whole.p.t[0].shape.count; e++)
+            put_element(whole.p.t[0].data, whole.p.t[0].shape.type, e, x[e % count]);
         take(&ref, &whole);
         take(&forward, &whole);
         take(&backward, &whole);
@@ -168,8 +174,8 @@ static void test_gradient(const char *text, const char *dims, const way *w) {
               "%s runs", text);
         take(&backward, &forward);
         check(problem_run(backward.k, &backward.p), "%s runs", text);
-        expect_rows(find(&whole, "d_x"), find(&ref, "d_x"), text, name_of(w));
-        expect_rows(find(&backward, "d_x"), find(&ref, "d_x"), text, "forward and backward");
+        expect(find(&whole, "d_x"), find(&ref, "d_x"), text, name_of(w));
+        expect(find(&backward, "d_x"), find(&ref, "d_x"), text, "forward and backward");
     }
     discard(&whole);
     discard(&ref);
@@ -178,6 +184,39 @@ static void test_gradient(const char *text, const char *dims, const way *w) {
     epi_module_free(one);
     epi_module_free(two);
     epi_module_free(m);
+}
+
+/* Programs that take x where it is between 0 and 10, and what they make of the others is infinite or NaN. */
+static const char *const untaken[] = {
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, x*log(x), 0) }",
+    "f(x[T,D]) -> y[T,D] { t = log(x)  a = x*t  y = where(x > 0, where(x < 10, a, 3), 0) }",
+    "f(x[T,D]) -> (y[T,D], z[T,D]) { t = log(x)  y = where(x > 0 and x < 4, t, 0)\n"
+    "  z = where(x > 1 and x < 10, t*t, 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x <= 0 or x >= 10, 1, x*rsqrt(x)*2) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, sqrt(x)*(1 + sqrt(x)), 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, x**1.5, 0) }",
+    "f(x[T,D], b) -> y[T,D] { y = where(x > 0 and x < 10, 2*x**(1 + b*b), 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, sin(1/x)/x, 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, tanh(1/x), 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, x*exp(x), 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0, min(exp(x), exp2(12)), 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, silu(exp(x/4)) + log1p(-x/10), 0) }",
+    "f(x[T,D]) -> h: f32[T] { h = sum(where(x > 0 and x < 10, -x*log(x), 0), D) }",
+    "f(x[T,D], w[N,D]) -> y[T,N] { y = where(x > 0 and x < 10, x*log(x), 0) @ w }",
+    "f(x[T,D], w[N,D]) -> y[T,N] { y = relu(where(x > 0 and x < 10, x/sqrt(x), 0) @ w) }",
+};
+enum { ANYWHERE = 14 };
+static const double anywhere[ANYWHERE] = {0, -2, 0.5, 1.5, 1000, 3, -1000, 6, 0.25, 2, -0.5, 10, 0.75, 5};
+
+/* Of what was not taken the gradient is 0; of the rest it is what it is. */
+static void expect_untaken(const tensor *d, const tensor *ref, const char *text, const char *how) {
+    int wrong = 0;
+    for (int64_t e = 0; e < d->shape.count; e++) {
+        double x = anywhere[e % ANYWHERE];
+        wrong += x > 0 && x < 10 ? !isfinite(at(d, e)) : at(d, e) != 0;
+    }
+    check(!wrong, "%s, %s: %d elements that were not taken have a gradient", text, how, wrong);
+    expect_rows(d, ref, text, how);
 }
 
 /* What two weights are equal for is shared between them, in every type. */
@@ -416,7 +455,11 @@ int main(void) {
             for (int d = 0; d < 2; d++)
                 if (ways[way].type == EPI_F32 ||
                     (ways[way].path == EPI_PATH_FUSED && !(d && maxima[i].stored)))
-                    test_gradient(maxima[i].text, maxima[i].dims[d], &ways[way]);
+                    test_gradient(maxima[i].text, maxima[i].dims[d], &ways[way], NULL, 0, expect_rows);
+    for (size_t i = 0; i < sizeof untaken / sizeof *untaken; i++)
+        for (int way = 0; way < WAYS; way++)
+            if (ways[way].type == EPI_F32 || ways[way].path == EPI_PATH_FUSED)
+                test_gradient(untaken[i], "T=6,D=35,N=24", &ways[way], anywhere, ANYWHERE, expect_untaken);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         for (int way = 0; way < WAYS; way++)
             for (int d = 0; d < 2; d++)

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "pass/once.h"
+#include "pass/range.h"
 #include "pass/stored.h"
+#include "pass/taken.h"
 
 typedef struct reverse {
     const epi_grad_ask *ask;
@@ -18,6 +20,9 @@ typedef struct reverse {
     int *copy;          /* by forward node: the same value in g */
     int *gradient;      /* by forward node: what came together so far, or EPI_NO_NODE */
     bool *wanted;       /* by forward node: an input that is asked for depends on its gradient */
+    epi_taken *taken;   /* by forward node: where its gradient is not 0 */
+    epi_range *ranges;  /* by node of g, so many are known: */
+    int range_count, range_capacity;
 } reverse;
 
 bool epi_has_gradient(const epi_tensor_decl *tensor) {
@@ -102,7 +107,37 @@ static void write_out(const reverse *r, const epi_node *n, epi_rule *rule) {
     rule->d = epi_graph_rename(g, rule->d, index->at[at], other);
 }
 
-static int operand_gradient(const reverse *r, const epi_node *n, int node, int operand, int d) {
+/* Works out between which numbers all values up to this one lie; false: no memory. */
+static bool learn_ranges(reverse *r, int node) {
+    epi_graph *g = r->g;
+    while (!epi_graph_failed(g) && r->range_count <= node) {
+        epi_range *at = epi_arena_grow(g->arena, r->ranges, r->range_count, &r->range_capacity, sizeof *at);
+        if (!at)
+            return false;
+        r->ranges = at;
+        at[r->range_count] = epi_range_of(g, &g->nodes[r->range_count], at);
+        r->range_count++;
+    }
+    return !epi_graph_failed(g);
+}
+
+/* What a rule says of a gradient. Where a factor in it may be infinite or NaN, it says so only of what was
+ * taken: elsewhere it is 0. */
+static int say_rule(reverse *r, epi_rule *rule, epi_taken *taken) {
+    epi_graph *g = r->g;
+    int value = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, rule);
+    if (taken->count && learn_ranges(r, value) && !epi_is_finite(&r->ranges[epi_graph_value(g, value)])) {
+        rule->d = epi_taken_inside(g, taken, rule->d);
+        value = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, rule);
+        epi_taken outer = *taken;
+        epi_taken_note(g, taken, value);
+        return epi_taken_only(g, &outer, value);
+    }
+    epi_taken_note(g, taken, value);
+    return value;
+}
+
+static int operand_gradient(reverse *r, const epi_node *n, int node, int operand, int d, epi_taken *taken) {
     epi_graph *g = r->g;
     const epi_axes *want = &r->f->nodes[n->arg[operand]].axes;
     epi_op_class cls = epi_ops[n->op].cls;
@@ -128,7 +163,8 @@ static int operand_gradient(const reverse *r, const epi_node *n, int node, int o
         *value[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
     if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n))
         write_out(r, n, &rule);
-    int value_of_rule = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, &rule);
+    epi_taken none = {0}; /* only elements of the same place are followed */
+    int value_of_rule = say_rule(r, &rule, cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE ? taken : &none);
     bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW ||
                 (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
     if (epi_graph_failed(g) || kept) /* it has the operand's axes */
@@ -167,6 +203,15 @@ static bool is_square(const epi_node *n) {
     return n->op == EPI_OP_MUL && n->arg[0] == n->arg[1];
 }
 
+/* What is known of an operand's gradient, from that of the result: along axes that both have, and that no
+ * elements move along. */
+static void keep_taken(const reverse *r, const epi_node *n, int operand, epi_taken *taken) {
+    epi_axes axes = r->f->nodes[n->arg[operand]].axes;
+    if (epi_ops[n->op].cls == EPI_CLASS_MOVE)
+        axes = epi_axes_without(&axes, &n->over);
+    epi_taken_keep(r->g, taken, &axes);
+}
+
 static void walk_back(reverse *r) {
     epi_graph *g = r->g;
     for (int i = r->f->node_count - 1; i >= 0 && !epi_graph_failed(g); i--) {
@@ -174,15 +219,20 @@ static void walk_back(reverse *r) {
         int d = r->gradient[i];
         if (!r->wanted[i] || d == EPI_NO_NODE)
             continue;
+        if (r->taken[i].count && learn_ranges(r, d)) /* what comes in counts as finite */
+            r->ranges[d] = epi_range_finite();
         if (n->name && !g->nodes[d].name && g->nodes[d].op != EPI_OP_CONST)
             g->nodes[d].name = gradient_name(g->arena, n->name);
         g->place = n->place;
         for (int a = 0; a < 3; a++) {
             if (!has_rule(n, a) || !r->wanted[n->arg[a]] || (a == 1 && is_square(n)))
                 continue;
-            int more = operand_gradient(r, n, i, a, d), *sum = &r->gradient[n->arg[a]];
+            epi_taken taken = r->taken[i], *known = &r->taken[n->arg[a]];
+            int more = operand_gradient(r, n, i, a, d, &taken), *sum = &r->gradient[n->arg[a]];
+            keep_taken(r, n, a, &taken);
             if (is_square(n) && !epi_graph_failed(g))
                 more = epi_graph_map2(g, EPI_OP_MUL, epi_graph_const(g, 2), more);
+            *known = *sum == EPI_NO_NODE ? taken : epi_taken_either(g, known, &taken);
             if (*sum != EPI_NO_NODE && !epi_graph_failed(g))
                 more = epi_graph_map2(g, EPI_OP_ADD, *sum, more);
             *sum = epi_graph_value(g, more);
@@ -294,6 +344,7 @@ int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     r.copy = epi_arena_alloc(arena, nodes * sizeof *r.copy);
     r.gradient = epi_arena_alloc(arena, nodes * sizeof *r.gradient);
     r.wanted = epi_arena_alloc(arena, nodes * sizeof *r.wanted);
+    r.taken = epi_arena_alloc(arena, nodes * sizeof *r.taken);
     out->tensors =
         epi_arena_alloc(arena, (size_t)(f->tensor_count + ask->wrt_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out) || !check_asked(&r))

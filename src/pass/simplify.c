@@ -10,9 +10,7 @@
  *     factors of few axes are multiplied with each other first: per row, not per element.
  *     what all terms are divided by goes out of their sum, and a quotient that is there stands for its two,
  *     or its logarithm does;
- *     x - mean(x, X) sums to 0 over X;
- *     what where(c, x, 0) is divided by goes into it: what was not taken has no gradient, also where it was
- *     not taken because the divisor is 0.
+ *     x - mean(x, X) sums to 0 over X.
  * Nothing else is left out that is not the same for infinity and NaN: x*0 and x - x stay. */
 #include "pass/simplify.h"
 
@@ -120,51 +118,11 @@ static bool is_above_zero(const epi_graph *g, int node) {
                                     (epi_is_number(g, n->arg[1], &number) && number > 0)));
 }
 
-/* Is it where(c, x, 0) or where(c, 0, x) of a gradient? *at is which operand x is. */
-static bool is_choice(const rewrite *r, int node, int *at) {
-    const epi_node *n = &r->g->nodes[node];
-    for (*at = 1; *at < 3 && n->op == EPI_OP_WHERE && node >= r->written; ++*at)
-        if (epi_is_zero(r->g, n->arg[3 - *at]))
-            return true;
-    return false;
-}
-
-/* Divisors that may be 0 go into the choice of what they divide. */
-static void guard_divisors(rewrite *r, epi_form *f) {
-    epi_form rest = {.number = f->number}, inside = {.number = 1};
-    int at = 0, choice = EPI_NO_NODE;
-    for (int i = 0; i < f->count; i++) {
-        int here;
-        bool found = f->at[i].power == 1 && choice == EPI_NO_NODE && is_choice(r, f->at[i].node, &here);
-        epi_form *to = f->at[i].power < 0 && !is_above_zero(r->g, f->at[i].node) ? &inside : &rest;
-        if (found) {
-            choice = f->at[i].node;
-            at = here;
-        } else {
-            to->at[to->count++] = f->at[i];
-        }
-    }
-    if (choice == EPI_NO_NODE || !inside.count || epi_graph_failed(r->g))
-        return;
-    epi_node n = r->g->nodes[choice];
-    epi_form value = epi_form_of(r->g, n.arg[at], 1);
-    if (!epi_form_multiply(r->g, &value, &inside, 1))
-        return;
-    n.arg[at] = epi_form_build(r->g, &value);
-    if (epi_graph_failed(r->g))
-        return;
-    epi_form whole =
-        epi_form_of(r->g, epi_graph_value(r->g, epi_graph_map(r->g, n.op, n.arg[0], n.arg[1], n.arg[2])), 1);
-    if (epi_form_multiply(r->g, &rest, &whole, 1))
-        *f = rest;
-}
-
 static epi_form scaled(rewrite *r, const epi_node *n) {
     epi_form a = form_of(r, n->arg[0]), b = form_of(r, n->arg[1]);
     int sign = n->op == EPI_OP_MUL ? 1 : -1;
     if (epi_form_multiply(r->g, &a, &b, sign)) {
         find_quotients(r, &a);
-        guard_divisors(r, &a);
         return a;
     }
     a = epi_form_of(r->g, value_of(r, n->arg[0]), 1);

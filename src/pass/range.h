@@ -1,0 +1,18 @@
+/* range.h: between which numbers a value lies, whatever finite numbers the inputs are. */
+#ifndef EPI_PASS_RANGE_H
+#define EPI_PASS_RANGE_H
+
+#include "ir/graph.h"
+
+typedef struct epi_range {
+    double low, high;
+    bool nan; /* it may be NaN */
+} epi_range;
+
+/* From those of its operands, by node of the same graph. */
+epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at);
+/* Of what is finite, and nothing else is known of it. */
+epi_range epi_range_finite(void);
+bool epi_is_finite(const epi_range *r);
+
+#endif
