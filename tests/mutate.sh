@@ -21,7 +21,7 @@ say() { printf '%s\n' "$*"; }
 time_one() {
     local name command start=$SECONDS
     read -r name command <<<"$1"
-    bash -c "$command" >"failed.$name" 2>&1 </dev/null || return 1
+    bash -c "$command" >"failed.$name" 2>&1 </dev/null || { echo "left out, since it fails without a fault: $name" >&2; return; }
     rm "failed.$name"
     echo "$((SECONDS - start)) $1"
 }
@@ -29,7 +29,7 @@ time_one() {
 # What a line of the list needs built.
 needs() { tr ' ' '\n' <<<"$1" | grep -E '^build/(test/|example/|epilog$|libepilog)' | sort -u; }
 
-# The first tree, with the suite as it is: it must pass, and tells how long each test takes.
+# The first tree, with the suite as it is, which tells how long each test takes. A test that fails on this machine finds nothing.
 prepare() {
     rm -rf "$folder"
     mkdir -p "$folder/0" || exit 1
@@ -55,8 +55,7 @@ prepare() {
 # How long each test takes without a fault, the quickest first.
 time_all() {
     export -f time_one
-    tr '\n' '\0' <list | xargs -0 -P "$jobs" -I{} bash -c 'time_one "$1"' time_one {} >unsorted ||
-        { tail -n 5 failed.* && say 'mutate: without a fault these fail'; exit 1; }
+    tr '\n' '\0' <list | xargs -0 -P "$jobs" -I{} bash -c 'time_one "$1"' time_one {} >unsorted
     sort -n unsorted >times
 }
 
